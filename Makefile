@@ -1,0 +1,83 @@
+# Sets up .venv/ by itself, once, and runs things in it. `make help` lists the targets.
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+STAMPS := $(VENV)/stamps
+PIP := $(BIN)/python -m pip install --disable-pip-version-check --quiet --constraint constraints.txt
+# environments in which packages are built: older pips heed the first, newer ones the second
+export PIP_CONSTRAINT := constraints.txt
+export PIP_BUILD_CONSTRAINT := constraints.txt
+# per cent of the lines of rskip/ that the whole test suite must run
+COVERAGE ?= 90
+PYTEST := $(BIN)/python -m pytest --cov --cov-report=
+
+.PHONY: help demo setup test test-slow coverage lint bench clean distclean
+.DELETE_ON_ERROR:
+
+help:
+	@echo 'make demo        the main job on a generated corpus: prepare, train, average, translate, score'
+	@echo 'make test        ruff, mypy and the fast tests'
+	@echo 'make test-slow   the tests that train, kill, run torchrun or set up environments'
+	@echo 'make coverage    coverage of the two together, at least $(COVERAGE) % of rskip/'
+	@echo 'make lint        ruff and mypy'
+	@echo 'make bench       the benchmarks'
+	@echo 'make setup       only set up $(VENV)/; PYTHON=python3.12 chooses the Python'
+	@echo 'make clean       remove what builds and tests left; make distclean removes $(VENV)/ too'
+
+demo: $(STAMPS)/fairseq
+	@$(BIN)/rskip run recipes/numbers_en_de_demo.yaml
+
+setup: $(STAMPS)/fairseq $(STAMPS)/dev
+
+test: lint
+	@COVERAGE_FILE=.coverage.fast $(PYTEST) -m 'not slow'
+	@$(BIN)/coverage report --data-file=.coverage.fast --include='rskip/*' | tail -n 1
+
+test-slow: setup
+	@COVERAGE_FILE=.coverage.slow $(PYTEST) -m slow
+
+coverage: setup
+	@$(BIN)/coverage combine --quiet --keep --data-file=.coverage .coverage.fast .coverage.slow
+	@$(BIN)/coverage report --include='rskip/*' --fail-under=$(COVERAGE)
+
+lint: setup
+	@$(BIN)/ruff check .
+	@$(BIN)/mypy
+
+bench: setup
+	@for benchmark in benchmarks/*.py; do $(BIN)/python "$$benchmark" || exit 1; done
+
+clean:
+	rm -rf build dist *.egg-info .coverage .coverage.* .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	find . -path ./$(VENV) -prune -o -type d -name __pycache__ -exec rm -rf {} +
+
+distclean: clean
+	rm -rf $(VENV)
+
+# Both tools are checked before anything is made or downloaded.
+$(STAMPS)/venv:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10))' 2>/dev/null || { \
+	  echo 'error: rskip needs Python 3.10 or newer, and $(PYTHON) is $(or $(shell $(PYTHON) --version 2>/dev/null),not there): choose another with make PYTHON=python3.11' >&2; exit 1; }
+	@command -v g++ >/dev/null || command -v c++ >/dev/null || command -v clang++ >/dev/null || { \
+	  echo 'error: no C++ compiler (g++, c++ or clang++) is on the PATH, and fairseq needs one: install g++' >&2; exit 1; }
+	@echo 'setting up $(VENV)/: this downloads PyTorch and compiles fairseq, once'
+	@$(PYTHON) -m venv $(VENV)
+	@mkdir -p $(STAMPS)
+	@touch $@
+
+$(STAMPS)/torch: $(STAMPS)/venv constraints.txt
+	@$(PIP) torch torchvision
+	@touch $@
+
+$(STAMPS)/rskip: $(STAMPS)/torch setup.py pyproject.toml
+	@$(PIP) --editable '.[fairseq,vision,numbers]'
+	@touch $@
+
+$(STAMPS)/fairseq: $(STAMPS)/rskip
+	@$(BIN)/rskip setup-fairseq
+	@touch $@
+
+$(STAMPS)/dev: $(STAMPS)/rskip
+	@$(PIP) --editable '.[dev]'
+	@touch $@

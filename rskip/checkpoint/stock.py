@@ -1,0 +1,71 @@
+"""Parameter names of fairseq's stock `transformer` and ours: one mapping, both ways.
+
+The names are the same but for the layer norms of residual blocks, which belong to connections here.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+
+import torch
+from torch import Tensor
+
+# Stock's name of a block's layer norm, and the connection that holds it here.
+_NORMS = {
+    "self_attn_layer_norm": "self_attn_connection.norm",
+    "encoder_attn_layer_norm": "encoder_attn_connection.norm",
+    "final_layer_norm": "ffn_connection.norm",
+}
+_CONNECTIONS = {ours: stock for stock, ours in _NORMS.items()}
+_LAYER = re.compile(r"((?:encoder|decoder)\.layers\.\d+)\.(.+)\.(weight|bias)")
+# fairseq 0.12.2's encoder layers hold copies of their own weights for a fused kernel; the other buffers mark
+# versions and devices. Neither is part of the model.
+_NOT_THE_MODEL = re.compile(
+    r"encoder\.layers\.\d+\.(in_proj|out_proj|fc1|fc2)_(weight|bias)"
+    r"|(encoder|decoder)\.(version|embed_positions\._float_tensor)"
+)
+# A stack of this version ends with `layer_norm` where it has one; without the mark fairseq would drop it.
+_STACK_VERSION = 3.0
+
+
+def stock_connection(*, normalize_before: bool) -> str:
+    """The connection that a stock Transformer's residual blocks are: pre-norm or post-norm."""
+    return "prenorm+ln" if normalize_before else "1xskip+ln"
+
+
+def from_stock(model: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """A stock `transformer`'s tensors, not copied, under the names of our model with `stock_connection`."""
+    return {_our_name(name): tensor for name, tensor in model.items() if not _NOT_THE_MODEL.fullmatch(name)}
+
+
+def to_stock(model: Mapping[str, Tensor], *, connection: str) -> dict[str, Tensor]:
+    """Our tensors under the names of fairseq's stock `transformer`, as its strict loading wants them.
+
+    :param connection: the model's; stock has `1xskip+ln` and `prenorm+ln`.
+    :raises ValueError: another connection, or parameters that stock has no place for.
+    """
+    known = [stock_connection(normalize_before=each) for each in (False, True)]
+    if connection not in known:
+        raise ValueError(
+            f"fairseq's stock transformer has no connection {connection!r}, only {' and '.join(known)}"
+        )
+    stock = {f"{stack}.version": torch.tensor([_STACK_VERSION]) for stack in ("encoder", "decoder")}
+    stock.update({_stock_name(name): tensor for name, tensor in model.items()})
+    return stock
+
+
+def _our_name(name: str) -> str:
+    match = _LAYER.fullmatch(name)
+    if match and match[2] in _NORMS:
+        return f"{match[1]}.{_NORMS[match[2]]}.{match[3]}"
+    return name
+
+
+def _stock_name(name: str) -> str:
+    match = _LAYER.fullmatch(name)
+    if match and match[2] in _CONNECTIONS:
+        return f"{match[1]}.{_CONNECTIONS[match[2]]}.{match[3]}"
+    if "_connection." in name:
+        raise ValueError(f"fairseq's stock transformer has no place for {name!r}")
+    return name

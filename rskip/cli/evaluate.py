@@ -1,0 +1,152 @@
+"""Score translations: sacreBLEU, chrF, exact matches, tokenised BLEU; bootstrap against a baseline."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from rskip.translation.scoring import Comparison, Scores
+
+EXAMPLES = """examples:
+  rskip evaluate --hypothesis output.de --reference test.de --baseline other-output.de
+  rskip evaluate --generated generate-test.txt --data data-bin/multi30k-en-de --split test"""
+
+
+class System(NamedTuple):
+    """One system's translations: raw, and as words joined by spaces where these are known."""
+
+    hypotheses: list[str]
+    words: list[str] | None = None
+    reference_words: list[str] | None = None
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declares the command's arguments."""
+    parser.epilog = EXAMPLES
+    parser.formatter_class = argparse.RawDescriptionHelpFormatter
+    what = parser.add_mutually_exclusive_group(required=True)
+    what.add_argument("--hypothesis", type=Path, metavar="FILE", help="raw translations, one a line")
+    what.add_argument(
+        "--generated", type=Path, metavar="FILE", help="what fairseq-generate printed; needs --data"
+    )
+    parser.add_argument("--reference", type=Path, metavar="FILE", help="raw references, one a line")
+    parser.add_argument("--data", type=Path, metavar="FOLDER", help="the folder that `rskip prepare` made")
+    parser.add_argument(
+        "--split", default="test", help="which part of --data was translated (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--baseline",
+        type=Path,
+        metavar="FILE",
+        help="another system's translations, in the form of the first's",
+    )
+    parser.add_argument(
+        "--samples", type=int, default=1000, metavar="N", help="bootstrap resamples (default: %(default)s)"
+    )
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write the scores there too")
+
+
+def run(args: argparse.Namespace) -> None:
+    """Prints the scores of the system, and of the baseline with the test between them."""
+    from rskip.translation.scoring import paired_bootstrap, read_lines, score
+
+    if args.generated is not None:
+        if args.data is None:
+            raise ValueError("--generated needs --data: the folder that `rskip prepare` made for the corpus")
+        reference = args.reference or reference_file(args.data, args.split)
+    else:
+        if args.reference is None:
+            raise ValueError("--hypothesis needs --reference: a file with one raw reference a line")
+        if args.data is not None:
+            raise ValueError("--data goes with --generated, not with --hypothesis")
+        reference = args.reference
+    references = read_lines(reference)
+    names = {"system": args.hypothesis or args.generated}
+    if args.baseline is not None:
+        names["baseline"] = args.baseline
+
+    systems: dict[str, System] = {}
+    scores: dict[str, Scores] = {}
+    for role, path in names.items():
+        system = systems[role] = read_system(path, data=args.data)
+        if len(system.hypotheses) != len(references):
+            raise ValueError(
+                f"{path} has {len(system.hypotheses)} translations "
+                f"but {reference} has {len(references)} lines: expected one for each"
+            )
+        scores[role] = score(
+            system.hypotheses,
+            references,
+            tokenised_hypotheses=system.words,
+            tokenised_references=system.reference_words,
+        )
+        print_scores(path, scores[role])
+    comparisons = []
+    if args.baseline is not None:
+        comparisons = paired_bootstrap(
+            systems["system"].hypotheses, systems["baseline"].hypotheses, references, samples=args.samples
+        )
+        print_comparisons(comparisons)
+    if args.json is not None:
+        write_json(args.json, scores, comparisons)
+
+
+def reference_file(data: Path, split: str) -> Path:
+    """The raw references of a split in a folder that `rskip prepare` made."""
+    from rskip.text import TextPipeline
+
+    return data / "reference" / f"{split}.{TextPipeline.load(data / 'text').target_language}"
+
+
+def read_system(path: Path, *, data: Path | None) -> System:
+    """Raw translations, or with `data` the output of fairseq-generate, which its text pipeline makes raw."""
+    from rskip.text import TextPipeline
+    from rskip.translation.scoring import join_subwords, read_generated, read_lines
+
+    if data is None:
+        return System(read_lines(path))
+    pipeline = TextPipeline.load(data / "text")
+    generated = read_generated(path)
+    return System(
+        hypotheses=[pipeline.decode(tokens) for tokens in generated.hypotheses],
+        words=[join_subwords(tokens) for tokens in generated.hypotheses],
+        reference_words=generated.references and [join_subwords(tokens) for tokens in generated.references],
+    )
+
+
+def print_scores(path: Path, scores: Scores) -> None:
+    """A line for each metric, with its signature."""
+    print(f"{path}: {scores.sentences} sentences")
+    print(f"  sacreBLEU       {scores.sacrebleu:6.2f}  {scores.signature}")
+    print(f"  chrF2           {scores.chrf:6.2f}  {scores.chrf_signature}")
+    print(f"  exact matches   {scores.accuracy:6.2f} %")
+    if scores.tokenised_bleu is not None:
+        print(f"  tokenised BLEU  {scores.tokenised_bleu:6.2f}  {scores.tokenised_signature}")
+        print("                  (on this corpus' own tokens: not comparable with sacreBLEU)")
+
+
+def print_comparisons(comparisons: list[Comparison]) -> None:
+    """A line for each metric: difference, confidence intervals, p."""
+    print(f"paired bootstrap, {comparisons[0].samples} resamples, system against baseline:")
+    for each in comparisons:
+        print(
+            f"  {each.metric:6} {each.system - each.baseline:+.2f}"
+            f"  (system {each.system_mean:.2f} ± {each.system_interval:.2f},"
+            f" baseline {each.baseline_mean:.2f} ± {each.baseline_interval:.2f})  p = {each.p_value:.4f}"
+        )
+
+
+def write_json(path: Path, scores: dict[str, Scores], comparisons: list[Comparison]) -> None:
+    """`{"system": …, "baseline": …, "comparisons": […]}`, the last two only where there is a baseline."""
+    import json
+    from dataclasses import asdict
+
+    from rskip.atomic_file import atomic_file
+
+    values: dict[str, object] = {role: asdict(each) for role, each in scores.items()}
+    if comparisons:
+        values["comparisons"] = [asdict(each) for each in comparisons]
+    with atomic_file(path) as temporary:
+        temporary.write_text(json.dumps(values, indent=2) + "\n", encoding="utf-8")

@@ -1,0 +1,93 @@
+"""`rskip SUBCOMMAND ...`: finds the subcommand's file, parses its arguments, runs it.
+
+A subcommand is a module of this package: `rskip setup-fairseq` is `setup_fairseq.py`. The first line of its
+docstring is its help; it has `add_arguments(parser)` and `run(args) -> int | None`, an exit status. A mistake
+of the user's (ValueError, OSError) becomes one line on stderr and exit status 2.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import os
+import pkgutil
+import sys
+from collections.abc import Sequence
+from types import ModuleType
+
+import rskip.cli
+
+MISTAKE, INTERRUPTED, OUTPUT_CLOSED = 2, 130, 141
+
+
+def subcommands() -> list[str]:
+    """Names of the subcommands, as typed."""
+    modules = {module.name for module in pkgutil.iter_modules(rskip.cli.__path__)} - {"main"}
+    return sorted(name.replace("_", "-") for name in modules)
+
+
+def subcommand_module(name: str) -> ModuleType:
+    """The module of a subcommand."""
+    return importlib.import_module(f"rskip.cli.{name.replace('-', '_')}")
+
+
+def build_parser(argv: Sequence[str]) -> argparse.ArgumentParser:
+    """Parser of `rskip`, with the subcommand that `argv` names, or all of them where it names none."""
+    parser = argparse.ArgumentParser(
+        prog="rskip",
+        description="Transformers with other residual connections: prepare, train, average, evaluate.",
+        allow_abbrev=False,
+    )
+    parser.add_argument("--version", action="store_true", help="print the version and exit")
+    choices = parser.add_subparsers(dest="subcommand", metavar="SUBCOMMAND")
+    names = subcommands()
+    for name in names if not argv or argv[0] not in names else argv[:1]:
+        module = subcommand_module(name)
+        description = (module.__doc__ or "").strip()
+        subparser = choices.add_parser(
+            name,
+            help=description.partition("\n")[0].replace("%", "%%"),
+            description=description.replace("%", "%%"),
+            formatter_class=argparse.RawDescriptionHelpFormatter,
+            allow_abbrev=False,
+        )
+        module.add_arguments(subparser)
+    return parser
+
+
+def one_line(error: Exception) -> str:
+    """The error's message on one line, a file's name first where it has one."""
+    if isinstance(error, OSError) and error.strerror and error.filename:
+        return f"{error.filename}: {error.strerror}"
+    return " ".join(str(error).split()) or type(error).__name__
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Runs `rskip` with these arguments (default: the process's own) and returns the exit status."""
+    argv = sys.argv[1:] if argv is None else argv
+    parser = build_parser(argv)
+    args = parser.parse_args(argv)
+    if args.version:
+        print(f"rskip {rskip.__version__}")
+        return 0
+    if args.subcommand is None:
+        parser.print_help()
+        return 0
+    try:
+        status = subcommand_module(args.subcommand).run(args) or 0
+        sys.stdout.flush()
+    except KeyboardInterrupt:
+        print(f"rskip {args.subcommand}: interrupted", file=sys.stderr)
+        return INTERRUPTED
+    except BrokenPipeError:
+        # whoever read the output has left; without this Python complains once more at exit
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return OUTPUT_CLOSED
+    except (ValueError, OSError) as error:
+        print(f"rskip {args.subcommand}: error: {one_line(error)}", file=sys.stderr)
+        return MISTAKE
+    return status
+
+
+if __name__ == "__main__":
+    sys.exit(main())

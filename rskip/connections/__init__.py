@@ -1,0 +1,39 @@
+"""Residual connections: how a block's input x and its branch's output f = F(x) become the output y.
+
+A connection is named by a spec, `[λ]family[+norm][:option=value,...]`, such as `2rskip+ln` or
+`sas:gate=single`. docs/connections.md lists all of them with formula, meaning and source.
+"""
+
+from rskip.connections.build import build_connection
+from rskip.connections.connection import Connection
+from rskip.connections.highway import Highway
+from rskip.connections.norms import build_norm
+from rskip.connections.options import Choice, Flag, Number
+from rskip.connections.prenorm import PreNorm
+from rskip.connections.registry import Factor, Family, list_connections, register_connection
+from rskip.connections.rskip import RSkip
+from rskip.connections.sas import SAS
+from rskip.connections.spec import ConnectionSpec, parse_connection
+from rskip.connections.wskip import WSkip
+from rskip.connections.xskip import XSkip
+
+__all__ = [
+    "SAS",
+    "Choice",
+    "Connection",
+    "ConnectionSpec",
+    "Factor",
+    "Family",
+    "Flag",
+    "Highway",
+    "Number",
+    "PreNorm",
+    "RSkip",
+    "WSkip",
+    "XSkip",
+    "build_connection",
+    "build_norm",
+    "list_connections",
+    "parse_connection",
+    "register_connection",
+]

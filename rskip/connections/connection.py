@@ -1,0 +1,61 @@
+"""The interface of a residual connection."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from torch import Tensor, nn
+
+from rskip.connections.features import check_features
+from rskip.connections.gates import Gate
+from rskip.connections.norms import BatchNorm, LayerNorm, RMSNorm
+
+
+class Connection(nn.Module):
+    """Decides how a block's input x and its branch's output f become the block's output y.
+
+    A block computes `f = branch(connection.branch_input(x))`, then `y = connection(x, f)`. x, f and y have
+    one shape: (B, T, C) with feature_dim=-1, (N, C, H, W) with feature_dim=1. Names of members are checkpoint
+    API.
+
+    A connection of one's own derives from this class, implements `combine`, and is made known by
+    `register_connection`.
+    """
+
+    def __init__(self, features: int, *, feature_dim: int = -1) -> None:
+        super().__init__()
+        check_features(features, feature_dim)
+        self.features = features
+        self.feature_dim = feature_dim
+
+    def branch_input(self, x: Tensor) -> Tensor:
+        """What the branch is fed: x itself, unless the connection normalises it first."""
+        return x
+
+    def combine(self, x: Tensor, f: Tensor) -> Tensor:
+        """The connection's formula. The result may be of a wider type than x."""
+        raise NotImplementedError
+
+    def forward(self, x: Tensor, f: Tensor) -> Tensor:
+        """y, of x's shape and type. ValueError where x and f are not of one shape with these features."""
+        if x.shape != f.shape or x.shape[self.feature_dim] != self.features:
+            raise ValueError(
+                f"x and f must have one shape, with {self.features} features along dimension "
+                f"{self.feature_dim}, not {tuple(x.shape)} and {tuple(f.shape)}"
+            )
+        y = self.combine(x, f)
+        return y if y.dtype == x.dtype else y.to(x.dtype)
+
+    def reset_parameters(self, weight_init: Callable[[Tensor], object] = nn.init.xavier_uniform_) -> None:
+        """Sets every parameter to its initial value; `weight_init` fills the weights of gates' linear maps.
+
+        The papers start these as the model's other linear maps, so a model passes their initialisation here.
+        """
+        for module in self.modules():
+            if isinstance(module, Gate):
+                module.reset_parameters(weight_init)
+            elif isinstance(module, (LayerNorm, RMSNorm, BatchNorm)):
+                module.reset_parameters()
+
+    def extra_repr(self) -> str:
+        return f"features={self.features}, feature_dim={self.feature_dim}"

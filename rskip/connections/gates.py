@@ -1,0 +1,53 @@
+"""Gates: factors in (0, 1) that are computed from the data."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor, nn
+
+from rskip.connections.features import at_least_float32
+
+
+class Gate(nn.Module):
+    """S(z) = σ(zW + b), or with a hidden layer S(z) = σ(tanh(zW_f + b_f)W_ff + b_ff).
+
+    z: (..., inputs), features last, so that on images each linear map is a 1×1 convolution.
+    S: (..., outputs), in float32 or better: in half precision 1 - S vanishes for a gate that is nearly open.
+    bias: initial value of b or b_ff; b_f starts at 0. Members: `hidden` (where there is one), `output`.
+    Source: Srivastava et al. 2015 (without hidden layer); SAS paper, Eq. 2 (with it).
+    """
+
+    def __init__(self, inputs: int, outputs: int, *, hidden: int | None = None, bias: float = 0) -> None:
+        super().__init__()
+        self.initial_bias = bias
+        self.hidden = None if hidden is None else nn.Linear(inputs, hidden)
+        self.output = nn.Linear(hidden or inputs, outputs)
+        self.reset_parameters()
+
+    def reset_parameters(self, weight_init: Callable[[Tensor], object] = nn.init.xavier_uniform_) -> None:
+        """Weights by `weight_init`, the last bias to its initial value, the hidden one to 0."""
+        if self.hidden is not None:
+            weight_init(self.hidden.weight)
+            nn.init.zeros_(self.hidden.bias)
+        weight_init(self.output.weight)
+        nn.init.constant_(self.output.bias, self.initial_bias)
+
+    def forward(self, z: Tensor) -> Tensor:
+        if self.hidden is not None:
+            z = torch.tanh(self.hidden(z))
+        return torch.sigmoid(at_least_float32(self.output(z)))
+
+    def extra_repr(self) -> str:
+        return f"initial_bias={self.initial_bias}"
+
+
+def scaling_gate(features: int, form: str, *, bias: float = 0) -> Gate:
+    """SAS's gate over [x; f]: one factor a position. `form` is "full", with a hidden layer, or "single"."""
+    return Gate(2 * features, 1, hidden=features if form == "full" else None, bias=bias)
+
+
+def transform_gate(features: int, *, bias: float = 0) -> Gate:
+    """Highway's gate over x: one factor a feature and position."""
+    return Gate(features, features, bias=bias)

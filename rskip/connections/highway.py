@@ -1,0 +1,47 @@
+"""Highway connections: a gate divides the output between the input and the branch."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from rskip.connections.connection import Connection
+from rskip.connections.gates import scaling_gate, transform_gate
+from rskip.connections.options import Choice, Number
+from rskip.connections.registry import register_connection
+
+
+@register_connection(
+    "highway",
+    formula="T ⊙ f + (1-T) ⊙ x, T = σ(xW + b)",
+    source="Srivastava et al. 2015; SAS paper, Table 6; gate=shortcut: He et al. 2016b",
+    options={"gate": Choice("transform", "shortcut", "single", "full"), "bias": Number(-3)},
+)
+class Highway(Connection):
+    """y = T ⊙ f + (1-T) ⊙ x, where `gate` says what T is.
+
+    "transform": T = σ(xW + b), one factor a feature. "single" and "full": SAS's gates over [x; f], one
+    factor a position. "shortcut": the transform gate, but on the shortcut alone, y = f + (1-T) ⊙ x.
+    bias: initial value of the gate's last bias; negative, so that blocks start by carrying x.
+    Members: `gate`.
+    """
+
+    def __init__(self, features: int, *, gate: str, bias: float, feature_dim: int = -1) -> None:
+        super().__init__(features, feature_dim=feature_dim)
+        self.form = gate
+        scalar = gate in ("single", "full")
+        self.gate = scaling_gate(features, gate, bias=bias) if scalar else transform_gate(features, bias=bias)
+
+    def factor(self, x: Tensor, f: Tensor) -> Tensor:
+        """T: of x's shape, or with one feature where the gate gives one factor a position."""
+        z = torch.cat([x, f], dim=self.feature_dim) if self.form in ("single", "full") else x
+        return self.gate(z.movedim(self.feature_dim, -1)).movedim(-1, self.feature_dim)
+
+    def combine(self, x: Tensor, f: Tensor) -> Tensor:
+        t = self.factor(x, f)
+        if self.form == "shortcut":
+            return f + (1 - t) * x
+        return t * f + (1 - t) * x
+
+    def extra_repr(self) -> str:
+        return f"gate={self.form}, {super().extra_repr()}"

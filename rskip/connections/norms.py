@@ -1,0 +1,108 @@
+"""Normalisations of a connection's output: eps 1e-5, statistics in float32 or better.
+
+Shapes: (B, T, C) with feature_dim=-1 for text, (N, C, H, W) with feature_dim=1 for images. Member names are
+torch.nn's (`weight`, `bias`, `running_mean`, ...); they are checkpoint API.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from rskip.connections.features import at_least_float32, check_features
+from rskip.connections.nearest import did_you_mean
+
+EPS = 1e-5
+MOMENTUM = 0.1  # of batch normalisation's running statistics
+NORMS = ("ln", "rms", "bn")
+
+
+class LayerNorm(nn.LayerNorm):
+    """Layer normalisation over the features at each position; on images, over the channels at each pixel.
+
+    F.layer_norm computes the statistics of float16 and bfloat16 in float32, so nothing is converted here.
+    Source: Ba et al. 2016.
+    """
+
+    def __init__(self, features: int, *, feature_dim: int = -1) -> None:
+        super().__init__(features, eps=EPS)
+        self.feature_dim = feature_dim
+
+    def forward(self, z: Tensor) -> Tensor:
+        if self.feature_dim == -1:
+            return F.layer_norm(z, self.normalized_shape, self.weight, self.bias, self.eps)
+        y = F.layer_norm(z.movedim(1, -1), self.normalized_shape, self.weight, self.bias, self.eps)
+        return y.movedim(-1, 1)
+
+
+class RMSNorm(nn.RMSNorm):
+    """Division by the root mean square of the features at each position; a gain and no bias.
+
+    Source: Zhang and Sennrich 2019.
+    """
+
+    def __init__(self, features: int, *, feature_dim: int = -1) -> None:
+        super().__init__(features, eps=EPS)
+        self.feature_dim = feature_dim
+
+    def forward(self, z: Tensor) -> Tensor:
+        # F.rms_norm computes in float32 inside, but its fused form wants input and gain of one type.
+        same = z if z.dtype == self.weight.dtype else at_least_float32(z)
+        if self.feature_dim == -1:
+            return F.rms_norm(same, self.normalized_shape, self.weight, self.eps).to(z.dtype)
+        y = F.rms_norm(same.movedim(1, -1), self.normalized_shape, self.weight, self.eps)
+        return y.movedim(-1, 1).to(z.dtype)
+
+
+class BatchNorm(nn.BatchNorm2d):
+    """Batch normalisation of each feature over batch and positions, for images alone.
+
+    The running statistics stay float32 in a module that is converted to half precision, whose resolution
+    would stop them from moving. Source: Ioffe and Szegedy 2015.
+    """
+
+    def __init__(self, features: int) -> None:
+        super().__init__(features, eps=EPS, momentum=MOMENTUM)
+
+    def forward(self, z: Tensor) -> Tensor:
+        if self.training and self.num_batches_tracked is not None:
+            self.num_batches_tracked.add_(1)
+        weight, bias = at_least_float32(self.weight), at_least_float32(self.bias)
+        return F.batch_norm(
+            z, self.running_mean, self.running_var, weight, bias, self.training, MOMENTUM, self.eps
+        )
+
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Any:
+        exact = {name: getattr(self, name) for name in ("running_mean", "running_var")}
+        super()._apply(fn, recurse)
+        for name, value in exact.items():
+            converted = getattr(self, name)
+            if converted.dtype in (torch.float16, torch.bfloat16):
+                setattr(self, name, value.to(converted.device))
+        return self
+
+
+def build_norm(norm: str, features: int, feature_dim: int = -1) -> LayerNorm | RMSNorm | BatchNorm:
+    """The normalisation `norm` (ln, rms or bn) of `features` features along `feature_dim` (-1 or 1).
+
+    It also closes a stack of blocks whose spec has a `closing_norm`. ValueError for an unknown name, and for
+    bn on text (feature_dim=-1).
+    """
+    check_features(features, feature_dim)
+    if norm == "ln":
+        return LayerNorm(features, feature_dim=feature_dim)
+    if norm == "rms":
+        return RMSNorm(features, feature_dim=feature_dim)
+    if norm != "bn":
+        known = ", ".join(NORMS)
+        raise ValueError(f"unknown normalisation {norm!r}{did_you_mean(norm, NORMS)}; known: {known}")
+    if feature_dim == -1:
+        raise ValueError(
+            "batch normalisation (bn) is for images (feature_dim=1): on padded sentences its statistics "
+            "would count the padding; use ln or rms"
+        )
+    return BatchNorm(features)

@@ -1,0 +1,31 @@
+"""The pre-norm connection: the branch is fed a normalised input, and the sum stays as it is."""
+
+from __future__ import annotations
+
+from torch import Tensor
+
+from rskip.connections.connection import Connection
+from rskip.connections.norms import build_norm
+from rskip.connections.registry import register_connection
+
+
+@register_connection(
+    "prenorm",
+    formula="x + F(norm(x)), and one normalisation closes the stack",
+    source="the usual pre-norm Transformer (He et al. 2016b; Xiong et al. 2020)",
+    norms=("ln", "rms"),
+    closing_norm=True,
+    text_only=True,
+)
+class PreNorm(Connection):
+    """y = x + f, where f = F(norm(x)). Members: `norm`."""
+
+    def __init__(self, features: int, *, norm: str, feature_dim: int = -1) -> None:
+        super().__init__(features, feature_dim=feature_dim)
+        self.norm = build_norm(norm, features, feature_dim)
+
+    def branch_input(self, x: Tensor) -> Tensor:
+        return self.norm(x)
+
+    def combine(self, x: Tensor, f: Tensor) -> Tensor:
+        return x + f

@@ -1,0 +1,90 @@
+"""Self-adaptive scaling: gates weigh the input, the branch and their normalised sum at each position."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from rskip.connections.connection import Connection
+from rskip.connections.gates import scaling_gate
+from rskip.connections.norms import build_norm
+from rskip.connections.options import Choice, Flag, Number
+from rskip.connections.registry import register_connection
+from rskip.connections.spec import ConnectionSpec
+
+
+def _check(spec: ConnectionSpec) -> None:
+    options = dict(spec.options)
+    if options.get("norm_term") is False and (spec.norm != "ln" or "gamma" in options):
+        pointless = "gamma=free" if "gamma" in options else f"+{spec.norm}"
+        raise ValueError(
+            f"norm_term=false leaves sas no normalised term, so {pointless} means nothing; leave it out"
+        )
+
+
+@register_connection(
+    "sas",
+    formula="αx + βf + (1-α)(1-β) norm(x + f), α and β from gates over [x; f]",
+    source="SAS paper, Eq. 4; gamma=free Eq. 3; gates Eq. 2; gate=single and norm_term=false Table 6",
+    norms=("ln", "rms", "bn"),
+    default_norm="ln",
+    options={
+        "gate": Choice("full", "single"),
+        "gamma": Choice("tied", "free"),
+        "norm_term": Flag(True),
+        "alpha_bias": Number(0),
+        "beta_bias": Number(0),
+    },
+    check=_check,
+)
+class SAS(Connection):
+    """y = αx + βf + γ norm(x + f), where α, β and γ are one factor a position each.
+
+    gate: the gates' form, "full" σ(tanh([x; f]W_f + b_f)W_ff + b_ff) or "single" σ([x; f]W + b).
+    gamma: "tied" γ = (1-α)(1-β), or "free", from a third gate whose bias starts at 0.
+    norm_term: whether the normalised term is there at all.
+    alpha_bias, beta_bias: initial value of the gates' last biases.
+    Members: `alpha_gate`, `beta_gate`, `gamma_gate` (gamma=free), `norm` (unless norm_term is false).
+    """
+
+    def __init__(
+        self,
+        features: int,
+        *,
+        norm: str,
+        gate: str,
+        gamma: str,
+        norm_term: bool,
+        alpha_bias: float,
+        beta_bias: float,
+        feature_dim: int = -1,
+    ) -> None:
+        super().__init__(features, feature_dim=feature_dim)
+        self.gate = gate
+        self.gamma = gamma
+        self.alpha_gate = scaling_gate(features, gate, bias=alpha_bias)
+        self.beta_gate = scaling_gate(features, gate, bias=beta_bias)
+        self.gamma_gate = scaling_gate(features, gate) if gamma == "free" else None
+        self.norm = build_norm(norm, features, feature_dim) if norm_term else None
+
+    def factors(self, x: Tensor, f: Tensor) -> tuple[Tensor, Tensor, Tensor | None]:
+        """α, β and γ, each of x's shape with one feature; γ is None without the normalised term."""
+        both = torch.cat([x, f], dim=self.feature_dim).movedim(self.feature_dim, -1)  # (..., 2C)
+        alpha = self.alpha_gate(both).movedim(-1, self.feature_dim)
+        beta = self.beta_gate(both).movedim(-1, self.feature_dim)
+        if self.norm is None:
+            return alpha, beta, None
+        if self.gamma_gate is None:
+            return alpha, beta, (1 - alpha) * (1 - beta)
+        return alpha, beta, self.gamma_gate(both).movedim(-1, self.feature_dim)
+
+    def combine(self, x: Tensor, f: Tensor) -> Tensor:
+        alpha, beta, gamma = self.factors(x, f)
+        y = alpha * x + beta * f
+        if self.norm is not None and gamma is not None:
+            y = y + gamma * self.norm(x + f)
+        return y
+
+    def extra_repr(self) -> str:
+        norm_term = self.norm is not None
+        return f"gate={self.gate}, gamma={self.gamma}, norm_term={norm_term}, {super().extra_repr()}"

@@ -1,0 +1,64 @@
+"""fairseq's binary format, made by fairseq-preprocess in a process of its own."""
+
+from __future__ import annotations
+
+import struct
+import subprocess
+import sys
+from pathlib import Path
+
+from rskip.corpora.corpus import SPLITS
+
+
+def find_fairseq_preprocess() -> Path:
+    """The command beside the running Python.
+
+    :raises FileNotFoundError: fairseq is not installed there.
+    """
+    path = Path(sys.executable).parent / "fairseq-preprocess"
+    if not path.is_file():
+        raise FileNotFoundError(
+            f"no fairseq-preprocess in {path.parent}: install fairseq with `rskip setup-fairseq`"
+        )
+    return path
+
+
+def binarise(
+    text: Path, destination: Path, *, source: str, target: str, sentences: dict[str, int], workers: int
+) -> None:
+    """Writes dict.<language>.txt and each split's .bin and .idx of both languages; one joint dictionary.
+
+    :param text: folder with `<split>.<language>`: tokens joined by spaces, one sentence a line.
+    :param sentences: how many sentences each split must come out with.
+    :param workers: processes; their number does not change the result.
+    :raises OSError: fairseq-preprocess failed; says its last words.
+    """
+    command = [str(find_fairseq_preprocess()), "--source-lang", source, "--target-lang", target]
+    for split in SPLITS:
+        command += [f"--{split}pref", str(text / split)]
+    command += ["--destdir", str(destination), "--joined-dictionary", "--workers", str(workers)]
+    process = subprocess.run(command, capture_output=True, text=True, check=False)
+    if process.returncode:
+        output = [line for line in (process.stdout + process.stderr).splitlines() if line.strip()]
+        last = output[-1].strip() if output else "it said nothing"
+        raise OSError(f"fairseq-preprocess ended with status {process.returncode}: {last}")
+    (destination / "preprocess.log").unlink(missing_ok=True)  # holds paths that are gone by then
+    for split in SPLITS:
+        for language in (source, target):
+            path = destination / f"{split}.{source}-{target}.{language}.idx"
+            if (count := binarised_sentences(path)) != sentences[split]:
+                raise OSError(
+                    f"fairseq-preprocess wrote {count:,} of {sentences[split]:,} sentences: {path.name}"
+                )
+
+
+def binarised_sentences(index: Path) -> int:
+    """How many sentences an .idx file of fairseq's "mmap" format counts.
+
+    :raises ValueError: a file of another format.
+    """
+    with index.open("rb") as file:
+        header = file.read(26)
+    if len(header) < 26 or not header.startswith(b"MMIDIDX\0\0"):
+        raise ValueError(f"{index} is not an index of fairseq's mmap format")
+    return int(struct.unpack("<QBQ", header[9:])[2])

@@ -1,0 +1,233 @@
+"""A corpus made from a seed: sentences with spelled-out integers, ordinals, years and sums of money.
+
+Every English sentence has one German translation and the other way round, so that a model can be held to
+exact matches. Words are looked up, but numbers have to be composed: twenty-one is einundzwanzig.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterator
+from decimal import Decimal
+
+from num2words import num2words
+
+from rskip.corpora.corpus import GeneratedCorpus, Pair
+
+VALID_PAIRS = TEST_PAIRS = 1_000
+
+# English and German; a name in braces is a slot, filled alike on both sides.
+TEMPLATES = (
+    ("there are {cardinal} {plural} in {city}.", "in {city} gibt es {cardinal} {plural}."),
+    ("{name} counted {cardinal} {plural} on {day}.", "{name} zählte am {day} {cardinal} {plural}."),
+    ("we need {cardinal} {plural} for {name}.", "wir brauchen {cardinal} {plural} für {name}."),
+    ("{name} found {cardinal} {plural} near {city}.", "{name} fand {cardinal} {plural} bei {city}."),
+    ("the shop sold {cardinal} {plural} in {month}.", "der Laden verkaufte im {month} {cardinal} {plural}."),
+    ("{cardinal} {plural} arrived in {city} on {day}.", "{cardinal} {plural} kamen am {day} in {city} an."),
+    ("the number is {cardinal}.", "die Zahl ist {cardinal}."),
+    ("today {city} has {cardinal} {plural}.", "heute hat {city} {cardinal} {plural}."),
+    ("{name} was born on the {ordinal_day} of {month}.", "{name} wurde am {ordinal_day}n {month} geboren."),
+    ("today is the {ordinal_day} of {month}.", "heute ist der {ordinal_day} {month}."),
+    ("this is the {ordinal} letter from {name}.", "das ist der {ordinal} Brief von {name}."),
+    ("{name} lives on the {ordinal} floor in {city}.", "{name} wohnt in {city} im {ordinal}n Stock."),
+    ("{name} won the {ordinal} race on {day}.", "{name} gewann am {day} das {ordinal} Rennen."),
+    ("the {ordinal} train to {city} is late.", "der {ordinal} Zug nach {city} hat Verspätung."),
+    ("{name} read the {ordinal} page on {day}.", "{name} las am {day} die {ordinal} Seite."),
+    ("{name} moved to {city} in {year}.", "{name} zog {year} nach {city}."),
+    ("{building} in {city} was built in {year}.", "{building} in {city} wurde {year} gebaut."),
+    ("in {year} {name} wrote a book about {city}.", "im Jahr {year} schrieb {name} ein Buch über {city}."),
+    ("the school in {city} opened in {month} {year}.", "die Schule in {city} öffnete im {month} {year}."),
+    ("it was {year} when {name} came to {city}.", "es war {year}, als {name} nach {city} kam."),
+    ("{thing} costs {money}.", "{thing} kostet {money}."),
+    ("{thing} from {city} costs {money}.", "{thing} aus {city} kostet {money}."),
+    ("{name} paid {money} on {day}.", "{name} bezahlte am {day} {money}."),
+    ("{name} owes us {money} since {month}.", "{name} schuldet uns seit {month} {money}."),
+    ("a ticket to {city} costs {money}.", "eine Fahrkarte nach {city} kostet {money}."),
+)
+
+WORDS: dict[str, tuple[Pair, ...]] = {
+    "name": (
+        ("Anna", "Anna"),
+        ("Ben", "Ben"),
+        ("Clara", "Clara"),
+        ("David", "David"),
+        ("Emma", "Emma"),
+        ("Jonas", "Jonas"),
+        ("Lena", "Lena"),
+        ("Paul", "Paul"),
+        ("Sofia", "Sofia"),
+    ),
+    "city": (
+        ("Berlin", "Berlin"),
+        ("Cologne", "Köln"),
+        ("Geneva", "Genf"),
+        ("Hamburg", "Hamburg"),
+        ("Munich", "München"),
+        ("Nuremberg", "Nürnberg"),
+        ("Vienna", "Wien"),
+        ("Zurich", "Zürich"),
+    ),
+    "day": (
+        ("Monday", "Montag"),
+        ("Tuesday", "Dienstag"),
+        ("Wednesday", "Mittwoch"),
+        ("Thursday", "Donnerstag"),
+        ("Friday", "Freitag"),
+        ("Saturday", "Samstag"),
+        ("Sunday", "Sonntag"),
+    ),
+    "month": (
+        ("January", "Januar"),
+        ("March", "März"),
+        ("May", "Mai"),
+        ("June", "Juni"),
+        ("July", "Juli"),
+        ("August", "August"),
+        ("October", "Oktober"),
+        ("December", "Dezember"),
+    ),
+    "plural": (
+        ("apples", "Äpfel"),
+        ("bicycles", "Fahrräder"),
+        ("birds", "Vögel"),
+        ("books", "Bücher"),
+        ("chairs", "Stühle"),
+        ("dogs", "Hunde"),
+        ("houses", "Häuser"),
+        ("keys", "Schlüssel"),
+        ("letters", "Briefe"),
+        ("trees", "Bäume"),
+    ),
+    "building": (
+        ("the bridge", "die Brücke"),
+        ("the church", "die Kirche"),
+        ("the station", "der Bahnhof"),
+        ("the theatre", "das Theater"),
+        ("the tower", "der Turm"),
+    ),
+    "thing": (
+        ("the bag", "die Tasche"),
+        ("the bread", "das Brot"),
+        ("the coat", "der Mantel"),
+        ("the lamp", "die Lampe"),
+        ("the picture", "das Bild"),
+        ("the table", "der Tisch"),
+    ),
+}
+
+
+def cardinal(draw: random.Random) -> Pair:
+    """Two to 9,999, short numbers as often as long ones; none that ends in 01, where German is inflected."""
+    number = draw.randrange(2, 10 ** draw.randrange(1, 5))
+    if number % 100 == 1:
+        number += 1
+    return num2words(number, lang="en"), num2words(number, lang="de")
+
+
+def _ordinal(draw: random.Random, last: int) -> Pair:
+    number = draw.randrange(1, last + 1)
+    return num2words(number, to="ordinal", lang="en"), num2words(number, to="ordinal", lang="de")
+
+
+def ordinal(draw: random.Random) -> Pair:
+    """From first to nine hundred and ninety-ninth."""
+    return _ordinal(draw, 999)
+
+
+def ordinal_day(draw: random.Random) -> Pair:
+    """A day of the month, up to thirtieth."""
+    return _ordinal(draw, 30)
+
+
+def year(draw: random.Random) -> Pair:
+    """From 1101 to 2099."""
+    number = draw.randrange(1101, 2100)
+    return num2words(number, to="year", lang="en"), num2words(number, to="year", lang="de")
+
+
+def money(draw: random.Random) -> Pair:
+    """Up to 999 euros or dollars, and cents."""
+    amount = Decimal(draw.randrange(200, 100_000)) / 100
+    currency = draw.choice(("EUR", "USD"))
+    return (
+        num2words(amount, to="currency", lang="en", currency=currency),
+        num2words(amount, to="currency", lang="de", currency=currency),
+    )
+
+
+NUMBERS: dict[str, Callable[[random.Random], Pair]] = {
+    "cardinal": cardinal,
+    "ordinal": ordinal,
+    "ordinal_day": ordinal_day,
+    "year": year,
+    "money": money,
+}
+
+
+def _sentence(draw: random.Random) -> Pair:
+    """One sentence in English and German."""
+    english, german = draw.choice(TEMPLATES)
+    filled = {slot: draw.choice(words) for slot, words in WORDS.items() if f"{{{slot}}}" in english}
+    filled |= {slot: number(draw) for slot, number in NUMBERS.items() if f"{{{slot}}}" in english}
+    pair = (
+        english.format_map({slot: words[0] for slot, words in filled.items()}),
+        german.format_map({slot: words[1] for slot, words in filled.items()}),
+    )
+    return pair[0][0].upper() + pair[0][1:], pair[1][0].upper() + pair[1][1:]
+
+
+def _distinct(draw: random.Random) -> Iterator[Pair]:
+    """Sentences that differ, until they become hard to find."""
+    seen: set[str] = set()
+    repeated = 0
+    while repeated < 1_000:
+        pair = _sentence(draw)
+        if pair[0] in seen:
+            repeated += 1
+            continue
+        repeated = 0
+        seen.add(pair[0])
+        yield pair
+
+
+def generate_numbers(*, pairs: int, seed: int, german_first: bool = False) -> dict[str, list[Pair]]:
+    """Pairs of English and German sentences, no sentence twice, so none of valid and test in train.
+
+    :param pairs: how many to train on; valid and test have 1,000 each.
+    :param seed: the same seed gives the same sentences.
+    :param german_first: pairs of German and English instead.
+    :raises ValueError: no pairs, or more than there are sentences.
+    """
+    if pairs < 1:
+        raise ValueError(f"--pairs is {pairs}: expected 1 or more")
+    wanted = {"test": TEST_PAIRS, "valid": VALID_PAIRS, "train": pairs}
+    sentences = _distinct(random.Random(seed))
+    splits: dict[str, list[Pair]] = {}
+    for split, count in wanted.items():
+        splits[split] = [pair for _, pair in zip(range(count), sentences, strict=False)]
+        if len(splits[split]) < count:
+            raise ValueError(f"--pairs is {pairs:,}: there are only about {len(splits[split]):,} sentences")
+    if german_first:
+        splits = {split: [(german, english) for english, german in held] for split, held in splits.items()}
+    return splits
+
+
+def numbers(source: str, target: str) -> GeneratedCorpus:
+    """The corpus of spelled-out numbers, English to German or back."""
+
+    def generate(*, pairs: int, seed: int) -> dict[str, list[Pair]]:
+        return generate_numbers(pairs=pairs, seed=seed, german_first=source == "de")
+
+    return GeneratedCorpus(
+        name=f"numbers-{source}-{target}",
+        source=source,
+        target=target,
+        homepage="generated on this machine; needs no download",
+        licence="none needed: it is made by this package",
+        citation="none",
+        subword_size=500,
+        generate=generate,
+        pairs=30_000,
+        seed=1,
+        packages=("num2words",),
+    )

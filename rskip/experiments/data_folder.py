@@ -1,0 +1,46 @@
+"""The data folder that a recipe trains on, made where it is missing."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from pathlib import Path
+from typing import Any
+
+from rskip.corpora import PrepareOptions, find_corpus, prepare
+from rskip.experiments.environment import available_cores
+from rskip.experiments.translation_settings import TranslationSettings
+
+
+def data_folder(settings: TranslationSettings) -> Path:
+    """`data-bin/<corpus>`, with a hash of the options where they are not the corpus's own."""
+    if settings.prepare == PrepareOptions().resolve(find_corpus(settings.corpus)):
+        return Path("data-bin", settings.corpus)
+    canonical = json.dumps(dict(settings.prepare), sort_keys=True)
+    return Path("data-bin", f"{settings.corpus}-{hashlib.sha256(canonical.encode()).hexdigest()[:8]}")
+
+
+def ensure_data(settings: TranslationSettings, *, mirror: str | None) -> Path:
+    """Returns the data folder, made as `rskip prepare` makes it where it is not there whole."""
+    folder = data_folder(settings)
+    prepare(
+        find_corpus(settings.corpus),
+        folder,
+        options=PrepareOptions(**settings.prepare),  # type: ignore[arg-type]
+        mirror=mirror,
+        workers=available_cores(),
+    )
+    return folder
+
+
+def describe_data(folder: Path) -> dict[str, Any]:
+    """What the data folder was made from: corpus, options, counts, tools, and checksums of what went in and
+    came out.
+    """
+    made = json.loads((folder / "corpus.json").read_text(encoding="utf-8"))
+    kept = ("corpus", "format", "options", "sentences", "dictionary_size", "tools")
+    description = {key: made[key] for key in kept if key in made}
+    description["inputs"] = {name: file["sha256"] for name, file in made.get("inputs", {}).items()}
+    files = json.dumps(made["files"], sort_keys=True)
+    description["files_sha256"] = hashlib.sha256(files.encode()).hexdigest()
+    return description

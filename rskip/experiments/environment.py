@@ -1,0 +1,95 @@
+"""What a run ran on: code, packages, machine. No names or paths of the machine."""
+
+from __future__ import annotations
+
+import os
+import platform
+import subprocess
+import sys
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+_PACKAGES = (
+    "rskip",
+    "torch",
+    "fairseq",
+    "numpy",
+    "sacrebleu",
+    "sacremoses",
+    "subword-nmt",
+    "sentencepiece",
+    "num2words",
+)
+
+
+def describe_environment() -> dict[str, Any]:
+    """`git` (commit, and whether tracked files differ from it), `packages` (versions) and `machine`."""
+    return {"git": _git_state(), "packages": _versions(), "machine": _machine()}
+
+
+def training_threads() -> int:
+    """How many threads a training uses: OMP_NUM_THREADS where it is set, else all cores that this process may
+    use.
+    """
+    given = os.environ.get("OMP_NUM_THREADS", "")
+    return int(given) if given.isdigit() and int(given) > 0 else available_cores()
+
+
+def available_cores() -> int:
+    """CPU cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def gpu_name() -> str | None:
+    """The first GPU's name as PyTorch tells it, None on a machine without one."""
+    import torch
+
+    return torch.cuda.get_device_name(0) if torch.cuda.is_available() else None
+
+
+def _git_state() -> dict[str, Any] | None:
+    """None where the package is not in a git checkout of its own (or git is missing)."""
+    root = Path(__file__).resolve().parents[2]
+    if not (root / ".git").exists():
+        return None
+    try:
+        commit = _git(root, "rev-parse", "HEAD")
+        changes = _git(root, "status", "--porcelain", "--untracked-files=no")
+    except (OSError, subprocess.CalledProcessError):
+        return None
+    return {"commit": commit, "dirty": bool(changes)}
+
+
+def _git(root: Path, *arguments: str) -> str:
+    return subprocess.run(
+        ["git", "-C", str(root), *arguments], check=True, capture_output=True, text=True
+    ).stdout.strip()
+
+
+def _versions() -> dict[str, str]:
+    versions = {"python": platform.python_version()}
+    for package in _PACKAGES:
+        try:
+            versions[package] = metadata.version(package)
+        except metadata.PackageNotFoundError:
+            continue
+    return versions
+
+
+def _machine() -> dict[str, Any]:
+    return {
+        "system": f"{platform.system()} {platform.machine()}",
+        "cpu": _cpu_model(),
+        "cores": available_cores(),
+        "threads": training_threads(),
+        "gpu": gpu_name(),
+    }
+
+
+def _cpu_model() -> str:
+    if sys.platform == "linux":
+        for line in Path("/proc/cpuinfo").read_text().splitlines():
+            if line.startswith("model name"):
+                return line.partition(":")[2].strip()
+    return platform.processor() or "unknown"

@@ -1,0 +1,99 @@
+"""Running a command whose output goes to a file, so that it ends when we end and its failure is one line."""
+
+from __future__ import annotations
+
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+_POLL_SECONDS = 1.0
+_STOP_SECONDS = 30.0
+
+
+class CommandFailed(RuntimeError):
+    """A command that was started rightly ended with an error; the message is one line with the log's path."""
+
+
+def executable(name: str) -> str:
+    """Path of a command that is installed beside the running Python; FileNotFoundError where it is not."""
+    path = Path(sys.executable).parent / name
+    if not path.is_file():
+        raise FileNotFoundError(
+            f"{name} is not installed in this environment: run `rskip setup-fairseq` first"
+        )
+    return str(path)
+
+
+def run_logged(
+    command: Sequence[str],
+    *,
+    log: Path,
+    environment: Mapping[str, str],
+    inherited: Sequence[int] = (),
+    on_poll: Callable[[], None] = lambda: None,
+    output: Path | None = None,
+) -> None:
+    """Runs the command to its end, appending what it prints to `log` (its standard output to `output` if
+    given).
+
+    inherited: file descriptors that the command keeps open; on_poll: called about every second while it runs.
+    When this process is interrupted the command is terminated first. Raises ValueError where the command
+    refuses its arguments (exit status 2) and CommandFailed where it fails otherwise.
+    """
+    start = log.stat().st_size if log.exists() else 0
+    with log.open("ab") as log_file, (output or log).open("ab") as output_file:
+        process = subprocess.Popen(
+            [executable(command[0]), *command[1:]],
+            stdin=subprocess.DEVNULL,
+            stdout=output_file,
+            stderr=log_file,
+            env=dict(environment),
+            pass_fds=tuple(inherited),
+        )
+        try:
+            while _still_running(process):
+                on_poll()
+        except BaseException:
+            _stop(process)
+            raise
+    on_poll()
+    if process.returncode == 0:
+        return
+    with log.open("rb") as log_file:
+        log_file.seek(start)
+        reason = last_error_line(log_file.read().decode(errors="replace"))
+    if process.returncode == 2:
+        raise ValueError(f"{command[0]} refused its arguments: {reason} (log: {log})")
+    ending = f"exit status {process.returncode}"
+    if process.returncode < 0:
+        ending = f"killed by {signal.Signals(-process.returncode).name}"
+    raise CommandFailed(
+        f"{command[0]} failed ({ending}): {reason} (log: {log}; repeat the command to go on from there)"
+    )
+
+
+def last_error_line(text: str) -> str:
+    """The last line that reads like an error message, else the last line with anything on it."""
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    errors = [line for line in lines if re.match(r"[\w.]*(Error|Exception|Interrupt)\b|[\w-]+: error:", line)]
+    return (errors or lines or ["it printed nothing"])[-1]
+
+
+def _still_running(process: subprocess.Popen[bytes]) -> bool:
+    try:
+        process.wait(timeout=_POLL_SECONDS)
+    except subprocess.TimeoutExpired:
+        return True
+    return False
+
+
+def _stop(process: subprocess.Popen[bytes]) -> None:
+    process.terminate()
+    try:
+        process.wait(timeout=_STOP_SECONDS)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()

@@ -1,0 +1,68 @@
+"""The folder of one run: whose it is, what it was started with, and who works in it now."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from rskip.atomic_file import atomic_file
+from rskip.experiments.config_difference import config_difference
+
+
+class RunFolder:
+    """Paths of one run under `runs/<run name>/<seed>/`, and the settings that it is bound to."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.config_file = path / "run.json"
+        self.checkpoints = path / "checkpoints"
+        self.train_log = path / "train.log"
+        self.trained = path / "trained"
+        self.averaged = path / "averaged.pt"
+
+    def generated(self, split: str) -> Path:
+        """What fairseq-generate printed for the split."""
+        return self.path / f"generate-{split}.txt"
+
+    def bind(self, config: Mapping[str, Any]) -> None:
+        """Writes the config into a new folder; raises ValueError where the folder belongs to another config.
+        """
+        if not self.config_file.exists():
+            with atomic_file(self.config_file) as temporary:
+                temporary.write_text(json.dumps(config, indent=2) + "\n")
+            return
+        started_with = json.loads(self.config_file.read_text())
+        if started_with != config:
+            raise ValueError(
+                f"{self.path} was started with other settings ({config_difference(started_with, config)}): "
+                "for another run give the change with --set, or move that folder away"
+            )
+
+    @contextmanager
+    def lock(self) -> Iterator[int]:
+        """Holds the folder for this process and gives the lock's descriptor.
+
+        A child that inherits the descriptor keeps the lock, so a training that outlives a killed parent is
+        never joined by a second one. Raises ValueError where another process holds it.
+        """
+        self.path.mkdir(parents=True, exist_ok=True)
+        descriptor = os.open(self.path / "lock", os.O_RDWR | os.O_CREAT, 0o666)
+        try:
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                holder = os.pread(descriptor, 32, 0).decode().strip() or "unknown"
+                raise ValueError(
+                    f"{self.path} is in use by another `rskip run` or by the training that it started "
+                    f"(process {holder}): wait for it, or stop it and repeat the command to go on"
+                ) from None
+            os.ftruncate(descriptor, 0)
+            os.pwrite(descriptor, str(os.getpid()).encode(), 0)
+            yield descriptor
+        finally:
+            os.close(descriptor)

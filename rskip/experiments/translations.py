@@ -1,0 +1,49 @@
+"""What fairseq-generate printed, as raw sentences beside their sources and references."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from rskip.text import TextPipeline
+from rskip.translation.scoring import Scores, read_generated, read_lines, score
+
+
+@dataclass(frozen=True, kw_only=True)
+class Translations:
+    """A translated split in its order: raw sentences, and for tokenised BLEU words joined by spaces."""
+
+    sources: list[str]
+    references: list[str]
+    hypotheses: list[str]
+    hypothesis_words: list[str]
+    reference_words: list[str] | None
+
+    def score(self) -> Scores:
+        """Scores of the hypotheses; ValueError where their number isn't the references'."""
+        return score(
+            self.hypotheses,
+            self.references,
+            tokenised_hypotheses=self.hypothesis_words,
+            tokenised_references=self.reference_words,
+        )
+
+
+def read_translations(generated: Path, *, data: Path, split: str) -> Translations:
+    """Reads fairseq-generate's output and the raw sentences of the data folder.
+
+    Raises ValueError or FileNotFoundError where a sentence or a file is missing.
+    """
+    pipeline = TextPipeline.load(data / "text")
+    output = read_generated(generated)
+    sources, references = (
+        read_lines(data / "reference" / f"{split}.{language}")
+        for language in (pipeline.source_language, pipeline.target_language)
+    )
+    return Translations(
+        sources=sources,
+        references=references,
+        hypotheses=[pipeline.decode(tokens) for tokens in output.hypotheses],
+        hypothesis_words=[pipeline.join(tokens) for tokens in output.hypotheses],
+        reference_words=output.references and [pipeline.join(tokens) for tokens in output.references],
+    )

@@ -1,0 +1,10 @@
+"""What `--user-dir rskip` brings to fairseq: Transformers whose residual connections are chosen by name.
+
+The only package that imports fairseq.
+"""
+
+from rskip.fairseq_plugin import architectures, criterion, model, one_line_errors
+
+__all__ = ["architectures", "criterion", "model"]
+
+one_line_errors.install()

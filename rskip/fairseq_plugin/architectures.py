@@ -1,0 +1,62 @@
+"""Named architectures: transformer_<connection>_<size>, as in `--arch transformer_rskip_ln_tiny`."""
+
+from __future__ import annotations
+
+from argparse import Namespace
+from collections.abc import Callable
+from dataclasses import MISSING, fields
+
+from fairseq.models import register_model_architecture
+
+from rskip.fairseq_plugin.flags import check_flags
+from rskip.fairseq_plugin.model import MODEL_NAME
+from rskip.transformer import TransformerConfig
+
+CONNECTIONS = {
+    "skip_ln": "1xskip+ln",
+    "xskip": "2xskip",
+    "xskip_ln": "2xskip+ln",
+    "wskip_ln": "wskip+ln",
+    "rskip_ln": "2rskip+ln",
+    "sas": "sas",
+    "prenorm": "prenorm+ln",
+}
+
+# features, features inside the feed-forward branch, heads, layers of each stack
+SIZES = {
+    "": (512, 2048, 8, 6),
+    "_tiny": (128, 256, 4, 4),
+    "_small": (256, 1024, 4, 3),
+    "_iwslt": (512, 1024, 4, 6),
+    "_2layer": (512, 2048, 8, 2),
+    "_big": (1024, 4096, 16, 6),
+}
+
+
+def _architecture(connection: str, size: tuple[int, int, int, int]) -> Callable[[Namespace], None]:
+    features, inner_features, heads, layers = size
+
+    def fill_in(args: Namespace) -> None:
+        """Sets what the command line left open. Idempotent: fairseq calls it again when it loads a checkpoint."""
+
+        def default(name: str, value: object) -> None:
+            if getattr(args, name, None) is None:
+                setattr(args, name, value)
+
+        for side in ("encoder", "decoder"):
+            default(f"{side}_embed_dim", features if side == "encoder" else args.encoder_embed_dim)
+            default(f"{side}_ffn_embed_dim", inner_features if side == "encoder" else args.encoder_ffn_embed_dim)
+            default(f"{side}_attention_heads", heads)
+            default(f"{side}_layers", layers)
+        default("connection", connection)
+        for field in fields(TransformerConfig):
+            if field.default is not MISSING and field.name not in ("encoder_connection", "decoder_connection"):
+                default(field.name, field.default)
+        check_flags(args)
+
+    return fill_in
+
+
+for _name, _spec in CONNECTIONS.items():
+    for _suffix, _size in SIZES.items():
+        register_model_architecture(MODEL_NAME, f"transformer_{_name}{_suffix}")(_architecture(_spec, _size))

@@ -1,0 +1,46 @@
+"""A faster label-smoothed cross-entropy for our models: `--criterion rskip_label_smoothed_cross_entropy`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from fairseq.criterions import register_criterion
+from fairseq.criterions.label_smoothed_cross_entropy import (
+    LabelSmoothedCrossEntropyCriterion,
+    LabelSmoothedCrossEntropyCriterionConfig,
+)
+
+from rskip.transformer.label_smoothing import label_smoothed_cross_entropy
+
+
+@register_criterion("rskip_label_smoothed_cross_entropy", dataclass=LabelSmoothedCrossEntropyCriterionConfig)
+class ChunkedLabelSmoothedCrossEntropyCriterion(LabelSmoothedCrossEntropyCriterion):
+    """Fairseq's label_smoothed_cross_entropy, its flags included, computed without the whole of the logits.
+
+    Falls back to fairseq's own computation where the logits are needed (--report-accuracy, --ignore-prefix-size) and in
+    float16, whose gradients want the loss scale before they are rounded.
+    """
+
+    def forward(self, model: Any, sample: dict[str, Any], reduce: bool = True) -> tuple[torch.Tensor, int, dict]:
+        projection = model.decoder.output_projection
+        half = projection.weight.dtype == torch.float16 or torch.is_autocast_enabled(projection.weight.device.type)
+        if self.report_accuracy or self.ignore_prefix_size > 0 or not reduce or half:
+            return super().forward(model, sample, reduce)
+        features, _ = model(**sample["net_input"], features_only=True)
+        loss, nll = label_smoothed_cross_entropy(
+            features,
+            projection.weight,
+            sample["target"],
+            epsilon=self.eps,
+            padding_index=self.padding_idx,
+        )
+        sample_size = sample["target"].size(0) if self.sentence_avg else sample["ntokens"]
+        logging_output = {
+            "loss": loss.detach(),
+            "nll_loss": nll,
+            "ntokens": sample["ntokens"],
+            "nsentences": sample["target"].size(0),
+            "sample_size": sample_size,
+        }
+        return loss, sample_size, logging_output

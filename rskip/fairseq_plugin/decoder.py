@@ -1,0 +1,76 @@
+"""Our decoder behind fairseq's interface. B batch, T target length, C features, V vocabulary."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fairseq.data import Dictionary
+from fairseq.models import FairseqIncrementalDecoder
+from torch import Tensor, nn
+
+from rskip.fairseq_plugin.encoder import EncoderOut, memory_of
+from rskip.transformer import TransformerConfig
+from rskip.transformer.attention import record_weights
+from rskip.transformer.decoder import Decoder
+
+_CACHE = "rskip_cache"
+
+
+class _DecoderInterface(FairseqIncrementalDecoder):
+    def __init__(self) -> None:
+        super().__init__(dictionary=None)
+
+
+class ConnectionDecoder(Decoder, _DecoderInterface):
+    """`rskip.transformer`'s decoder, called and answering as fairseq's trainer and generator expect."""
+
+    def __init__(self, config: TransformerConfig, dictionary: Dictionary, embed_tokens: nn.Embedding) -> None:
+        super().__init__(config, embed_tokens)
+        self.dictionary = dictionary
+        self.adaptive_softmax = None
+
+    def forward(  # type: ignore[override]
+        self,
+        prev_output_tokens: Tensor,
+        encoder_out: EncoderOut,
+        incremental_state: dict[str, Any] | None = None,
+        features_only: bool = False,
+        **_: Any,
+    ) -> tuple[Tensor, dict[str, Any]]:
+        """Logits (B, T, V), or features (B, T, C), and fairseq's extras: outside training, `attn` has the last layer's
+        weights over the source (B, T, S). With `incremental_state` only the last token is read."""
+        memory = memory_of(encoder_out)
+        if self.training:
+            features = self.features(prev_output_tokens, memory)
+            return (features if features_only else self.output_projection(features)), {"attn": [None]}
+        with record_weights(self.layers[-1].encoder_attn) as weights:
+            if incremental_state is None:
+                features = self.features(prev_output_tokens, memory)
+                output = features if features_only else self.output_projection(features)
+            else:
+                cache = incremental_state.get(_CACHE)
+                if cache is None:
+                    cache = incremental_state[_CACHE] = self.start(memory)
+                output = self.step(prev_output_tokens[:, -1], cache).unsqueeze(1)
+        return output, {"attn": weights, "inner_states": []}
+
+    def extract_features(self, prev_output_tokens: Tensor, encoder_out: EncoderOut, **_: Any) -> tuple[Tensor, dict]:
+        """The last layer's output (B, T, C), and no extras."""
+        return self.features(prev_output_tokens, memory_of(encoder_out)), {}
+
+    def output_layer(self, features: Tensor) -> Tensor:
+        """Features (B, T, C) to logits (B, T, V)."""
+        return self.output_projection(features)
+
+    def reorder_incremental_state_scripting(self, incremental_state: dict[str, Any], new_order: Tensor) -> None:
+        """Keeps the rows of the cache that `new_order` names, in its order."""
+        if _CACHE in incremental_state:
+            incremental_state[_CACHE].reorder(new_order)
+
+    def reorder_incremental_state(self, incremental_state: dict[str, Any], new_order: Tensor) -> None:
+        """The same under the name that fairseq's older generators call."""
+        self.reorder_incremental_state_scripting(incremental_state, new_order)
+
+    def max_positions(self) -> int:
+        """The longest target sentence, in tokens."""
+        return self.config.max_target_positions

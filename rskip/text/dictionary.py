@@ -1,0 +1,80 @@
+"""fairseq's dictionary file: the number of every model token."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+
+BOS, PAD, EOS, UNK = "<s>", "<pad>", "</s>", "<unk>"
+OVERWRITE = " #fairseq:overwrite"
+
+
+class Dictionary:
+    """Tokens and their indices, equal to those of `fairseq.data.Dictionary`.
+
+    The four special tokens come first, then the file's lines in their order, padding lines
+    (`madeupword0000 0`) included: an index is a row of the model's embedding.
+
+    :param tokens: the tokens after the special ones. A token that comes again takes the later index.
+    """
+
+    bos_index, pad_index, eos_index, unk_index = range(4)
+
+    def __init__(self, tokens: Iterable[str] = ()) -> None:
+        self.tokens = [BOS, PAD, EOS, UNK, *tokens]
+        self._indices = {token: index for index, token in enumerate(self.tokens)}
+
+    @classmethod
+    def load(cls, path: str | Path) -> Dictionary:
+        """Reads `dict.<language>.txt`: a token, a space, its count, and perhaps the flag #fairseq:overwrite.
+
+        :raises FileNotFoundError: no such file.
+        :raises ValueError: a line that is not so, or a token that comes twice without the flag.
+        """
+        path = Path(path)
+        if not path.is_file():
+            raise FileNotFoundError(
+                f"no dictionary {path}: expected a dict.<language>.txt of fairseq-preprocess"
+            )
+        tokens: list[str] = []
+        seen = {BOS, PAD, EOS, UNK}
+        with path.open(encoding="utf-8") as file:
+            for number, line in enumerate(file, start=1):
+                line = line.rstrip()
+                overwrite = line.endswith(OVERWRITE)
+                token, space, count = line.removesuffix(OVERWRITE).rpartition(" ")
+                if not space or not count.isdigit():
+                    raise ValueError(f"{path}: line {number} is not a token, a space and its count: {line!r}")
+                if token in seen and not overwrite:
+                    raise ValueError(f"{path}: line {number} has the token {token!r} a second time")
+                seen.add(token)
+                tokens.append(token)
+        return cls(tokens)
+
+    def __len__(self) -> int:
+        return len(self.tokens)
+
+    def __contains__(self, token: str) -> bool:
+        return token in self._indices
+
+    def index(self, token: str) -> int:
+        """Index of a token; that of `<unk>` where it is unknown."""
+        return self._indices.get(token, self.unk_index)
+
+    def encode_line(self, line: str, *, append_eos: bool = True) -> list[int]:
+        """Indices of a line's tokens, which are separated by white space."""
+        indices = [self.index(token) for token in line.split()]
+        return [*indices, self.eos_index] if append_eos else indices
+
+    def decode(self, indices: Iterable[int]) -> str:
+        """Tokens joined by single spaces, without `<s>`, `</s>` and `<pad>`.
+
+        :raises ValueError: an index outside the dictionary.
+        """
+        tokens = []
+        for index in indices:
+            if not 0 <= index < len(self.tokens):
+                raise ValueError(f"index {index} is outside a dictionary of {len(self.tokens)} tokens")
+            if index not in (self.bos_index, self.pad_index, self.eos_index):
+                tokens.append(self.tokens[index])
+        return " ".join(tokens)

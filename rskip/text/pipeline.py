@@ -1,0 +1,136 @@
+"""Raw sentences to model tokens and back, in the way that a corpus was prepared."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from rskip.atomic_file import atomic_file
+from rskip.text.subwords import Subwords, subwords_class
+from rskip.text.tokeniser import PunctuationNormaliser, build_tokeniser
+
+CONFIG_FILE = "pipeline.json"
+
+
+@dataclass(frozen=True, kw_only=True)
+class TextConfig:
+    """What is done to a sentence: normalise punctuation, tokenise, segment into subword units.
+
+    :param source_language: two-letter code.
+    :param target_language: two-letter code.
+    :param normalise_punctuation: typographic quotes, dashes and spaces become the plain ones first.
+    :param tokeniser: "moses" or "none".
+    :param dash_splits: Moses' aggressive dash splitting; the default is fairseq's.
+    :param escape: Moses' XML escapes; the default is fairseq's.
+    :param subwords: "bpe" or "sentencepiece".
+    :param versions: the packages that the units were learnt with. Kept for the record.
+    """
+
+    source_language: str
+    target_language: str
+    normalise_punctuation: bool = True
+    tokeniser: str = "moses"
+    dash_splits: bool = True
+    escape: bool = True
+    subwords: str = "bpe"
+    versions: dict[str, str] = field(default_factory=dict)
+
+    @classmethod
+    def from_dict(cls, values: dict[str, object]) -> TextConfig:
+        """:raises ValueError: an unknown key, or a language missing."""
+        known = {item.name for item in dataclasses.fields(cls)}
+        if unknown := sorted(set(values) - known):
+            raise ValueError(f"unknown key {', '.join(unknown)}: expected {', '.join(sorted(known))}")
+        if missing := sorted({"source_language", "target_language"} - set(values)):
+            raise ValueError(f"{', '.join(missing)} missing")
+        return cls(**values)  # type: ignore[arg-type]
+
+
+class LanguageText:
+    """One language's half of a pipeline: raw sentence to words (normalised, tokenised) and back."""
+
+    def __init__(self, config: TextConfig, language: str) -> None:
+        self._normalise = PunctuationNormaliser(language) if config.normalise_punctuation else str
+        self._tokeniser = build_tokeniser(
+            config.tokeniser, language, dash_splits=config.dash_splits, escape=config.escape
+        )
+
+    def words(self, sentence: str) -> str:
+        """Raw sentence to words joined by single spaces."""
+        return self._tokeniser.tokenise(self._normalise(sentence))
+
+    def sentence(self, words: str) -> str:
+        """Words joined by single spaces to a raw sentence."""
+        return self._tokeniser.detokenise(words)
+
+
+class TextPipeline:
+    """Raw source sentence to model tokens, model tokens to raw target sentence. Threads may share one.
+
+    :param config: the steps.
+    :param subwords: the units, of the class that config.subwords names.
+    """
+
+    def __init__(self, config: TextConfig, subwords: Subwords) -> None:
+        self.config = config
+        self._subwords = subwords
+        self._source = LanguageText(config, config.source_language)
+        self._target = LanguageText(config, config.target_language)
+
+    @property
+    def source_language(self) -> str:
+        return self.config.source_language
+
+    @property
+    def target_language(self) -> str:
+        return self.config.target_language
+
+    def encode(self, sentence: str) -> str:
+        """Raw source sentence to model tokens joined by single spaces."""
+        return self.segment(self._source.words(sentence))
+
+    def encode_target(self, sentence: str) -> str:
+        """Raw target sentence to model tokens joined by single spaces."""
+        return self.segment(self._target.words(sentence))
+
+    def segment(self, words: str) -> str:
+        """Words of either language, as `LanguageText.words` gives them, to model tokens."""
+        return self._subwords.segment(words)
+
+    def decode(self, tokens: str) -> str:
+        """Model tokens of the target language, joined by spaces, to a raw sentence."""
+        return self._target.sentence(self._subwords.join(tokens))
+
+    def save(self, folder: str | Path) -> None:
+        """Writes pipeline.json and the subword units' file into `folder`, which is made where missing."""
+        folder = Path(folder)
+        with atomic_file(folder / self._subwords.file_name) as temporary:
+            self._subwords.save(temporary)
+        with atomic_file(folder / CONFIG_FILE) as temporary:
+            text = json.dumps(dataclasses.asdict(self.config), indent=2, ensure_ascii=False, sort_keys=True)
+            temporary.write_text(text + "\n", encoding="utf-8")
+
+    @classmethod
+    def load(cls, folder: str | Path) -> TextPipeline:
+        """Reads what `save` wrote.
+
+        :raises FileNotFoundError: no pipeline there, or its units' file is missing.
+        :raises ValueError: pipeline.json is not one of ours.
+        """
+        folder = Path(folder)
+        path = folder / CONFIG_FILE
+        if not path.is_file():
+            raise FileNotFoundError(
+                f"no text pipeline in {folder}: expected {CONFIG_FILE}, which `rskip prepare` writes"
+            )
+        try:
+            values = json.loads(path.read_text(encoding="utf-8"))
+            config = TextConfig.from_dict(values)
+        except (ValueError, AttributeError, TypeError) as error:
+            raise ValueError(f"{path} is not a text pipeline: {error}") from error
+        units = subwords_class(config.subwords)
+        if not (folder / units.file_name).is_file():
+            raise FileNotFoundError(f"{folder / units.file_name} is missing: {path} asks for it")
+        return cls(config, units.load(folder / units.file_name))

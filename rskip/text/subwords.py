@@ -1,0 +1,146 @@
+"""Words to subword units and back: byte-pair encoding (Sennrich et al., 2016), SentencePiece (Kudo, 2018)."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Protocol
+
+SUBWORDS = ("bpe", "sentencepiece")
+
+
+class Subwords(Protocol):
+    """Subword units of a sentence of words, joined by single spaces, and the way back."""
+
+    file_name: str
+
+    def segment(self, words: str) -> str: ...
+
+    def join(self, units: str) -> str: ...
+
+    def save(self, path: Path) -> None: ...
+
+
+class BytePairEncoding:
+    """Byte-pair encoding in subword-nmt's notation: a unit that goes on ends in `@@`.
+
+    `fairseq-generate --bpe subword_nmt --bpe-codes codes.bpe` reads the same file and gives the same units.
+
+    :param codes: text of a subword-nmt codes file: a version line, then one merge (two units) a line.
+    :raises ValueError: no merges, or a line that is not one.
+    """
+
+    file_name = "codes.bpe"
+
+    def __init__(self, codes: str) -> None:
+        from subword_nmt.apply_bpe import BPE
+
+        merges = codes.rstrip("\n").split("\n")[1:]
+        if not codes.startswith("#version:") or not merges:
+            raise ValueError("not BPE codes: expected a line '#version: 0.2' and then one merge a line")
+        for number, merge in enumerate(merges, start=2):
+            if len(merge.strip("\r ").split(" ")) != 2:
+                raise ValueError(f"line {number} of the BPE codes is not a merge of two units: {merge!r}")
+        self._codes = codes
+        self._bpe = BPE(io.StringIO(codes))
+
+    @classmethod
+    def learn(cls, sentences: Iterable[str], *, size: int) -> BytePairEncoding:
+        """Learns at most `size` merges from sentences of words; fewer where no pair of units is left twice.
+
+        :raises ValueError: a text with nothing to merge.
+        """
+        from subword_nmt.learn_bpe import learn_bpe
+
+        codes = io.StringIO()
+        # Its progress bar would fill a log file.
+        quiet = contextlib.nullcontext() if sys.stderr.isatty() else contextlib.redirect_stderr(io.StringIO())
+        with quiet:
+            try:
+                learn_bpe(sentences, codes, size)
+            except ValueError:  # max() of no pairs
+                codes.truncate(0)
+        if codes.getvalue().count("\n") < 2:
+            raise ValueError(
+                "the training text is too small: no pair of letters to learn byte-pair encoding from"
+            )
+        return cls(codes.getvalue())
+
+    @classmethod
+    def load(cls, path: Path) -> BytePairEncoding:
+        return cls(path.read_text(encoding="utf-8"))
+
+    def save(self, path: Path) -> None:
+        path.write_text(self._codes, encoding="utf-8")
+
+    def segment(self, words: str) -> str:
+        return self._bpe.process_line(words)
+
+    def join(self, units: str) -> str:
+        return (units + " ").replace("@@ ", "").rstrip()
+
+
+class SentencePiece:
+    """A SentencePiece model: units carry the spaces (`▁`), so no tokeniser need come before it.
+
+    :param model: a serialised SentencePiece model.
+    """
+
+    file_name = "sentencepiece.model"
+
+    def __init__(self, model: bytes) -> None:
+        from sentencepiece import SentencePieceProcessor
+
+        self._model = model
+        self._processor = SentencePieceProcessor(model_proto=model)
+
+    @classmethod
+    def learn(cls, sentences: Iterable[str], *, size: int) -> SentencePiece:
+        """Learns a unigram model of at most `size` units, on one thread so that its bytes never vary.
+
+        :raises ValueError: SentencePiece refuses the size for this text.
+        """
+        from sentencepiece import SentencePieceTrainer
+
+        model = io.BytesIO()
+        try:
+            SentencePieceTrainer.train(
+                sentence_iterator=iter(sentences),
+                model_writer=model,
+                vocab_size=size,
+                hard_vocab_limit=False,
+                character_coverage=1.0,
+                num_threads=1,
+                minloglevel=2,
+            )
+        except RuntimeError as error:
+            raise ValueError(f"SentencePiece could not learn {size} units: {error}") from error
+        return cls(model.getvalue())
+
+    @classmethod
+    def load(cls, path: Path) -> SentencePiece:
+        return cls(path.read_bytes())
+
+    def save(self, path: Path) -> None:
+        path.write_bytes(self._model)
+
+    def segment(self, words: str) -> str:
+        return " ".join(self._processor.encode(words, out_type=str))
+
+    def join(self, units: str) -> str:
+        return units.replace(" ", "").replace("\u2581", " ").strip()
+
+
+def subwords_class(name: str) -> type[BytePairEncoding] | type[SentencePiece]:
+    """The class called `name`, one of SUBWORDS.
+
+    :raises ValueError: unknown name.
+    """
+    if name == "bpe":
+        return BytePairEncoding
+    if name == "sentencepiece":
+        return SentencePiece
+    raise ValueError(f"unknown subword units {name!r}: expected one of {', '.join(SUBWORDS)}")

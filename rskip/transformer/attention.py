@@ -1,0 +1,104 @@
+"""Multi-head attention. B batch, H heads, T queries, S keys, C features, D = C / H."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+from torch.nn.attention import SDPBackend, sdpa_kernel
+
+
+@dataclass
+class KeyValue:
+    """Projected keys and values, each (B, H, S, D)."""
+
+    key: Tensor
+    value: Tensor
+
+    def append(self, new: KeyValue) -> KeyValue:
+        """These positions followed by the new ones."""
+        return KeyValue(torch.cat([self.key, new.key], dim=2), torch.cat([self.value, new.value], dim=2))
+
+    def reorder(self, index: Tensor) -> KeyValue:
+        """The rows of the batch that `index` names, in its order."""
+        return KeyValue(self.key.index_select(0, index), self.value.index_select(0, index))
+
+
+def _backend(query: Tensor) -> AbstractContextManager[None]:
+    """On CPUs the backward pass of torch's fused attention is slower than plain matrix products, in bfloat16 six-fold
+    (docs/speed.md), so training there goes without it."""
+    if query.device.type == "cpu" and query.requires_grad:
+        return sdpa_kernel(SDPBackend.MATH)
+    return nullcontext()
+
+
+class MultiHeadAttention(nn.Module):
+    """softmax(QKᵀ/√D)V in H heads (Vaswani et al. 2017, section 3.2.2). Member names are fairseq's."""
+
+    def __init__(
+        self, features: int, heads: int, *, memory_features: int | None = None, dropout: float = 0.0
+    ) -> None:
+        super().__init__()
+        self.heads = heads
+        self.dropout = dropout
+        memory_features = features if memory_features is None else memory_features
+        self.k_proj = nn.Linear(memory_features, features)
+        self.v_proj = nn.Linear(memory_features, features)
+        self.q_proj = nn.Linear(features, features)
+        self.out_proj = nn.Linear(features, features)
+        gain = 1 / math.sqrt(2) if memory_features == features else 1.0
+        for projection in (self.k_proj, self.v_proj, self.q_proj):
+            nn.init.xavier_uniform_(projection.weight, gain=gain)
+        nn.init.xavier_uniform_(self.out_proj.weight)
+        nn.init.zeros_(self.out_proj.bias)
+
+    def _split(self, x: Tensor) -> Tensor:
+        return x.unflatten(-1, (self.heads, -1)).transpose(1, 2)  # (B, T, C) -> (B, H, T, D)
+
+    def project(self, memory: Tensor) -> KeyValue:
+        """Keys and values of `memory` (B, S, C)."""
+        return KeyValue(self._split(self.k_proj(memory)), self._split(self.v_proj(memory)))
+
+    def forward(
+        self, x: Tensor, memory: KeyValue, mask: Tensor | None = None, *, causal: bool = False
+    ) -> Tensor:
+        """Attends from x (B, T, C) to `memory`; `mask` (broadcast to B, H, T, S) is true where a key may be seen."""
+        query = self._split(self.q_proj(x))
+        with _backend(query):
+            y = functional.scaled_dot_product_attention(
+                query,
+                memory.key,
+                memory.value,
+                attn_mask=mask,
+                dropout_p=self.dropout if self.training else 0.0,
+                is_causal=causal,
+            )  # (B, H, T, D)
+        return self.out_proj(y.transpose(1, 2).flatten(2))  # (B, T, C)
+
+    def weights(self, x: Tensor, memory: KeyValue, mask: Tensor | None = None) -> Tensor:
+        """The attention's weights, averaged over heads, in float32. Shape: (B, T, S)."""
+        query = self._split(self.q_proj(x)).float()
+        scores = query @ memory.key.float().transpose(2, 3) / math.sqrt(query.size(-1))  # (B, H, T, S)
+        if mask is not None:
+            scores = scores.masked_fill(~mask, float("-inf"))
+        return scores.softmax(-1).mean(1)
+
+
+@contextmanager
+def record_weights(attention: MultiHeadAttention) -> Iterator[list[Tensor]]:
+    """Within the block, every call of `attention` adds its weights (B, T, S) to the list that this gives."""
+    recorded: list[Tensor] = []
+
+    def record(module: nn.Module, inputs: tuple) -> None:
+        recorded.append(attention.weights(*inputs[:3]))
+
+    handle = attention.register_forward_pre_hook(record)
+    try:
+        yield recorded
+    finally:
+        handle.remove()

@@ -1,0 +1,51 @@
+"""The encoder-decoder Transformer."""
+
+from __future__ import annotations
+
+from torch import Tensor, nn
+
+from rskip.transformer.config import TransformerConfig
+from rskip.transformer.decoder import Decoder, DecoderCache
+from rskip.transformer.embedding import build_token_embedding
+from rskip.transformer.encoder import Encoder, Memory
+
+
+class Transformer(nn.Module):
+    """An encoder-decoder Transformer (Vaswani et al. 2017) whose every block is joined by a chosen connection.
+
+    B batch, S source length, T target length, V target vocabulary. Tokens are indices of a dictionary; padding is
+    `config.padding_index`, on either side. Parameter names are fairseq's wherever the part is the same, so a stock
+    checkpoint loads through `rskip.checkpoint`.
+    """
+
+    def __init__(self, config: TransformerConfig) -> None:
+        super().__init__()
+        self.config = config
+        source = build_token_embedding(config.source_vocabulary, config.encoder_embed_dim, config.padding_index)
+        target = (
+            source
+            if config.share_all_embeddings
+            else build_token_embedding(config.target_vocabulary, config.decoder_embed_dim, config.padding_index)
+        )
+        self.encoder = Encoder(config, source)
+        self.decoder = Decoder(config, target)
+
+    def encode(self, source: Tensor) -> Memory:
+        """Source tokens (B, S) to the memory that the decoder attends to."""
+        return self.encoder.encode(source)
+
+    def decode(self, prefix: Tensor, memory: Memory) -> Tensor:
+        """Logits (B, T, V) of the token after each position of `prefix` (B, T)."""
+        return self.decoder.decode(prefix, memory)
+
+    def forward(self, source: Tensor, prefix: Tensor) -> Tensor:
+        """Logits (B, T, V) for source (B, S) and target prefix (B, T)."""
+        return self.decode(prefix, self.encode(source))
+
+    def start(self, memory: Memory) -> DecoderCache:
+        """A cache for decoding from `memory` token by token."""
+        return self.decoder.start(memory)
+
+    def step(self, tokens: Tensor, cache: DecoderCache) -> Tensor:
+        """Logits (B, V) of the token after `tokens` (B,), given those before it in `cache`."""
+        return self.decoder.step(tokens, cache)

@@ -1,0 +1,31 @@
+"""What the encoder's and the decoder's stacks of layers share: LayerDrop, activation checkpointing, closing norm."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import torch
+from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
+
+from rskip.connections import build_norm, parse_connection
+
+
+def layers_to_run(layers: nn.ModuleList, layerdrop: float, *, training: bool) -> Iterator[nn.Module]:
+    """All layers; in training each is left out with probability `layerdrop` (Fan et al. 2020)."""
+    for layer in layers:
+        if not (training and layerdrop > 0 and torch.rand(()).item() < layerdrop):
+            yield layer
+
+
+def run_layer(layer: nn.Module, *inputs: Tensor | None, checkpointed: bool) -> Tensor:
+    """The layer's output; `checkpointed` recomputes its activations in the backward pass to save memory."""
+    if checkpointed and torch.is_grad_enabled():
+        return checkpoint(layer, *inputs, use_reentrant=False)
+    return layer(*inputs)
+
+
+def build_closing_norm(connection: str, features: int) -> nn.Module | None:
+    """The normalisation that ends a stack whose connection leaves its output unnormalised (pre-norm), or None."""
+    norm = parse_connection(connection).closing_norm
+    return build_norm(norm, features) if norm else None

@@ -1,0 +1,1 @@
+"""Translation of raw text, and how good it is."""

@@ -1,0 +1,227 @@
+"""Scores of a translated test set, and whether one system's are better than another's.
+
+sacreBLEU (Post, 2018) on raw text is the score to compare with others. Tokenised BLEU depends on the
+tokeniser: it only compares with figures computed on the same tokens.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, cast
+
+from sacrebleu.metrics import BLEU, CHRF
+from sacrebleu.significance import PairedTest
+
+
+@dataclass(frozen=True, kw_only=True)
+class Scores:
+    """Scores of a corpus, all of them percentages.
+
+    sentences: how many were scored.
+    sacrebleu, signature: BLEU of raw text, cased, sacreBLEU's tokenisation 13a; how it was computed.
+    chrf, chrf_signature: chrF2 of raw text (Popovic, 2015).
+    accuracy: hypotheses that equal their reference, spaces at the ends aside.
+    tokenised_bleu, tokenised_signature: BLEU of the tokens given, as they are; None where there were none.
+    """
+
+    sentences: int
+    sacrebleu: float
+    signature: str
+    chrf: float
+    chrf_signature: str
+    accuracy: float
+    tokenised_bleu: float | None = None
+    tokenised_signature: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Comparison:
+    """Paired bootstrap (Koehn, 2004) of a system against a baseline under one metric.
+
+    p_value: how often resampled test sets differ by more than the real one did, by chance.
+    system_interval, baseline_interval: half the width of the 95 % confidence interval around the mean.
+    """
+
+    metric: str
+    system: float
+    baseline: float
+    p_value: float
+    system_mean: float
+    system_interval: float
+    baseline_mean: float
+    baseline_interval: float
+    samples: int
+    signature: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Generated:
+    """What fairseq-generate printed, in the order of the test set.
+
+    hypotheses: tokens of each sentence's best hypothesis (H lines), joined by spaces.
+    references: tokens of the references (T lines); None where it printed none.
+    """
+
+    hypotheses: list[str]
+    references: list[str] | None
+
+
+def score(
+    hypotheses: Sequence[str],
+    references: Sequence[str],
+    *,
+    tokenised_hypotheses: Sequence[str] | None = None,
+    tokenised_references: Sequence[str] | None = None,
+) -> Scores:
+    """Scores raw hypotheses against raw references, line by line.
+
+    :param tokenised_hypotheses: words joined by spaces, for tokenised BLEU; needs `tokenised_references`.
+    :raises ValueError: nothing to score, or unequal numbers of lines.
+    """
+    _check_aligned(hypotheses, references)
+    bleu, chrf = BLEU(force=True), CHRF()
+    bleu_score, chrf_score = (metric.corpus_score(hypotheses, [references]).score for metric in (bleu, chrf))
+    correct = sum(h.strip() == r.strip() for h, r in zip(hypotheses, references, strict=True))
+    tokenised_bleu = tokenised_signature = None
+    if tokenised_hypotheses is not None and tokenised_references is not None:
+        _check_aligned(tokenised_hypotheses, tokenised_references)
+        tokenised = BLEU(tokenize="none", force=True)
+        tokenised_bleu = tokenised.corpus_score(tokenised_hypotheses, [tokenised_references]).score
+        tokenised_signature = str(tokenised.get_signature())
+    return Scores(
+        sentences=len(references),
+        sacrebleu=bleu_score,
+        signature=str(bleu.get_signature()),
+        chrf=chrf_score,
+        chrf_signature=str(chrf.get_signature()),
+        accuracy=100 * correct / len(references),
+        tokenised_bleu=tokenised_bleu,
+        tokenised_signature=tokenised_signature,
+    )
+
+
+def paired_bootstrap(
+    system: Sequence[str], baseline: Sequence[str], references: Sequence[str], *, samples: int = 1000
+) -> list[Comparison]:
+    """Compares two systems' raw hypotheses by sacreBLEU's own test: one Comparison for BLEU, one for chrF2.
+
+    Resamples the test set `samples` times with sacreBLEU's seed (12345, or $SACREBLEU_SEED). Two systems with the same
+    output get p = 1; sacreBLEU itself gives them the smallest p there is.
+
+    :raises ValueError: nothing to score, unequal numbers of lines, or fewer than 1 sample.
+    """
+    _check_aligned(system, references)
+    _check_aligned(baseline, references)
+    if samples < 1:
+        raise ValueError(f"{samples} bootstrap samples asked for: expected at least 1, 1000 is usual")
+    test = PairedTest(
+        named_systems=[("baseline", baseline), ("system", system)],
+        metrics={"BLEU": BLEU(force=True), "chrF2": CHRF()},
+        references=[references],
+        test_type="bs",
+        n_samples=samples,
+    )
+    signatures, results = test()
+    same = list(system) == list(baseline)
+    comparisons = []
+    for metric, signature in signatures.items():
+        theirs, ours = (cast(Any, result) for result in results[metric])
+        comparisons.append(
+            Comparison(
+                metric=metric,
+                system=float(ours.score),
+                baseline=float(theirs.score),
+                p_value=1.0 if same else float(ours.p_value),
+                system_mean=float(ours.mean),
+                system_interval=float(ours.ci),
+                baseline_mean=float(theirs.mean),
+                baseline_interval=float(theirs.ci),
+                samples=samples,
+                signature=str(signature),
+            )
+        )
+    return comparisons
+
+
+def read_lines(path: str | os.PathLike[str]) -> list[str]:
+    """Lines of a UTF-8 file, without their ends. Only a newline ends a line.
+
+    :raises FileNotFoundError: no file there.
+    :raises ValueError: empty, or not UTF-8: the message names the line.
+    """
+    path = Path(path)
+    if not path.is_file():
+        raise FileNotFoundError(f"no file {path}")
+    data = path.read_bytes()
+    if not data:
+        raise ValueError(f"{path} is empty")
+    lines = data.removesuffix(b"\n").split(b"\n")
+    try:
+        return [line.decode("utf-8").removesuffix("\r") for line in lines]
+    except UnicodeDecodeError:
+        number = next(number for number, line in enumerate(lines, start=1) if not _is_utf8(line))
+        raise ValueError(f"{path} line {number} is not valid UTF-8") from None
+
+
+def read_generated(path: str | os.PathLike[str]) -> Generated:
+    """Reads fairseq-generate's output (`generate-test.txt`, or what it printed) in the test set's order.
+
+    Of several hypotheses for a sentence (--nbest) the first, best one counts.
+
+    :raises FileNotFoundError: no file there.
+    :raises ValueError: not such a file, or a sentence is missing in it.
+    """
+    hypotheses: dict[int, str] = {}
+    references: dict[int, str] = {}
+    for line in read_lines(path):
+        if match := _HYPOTHESIS.fullmatch(line):
+            hypotheses.setdefault(int(match[1]), match[2])
+        elif match := _REFERENCE.fullmatch(line):
+            references[int(match[1])] = match[2]
+    if not hypotheses:
+        raise ValueError(f"{path} has no H lines: expected what fairseq-generate prints (without --quiet)")
+    return Generated(
+        hypotheses=_in_order(hypotheses, path), references=_in_order(references, path) if references else None
+    )
+
+
+def join_subwords(tokens: str) -> str:
+    """Words of a sentence of model tokens: byte-pair encoding's `@@ ` or SentencePiece's `▁` undone."""
+    if "\u2581" in tokens:
+        return tokens.replace(" ", "").replace("\u2581", " ").strip()
+    return (tokens + " ").replace("@@ ", "").rstrip()
+
+
+_HYPOTHESIS = re.compile(r"H-(\d+)\t[^\t]*\t(.*)")
+_REFERENCE = re.compile(r"T-(\d+)\t(.*)")
+
+
+def _in_order(sentences: dict[int, str], path: str | os.PathLike[str]) -> list[str]:
+    number = max(sentences) + 1
+    if missing := sorted(set(range(number)) - set(sentences)):
+        raise ValueError(
+            f"{path} has no translation of sentence {missing[0]} ({len(missing)} of {number} missing): "
+            "was it cut off, or did fairseq-generate skip long sentences?"
+        )
+    return [sentences[index] for index in range(number)]
+
+
+def _is_utf8(line: bytes) -> bool:
+    try:
+        line.decode("utf-8")
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
+def _check_aligned(hypotheses: Sequence[str], references: Sequence[str]) -> None:
+    if not references:
+        raise ValueError("no references to score against")
+    if len(hypotheses) != len(references):
+        raise ValueError(
+            f"{len(hypotheses)} hypotheses but {len(references)} references: expected one for each"
+        )

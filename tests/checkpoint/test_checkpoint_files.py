@@ -1,0 +1,272 @@
+"""Reading and writing .pt and .safetensors."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import pickle
+import resource
+from argparse import Namespace
+from pathlib import Path
+
+import numpy
+import pytest
+import torch
+from safetensors import safe_open
+from safetensors.torch import save_file
+
+from rskip.checkpoint import Checkpoint, read_checkpoint, write_checkpoint
+from rskip.checkpoint.tied import tied_names
+
+CONFIG = {
+    "arch": "transformer_rskip_ln_tiny",
+    "task": "translation",
+    "source_lang": "en",
+    "target_lang": "de",
+    "model": {
+        "encoder_embed_dim": 4,
+        "dropout": 0.1,
+        "activation_fn": "relu",
+        "connection": "2rskip+ln",
+        "my_plugin_flag": 3,
+        "max_source_positions": 1024,
+        "max_target_positions": 256,
+    },
+}
+
+
+def same_tensors(one, other) -> bool:
+    return one.keys() == other.keys() and all(
+        tensor.dtype == other[name].dtype and torch.equal(tensor, other[name]) for name, tensor in one.items()
+    )
+
+
+def test_config_holds_the_models_settings_and_nothing_of_the_run(save_fairseq, tied_model):
+    assert read_checkpoint(save_fairseq("a.pt", tied_model)).config == CONFIG
+
+
+def test_config_of_a_checkpoint_from_before_settings_had_groups(tmp_path, tied_model):
+    args = Namespace(
+        arch="transformer_iwslt_de_en",
+        task="translation",
+        source_lang="de",
+        target_lang="en",
+        data=["/data/iwslt"],
+        lr=[0.0005],
+        save_dir="ck",
+        max_tokens=4000,
+        distributed_init_host="somehost",
+        encoder_layers=6,
+        encoder_embed_path=None,
+        dropout=0.3,
+        share_all_embeddings=False,
+        max_source_positions=1024,
+    )
+    torch.save({"args": args, "model": tied_model, "optimizer_history": [], "extra_state": {}}, tmp_path / "old.pt")
+    assert read_checkpoint(tmp_path / "old.pt").config == {
+        "arch": "transformer_iwslt_de_en",
+        "task": "translation",
+        "source_lang": "de",
+        "target_lang": "en",
+        "model": {
+            "encoder_layers": 6,
+            "dropout": 0.3,
+            "share_all_embeddings": False,
+            "max_source_positions": 1024,
+        },
+    }
+
+
+def test_pt_keeps_fairseqs_state_but_for_the_optimisers(save_fairseq, tied_model, tmp_path):
+    source = save_fairseq("a.pt", tied_model)
+    write_checkpoint(tmp_path / "b.pt", read_checkpoint(source))
+    with torch.serialization.safe_globals([Namespace]):
+        before, after = (torch.load(path, weights_only=False) for path in (source, tmp_path / "b.pt"))
+    assert set(before) - set(after) == {"last_optimizer_state"}
+    assert after["cfg"] == before["cfg"]
+    assert after["optimizer_history"] == before["optimizer_history"]
+    assert same_tensors(before["model"], after["model"])
+    assert numpy.array_equal(after["extra_state"]["metrics"][1], [1, 2, 3])
+
+
+def test_safetensors_gives_everything_back(save_fairseq, tied_model, tmp_path):
+    read = read_checkpoint(save_fairseq("a.pt", tied_model))
+    read.averaged_from = ("checkpoint1.pt", "checkpoint2.pt")
+    write_checkpoint(tmp_path / "a.safetensors", read)
+    back = read_checkpoint(tmp_path / "a.safetensors")
+    assert same_tensors(back.model, tied_model)
+    assert back.config == CONFIG
+    assert back.averaged_from == ("checkpoint1.pt", "checkpoint2.pt")
+    assert back.fairseq_state is None
+    assert tied_names(back.model) == {
+        "decoder.embed_tokens.weight": "encoder.embed_tokens.weight",
+        "decoder.output_projection.weight": "encoder.embed_tokens.weight",
+    }
+
+
+def test_safetensors_stores_a_tied_tensor_once_and_tells_no_place(save_fairseq, tied_model, tmp_path):
+    write_checkpoint(tmp_path / "a.safetensors", read_checkpoint(save_fairseq("a.pt", tied_model)))
+    with safe_open(tmp_path / "a.safetensors", framework="pt") as file:
+        names, metadata = set(file.keys()), file.metadata()
+    assert set(tied_model) - names == {"decoder.embed_tokens.weight", "decoder.output_projection.weight"}
+    assert metadata["format"] == "rskip-1"
+    assert json.loads(metadata["config"]) == CONFIG
+    data = (tmp_path / "a.safetensors").read_bytes()
+    for place in (b"/home", b"somehost", b"mydata", b"tensorboard", b"save_dir"):
+        assert place not in data
+
+
+@pytest.mark.parametrize("suffix", [".pt", ".safetensors"])
+def test_same_checkpoint_same_bytes(save_fairseq, tied_model, tmp_path, suffix):
+    checkpoint = read_checkpoint(save_fairseq("a.pt", tied_model))
+    checkpoint.averaged_from = ("checkpoint1.pt",)
+    paths = [tmp_path / f"{number}{suffix}" for number in range(4)]
+    for path in paths:
+        write_checkpoint(path, checkpoint)
+    assert len({path.read_bytes() for path in paths}) == 1
+
+
+def test_safetensors_becomes_a_pt_with_settings_as_fairseq_reads_them(save_fairseq, tied_model, tmp_path):
+    write_checkpoint(tmp_path / "a.safetensors", read_checkpoint(save_fairseq("a.pt", tied_model)))
+    write_checkpoint(tmp_path / "b.pt", read_checkpoint(tmp_path / "a.safetensors"))
+    state = torch.load(tmp_path / "b.pt", weights_only=False)
+    expected = {name: value for name, value in CONFIG.items() if name != "model"}
+    assert vars(state["args"]) == {**expected, **CONFIG["model"]}
+    assert state["cfg"] is None
+    again = read_checkpoint(tmp_path / "b.pt")
+    assert same_tensors(again.model, tied_model)
+    assert again.config == CONFIG
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_dtype_is_for_floats_alone_and_ties_hold(tied_model, tmp_path, dtype):
+    write_checkpoint(tmp_path / "a.safetensors", Checkpoint(model=tied_model, config=CONFIG), dtype=dtype)
+    model = read_checkpoint(tmp_path / "a.safetensors").model
+    assert torch.equal(model["encoder.embed_tokens.weight"], tied_model["encoder.embed_tokens.weight"].to(dtype))
+    assert torch.equal(model["decoder.steps"], torch.tensor([2**40]))
+    assert len(tied_names(model)) == 2
+
+
+def test_a_value_that_float16_cannot_hold_is_named(tmp_path):
+    model = {"encoder.fc1.weight": torch.tensor([1.0, -70000.0])}
+    with pytest.raises(ValueError, match=r"'encoder.fc1.weight' holds 70000, out of the range of float16"):
+        write_checkpoint(tmp_path / "a.pt", Checkpoint(model=model, config=CONFIG), dtype=torch.float16)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_fairseqs_uninitialised_buffer_may_hold_anything(tmp_path):
+    model = {"encoder.embed_positions._float_tensor": torch.tensor([1e30])}
+    write_checkpoint(tmp_path / "a.pt", Checkpoint(model=model, config=CONFIG), dtype=torch.float16)
+    assert read_checkpoint(tmp_path / "a.pt").model.keys() == model.keys()
+
+
+class Attack:
+    """A pickle that would make a folder when it is loaded."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def __reduce__(self):
+        return os.mkdir, (str(self.path),)
+
+
+@pytest.mark.parametrize("zipped", [True, False])
+def test_a_pickle_that_runs_code_is_refused_by_its_type_and_not_run(tmp_path, zipped):
+    state = {"model": {}, "cfg": {"x": 1}, "extra_state": Attack(tmp_path / "ran")}
+    torch.save(state, tmp_path / "a.pt", _use_new_zipfile_serialization=zipped)
+    with pytest.raises(ValueError, match=r"a.pt asks for \w+.mkdir, which no checkpoint") as caught:
+        read_checkpoint(tmp_path / "a.pt")
+    assert "\n" not in str(caught.value)
+    assert not (tmp_path / "ran").exists()
+
+
+def test_a_renamed_pickle_is_no_safetensors(tmp_path):
+    (tmp_path / "a.safetensors").write_bytes(pickle.dumps(Attack(tmp_path / "ran")))
+    with pytest.raises(ValueError, match="can't be read as safetensors"):
+        read_checkpoint(tmp_path / "a.safetensors")
+    assert not (tmp_path / "ran").exists()
+
+
+@pytest.mark.parametrize("suffix", [".pt", ".safetensors"])
+@pytest.mark.parametrize("content", ["cut off", "empty", "text"])
+def test_damaged_files(tied_model, tmp_path, suffix, content):
+    path = tmp_path / f"a{suffix}"
+    write_checkpoint(path, Checkpoint(model=tied_model, config=CONFIG))
+    whole = path.read_bytes()
+    path.write_bytes({"cut off": whole[: len(whole) // 2], "empty": b"", "text": b"hello, this is no model\n"}[content])
+    with pytest.raises(ValueError, match=rf"a\{suffix} can't be read as ") as caught:
+        read_checkpoint(path)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("state", "message"),
+    [
+        ([1, 2], "holds no 'model'"),
+        ({"weights": {}}, "holds no 'model'"),
+        ({"model": {"a": torch.ones(1)}}, "neither 'cfg' nor 'args'"),
+    ],
+)
+def test_a_pt_of_another_program(tmp_path, state, message):
+    torch.save(state, tmp_path / "a.pt")
+    with pytest.raises(ValueError, match=message):
+        read_checkpoint(tmp_path / "a.pt")
+
+
+@pytest.mark.parametrize(
+    ("metadata", "message"),
+    [
+        ({"format": "rskip-2", "config": "{}"}, "has the format 'rskip-2', .* upgrade rskip"),
+        ({"format": "pt"}, "no format 'rskip-1'"),
+        (None, "no format 'rskip-1'"),
+        ({"format": "rskip-1"}, "damaged metadata: KeyError: 'config'"),
+        ({"format": "rskip-1", "config": "{"}, "damaged metadata"),
+        ({"format": "rskip-1", "config": "{}"}, "damaged metadata: KeyError: 'arch'"),
+        ({"format": "rskip-1", "config": json.dumps(CONFIG), "tied": '{"b": "c"}'}, "damaged metadata: KeyError: 'c'"),
+    ],
+)
+def test_safetensors_of_another_program_or_a_later_version(tmp_path, metadata, message):
+    save_file({"a": torch.ones(1)}, tmp_path / "a.safetensors", metadata=metadata)
+    with pytest.raises(ValueError, match=message):
+        read_checkpoint(tmp_path / "a.safetensors")
+
+
+def test_missing_file_and_unknown_suffix(tmp_path):
+    with pytest.raises(FileNotFoundError, match="no checkpoint file .*none.pt"):
+        read_checkpoint(tmp_path / "none.pt")
+    for name in ("model.bin", "model"):
+        with pytest.raises(ValueError, match=f"{name}: the name of a checkpoint ends in .pt or .safetensors"):
+            read_checkpoint(tmp_path / name)
+        with pytest.raises(ValueError, match=f"{name}: the name of a checkpoint ends in .pt or .safetensors"):
+            write_checkpoint(tmp_path / name, Checkpoint(model={}, config=CONFIG))
+
+
+@pytest.mark.parametrize("suffix", [".pt", ".safetensors"])
+def test_a_file_that_cannot_be_written_whole_leaves_the_old_one(tmp_path, suffix):
+    path = tmp_path / f"a{suffix}"
+    path.write_bytes(b"old")
+    big = Checkpoint(model={"a": torch.ones(1000, 1000)}, config=CONFIG)
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, limits[1]))
+    try:
+        with pytest.raises(OSError):
+            write_checkpoint(path, big)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert path.read_bytes() == b"old"
+    assert list(tmp_path.iterdir()) == [path]
+
+
+@pytest.mark.parametrize(
+    ("suffix", "writer"),
+    [(".pt", "rskip.checkpoint.fairseq_file.torch.save"), (".safetensors", "rskip.checkpoint.safetensors_file.save_file")],
+)
+def test_no_space_left_leaves_nothing(tmp_path, monkeypatch, suffix, writer):
+    def fail(*args, **kwargs):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(writer, fail)
+    with pytest.raises(OSError, match="No space left on device"):
+        write_checkpoint(tmp_path / f"a{suffix}", Checkpoint(model={"a": torch.ones(1)}, config=CONFIG))
+    assert list(tmp_path.iterdir()) == []

@@ -1,0 +1,187 @@
+"""Connections as modules: names of parameters, initial values, state, repr, and inputs that do not fit."""
+
+from __future__ import annotations
+
+import copy
+import math
+import pickle
+
+import pytest
+import torch
+from torch import nn
+
+from rskip.connections import build_connection, build_norm, parse_connection
+
+GATE_FULL = ["hidden.weight", "hidden.bias", "output.weight", "output.bias"]
+NORM = ["norm.weight", "norm.bias"]
+MEMBERS = {
+    "2xskip": [],
+    "1xskip+ln": NORM,
+    "1xskip+rms": ["norm.weight"],
+    "1xskip+bn": [*NORM, "norm.running_mean", "norm.running_var", "norm.num_batches_tracked"],
+    "2rskip+ln": ["norms.0.weight", "norms.0.bias", "norms.1.weight", "norms.1.bias"],
+    "3rskip+rms": ["norms.0.weight", "norms.1.weight", "norms.2.weight"],
+    "wskip+ln:init=2": ["skip_weight", *NORM],
+    "sas": [f"{gate}_gate.{name}" for gate in ("alpha", "beta") for name in GATE_FULL] + NORM,
+    "sas:gamma=free": [f"{gate}_gate.{name}" for gate in ("alpha", "beta", "gamma") for name in GATE_FULL]
+    + NORM,
+    "sas:norm_term=false": [f"{gate}_gate.{name}" for gate in ("alpha", "beta") for name in GATE_FULL],
+    "sas:gate=single": [f"{g}_gate.{name}" for g in ("alpha", "beta") for name in GATE_FULL[2:]] + NORM,
+    "highway": ["gate.output.weight", "gate.output.bias"],
+    "highway:gate=full": [f"gate.{name}" for name in GATE_FULL],
+    "highway:gate=single": ["gate.output.weight", "gate.output.bias"],
+    "highway:gate=shortcut": ["gate.output.weight", "gate.output.bias"],
+    "prenorm+ln": NORM,
+    "prenorm+rms": ["norm.weight"],
+}
+
+
+def feature_dim(spec: str) -> int:
+    return 1 if "bn" in spec else -1
+
+
+@pytest.mark.parametrize("spec", MEMBERS)
+def test_state_has_the_agreed_names_and_makes_an_equal_connection(spec, draw):
+    torch.manual_seed(0)
+    trained = build_connection(spec, 6, feature_dim=feature_dim(spec)).double()
+    for tensor in trained.state_dict().values():
+        if tensor.is_floating_point():
+            tensor.uniform_(0.5, 1.5)
+    state = trained.state_dict()
+    assert list(state) == MEMBERS[spec]
+    fresh = build_connection(spec, 6, feature_dim=feature_dim(spec)).double()
+    fresh.load_state_dict(state)
+    x, f = draw(4, 6, 6, 6)
+    twins = [fresh, copy.deepcopy(trained), pickle.loads(pickle.dumps(trained))]
+    y = trained.eval()(x, f)
+    for twin in twins:
+        assert torch.equal(twin.eval()(x, f), y)
+
+
+def test_the_layout_of_parameters_is_one_for_text_and_images():
+    for spec in ("2xskip+ln", "2rskip+rms", "wskip+ln", "sas", "highway"):
+        text, images = build_connection(spec, 5), build_connection(spec, 5, feature_dim=1)
+        shapes = [[(n, tuple(p.shape)) for n, p in c.named_parameters()] for c in (text, images)]
+        assert shapes[0] == shapes[1]
+
+
+@pytest.mark.parametrize(
+    ("spec", "feature_dim", "parts"),
+    [
+        (
+            "0.5xskip+ln:branch_scale=2",
+            -1,
+            ["XSkip(", "scale=0.5, branch_scale=2, features=8", "LayerNorm((8,)"],
+        ),
+        ("2xskip", 1, ["XSkip(scale=2, branch_scale=1, features=8, feature_dim=1)"]),
+        ("2rskip+rms", -1, ["RSkip(", "recursion=2, features=8", "(0-1): 2 x RMSNorm((8,)"]),
+        ("wskip+bn:init=2", 1, ["WSkip(", "init=2, features=8", "BatchNorm(8, eps=1e-05"]),
+        (
+            "sas:alpha_bias=3",
+            -1,
+            ["SAS(", "gate=full, gamma=tied, norm_term=True", "initial_bias=3", "initial_bias=0"],
+        ),
+        ("sas:norm_term=false,gate=single", -1, ["gate=single, gamma=tied, norm_term=False"]),
+        ("highway:gate=shortcut", -1, ["Highway(", "gate=shortcut, features=8", "initial_bias=-3"]),
+        ("prenorm+ln", -1, ["PreNorm(", "features=8", "LayerNorm((8,)"]),
+    ],
+)
+def test_repr_shows_the_formulas_settings(spec, feature_dim, parts):
+    text = repr(build_connection(spec, 8, feature_dim=feature_dim))
+    for part in parts:
+        assert part in text
+
+
+def assert_xavier(weight: torch.Tensor) -> None:
+    bound = math.sqrt(6 / sum(weight.shape))
+    assert weight.abs().max() <= bound
+    torch.testing.assert_close(weight.std().item(), bound / math.sqrt(3), rtol=0.15, atol=0)
+
+
+def test_initial_values_of_sas():
+    torch.manual_seed(0)
+    connection = build_connection("sas:gamma=free,alpha_bias=3,beta_bias=-3", 64)
+    biases = {"alpha_gate": 3, "beta_gate": -3, "gamma_gate": 0}
+    for name, bias in biases.items():
+        gate = getattr(connection, name)
+        assert_xavier(gate.hidden.weight)
+        assert_xavier(gate.output.weight)
+        assert torch.all(gate.hidden.bias == 0)
+        assert gate.output.bias.tolist() == [bias]
+    assert torch.all(connection.norm.weight == 1) and torch.all(connection.norm.bias == 0)
+
+
+@pytest.mark.parametrize(
+    ("spec", "bias"), [("highway", -3), ("highway:bias=-1", -1), ("highway:gate=full", -3)]
+)
+def test_initial_values_of_highway(spec, bias):
+    torch.manual_seed(0)
+    gate = build_connection(spec, 64).gate
+    assert_xavier(gate.output.weight)
+    assert torch.all(gate.output.bias == bias)
+    assert gate.hidden is None or torch.all(gate.hidden.bias == 0)
+
+
+@pytest.mark.parametrize(
+    ("spec", "value"), [("wskip+ln", 1), ("wskip+ln:init=2", 2), ("wskip+ln:init=-0.5", -0.5)]
+)
+def test_initial_values_of_wskip(spec, value):
+    assert torch.all(build_connection(spec, 8).skip_weight == value)
+
+
+@pytest.mark.parametrize("spec", [spec for spec in MEMBERS if MEMBERS[spec]])
+def test_reset_parameters_starts_anew_with_the_models_own_initialisation(spec):
+    connection = build_connection(spec, 6, feature_dim=feature_dim(spec))
+    initial = copy.deepcopy(connection.state_dict())
+    for tensor in connection.state_dict().values():
+        tensor.add_(3)
+    connection.reset_parameters(lambda weight: nn.init.constant_(weight, 0.25))
+    for name, tensor in connection.state_dict().items():
+        is_gate_weight = "gate." in name and name.endswith("weight")
+        expected = torch.full_like(tensor, 0.25) if is_gate_weight else initial[name]
+        assert torch.equal(tensor, expected), name
+
+
+@pytest.mark.parametrize("spec", ["1xskip", "2rskip+ln", "sas", "highway"])
+def test_inputs_of_different_shape_are_refused(spec):
+    connection = build_connection(spec, 4)
+    x = torch.zeros(2, 3, 4)
+    cases = [(x, x[:1]), (x, x[0]), (x[..., :1], x[..., :1]), (torch.zeros(2, 4, 3), torch.zeros(2, 4, 3))]
+    for left, right in cases:
+        with pytest.raises(ValueError, match="one shape, with 4 features along dimension -1, not") as error:
+            connection(left, right)
+        assert str(tuple(left.shape)) in str(error.value) and str(tuple(right.shape)) in str(error.value)
+
+
+def test_features_are_looked_for_where_they_lie():
+    images = build_connection("1xskip", 4, feature_dim=1)
+    x = torch.ones(2, 4, 3, 3)
+    assert torch.equal(images(x, x), 2 * x)
+    with pytest.raises(ValueError, match="4 features along dimension 1"):
+        images(x.movedim(1, -1), x.movedim(1, -1))
+
+
+def test_build_norm_closes_a_prenorm_stack(draw):
+    spec = parse_connection("prenorm+rms")
+    closing = build_norm(spec.closing_norm, 6).double()
+    x, _ = draw(3, 6)
+    torch.testing.assert_close(closing(x), x / torch.sqrt(x.square().mean(-1, keepdim=True) + 1e-5))
+
+
+def test_sas_gives_its_factors(draw):
+    connection = build_connection("sas:alpha_bias=1,beta_bias=-2", 4, feature_dim=1).double()
+    connection.reset_parameters(nn.init.zeros_)
+    x, f = draw(2, 4, 3, 3)
+    alpha, beta, gamma = connection.factors(x, f)
+    expected = [1 / (1 + math.exp(-1)), 1 / (1 + math.exp(2))]
+    expected.append((1 - expected[0]) * (1 - expected[1]))
+    for factor, value in zip((alpha, beta, gamma), expected, strict=True):
+        torch.testing.assert_close(factor, torch.full((2, 1, 3, 3), value, dtype=torch.float64))
+
+
+def test_highway_gives_its_factor(draw):
+    connection = build_connection("highway", 4, feature_dim=1).double()
+    connection.reset_parameters(nn.init.zeros_)
+    x, f = draw(2, 4, 3, 3)
+    expected = torch.full((2, 4, 3, 3), 1 / (1 + math.exp(3)), dtype=torch.float64)
+    torch.testing.assert_close(connection.factor(x, f), expected)

@@ -1,0 +1,108 @@
+"""A connection of one's own."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from rskip.connections import (
+    Connection,
+    Factor,
+    Number,
+    build_connection,
+    build_norm,
+    list_connections,
+    parse_connection,
+    register_connection,
+    registry,
+)
+
+
+@pytest.fixture(autouse=True)
+def registry_as_it_was(monkeypatch):
+    monkeypatch.setattr(registry, "_families", dict(registry._families))
+
+
+def register_gskip() -> type[Connection]:
+    @register_connection("gskip", formula="g·x + f, g learned", source="a test", options={"init": Number(1)})
+    class GlobalSkip(Connection):
+        def __init__(self, features: int, *, init: float, feature_dim: int = -1) -> None:
+            super().__init__(features, feature_dim=feature_dim)
+            self.gain = nn.Parameter(torch.tensor(float(init)))
+
+        def combine(self, x: Tensor, f: Tensor) -> Tensor:
+            return self.gain * x + f
+
+    return GlobalSkip
+
+
+def test_a_connection_of_ones_own_in_a_few_lines(draw, assert_same):
+    cls = register_gskip()
+    connection = build_connection("gskip:init=0.5", 4).double()
+    assert type(connection) is cls
+    x, f = draw(3, 4)
+    assert_same(connection(x, f), 0.5 * x + f, [x, f], [x, f])
+    assert str(parse_connection("gskip:init=1.0")) == "gskip"
+    first = list_connections()[0]  # sorted by name
+    assert (first.name, first.formula) == ("gskip", "g·x + f, g learned")
+    with pytest.raises(ValueError, match=r"did you mean 'gskip'\?"):
+        parse_connection("gskp")
+
+
+def test_one_with_factor_norm_and_closing_norm(draw):
+    @register_connection(
+        "kskip",
+        formula="norm(x)·k + f",
+        source="a test",
+        factor=Factor("times", integer=True),
+        norms=("ln", "rms"),
+        default_norm="rms",
+        closing_norm=True,
+        text_only=True,
+    )
+    class TimesSkip(Connection):
+        def __init__(self, features: int, *, times: int, norm: str, feature_dim: int = -1) -> None:
+            super().__init__(features, feature_dim=feature_dim)
+            self.times = times
+            self.norm = build_norm(norm, features, feature_dim)
+
+        def combine(self, x: Tensor, f: Tensor) -> Tensor:
+            return self.norm(x) * self.times + f
+
+    spec = parse_connection("3kskip+rms")
+    assert (str(spec), spec.norm, spec.closing_norm, spec.factor) == ("3kskip", "rms", "rms", 3)
+    x, f = draw(2, 4)
+    expected = 3 * nn.functional.rms_norm(x, (4,), eps=1e-5) + f
+    torch.testing.assert_close(build_connection(spec, 4).double()(x, f), expected)
+    with pytest.raises(ValueError, match="3kskip is for text"):
+        build_connection(spec, 4, feature_dim=1)
+    with pytest.raises(ValueError, match="λ of kskip must be an integer"):
+        parse_connection("1.5kskip")
+
+
+def test_registering_the_same_class_again_is_harmless():
+    register_gskip()
+    again = register_gskip()
+    assert type(build_connection("gskip", 4)) is again
+
+
+def test_a_taken_name_is_refused():
+    with pytest.raises(ValueError, match=r"connection 'rskip' is taken by rskip\.connections\.rskip\.RSkip"):
+
+        @register_connection("rskip", formula="", source="")
+        class Other(Connection):
+            pass
+
+    assert build_connection("2rskip+ln", 4).recursion == 2
+
+
+@pytest.mark.parametrize("name", ["", "2skip", "My-Skip", "my skip", "skip+ln", "_skip"])
+def test_a_name_that_no_spec_could_hold_is_refused(name):
+    with pytest.raises(ValueError, match="lower-case letters and underscores"):
+        register_connection(name, formula="", source="")
+
+
+def test_a_connection_without_a_formula_says_so():
+    with pytest.raises(NotImplementedError):
+        Connection(2)(torch.zeros(2), torch.zeros(2))

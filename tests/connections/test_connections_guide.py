@@ -1,0 +1,51 @@
+"""docs/connections.md: every spec in it is valid, its table is whole, and its code runs."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+import torch
+
+from rskip.connections import build_connection, list_connections, parse_connection, registry
+
+TABLE_ROW = re.compile(r"^\|(?P<specs>[^|]*)\|(?P<rest>.*)\|$", re.MULTILINE)
+
+
+@pytest.fixture
+def guide(root) -> str:
+    return (root / "docs" / "connections.md").read_text(encoding="utf-8")
+
+
+def test_every_spec_in_the_table_is_canonical_and_builds(guide):
+    table = guide.split("## All connections")[1].split("\n## ")[0]
+    specs = [spec for row in TABLE_ROW.finditer(table) for spec in re.findall(r"`([^`]+)`", row["specs"])]
+    assert len(specs) == len(set(specs)) >= 30
+    for spec in specs:
+        assert str(parse_connection(spec)) == spec
+        build_connection(spec, 8, feature_dim=1 if "bn" in spec else -1)
+
+
+def test_the_table_of_families_lists_every_option_with_its_default(guide):
+    table = guide.split("## Writing a spec")[1].split("\n## ")[0]
+    rows = {match["specs"].strip(): match["rest"] for match in TABLE_ROW.finditer(table)}
+    for family in list_connections():
+        options = rows[family.name].split("|")[-1]
+        assert set(re.findall(r"`(\w+)`", options)) == set(family.options)
+        for name, option in family.options.items():
+            default = re.search(rf"`{name}`[^(;]*\(([^)]*)\)", options)
+            assert default is not None and default[1] == str(option.default).lower()
+        norms = rows[family.name].split("|")[1]
+        assert re.findall(r"none|ln|rms|bn", norms) == [norm or "none" for norm in family.norms]
+
+
+def test_its_code_runs(guide, monkeypatch):
+    monkeypatch.setattr(registry, "_families", dict(registry._families))
+    first, own = re.findall(r"```python\n(.*?)```", guide, re.DOTALL)
+    names: dict = {"__name__": "guide"}
+    exec(first, names)
+    assert torch.isfinite(names["y"]).all() and names["y"].shape == (8, 20, 512)
+    exec(own, names)
+    x, f = torch.randn(2, 3, 512)
+    expected = torch.nn.functional.layer_norm(2 * x + f, (512,))
+    torch.testing.assert_close(names["connection"](x, f), expected)

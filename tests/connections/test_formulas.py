@@ -1,0 +1,229 @@
+"""Every row of the table of connections against its formula, written out here from its definition."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+import torch
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+from torch.func import functional_call
+
+from rskip.connections import build_connection
+
+Parameters = dict[str, Tensor]
+Norm = Callable[[str, Tensor], Tensor]
+
+
+def norm_of(kind: str, p: Parameters) -> Norm:
+    """The normalisation over the last dimension (bn: over all others), written from its definition."""
+
+    def normalise(name: str, z: Tensor) -> Tensor:
+        if kind == "rms":
+            return z / torch.sqrt((z * z).mean(-1, keepdim=True) + 1e-5) * p[f"{name}.weight"]
+        over = tuple(range(z.dim() - 1)) if kind == "bn" else (-1,)
+        centred = z - z.mean(over, keepdim=True)
+        variance = (centred * centred).mean(over, keepdim=True)
+        return centred / torch.sqrt(variance + 1e-5) * p[f"{name}.weight"] + p[f"{name}.bias"]
+
+    return normalise
+
+
+def sigmoid(z: Tensor) -> Tensor:
+    return 1 / (1 + torch.exp(-z))
+
+
+def single_gate(p: Parameters, name: str, z: Tensor) -> Tensor:
+    return sigmoid(z @ p[f"{name}.output.weight"].T + p[f"{name}.output.bias"])
+
+
+def full_gate(p: Parameters, name: str, z: Tensor) -> Tensor:
+    return single_gate(p, name, torch.tanh(z @ p[f"{name}.hidden.weight"].T + p[f"{name}.hidden.bias"]))
+
+
+def rskip(p: Parameters, x: Tensor, f: Tensor, norm: Norm, recursion: int) -> Tensor:
+    for k in range(recursion):
+        f = norm(f"norms.{k}", x + f)
+    return f
+
+
+def sas(
+    p: Parameters, x: Tensor, f: Tensor, norm: Norm, gate=full_gate, free: bool = False, term: bool = True
+) -> Tensor:
+    both = torch.cat([x, f], -1)
+    a, b = gate(p, "alpha_gate", both), gate(p, "beta_gate", both)
+    y = a * x + b * f
+    if not term:
+        return y
+    return y + (gate(p, "gamma_gate", both) if free else (1 - a) * (1 - b)) * norm("norm", x + f)
+
+
+def highway(p: Parameters, x: Tensor, f: Tensor, gate, over_both: bool) -> Tensor:
+    t = gate(p, "gate", torch.cat([x, f], -1) if over_both else x)
+    return t * f + (1 - t) * x
+
+
+FORMULAS: dict[str, Callable[[Parameters, Tensor, Tensor, Norm], Tensor]] = {
+    "1xskip": lambda p, x, f, norm: x + f,
+    "2xskip": lambda p, x, f, norm: 2 * x + f,
+    "0.5xskip": lambda p, x, f, norm: 0.5 * x + f,
+    "1xskip:branch_scale=3": lambda p, x, f, norm: x + 3 * f,
+    "2xskip:branch_scale=3": lambda p, x, f, norm: 2 * x + 3 * f,
+    "1xskip+ln": lambda p, x, f, norm: norm("norm", x + f),
+    "2xskip+ln": lambda p, x, f, norm: norm("norm", 2 * x + f),
+    "3xskip+ln": lambda p, x, f, norm: norm("norm", 3 * x + f),
+    "0.5xskip+ln": lambda p, x, f, norm: norm("norm", 0.5 * x + f),
+    "1xskip+ln:branch_scale=2": lambda p, x, f, norm: norm("norm", x + 2 * f),
+    "1xskip+ln:branch_scale=3": lambda p, x, f, norm: norm("norm", x + 3 * f),
+    "2xskip+rms": lambda p, x, f, norm: norm("norm", 2 * x + f),
+    "2xskip+bn": lambda p, x, f, norm: norm("norm", 2 * x + f),
+    "1rskip+ln": lambda p, x, f, norm: rskip(p, x, f, norm, 1),
+    "2rskip+ln": lambda p, x, f, norm: rskip(p, x, f, norm, 2),
+    "3rskip+ln": lambda p, x, f, norm: rskip(p, x, f, norm, 3),
+    "2rskip+rms": lambda p, x, f, norm: rskip(p, x, f, norm, 2),
+    "3rskip+bn": lambda p, x, f, norm: rskip(p, x, f, norm, 3),
+    "wskip+ln": lambda p, x, f, norm: norm("norm", p["skip_weight"] * x + f),
+    "wskip+rms": lambda p, x, f, norm: norm("norm", p["skip_weight"] * x + f),
+    "wskip+bn": lambda p, x, f, norm: norm("norm", p["skip_weight"] * x + f),
+    "sas": lambda p, x, f, norm: sas(p, x, f, norm),
+    "sas+bn": lambda p, x, f, norm: sas(p, x, f, norm),
+    "sas+rms": lambda p, x, f, norm: sas(p, x, f, norm),
+    "sas:gamma=free": lambda p, x, f, norm: sas(p, x, f, norm, free=True),
+    "sas:norm_term=false": lambda p, x, f, norm: sas(p, x, f, norm, term=False),
+    "sas:gate=single": lambda p, x, f, norm: sas(p, x, f, norm, gate=single_gate),
+    "sas:gamma=free,gate=single": lambda p, x, f, norm: sas(p, x, f, norm, gate=single_gate, free=True),
+    "highway": lambda p, x, f, norm: highway(p, x, f, single_gate, over_both=False),
+    "highway:gate=single": lambda p, x, f, norm: highway(p, x, f, single_gate, over_both=True),
+    "highway:gate=full": lambda p, x, f, norm: highway(p, x, f, full_gate, over_both=True),
+    "highway:gate=shortcut": lambda p, x, f, norm: f + (1 - single_gate(p, "gate", x)) * x,
+    "prenorm+ln": lambda p, x, f, norm: x + f,
+    "prenorm+rms": lambda p, x, f, norm: x + f,
+}
+
+
+def kind_of(spec: str) -> str:
+    return "bn" if "+bn" in spec else "rms" if "+rms" in spec else "ln"
+
+
+TEXT = [spec for spec in FORMULAS if "bn" not in spec]
+IMAGES = [spec for spec in FORMULAS if "prenorm" not in spec]
+
+
+def used(connection) -> list[Tensor]:
+    """The parameters that y depends on: all but prenorm's, which are the branch input's."""
+    return [] if type(connection).__name__ == "PreNorm" else list(connection.parameters())
+
+
+@pytest.mark.parametrize("spec", TEXT)
+def test_text_follows_the_formula(spec, build, draw, assert_same):
+    connection = build(spec, 5)
+    p = dict(connection.named_parameters())
+    x, f = draw(3, 4, 5)
+    expected = FORMULAS[spec](p, x, f, norm_of(kind_of(spec), p))
+    variables = [x, f, *used(connection)]
+    assert_same(connection(x, f), expected, variables, variables)
+
+
+@pytest.mark.parametrize("memory_format", [torch.contiguous_format, torch.channels_last])
+@pytest.mark.parametrize("spec", IMAGES)
+def test_images_follow_the_formula_pixel_by_pixel(spec, memory_format, build, draw, assert_same):
+    connection = build(spec, 5, feature_dim=1)
+    p = dict(connection.named_parameters())
+    x, f = draw(2, 5, 3, 4)
+    last = [z.permute(0, 2, 3, 1) for z in (x, f)]
+    expected = FORMULAS[spec](p, *last, norm_of(kind_of(spec), p)).permute(0, 3, 1, 2)
+    y = connection(x.to(memory_format=memory_format), f.to(memory_format=memory_format))
+    variables = [x, f, *used(connection)]
+    assert_same(y, expected, variables, variables)
+
+
+@pytest.mark.parametrize("spec", [spec for spec in TEXT if spec in IMAGES])
+def test_images_equal_text_on_the_permuted_tensor(spec, build, draw, assert_same):
+    text, images = build(spec, 4), build(spec, 4, feature_dim=1)
+    x, f = draw(2, 4, 3, 5)
+    on_text = text(x.permute(0, 2, 3, 1), f.permute(0, 2, 3, 1)).permute(0, 3, 1, 2)
+    assert_same(images(x, f), on_text, [x, f, *images.parameters()], [x, f, *text.parameters()])
+
+
+@pytest.mark.parametrize("kind", ["ln", "rms"])
+def test_prenorm_feeds_the_branch_the_normalised_input(kind, build, draw, assert_same):
+    connection = build(f"prenorm+{kind}", 5)
+    p = dict(connection.named_parameters())
+    x, matrix = draw(5, 5)
+    y = connection(x, torch.tanh(connection.branch_input(x) @ matrix))
+    expected = x + torch.tanh(norm_of(kind, p)("norm", x) @ matrix)
+    variables = [x, matrix, *connection.parameters()]
+    assert_same(y, expected, variables, variables)
+
+
+@pytest.mark.parametrize("spec", [spec for spec in IMAGES if "prenorm" not in spec])
+def test_every_other_connection_feeds_the_branch_its_input(spec, draw):
+    x, _ = draw(2, 3, 4, 4)
+    assert build_connection(spec, 3, feature_dim=1).branch_input(x) is x
+
+
+@pytest.mark.parametrize("spec", FORMULAS)
+def test_gradients_equal_finite_differences(spec, build, draw):
+    connection = build(spec, 3, feature_dim=1 if "bn" in spec else -1)
+    x, f = draw(3, 3)
+    names = [name for name, _ in connection.named_parameters()]
+
+    def block(x: Tensor, f: Tensor, *values: Tensor) -> Tensor:
+        return functional_call(connection, dict(zip(names, values, strict=True)), (x, f))
+
+    values = [parameter.detach().requires_grad_() for parameter in connection.parameters()]
+    assert torch.autograd.gradcheck(block, (x, f, *values))
+
+
+def test_batch_norm_uses_running_statistics_when_evaluated(build, draw):
+    connection = build("2xskip+bn", 4, feature_dim=1)
+    x, f = draw(8, 4, 3, 3)
+    z = (2 * x + f).detach()
+    mean, variance = z.mean((0, 2, 3)), z.var((0, 2, 3))  # the running variance is the unbiased one
+    connection(x, f)
+    norm = connection.norm
+    torch.testing.assert_close(norm.running_mean, 0.1 * mean)
+    torch.testing.assert_close(norm.running_var, 0.9 + 0.1 * variance)
+    assert norm.num_batches_tracked == 1
+    connection.eval()
+    pixelwise = [v.view(-1, 1, 1) for v in (norm.running_mean, norm.running_var, norm.weight, norm.bias)]
+    expected = (z - pixelwise[0]) / torch.sqrt(pixelwise[1] + 1e-5) * pixelwise[2] + pixelwise[3]
+    torch.testing.assert_close(connection(x, f), expected)
+    assert norm.num_batches_tracked == 1
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    spec=st.one_of(
+        st.floats(0.01, 100).map(lambda scale: (f"{scale!r}xskip+ln", scale, None)),
+        st.integers(1, 6).map(lambda recursion: (f"{recursion}rskip+ln", None, recursion)),
+    ),
+    leading=st.lists(st.integers(1, 4), min_size=0, max_size=3),
+    features=st.integers(2, 9),
+    dtype=st.sampled_from([torch.float32, torch.float64]),
+    seed=st.integers(0, 2**32 - 1),
+)
+def test_any_shape_factor_and_type(spec, leading, features, dtype, seed):
+    text, scale, recursion = spec
+    connection = build_connection(text, features)
+    generator = torch.Generator().manual_seed(seed)
+    with torch.no_grad():
+        for parameter in connection.parameters():
+            parameter.uniform_(0.5, 1.5, generator=generator)
+    x, f = torch.randn(2, *leading, features, generator=generator, dtype=torch.float64)
+    connection = connection.double()
+    p = dict(connection.named_parameters())
+    deviations = []
+
+    def norm(name: str, z: Tensor) -> Tensor:
+        deviations.append(z.std(-1, unbiased=False).min().item())
+        return norm_of("ln", p)(name, z)
+
+    expected = norm("norm", scale * x + f) if recursion is None else rskip(p, x, f, norm, recursion)
+    assume(min(deviations) > 0.1)  # rounding of nearly constant features would be magnified
+    y = connection.to(dtype)(x.to(dtype), f.to(dtype))
+    assert y.dtype == dtype
+    tolerance = 1e-12 if dtype == torch.float64 else 2e-3
+    torch.testing.assert_close(y.double(), expected, rtol=tolerance, atol=tolerance)

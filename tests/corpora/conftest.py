@@ -1,0 +1,130 @@
+"""Small corpora in files, and a server of files that fails when told to."""
+
+from __future__ import annotations
+
+import gzip
+import http.server
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from rskip.checksum import sha256_file
+from rskip.corpora.corpus import ParallelFiles, PublishedCorpus, UpstreamFile
+
+ENGLISH = ["A dog runs.", "The man's dog-sled is “new”.", "Two men run.", "The dogs see the man.", "A man runs."]
+GERMAN = ["Ein Hund läuft.", "Der Hundeschlitten ist „neu“.", "Zwei Männer laufen.", "Sie sehen ihn.", "Er läuft."]
+COUNTS = {"train": 5, "val": 3, "test": 2}
+
+MakeCorpus = Callable[..., PublishedCorpus]
+
+
+def write_gz(path: Path, content: bytes) -> None:
+    path.write_bytes(gzip.compress(content, mtime=0))
+
+
+def lines(sentences: list[str]) -> bytes:
+    return "".join(sentence + "\n" for sentence in sentences).encode()
+
+
+@pytest.fixture
+def mirror(tmp_path: Path) -> Path:
+    """A folder with the six files of a small corpus."""
+    folder = tmp_path / "mirror"
+    folder.mkdir()
+    for split, count in COUNTS.items():
+        write_gz(folder / f"{split}.en.gz", lines(ENGLISH[:count]))
+        write_gz(folder / f"{split}.de.gz", lines(GERMAN[:count]))
+    return folder
+
+
+@pytest.fixture
+def make_corpus(mirror: Path) -> MakeCorpus:
+    """Gives the corpus of `mirror` as it is at that moment: its sums are those of the files then."""
+
+    def make(*, url: str = "http://localhost:1", counts: dict[str, int] = COUNTS) -> PublishedCorpus:
+        def parallel(split: str) -> tuple[ParallelFiles]:
+            names = {language: f"{split}.{language}.gz" for language in ("en", "de")}
+            files = {
+                language: UpstreamFile(name=name, url=f"{url}/{name}", sha256=sha256_file(mirror / name))
+                for language, name in names.items()
+            }
+            return (ParallelFiles(files=files, sentences=counts[split]),)
+
+        return PublishedCorpus(
+            name="tiny-en-de",
+            source="en",
+            target="de",
+            homepage="nowhere",
+            licence="none",
+            citation="none",
+            subword_size=20,
+            folder="tiny",
+            splits={"train": parallel("train"), "valid": parallel("val"), "test": parallel("test")},
+        )
+
+    return make
+
+
+class FileServer(http.server.ThreadingHTTPServer):
+    """Serves a folder. Each request takes the next of `faults`: None, an HTTP status, or bytes after which to hang up.
+
+    `requests` keeps each request's file name and Range header; `ranges` says whether that header is honoured.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(("127.0.0.1", 0), FileHandler)
+        self.folder = folder
+        self.faults: list[None | int | tuple[str, int]] = []
+        self.requests: list[tuple[str, str | None]] = []
+        self.ranges = True
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.server_port}"
+
+
+class FileHandler(http.server.BaseHTTPRequestHandler):
+    server: FileServer
+
+    def do_GET(self) -> None:
+        name, wanted = self.path.strip("/"), self.headers.get("Range")
+        self.server.requests.append((name, wanted))
+        fault = self.server.faults.pop(0) if self.server.faults else None
+        path = self.server.folder / name
+        if isinstance(fault, int):
+            self.send_error(fault)
+            return
+        if not path.is_file():
+            self.send_error(404)
+            return
+        content = path.read_bytes()
+        start = 0
+        if wanted and self.server.ranges:
+            start = int(wanted.removeprefix("bytes=").removesuffix("-"))
+            if start >= len(content):
+                self.send_error(416)
+                return
+            self.send_response(206)
+            self.send_header("Content-Range", f"bytes {start}-{len(content) - 1}/{len(content)}")
+        else:
+            self.send_response(200)
+        self.send_header("Content-Length", str(len(content) - start))
+        self.end_headers()
+        end = start + fault[1] if fault else len(content)
+        self.wfile.write(content[start:end])
+
+    def log_message(self, *args: object) -> None:
+        pass
+
+
+@pytest.fixture
+def server(mirror: Path) -> Iterator[FileServer]:
+    """A running server of `mirror`."""
+    with FileServer(mirror) as running:
+        thread = threading.Thread(target=running.serve_forever, kwargs={"poll_interval": 0.01})
+        thread.start()
+        yield running
+        running.shutdown()
+        thread.join()

@@ -1,0 +1,74 @@
+"""fairseq-preprocess as a subprocess."""
+
+from __future__ import annotations
+
+import struct
+import sys
+from pathlib import Path
+
+import pytest
+
+from rskip.corpora.binarise import binarise, binarised_sentences, find_fairseq_preprocess
+
+
+@pytest.fixture
+def command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A place for a fairseq-preprocess of the test's own, beside what then counts as the running Python."""
+    (tmp_path / "bin").mkdir()
+    monkeypatch.setattr(sys, "executable", str(tmp_path / "bin/python"))
+    return tmp_path / "bin/fairseq-preprocess"
+
+
+def run(tmp_path: Path) -> None:
+    counts = {"train": 3, "valid": 2, "test": 1}
+    binarise(tmp_path, tmp_path / "out", source="en", target="de", sentences=counts, workers=2)
+
+
+def script(command: Path, text: str) -> None:
+    command.write_text(f"#!/bin/sh\n{text}\n")
+    command.chmod(0o755)
+
+
+def test_missing_fairseq_says_how_to_get_it(command: Path) -> None:
+    with pytest.raises(FileNotFoundError, match=r"no fairseq-preprocess in .*bin: .* `rskip setup-fairseq`"):
+        find_fairseq_preprocess()
+
+
+def test_arguments(command: Path, tmp_path: Path) -> None:
+    script(command, f'echo "$@" > {tmp_path}/arguments; exit 1')
+    with pytest.raises(OSError, match="fairseq-preprocess ended with status 1: it said nothing"):
+        run(tmp_path)
+    assert (tmp_path / "arguments").read_text() == (
+        f"--source-lang en --target-lang de --trainpref {tmp_path}/train --validpref {tmp_path}/valid "
+        f"--testpref {tmp_path}/test --destdir {tmp_path}/out --joined-dictionary --workers 2\n"
+    )
+
+
+def test_failure_says_its_last_words(command: Path, tmp_path: Path) -> None:
+    script(command, "echo hello; printf 'Traceback\\n  File\\nKeyError: 7\\n\\n' >&2; exit 3")
+    with pytest.raises(OSError, match=r"^fairseq-preprocess ended with status 3: KeyError: 7$"):
+        run(tmp_path)
+
+
+def index(count: int) -> bytes:
+    return b"MMIDIDX\0\0" + struct.pack("<QBQ", 1, 8, count)
+
+
+def test_sentences_that_get_lost_are_noticed(command: Path, tmp_path: Path) -> None:
+    script(command, "exit 0")
+    (tmp_path / "out").mkdir()
+    for split, count in {"train": 3, "valid": 2, "test": 1}.items():
+        for language in ("en", "de"):
+            (tmp_path / f"out/{split}.en-de.{language}.idx").write_bytes(index(count))
+    (tmp_path / "out/preprocess.log").write_text("log")
+    run(tmp_path)
+    assert not (tmp_path / "out/preprocess.log").exists()
+    (tmp_path / "out/valid.en-de.de.idx").write_bytes(index(1))
+    with pytest.raises(OSError, match=r"fairseq-preprocess wrote 1 of 2 sentences: valid\.en-de\.de\.idx"):
+        run(tmp_path)
+
+
+def test_index_of_another_format(tmp_path: Path) -> None:
+    (tmp_path / "a.idx").write_bytes(b"TNTIDX\0\0" + bytes(40))
+    with pytest.raises(ValueError, match=r"a\.idx is not an index of fairseq's mmap format"):
+        binarised_sentences(tmp_path / "a.idx")

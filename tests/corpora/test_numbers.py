@@ -1,0 +1,94 @@
+"""The corpus that is made from a seed."""
+
+import random
+import string
+
+import pytest
+from num2words import num2words
+
+from rskip.corpora.numbers import NUMBERS, TEMPLATES, WORDS, cardinal, generate_numbers, numbers, year
+
+
+def slots(text: str) -> list[str]:
+    return sorted(name for _, name, _, _ in string.Formatter().parse(text) if name)
+
+
+@pytest.mark.parametrize("template", TEMPLATES, ids=lambda template: template[0])
+def test_both_sides_of_a_template_say_the_same(template: tuple[str, str]) -> None:
+    english, german = map(slots, template)
+    assert english == german
+    assert len(set(english)) == len(english)
+    assert set(english) <= {*WORDS, *NUMBERS}
+    assert set(english) & set(NUMBERS)
+
+
+def test_templates_and_words_are_one_to_one() -> None:
+    for pairs in (TEMPLATES, *WORDS.values()):
+        for side in zip(*pairs, strict=True):
+            assert len(set(side)) == len(pairs)
+
+
+@pytest.mark.parametrize("language", ["en", "de"])
+def test_numbers_are_one_to_one(language: str) -> None:
+    assert len({num2words(number, lang=language) for number in range(10_000)}) == 10_000
+    assert len({num2words(number, lang=language, to="ordinal") for number in range(1, 1000)}) == 999
+    assert len({num2words(number, lang=language, to="year") for number in range(1101, 2100)}) == 999
+
+
+def test_german_numbers_are_composed() -> None:
+    class Draw(random.Random):
+        def __init__(self, *values: int) -> None:
+            super().__init__(0)
+            self.values = list(values)
+
+        def randrange(self, *args: int) -> int:  # type: ignore[override]
+            return self.values.pop(0)
+
+    assert cardinal(Draw(2, 21)) == ("twenty-one", "einundzwanzig")
+    assert cardinal(Draw(4, 3768)) == (
+        "three thousand, seven hundred and sixty-eight",
+        "dreitausendsiebenhundertachtundsechzig",
+    )
+    assert cardinal(Draw(3, 301)) == ("three hundred and two", "dreihundertzwei")
+    assert year(Draw(1987)) == ("nineteen eighty-seven", "neunzehnhundertsiebenundachtzig")
+    ordinal = NUMBERS["ordinal"]
+    assert ordinal(Draw(123)) == ("one hundred and twenty-third", "einhundertdreiundzwanzigste")
+    money = NUMBERS["money"](Draw(2145))
+    assert money[0].startswith("twenty-one ") and money[1].startswith("einundzwanzig ")
+    assert money[1].endswith("und fünfundvierzig Cent")
+
+
+def test_same_seed_same_sentences() -> None:
+    made = generate_numbers(pairs=300, seed=1)
+    assert {split: len(pairs) for split, pairs in made.items()} == {"train": 300, "valid": 1000, "test": 1000}
+    assert generate_numbers(pairs=300, seed=1) == made
+    assert generate_numbers(pairs=300, seed=2)["test"] != made["test"]
+    # More training pairs leave valid and test as they are, so that scores can be compared.
+    more = generate_numbers(pairs=500, seed=1)
+    assert (more["valid"], more["test"], more["train"][:300]) == (made["valid"], made["test"], made["train"])
+
+
+def test_no_sentence_comes_twice_in_either_language() -> None:
+    made = generate_numbers(pairs=5000, seed=3)
+    pairs = [pair for split in made.values() for pair in split]
+    for side in zip(*pairs, strict=True):
+        assert len(set(side)) == 7000
+    assert all(sentence[0].isupper() and sentence.endswith(".") for pair in pairs for sentence in pair)
+
+
+def test_the_other_direction_has_the_same_sentences() -> None:
+    there, back = (
+        numbers(*languages).generate(pairs=50, seed=4) for languages in (("en", "de"), ("de", "en"))
+    )
+    assert back == {split: [(german, english) for english, german in pairs] for split, pairs in there.items()}
+
+
+def test_numbers_of_pairs_that_can_not_be() -> None:
+    with pytest.raises(ValueError, match="--pairs is 0: expected 1 or more"):
+        generate_numbers(pairs=0, seed=1)
+
+
+def test_more_pairs_than_sentences(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("rskip.corpora.numbers.TEMPLATES", [("{ordinal} {city}.", "{ordinal} {city}.")])
+    with pytest.raises(ValueError, match=r"--pairs is 9,000: there are only about \d,\d\d\d sentences"):
+        generate_numbers(pairs=9_000, seed=1)

@@ -1,0 +1,42 @@
+"""Run folders: bound to one config, used by one process at a time."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from rskip.experiments.run_folder import RunFolder
+
+
+def test_bound_to_the_config_that_it_was_started_with(tmp_path: Path) -> None:
+    folder = RunFolder(tmp_path)
+    folder.bind({"train": {"lr": 0.005, "bf16": True}})
+    folder.bind({"train": {"lr": 0.005, "bf16": True}})
+    with pytest.raises(ValueError) as error:
+        folder.bind({"train": {"lr": 0.003, "dropout": 0.1, "bf16": True}})
+    assert "train.lr: 0.005 there, 0.003 now; train.dropout: none there, 0.1 now" in str(error.value)
+    assert str(tmp_path) in str(error.value)
+
+
+def test_locked_for_others_until_left(tmp_path: Path) -> None:
+    folder = RunFolder(tmp_path / "new")
+    with folder.lock(), pytest.raises(ValueError, match="is in use by another `rskip run`"), folder.lock():
+        pass
+    with folder.lock():
+        pass
+
+
+def test_a_child_that_inherits_the_lock_keeps_it_after_its_parent(tmp_path: Path) -> None:
+    folder = RunFolder(tmp_path)
+    with folder.lock() as lock:
+        child = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE, pass_fds=[lock])
+    try:
+        with pytest.raises(ValueError, match="in use"), folder.lock():
+            pass
+    finally:
+        child.communicate(b"\n")
+    with folder.lock():
+        pass

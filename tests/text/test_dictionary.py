@@ -1,0 +1,76 @@
+"""The numbers of model tokens."""
+
+from pathlib import Path
+
+import pytest
+
+from rskip.text import Dictionary
+
+LINES = "der 40\ndie 30\n@-@ 7\n&quot; 7\nHund 1\n<unk> 2 #fairseq:overwrite\nmadeupword0000 0\nmadeupword0001 0\n"
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    path = tmp_path / "dict.de.txt"
+    path.write_text(LINES, encoding="utf-8")
+    return path
+
+
+def test_special_tokens_then_the_files_order(path: Path) -> None:
+    dictionary = Dictionary.load(path)
+    assert dictionary.tokens[:6] == ["<s>", "<pad>", "</s>", "<unk>", "der", "die"]
+    assert len(dictionary) == 12
+    assert dictionary.index("der") == 4
+    assert dictionary.index("madeupword0001") == 11
+    assert dictionary.index("Katze") == dictionary.unk_index == 3
+    assert "Hund" in dictionary and "Katze" not in dictionary
+
+
+def test_every_index_is_fairseqs(path: Path) -> None:
+    pytest.importorskip("fairseq")
+    from fairseq.data import Dictionary as Theirs
+
+    ours, theirs = Dictionary.load(path), Theirs.load(str(path))
+    assert ours.tokens == theirs.symbols
+    assert (ours.bos_index, ours.pad_index, ours.eos_index, ours.unk_index) == (
+        theirs.bos(),
+        theirs.pad(),
+        theirs.eos(),
+        theirs.unk(),
+    )
+    for token in [*theirs.symbols, "Katze"]:
+        assert ours.index(token) == theirs.index(token)
+    line = "der  Hund \t und die Katze <unk> @-@"
+    encoded = theirs.encode_line(line, add_if_not_exist=False).tolist()
+    assert ours.encode_line(line) == encoded
+    assert ours.encode_line(line, append_eos=False) == encoded[:-1]
+    assert ours.decode(encoded) == theirs.string(encoded)
+
+
+def test_decode_drops_what_frames_a_sentence(path: Path) -> None:
+    dictionary = Dictionary.load(path)
+    assert dictionary.decode([0, 4, 3, 8, 2, 1, 1]) == "der <unk> Hund"
+    with pytest.raises(ValueError, match="index 12 is outside a dictionary of 12 tokens"):
+        dictionary.decode([12])
+    with pytest.raises(ValueError, match="index -1 is outside"):
+        dictionary.decode([-1])
+
+
+@pytest.mark.parametrize(
+    ("lines", "message"),
+    [
+        ("der 4\ndie\n", "line 2 is not a token, a space and its count: 'die'"),
+        ("der vier\n", "line 1 is not a token, a space and its count"),
+        ("der 4\ndie 3\nder 2\n", "line 3 has the token 'der' a second time"),
+        ("<pad> 4\n", "line 1 has the token '<pad>' a second time"),
+    ],
+)
+def test_files_that_are_no_dictionaries(path: Path, lines: str, message: str) -> None:
+    path.write_text(lines, encoding="utf-8")
+    with pytest.raises(ValueError, match=message):
+        Dictionary.load(path)
+
+
+def test_missing_file(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError, match=r"no dictionary .*dict\.en\.txt: expected"):
+        Dictionary.load(tmp_path / "dict.en.txt")

@@ -1,0 +1,96 @@
+"""Raw sentences to model tokens and back."""
+
+import json
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from rskip.text import TextConfig, TextPipeline
+from rskip.text.subwords import BytePairEncoding, SentencePiece
+
+ENGLISH = ["A dog-sled runs.", "The man's dogs run.", "Dogs and men run and run."]
+GERMAN = ["Ein Hundeschlitten fährt.", "Die Hunde des Mannes laufen.", "Hunde und Männer laufen und laufen."]
+
+
+@pytest.fixture
+def pipeline() -> TextPipeline:
+    units = BytePairEncoding.learn(ENGLISH + GERMAN, size=12)
+    return TextPipeline(TextConfig(source_language="en", target_language="de", versions={"tool": "1"}), units)
+
+
+def test_source_and_target_have_their_own_rules(pipeline: TextPipeline) -> None:
+    whole = TextPipeline(pipeline.config, BytePairEncoding("#version: 0.2\nl o\n"))
+    join = BytePairEncoding("#version: 0.2\nl o\n").join
+    assert join(whole.encode("The man’s dog-sled")) == "The man &apos;s dog @-@ sled"
+    assert join(whole.encode_target("Wie geht’s")) == "Wie geht &apos; s"
+
+
+@pytest.mark.parametrize("sentence", [*GERMAN, 'Er rief: "Lauf, Hund!"', "Hunde-Schlitten (neu) & mehr.", ""])
+def test_decode_inverts_encode_target(pipeline: TextPipeline, sentence: str) -> None:
+    assert pipeline.decode(pipeline.encode_target(sentence)) == sentence
+
+
+def test_saved_and_loaded_it_is_the_same(pipeline: TextPipeline, tmp_path: Path) -> None:
+    pipeline.save(tmp_path / "text")
+    assert sorted(path.name for path in (tmp_path / "text").iterdir()) == ["codes.bpe", "pipeline.json"]
+    loaded = TextPipeline.load(tmp_path / "text")
+    assert loaded.config == pipeline.config
+    assert (loaded.source_language, loaded.target_language) == ("en", "de")
+    for sentence in ENGLISH:
+        assert loaded.encode(sentence) == pipeline.encode(sentence)
+    loaded.save(tmp_path / "again")
+    for name in ("codes.bpe", "pipeline.json"):
+        assert (tmp_path / "again" / name).read_bytes() == (tmp_path / "text" / name).read_bytes()
+
+
+def test_sentencepiece_takes_raw_text(tmp_path: Path) -> None:
+    config = TextConfig(
+        source_language="en", target_language="de", tokeniser="none", subwords="sentencepiece"
+    )
+    pipeline = TextPipeline(config, SentencePiece.learn((ENGLISH + GERMAN) * 5, size=60))
+    pipeline.save(tmp_path)
+    loaded = TextPipeline.load(tmp_path)
+    for sentence in GERMAN:
+        assert loaded.encode_target(sentence).replace(" ", "") == "\u2581" + sentence.replace(" ", "\u2581")
+        assert loaded.decode(loaded.encode_target(sentence)) == sentence
+
+
+def test_threads_share_one(pipeline: TextPipeline) -> None:
+    sentences = [f"{a} {b}" for a in ENGLISH for b in ENGLISH] * 20
+    expected = [pipeline.encode(sentence) for sentence in sentences]
+    fresh = TextPipeline(pipeline.config, BytePairEncoding.learn(ENGLISH + GERMAN, size=12))
+    with ThreadPoolExecutor(8) as pool:
+        assert list(pool.map(fresh.encode, sentences)) == expected
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"tokenizer": "moses"}, r"pipeline\.json is not a text pipeline: unknown key tokenizer: expected dash_splits,"),
+        ({"source_language": None}, r"is not a text pipeline: source_language missing"),
+        ({"tokeniser": "mosse"}, "unknown tokeniser 'mosse'"),
+        ({"subwords": "wordpiece"}, "unknown subword units 'wordpiece'"),
+    ],
+)
+def test_configurations_that_are_not(
+    pipeline: TextPipeline, tmp_path: Path, change: dict[str, str | None], message: str
+) -> None:
+    pipeline.save(tmp_path)
+    path = tmp_path / "pipeline.json"
+    values = {**json.loads(path.read_text()), **change}
+    path.write_text(json.dumps({key: value for key, value in values.items() if value is not None}))
+    with pytest.raises(ValueError, match=message):
+        TextPipeline.load(tmp_path)
+
+
+def test_files_that_are_missing(pipeline: TextPipeline, tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError, match=r"no text pipeline in .*: expected pipeline\.json"):
+        TextPipeline.load(tmp_path)
+    pipeline.save(tmp_path)
+    (tmp_path / "codes.bpe").unlink()
+    with pytest.raises(FileNotFoundError, match=r"codes\.bpe is missing: .*pipeline\.json asks for it"):
+        TextPipeline.load(tmp_path)
+    (tmp_path / "pipeline.json").write_text("{")
+    with pytest.raises(ValueError, match=r"pipeline\.json is not a text pipeline"):
+        TextPipeline.load(tmp_path)
