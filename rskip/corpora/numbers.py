@@ -24,14 +24,19 @@ TEMPLATES = (
     ("{name} found {cardinal} {plural} near {city}.", "{name} fand {cardinal} {plural} bei {city}."),
     ("the shop sold {cardinal} {plural} in {month}.", "der Laden verkaufte im {month} {cardinal} {plural}."),
     ("{cardinal} {plural} arrived in {city} on {day}.", "{cardinal} {plural} kamen am {day} in {city} an."),
-    ("the number is {cardinal}.", "die Zahl ist {cardinal}."),
     ("today {city} has {cardinal} {plural}.", "heute hat {city} {cardinal} {plural}."),
-    ("{name} was born on the {ordinal_day} of {month}.", "{name} wurde am {ordinal_day}n {month} geboren."),
-    ("today is the {ordinal_day} of {month}.", "heute ist der {ordinal_day} {month}."),
-    ("this is the {ordinal} letter from {name}.", "das ist der {ordinal} Brief von {name}."),
+    (
+        "{name} was born in {city} on the {ordinal_day} of {month}.",
+        "{name} wurde am {ordinal_day}n {month} in {city} geboren.",
+    ),
+    (
+        "{name} comes to {city} on the {ordinal_day} of {month}.",
+        "{name} kommt am {ordinal_day}n {month} nach {city}.",
+    ),
+    ("{name} wrote the {ordinal} letter in {month}.", "{name} schrieb im {month} den {ordinal}n Brief."),
     ("{name} lives on the {ordinal} floor in {city}.", "{name} wohnt in {city} im {ordinal}n Stock."),
     ("{name} won the {ordinal} race on {day}.", "{name} gewann am {day} das {ordinal} Rennen."),
-    ("the {ordinal} train to {city} is late.", "der {ordinal} Zug nach {city} hat Verspätung."),
+    ("the {ordinal} train to {city} leaves on {day}.", "der {ordinal} Zug nach {city} fährt am {day}."),
     ("{name} read the {ordinal} page on {day}.", "{name} las am {day} die {ordinal} Seite."),
     ("{name} moved to {city} in {year}.", "{name} zog {year} nach {city}."),
     ("{building} in {city} was built in {year}.", "{building} in {city} wurde {year} gebaut."),
@@ -130,8 +135,8 @@ def _ordinal(draw: random.Random, last: int) -> Pair:
 
 
 def ordinal(draw: random.Random) -> Pair:
-    """From first to nine hundred and ninety-ninth."""
-    return _ordinal(draw, 999)
+    """From first to ninety-ninth."""
+    return _ordinal(draw, 99)
 
 
 def ordinal_day(draw: random.Random) -> Pair:

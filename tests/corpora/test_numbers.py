@@ -31,7 +31,7 @@ def test_templates_and_words_are_one_to_one() -> None:
 @pytest.mark.parametrize("language", ["en", "de"])
 def test_numbers_are_one_to_one(language: str) -> None:
     assert len({num2words(number, lang=language) for number in range(10_000)}) == 10_000
-    assert len({num2words(number, lang=language, to="ordinal") for number in range(1, 1000)}) == 999
+    assert len({num2words(number, lang=language, to="ordinal") for number in range(1, 100)}) == 99
     assert len({num2words(number, lang=language, to="year") for number in range(1101, 2100)}) == 999
 
 
@@ -52,7 +52,7 @@ def test_german_numbers_are_composed() -> None:
     assert cardinal(Draw(3, 301)) == ("three hundred and two", "dreihundertzwei")
     assert year(Draw(1987)) == ("nineteen eighty-seven", "neunzehnhundertsiebenundachtzig")
     ordinal = NUMBERS["ordinal"]
-    assert ordinal(Draw(123)) == ("one hundred and twenty-third", "einhundertdreiundzwanzigste")
+    assert ordinal(Draw(53)) == ("fifty-third", "dreiundfünfzigste")
     money = NUMBERS["money"](Draw(2145))
     assert money[0].startswith("twenty-one ") and money[1].startswith("einundzwanzig ")
     assert money[1].endswith("und fünfundvierzig Cent")

@@ -45,7 +45,9 @@ def test_the_config_is_everything_with_defaults_filled_in(write) -> None:
 
 def test_what_does_not_change_the_result_is_not_in_the_config(write) -> None:
     plain = load_recipe(write(RECIPE))
-    told = load_recipe(write(RECIPE + "description: x\nshow: 3\nexpected: {sacrebleu: 38, minutes: 4, machine: m}\n"))
+    told = load_recipe(
+        write(RECIPE + "description: x\nshow: 3\nexpected: {sacrebleu: 38, minutes: 4, machine: m}\n")
+    )
     assert told.config == plain.config
     assert told.expected.metrics == {"sacrebleu": 38}
     assert (told.expected.minutes, told.expected.machine, told.show) == (4, "m", 3)

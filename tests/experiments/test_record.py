@@ -1,4 +1,5 @@
-"""Records: written and read back, and refused where they are not whole. Every committed record is read here."""
+"""Records: written and read back, and refused where they are not whole. Every committed record is read here.
+"""
 
 from __future__ import annotations
 
@@ -8,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from rskip.experiments.record import read_record, read_records, record_path
 from rskip.experiments.recipe import load_recipe
+from rskip.experiments.record import read_record, read_records, record_path
 
 
 def test_written_and_read_back(make_record, tmp_path: Path) -> None:

@@ -9,11 +9,16 @@ import pytest
 from rskip.experiments.report import fill_in_tables, find_outdated, make_tables, write_tables
 from rskip.experiments.results_table import results_table
 
-HEADINGS = "| run | parameters | seeds | sacreBLEU | chrF | training, minutes | machine |\n" + "| --- " * 7 + "|\n"
+HEADINGS = (
+    "| run | parameters | seeds | sacreBLEU | chrF | training, minutes | machine |\n" + "| --- " * 7 + "|\n"
+)
 
 
 def test_several_seeds_give_mean_and_sample_deviation_with_their_number(make_record) -> None:
-    seeds = [make_record(seed=s, metrics={"sacrebleu": b, "chrf": 60.0}) for s, b in ((1, 37.0), (2, 38.0), (3, 39.0))]
+    seeds = [
+        make_record(seed=s, metrics={"sacrebleu": b, "chrf": 60.0})
+        for s, b in ((1, 37.0), (2, 38.0), (3, 39.0))
+    ]
     assert results_table(seeds) == HEADINGS + (
         "| numbers | 1,037,568 | 1, 2, 3 | 38.00 ± 1.00 (3 seeds) | 60.00 ± 0.00 (3 seeds) | 10 | Zuse Z4, 2 threads |\n"
         "\n± is the sample standard deviation over seeds.  \nsacreBLEU: `nrefs:1|tok:13a`.\n"
@@ -27,13 +32,17 @@ def test_one_seed_is_said_to_be_one_and_has_no_deviation(make_record) -> None:
 
 
 def test_a_metric_that_a_run_lacks_is_left_blank_and_one_that_all_lack_has_no_column(make_record) -> None:
-    table = results_table([make_record(recipe="a", metrics={"chrf": 1.0}, signatures={}), make_record(recipe="b")])
+    table = results_table(
+        [make_record(recipe="a", metrics={"chrf": 1.0}, signatures={}), make_record(recipe="b")]
+    )
     assert "| a | 1,037,568 | 1 |  | 1.00 (one seed) |" in table
     assert "exactly right" not in table
 
 
 def test_signatures_that_differ_name_their_runs(make_record) -> None:
-    table = results_table([make_record(recipe="a"), make_record(recipe="b", signatures={"sacrebleu": "other"})])
+    table = results_table(
+        [make_record(recipe="a"), make_record(recipe="b", signatures={"sacrebleu": "other"})]
+    )
     assert "sacreBLEU of a: `nrefs:1|tok:13a`.  \nsacreBLEU of b: `other`.\n" in table
 
 
@@ -86,7 +95,9 @@ def test_wrong_markers_are_named_by_line(text: str, message: str) -> None:
     assert str(error.value).startswith(message)
 
 
-def test_files_are_written_once_and_found_out_of_date_when_a_record_changes(make_record, tmp_path: Path) -> None:
+def test_files_are_written_once_and_found_out_of_date_when_a_record_changes(
+    make_record, tmp_path: Path
+) -> None:
     (tmp_path / "docs").mkdir()
     (tmp_path / "docs" / "plain.md").write_text("no tables\n")
     guide = tmp_path / "docs" / "guide.md"

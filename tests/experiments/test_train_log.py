@@ -37,8 +37,12 @@ def _line(tag: str, values: dict[str, object]) -> str:
 
 
 def test_curve_of_an_unbroken_run() -> None:
-    parameters = "2026-01-01 | INFO | fairseq_cli.train | num. shared model params: 1,037,568 (num. trained: 9)\n"
-    log = read_train_log([start_line({"a": 1}), parameters, _inner(1, 4), *_epoch(1, 10), *_epoch(2, 21, wps="3000")])
+    parameters = (
+        "2026-01-01 | INFO | fairseq_cli.train | num. shared model params: 1,037,568 (num. trained: 9)\n"
+    )
+    log = read_train_log(
+        [start_line({"a": 1}), parameters, _inner(1, 4), *_epoch(1, 10), *_epoch(2, 21, wps="3000")]
+    )
     assert log.starts == [{"a": 1}]
     assert log.parameters == 1037568
     assert log.seconds == 21
