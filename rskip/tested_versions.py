@@ -20,7 +20,7 @@ def constraints_file() -> Path:
     raise FileNotFoundError(f"constraints.txt is neither in {package} nor beside it: install rskip again")
 
 
-def tested_versions(
+def read_tested_versions(
     path: Path | None = None, *, python: tuple[int, ...] = sys.version_info[:2]
 ) -> dict[str, str]:
     """Tested version of each package, for a version of Python.

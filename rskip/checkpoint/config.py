@@ -14,7 +14,7 @@ _TRANSFORMER_SETTING = re.compile(
     r"|no_(token_positional_embeddings|scale_embedding|cross_attention|decoder_final_norm)|cross_self_attention"
     r"|checkpoint_activations|offload_activations"
 )
-# Where `state_from_config` leaves the config as it was, for fairseq's old form would lose what no Transformer has.
+# Where `state_from_config` leaves the config as it is: fairseq's old form would lose what no Transformer has.
 _CONFIG = "rskip_config"
 # Names of places on a machine, and of what `config` holds beside the model's settings.
 _LEFT_OUT = re.compile(r".*(path|dir|dirs|file|files|filename|data)|_.*|arch|task|source_lang|target_lang")
@@ -46,9 +46,6 @@ def config_from_state(state: Mapping[str, Any]) -> dict[str, Any]:
         and (_TRANSFORMER_SETTING.fullmatch(name) or (groups and name not in run_options))
         and _is_plain(value)
     }
-    for name in ("max_source_positions", "max_target_positions"):
-        if model.get(name) is None and task_values.get(name) is not None:
-            model[name] = task_values[name]
     return {
         "arch": flat.get("arch") or flat.get("_name"),
         "task": task_values.get("_name") or task_values.get("task") or "translation",

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import numpy
 import torch
-from torch.serialization import safe_globals
+from torch.serialization import get_safe_globals, safe_globals
 
 from rskip.atomic_file import atomic_file
 from rskip.checkpoint.checkpoint import Checkpoint
@@ -102,10 +102,12 @@ def read_validation(path: Path) -> Validation:
 
 def _load(path: Path, *, mmap: bool = False) -> dict[str, Any]:
     try:
-        with safe_globals(_ALLOWED):
+        # safe_globals forgets its types at the end, also those that someone else had allowed before.
+        known = get_safe_globals()
+        with safe_globals([kind for kind in _ALLOWED if kind not in known]):
             state = torch.load(path, map_location="cpu", weights_only=True, mmap=mmap)
     except _UNREADABLE as error:
-        if refused := re.search(r"GLOBAL (\S+) was not an allowed global", str(error)):
+        if refused := re.search(r"GLOBAL (\S+) (?:was not an allowed global|whose module)", str(error)):
             raise ValueError(
                 f"{path} asks for {refused[1]}, which no checkpoint of a model needs; "
                 "it was not loaded, since that could run code"

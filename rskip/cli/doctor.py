@@ -73,9 +73,9 @@ def look_at_machine(findings: Findings) -> None:
 def look_at_packages(findings: Findings) -> None:
     """Installed versions against the tested ones, and requirements that are missing."""
     from rskip.cli.setup_fairseq import version
-    from rskip.tested_versions import constraints_file, tested_versions
+    from rskip.tested_versions import constraints_file, read_tested_versions
 
-    tested = tested_versions()
+    tested = read_tested_versions()
     for package in ("rskip", "torch", "torchvision"):
         findings.show(package, version(package) or "not installed")
     installed = {package: version(package) for package in tested}

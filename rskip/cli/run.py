@@ -45,7 +45,7 @@ def run(args: argparse.Namespace) -> int:
         records = run_recipe(recipe, seeds=args.seeds, mirror=args.mirror)
         if args.publish:
             best = min(records, key=lambda record: record.metrics["valid_loss"])
-            published = publish(recipe, seed=best.seed).published or {}
+            published = publish(recipe, seed=best.seed, mirror=args.mirror).published or {}
             print(f"checkpoints/{best.run}: seed {best.seed}, {published['bytes'] / 1e6:.1f} MB in float16")
     except CommandFailed as error:
         print(f"rskip run: error: {error}", file=sys.stderr)

@@ -7,9 +7,7 @@ from typing import Any
 
 
 def config_difference(before: Mapping[str, Any], now: Mapping[str, Any]) -> str:
-    """A text such as `train.lr: 0.005 there, 0.003 now; train.bf16: none there, True now`, one item a
-    differing key.
-    """
+    """Each differing key once, as `train.lr: 0.005 there, 0.003 now; train.bf16: none there, True now`."""
     old, new = _flatten(before), _flatten(now)
     keys = [key for key in {**old, **new} if old.get(key) != new.get(key)]
     return "; ".join(f"{key}: {_shown(old, key)} there, {_shown(new, key)} now" for key in keys)

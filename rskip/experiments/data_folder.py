@@ -34,9 +34,7 @@ def ensure_data(settings: TranslationSettings, *, mirror: str | None) -> Path:
 
 
 def describe_data(folder: Path) -> dict[str, Any]:
-    """What the data folder was made from: corpus, options, counts, tools, and checksums of what went in and
-    came out.
-    """
+    """Corpus, options, counts and tools of a data folder, and checksums of what went in and came out."""
     made = json.loads((folder / "corpus.json").read_text(encoding="utf-8"))
     kept = ("corpus", "format", "options", "sentences", "dictionary_size", "tools")
     description = {key: made[key] for key in kept if key in made}

@@ -29,9 +29,7 @@ def describe_environment() -> dict[str, Any]:
 
 
 def training_threads() -> int:
-    """How many threads a training uses: OMP_NUM_THREADS where it is set, else all cores that this process may
-    use.
-    """
+    """Threads of a training: OMP_NUM_THREADS where it is set, else all cores that this process may use."""
     given = os.environ.get("OMP_NUM_THREADS", "")
     return int(given) if given.isdigit() and int(given) > 0 else available_cores()
 

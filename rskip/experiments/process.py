@@ -36,12 +36,12 @@ def run_logged(
     on_poll: Callable[[], None] = lambda: None,
     output: Path | None = None,
 ) -> None:
-    """Runs the command to its end, appending what it prints to `log` (its standard output to `output` if
-    given).
+    """Runs the command to its end.
 
-    inherited: file descriptors that the command keeps open; on_poll: called about every second while it runs.
-    When this process is interrupted the command is terminated first. Raises ValueError where the command
-    refuses its arguments (exit status 2) and CommandFailed where it fails otherwise.
+    log: what it prints is appended there; output: its standard output goes there instead; inherited: file
+    descriptors that it keeps open; on_poll: called about every second while it runs. When this process is
+    interrupted the command is terminated first. Raises ValueError where the command refuses its arguments
+    (exit status 2) and CommandFailed where it fails otherwise.
     """
     start = log.stat().st_size if log.exists() else 0
     with log.open("ab") as log_file, (output or log).open("ab") as output_file:

@@ -29,9 +29,7 @@ _OWN_FIELDS = ("kind", "description", "expected", "show")
 
 @dataclass(frozen=True, kw_only=True)
 class Expected:
-    """What the recipe's author saw: final metrics by their names in records, and the time it took on which
-    machine.
-    """
+    """What the recipe's author saw: metrics by their names in records, and the time on which machine."""
 
     metrics: Mapping[str, float] = field(default_factory=dict)
     minutes: float | None = None
@@ -55,9 +53,7 @@ class Recipe:
 
     @property
     def run_name(self) -> str:
-        """The folder's name under runs/ and results/: the recipe's, and a hash of the overrides where there
-        are any.
-        """
+        """The folder's name under runs/ and results/: the recipe's, and a hash of the overrides if any."""
         if not self.overrides:
             return self.name
         canonical = json.dumps(dict(self.overrides), sort_keys=True, separators=(",", ":"))

@@ -30,8 +30,7 @@ COLUMNS = (
 
 
 def results_table(records: Iterable[Record]) -> str:
-    """A table of the runs, the signatures of its scores below it; a line that says so where there are no
-    records.
+    """A table of the runs, the signatures of its scores below it; "No records yet." where there are none.
 
     A figure is the mean ± the sample standard deviation over the run's seeds, or one seed's figure. Raises
     ValueError where a run's records were made with different settings or scorers.

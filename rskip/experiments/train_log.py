@@ -57,9 +57,7 @@ def start_line(description: Mapping[str, Any]) -> str:
 
 
 def read_train_log(lines: Iterable[str]) -> TrainLog:
-    """Reads the lines of one train.log. An epoch that was repeated after an interruption counts as its last
-    repetition.
-    """
+    """Reads one train.log. An epoch that was repeated after an interruption counts as last repeated."""
     log = TrainLog()
     epochs: dict[int, Epoch] = {}
     rates: dict[int, float] = {}

@@ -1,5 +1,8 @@
-"""One translation run: train, average, generate. Every stage's output is whole or absent, and a stage whose
-output is there is not repeated, so a run that was stopped anywhere goes on from there."""
+"""One translation run: train, average, generate.
+
+Every stage's output is whole or absent, and a stage whose output is there is not repeated, so a run that was
+stopped anywhere goes on from there.
+"""
 
 from __future__ import annotations
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from rskip.text import TextPipeline
-from rskip.translation.scoring import Scores, read_generated, read_lines, score
+from rskip.translation.scoring import Scores, join_subwords, read_generated, read_lines, score
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -18,6 +18,16 @@ class Translations:
     hypotheses: list[str]
     hypothesis_words: list[str]
     reference_words: list[str] | None
+
+    def first(self, count: int) -> Translations:
+        """The first `count` sentences."""
+        return Translations(
+            sources=self.sources[:count],
+            references=self.references[:count],
+            hypotheses=self.hypotheses[:count],
+            hypothesis_words=self.hypothesis_words[:count],
+            reference_words=self.reference_words and self.reference_words[:count],
+        )
 
     def score(self) -> Scores:
         """Scores of the hypotheses; ValueError where their number isn't the references'."""
@@ -44,6 +54,6 @@ def read_translations(generated: Path, *, data: Path, split: str) -> Translation
         sources=sources,
         references=references,
         hypotheses=[pipeline.decode(tokens) for tokens in output.hypotheses],
-        hypothesis_words=[pipeline.join(tokens) for tokens in output.hypotheses],
-        reference_words=output.references and [pipeline.join(tokens) for tokens in output.references],
+        hypothesis_words=[join_subwords(tokens) for tokens in output.hypotheses],
+        reference_words=output.references and [join_subwords(tokens) for tokens in output.references],
     )

@@ -32,6 +32,8 @@ SIZES = {
     "_big": (1024, 4096, 16, 6),
 }
 
+_NOT_DEFAULTED = ("padding_index", "encoder_connection", "decoder_connection")  # the dictionary's, --connection's
+
 
 def _architecture(connection: str, size: tuple[int, int, int, int]) -> Callable[[Namespace], None]:
     features, inner_features, heads, layers = size
@@ -50,7 +52,7 @@ def _architecture(connection: str, size: tuple[int, int, int, int]) -> Callable[
             default(f"{side}_layers", layers)
         default("connection", connection)
         for field in fields(TransformerConfig):
-            if field.default is not MISSING and field.name not in ("encoder_connection", "decoder_connection"):
+            if field.default is not MISSING and field.name not in _NOT_DEFAULTED:
                 default(field.name, field.default)
         check_flags(args)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from argparse import ArgumentParser, Namespace
 from dataclasses import fields
+from functools import cache
 
 from fairseq.data import Dictionary
 from fairseq.models.transformer import TransformerModel
@@ -12,31 +13,21 @@ from rskip.connections import parse_connection
 from rskip.fairseq_plugin.one_line_errors import UsageError
 from rskip.transformer import TransformerConfig
 
-# Flags of fairseq's transformer that these models have no part for: attribute -> (values that mean "off", what to do).
-_OFF = (None, False, 0, 0.0, "")
-UNSUPPORTED: dict[str, str] = {
+# What to do instead of a flag of fairseq's transformer that these models have no part for.
+_INSTEAD = {
     "encoder_normalize_before": "use --connection prenorm+ln",
     "decoder_normalize_before": "use --connection prenorm+ln",
-    "no_decoder_final_norm": "leave it out: the connection decides the final normalisation",
-    "encoder_embed_path": "leave it out",
-    "decoder_embed_path": "leave it out",
-    "encoder_layers_to_keep": "leave it out: set --encoder-layers",
-    "decoder_layers_to_keep": "leave it out: set --decoder-layers",
-    "encoder_xformers_att_config": "leave it out: attention is PyTorch's own",
-    "decoder_xformers_att_config": "leave it out: attention is PyTorch's own",
-    "adaptive_input": "leave it out",
-    "adaptive_softmax_cutoff": "leave it out",
-    "tie_adaptive_weights": "leave it out",
-    "tie_adaptive_proj": "leave it out",
+    "no_decoder_final_norm": "leave it out, the connection decides the final normalisation",
+    "encoder_layers_to_keep": "set --encoder-layers",
+    "decoder_layers_to_keep": "set --decoder-layers",
     "offload_activations": "use --checkpoint-activations",
-    "no_cross_attention": "leave it out",
-    "cross_self_attention": "leave it out",
-    "quant_noise_pq": "leave it out",
-    "quant_noise_scalar": "leave it out",
-    "char_inputs": "leave it out",
-    "base_layers": "leave it out",
-    "export": "leave it out",
+    "relu_dropout": "use --activation-dropout",
 }
+
+
+def flag_of(name: str) -> str:
+    """The flag that sets this attribute."""
+    return "--" + name.replace("_", "-")
 
 
 def add_flags(parser: ArgumentParser) -> None:
@@ -48,25 +39,29 @@ def add_flags(parser: ArgumentParser) -> None:
     parser.add_argument("--decoder-connection", metavar="SPEC", help=f"{help_text}, of the decoder alone")
 
 
+@cache
+def unsupported_flags() -> tuple[str, ...]:
+    """The attributes of fairseq's transformer flags that these models refuse: all that a `TransformerConfig` lacks."""
+    parser = ArgumentParser()
+    TransformerModel.add_args(parser)
+    return tuple(sorted(vars(parser.parse_args([])).keys() - {field.name for field in fields(TransformerConfig)}))
+
+
 def check_flags(args: Namespace) -> None:
     """Raises `UsageError` for a flag that these models don't support and for an invalid connection."""
-    for name, advice in UNSUPPORTED.items():
+    for name in unsupported_flags():
         value = getattr(args, name, None)
-        if value not in _OFF:
-            flag = "--" + name.replace("_", "-")
-            raise UsageError(f"{flag} (given: {value}) is not supported by --arch {args.arch}: {advice}")
-    for name in ("decoder_input_dim", "decoder_output_dim"):
-        value = getattr(args, name, None)
-        if value not in (None, args.decoder_embed_dim):
-            flag = "--" + name.replace("_", "-")
-            raise UsageError(f"{flag} {value} differs from --decoder-embed-dim {args.decoder_embed_dim}: leave it out")
+        if value and not (name == "decoder_output_dim" and value == args.decoder_embed_dim):
+            given = flag_of(name) if value is True else f"{flag_of(name)} {value}"
+            advice = _INSTEAD.get(name, "leave it out")
+            raise UsageError(f"{given} is not supported by --arch {args.arch}: {advice}")
     for name in ("connection", "encoder_connection", "decoder_connection"):
         spec = getattr(args, name, None)
         if spec is not None:
             try:
                 parse_connection(spec)
             except ValueError as error:
-                raise UsageError(f"--{name.replace('_', '-')} {spec}: {error}") from error
+                raise UsageError(f"{flag_of(name)} {spec}: {error}") from error
 
 
 def config_from_args(args: Namespace, source: Dictionary, target: Dictionary) -> TransformerConfig:

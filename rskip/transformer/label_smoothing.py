@@ -19,19 +19,20 @@ class _ChunkedLoss(torch.autograd.Function):
         smoothing = epsilon / (vocabulary - 1)
         confidence = 1 - epsilon - smoothing
         with_gradients = any(ctx.needs_input_grad)
-        weight_sum = weight.float().sum(0)  # (C,)
+        exact = torch.promote_types(features.dtype, torch.float32)
+        weight_sum = weight.to(exact).sum(0)  # (C,)
         feature_gradient = torch.empty_like(features) if with_gradients else None
-        weight_gradient = torch.zeros_like(weight, dtype=torch.float32) if with_gradients else None
-        loss, nll = (torch.zeros((), device=features.device) for _ in range(2))
+        weight_gradient = torch.zeros_like(weight, dtype=exact) if with_gradients else None
+        loss, nll = (torch.zeros((), dtype=exact, device=features.device) for _ in range(2))
         for start in range(0, features.size(0), CHUNK):
             rows = features[start : start + CHUNK]
             labels = target[start : start + CHUNK, None]
-            logits = (rows @ weight.t()).float()
+            logits = (rows @ weight.t()).to(exact)
             probabilities = logits.softmax(1)
             highest, where = logits.max(1, keepdim=True)
             log_normaliser = highest - probabilities.gather(1, where).log()
             chunk_nll = (log_normaliser - logits.gather(1, labels)).sum()
-            chunk_smooth = vocabulary * log_normaliser.sum() - (rows.float() @ weight_sum).sum()
+            chunk_smooth = vocabulary * log_normaliser.sum() - (rows.to(exact) @ weight_sum).sum()
             loss += confidence * chunk_nll + smoothing * chunk_smooth
             nll += chunk_nll
             if feature_gradient is not None and weight_gradient is not None:
@@ -40,7 +41,7 @@ class _ChunkedLoss(torch.autograd.Function):
                 probabilities.scatter_add_(1, labels, probabilities.new_full(labels.shape, -confidence))
                 gradient = probabilities.to(features.dtype)
                 feature_gradient[start : start + CHUNK] = gradient @ weight - smoothing * weight_sum
-                weight_gradient += gradient.t() @ rows - smoothing * rows.float().sum(0)
+                weight_gradient += gradient.t() @ rows - smoothing * rows.to(exact).sum(0)
         if feature_gradient is not None and weight_gradient is not None:
             ctx.save_for_backward(feature_gradient, weight_gradient.to(weight.dtype))
         ctx.mark_non_differentiable(nll)
@@ -55,7 +56,7 @@ class _ChunkedLoss(torch.autograd.Function):
 def label_smoothed_cross_entropy(
     features: Tensor, weight: Tensor, target: Tensor, *, epsilon: float, padding_index: int
 ) -> tuple[Tensor, Tensor]:
-    """Sum over tokens of the label-smoothed and of the plain negative log-likelihood, in nats, as float32 scalars.
+    """Sum over tokens of the label-smoothed and of the plain negative log-likelihood, in nats, as float32 scalars (float64 for float64).
 
     Equals fairseq's label_smoothed_cross_entropy of the logits `features @ weight.T`: the true token gets 1 - epsilon,
     the V - 1 others share epsilon. The whole of the logits is never in memory and padding costs nothing. Only the

@@ -109,8 +109,8 @@ def paired_bootstrap(
 ) -> list[Comparison]:
     """Compares two systems' raw hypotheses by sacreBLEU's own test: one Comparison for BLEU, one for chrF2.
 
-    Resamples the test set `samples` times with sacreBLEU's seed (12345, or $SACREBLEU_SEED). Two systems with the same
-    output get p = 1; sacreBLEU itself gives them the smallest p there is.
+    Resamples the test set `samples` times with sacreBLEU's seed (12345, or $SACREBLEU_SEED). Two systems with
+    the same output get p = 1; sacreBLEU itself gives them the smallest p there is.
 
     :raises ValueError: nothing to score, unequal numbers of lines, or fewer than 1 sample.
     """

@@ -12,7 +12,13 @@ import pytest
 import torch
 from torch import Tensor
 
-SETTINGS = {"encoder_embed_dim": 4, "dropout": 0.1, "activation_fn": "relu", "connection": "2rskip+ln"}
+SETTINGS = {
+    "encoder_embed_dim": 4,
+    "dropout": 0.1,
+    "activation_fn": "relu",
+    "connection": "2rskip+ln",
+    "adaptive_softmax_cutoff": (2, 3),
+}
 
 
 def fairseq_state(
@@ -23,7 +29,7 @@ def fairseq_state(
     score: float | None = None,
     maximize: bool = False,
 ) -> dict[str, Any]:
-    """What fairseq-train saves, in small: groups of settings, all of them again in the model's, metrics, optimiser."""
+    """What fairseq-train saves, in small: settings in groups, and all of them in the model's again."""
     groups: dict[str, Any] = {
         "_name": None,
         "common": {"seed": 1, "user_dir": "/home/someone/rskip", "tensorboard_logdir": "logs"},
@@ -42,9 +48,17 @@ def fairseq_state(
         "optimizer": {"_name": "adam", "adam_betas": [0.9, 0.98]},
         "bpe": None,
     }
-    flat = {name: value for group in groups.values() if isinstance(group, dict) for name, value in group.items()}
+    flat = {
+        name: value for group in groups.values() if isinstance(group, dict) for name, value in group.items()
+    }
     flat |= {"criterion": "cross_entropy", "optimizer": "adam", "encoder_embed_path": None, "bpe": None}
-    flat |= {"task": "translation", "_name": arch, "arch": arch, "my_plugin_flag": 3, "my_model_home": "/home/x"}
+    flat |= {
+        "task": "translation",
+        "_name": arch,
+        "arch": arch,
+        "my_plugin_flag": 3,
+        "my_model_home": "/home/x",
+    }
     groups["model"] = Namespace(**flat, **(SETTINGS if settings is None else settings))
     return {
         "args": None,

@@ -13,7 +13,9 @@ from rskip.checkpoint.tied import tied_names
 
 def test_mean_of_every_tensor(save_fairseq):
     paths = [
-        save_fairseq(f"checkpoint{number}.pt", {"w": torch.tensor(values), "b": torch.tensor([float(number)])})
+        save_fairseq(
+            f"checkpoint{number}.pt", {"w": torch.tensor(values), "b": torch.tensor([float(number)])}
+        )
         for number, values in enumerate([[1.0, 2.0], [2.0, 4.0], [6.0, -3.0]], start=1)
     ]
     average = average_checkpoints(paths)
@@ -54,7 +56,9 @@ def test_integers_settings_and_state_come_from_the_last_file(save_fairseq):
 
 
 def test_tied_tensors_stay_tied_and_are_averaged_once(save_fairseq, tied_model):
-    other = {name: tensor + 2 if tensor.is_floating_point() else tensor for name, tensor in tied_model.items()}
+    other = {
+        name: tensor + 2 if tensor.is_floating_point() else tensor for name, tensor in tied_model.items()
+    }
     for name in ("decoder.embed_tokens.weight", "decoder.output_projection.weight"):
         other[name] = other["encoder.embed_tokens.weight"]
     average = average_checkpoints([save_fairseq("a.pt", tied_model), save_fairseq("b.pt", other)])
@@ -75,7 +79,9 @@ def test_tensors_untied_in_one_file_are_averaged_each(save_fairseq):
 
 def test_inputs_may_be_of_both_formats(save_fairseq, tmp_path):
     save_fairseq("a.pt", {"w": torch.tensor([1.0])})
-    write_checkpoint(tmp_path / "b.safetensors", read_checkpoint(save_fairseq("b.pt", {"w": torch.tensor([4.0])})))
+    write_checkpoint(
+        tmp_path / "b.safetensors", read_checkpoint(save_fairseq("b.pt", {"w": torch.tensor([4.0])}))
+    )
     average = average_checkpoints([tmp_path / "a.pt", tmp_path / "b.safetensors"])
     assert average.model["w"].item() == 2.5
 
@@ -83,7 +89,10 @@ def test_inputs_may_be_of_both_formats(save_fairseq, tmp_path):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"model": {"w": torch.ones(2)}}, r"b.pt has no 'v', but \S*a.pt has: average checkpoints of one model"),
+        (
+            {"model": {"w": torch.ones(2)}},
+            r"b.pt has no 'v', but \S*a.pt has: average checkpoints of one model",
+        ),
         (
             {"model": {"w": torch.ones(2), "v": torch.ones(1), "u": torch.ones(1)}},
             r"a.pt has no 'u', but \S*b.pt has: average",
@@ -92,7 +101,10 @@ def test_inputs_may_be_of_both_formats(save_fairseq, tmp_path):
             {"model": {"w": torch.ones(3), "v": torch.ones(1)}},
             r"'w' has the shape \(3,\) in \S*b.pt, but \(2,\) in \S*a.pt: average",
         ),
-        ({"arch": "transformer_sas"}, r"arch is 'transformer_sas' in \S*b.pt, but 'transformer_rskip_ln_tiny' in"),
+        (
+            {"arch": "transformer_sas"},
+            r"arch is 'transformer_sas' in \S*b.pt, but 'transformer_rskip_ln_tiny' in",
+        ),
         (
             {"settings": {"connection": "2xskip+ln"}},
             r"connection is '2xskip\+ln' in \S*b.pt, but '2rskip\+ln' in \S*a.pt: average",

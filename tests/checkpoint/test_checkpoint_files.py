@@ -29,6 +29,7 @@ CONFIG = {
         "dropout": 0.1,
         "activation_fn": "relu",
         "connection": "2rskip+ln",
+        "adaptive_softmax_cutoff": [2, 3],
         "my_plugin_flag": 3,
         "max_source_positions": 1024,
         "max_target_positions": 256,
@@ -63,7 +64,9 @@ def test_config_of_a_checkpoint_from_before_settings_had_groups(tmp_path, tied_m
         share_all_embeddings=False,
         max_source_positions=1024,
     )
-    torch.save({"args": args, "model": tied_model, "optimizer_history": [], "extra_state": {}}, tmp_path / "old.pt")
+    torch.save(
+        {"args": args, "model": tied_model, "optimizer_history": [], "extra_state": {}}, tmp_path / "old.pt"
+    )
     assert read_checkpoint(tmp_path / "old.pt").config == {
         "arch": "transformer_iwslt_de_en",
         "task": "translation",
@@ -143,7 +146,9 @@ def test_safetensors_becomes_a_pt_with_settings_as_fairseq_reads_them(save_fairs
 def test_dtype_is_for_floats_alone_and_ties_hold(tied_model, tmp_path, dtype):
     write_checkpoint(tmp_path / "a.safetensors", Checkpoint(model=tied_model, config=CONFIG), dtype=dtype)
     model = read_checkpoint(tmp_path / "a.safetensors").model
-    assert torch.equal(model["encoder.embed_tokens.weight"], tied_model["encoder.embed_tokens.weight"].to(dtype))
+    assert torch.equal(
+        model["encoder.embed_tokens.weight"], tied_model["encoder.embed_tokens.weight"].to(dtype)
+    )
     assert torch.equal(model["decoder.steps"], torch.tensor([2**40]))
     assert len(tied_names(model)) == 2
 
@@ -194,7 +199,9 @@ def test_damaged_files(tied_model, tmp_path, suffix, content):
     path = tmp_path / f"a{suffix}"
     write_checkpoint(path, Checkpoint(model=tied_model, config=CONFIG))
     whole = path.read_bytes()
-    path.write_bytes({"cut off": whole[: len(whole) // 2], "empty": b"", "text": b"hello, this is no model\n"}[content])
+    path.write_bytes(
+        {"cut off": whole[: len(whole) // 2], "empty": b"", "text": b"hello, this is no model\n"}[content]
+    )
     with pytest.raises(ValueError, match=rf"a\{suffix} can't be read as ") as caught:
         read_checkpoint(path)
     assert "\n" not in str(caught.value)
@@ -223,7 +230,10 @@ def test_a_pt_of_another_program(tmp_path, state, message):
         ({"format": "rskip-1"}, "damaged metadata: KeyError: 'config'"),
         ({"format": "rskip-1", "config": "{"}, "damaged metadata"),
         ({"format": "rskip-1", "config": "{}"}, "damaged metadata: KeyError: 'arch'"),
-        ({"format": "rskip-1", "config": json.dumps(CONFIG), "tied": '{"b": "c"}'}, "damaged metadata: KeyError: 'c'"),
+        (
+            {"format": "rskip-1", "config": json.dumps(CONFIG), "tied": '{"b": "c"}'},
+            "damaged metadata: KeyError: 'c'",
+        ),
     ],
 )
 def test_safetensors_of_another_program_or_a_later_version(tmp_path, metadata, message):
@@ -260,7 +270,10 @@ def test_a_file_that_cannot_be_written_whole_leaves_the_old_one(tmp_path, suffix
 
 @pytest.mark.parametrize(
     ("suffix", "writer"),
-    [(".pt", "rskip.checkpoint.fairseq_file.torch.save"), (".safetensors", "rskip.checkpoint.safetensors_file.save_file")],
+    [
+        (".pt", "rskip.checkpoint.fairseq_file.torch.save"),
+        (".safetensors", "rskip.checkpoint.safetensors_file.save_file"),
+    ],
 )
 def test_no_space_left_leaves_nothing(tmp_path, monkeypatch, suffix, writer):
     def fail(*args, **kwargs):

@@ -20,7 +20,14 @@ def run(tmp_path):
     """Empty files under the names that fairseq gives."""
     epochs = [f"checkpoint{number}.pt" for number in (1, 2, 9, 10, 11)]
     updates = [f"checkpoint_{epoch}_{update}.pt" for epoch, update in ((1, 500), (2, 1000), (2, 1500))]
-    for name in [*epochs, *updates, "checkpoint_last.pt", "checkpoint_best.pt", "checkpoint3.pt.tmp", "notes.txt"]:
+    for name in [
+        *epochs,
+        *updates,
+        "checkpoint_last.pt",
+        "checkpoint_best.pt",
+        "checkpoint3.pt.tmp",
+        "notes.txt",
+    ]:
         (tmp_path / name).touch()
     return tmp_path
 
@@ -88,10 +95,14 @@ def test_best_of_too_few_or_unknown_scores(save_fairseq, tmp_path):
     with pytest.raises(ValueError, match=r"1 epoch checkpoints asked for, but \S+ has 0"):
         best_checkpoints(tmp_path, 1)
     save_fairseq("checkpoint1.pt", MODEL, score=None)
-    with pytest.raises(ValueError, match=r"none of the 1 checkpoints in \S+ records a validation score: use --last"):
+    with pytest.raises(
+        ValueError, match=r"none of the 1 checkpoints in \S+ records a validation score: use --last"
+    ):
         best_checkpoints(tmp_path, 1)
     save_fairseq("checkpoint.best_loss_3.2001.pt", MODEL)
-    with pytest.raises(ValueError, match="2 best checkpoints asked for, but there are 1 named checkpoint.best_"):
+    with pytest.raises(
+        ValueError, match="2 best checkpoints asked for, but there are 1 named checkpoint.best_"
+    ):
         best_checkpoints(tmp_path, 2)
     save_fairseq("checkpoint.best_bleu_30.1001.pt", MODEL)
     with pytest.raises(ValueError, match="scores of bleu and loss don't compare"):

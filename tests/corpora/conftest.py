@@ -13,8 +13,14 @@ import pytest
 from rskip.checksum import sha256_file
 from rskip.corpora.corpus import ParallelFiles, PublishedCorpus, UpstreamFile
 
-ENGLISH = ["A dog runs.", "The man's dog-sled is “new”.", "Two men run.", "The dogs see the man.", "A man runs."]
-GERMAN = ["Ein Hund läuft.", "Der Hundeschlitten ist „neu“.", "Zwei Männer laufen.", "Sie sehen ihn.", "Er läuft."]
+ENGLISH = ["A dog runs.", "The man's dog-sled is “new”.", "Two men run.", "They see him.", "He runs."]
+GERMAN = [
+    "Ein Hund läuft.",
+    "Sein Schlitten ist „neu“.",
+    "Zwei Männer laufen.",
+    "Sie sehen ihn.",
+    "Er läuft.",
+]
 COUNTS = {"train": 5, "val": 3, "test": 2}
 
 MakeCorpus = Callable[..., PublishedCorpus]
@@ -68,8 +74,9 @@ def make_corpus(mirror: Path) -> MakeCorpus:
 
 
 class FileServer(http.server.ThreadingHTTPServer):
-    """Serves a folder. Each request takes the next of `faults`: None, an HTTP status, or bytes after which to hang up.
+    """Serves a folder.
 
+    Each request takes the next of `faults`: None, an HTTP status, or ("cut", bytes after which to hang up).
     `requests` keeps each request's file name and Range header; `ranges` says whether that header is honoured.
     """
 

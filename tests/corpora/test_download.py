@@ -37,17 +37,19 @@ def test_whole_file(server: Any, fetch_train: Any, tmp_path: Path) -> None:
     assert held(tmp_path) == [NAME]
 
 
-def test_cut_connection_is_resumed_within_one_call(server: Any, fetch_train: Any, tmp_path: Path) -> None:
+def test_cut_connection_is_resumed(server: Any, fetch_train: Any, tmp_path: Path) -> None:
     server.faults = [("cut", 10), 503, ("cut", 5)]
     assert fetch_train(attempts=4).read_bytes() == (server.folder / NAME).read_bytes()
     assert [wanted for _, wanted in server.requests] == [None, "bytes=10-", "bytes=10-", "bytes=15-"]
     assert held(tmp_path) == [NAME]
 
 
-def test_interrupted_download_goes_on_in_the_next_call(server: Any, fetch_train: Any, tmp_path: Path) -> None:
+def test_interrupted_download_goes_on_later(server: Any, fetch_train: Any, tmp_path: Path) -> None:
     server.faults = [("cut", 10), ("cut", 7)]
     size = (server.folder / NAME).stat().st_size
-    message = rf"download failed in 2 attempts \(the connection ended after 17 of {size} bytes\): run it again"
+    message = (
+        rf"download failed in 2 attempts \(the connection ended after 17 of {size} bytes\): run it again"
+    )
     with pytest.raises(OSError, match=message):
         fetch_train(attempts=2)
     assert held(tmp_path) == [f"{NAME}.partial"]
@@ -63,7 +65,7 @@ def test_server_without_ranges_starts_over(server: Any, fetch_train: Any) -> Non
 
 
 @pytest.mark.parametrize("stale", [b"something else", b"x" * 5000])
-def test_stale_partial_file_is_discarded(server: Any, fetch_train: Any, tmp_path: Path, stale: bytes) -> None:
+def test_stale_partial_is_discarded(server: Any, fetch_train: Any, tmp_path: Path, stale: bytes) -> None:
     """The beginning of another version, and one longer than the file is now (HTTP 416)."""
     (tmp_path / "cache").mkdir()
     (tmp_path / "cache" / f"{NAME}.partial").write_bytes(stale)
@@ -73,7 +75,9 @@ def test_stale_partial_file_is_discarded(server: Any, fetch_train: Any, tmp_path
 
 def test_wrong_checksum_removes_the_file(server: Any, fetch_train: Any, tmp_path: Path) -> None:
     wrong, right = "0" * 64, sha256_file(server.folder / NAME)
-    with pytest.raises(ValueError, match=rf"{NAME}: wrong checksum: expected sha256 {wrong}, got {right}; the file"):
+    with pytest.raises(
+        ValueError, match=rf"{NAME}: wrong checksum: expected sha256 {wrong}, got {right}; the file"
+    ):
         fetch_train(sha256=wrong)
     assert held(tmp_path) == []
 

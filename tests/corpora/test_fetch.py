@@ -26,20 +26,20 @@ def test_cache_folder(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_mirror_folder_is_read_in_place(make_corpus: Any, mirror: Path, cache: Path) -> None:
     files = fetch(make_corpus(), mirror=str(mirror))
-    assert [path for path in files.values()] == [mirror / name for name in NAMES]
+    assert list(files.values()) == [mirror / name for name in NAMES]
     assert not cache.exists()
 
 
 def test_web_files_are_cached(make_corpus: Any, server: Any, cache: Path) -> None:
     corpus = make_corpus(url=server.url)
     files = fetch(corpus)
-    assert {file.name: path for file, path in files.items()} == {name: cache / "tiny" / name for name in NAMES}
+    assert list(files.values()) == [cache / "tiny" / name for name in NAMES]
     assert [name for name, _ in server.requests] == NAMES
     fetch(corpus)
     assert len(server.requests) == len(NAMES)
 
 
-def test_mirror_address_stands_in_for_upstream(make_corpus: Any, server: Any, mirror: Path, cache: Path) -> None:
+def test_mirror_address(make_corpus: Any, server: Any, mirror: Path, cache: Path) -> None:
     fetch(make_corpus(), mirror=f"{server.url}/")
     assert (cache / "tiny/val.de.gz").read_bytes() == (mirror / "val.de.gz").read_bytes()
     (cache / "tiny/val.de.gz").unlink()
@@ -59,13 +59,15 @@ def test_damaged_cache_is_fetched_again(make_corpus: Any, server: Any, mirror: P
 def test_file_missing_in_the_mirror(make_corpus: Any, mirror: Path) -> None:
     corpus = make_corpus(url="https://upstream.example/raw")
     (mirror / "val.de.gz").unlink()
-    message = r"val\.de\.gz is not in the mirror .*mirror: get it from https://upstream\.example/raw/val\.de\.gz"
+    message = (
+        r"val\.de\.gz is not in the mirror .*mirror: get it from https://upstream\.example/raw/val\.de\.gz"
+    )
     with pytest.raises(FileNotFoundError, match=message):
         fetch(corpus, mirror=str(mirror))
 
 
 def test_no_mirror_there(make_corpus: Any, tmp_path: Path) -> None:
-    with pytest.raises(FileNotFoundError, match=r"no mirror folder .*nowhere: expected one that holds train\.en\.gz"):
+    with pytest.raises(FileNotFoundError, match=r"no mirror folder .*nowhere: expected one that holds train"):
         fetch(make_corpus(), mirror=str(tmp_path / "nowhere"))
     with pytest.raises(ValueError, match=r"--mirror s3://bucket: expected a folder, or an address"):
         fetch(make_corpus(), mirror="s3://bucket")
@@ -76,7 +78,7 @@ def test_wrong_checksum_in_the_mirror_leaves_the_users_file(make_corpus: Any, mi
     expected = sha256_file(mirror / "val.de.gz")
     (mirror / "val.de.gz").write_bytes(b"other")
     got = sha256_file(mirror / "val.de.gz")
-    message = rf"val\.de\.gz: wrong checksum: expected sha256 {expected}, got {got}; the file was left as it is"
+    message = rf"val\.de\.gz: wrong checksum: expected sha256 {expected}, got {got}; the file was left"
     with pytest.raises(ValueError, match=message):
         fetch(corpus, mirror=str(mirror))
     assert (mirror / "val.de.gz").read_bytes() == b"other"

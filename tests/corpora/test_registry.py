@@ -58,7 +58,8 @@ def test_multi30k_is_what_the_registry_says(shared: Path, target: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("typed", "nearest"), [("multi30k-en-ed", "multi30k-en-de"), ("numbers", "numbers-"), ("x", "multi30k|numbers")]
+    ("typed", "nearest"),
+    [("multi30k-en-ed", "multi30k-en-de"), ("numbers", "numbers-"), ("x", "multi30k|numbers")],
 )
 def test_unknown_corpus_names_the_nearest(typed: str, nearest: str) -> None:
     with pytest.raises(ValueError, match=rf"unknown corpus '{typed}': did you mean '({nearest})"):

@@ -76,12 +76,3 @@ def test_killed_between_the_renames_the_old_folder_is_kept(tmp_path: Path) -> No
     with pytest.raises(ValueError), whole_folder(tmp_path / "out"):
         raise ValueError
     assert names(tmp_path) == ["out", "out/old"]
-
-
-def test_one_maker_at_a_time(tmp_path: Path) -> None:
-    with whole_folder(tmp_path / "out") as building:
-        (building / "file").write_text("first")
-        with pytest.raises(ValueError, match=r"another process is making .*out just now"):
-            with whole_folder(tmp_path / "out"):
-                pass
-    assert (tmp_path / "out/file").read_text() == "first"

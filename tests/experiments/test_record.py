@@ -1,5 +1,4 @@
-"""Records: written and read back, and refused where they are not whole. Every committed record is read here.
-"""
+"""Records: written and read back, refused where they are not whole. Committed records are checked here."""
 
 from __future__ import annotations
 

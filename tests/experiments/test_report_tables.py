@@ -20,7 +20,8 @@ def test_several_seeds_give_mean_and_sample_deviation_with_their_number(make_rec
         for s, b in ((1, 37.0), (2, 38.0), (3, 39.0))
     ]
     assert results_table(seeds) == HEADINGS + (
-        "| numbers | 1,037,568 | 1, 2, 3 | 38.00 ± 1.00 (3 seeds) | 60.00 ± 0.00 (3 seeds) | 10 | Zuse Z4, 2 threads |\n"
+        "| numbers | 1,037,568 | 1, 2, 3 | 38.00 ± 1.00 (3 seeds) | 60.00 ± 0.00 (3 seeds) | 10 "
+        "| Zuse Z4, 2 threads |\n"
         "\n± is the sample standard deviation over seeds.  \nsacreBLEU: `nrefs:1|tok:13a`.\n"
     )
 

@@ -6,7 +6,16 @@ import pytest
 
 from rskip.text import Dictionary
 
-LINES = "der 40\ndie 30\n@-@ 7\n&quot; 7\nHund 1\n<unk> 2 #fairseq:overwrite\nmadeupword0000 0\nmadeupword0001 0\n"
+LINES = """\
+der 40
+die 30
+@-@ 7
+&quot; 7
+Hund 1
+<unk> 2 #fairseq:overwrite
+madeupword0000 0
+madeupword0001 0
+"""
 
 
 @pytest.fixture

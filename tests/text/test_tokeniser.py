@@ -43,7 +43,7 @@ def test_without_dash_splits_and_escapes() -> None:
 
 def test_typographic_marks_become_plain_and_quotes_keep_their_side() -> None:
     normalise = PunctuationNormaliser("de")
-    assert normalise("„Ja“ – er\u00a0sagt’s…") == "\"Ja\" - er\u00a0sagt's..."
+    assert normalise("„Ja“ – er\u00a0sagt’s…") == '"Ja" - er\u00a0sagt\'s...'
     assert normalise('Er sagt "ja", dann "nein". Ende.') == 'Er sagt "ja", dann "nein". Ende.'
     assert PunctuationNormaliser("en")('He says "yes", then "no".') == 'He says "yes", then "no".'
 

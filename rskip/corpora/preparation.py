@@ -15,6 +15,7 @@ from tqdm import tqdm
 from rskip.corpora.binarise import binarise, find_fairseq_preprocess
 from rskip.corpora.corpus import SPLITS, Corpus, GeneratedCorpus, Pair, PublishedCorpus, UpstreamFile
 from rskip.corpora.fetch import fetch
+from rskip.corpora.one_at_a_time import one_at_a_time
 from rskip.corpora.options import PrepareOptions
 from rskip.corpora.record import must_make, plan, write_record
 from rskip.corpora.sentences import read_pairs, read_sentences
@@ -56,8 +57,12 @@ def prepare(
     find_fairseq_preprocess()
     try:
         files = fetch(corpus, mirror=mirror) if isinstance(corpus, PublishedCorpus) else {}
-        with whole_folder(output) as folder:
-            write_record(folder, {**planned, **_fill(folder, corpus, resolved, files=files, workers=workers)})
+        with one_at_a_time(output):
+            if not must_make(output, planned, force=force):
+                return False  # another process has made it meanwhile
+            with whole_folder(output) as folder:
+                found = _fill(folder, corpus, resolved, files=files, workers=workers)
+                write_record(folder, {**planned, **found})
     except OSError as error:
         if error.errno == errno.ENOSPC or "No space left on device" in str(error):
             raise OSError(

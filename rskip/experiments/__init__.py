@@ -1,0 +1,1 @@
+"""Recipes, runs, records, and the tables made from records."""

@@ -1,0 +1,85 @@
+"""scripts/average_checkpoints.py: fairseq's flags."""
+
+from __future__ import annotations
+
+import runpy
+import sys
+
+import pytest
+import torch
+
+from rskip.checkpoint import read_checkpoint
+
+
+@pytest.fixture
+def script(root, monkeypatch):
+    """Runs the script with arguments; returns its exit status."""
+
+    def run(*arguments) -> int:
+        path = root / "scripts" / "average_checkpoints.py"
+        monkeypatch.setattr(sys, "argv", [str(path), *map(str, arguments)])
+        with pytest.raises(SystemExit) as exit_status:
+            runpy.run_path(str(path), run_name="__main__")
+        return exit_status.value.code
+
+    return run
+
+
+@pytest.fixture
+def run_folder(save_fairseq, tmp_path):
+    """Epochs 1 to 4 with w = 1, 2, 4, 8; updates 100 and 200 with w = 16, 32; two best with w = 64, 128."""
+    files = [f"checkpoint{epoch}.pt" for epoch in (1, 2, 3, 4)]
+    files += ["checkpoint_1_100.pt", "checkpoint_2_200.pt"]
+    files += ["checkpoint.best_loss_9.1000.pt", "checkpoint.best_loss_10.2000.pt"]
+    for exponent, name in enumerate(files):
+        save_fairseq(f"run/{name}", {"w": torch.tensor([2.0**exponent])})
+    return tmp_path / "run"
+
+
+@pytest.mark.parametrize(
+    ("flags", "expected"),
+    [
+        (["--num-epoch-checkpoints", 2], 6.0),
+        (["--num-epoch-checkpoints", 2, "--checkpoint-upper-bound", 3], 3.0),
+        (["--num-update-checkpoints", 2], 24.0),
+        (["--num-update-checkpoints", 1, "--checkpoint-upper-bound", 150], 16.0),
+        (["--num-best-checkpoints", 1], 64.0),
+    ],
+)
+def test_flags_choose_what_fairseqs_do(script, run_folder, tmp_path, capsys, flags, expected):
+    output = tmp_path / "averaged.pt"
+    assert script("--inputs", run_folder, "--output", output, *flags) == 0
+    assert read_checkpoint(output).model["w"].item() == expected
+    assert f"Finished writing averaged checkpoint to {output}" in capsys.readouterr().out
+
+
+def test_named_files_and_the_best_of_named_files(script, run_folder, tmp_path):
+    files = sorted(run_folder.glob("checkpoint.best_*"))
+    assert script("--inputs", *files, "--output", tmp_path / "all.pt") == 0
+    assert read_checkpoint(tmp_path / "all.pt").model["w"].item() == 96.0
+    assert script("--inputs", *files, "--num-best-checkpoints", 1, "--output", tmp_path / "best.pt") == 0
+    assert read_checkpoint(tmp_path / "best.pt").model["w"].item() == 64.0
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        (["--num-epoch-checkpoints", 9], "9 epoch checkpoints asked for"),
+        (["--num-epoch-checkpoints", 0], "expected at least 1"),
+        (["--checkpoint-upper-bound", 3], "--checkpoint-upper-bound needs --num-epoch-checkpoints"),
+        ([], "the name of a checkpoint ends in .pt"),
+    ],
+)
+def test_mistakes_are_one_line(script, run_folder, tmp_path, capsys, flags, message):
+    assert script("--inputs", run_folder, "--output", tmp_path / "averaged.pt", *flags) == 2
+    error = capsys.readouterr().err
+    assert error.startswith("average_checkpoints.py: error: ")
+    assert message in error
+    assert error.count("\n") == 1
+    assert not (tmp_path / "averaged.pt").exists()
+
+
+def test_a_series_needs_one_folder(script, run_folder, tmp_path, capsys):
+    inputs = ("--inputs", run_folder, run_folder)
+    assert script(*inputs, "--output", tmp_path / "averaged.pt", "--num-epoch-checkpoints", 1) == 2
+    assert "--inputs names 2 places" in capsys.readouterr().err

@@ -1,0 +1,124 @@
+"""`rskip doctor`: what it shows, what it calls wrong, and what it says to do."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from types import SimpleNamespace
+
+import pytest
+
+from fairseq_compat.mends import MENDS
+from rskip.cli import doctor, setup_fairseq
+
+NAMES = [mend.name for mend in MENDS]
+
+
+@pytest.fixture
+def answer(monkeypatch):
+    """Makes the fresh process answer this about the mends."""
+
+    def install(**changes) -> None:
+        report = {"hook": True, "fairseq": "0.12.2", "mends": dict.fromkeys(NAMES, True), **changes}
+        process = SimpleNamespace(returncode=0, stdout=json.dumps(report), stderr="")
+        monkeypatch.setattr(subprocess, "run", lambda *args, **kwargs: process)
+
+    return install
+
+
+@pytest.fixture
+def installed(monkeypatch):
+    """Changes what is said to be installed: a version, or None for a package that is not."""
+    real = setup_fairseq.version
+
+    def change(**versions: str | None) -> None:
+        changed = {name.replace("_", "-"): version for name, version in versions.items()}
+        monkeypatch.setattr(
+            setup_fairseq, "version", lambda name: changed[name] if name in changed else real(name)
+        )
+
+    return change
+
+
+def findings(look) -> doctor.Findings:
+    found = doctor.Findings()
+    look(found)
+    return found
+
+
+def test_this_environment_is_fine(capsys):
+    """All of it, with a real process: the environment that runs the tests has every mend in force."""
+    assert doctor.run(SimpleNamespace()) == 0
+    shown = dict(
+        line.strip().split(maxsplit=1) for line in capsys.readouterr().out.splitlines() if "  " in line
+    )
+    assert shown["fairseq"] == "0.12.2"
+    assert {shown[name] for name in NAMES} == {"active"}
+
+
+def test_all_fine_is_said(answer, monkeypatch, capsys):
+    monkeypatch.setattr(doctor, "examine", doctor.Findings)
+    assert doctor.run(SimpleNamespace()) == 0
+    assert "nothing is wrong" in capsys.readouterr().out
+
+
+def test_wrong_things_are_listed_and_status_1(monkeypatch, capsys):
+    found = doctor.Findings()
+    found.wrong.append("it is broken: mend it")
+    monkeypatch.setattr(doctor, "examine", lambda: found)
+    assert doctor.run(SimpleNamespace()) == 1
+    out = capsys.readouterr().out
+    assert "wrong:\n  - it is broken: mend it\n" in out
+    assert "nothing is wrong" not in out
+
+
+def test_mends_are_shown(answer):
+    answer(mends={**dict.fromkeys(NAMES, True), "bf16": False})
+    found = findings(doctor.look_at_fairseq)
+    assert [line.split()[1:] for line in found.lines if line.startswith("  bf16")] == [["NOT", "active"]]
+    assert sum(line.endswith(" active") and "NOT" not in line for line in found.lines) == len(NAMES) - 1
+    assert len(found.wrong) == 1
+    assert "the mend bf16 is not active" in found.wrong[0]
+    assert "--tpu" in found.wrong[0]
+
+
+def test_missing_fairseq(installed):
+    installed(fairseq=None)
+    assert findings(doctor.look_at_fairseq).wrong == ["fairseq is not installed: rskip setup-fairseq"]
+
+
+def test_another_fairseq_and_missing_needs(answer, installed):
+    answer()
+    installed(fairseq="0.12.3", bitarray=None)
+    assert findings(doctor.look_at_fairseq).wrong == [
+        "fairseq 0.12.3 is installed, the mends are for 0.12.2: rskip setup-fairseq",
+        "fairseq needs bitarray: rskip setup-fairseq",
+    ]
+
+
+def test_missing_hook_and_failing_import(answer):
+    answer(hook=False, fairseq=None, mends={}, error="ValueError: mutable\ndefault")
+    wrong = findings(doctor.look_at_fairseq).wrong
+    assert wrong[0].startswith("the start-up hook did not run")
+    assert wrong[1] == "fairseq can't be imported (ValueError: mutable default): rskip setup-fairseq"
+    assert len(wrong) == 2
+
+
+def test_untested_version_is_worth_knowing_and_not_wrong(installed):
+    installed(regex="2020.1.1")
+    found = findings(doctor.look_at_packages)
+    assert found.wrong == []
+    assert any(note.startswith("regex 2020.1.1 is not the tested version 20") for note in found.notes)
+
+
+def test_missing_requirement_is_wrong(installed):
+    installed(sacremoses=None)
+    assert findings(doctor.look_at_packages).wrong == ["sacremoses is missing: pip install 'sacremoses'"]
+
+
+def test_downloads(tmp_path, monkeypatch):
+    monkeypatch.setenv("RSKIP_DATA", str(tmp_path / "data"))
+    assert "(0.0 MB" in findings(doctor.look_at_cache).lines[0]
+    (tmp_path / "data" / "multi30k").mkdir(parents=True)
+    (tmp_path / "data" / "multi30k" / "train.gz").write_bytes(bytes(2_500_000))
+    assert f"{tmp_path}/data (2.5 MB" in findings(doctor.look_at_cache).lines[0]

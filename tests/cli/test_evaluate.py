@@ -1,0 +1,134 @@
+"""`rskip evaluate`."""
+
+from __future__ import annotations
+
+import json
+import random
+from pathlib import Path
+
+import pytest
+
+from rskip.cli.main import main
+from rskip.text import TextConfig, TextPipeline
+from rskip.text.subwords import BytePairEncoding
+from rskip.translation.scoring import score
+
+REFERENCES = ["Ein Hund läuft schnell.", "Zwei Männer, die im Park sitzen.", "Ja!"]
+HYPOTHESES = ["Ein Hund läuft schnell.", "Zwei Frauen, die im Park sitzen.", "Nein!"]
+
+
+def write(path: Path, lines: list[str]) -> str:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("".join(line + "\n" for line in lines), encoding="utf-8")
+    return str(path)
+
+
+@pytest.fixture
+def data(tmp_path) -> Path:
+    """A folder as `rskip prepare` makes it, as far as scoring needs it."""
+    folder = tmp_path / "data-bin"
+    config = TextConfig(source_language="en", target_language="de")
+    TextPipeline(config, BytePairEncoding("#version: 0.2\nH u\n")).save(folder / "text")
+    write(folder / "reference" / "test.de", REFERENCES)
+    write(folder / "reference" / "test.en", ["A dog runs fast.", "Two men sitting in the park.", "Yes!"])
+    return folder
+
+
+def test_raw_text(tmp_path, capsys):
+    hypothesis, reference = write(tmp_path / "hyp", HYPOTHESES), write(tmp_path / "ref", REFERENCES)
+    assert main(["evaluate", "--hypothesis", hypothesis, "--reference", reference]) == 0
+    expected = score(HYPOTHESES, REFERENCES)
+    assert capsys.readouterr().out.splitlines() == [
+        f"{hypothesis}: 3 sentences",
+        f"  sacreBLEU       {expected.sacrebleu:6.2f}  {expected.signature}",
+        f"  chrF2           {expected.chrf:6.2f}  {expected.chrf_signature}",
+        "  exact matches    33.33 %",
+    ]
+
+
+def test_output_of_fairseq_generate_is_decoded_and_its_tokens_scored_too(data, tmp_path, capsys):
+    # With Moses' tokenisation, subword marks, and the corpus out of order.
+    lines = [
+        "T-2\tJa !",
+        "H-2\t-0.3\tN@@ ein !",
+        "T-0\tEin H@@ und läuft schnell .",
+        "H-0\t-0.1\tEin H@@ und läuft schn@@ ell .",
+        "T-1\tZwei Männer , die im Park sitzen .",
+        "H-1\t-0.2\tZwei Fr@@ auen , die im Park sitzen .",
+    ]
+    log, out = write(tmp_path / "generate-test.txt", lines), tmp_path / "scores.json"
+    assert main(["evaluate", "--generated", log, "--data", str(data), "--json", str(out)]) == 0
+    written = json.loads(out.read_text())
+    raw = score(HYPOTHESES, REFERENCES)
+    assert written.keys() == {"system"}
+    assert written["system"]["sacrebleu"] == pytest.approx(raw.sacrebleu)
+    assert written["system"]["accuracy"] == pytest.approx(100 / 3)
+    # By hand, hypotheses of 5, 8 and 2 words: 13 of 15 match, 9 of 12 pairs, 7 of 9 triples, 5 of 7 fours.
+    tokenised = 100 * (13 / 15 * 9 / 12 * 7 / 9 * 5 / 7) ** 0.25
+    assert written["system"]["tokenised_bleu"] == pytest.approx(tokenised)
+    printed = capsys.readouterr().out
+    assert f"tokenised BLEU  {tokenised:6.2f}" in printed
+    assert "not comparable with sacreBLEU" in printed
+
+
+def test_baseline(tmp_path, capsys):
+    draw = random.Random(0)
+    references = [" ".join(f"w{draw.randrange(30)}" for _ in range(8)) for _ in range(60)]
+    worse = [line if draw.random() < 0.5 else "w0 w1 w2" for line in references]
+    files = [
+        write(tmp_path / name, lines) for name, lines in (("a", references), ("b", worse), ("r", references))
+    ]
+    arguments = [
+        "--hypothesis",
+        files[0],
+        "--baseline",
+        files[1],
+        "--reference",
+        files[2],
+        "--samples",
+        "100",
+    ]
+    assert main(["evaluate", *arguments, "--json", str(tmp_path / "scores.json")]) == 0
+    written = json.loads((tmp_path / "scores.json").read_text())
+    assert written["system"]["sacrebleu"] == pytest.approx(100)
+    assert written["baseline"]["sacrebleu"] == pytest.approx(score(worse, references).sacrebleu)
+    assert [each["metric"] for each in written["comparisons"]] == ["BLEU", "chrF2"]
+    assert written["comparisons"][0]["p_value"] == pytest.approx(1 / 101)
+    printed = capsys.readouterr().out
+    assert "paired bootstrap, 100 resamples, system against baseline:" in printed
+    assert "p = 0.0099" in printed
+
+
+def test_mistakes_are_one_line(data, tmp_path, capsys):
+    hypothesis, reference = write(tmp_path / "hyp", HYPOTHESES), write(tmp_path / "ref", REFERENCES)
+    short = write(tmp_path / "short", HYPOTHESES[:2])
+    empty = write(tmp_path / "empty", [])
+    (tmp_path / "latin").write_bytes("Ein Hund\nMänner\nJa\n".encode("latin-1"))
+    log = write(tmp_path / "log", ["H-0\t0\ta", "H-1\t0\tb"])
+    against = ["--reference", reference]
+    cases = [
+        (["--hypothesis", short, *against], "short has 2 translations but"),
+        (["--hypothesis", hypothesis, "--baseline", short, *against], "short has 2 translations but"),
+        (["--hypothesis", empty, *against], "empty is empty"),
+        (["--hypothesis", hypothesis, "--reference", empty], "empty is empty"),
+        (["--hypothesis", str(tmp_path / "latin"), *against], "latin line 2 is not valid UTF-8"),
+        (["--hypothesis", str(tmp_path / "none"), *against], "no file"),
+        (["--hypothesis", hypothesis], "--hypothesis needs --reference"),
+        (["--hypothesis", hypothesis, "--data", str(data), *against], "--data goes with --generated"),
+        (["--generated", log], "--generated needs --data"),
+        (["--generated", log, "--data", str(data)], "log has 2 translations but"),
+        (["--generated", log, "--data", str(data), "--split", "dev"], "no file"),
+        (["--generated", log, "--data", str(tmp_path)], "no text pipeline in"),
+        (["--generated", hypothesis, "--data", str(data)], "no H lines"),
+        (
+            ["--hypothesis", hypothesis, "--baseline", hypothesis, *against, "--samples", "0"],
+            "0 bootstrap samples",
+        ),
+    ]
+    for arguments, message in cases:
+        assert main(["evaluate", *arguments, "--json", str(tmp_path / "scores.json")]) == 2, arguments
+        error = capsys.readouterr().err
+        assert error.startswith("rskip evaluate: error: ")
+        assert message in error
+        assert error.count("\n") == 1
+        assert not (tmp_path / "scores.json").exists()

@@ -1,0 +1,128 @@
+"""`rskip SUBCOMMAND`: finding subcommands, exit statuses, one-line errors."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import types
+
+import pytest
+
+import rskip
+from rskip.cli import main as cli
+
+
+def subcommand(run) -> types.SimpleNamespace:
+    """A stand-in for a subcommand's module."""
+    return types.SimpleNamespace(__doc__="Do it: 100 %.\n\nMore.", add_arguments=lambda parser: None, run=run)
+
+
+@pytest.fixture
+def only(monkeypatch):
+    """Makes `rskip it` the one subcommand, with this `run`."""
+
+    def install(run) -> None:
+        monkeypatch.setattr(cli, "subcommands", lambda: ["it"])
+        monkeypatch.setattr(cli, "subcommand_module", lambda name: subcommand(run))
+
+    return install
+
+
+def raising(error: BaseException):
+    def run(args):
+        raise error
+
+    return run
+
+
+def test_subcommands_are_the_files():
+    expected = {"average", "doctor", "evaluate", "prepare", "report", "run", "setup-fairseq"}
+    assert expected <= set(cli.subcommands())
+    assert "main" not in cli.subcommands()
+
+
+@pytest.mark.parametrize("name", cli.subcommands())
+def test_every_subcommand_has_a_help_line_and_shows_its_help(name, capsys):
+    assert cli.subcommand_module(name).__doc__.strip().partition("\n")[0]
+    with pytest.raises(SystemExit) as stop:
+        cli.main([name, "--help"])
+    assert stop.value.code == 0
+    assert f"usage: rskip {name}" in capsys.readouterr().out
+
+
+def test_help_of_all_does_not_import_torch(tmp_path):
+    """Heavy imports belong in `run`."""
+    code = "import sys\nfrom rskip.cli.main import main\nmain([])\nprint('torch' in sys.modules)"
+    process = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True)
+    assert process.stdout.splitlines()[-1] == "False", process.stderr
+
+
+def test_no_subcommand_shows_help(only, capsys):
+    only(lambda args: None)
+    assert cli.main([]) == 0
+    assert "Do it: 100 %." in capsys.readouterr().out
+
+
+def test_version(capsys):
+    assert cli.main(["--version"]) == 0
+    assert capsys.readouterr().out == f"rskip {rskip.__version__}\n"
+
+
+@pytest.mark.parametrize(("returned", "status"), [(None, 0), (0, 0), (1, 1), (3, 3)])
+def test_status_is_what_run_returns(only, returned, status):
+    only(lambda args: returned)
+    assert cli.main(["it"]) == status
+
+
+@pytest.mark.parametrize(
+    ("error", "line"),
+    [
+        (ValueError("two\n  lines"), "two lines"),
+        (FileNotFoundError("no corpus here: give one"), "no corpus here: give one"),
+        (FileNotFoundError(2, "No such file or directory", "a/b"), "a/b: No such file or directory"),
+        (OSError(28, "No space left on device"), "[Errno 28] No space left on device"),
+        (ValueError(), "ValueError"),
+    ],
+)
+def test_mistake_is_one_line_and_status_2(only, capsys, error, line):
+    only(raising(error))
+    assert cli.main(["it"]) == 2
+    assert capsys.readouterr().err == f"rskip it: error: {line}\n"
+
+
+def test_bug_keeps_its_traceback(only):
+    only(raising(AssertionError("an invariant")))
+    with pytest.raises(AssertionError, match="an invariant"):
+        cli.main(["it"])
+
+
+def test_interrupt_is_status_130(only, capsys):
+    only(raising(KeyboardInterrupt()))
+    assert cli.main(["it"]) == 130
+    assert capsys.readouterr().err == "rskip it: interrupted\n"
+
+
+def test_unknown_subcommand_is_status_2_and_names_it(capsys):
+    with pytest.raises(SystemExit) as stop:
+        cli.main(["prepaer"])
+    assert stop.value.code == 2
+    assert "'prepaer'" in capsys.readouterr().err
+
+
+def test_closed_output_is_no_traceback(tmp_path):
+    """As in `rskip ... | head -n 1`."""
+    code = (
+        "from types import SimpleNamespace as S\nfrom rskip.cli import main as cli\n"
+        "cli.subcommands = lambda: ['it']\n"
+        "def run(args):\n    for _ in range(100_000): print('line')\n"
+        "cli.subcommand_module = lambda name: S(__doc__='', add_arguments=lambda p: None, run=run)\n"
+        "raise SystemExit(cli.main(['it']))\n"
+    )
+    process = subprocess.Popen(
+        [sys.executable, "-c", code], cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    assert process.stdout and process.stderr
+    assert process.stdout.readline() == "line\n"
+    process.stdout.close()
+    assert process.stderr.read() == ""
+    assert process.wait() == 141

@@ -1,0 +1,292 @@
+"""`rskip prepare` as a user meets it: what it prints, its exit status, and what bad input leaves behind."""
+
+from __future__ import annotations
+
+import errno
+import gzip
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from rskip.checksum import sha256_file
+from rskip.cli.main import main
+from rskip.corpora import CORPORA
+from rskip.corpora.corpus import ParallelFiles, PublishedCorpus, UpstreamFile
+
+ENGLISH = ["A dog runs.", "Two men run.", "They see him.", "He runs."]
+GERMAN = ["Ein Hund läuft.", "Zwei Männer laufen.", "Sie sehen ihn.", "Er läuft."]
+
+Prepare = Callable[..., tuple[int, str]]
+
+
+def write_gz(path: Path, content: bytes) -> None:
+    path.write_bytes(gzip.compress(content))
+
+
+@pytest.fixture
+def mirror(tmp_path: Path) -> Path:
+    folder = tmp_path / "mirror"
+    folder.mkdir()
+    for split in ("train", "valid", "test"):
+        for language, sentences in (("en", ENGLISH), ("de", GERMAN)):
+            write_gz(folder / f"{split}.{language}.gz", "".join(f"{line}\n" for line in sentences).encode())
+    return folder
+
+
+@pytest.fixture
+def prepare(
+    mirror: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Prepare:
+    """Runs `rskip prepare tiny-en-de --mirror ...` on the files as they are then; gives status and message.
+
+    Whatever happens, nothing may be left where the output would have been.
+    """
+    monkeypatch.setenv("RSKIP_DATA", str(tmp_path / "cache"))
+
+    def parallel(split: str, changed_sums: dict[str, str]) -> tuple[ParallelFiles]:
+        files = {}
+        for language in ("en", "de"):
+            name = f"{split}.{language}.gz"
+            path = mirror / name
+            sha256 = changed_sums.get(name) or (sha256_file(path) if path.exists() else "0" * 64)
+            files[language] = UpstreamFile(name=name, url=f"http://127.0.0.1:1/{name}", sha256=sha256)
+        return (ParallelFiles(files=files, sentences=len(ENGLISH)),)
+
+    def run(*arguments: str, sums: dict[str, str] | None = None) -> tuple[int, str]:
+        corpus = PublishedCorpus(
+            name="tiny-en-de",
+            source="en",
+            target="de",
+            homepage="nowhere",
+            licence="none",
+            citation="none",
+            subword_size=10,
+            folder="tiny",
+            splits={split: parallel(split, sums or {}) for split in ("train", "valid", "test")},
+        )
+        monkeypatch.setitem(CORPORA, "tiny-en-de", corpus)
+        output = tmp_path / "data-bin/tiny"
+        place = [] if "--mirror" in arguments else ["--mirror", str(mirror)]
+        status = main(["prepare", "tiny-en-de", "--output", str(output), *place, *arguments])
+        assert not output.exists()
+        assert not output.parent.exists() or list(output.parent.iterdir()) == []
+        captured = capsys.readouterr()
+        assert captured.out == ""
+        assert captured.err.count("\n") == 1
+        return status, captured.err
+
+    return run
+
+
+def test_list(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["prepare", "--list"]) == 0
+    printed = capsys.readouterr().out
+    assert printed.startswith("multi30k-en-de: https://github.com/multi30k/dataset\n  terms: research use;")
+    assert all(f"{name}: " in printed for name in CORPORA)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["multi30k-de-en-"], "unknown corpus 'multi30k-de-en-': did you mean 'multi30k-de-en'?"),
+        ([], "which corpus? `rskip prepare --list` shows them"),
+        (["numbers-en-de", "--workers", "0"], "--workers is 0: expected 1 or more"),
+        (["numbers-en-de", "--pairs", "0"], "--pairs is 0: expected 1 or more"),
+        (["numbers-en-de", "--bpe-size", "0"], "the number of subword units is 0: expected 1 or more"),
+        (["multi30k-en-de", "--seed", "1"], "--pairs and --seed are for generated corpora"),
+        (
+            ["multi30k-en-de", "--mirror", "nowhere"],
+            "no mirror folder nowhere: expected one that holds train.en.gz",
+        ),
+    ],
+)
+def test_mistakes_are_one_line(
+    arguments: list[str],
+    message: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert main(["prepare", *arguments]) == 2
+    printed = capsys.readouterr().err
+    assert printed.startswith(f"rskip prepare: error: {message}")
+    assert printed.count("\n") == 1
+    assert [path for path in tmp_path.rglob("*") if path.name != "data-bin"] == []
+
+
+def test_missing_file(prepare: Prepare, mirror: Path) -> None:
+    (mirror / "valid.de.gz").unlink()
+    status, message = prepare()
+    assert status == 2
+    assert "valid.de.gz is not in the mirror" in message
+
+
+def test_wrong_checksum(prepare: Prepare, mirror: Path) -> None:
+    status, message = prepare(sums={"test.en.gz": "a" * 64})
+    assert status == 2
+    got = sha256_file(mirror / "test.en.gz")
+    assert f"test.en.gz: wrong checksum: expected sha256 {'a' * 64}, got {got}" in message
+
+
+def test_truncated_gzip(prepare: Prepare, mirror: Path) -> None:
+    path = mirror / "train.de.gz"
+    path.write_bytes(path.read_bytes()[:-12])
+    status, message = prepare()
+    assert status == 2
+    assert "train.de.gz is damaged or cut short after line" in message
+
+
+def test_unequal_line_counts(prepare: Prepare, mirror: Path) -> None:
+    write_gz(mirror / "valid.en.gz", b"one\ntwo\nthree\n")
+    status, message = prepare()
+    assert status == 2
+    assert "valid.en.gz has 3 lines and " in message and "valid.de.gz has 4: files that translate" in message
+
+
+def test_unexpected_number_of_sentences(prepare: Prepare, mirror: Path) -> None:
+    for language in ("en", "de"):
+        write_gz(mirror / f"test.{language}.gz", b"one\n")
+    status, message = prepare()
+    assert status == 2
+    assert "test.en.gz has 1 sentences: expected 4" in message
+
+
+def test_empty_corpus(prepare: Prepare, mirror: Path) -> None:
+    for language in ("en", "de"):
+        write_gz(mirror / f"train.{language}.gz", b"")
+    status, message = prepare()
+    assert status == 2
+    assert "train.en.gz is empty: expected 4 sentences" in message
+
+
+def test_corpus_of_empty_lines(prepare: Prepare, mirror: Path) -> None:
+    for language in ("en", "de"):
+        write_gz(mirror / f"train.{language}.gz", b"\n\n\n\n")
+    status, message = prepare()
+    assert status == 2
+    assert "the training text is too small" in message
+
+
+def test_invalid_utf8(prepare: Prepare, mirror: Path) -> None:
+    write_gz(mirror / "train.de.gz", "Ein Hund\nZwei Männer\n".encode("latin-1"))
+    status, message = prepare()
+    assert status == 2
+    assert "train.de.gz: line 2 is not valid UTF-8 (byte 0xe4 at position 7)" in message
+
+
+def test_no_space_left(prepare: Prepare, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(path: Path) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device", str(path))
+
+    monkeypatch.setattr("rskip.corpora.preparation._open_text", full)
+    status, message = prepare()
+    assert status == 2
+    assert "no space left for " in message and "free some, or choose another --output" in message
+
+
+def test_no_server(prepare: Prepare, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(time, "sleep", lambda seconds: None)
+    status, message = prepare("--mirror", "http://127.0.0.1:1")
+    assert status == 2
+    assert "http://127.0.0.1:1/train.en.gz: download failed in 5 attempts" in message
+
+
+def test_no_fairseq(prepare: Prepare, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(sys, "executable", str(tmp_path / "python"))
+    status, message = prepare()
+    assert status == 2
+    assert "install fairseq with `rskip setup-fairseq`" in message
+
+
+def test_script_asks_for_the_pair(root: Path, tmp_path: Path) -> None:
+    """The script stands in a checkout of its own here, whose rskip only says how it was called."""
+    (tmp_path / "scripts").mkdir()
+    script = shutil.copy(root / "scripts/prepare-multi30k.sh", tmp_path / "scripts")
+    fake = tmp_path / ".venv/bin/rskip"
+    fake.parent.mkdir(parents=True)
+    fake.write_text('#!/bin/sh\necho "$@"\n')
+    fake.chmod(0o755)
+    for arguments, called in (
+        ([], "prepare multi30k-en-de\n"),
+        (["en", "fr", "--mirror", "a b"], "prepare multi30k-en-fr --mirror a b\n"),
+        (["--mirror", "a b"], "prepare multi30k-en-de --mirror a b\n"),
+    ):
+        process = subprocess.run([script, *arguments], capture_output=True, text=True, check=True)
+        assert process.stdout == called
+
+
+NUMBERS = ["numbers-en-de", "--pairs", "3000", "--workers", "1"]
+
+
+def command(output: Path) -> list[str]:
+    return [sys.executable, "-m", "rskip.cli.main", "prepare", *NUMBERS, "--output", str(output)]
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    return {
+        path.relative_to(folder).as_posix(): path.read_bytes() for path in folder.rglob("*") if path.is_file()
+    }
+
+
+def wait_for(path: Path, process: subprocess.Popen[bytes]) -> None:
+    while not path.exists() and process.poll() is None:
+        time.sleep(0.005)
+
+
+@pytest.mark.slow
+def test_killed_at_any_point_and_repeated_it_ends_right(tmp_path: Path) -> None:
+    unbroken = tmp_path / "unbroken"
+    subprocess.run(command(unbroken), check=True, capture_output=True)
+    expected = contents(unbroken)
+
+    output = tmp_path / "out/numbers"
+    building = output.with_name(".numbers.building")
+    for stage in ("work/words/train.en", "work/tokens/test.de", "dict.en.txt", "train.en-de.en.bin"):
+        process = subprocess.Popen(command(output), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        wait_for(building / stage, process)
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+        assert not output.exists(), stage
+        assert (building / stage).exists(), stage
+    subprocess.run(command(output), check=True, capture_output=True)
+    assert contents(output) == expected
+    assert [path.name for path in output.parent.iterdir()] == ["numbers"]
+
+
+@pytest.mark.slow
+def test_interrupted_it_leaves_nothing(tmp_path: Path) -> None:
+    output = tmp_path / "out/numbers"
+    process = subprocess.Popen(command(output), stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+    wait_for(output.with_name(".numbers.building") / "work/words/train.en", process)
+    process.send_signal(signal.SIGINT)
+    _, message = process.communicate()
+    assert process.returncode == 130
+    assert b"Traceback" not in message
+    assert list(output.parent.iterdir()) == []
+
+
+@pytest.mark.slow
+def test_disk_that_is_really_full(tmp_path: Path) -> None:
+    """A file system of one mebibyte, where this user may mount one."""
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(disk)]
+    if os.geteuid() != 0 or subprocess.run(mount, capture_output=True, check=False).returncode:
+        pytest.skip("needs the right to mount a tmpfs")
+    try:
+        output = disk / "numbers"
+        process = subprocess.run(command(output), capture_output=True, text=True, check=False)
+        assert process.returncode == 2
+        assert process.stderr.strip().splitlines()[-1].startswith("rskip prepare: error: no space left for ")
+        assert "Traceback" not in process.stderr
+        assert list(disk.iterdir()) == []
+    finally:
+        subprocess.run(["umount", str(disk)], check=True)

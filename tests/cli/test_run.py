@@ -1,0 +1,424 @@
+"""`rskip run` with small programs (fake_fairseq/) in fairseq's place: stages, resuming, locking, records."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from argparse import Namespace
+from pathlib import Path
+
+import pytest
+import torch
+
+from rskip.checkpoint import read_checkpoint
+from rskip.checksum import sha256_file
+from rskip.cli.main import main
+from rskip.corpora import PrepareOptions, find_corpus, prepare
+from rskip.experiments.data_folder import data_folder
+from rskip.experiments.recipe import load_recipe
+from rskip.experiments.record import read_record
+from rskip.text import TextPipeline
+from rskip.translation.scoring import read_lines, score
+
+SENTENCES, SPOILT = 200, 26  # of the test set: how many there are, and how many are translated wrongly
+
+RECIPE = """
+kind: translation
+corpus: numbers-en-de
+prepare: {pairs: 300, size: 80}
+train: {arch: transformer_rskip_ln_tiny, max-epoch: 3, lr: 5e-3, bf16: true, fp16: false}
+average: {last: 2}
+generate: {beam: 4}
+show: 2
+expected: {accuracy: 87.0, minutes: 1}
+"""
+
+
+@pytest.fixture(scope="module")
+def fakes(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """bin/ (the programs), a prepared corpus, a checkpoint, and what fairseq-generate will print."""
+    root = tmp_path_factory.mktemp("fakes")
+    (root / "bin").mkdir()
+    for source in (Path(__file__).parent / "fake_fairseq").glob("*.py"):
+        program = root / "bin" / f"fairseq-{source.stem}"
+        program.write_text(f"#!{sys.executable}\n{source.read_text()}")
+        program.chmod(0o755)
+    options = PrepareOptions(pairs=300, size=80)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sys, "executable", str(root / "bin" / "python"))
+        prepare(find_corpus("numbers-en-de"), root / "prepared", options=options)
+    settings = Namespace(arch="transformer_rskip_ln_tiny", source_lang="en", target_lang="de")
+    state = {"cfg": {"model": settings}, "model": {"weight": torch.linspace(0, 1, 5)}}
+    torch.save(state, root / "checkpoint.pt")
+    pipeline = TextPipeline.load(root / "prepared" / "text")
+    for language in ("en", "de"):
+        reference = root / "prepared" / "reference" / f"test.{language}"
+        reference.write_text("\n".join(read_lines(reference)[:SENTENCES]) + "\n")
+    lines = []
+    for index, sentence in enumerate(read_lines(root / "prepared" / "reference" / "test.de")):
+        tokens = pipeline.encode_target(sentence)
+        lines += [f"T-{index}\t{tokens}", f"H-{index}\t-0.1\t{tokens if index >= SPOILT else 'x'}"]
+    (root / "translations.txt").write_text("\n".join(reversed(lines)) + "\n")
+    return root
+
+
+@pytest.fixture
+def project(fakes: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder to run in, with the recipe; fairseq's programs are the fakes."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "executable", str(fakes / "bin" / "python"))
+    monkeypatch.setenv("FAKE_CHECKPOINT", str(fakes / "checkpoint.pt"))
+    monkeypatch.setenv("FAKE_TRANSLATIONS", str(fakes / "translations.txt"))
+    monkeypatch.setenv("OMP_NUM_THREADS", "3")
+    (tmp_path / "mine.yaml").write_text(RECIPE)
+    return tmp_path
+
+
+@pytest.fixture
+def prepared(project: Path, fakes: Path) -> Path:
+    """The project with its corpus prepared, so that no run has to."""
+    shutil.copytree(fakes / "prepared", project / data_folder(load_recipe("mine.yaml").settings))
+    return project
+
+
+def calls(project: Path) -> list[dict]:
+    path = project / "calls.jsonl"
+    return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+
+
+def test_a_run_leaves_a_record_of_everything(prepared: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["run", "mine.yaml", "--seeds", "7"]) == 0
+    record = read_record(prepared / "results" / "mine" / "7.json")
+    assert (record.recipe, record.run, record.seed, record.overrides) == ("mine", "mine", 7, {})
+    assert record.config["prepare"] == {"subwords": "bpe", "size": 80, "pairs": 300, "seed": 1}
+    assert record.metrics["accuracy"] == 100 * (SENTENCES - SPOILT) / SENTENCES
+    assert record.metrics["valid_loss"] == 2.0
+    assert 70 < record.metrics["sacrebleu"] < 100
+    assert record.signatures["sacrebleu"].startswith("nrefs:1|case:mixed|eff:no|tok:13a|")
+    assert "tok:none" in record.signatures["tokenised_bleu"]
+    assert [epoch["seconds"] for epoch in record.curve] == [10.0, 20.0, 30.0]
+    assert record.training == {
+        "seconds": 30.0, "pieces": 1, "epochs": 3, "updates": 21, "target_tokens_per_second": 500.0
+    }  # fmt: skip
+    assert record.parameters == 1234
+    assert record.checkpoint_sha256 == sha256_file(prepared / "runs/mine/7/averaged.pt")
+    assert record.data["corpus"] == "numbers-en-de"
+    assert record.data["sentences"] == {"train": 300, "valid": 1000, "test": 1000}
+    assert record.machine["threads"] == 3
+    assert record.packages["torch"] == torch.__version__.partition("+")[0]
+    text = (prepared / "results" / "mine" / "7.json").read_text()
+    assert str(prepared) not in text and str(Path.home()) not in text
+    assert torch.load(prepared / "runs/mine/7/averaged.pt", weights_only=False)["averaged_from"] == [
+        "checkpoint2.pt",
+        "checkpoint3.pt",
+    ]
+    printed = capsys.readouterr().out
+    assert "epoch   3   train loss 6.000   valid loss 2.000   ppl 8.00   0.5 min" in printed
+    assert "exactly right, %    87.00   (the recipe expects 87)" in printed
+    assert printed.count("  source     ") == 2
+    assert "where to look next" in printed
+
+
+def test_a_corpus_that_is_not_there_is_prepared_first(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FAKE_FAIL", "1")
+    assert main(["run", "mine.yaml"]) == 1
+    made = json.loads((project / data_folder(load_recipe("mine.yaml").settings) / "corpus.json").read_text())
+    assert made["options"] == {"subwords": "bpe", "size": 80, "pairs": 300, "seed": 1}
+    assert made["sentences"]["train"] == 300
+
+
+def test_what_fairseq_is_called_with(prepared: Path) -> None:
+    assert main(["run", "mine.yaml", "--set", "train.dropout=-0.5"]) == 0
+    train, generate = calls(prepared)
+    data = next((prepared / "data-bin").iterdir()).relative_to(prepared)
+    run = next((prepared / "runs").iterdir()).relative_to(prepared)
+    on_cpu = "" if torch.cuda.is_available() else " --cpu"
+    assert " ".join(train["argv"]) == (
+        f"{data} --user-dir rskip --seed 1 --save-dir {run}/1/checkpoints --keep-last-epochs 2 "
+        f"--log-format json --log-interval 100{on_cpu} "
+        "--arch transformer_rskip_ln_tiny --max-epoch 3 --lr 0.005 --bf16 --dropout=-0.5"
+    )
+    assert " ".join(generate["argv"]) == (
+        f"{data} --user-dir rskip --path {run}/1/averaged.pt --gen-subset test{on_cpu} --beam 4"
+    )
+    assert train["threads"] == "3"
+
+
+def test_a_record_that_is_there_is_not_made_again(prepared: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["run", "mine.yaml"]) == 0
+    before = (prepared / "results/mine/1.json").read_bytes()
+    capsys.readouterr()
+    assert main(["run", "mine.yaml"]) == 0
+    printed = capsys.readouterr().out
+    assert "results/mine/1.json is there already: not run again" in printed
+    assert "exactly right, %    87.00" in printed and printed.count("  source     ") == 2
+    assert (prepared / "results/mine/1.json").read_bytes() == before
+    assert len(calls(prepared)) == 2
+
+
+def test_overrides_are_another_run_and_seeds_are_runs_of_their_own(prepared: Path) -> None:
+    assert main(["run", "mine.yaml", "--seeds", "1", "2", "--set", "train.lr=0.001"]) == 0
+    (name,) = (path.name for path in (prepared / "results").iterdir())
+    assert name.startswith("mine-") and len(name) == len("mine-") + 8
+    assert sorted(path.name for path in (prepared / "results" / name).iterdir()) == ["1.json", "2.json"]
+    assert read_record(prepared / "results" / name / "2.json").overrides == {"train.lr": 0.001}
+    assert main(["run", "mine.yaml"]) == 0
+    assert (prepared / "results/mine/1.json").exists()
+
+
+def test_an_edited_recipe_meets_neither_the_old_record_nor_the_old_run(
+    prepared: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["run", "mine.yaml"]) == 0
+    (prepared / "mine.yaml").write_text(RECIPE.replace("lr: 5e-3", "lr: 3e-3"))
+    capsys.readouterr()
+    for path in ("results/mine/1.json", "runs/mine/1"):
+        assert main(["run", "mine.yaml"]) == 2
+        error = capsys.readouterr().err
+        assert error.startswith(f"rskip run: error: {path} was ")
+        assert "train.lr: 0.005 there, 0.003 now" in error and error.count("\n") == 1
+        (prepared / "results/mine/1.json").unlink(missing_ok=True)
+    (prepared / "mine.yaml").write_text(
+        RECIPE.replace("accuracy: 87.0", "accuracy: 80.0") + "description: x\n"
+    )
+    assert main(["run", "mine.yaml"]) == 0
+
+
+def test_a_training_that_fails_is_one_line_and_goes_on_when_repeated(
+    prepared: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("FAKE_FAIL", "2")
+    assert main(["run", "mine.yaml"]) == 1
+    assert capsys.readouterr().err == (
+        "rskip run: error: fairseq-train failed (exit status 1): RuntimeError: the disk is full "
+        "(log: runs/mine/1/train.log; repeat the command to go on from there)\n"
+    )
+    assert not (prepared / "results").exists()
+    monkeypatch.delenv("FAKE_FAIL")
+    assert main(["run", "mine.yaml"]) == 0
+    assert "resuming" in capsys.readouterr().out
+    record = read_record(prepared / "results/mine/1.json")
+    assert (record.training["pieces"], record.training["seconds"]) == (2, 30.0)
+    assert [epoch["seconds"] for epoch in record.curve] == [10.0, 20.0, 30.0]
+
+
+def test_a_flag_that_fairseq_refuses_is_the_users_mistake(
+    prepared: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["run", "mine.yaml", "--set", "train.no-such-flag=true"]) == 2
+    error = capsys.readouterr().err
+    assert "fairseq-train: error: unrecognized arguments: --no-such-flag" in error
+    assert error.count("\n") == 1
+
+
+def test_stages_that_are_done_are_not_repeated(prepared: Path) -> None:
+    assert main(["run", "mine.yaml"]) == 0
+    (prepared / "results/mine/1.json").unlink()
+    (prepared / "runs/mine/1/generate-test.txt").unlink()
+    averaged = (prepared / "runs/mine/1/averaged.pt").stat().st_mtime_ns
+    assert main(["run", "mine.yaml"]) == 0
+    assert [Path(call["argv"][0]).parent.name for call in calls(prepared)] == ["data-bin"] * 3
+    assert sum("--save-dir" in call["argv"] for call in calls(prepared)) == 1
+    assert (prepared / "runs/mine/1/averaged.pt").stat().st_mtime_ns == averaged
+    assert read_record(prepared / "results/mine/1.json").training["pieces"] == 1
+
+
+def test_a_generation_that_was_cut_off_leaves_no_output(
+    prepared: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("FAKE_TRANSLATIONS", str(prepared / "absent"))
+    assert main(["run", "mine.yaml"]) == 1
+    assert "fairseq-generate failed (exit status 1): FileNotFoundError" in capsys.readouterr().err
+    assert sorted(p.name for p in (prepared / "runs/mine/1").glob("*generate*")) == ["generate.log"]
+
+
+def test_a_dry_run_prints_the_commands_and_does_nothing(
+    project: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["run", "mine.yaml", "--dry-run", "--seeds", "1", "2", "--mirror", "there"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert [" ".join(line.split()[:2]) for line in lines] == [
+        "rskip prepare",
+        *[f"fairseq-train {lines[0].split()[4]}", "rskip average", f"fairseq-generate {lines[0].split()[4]}"]
+        * 2,
+    ]
+    assert lines[0].endswith("--subword bpe --bpe-size 80 --pairs 300 --seed 1 --mirror there")
+    assert lines[5] == "rskip average --last 2 runs/mine/2/checkpoints --output runs/mine/2/averaged.pt"
+    assert [path.name for path in project.iterdir()] == ["mine.yaml"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["absent.yaml"], "no recipe absent.yaml"),
+        (["mine.yaml", "--set", "trian.lr=3"], "unknown key trian; did you mean train?"),
+        (["mine.yaml", "--set", "train.connection=2rskpi+ln"], "train.connection"),
+        (["mine.yaml", "--seeds", "-1"], "seed -1 is out of range"),
+    ],
+)
+def test_mistakes_come_before_any_work(
+    project: Path, arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["run", *arguments]) == 2
+    error = capsys.readouterr().err
+    assert message in error and error.count("\n") == 1
+    assert [path.name for path in project.iterdir()] == ["mine.yaml"]
+
+
+def test_without_fairseq_nothing_is_begun(
+    project: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "executable", str(project / "bin" / "python"))
+    assert main(["run", "mine.yaml"]) == 2
+    assert (
+        "fairseq-train is not installed in this environment: run `rskip setup-fairseq`"
+        in capsys.readouterr().err
+    )
+    assert [path.name for path in project.iterdir()] == ["mine.yaml"]
+
+
+def test_publish_writes_half_precision_weights_of_the_seed_with_the_lowest_valid_loss(
+    prepared: Path, fakes: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["run", "mine.yaml", "--seeds", "1", "2", "--publish"]) == 0
+    folder = prepared / "checkpoints" / "mine"
+    assert sorted(path.name for path in folder.iterdir()) == [
+        "dict.de.txt",
+        "dict.en.txt",
+        "model.safetensors",
+        "record.json",
+        "text",
+    ]
+    record = read_record(folder / "record.json")
+    assert record.seed == 2 and record == read_record(prepared / "results/mine/2.json")
+    published = record.published or {}
+    assert published["sha256"] == sha256_file(folder / "model.safetensors")
+    assert published["bytes"] == (folder / "model.safetensors").stat().st_size
+    assert published["sacrebleu"] == record.metrics["sacrebleu"]
+    data = prepared / data_folder(load_recipe("mine.yaml").settings)
+    references = read_lines(data / "reference" / "test.de")[:100]
+    expected = score(["x"] * SPOILT + references[SPOILT:], references).sacrebleu
+    assert (published["slice_sentences"], published["slice_sacrebleu"]) == (100, round(expected, 4))
+    weight = read_checkpoint(folder / "model.safetensors").model["weight"]
+    assert torch.equal(weight, torch.linspace(0, 1, 5).half())
+    for path in [*(data / "text").iterdir(), *data.glob("dict.*")]:
+        assert (folder / path.relative_to(data)).read_bytes() == path.read_bytes()
+    assert "checkpoints/mine: seed 2, 0.0 MB in float16" in capsys.readouterr().out
+
+
+def test_publishing_another_seed_takes_the_place_of_the_first(prepared: Path) -> None:
+    assert main(["run", "mine.yaml", "--publish"]) == 0
+    assert main(["run", "mine.yaml", "--seeds", "3", "--publish"]) == 0
+    assert read_record(prepared / "checkpoints/mine/record.json").seed == 3
+    assert read_record(prepared / "results/mine/1.json").published is None
+    assert [path.name for path in (prepared / "checkpoints").iterdir()] == ["mine"]
+
+
+def _spoil_more(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    text = Path(os.environ["FAKE_TRANSLATIONS"]).read_text()
+    worse = "".join(
+        "H-99\t-0.1\tx\n" if line.startswith("H-99\t") else line for line in text.splitlines(keepends=True)
+    )
+    (project / "worse.txt").write_text(worse)
+    monkeypatch.setenv("FAKE_TRANSLATIONS", str(project / "worse.txt"))
+
+
+@pytest.mark.parametrize(
+    ("spoil", "message"),
+    [
+        (_spoil_more, "sacreBLEU in float16"),
+        (
+            lambda project, patch: patch.setattr("rskip.experiments.publish.MAX_BYTES", 100),
+            "the model takes 0.0 MB",
+        ),
+        (lambda project, patch: (project / "runs/mine/1/averaged.pt").unlink(), "averaged.pt is gone"),
+        (lambda project, patch: (project / "runs/mine/1/averaged.pt").write_bytes(b"x"), "is not the file"),
+    ],
+)
+def test_what_is_not_fit_to_be_published_leaves_the_published_weights_alone(
+    prepared: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], spoil, message: str
+) -> None:
+    assert main(["run", "mine.yaml", "--publish"]) == 0
+    before = sorted((path, path.stat().st_mtime_ns) for path in (prepared / "checkpoints").rglob("*"))
+    capsys.readouterr()
+    spoil(prepared, monkeypatch)
+    assert main(["run", "mine.yaml", "--publish"]) == 2
+    error = capsys.readouterr().err
+    assert message in error and error.count("\n") == 1
+    assert sorted((path, path.stat().st_mtime_ns) for path in (prepared / "checkpoints").rglob("*")) == before
+
+
+def start(project: Path, fakes: Path) -> subprocess.Popen[str]:
+    """`rskip run mine.yaml` in a process of its own; returns when its fake training hangs after epoch 2."""
+    python = (fakes / "bin" / "fairseq-train").read_text().splitlines()[0].removeprefix("#!")
+    program = (
+        f"import sys; sys.executable = {sys.executable!r}\n"
+        "from rskip.cli.main import main; sys.exit(main(['run', 'mine.yaml']))"
+    )
+    process = subprocess.Popen(
+        [python, "-c", program],
+        cwd=project,
+        env={**os.environ, "FAKE_HANG": "2"},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    hanging = project / "hanging"
+    for _ in range(600):
+        if hanging.exists() and hanging.read_text():
+            return process
+        assert process.poll() is None, process.communicate()
+        time.sleep(0.1)
+    process.kill()
+    raise AssertionError("the training did not start")
+
+
+def is_alive(process_id: int) -> bool:
+    try:
+        os.kill(process_id, 0)
+    except ProcessLookupError:
+        return False
+    return "Z" not in Path(f"/proc/{process_id}/stat").read_text().split()[2]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("number", "status"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
+def test_a_signal_ends_the_training_too_and_the_run_goes_on_later(
+    prepared: Path, fakes: Path, number: int, status: int
+) -> None:
+    process = start(prepared, fakes)
+    training = int((prepared / "hanging").read_text())
+    process.send_signal(number)
+    output, error = process.communicate(timeout=60)
+    assert process.returncode == status
+    assert "Traceback" not in output + error
+    assert not is_alive(training)
+    assert main(["run", "mine.yaml"]) == 0
+    assert read_record(prepared / "results/mine/1.json").training["pieces"] == 2
+
+
+@pytest.mark.slow
+def test_a_training_that_outlives_its_killed_run_keeps_others_out(
+    prepared: Path, fakes: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    process = start(prepared, fakes)
+    training = int((prepared / "hanging").read_text())
+    assert main(["run", "mine.yaml"]) == 2
+    process.kill()
+    process.communicate(timeout=60)
+    assert main(["run", "mine.yaml"]) == 2
+    errors = capsys.readouterr().err.splitlines()
+    assert len(errors) == 2
+    assert all("runs/mine/1 is in use by another `rskip run`" in line for line in errors)
+    os.kill(training, signal.SIGKILL)
+    for _ in range(100):
+        if not is_alive(training):
+            break
+        time.sleep(0.1)
+    assert main(["run", "mine.yaml"]) == 0
+    assert [epoch["epoch"] for epoch in read_record(prepared / "results/mine/1.json").curve] == [1, 2, 3]

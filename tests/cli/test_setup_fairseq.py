@@ -1,0 +1,80 @@
+"""`rskip setup-fairseq`: its checks, and the calls of pip that it makes."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from types import SimpleNamespace
+
+import pytest
+
+from rskip.cli import setup_fairseq
+from rskip.cli.main import main
+
+
+@pytest.fixture
+def pip(monkeypatch):
+    """Records the calls of pip in place of making them; `pip.status` is what they return."""
+    calls = SimpleNamespace(commands=[], environments=[], status=0)
+
+    def run(command, *, env, stdin):
+        calls.commands.append(command)
+        calls.environments.append(env)
+        return SimpleNamespace(returncode=calls.status)
+
+    monkeypatch.setattr(subprocess, "run", run)
+    monkeypatch.setattr(setup_fairseq, "is_installed", lambda: False)
+    return calls
+
+
+def test_installed_is_left_alone(monkeypatch, capsys):
+    monkeypatch.setattr(subprocess, "run", None)
+    assert main(["setup-fairseq"]) == 0
+    assert capsys.readouterr().out == "fairseq 0.12.2 is installed\n"
+
+
+def test_needs_first_then_fairseq_without_its_own_requirements(pip):
+    assert main(["setup-fairseq"]) == 0
+    first, second = pip.commands
+    assert first[:4] == second[:4] == [sys.executable, "-m", "pip", "install"]
+    assert {"hydra-core<1.4,>=1.3", "omegaconf<2.4,>=2.3", "bitarray", "cython"} <= set(first)
+    assert second[-2:] == ["--no-deps", "fairseq==0.12.2"]
+
+
+def test_fairseq_is_built_with_the_tested_versions(pip, root):
+    main(["setup-fairseq"])
+    url = (root / "constraints.txt").as_uri()
+    assert pip.environments[1]["PIP_CONSTRAINT"] == pip.environments[1]["PIP_BUILD_CONSTRAINT"] == url
+    assert pip.environments[0] == os.environ
+
+
+def test_failing_pip_is_told_and_stops(pip, capsys):
+    pip.status = 3
+    assert main(["setup-fairseq"]) == 3
+    assert len(pip.commands) == 1
+    assert "failed, see above" in capsys.readouterr().err
+
+
+def test_missing_compiler_is_one_line_before_any_download(pip, monkeypatch, capsys, tmp_path):
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.delenv("CXX", raising=False)
+    assert main(["setup-fairseq"]) == 2
+    error = capsys.readouterr().err
+    assert error.startswith("rskip setup-fairseq: error: fairseq needs a C++ compiler")
+    assert error.count("\n") == 1
+    assert pip.commands == []
+
+
+def test_missing_headers_are_one_line(pip, monkeypatch, capsys, tmp_path):
+    monkeypatch.setattr("sysconfig.get_path", lambda name: str(tmp_path))
+    assert main(["setup-fairseq"]) == 2
+    assert f"{tmp_path}/Python.h is missing" in capsys.readouterr().err
+    assert pip.commands == []
+
+
+def test_compiler_of_the_environment_comes_first(monkeypatch, tmp_path):
+    mine = tmp_path / "my-c++"
+    mine.touch(mode=0o755)
+    monkeypatch.setenv("CXX", f"{mine} -O2")
+    assert setup_fairseq.compiler() == str(mine)

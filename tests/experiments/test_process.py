@@ -1,0 +1,77 @@
+"""Commands that are run with a log: what they print goes where, and how they fail."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from rskip.experiments.process import CommandFailed, last_error_line, run_logged
+
+
+@pytest.fixture
+def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """Runs a shell script as the command `tool`, with log.txt for its log."""
+    monkeypatch.setattr(sys, "executable", str(tmp_path / "python"))
+
+    def run(script: str, **options: object) -> str:
+        (tmp_path / "tool").write_text(f"#!/bin/sh\n{script}\n")
+        (tmp_path / "tool").chmod(0o755)
+        run_logged(["tool", "a b"], log=tmp_path / "log.txt", environment={"WHO": "me"}, **options)  # type: ignore[arg-type]
+        return (tmp_path / "log.txt").read_text()
+
+    return run
+
+
+def test_output_is_appended_to_the_log_or_kept_apart(run, tmp_path: Path) -> None:
+    assert run('echo "$1 $WHO"; echo complaint >&2') == "a b me\ncomplaint\n"
+    assert run("echo out; echo complaint >&2", output=tmp_path / "out") == "a b me\ncomplaint\ncomplaint\n"
+    assert (tmp_path / "out").read_text() == "out\n"
+
+
+def test_it_is_polled_while_it_runs_and_once_at_its_end(run, tmp_path: Path) -> None:
+    seen: list[str] = []
+    run("echo one; sleep 1.5; echo two", on_poll=lambda: seen.append((tmp_path / "log.txt").read_text()))
+    assert seen[0] == "one\n" and seen[-1] == "one\ntwo\n"
+
+
+@pytest.mark.parametrize(
+    ("script", "kind", "message"),
+    [
+        (
+            "echo 'tool: error: no such flag'; exit 2",
+            ValueError,
+            "tool refused its arguments: tool: error: no such flag",
+        ),
+        (
+            "echo 'torch.OutOfMemoryError: full'; echo x; exit 1",
+            CommandFailed,
+            "torch.OutOfMemoryError: full",
+        ),
+        ("exit 3", CommandFailed, "tool failed (exit status 3): it printed nothing"),
+        ("kill -KILL $$", CommandFailed, "tool failed (killed by SIGKILL)"),
+    ],
+)
+def test_failures_say_why_and_where_the_log_is(
+    run, tmp_path: Path, script: str, kind: type, message: str
+) -> None:
+    (tmp_path / "log.txt").write_text("ValueError: of an earlier piece\n")
+    with pytest.raises(kind) as error:
+        run(script)
+    assert message in str(error.value)
+    assert f"log: {tmp_path / 'log.txt'}" in str(error.value)
+    assert "earlier" not in str(error.value) and "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        ("Traceback:\n  ValueError(x)\nKeyError: 'a'\n\nwarning\n", "KeyError: 'a'"),
+        ("fairseq-train: error: argument --lr\n", "fairseq-train: error: argument --lr"),
+        ("one\n two \n\n", "two"),
+        ("Errors are not errors\nlast", "last"),
+    ],
+)
+def test_the_line_that_tells_what_went_wrong(text: str, line: str) -> None:
+    assert last_error_line(text) == line

@@ -1,0 +1,255 @@
+"""fairseq's programs at work with a stock `transformer`: all mends on, and the symptoms with one off."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+PROGRAMS = ["preprocess", "train", "generate", "interactive", "score", "validate", "eval-lm", "hydra-train"]
+
+# 2 updates of a tiny model; dropout 0, so that runs can be compared
+MODEL = [
+    "bin", "--arch", "transformer", "--encoder-layers", "2", "--decoder-layers", "1", "--dropout", "0",
+    "--encoder-embed-dim", "8", "--decoder-embed-dim", "8", "--encoder-ffn-embed-dim", "16",
+    "--decoder-ffn-embed-dim", "16", "--encoder-attention-heads", "2", "--decoder-attention-heads", "2",
+]  # fmt: skip
+TRAIN = [
+    *MODEL, "--optimizer", "adam", "--lr", "0.001", "--max-tokens", "200", "--cpu", "--log-format", "json",
+    "--log-interval", "1", "--no-epoch-checkpoints",
+]  # fmt: skip
+
+pytestmark = pytest.mark.slow
+
+
+def losses(process: subprocess.CompletedProcess[str]) -> list[float]:
+    """Training loss of each update, from the log."""
+    assert process.returncode == 0, process.stderr
+    log = process.stdout + process.stderr
+    return [float(loss) for loss in re.findall(r'train_inner \| {[^}]*"loss": "([\d.]+)"', log)]
+
+
+@pytest.fixture(scope="module")
+def checkpoint(reversed_words: Path, fairseq_program) -> str:
+    """A checkpoint after 2 updates."""
+    process = fairseq_program(
+        "fairseq-train", *TRAIN, "--max-update", "2", "--save-dir", "trained", folder=reversed_words
+    )
+    assert len(losses(process)) == 2
+    return "trained/checkpoint_last.pt"
+
+
+@pytest.mark.parametrize("program", PROGRAMS)
+def test_program_starts(fairseq_program, tmp_path, program):
+    process = fairseq_program(f"fairseq-{program}", "--help", folder=tmp_path)
+    assert process.returncode == 0, process.stderr
+    assert "usage:" in process.stdout or "powered by hydra" in process.stdout.lower()
+
+
+def test_generate(fairseq_program, reversed_words, checkpoint):
+    arguments = ["bin", "--path", checkpoint, "--cpu", "--beam", "2", "--max-len-b", "10"]
+    process = fairseq_program("fairseq-generate", *arguments, folder=reversed_words)
+    assert process.returncode == 0, process.stderr
+    assert sorted(map(int, re.findall(r"^H-(\d+)\t", process.stdout, re.MULTILINE))) == list(range(20))
+
+
+def test_generate_crashes_without_the_mended_encoder(fairseq_program, reversed_words, checkpoint):
+    process = fairseq_program(
+        "fairseq-generate",
+        "bin",
+        "--path",
+        checkpoint,
+        "--cpu",
+        folder=reversed_words,
+        without="encoder-fast-path",
+    )
+    assert process.returncode == 1
+    assert "Mask Type should be defined" in process.stderr
+
+
+def test_score(fairseq_program, tmp_path):
+    (tmp_path / "system").write_text("a b c d e\n")
+    (tmp_path / "reference").write_text("a b c d e\n")
+    process = fairseq_program("fairseq-score", "--sys", "system", "--ref", "reference", folder=tmp_path)
+    assert "BLEU4 = 100.00" in process.stdout, process.stderr
+
+
+def test_interactive(fairseq_program, reversed_words, checkpoint):
+    process = fairseq_program(
+        "fairseq-interactive", "bin", "--path", checkpoint, "--cpu", "--max-len-b", "10",
+        folder=reversed_words, text="w1 w2\nw3\n",
+    )  # fmt: skip
+    assert process.returncode == 0, process.stderr
+    assert re.findall(r"^S-\d\t(.*)$", process.stdout, re.MULTILINE) == ["w1 w2", "w3"]
+
+
+def test_validate(fairseq_program, reversed_words, checkpoint):
+    process = fairseq_program(
+        "fairseq-validate", "bin", "--task", "translation", "--path", checkpoint, "--cpu",
+        "--max-tokens", "200", "--valid-subset", "valid", "--log-format", "json", folder=reversed_words,
+    )  # fmt: skip
+    assert process.returncode == 0, process.stderr
+    assert re.search(r'"valid_loss": "[\d.]+"', process.stdout + process.stderr)
+
+
+def test_resume_continues_where_training_stopped(fairseq_program, reversed_words, checkpoint):
+    """2 updates, then 2 more, have the losses of 4 in one go."""
+    unbroken = fairseq_program(
+        "fairseq-train", *TRAIN, "--max-update", "4", "--no-save", folder=reversed_words
+    )
+    resumed = fairseq_program(
+        "fairseq-train", *TRAIN, "--max-update", "4", "--restore-file", checkpoint, "--save-dir", "resumed",
+        folder=reversed_words,
+    )  # fmt: skip
+    assert len(losses(unbroken)) == 4
+    assert losses(resumed) == losses(unbroken)[2:]
+
+
+def test_resume_fails_without_safe_globals(fairseq_program, reversed_words, checkpoint):
+    process = fairseq_program(
+        "fairseq-train", *TRAIN, "--max-update", "4", "--restore-file", checkpoint, "--save-dir", "unsafe",
+        folder=reversed_words, without="safe-globals",
+    )  # fmt: skip
+    assert process.returncode == 1
+    assert "Weights only load failed" in process.stderr
+
+
+def test_checkpoint_with_tracked_bleu_loads(fairseq_program, reversed_words):
+    """--eval-bleu leaves NumPy scalars in the checkpoint."""
+    process = fairseq_program(
+        "fairseq-train", *TRAIN, "--max-update", "1", "--save-dir", "with-bleu", "--eval-bleu",
+        "--best-checkpoint-metric", "bleu", "--maximize-best-checkpoint-metric",
+        "--eval-bleu-args", '{"beam": 1, "max_len_b": 10}', folder=reversed_words,
+    )  # fmt: skip
+    assert len(losses(process)) == 1
+    process = fairseq_program(
+        "fairseq-generate", "bin", "--path", "with-bleu/checkpoint_best.pt", "--cpu", "--max-len-b", "10",
+        folder=reversed_words,
+    )  # fmt: skip
+    assert process.returncode == 0, process.stderr
+
+
+def test_hub_interface_loads_and_translates(bare_python, reversed_words, checkpoint):
+    process = bare_python(
+        f"""
+        from fairseq.models.transformer import TransformerModel
+        folder = {str(reversed_words)!r}
+        hub = TransformerModel.from_pretrained(folder, {checkpoint!r}, folder + "/bin")
+        print(hub.translate(["w1 w2 w3", "w4"], beam=2, max_len_b=5) is not None, len(hub.models))
+        """
+    )
+    assert process.stdout.splitlines()[-1] == "True 1", process.stderr
+
+
+def test_bf16_trains_on_cpu_close_to_float32(fairseq_program, reversed_words):
+    arguments = [*TRAIN, "--max-update", "2", "--no-save"]
+    exact = losses(fairseq_program("fairseq-train", *arguments, folder=reversed_words))
+    rounded = losses(fairseq_program("fairseq-train", *arguments, "--bf16", folder=reversed_words))
+    assert rounded == pytest.approx(exact, rel=0.01)
+    assert rounded != exact
+
+
+def test_bf16_fails_without_the_mend(fairseq_program, reversed_words):
+    process = fairseq_program(
+        "fairseq-train",
+        *TRAIN,
+        "--max-update",
+        "1",
+        "--no-save",
+        "--bf16",
+        folder=reversed_words,
+        without="bf16",
+    )
+    assert process.returncode == 1
+    assert re.search(r"torch_xla|\bxm\b", process.stderr)
+
+
+DISTRIBUTED = [*TRAIN, "--max-update", "2", "--no-save", "--distributed-backend", "gloo"]
+
+
+def torchrun(fairseq_program, folder: Path, without: str = "") -> subprocess.CompletedProcess[str]:
+    """Two processes, under fairseq's default --ddp-backend."""
+    train = str(Path(sys.executable).parent / "fairseq-train")
+    arguments = ["--standalone", "--nproc_per_node", "2", train, *DISTRIBUTED]
+    return fairseq_program("torchrun", *arguments, folder=folder, without=without)
+
+
+def test_torchrun_equals_one_process_with_twice_the_batches(fairseq_program, reversed_words):
+    two = losses(torchrun(fairseq_program, reversed_words))
+    one = fairseq_program(
+        "fairseq-train", *TRAIN, "--max-update", "2", "--no-save", "--update-freq", "2", folder=reversed_words
+    )
+    assert len(two) == 2
+    assert two == pytest.approx(losses(one), abs=2e-3)
+
+
+@pytest.mark.parametrize(
+    ("without", "symptom"),
+    [
+        ("cpu-ddp", "DistributedDataParallel device_ids"),
+        ("encoder-fast-path", "Expected to have finished reduction in the prior iteration"),
+    ],
+)
+def test_torchrun_fails_without_the_mend(fairseq_program, reversed_words, without, symptom):
+    process = torchrun(fairseq_program, reversed_words, without)
+    assert process.returncode == 1
+    assert symptom in process.stderr
+
+
+def test_world_size_without_torchrun(fairseq_program, reversed_words):
+    process = fairseq_program(
+        "fairseq-train", *DISTRIBUTED, "--distributed-world-size", "2", folder=reversed_words,
+        CUDA_VISIBLE_DEVICES="",
+    )  # fmt: skip
+    assert len(losses(process)) == 2
+    assert "training on 2 devices" in process.stdout + process.stderr
+
+
+HYDRA_CONFIGURATION = """\
+common: {{cpu: true}}
+task: {{_name: translation, data: {folder}/bin}}
+model: {{_name: transformer_iwslt_de_en, encoder_embed_dim: 8, decoder_embed_dim: 8}}
+criterion: {{_name: cross_entropy}}
+optimizer: {{_name: adam, adam_betas: "(0.9,0.98)"}}
+lr_scheduler: {{_name: fixed}}
+optimization: {{lr: [0.001], max_update: 2}}
+dataset: {{max_tokens: 200}}
+checkpoint: {{save_dir: {folder}/by-hydra, no_epoch_checkpoints: true}}
+distributed_training: {{distributed_world_size: 1}}
+"""
+
+
+def test_hydra_train_with_an_argparse_architecture(fairseq_program, reversed_words):
+    configuration = reversed_words / "configuration" / "reverse.yaml"
+    configuration.parent.mkdir()
+    configuration.write_text(HYDRA_CONFIGURATION.format(folder=reversed_words))
+    process = fairseq_program(
+        "fairseq-hydra-train", "--config-dir", str(configuration.parent), "--config-name", "reverse",
+        "hydra.run.dir=by-hydra", folder=reversed_words,
+    )  # fmt: skip
+    assert process.returncode == 0, process.stderr
+    assert "done training" in process.stdout
+    assert (reversed_words / "by-hydra" / "checkpoint_last.pt").exists()
+
+
+def test_language_model_trains_and_evaluates(fairseq_program, tmp_path, reversed_words):
+    prefixes = ["--trainpref", "train.a", "--validpref", "valid.a", "--destdir", str(tmp_path / "bin")]
+    process = fairseq_program("fairseq-preprocess", "--only-source", *prefixes, folder=reversed_words)
+    assert process.returncode == 0, process.stderr
+    process = fairseq_program(
+        "fairseq-train", "bin", "--task", "language_modeling", "--arch", "transformer_lm",
+        "--decoder-layers", "1", "--decoder-embed-dim", "8", "--decoder-attention-heads", "2",
+        "--decoder-ffn-embed-dim", "16",
+        "--optimizer", "adam", "--lr", "0.001", "--max-tokens", "200", "--tokens-per-sample", "20",
+        "--max-update", "2", "--cpu", "--no-epoch-checkpoints", folder=tmp_path,
+    )  # fmt: skip
+    assert process.returncode == 0, process.stderr
+    process = fairseq_program(
+        "fairseq-eval-lm", "bin", "--path", "checkpoints/checkpoint_last.pt", "--gen-subset", "valid",
+        "--cpu", "--max-tokens", "200", folder=tmp_path,
+    )  # fmt: skip
+    assert process.returncode == 0, process.stderr
+    assert re.search(r"Perplexity: [\d.]+", process.stdout + process.stderr)

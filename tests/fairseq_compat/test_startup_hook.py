@@ -1,0 +1,82 @@
+"""The start-up hook: in every process, at no cost, and nothing but an import hook."""
+
+from __future__ import annotations
+
+import pkgutil
+import sys
+
+import fairseq_compat.startup
+from fairseq_compat.mends import MENDS, enabled_mends
+
+
+def test_every_process_has_the_hook_and_nothing_more(bare_python):
+    process = bare_python(
+        """
+        import sys
+        from fairseq_compat.startup import FairseqFinder
+        names = {"torch", "numpy", "fairseq", "fairseq_compat.mends", "fairseq_compat.import_hook"}
+        print(sys.meta_path[0] is FairseqFinder, sorted(names & set(sys.modules)))
+        """
+    )
+    assert process.stdout == "True []\n", process.stderr
+
+
+def test_other_imports_are_left_alone(bare_python):
+    process = bare_python("import json, sys; print('fairseq_compat.import_hook' in sys.modules)")
+    assert process.stdout == "False\n"
+
+
+def test_isolated_process_has_the_hook(bare_python):
+    """-I drops PYTHONPATH and the working folder: what is left is the environment's own site-packages."""
+    code = "import sys; print(any(getattr(f, '__name__', '') == 'FairseqFinder' for f in sys.meta_path))"
+    assert bare_python(code, "-I").stdout == "True\n"
+
+
+def test_fairseq_imports_in_a_bare_process(bare_python):
+    process = bare_python("import fairseq; print(fairseq.__version__)")
+    assert process.stdout == "0.12.2\n", process.stderr
+
+
+def test_register_twice_is_once(monkeypatch):
+    monkeypatch.setattr(sys, "meta_path", [])
+    fairseq_compat.startup.register()
+    fairseq_compat.startup.register()
+    assert sys.meta_path == [fairseq_compat.startup.FairseqFinder]
+
+
+def test_start_file_names_the_callable(root):
+    """Python 3.15 resolves each line of a .start file and calls it."""
+    lines = (root / "fairseq_compat" / "site_files" / "fairseq_compat.start").read_text().splitlines()
+    assert [pkgutil.resolve_name(line) for line in lines] == [fairseq_compat.startup.register]
+
+
+def test_pth_line_is_silent_where_the_package_is_gone(root, bare_python):
+    line = (root / "fairseq_compat" / "site_files" / "fairseq_compat.pth").read_text()
+    assert line.startswith("import ") and line.count("\n") == 1
+    process = bare_python(f"import sys; sys.modules['fairseq_compat'] = None\nexec({line!r})\nprint('on')")
+    assert (process.stdout, process.stderr) == ("on\n", "")
+
+
+def test_disabled_mends_are_left_out(monkeypatch):
+    monkeypatch.setenv("FAIRSEQ_COMPAT_DISABLE", "bf16, user-dir")
+    assert {mend.name for mend in MENDS} - {mend.name for mend in enabled_mends()} == {"bf16", "user-dir"}
+    monkeypatch.setenv("FAIRSEQ_COMPAT_DISABLE", "all")
+    assert enabled_mends() == []
+
+
+def test_mended_modules_keep_loader_and_source(bare_python):
+    process = bare_python(
+        """
+        import inspect, fairseq.options
+        from importlib.machinery import SourceFileLoader
+        print(type(fairseq.options.__loader__) is SourceFileLoader)
+        print(inspect.getsource(fairseq.options).startswith("# Copyright"))
+        """
+    )
+    assert process.stdout == "True\nTrue\n", process.stderr
+
+
+def test_fairseq_compat_knows_nothing_of_the_project(root):
+    for path in (root / "fairseq_compat").rglob("*.py"):
+        if path.name != "report.py":
+            assert "import rskip" not in path.read_text() and "from rskip" not in path.read_text()

@@ -1,0 +1,75 @@
+"""Mend of `--user-dir NAME`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+PLUGIN = """
+from fairseq.models import register_model_architecture
+
+@register_model_architecture("transformer", "stellar_tiny")
+def stellar_tiny(args):
+    args.encoder_layers = getattr(args, "encoder_layers", 1)
+"""
+
+PARSE = """
+import argparse
+from fairseq import utils
+from fairseq.models import ARCH_MODEL_REGISTRY
+for _ in range({times}):
+    utils.import_user_module(argparse.Namespace(user_dir={user_dir!r}))
+print("stellar_tiny" in ARCH_MODEL_REGISTRY)
+"""
+
+
+@pytest.fixture
+def installed(tmp_path: Path) -> str:
+    """A folder for PYTHONPATH whose package `stellar` registers an architecture in `fairseq_plugin`."""
+    package = tmp_path / "site" / "stellar"
+    package.mkdir(parents=True)
+    (package / "__init__.py").write_text("")
+    (package / "fairseq_plugin.py").write_text(PLUGIN)
+    return str(package.parent)
+
+
+def test_name_is_not_found_from_another_folder_without_the_mend(python, installed):
+    process = python(PARSE.format(times=1, user_dir="stellar"), without="user-dir", PYTHONPATH=installed)
+    assert process.returncode == 1
+    assert "FileNotFoundError" in process.stderr
+
+
+def test_imported_package_is_not_registered_without_the_mend(python, installed):
+    code = "import stellar" + PARSE.format(times=1, user_dir=f"{installed}/stellar")
+    assert python(code, without="user-dir", PYTHONPATH=installed).stdout == "False\n"
+
+
+@pytest.mark.parametrize(
+    "first", ["", "import stellar", "import stellar, fairseq", "import fairseq, stellar"]
+)
+def test_name_of_an_installed_package_works_from_any_folder_and_twice(python, installed, first):
+    process = python(first + PARSE.format(times=2, user_dir="stellar"), PYTHONPATH=installed)
+    assert process.stdout == "True\n", process.stderr
+
+
+def test_folder_of_that_name_without_a_package_in_it_does_not_stand_in_the_way(python, installed, tmp_path):
+    """As a checkout of the project, seen from the folder that it lies in."""
+    (tmp_path / "stellar" / "stellar").mkdir(parents=True)
+    process = python(PARSE.format(times=1, user_dir="stellar"), PYTHONPATH=installed)
+    assert process.stdout == "True\n", process.stderr
+
+
+@pytest.mark.parametrize("user_dir", ["mine", "./mine", "folder/../mine"])
+def test_folders_work_as_before(python, tmp_path, user_dir):
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "__init__.py").write_text(PLUGIN)
+    process = python(PARSE.format(times=2, user_dir=user_dir))
+    assert process.stdout == "True\n", process.stderr
+
+
+def test_unknown_name_is_an_error_that_names_it(python, tmp_path):
+    process = python(PARSE.format(times=1, user_dir="nowhere"))
+    assert process.returncode == 1
+    assert process.stderr.splitlines()[-1] == f"FileNotFoundError: {tmp_path}/nowhere"

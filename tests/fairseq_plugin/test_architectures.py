@@ -1,0 +1,156 @@
+"""Every named architecture, its defaults and its flags."""
+
+from __future__ import annotations
+
+from dataclasses import fields
+
+import pytest
+import torch
+from fairseq.models import ARCH_CONFIG_REGISTRY, ARCH_MODEL_REGISTRY
+from rskip.fairseq_plugin.architectures import CONNECTIONS, SIZES
+from rskip.fairseq_plugin.flags import config_from_args, flag_of, unsupported_flags
+from rskip.fairseq_plugin.one_line_errors import UsageError
+from rskip.transformer import TransformerConfig
+
+ARCHITECTURES = [f"transformer_{connection}{size}" for connection in CONNECTIONS for size in SIZES]
+SMALL = ["--encoder-embed-dim", "16", "--encoder-ffn-embed-dim", "8", "--share-all-embeddings"]
+
+
+def test_the_names_are_those_agreed():
+    assert ARCHITECTURES[:7] == [
+        "transformer_skip_ln", "transformer_skip_ln_tiny", "transformer_skip_ln_small", "transformer_skip_ln_iwslt",
+        "transformer_skip_ln_2layer", "transformer_skip_ln_big", "transformer_xskip",
+    ]  # fmt: skip
+    assert len(ARCHITECTURES) == 42
+
+
+@pytest.mark.parametrize(
+    ("arch", "expected"),
+    [
+        ("transformer_rskip_ln", ("2rskip+ln", 512, 2048, 8, 6)),
+        ("transformer_skip_ln_tiny", ("1xskip+ln", 128, 256, 4, 4)),
+        ("transformer_xskip_small", ("2xskip", 256, 1024, 4, 3)),
+        ("transformer_xskip_ln_iwslt", ("2xskip+ln", 512, 1024, 4, 6)),
+        ("transformer_sas_2layer", ("sas", 512, 2048, 8, 2)),
+        ("transformer_wskip_ln_big", ("wskip+ln", 1024, 4096, 16, 6)),
+        ("transformer_prenorm", ("prenorm+ln", 512, 2048, 8, 6)),
+    ],
+)
+def test_defaults(parse, task, arch, expected):
+    config = config_from_args(parse("--arch", arch), task.source_dictionary, task.target_dictionary)
+    for side in ("encoder", "decoder"):
+        found = tuple(
+            getattr(config, f"{side}_{key}")
+            for key in ("connection", "embed_dim", "ffn_embed_dim", "attention_heads", "layers")
+        )
+        assert found == expected
+
+
+@pytest.mark.parametrize("arch", ARCHITECTURES)
+def test_every_parameter_of_every_architecture_gets_a_finite_gradient(parse, task, arch):
+    torch.manual_seed(0)
+    args = parse("--arch", arch, *SMALL)
+    before = dict(vars(args))
+    ARCH_CONFIG_REGISTRY[arch](args)
+    assert vars(args) == before  # idempotent
+    model = ARCH_MODEL_REGISTRY[arch].build_model(args, task)
+    tokens = torch.randint(4, 20, (3, 7))
+    logits, _ = model(tokens, torch.tensor([7] * 3), tokens)
+    logits.float().log_softmax(-1)[..., 5].sum().backward()
+    for name, parameter in model.named_parameters():
+        assert parameter.grad is not None and parameter.grad.isfinite().all(), name
+
+
+def test_connection_flags_replace_the_default_on_both_stacks_or_one(parse, task):
+    def specs(*flags):
+        args = parse("--arch", "transformer_rskip_ln_tiny", *flags)
+        config = config_from_args(args, task.source_dictionary, task.target_dictionary)
+        return config.encoder_connection, config.decoder_connection
+
+    assert specs("--connection", "3xskip+rms") == ("3xskip+rms", "3xskip+rms")
+    assert specs("--encoder-connection", "sas") == ("sas", "2rskip+ln")
+    assert specs("--connection", "wskip+ln", "--decoder-connection", "highway") == ("wskip+ln", "highway")
+
+
+# A value other than "off" for every flag of fairseq's transformer that our models have no part for.
+@pytest.mark.parametrize("name", unsupported_flags())
+def test_unsupported_flags_are_refused_by_name(parse, task, name):
+    args = parse("--arch", "transformer_rskip_ln_tiny")
+    setattr(args, name, 3)
+    with pytest.raises(UsageError, match=f"^{flag_of(name)} 3 is not supported by --arch transformer_rskip_ln_tiny: "):
+        config_from_args(args, task.source_dictionary, task.target_dictionary)
+
+
+SUPPORTED = {
+    "dropout": 0.25, "attention_dropout": 0.15, "activation_dropout": 0.05, "activation_fn": "gelu",
+    "encoder_layerdrop": 0.1, "decoder_layerdrop": 0.2, "encoder_layers": 1, "decoder_layers": 3,
+    "encoder_embed_dim": 24, "decoder_embed_dim": 12, "encoder_ffn_embed_dim": 40, "decoder_ffn_embed_dim": 44,
+    "encoder_attention_heads": 2, "decoder_attention_heads": 3, "encoder_learned_pos": True,
+    "decoder_learned_pos": True, "share_decoder_input_output_embed": True, "no_scale_embedding": True,
+    "no_token_positional_embeddings": True, "layernorm_embedding": True, "max_source_positions": 77,
+    "max_target_positions": 88, "checkpoint_activations": True,
+}  # fmt: skip
+
+
+def test_supported_flags_reach_the_model(parse, task):
+    given = [
+        word for name, value in SUPPORTED.items() for word in [flag_of(name), *([] if value is True else [str(value)])]
+    ]
+    args = parse("--arch", "transformer_rskip_ln_tiny", *given)
+    model = ARCH_MODEL_REGISTRY["transformer_rskip_ln_tiny"].build_model(args, task)
+    for name, value in SUPPORTED.items():
+        assert getattr(model.config, name) == value, name
+    assert model.max_positions() == (77, 88)
+    untested = {field.name for field in fields(TransformerConfig)} - SUPPORTED.keys()
+    assert untested == {
+        "source_vocabulary", "target_vocabulary", "padding_index", "encoder_connection", "decoder_connection",
+        "share_all_embeddings",
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        (["--connection", "2.5rskip+ln"], "--connection 2.5rskip.ln: .*integer"),
+        (["--connection", "2rskip"], "2xskip"),
+        (["--encoder-connection", "2rskp+ln"], "--encoder-connection 2rskp.ln: .*rskip"),
+        (["--encoder-normalize-before"], "--encoder-normalize-before is not supported .* prenorm"),
+    ],
+)
+def test_mistakes_are_found_when_flags_are_parsed(parse, flags, message):
+    with pytest.raises(UsageError, match=message) as raised:
+        parse("--arch", "transformer_rskip_ln_tiny", *flags)
+    assert "\n" not in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        (["--connection", "2xskip+bn"], "batch normalisation"),
+        (["--encoder-embed-dim", "30", "--encoder-attention-heads", "4"], "encoder_embed_dim=30 does not divide"),
+    ],
+)
+def test_mistakes_are_found_when_the_model_is_built(parse, task, flags, message):
+    args = parse("--arch", "transformer_rskip_ln_tiny", *flags)
+    with pytest.raises(UsageError, match=message):
+        ARCH_MODEL_REGISTRY[args.arch].build_model(args, task)
+
+
+def test_sharing_needs_a_joint_dictionary(parse, task):
+    from fairseq.data import Dictionary
+
+    args = parse("--arch", "transformer_rskip_ln_tiny", "--share-all-embeddings")
+    with pytest.raises(UsageError, match="--joined-dictionary"):
+        config_from_args(args, task.source_dictionary, Dictionary())
+
+
+def test_a_checkpoint_of_another_architecture_names_the_parameter(parse, task):
+    def build(*flags):
+        args = parse("--arch", "transformer_rskip_ln_tiny", *SMALL, *flags)
+        return ARCH_MODEL_REGISTRY[args.arch].build_model(args, task)
+
+    model = build()
+    with pytest.raises(UsageError, match="another architecture: parameter decoder.layers.0.*norm.bias is not in the model .*2rskip.ln"):
+        model.load_state_dict(build("--connection", "2xskip+ln").state_dict())
+    with pytest.raises(UsageError, match=r"another architecture: .* has shape \(24, 16\) there and \(8, 16\)"):
+        model.load_state_dict(build("--encoder-ffn-embed-dim", "24").state_dict())

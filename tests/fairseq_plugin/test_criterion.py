@@ -1,0 +1,50 @@
+"""Our criterion gives fairseq's loss, gradients and log, in training and validation."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from fairseq.criterions.label_smoothed_cross_entropy import LabelSmoothedCrossEntropyCriterion
+from fairseq.models import ARCH_MODEL_REGISTRY
+from rskip.fairseq_plugin.criterion import ChunkedLabelSmoothedCrossEntropyCriterion
+
+
+@pytest.fixture
+def sample():
+    torch.manual_seed(1)
+    source, target = torch.randint(4, 20, (5, 8)), torch.randint(4, 20, (5, 6))
+    source[1, :3] = target[2, 4:] = 1
+    prefix = target.roll(1, dims=1)
+    net_input = {"src_tokens": source, "src_lengths": source.ne(1).sum(1), "prev_output_tokens": prefix}
+    return {"net_input": net_input, "target": target, "ntokens": int(target.ne(1).sum())}
+
+
+@pytest.mark.parametrize("sentence_avg", [False, True])
+@pytest.mark.parametrize("connection", ["2rskip+ln", "prenorm+ln"])
+def test_equals_fairseqs(parse, task, sample, connection, sentence_avg):
+    args = parse("--arch", "transformer_skip_ln_tiny", "--connection", connection, "--encoder-embed-dim", "16")
+    model = ARCH_MODEL_REGISTRY[args.arch].build_model(args, task).eval()
+    results = []
+    for kind in (LabelSmoothedCrossEntropyCriterion, ChunkedLabelSmoothedCrossEntropyCriterion):
+        model.zero_grad()
+        loss, sample_size, log = kind(task, sentence_avg, label_smoothing=0.1)(model, sample)
+        loss.backward()
+        results.append((loss, sample_size, log, [parameter.grad.clone() for parameter in model.parameters()]))
+    expected, ours = results
+    torch.testing.assert_close(ours[0], expected[0], rtol=1e-6, atol=0)
+    assert ours[1] == expected[1] and ours[2].keys() == expected[2].keys()
+    for key, value in expected[2].items():
+        assert float(ours[2][key]) == pytest.approx(float(value), rel=1e-6), key
+    for mine, theirs in zip(ours[3], expected[3], strict=True):
+        torch.testing.assert_close(mine, theirs, rtol=1e-4, atol=1e-6)
+
+
+def test_reports_accuracy_as_fairseq_does(parse, task, sample):
+    args = parse("--arch", "transformer_skip_ln_tiny", "--encoder-embed-dim", "16")
+    model = ARCH_MODEL_REGISTRY[args.arch].build_model(args, task).eval()
+    criterion = ChunkedLabelSmoothedCrossEntropyCriterion(task, False, label_smoothing=0.1, report_accuracy=True)
+    _, _, log = criterion(model, sample)
+    logits, _ = model(**sample["net_input"])
+    real = sample["target"] != 1
+    assert log["total"] == real.sum()
+    assert log["n_correct"] == (logits.argmax(-1) == sample["target"])[real].sum()

@@ -1,0 +1,113 @@
+"""A wheel and an editable install, by an old and a new pip: both carry the start-up hook, and take it away again."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import sysconfig
+import zipfile
+from pathlib import Path
+
+import pytest
+
+pytestmark = pytest.mark.slow
+
+
+def run(*command: str | Path, folder: Path) -> subprocess.CompletedProcess[str]:
+    variables = {
+        name: value for name, value in os.environ.items() if not name.startswith(("PIP_", "COVERAGE"))
+    }
+    return subprocess.run(
+        list(map(str, command)),
+        cwd=folder,
+        env={**variables, "PIP_DISABLE_PIP_VERSION_CHECK": "1"},
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+    )
+
+
+def run_well(*command: str | Path, folder: Path) -> str:
+    process = run(*command, folder=folder)
+    assert process.returncode == 0, process.stdout + process.stderr
+    return process.stdout
+
+
+@pytest.fixture(scope="module")
+def checkout(tmp_path_factory: pytest.TempPathFactory, root: Path) -> Path:
+    """A copy of the package, in a folder with a space in its name."""
+    folder = tmp_path_factory.mktemp("clone") / "my rskip"
+    folder.mkdir()
+    for name in ("setup.py", "pyproject.toml", "constraints.txt"):
+        shutil.copy(root / name, folder)
+    for name in ("rskip", "fairseq_compat"):
+        shutil.copytree(root / name, folder / name, ignore=shutil.ignore_patterns("__pycache__"))
+    return folder
+
+
+@pytest.fixture(scope="module")
+def wheel(checkout: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("wheel")
+    pip = [sys.executable, "-m", "pip", "wheel", "--no-deps", "--no-build-isolation"]
+    run_well(*pip, "--wheel-dir", folder, checkout, folder=folder)
+    (path,) = folder.glob("rskip-*.whl")
+    return path
+
+
+@pytest.fixture
+def environment(tmp_path: Path) -> Path:
+    """A fresh environment's Python. It sees this environment's packages, but none of its .pth files."""
+    folder = tmp_path / "fresh"
+    run_well(sys.executable, "-m", "venv", folder, folder=tmp_path)
+    site = folder / Path(sysconfig.get_path("purelib")).relative_to(sys.prefix)
+    (site / "outer.pth").write_text(sysconfig.get_path("purelib") + "\n")
+    return folder / "bin" / "python"
+
+
+def pip_of(kind: str, python: Path) -> list[str | Path]:
+    """The pip that came with Python, or this environment's (the newest, where it is up to date)."""
+    if kind == "bundled":
+        return [python, "-m", "pip"]
+    return [sys.executable, "-m", "pip", "--python", python]
+
+
+def test_wheel_holds_start_up_files_and_tested_versions(wheel: Path, checkout: Path):
+    with zipfile.ZipFile(wheel) as archive:
+        names = archive.namelist()
+        assert {"fairseq_compat.pth", "fairseq_compat.start", "rskip/constraints.txt"} <= set(names)
+        assert not any(name.startswith(("tests/", "benchmarks/")) for name in names)
+        assert archive.read("rskip/constraints.txt") == (checkout / "constraints.txt").read_bytes()
+
+
+@pytest.mark.parametrize("pip", ["bundled", "ours"])
+@pytest.mark.parametrize("install", ["wheel", "editable"])
+def test_installed_hook_works_and_goes_with_the_package(
+    install: str, pip: str, environment: Path, wheel: Path, checkout: Path, tmp_path: Path
+):
+    what = [wheel] if install == "wheel" else ["--no-build-isolation", "--editable", checkout]
+    run_well(*pip_of(pip, environment), "install", "--no-deps", *what, folder=tmp_path)
+
+    report = json.loads(run_well(environment, "-m", "fairseq_compat.report", folder=tmp_path))
+    assert report["hook"]
+    assert set(report["mends"].values()) == {True}
+    assert run_well(environment.parent / "rskip", "--version", folder=tmp_path).startswith("rskip ")
+    code = "from rskip.tested_versions import *; print(constraints_file().read_text())"
+    assert run_well(environment, "-c", code, folder=tmp_path).startswith("# The versions")
+
+    run_well(*pip_of(pip, environment), "uninstall", "--yes", "rskip", folder=tmp_path)
+    process = run(environment, "-c", "print('fine')", folder=tmp_path)
+    assert (process.stdout, process.stderr) == ("fine\n", "")
+    site = environment.parent.parent / Path(sysconfig.get_path("purelib")).relative_to(sys.prefix)
+    assert list(site.glob("fairseq_compat*")) == []
+
+
+def test_editable_package_wins_over_a_folder_of_its_name(environment: Path, checkout: Path, tmp_path: Path):
+    """`python -m ...` and `python -c` look into the working folder first."""
+    pip = pip_of("ours", environment)
+    run_well(*pip, "install", "--no-deps", "--no-build-isolation", "--editable", checkout, folder=tmp_path)
+    (tmp_path / "rskip" / "rskip").mkdir(parents=True)
+    output = run_well(environment, "-c", "import rskip; print(rskip.__file__)", folder=tmp_path)
+    assert output == f"{checkout}/rskip/__init__.py\n"

@@ -1,0 +1,83 @@
+"""Small Transformers of every connection."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from rskip.transformer import Transformer, TransformerConfig
+
+CONNECTIONS = [
+    "1xskip",
+    "2xskip",
+    "1xskip+ln",
+    "2xskip+ln",
+    "2xskip+rms",
+    "1xskip+ln:branch_scale=2",
+    "2rskip+ln",
+    "3rskip+rms",
+    "wskip+ln",
+    "sas",
+    "sas+rms",
+    "sas:gamma=free",
+    "sas:gate=single",
+    "sas:norm_term=false",
+    "highway",
+    "highway:gate=full",
+    "highway:gate=shortcut",
+    "prenorm+ln",
+    "prenorm+rms",
+]
+
+
+@pytest.fixture(params=CONNECTIONS)
+def connection(request: pytest.FixtureRequest) -> str:
+    return request.param
+
+
+@pytest.fixture
+def build() -> Callable[..., Transformer]:
+    """Builds a small Transformer in eval mode and float64, with drawn norms so that none is the identity."""
+
+    def build(connection: str = "1xskip+ln", **changes: Any) -> Transformer:
+        torch.manual_seed(0)
+        sides = {f"{side}_{key}": value for side in ("encoder", "decoder") for key, value in SIZES.items()}
+        config = TransformerConfig(
+            **{
+                "source_vocabulary": 23,
+                "target_vocabulary": 29,
+                **sides,
+                "encoder_connection": connection,
+                "decoder_connection": connection,
+                **changes,
+            }
+        )
+        model = Transformer(config).double().eval()
+        for name, parameter in model.named_parameters():
+            if "norm" in name:
+                torch.nn.init.uniform_(parameter, 0.5, 1.5)
+        return model
+
+    return build
+
+
+SIZES = {"embed_dim": 16, "ffn_embed_dim": 24, "attention_heads": 4, "layers": 2}
+
+
+@pytest.fixture
+def source() -> torch.Tensor:
+    """Three sentences (3, 7) of lengths 7, 4 (padded on the left) and 5 (padded on the right)."""
+    torch.manual_seed(1)
+    tokens = torch.randint(4, 23, (3, 7))
+    tokens[1, :3] = 1
+    tokens[2, 5:] = 1
+    return tokens
+
+
+@pytest.fixture
+def prefix() -> torch.Tensor:
+    """Three target prefixes (3, 6)."""
+    torch.manual_seed(2)
+    return torch.randint(4, 29, (3, 6))

@@ -1,0 +1,61 @@
+"""Decoding token by token gives what decoding at once gives."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+
+def stepwise(model, prefix, cache):
+    return torch.stack([model.step(tokens, cache) for tokens in prefix.T], dim=1)
+
+
+def test_every_connection(build, connection, source, prefix):
+    model = build(connection)
+    full = model(source, prefix)
+    steps = stepwise(model, prefix, model.start(model.encode(source)))
+    torch.testing.assert_close(steps, full, rtol=0, atol=1e-9 * full.abs().max().item())
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"decoder_learned_pos": True},
+        {"no_token_positional_embeddings": True},
+        {"layernorm_embedding": True, "no_scale_embedding": True},
+        {"decoder_layers": 3, "encoder_embed_dim": 8, "encoder_attention_heads": 2},
+        {"target_vocabulary": 23, "share_all_embeddings": True},
+    ],
+    ids=str,
+)
+def test_every_shape(build, source, prefix, changes):
+    model = build("2rskip+ln", **changes)
+    prefix = prefix.clamp(max=22)
+    full = model(source, prefix)
+    torch.testing.assert_close(stepwise(model, prefix, model.start(model.encode(source))), full, rtol=0, atol=1e-10)
+
+
+def test_reordered_cache_continues_the_named_rows(build, source, prefix):
+    model = build("2rskip+ln")
+    order = torch.tensor([2, 0, 0])
+    cache = model.start(model.encode(source))
+    stepwise(model, prefix[:, :3], cache)
+    cache.reorder(order)
+    continued = stepwise(model, prefix[order, 3:], cache)
+    torch.testing.assert_close(continued, model(source, prefix)[order, 3:], rtol=0, atol=1e-10)
+
+
+def test_positions_grow_beyond_the_configured_length(build, source):
+    model = build(max_source_positions=4, max_target_positions=4)
+    longer = build()
+    longer.load_state_dict(model.state_dict())
+    prefix = torch.randint(4, 29, (3, 40))
+    torch.testing.assert_close(model(source, prefix), longer(source, prefix), rtol=0, atol=1e-12)
+    steps = stepwise(model, prefix, model.start(model.encode(source)))
+    torch.testing.assert_close(steps, model(source, prefix), rtol=0, atol=1e-10)
+
+
+def test_learned_positions_refuse_a_longer_sentence(build, source, prefix):
+    model = build(decoder_learned_pos=True, max_target_positions=5)
+    with pytest.raises(ValueError, match="sentence of 6 tokens is longer than the 5 positions"):
+        model(source, prefix)

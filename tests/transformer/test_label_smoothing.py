@@ -1,0 +1,60 @@
+"""The chunked loss equals its definition over the whole of the logits."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from rskip.transformer.label_smoothing import CHUNK, label_smoothed_cross_entropy
+
+
+def definition(features, weight, target, epsilon, padding_index):
+    """1 - epsilon to the true token, epsilon shared by the V - 1 others (Szegedy et al. 2016, as fairseq has it)."""
+    log_probabilities = (features @ weight.T).log_softmax(-1).flatten(0, -2)
+    target = target.flatten()
+    wanted = torch.full_like(log_probabilities, epsilon / (weight.size(0) - 1))
+    wanted.scatter_(1, target[:, None], 1 - epsilon)
+    real = target != padding_index
+    loss = -(wanted * log_probabilities).sum(1)[real].sum()
+    return loss, -log_probabilities.gather(1, target[:, None])[:, 0][real].sum()
+
+
+@pytest.mark.parametrize("epsilon", [0.0, 0.1, 0.4])
+@pytest.mark.parametrize("count", [3, CHUNK, 2 * CHUNK + 5])
+def test_value_and_gradient(count, epsilon):
+    torch.manual_seed(0)
+    features = torch.randn(2, count, 8, dtype=torch.float64)
+    weight = torch.randn(50, 8, dtype=torch.float64)
+    target = torch.randint(0, 50, (2, count))
+    target[1, ::3] = 1
+    results = []
+    for loss_of in (
+        definition,
+        lambda f, w, t, e, p: label_smoothed_cross_entropy(f, w, t, epsilon=e, padding_index=p),
+    ):
+        f, w = features.clone().requires_grad_(), weight.clone().requires_grad_()
+        loss, nll = loss_of(f, w, target, epsilon, 1)
+        (3 * loss).backward()
+        results.append((loss.detach(), nll.detach(), f.grad, w.grad))
+    for ours, expected in zip(results[1], results[0], strict=True):
+        torch.testing.assert_close(ours, expected, rtol=1e-12, atol=1e-11)
+
+
+def test_extreme_logits_stay_finite():
+    features = torch.tensor([[300.0], [-300.0]], requires_grad=True)
+    weight = torch.tensor([[1.0], [-1.0], [0.0]])
+    loss, nll = label_smoothed_cross_entropy(
+        features, weight, torch.tensor([1, 1]), epsilon=0.0, padding_index=2
+    )
+    loss.backward()
+    assert nll.item() == 600.0 and features.grad.tolist() == [[2.0], [0.0]]
+
+
+def test_bfloat16_loss_is_of_its_rounded_logits():
+    torch.manual_seed(0)
+    features = torch.randn(300, 16).bfloat16()
+    weight = torch.randn(400, 16).bfloat16()
+    target = torch.randint(2, 400, (300,))
+    loss, nll = label_smoothed_cross_entropy(features, weight, target, epsilon=0.1, padding_index=1)
+    expected = (features @ weight.T).float().log_softmax(-1).gather(1, target[:, None]).sum().neg()
+    assert nll.dtype == torch.float32 and nll.item() == pytest.approx(expected.item(), rel=1e-6)
+    assert torch.isfinite(loss)

@@ -1,0 +1,42 @@
+"""Padding changes nothing for the sentences that it fills up."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+
+def pad(tokens, left, right):
+    return torch.nn.functional.pad(tokens, (left, right), value=1)
+
+
+@pytest.mark.parametrize(("left", "right"), [(3, 0), (0, 4), (2, 2)])
+def test_source_padding(build, connection, source, prefix, left, right):
+    model = build(connection)
+    alone = model(source[:1], prefix[:1])
+    padded = model(pad(source[:1], left, right), prefix[:1])
+    torch.testing.assert_close(padded, alone, rtol=0, atol=1e-10 * max(1, alone.abs().max().item()))
+
+
+@pytest.mark.parametrize("learned", [False, True])
+@pytest.mark.parametrize(("left", "right"), [(3, 0), (0, 4), (2, 2)])
+def test_target_padding(build, connection, source, prefix, left, right, learned):
+    model = build(connection, decoder_learned_pos=learned, encoder_learned_pos=learned)
+    alone = model(source[:1], prefix[:1])
+    padded = model(source[:1], pad(prefix[:1], left, right))[:, left : left + prefix.size(1)]
+    torch.testing.assert_close(padded, alone, rtol=0, atol=1e-10 * max(1, alone.abs().max().item()))
+
+
+def test_a_batch_of_mixed_lengths_equals_its_sentences(build, source, prefix):
+    model = build("2rskip+ln")
+    together = model(source, prefix)
+    for row, sentence in enumerate(source):
+        alone = model(sentence[sentence.ne(1)][None], prefix[row : row + 1])
+        torch.testing.assert_close(together[row : row + 1], alone, rtol=0, atol=1e-10)
+
+
+def test_no_position_sees_a_later_target_token(build, source, prefix):
+    model = build("2rskip+ln")
+    changed = prefix.clone()
+    changed[:, 4:] = 5
+    torch.testing.assert_close(model(source, prefix)[:, :4], model(source, changed)[:, :4], rtol=0, atol=0)

@@ -1,0 +1,21 @@
+"""ReZero: y = x + αf, with one learned α a block that starts at 0 (Bachlechner et al. 2020)."""
+
+import torch
+from rskip.connections import Connection, Number, register_connection
+
+
+@register_connection(
+    "rezero",
+    formula="x + αf, α learned",
+    source="Bachlechner et al. 2020, ReZero is all you need",
+    options={"init": Number(0)},
+)
+class ReZero(Connection):
+    """`rezero` starts α at 0; `rezero:init=0.5` at 0.5."""
+
+    def __init__(self, features: int, *, feature_dim: int = -1, init: float = 0) -> None:
+        super().__init__(features, feature_dim=feature_dim)
+        self.alpha = torch.nn.Parameter(torch.tensor([float(init)]))
+
+    def combine(self, x: torch.Tensor, f: torch.Tensor) -> torch.Tensor:
+        return x + self.alpha * f
