@@ -37,7 +37,7 @@ def binarise(
     for split in SPLITS:
         command += [f"--{split}pref", str(text / split)]
     command += ["--destdir", str(destination), "--joined-dictionary", "--workers", str(workers)]
-    # It inherits the lock of one_at_a_time, and so ends before a next process begins even if this one is killed.
+    # It inherits the lock of one_at_a_time: if this process is killed, the next one waits for its child.
     process = subprocess.run(command, capture_output=True, text=True, check=False, close_fds=False)
     if process.returncode:
         output = [line for line in (process.stdout + process.stderr).splitlines() if line.strip()]

@@ -14,8 +14,8 @@ from pathlib import Path
 def one_at_a_time(output: Path) -> Iterator[None]:
     """Waits until no other process is within this block for the same `output`, and keeps others out of it.
 
-    Processes that are started in the block hold the lock too, where they are given the open files: what a killed
-    process had started ends before the next one begins.
+    Processes that are started in the block with `close_fds=False` hold the lock too: what a killed process
+    had started ends before the next one begins.
     """
     output.parent.mkdir(parents=True, exist_ok=True)
     path = output.with_name(f".{output.name}.lock")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
+from rskip.corpora import find_corpus
 from rskip.experiments.translation_settings import Flag, TranslationSettings
 
 _LOG_INTERVAL = 100  # updates between two lines in train.log
@@ -40,6 +41,7 @@ def train_command(
     return [
         "fairseq-train",
         str(data),
+        *_languages(settings),
         *("--user-dir", "rskip", "--seed", str(seed), "--save-dir", str(checkpoints)),
         *("--keep-last-epochs", str(settings.average.last)),
         *("--log-format", "json"),
@@ -67,7 +69,14 @@ def generate_command(settings: TranslationSettings, *, data: Path, checkpoint: P
     return [
         "fairseq-generate",
         str(data),
+        *_languages(settings),
         *("--user-dir", "rskip", "--path", str(checkpoint), "--gen-subset", settings.evaluate.split),
         *([] if gpu else ["--cpu"]),
         *flags_to_arguments(settings.generate),
     ]
+
+
+def _languages(settings: TranslationSettings) -> list[str]:
+    """fairseq could guess them from the data folder, but would then not write them into its checkpoints."""
+    corpus = find_corpus(settings.corpus)
+    return ["--source-lang", corpus.source, "--target-lang", corpus.target]

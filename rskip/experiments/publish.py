@@ -11,6 +11,7 @@ import torch
 
 from rskip.checkpoint import read_checkpoint, write_checkpoint
 from rskip.checksum import sha256_file
+from rskip.corpora import find_corpus
 from rskip.experiments.data_folder import ensure_data
 from rskip.experiments.recipe import Recipe
 from rskip.experiments.record import Record, read_record, read_records, record_path
@@ -41,7 +42,10 @@ def publish(recipe: Recipe, *, seed: int, mirror: str | None = None) -> Record:
         building = Path(temporary, target.name)
         building.mkdir()
         weights = building / "model.safetensors"
-        write_checkpoint(weights, read_checkpoint(folder.averaged), dtype=torch.float16)
+        averaged = read_checkpoint(folder.averaged)
+        corpus = find_corpus(recipe.settings.corpus)
+        averaged.config.update(source_lang=corpus.source, target_lang=corpus.target)
+        write_checkpoint(weights, averaged, dtype=torch.float16)
         _check_size(weights)
         translations = _translate(recipe, weights=weights, data=data, log=folder.path / "publish.log")
         published = dataclasses.replace(record, published=_figures(record, weights, translations))

@@ -58,8 +58,7 @@ def average(settings: TranslationSettings, *, folder: RunFolder) -> None:
 
 
 def generate(settings: TranslationSettings, *, folder: RunFolder, data: Path) -> Path:
-    """Translates the split that is evaluated with the averaged checkpoint; returns fairseq-generate's output.
-    """
+    """Translates the evaluated split with the averaged checkpoint; returns fairseq-generate's output."""
     output = folder.generated(settings.evaluate.split)
     if not output.exists():
         print(f"translating {settings.evaluate.split}", flush=True)

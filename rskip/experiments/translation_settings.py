@@ -16,6 +16,8 @@ Flag = str | int | float | bool | None
 _SET_BY_RSKIP_RUN = {
     "train": {
         "seed": "use --seeds",
+        "source-lang": "it is the corpus's",
+        "target-lang": "it is the corpus's",
         "user-dir": "it is always rskip",
         "save-dir": "it is the run's folder",
         "restore-file": "an interrupted run is resumed by repeating the command",
@@ -28,6 +30,8 @@ _SET_BY_RSKIP_RUN = {
     },
     "generate": {
         "path": "it is the averaged checkpoint",
+        "source-lang": "it is the corpus's",
+        "target-lang": "it is the corpus's",
         "user-dir": "it is always rskip",
         "gen-subset": "use evaluate.split",
         "results-path": "it is the run's folder",

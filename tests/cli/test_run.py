@@ -52,7 +52,7 @@ def fakes(tmp_path_factory: pytest.TempPathFactory) -> Path:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(sys, "executable", str(root / "bin" / "python"))
         prepare(find_corpus("numbers-en-de"), root / "prepared", options=options)
-    settings = Namespace(arch="transformer_rskip_ln_tiny", source_lang="en", target_lang="de")
+    settings = Namespace(arch="transformer_rskip_ln_tiny")
     state = {"cfg": {"model": settings}, "model": {"weight": torch.linspace(0, 1, 5)}}
     torch.save(state, root / "checkpoint.pt")
     pipeline = TextPipeline.load(root / "prepared" / "text")
@@ -139,12 +139,14 @@ def test_what_fairseq_is_called_with(prepared: Path) -> None:
     run = next((prepared / "runs").iterdir()).relative_to(prepared)
     on_cpu = "" if torch.cuda.is_available() else " --cpu"
     assert " ".join(train["argv"]) == (
-        f"{data} --user-dir rskip --seed 1 --save-dir {run}/1/checkpoints --keep-last-epochs 2 "
+        f"{data} --source-lang en --target-lang de "
+        f"--user-dir rskip --seed 1 --save-dir {run}/1/checkpoints --keep-last-epochs 2 "
         f"--log-format json --log-interval 100{on_cpu} "
         "--arch transformer_rskip_ln_tiny --max-epoch 3 --lr 0.005 --bf16 --dropout=-0.5"
     )
     assert " ".join(generate["argv"]) == (
-        f"{data} --user-dir rskip --path {run}/1/averaged.pt --gen-subset test{on_cpu} --beam 4"
+        f"{data} --source-lang en --target-lang de "
+        f"--user-dir rskip --path {run}/1/averaged.pt --gen-subset test{on_cpu} --beam 4"
     )
     assert train["threads"] == "3"
 
@@ -304,8 +306,9 @@ def test_publish_writes_half_precision_weights_of_the_seed_with_the_lowest_valid
     references = read_lines(data / "reference" / "test.de")[:100]
     expected = score(["x"] * SPOILT + references[SPOILT:], references).sacrebleu
     assert (published["slice_sentences"], published["slice_sacrebleu"]) == (100, round(expected, 4))
-    weight = read_checkpoint(folder / "model.safetensors").model["weight"]
-    assert torch.equal(weight, torch.linspace(0, 1, 5).half())
+    checkpoint = read_checkpoint(folder / "model.safetensors")
+    assert torch.equal(checkpoint.model["weight"], torch.linspace(0, 1, 5).half())
+    assert (checkpoint.config["source_lang"], checkpoint.config["target_lang"]) == ("en", "de")
     for path in [*(data / "text").iterdir(), *data.glob("dict.*")]:
         assert (folder / path.relative_to(data)).read_bytes() == path.read_bytes()
     assert "checkpoints/mine: seed 2, 0.0 MB in float16" in capsys.readouterr().out

@@ -32,7 +32,7 @@ def test_the_second_waits_for_the_first(tmp_path: Path, capsys: pytest.CaptureFi
 
 
 def test_what_a_killed_process_started_is_waited_for(tmp_path: Path) -> None:
-    """A process locks, starts a child that ends when told to, and is killed: the child still holds the lock."""
+    """A process locks, starts a child that ends when told to, and is killed: the child holds the lock."""
     program = f"""
 import os, signal, subprocess
 from pathlib import Path

@@ -1,0 +1,85 @@
+"""What the README tells people to type is what the programs take."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+import torch
+from rskip.cli.main import build_parser
+from rskip.experiments.recipe import load_recipe
+
+ROOT = Path(__file__).resolve().parent.parent
+DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+
+
+def commands(path: Path, program: str) -> list[list[str]]:
+    """Every command of the program in the document's indented lines, continued lines joined."""
+    text = path.read_text(encoding="utf-8").replace("\\\n", " ")
+    lines = [line.strip() for line in text.splitlines() if line.startswith("    ")]
+    found = [re.split(r" (?:#|>|&&) ", line)[0] for line in lines if line.startswith(program + " ")]
+    return [shlex.split(line)[1:] for line in found if "..." not in line]
+
+
+RSKIP_COMMANDS = [(path.name, words) for path in DOCUMENTS for words in commands(path, "rskip")]
+
+
+def test_there_are_commands():
+    assert len(RSKIP_COMMANDS) >= 5
+
+
+@pytest.mark.parametrize(("document", "words"), RSKIP_COMMANDS, ids=lambda value: str(value))
+def test_rskip_commands_parse(document, words):
+    build_parser(words).parse_args(words)
+
+
+def test_training_command_is_the_recipes():
+    (words,) = commands(ROOT / "README.md", "fairseq-train")
+    recipe = load_recipe(ROOT / "recipes" / "multi30k_en_de_2rskip_ln.yaml").settings.train
+    given = {}
+    for word, following in zip(words[1:], [*words[2:], "--"], strict=True):
+        if word.startswith("--"):
+            given[word[2:]] = True if following.startswith("--") else following
+    for name in ("user-dir", "save-dir", "cpu"):
+        given.pop(name)
+    expected = {name: value for name, value in recipe.items() if value not in (0, 0.0)}  # fairseq's defaults
+    assert {k: v if v is True else eval_number(v) for k, v in given.items()} == {
+        k: v if v is True else eval_number(v) for k, v in expected.items()
+    }
+
+
+def eval_number(value: object) -> object:
+    try:
+        return float(value)  # type: ignore[arg-type]
+    except ValueError:
+        return value
+
+
+def test_paths_exist():
+    for document in DOCUMENTS:
+        text = document.read_text(encoding="utf-8")
+        for target in re.findall(r"\]\(([^)#]+)\)", text):
+            if "://" not in target:
+                assert (document.parent / target).exists(), f"{document.name}: {target}"
+        for target in re.findall(r"\b(?:recipes|checkpoints|benchmarks|scripts)/[\w/.-]+\.\w+", text):
+            assert (ROOT / target).exists(), f"{document.name}: {target}"
+
+
+def test_python_examples_run():
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    use, own = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
+    branch = torch.nn.Linear(512, 512)
+    scope = {"x": torch.randn(2, 3, 512), "branch": branch}
+    exec(use, scope)
+    expected = torch.nn.functional.layer_norm(scope["x"] + branch(scope["x"]), (512,))
+    expected = torch.nn.functional.layer_norm(scope["x"] + expected, (512,))
+    torch.testing.assert_close(scope["y"], expected)
+
+    scope = {"__name__": "readme"}
+    exec(own.replace('"rezero"', '"readme_rezero"'), scope)
+    from rskip.connections import build_connection
+
+    x = torch.randn(2, 4)
+    assert torch.equal(build_connection("readme_rezero", 4)(x, torch.ones(2, 4)), x)
