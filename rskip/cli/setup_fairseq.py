@@ -90,14 +90,17 @@ def install() -> int:
     # fairseq is compiled in an environment of its own: older pips heed the first there, newer ones the second
     constraints = constraints_file().as_uri()
     build_environment = {"PIP_CONSTRAINT": constraints, "PIP_BUILD_CONSTRAINT": constraints}
-    return pip_install(*real_needs().values()) or pip_install(
-        "--no-deps", f"fairseq=={FAIRSEQ}", environment=build_environment
-    )
+    print("installing what fairseq needs", flush=True)
+    status = pip_install(*real_needs().values())
+    if status:
+        return status
+    print(f"installing fairseq {FAIRSEQ}; compiling it takes about half a minute", flush=True)
+    return pip_install("--no-deps", f"fairseq=={FAIRSEQ}", environment=build_environment)
 
 
 def pip_install(*arguments: str, environment: Mapping[str, str] | None = None) -> int:
     """Runs `pip install` in this environment with more environment variables; its exit status."""
-    command = [sys.executable, "-m", "pip", "install", "--disable-pip-version-check", *arguments]
+    command = [sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", *arguments]
     status = subprocess.run(
         command, env={**os.environ, **(environment or {})}, stdin=subprocess.DEVNULL
     ).returncode

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from rskip.checksum import sha256_file
 from rskip.corpora.corpus import PublishedCorpus, UpstreamFile
+from rskip.corpora.disk_space import disk_space
 from rskip.corpora.download import download
 
 
@@ -22,7 +23,7 @@ def fetch(corpus: PublishedCorpus, *, mirror: str | None = None) -> dict[Upstrea
     :returns: where each file lies.
     :raises FileNotFoundError: a file that the mirror or the server lacks.
     :raises ValueError: a file with a wrong sum.
-    :raises OSError: the server can't be reached.
+    :raises OSError: the server can't be reached, or the disk of the cache is full.
     """
     files = corpus.upstream_files()
     if mirror is None:
@@ -36,7 +37,8 @@ def fetch(corpus: PublishedCorpus, *, mirror: str | None = None) -> dict[Upstrea
     else:
         return {file: _in_mirror(file, Path(mirror).expanduser()) for file in files}
     folder = cache_folder() / corpus.folder
-    return {file: _in_cache(file, folder, f"{base}/{file.name}" if base else file.url) for file in files}
+    with disk_space(folder, advice="free some, or name another folder in RSKIP_DATA"):
+        return {file: _in_cache(file, folder, f"{base}/{file.name}" if base else file.url) for file in files}
 
 
 def _in_mirror(file: UpstreamFile, mirror: Path) -> Path:

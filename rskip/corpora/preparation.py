@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import errno
 import itertools
 import shutil
 from collections.abc import Iterable, Iterator, Mapping
@@ -14,6 +13,7 @@ from tqdm import tqdm
 
 from rskip.corpora.binarise import binarise, find_fairseq_preprocess
 from rskip.corpora.corpus import SPLITS, Corpus, GeneratedCorpus, Pair, PublishedCorpus, UpstreamFile
+from rskip.corpora.disk_space import disk_space
 from rskip.corpora.fetch import fetch
 from rskip.corpora.one_at_a_time import one_at_a_time
 from rskip.corpora.options import PrepareOptions
@@ -55,20 +55,13 @@ def prepare(
     if not must_make(output, planned, force=force):
         return False
     find_fairseq_preprocess()
-    try:
-        files = fetch(corpus, mirror=mirror) if isinstance(corpus, PublishedCorpus) else {}
-        with one_at_a_time(output):
-            if not must_make(output, planned, force=force):
-                return False  # another process has made it meanwhile
-            with whole_folder(output) as folder:
-                found = _fill(folder, corpus, resolved, files=files, workers=workers)
-                write_record(folder, {**planned, **found})
-    except OSError as error:
-        if error.errno == errno.ENOSPC or "No space left on device" in str(error):
-            raise OSError(
-                f"no space left for {error.filename or output}: free some, or choose another --output"
-            ) from error
-        raise
+    files = fetch(corpus, mirror=mirror) if isinstance(corpus, PublishedCorpus) else {}
+    with disk_space(output, advice="free some, or choose another --output"), one_at_a_time(output):
+        if not must_make(output, planned, force=force):
+            return False  # another process has made it meanwhile
+        with whole_folder(output) as folder:
+            found = _fill(folder, corpus, resolved, files=files, workers=workers)
+            write_record(folder, {**planned, **found})
     return True
 
 

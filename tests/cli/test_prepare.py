@@ -92,6 +92,22 @@ def test_list(capsys: pytest.CaptureFixture[str]) -> None:
     assert all(f"{name}: " in printed for name in CORPORA)
 
 
+def test_made_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    output = tmp_path / "numbers"
+    arguments = ["prepare", "numbers-en-de", "--pairs", "50", "--bpe-size", "60", "--output", str(output)]
+    assert main(arguments) == 0
+    assert capsys.readouterr().out.startswith(
+        f"{output} is ready: pairs: train 50, valid 1,000, test 1,000; dictionary: "
+    )
+    assert main(arguments) == 0
+    assert capsys.readouterr().out.startswith(f"{output} is up to date, nothing was done: pairs: train 50, ")
+    assert main([*arguments, "--seed", "2"]) == 2
+    assert capsys.readouterr().err == (
+        f"rskip prepare: error: {output} was prepared with subwords bpe, size 60, pairs 50, seed 1, not with "
+        "subwords bpe, size 60, pairs 50, seed 2: choose another --output, or replace it with --force\n"
+    )
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

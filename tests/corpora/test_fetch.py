@@ -1,5 +1,6 @@
 """Upstream files: from a mirror, from the web, from the cache."""
 
+import errno
 from pathlib import Path
 from typing import Any
 
@@ -54,6 +55,19 @@ def test_damaged_cache_is_fetched_again(make_corpus: Any, server: Any, mirror: P
     fetch(corpus)
     assert server.requests[len(NAMES) :] == [("train.de.gz", None)]
     assert (cache / "tiny/train.de.gz").read_bytes() == (mirror / "train.de.gz").read_bytes()
+
+
+def test_full_disk_of_the_cache(
+    make_corpus: Any, server: Any, cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*args: object, **kwargs: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr("rskip.corpora.fetch.download", full)
+    with pytest.raises(
+        OSError, match=rf"no space left for {cache}/tiny: free some, or name another .* RSKIP_DATA"
+    ):
+        fetch(make_corpus(url=server.url))
 
 
 def test_file_missing_in_the_mirror(make_corpus: Any, mirror: Path) -> None:

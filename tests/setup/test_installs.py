@@ -1,4 +1,4 @@
-"""A wheel and an editable install, by an old pip and a new one: both carry the start-up hook and remove it."""
+"""A wheel and an editable install, by an old and a new pip: both carry the start-up hook and remove it."""
 
 from __future__ import annotations
 
