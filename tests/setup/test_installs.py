@@ -41,7 +41,7 @@ def checkout(tmp_path_factory: pytest.TempPathFactory, root: Path) -> Path:
     """A copy of the package, in a folder with a space in its name."""
     folder = tmp_path_factory.mktemp("clone") / "my rskip"
     folder.mkdir()
-    for name in ("setup.py", "pyproject.toml", "constraints.txt"):
+    for name in ("setup.py", "pyproject.toml", "MANIFEST.in", "constraints.txt"):
         shutil.copy(root / name, folder)
     for name in ("rskip", "fairseq_compat"):
         shutil.copytree(root / name, folder / name, ignore=shutil.ignore_patterns("__pycache__"))
@@ -50,9 +50,13 @@ def checkout(tmp_path_factory: pytest.TempPathFactory, root: Path) -> Path:
 
 @pytest.fixture(scope="module")
 def wheel(checkout: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The wheel that is made from the source distribution, as an index would serve the two."""
     folder = tmp_path_factory.mktemp("wheel")
+    code = f"from setuptools.build_meta import build_sdist; print(build_sdist({str(folder)!r}))"
+    run_well(sys.executable, "-c", code, folder=checkout)
+    (source,) = folder.glob("rskip-*.tar.gz")
     pip = [sys.executable, "-m", "pip", "wheel", "--no-deps", "--no-build-isolation"]
-    run_well(*pip, "--wheel-dir", folder, checkout, folder=folder)
+    run_well(*pip, "--wheel-dir", folder, source, folder=folder)
     (path,) = folder.glob("rskip-*.whl")
     return path
 
