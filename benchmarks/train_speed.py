@@ -24,9 +24,9 @@ from fairseq.data import Dictionary
 from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 from fairseq.logging import metrics
 from fairseq.trainer import Trainer
-from rskip.experiments.environment import describe_environment
 
 import rskip.fairseq_plugin  # noqa: F401
+from rskip.experiments.environment import describe_environment
 
 SIZES = [
     "--encoder-embed-dim", "128", "--encoder-ffn-embed-dim", "256", "--encoder-layers", "4", "--decoder-layers", "4",
@@ -162,7 +162,8 @@ def main() -> None:
     args.output.parent.mkdir(parents=True, exist_ok=True)
     with args.output.open("a", encoding="utf-8") as file:
         file.write(json.dumps(record) + "\n")
-    print(json.dumps({"ratio_float32": rows[1]["ratio"], "ratio_bf16": rows[3]["ratio"], "ratio_best": rows[4]["ratio"]}))
+    names = ("ratio_float32", "ratio_float32_our_loss", "ratio_bf16", "ratio_bf16_our_loss")
+    print(json.dumps({name: row["ratio"] for name, row in zip(names, rows[1:5], strict=True)}))
 
 
 if __name__ == "__main__":

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 Process = subprocess.CompletedProcess[str]
+Environment = Callable[..., dict[str, str]]
 ROOT = Path(__file__).resolve().parent.parent
 
 
@@ -30,46 +31,19 @@ def shared() -> Path:
     return folder
 
 
-def environment(**variables: str) -> dict[str, str]:
-    """This process's environment with one thread, without torchrun's variables, and with these."""
-    kept = {name: value for name, value in os.environ.items() if name != "FAIRSEQ_COMPAT_DISABLE"}
-    return {**kept, "OMP_NUM_THREADS": "1", "PYTHONWARNINGS": "default", **variables}
+@pytest.fixture(scope="session")
+def environment() -> Environment:
+    """Gives this process's environment with one thread, all mends on, and the variables that it is called with."""
 
+    def environment(**variables: str) -> dict[str, str]:
+        kept = {name: value for name, value in os.environ.items() if name != "FAIRSEQ_COMPAT_DISABLE"}
+        return {**kept, "OMP_NUM_THREADS": "1", "PYTHONWARNINGS": "default", **variables}
 
-@pytest.fixture
-def bare_python(tmp_path: Path) -> Callable[..., Process]:
-    """Runs code in a process that starts from nothing, in an empty folder; `without` names mends to leave out."""
-
-    def run(code: str, *options: str, without: str = "", **variables: str) -> Process:
-        return subprocess.run(
-            [sys.executable, *options, "-c", textwrap.dedent(code)],
-            cwd=tmp_path,
-            env=environment(FAIRSEQ_COMPAT_DISABLE=without, **variables),
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-        )
-
-    return run
+    return environment
 
 
 @pytest.fixture(scope="session")
-def fork_server() -> Iterator[subprocess.Popen[str]]:
-    """The running `fork_server.py`."""
-    with subprocess.Popen(
-        [sys.executable, str(Path(__file__).with_name("fork_server.py"))],
-        env=environment(),
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-    ) as server:
-        yield server
-        assert server.stdin
-        server.stdin.close()
-
-
-@pytest.fixture(scope="session")
-def fairseq_program() -> Callable[..., Process]:
+def fairseq_program(environment: Environment) -> Callable[..., Process]:
     """Runs one of the environment's programs (`fairseq-train`, `torchrun`) in a folder."""
 
     def run(

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 import torch
+
 from rskip.cli.main import build_parser
 from rskip.experiments.recipe import load_recipe
 

@@ -1,6 +1,7 @@
 """ReZero: y = x + αf, with one learned α a block that starts at 0 (Bachlechner et al. 2020)."""
 
 import torch
+
 from rskip.connections import Connection, Number, register_connection
 
 

@@ -43,7 +43,7 @@ class ConnectionDecoder(Decoder, _DecoderInterface):
         if self.training:
             features = self.features(prev_output_tokens, memory)
             return (features if features_only else self.output_projection(features)), {"attn": [None]}
-        with record_weights(self.layers[-1].encoder_attn) as weights:
+        with record_weights(self.decoder_layers()[-1].encoder_attn) as weights:
             if incremental_state is None:
                 features = self.features(prev_output_tokens, memory)
                 output = features if features_only else self.output_projection(features)

@@ -16,7 +16,6 @@ from rskip.fairseq_plugin.one_line_errors import UsageError
 from rskip.transformer import TransformerConfig
 from rskip.transformer.embedding import build_token_embedding
 
-
 MODEL_NAME = "rskip_transformer"
 
 
@@ -51,7 +50,7 @@ class ConnectionTransformer(FairseqEncoderDecoderModel):
             raise UsageError(str(error)) from error
         return cls(config, encoder, decoder)
 
-    def forward(  # type: ignore[override]
+    def forward(
         self, src_tokens: Tensor, src_lengths: Tensor, prev_output_tokens: Tensor, **decoder_options: Any
     ) -> tuple[Tensor, dict[str, Any]]:
         """Logits (B, T, V) for source (B, S) and target prefix (B, T), and the decoder's extras."""

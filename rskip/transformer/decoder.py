@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import cast
 
 import torch
 from torch import Tensor, nn
@@ -75,9 +76,13 @@ class Decoder(nn.Module):
     def forward(self, prefix: Tensor, memory: Memory) -> Tensor:
         return self.decode(prefix, memory)
 
+    def decoder_layers(self) -> list[DecoderLayer]:
+        """The layers, by their type."""
+        return cast("list[DecoderLayer]", list(self.layers))
+
     def start(self, memory: Memory) -> DecoderCache:
         """An empty cache over `memory`, whose keys and values are computed here, once."""
-        layers = [LayerCache(None, layer.encoder_attn.project(memory.states)) for layer in self.layers]
+        layers = [LayerCache(None, layer.encoder_attn.project(memory.states)) for layer in self.decoder_layers()]
         return DecoderCache(layers, memory.mask)
 
     def step(self, tokens: Tensor, cache: DecoderCache) -> Tensor:
@@ -86,7 +91,7 @@ class Decoder(nn.Module):
         cache.length += 1
         positions = torch.full_like(tokens, config.padding_index + cache.length)[:, None]
         x = self._embed(tokens[:, None], positions, length=cache.length)  # (B, 1, C)
-        for layer, layer_cache in zip(self.layers, cache.layers, strict=True):
+        for layer, layer_cache in zip(self.decoder_layers(), cache.layers, strict=True):
             x = layer.step(x, layer_cache, cache.memory_mask)
         x = x if self.layer_norm is None else self.layer_norm(x)
         return self.output_projection(x[:, 0])

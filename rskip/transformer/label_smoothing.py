@@ -36,8 +36,8 @@ class _ChunkedLoss(torch.autograd.Function):
             loss += confidence * chunk_nll + smoothing * chunk_smooth
             nll += chunk_nll
             if feature_gradient is not None and weight_gradient is not None:
-                # d loss / d logits = probabilities - confidence at the label - smoothing everywhere; the last term is the
-                # same in every column, so its products are sums.
+                # d loss / d logits = probabilities - confidence at the label - smoothing everywhere; the last term is
+                # the same in every column, so its products are sums.
                 probabilities.scatter_add_(1, labels, probabilities.new_full(labels.shape, -confidence))
                 gradient = probabilities.to(features.dtype)
                 feature_gradient[start : start + CHUNK] = gradient @ weight - smoothing * weight_sum
@@ -56,7 +56,9 @@ class _ChunkedLoss(torch.autograd.Function):
 def label_smoothed_cross_entropy(
     features: Tensor, weight: Tensor, target: Tensor, *, epsilon: float, padding_index: int
 ) -> tuple[Tensor, Tensor]:
-    """Sum over tokens of the label-smoothed and of the plain negative log-likelihood, in nats, as float32 scalars (float64 for float64).
+    """Sum over tokens of the label-smoothed and of the plain negative log-likelihood, in nats.
+
+    Scalars, in float32 (float64 for float64 features).
 
     Equals fairseq's label_smoothed_cross_entropy of the logits `features @ weight.T`: the true token gets 1 - epsilon,
     the V - 1 others share epsilon. The whole of the logits is never in memory and padding costs nothing. Only the

@@ -24,6 +24,8 @@ class SinusoidalPositions(nn.Module):
     Shape: positions (B, T) -> (B, T, C). The table grows when a longer sentence comes.
     """
 
+    table: Tensor
+
     def __init__(self, length: int, features: int, padding_index: int) -> None:
         super().__init__()
         self.features = features

@@ -1,10 +1,8 @@
-"""Fresh processes with and without a mend, and a tiny corpus for fairseq's own programs."""
+"""Fresh processes with and without a mend."""
 
 from __future__ import annotations
 
 import json
-import os
-import random
 import subprocess
 import sys
 import textwrap
@@ -14,16 +12,11 @@ from pathlib import Path
 import pytest
 
 Process = subprocess.CompletedProcess[str]
-
-
-def environment(**variables: str) -> dict[str, str]:
-    """This process's environment with one thread, without torchrun's variables, and with these."""
-    kept = {name: value for name, value in os.environ.items() if name != "FAIRSEQ_COMPAT_DISABLE"}
-    return {**kept, "OMP_NUM_THREADS": "1", "PYTHONWARNINGS": "default", **variables}
+Environment = Callable[..., dict[str, str]]
 
 
 @pytest.fixture
-def bare_python(tmp_path: Path) -> Callable[..., Process]:
+def bare_python(tmp_path: Path, environment: Environment) -> Callable[..., Process]:
     """Runs code in a process of its own, in an empty folder; `without` names mends to leave out."""
 
     def run(code: str, *options: str, without: str = "", **variables: str) -> Process:
@@ -40,7 +33,7 @@ def bare_python(tmp_path: Path) -> Callable[..., Process]:
 
 
 @pytest.fixture(scope="session")
-def fork_server() -> Iterator[subprocess.Popen[str]]:
+def fork_server(environment: Environment) -> Iterator[subprocess.Popen[str]]:
     """The running `fork_server.py`."""
     with subprocess.Popen(
         [sys.executable, str(Path(__file__).with_name("fork_server.py"))],
@@ -55,7 +48,9 @@ def fork_server() -> Iterator[subprocess.Popen[str]]:
 
 
 @pytest.fixture
-def python(tmp_path: Path, fork_server: subprocess.Popen[str]) -> Callable[..., Process]:
+def python(
+    tmp_path: Path, fork_server: subprocess.Popen[str], environment: Environment
+) -> Callable[..., Process]:
     """As `bare_python`, but PyTorch is imported already (fairseq is not), which saves most of the time."""
 
     def run(code: str, *, without: str = "", **variables: str) -> Process:
@@ -66,43 +61,3 @@ def python(tmp_path: Path, fork_server: subprocess.Popen[str]) -> Callable[..., 
         return subprocess.CompletedProcess("", **json.loads(fork_server.stdout.readline()))
 
     return run
-
-
-@pytest.fixture(scope="session")
-def fairseq_program() -> Callable[..., Process]:
-    """Runs one of the environment's programs (`fairseq-train`, `torchrun`) in a folder."""
-
-    def run(
-        name: str, *arguments: str, folder: Path, without: str = "", text: str = "", **variables: str
-    ) -> Process:
-        return subprocess.run(
-            [str(Path(sys.executable).parent / name), *arguments],
-            cwd=folder,
-            env=environment(FAIRSEQ_COMPAT_DISABLE=without, **variables),
-            input=text,
-            capture_output=True,
-            text=True,
-        )
-
-    return run
-
-
-@pytest.fixture(scope="session")
-def reversed_words(tmp_path_factory: pytest.TempPathFactory, fairseq_program: Callable[..., Process]) -> Path:
-    """A folder with a binarised corpus in `bin`: sentences of 20 words and their reversals."""
-    folder = tmp_path_factory.mktemp("reversed-words")
-    generator = random.Random(1)
-    for split, count in (("train", 200), ("valid", 20), ("test", 20)):
-        sentences = [
-            [f"w{generator.randrange(20)}" for _ in range(generator.randint(2, 8))] for _ in range(count)
-        ]
-        for language, step in (("a", 1), ("b", -1)):
-            lines = "".join(" ".join(sentence[::step]) + "\n" for sentence in sentences)
-            (folder / f"{split}.{language}").write_text(lines)
-    process = fairseq_program(
-        "fairseq-preprocess", "--source-lang", "a", "--target-lang", "b", "--joined-dictionary",
-        "--trainpref", "train", "--validpref", "valid", "--testpref", "test", "--destdir", "bin",
-        folder=folder,
-    )  # fmt: skip
-    assert process.returncode == 0, process.stderr
-    return folder

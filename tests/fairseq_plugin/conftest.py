@@ -34,6 +34,7 @@ def train(reversed_words: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
 
     def run(name: str, *flags: str) -> dict:
         from fairseq_cli.train import cli_main
+
         from rskip.checkpoint import read_checkpoint
 
         folder = tmp_path / name
@@ -64,8 +65,9 @@ def parse() -> Callable[..., SimpleNamespace]:
     """Parses flags as fairseq-train does."""
 
     def run(*flags: str):
-        import rskip.fairseq_plugin  # noqa: F401
         from fairseq import options
+
+        import rskip.fairseq_plugin  # noqa: F401
 
         parser = options.get_training_parser()
         return options.parse_args_and_arch(parser, ["data-bin", *flags])

@@ -7,6 +7,7 @@ from dataclasses import fields
 import pytest
 import torch
 from fairseq.models import ARCH_CONFIG_REGISTRY, ARCH_MODEL_REGISTRY
+
 from rskip.fairseq_plugin.architectures import CONNECTIONS, SIZES
 from rskip.fairseq_plugin.flags import config_from_args, flag_of, unsupported_flags
 from rskip.fairseq_plugin.one_line_errors import UsageError
@@ -150,7 +151,8 @@ def test_a_checkpoint_of_another_architecture_names_the_parameter(parse, task):
         return ARCH_MODEL_REGISTRY[args.arch].build_model(args, task)
 
     model = build()
-    with pytest.raises(UsageError, match="another architecture: parameter decoder.layers.0.*norm.bias is not in the model .*2rskip.ln"):
+    named = "another architecture: parameter decoder.layers.0.*norm.bias is not in the model .*2rskip.ln"
+    with pytest.raises(UsageError, match=named):
         model.load_state_dict(build("--connection", "2xskip+ln").state_dict())
     with pytest.raises(UsageError, match=r"another architecture: .* has shape \(24, 16\) there and \(8, 16\)"):
         model.load_state_dict(build("--encoder-ffn-embed-dim", "24").state_dict())

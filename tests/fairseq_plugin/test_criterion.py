@@ -6,6 +6,7 @@ import pytest
 import torch
 from fairseq.criterions.label_smoothed_cross_entropy import LabelSmoothedCrossEntropyCriterion
 from fairseq.models import ARCH_MODEL_REGISTRY
+
 from rskip.fairseq_plugin.criterion import ChunkedLabelSmoothedCrossEntropyCriterion
 
 

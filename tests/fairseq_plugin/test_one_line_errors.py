@@ -6,6 +6,7 @@ import subprocess
 import sys
 
 import pytest
+
 from rskip.fairseq_plugin.one_line_errors import UsageError, usage_error_behind
 
 CODE = """

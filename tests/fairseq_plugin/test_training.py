@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 import torch
+
 from rskip.checkpoint import read_checkpoint
 
 pytestmark = pytest.mark.slow
@@ -26,11 +27,13 @@ def test_resumed_run_equals_an_unbroken_one(train):
     assert_equal(train("resumed", *flags, "--max-update", "15"), unbroken)
 
 
-def test_two_processes_equal_one_with_update_freq_2(train, tiny, reversed_words, fairseq_program, tmp_path):
+@pytest.mark.parametrize("criterion", ["label_smoothed_cross_entropy", "rskip_label_smoothed_cross_entropy"])
+def test_two_processes_equal_one_with_update_freq_2(criterion, train, tiny, reversed_words, fairseq_program, tmp_path):
     flags = [*RSKIP, "--dropout", "0", "--max-update", "20", "--no-epoch-checkpoints", "--max-tokens", "100"]
+    flags += ["--criterion", criterion]
     one = train("one", *flags, "--update-freq", "2")
     process = fairseq_program(
-        "torchrun", "--nproc_per_node", "2", "--master_port", "29531", str(Path(sys.executable).parent / "fairseq-train"),
+        "torchrun", "--standalone", "--nproc_per_node", "2", str(Path(sys.executable).parent / "fairseq-train"),
         str(reversed_words / "bin"), "--user-dir", "rskip", "--save-dir", str(tmp_path / "two"), *tiny, *flags,
         "--distributed-backend", "gloo", folder=tmp_path,
     )  # fmt: skip
@@ -77,7 +80,8 @@ def trained(train, tmp_path) -> Path:
 
 def test_validates_and_generates(trained, reversed_words, fairseq_program, tmp_path):
     common = [str(reversed_words / "bin"), "--user-dir", "rskip", "--path", str(trained), "--cpu"]
-    process = fairseq_program("fairseq-validate", *common, "--task", "translation", "--max-tokens", "200", folder=tmp_path)
+    validate = ["--task", "translation", "--max-tokens", "200"]
+    process = fairseq_program("fairseq-validate", *common, *validate, folder=tmp_path)
     assert process.returncode == 0 and "valid on 'valid' subset" in process.stdout, process.stderr[-2000:]
     process = fairseq_program("fairseq-generate", *common, "--beam", "3", "--print-alignment", folder=tmp_path)
     assert process.returncode == 0, process.stderr[-2000:]

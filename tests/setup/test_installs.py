@@ -66,6 +66,8 @@ def environment(tmp_path: Path) -> Path:
     """A fresh environment's Python. It sees this environment's packages, but none of its .pth files."""
     folder = tmp_path / "fresh"
     run_well(sys.executable, "-m", "venv", folder, folder=tmp_path)
+    # builds are not isolated here: they shall use this environment's setuptools, not the one of the new venv
+    run_well(folder / "bin" / "pip", "uninstall", "--yes", "setuptools", folder=tmp_path)
     site = folder / Path(sysconfig.get_path("purelib")).relative_to(sys.prefix)
     (site / "outer.pth").write_text(sysconfig.get_path("purelib") + "\n")
     return folder / "bin" / "python"

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 import torch
+
 from rskip.transformer import Transformer, TransformerConfig
 
 CONNECTIONS = [

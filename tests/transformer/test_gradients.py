@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
+
 from rskip.transformer.stack import layers_to_run
 
 

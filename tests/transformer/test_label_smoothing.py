@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
+
 from rskip.transformer.label_smoothing import CHUNK, label_smoothed_cross_entropy
 
 

@@ -7,6 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 import torch
+
 from rskip.checkpoint import from_stock, stock_connection, to_stock
 from rskip.transformer import Transformer, TransformerConfig
 
