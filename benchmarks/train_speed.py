@@ -70,7 +70,7 @@ def build_trainer(system: System, dictionary: Dictionary) -> Trainer:
     return Trainer(cfg, task, task.build_model(cfg.model), task.build_criterion(cfg.criterion))
 
 
-def make_batches(count: int, tokens: int, padding: int) -> list[dict[str, Any]]:
+def make_batches(count: int, tokens: int, *, padding: int, end: int) -> list[dict[str, Any]]:
     """Batches of random tokens with the lengths of image captions (8 to 24), of at most `tokens` padded tokens."""
     generator = torch.Generator().manual_seed(1)
     batches = []
@@ -88,6 +88,8 @@ def make_batches(count: int, tokens: int, padding: int) -> list[dict[str, Any]]:
             return words
 
         source, target = sentences(left=True), sentences(left=False)
+        prefix = target.roll(1, 1)
+        prefix[:, 0] = end
         batches.append(
             {
                 "id": torch.arange(rows),
@@ -96,7 +98,7 @@ def make_batches(count: int, tokens: int, padding: int) -> list[dict[str, Any]]:
                 "net_input": {
                     "src_tokens": source,
                     "src_lengths": source.ne(padding).sum(1),
-                    "prev_output_tokens": target.roll(1, 1),
+                    "prev_output_tokens": prefix,
                 },
                 "target": target,
             }
@@ -124,7 +126,7 @@ def main() -> None:
     dictionary = Dictionary()
     for index in range(VOCABULARY - len(dictionary)):
         dictionary.add_symbol(f"word{index}")
-    batches = make_batches(args.steps, args.tokens, dictionary.pad())
+    batches = make_batches(args.steps, args.tokens, padding=dictionary.pad(), end=dictionary.eos())
     tokens = sum(batch["ntokens"] for batch in batches)
     trainers = [build_trainer(system, dictionary) for system in SYSTEMS]
     for trainer in trainers:

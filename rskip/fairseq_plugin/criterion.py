@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import torch
@@ -23,17 +24,18 @@ class ChunkedLabelSmoothedCrossEntropyCriterion(LabelSmoothedCrossEntropyCriteri
     """
 
     def forward(self, model: Any, sample: dict[str, Any], reduce: bool = True) -> tuple[torch.Tensor, int, dict]:
-        projection = model.decoder.output_projection
-        half = projection.weight.dtype == torch.float16 or torch.is_autocast_enabled(projection.weight.device.type)
+        weight = model.decoder.output_projection.weight
+        half = weight.dtype == torch.float16 or torch.is_autocast_enabled(weight.device.type)
         if self.report_accuracy or self.ignore_prefix_size > 0 or not reduce or half:
             return super().forward(model, sample, reduce)
-        features, _ = model(**sample["net_input"], features_only=True)
-        loss, nll = label_smoothed_cross_entropy(
-            features,
-            projection.weight,
-            sample["target"],
-            epsilon=self.eps,
-            padding_index=self.padding_idx,
+        loss, nll = model(
+            **sample["net_input"],
+            loss=partial(
+                label_smoothed_cross_entropy,
+                target=sample["target"],
+                epsilon=self.eps,
+                padding_index=self.padding_idx,
+            ),
         )
         sample_size = sample["target"].size(0) if self.sentence_avg else sample["ntokens"]
         logging_output = {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from fairseq.data import Dictionary
@@ -35,11 +36,17 @@ class ConnectionDecoder(Decoder, _DecoderInterface):
         encoder_out: EncoderOut,
         incremental_state: dict[str, Any] | None = None,
         features_only: bool = False,
-        **_: Any,
-    ) -> tuple[Tensor, dict[str, Any]]:
-        """Logits (B, T, V), or features (B, T, C), and fairseq's extras: outside training, `attn` has the last layer's
-        weights over the source (B, T, S). With `incremental_state` only the last token is read."""
+        loss: Callable[[Tensor, Tensor], Any] | None = None,
+    ) -> Any:
+        """Logits (B, T, V), or features (B, T, C), and fairseq's extras.
+
+        Outside training, the extra `attn` has the last layer's weights over the source (B, T, S), and with
+        `incremental_state` only the last token is read. With `loss`, what that gives of features and output weight
+        (V, C): parameters may be used within a model's forward alone, or DistributedDataParallel miscounts them.
+        """
         memory = memory_of(encoder_out)
+        if loss is not None:
+            return loss(self.features(prev_output_tokens, memory), self.output_projection.weight)
         if self.training:
             features = self.features(prev_output_tokens, memory)
             return (features if features_only else self.output_projection(features)), {"attn": [None]}
@@ -53,10 +60,6 @@ class ConnectionDecoder(Decoder, _DecoderInterface):
                     cache = incremental_state[_CACHE] = self.start(memory)
                 output = self.step(prev_output_tokens[:, -1], cache).unsqueeze(1)
         return output, {"attn": weights, "inner_states": []}
-
-    def extract_features(self, prev_output_tokens: Tensor, encoder_out: EncoderOut, **_: Any) -> tuple[Tensor, dict]:
-        """The last layer's output (B, T, C), and no extras."""
-        return self.features(prev_output_tokens, memory_of(encoder_out)), {}
 
     def output_layer(self, features: Tensor) -> Tensor:
         """Features (B, T, C) to logits (B, T, V)."""

@@ -5,11 +5,12 @@ from __future__ import annotations
 from argparse import ArgumentParser, Namespace
 from dataclasses import fields
 from functools import cache
+from typing import Any
 
 from fairseq.data import Dictionary
 from fairseq.models.transformer import TransformerModel
 
-from rskip.connections import parse_connection
+from rskip.connections import build_connection
 from rskip.fairseq_plugin.one_line_errors import UsageError
 from rskip.transformer import TransformerConfig
 
@@ -48,20 +49,21 @@ def unsupported_flags() -> tuple[str, ...]:
 
 
 def check_flags(args: Namespace) -> None:
-    """Raises `UsageError` for a flag that these models don't support and for an invalid connection."""
+    """Raises `UsageError` for a flag that these models don't support, an invalid connection, sizes that don't fit."""
     for name in unsupported_flags():
         value = getattr(args, name, None)
         if value and not (name == "decoder_output_dim" and value == args.decoder_embed_dim):
             given = flag_of(name) if value is True else f"{flag_of(name)} {value}"
             advice = _INSTEAD.get(name, "leave it out")
-            raise UsageError(f"{given} is not supported by --arch {args.arch}: {advice}")
+            raise UsageError(f"{given} is not supported by rskip's architectures: {advice}")
     for name in ("connection", "encoder_connection", "decoder_connection"):
         spec = getattr(args, name, None)
         if spec is not None:
             try:
-                parse_connection(spec)
+                build_connection(spec, 2)
             except ValueError as error:
                 raise UsageError(f"{flag_of(name)} {spec}: {error}") from error
+    _config(args, source_vocabulary=1, target_vocabulary=1, padding_index=0)
 
 
 def config_from_args(args: Namespace, source: Dictionary, target: Dictionary) -> TransformerConfig:
@@ -72,15 +74,17 @@ def config_from_args(args: Namespace, source: Dictionary, target: Dictionary) ->
             f"--share-all-embeddings needs one joint dictionary, but source and target have {len(source)} and "
             f"{len(target)} symbols of their own: run fairseq-preprocess with --joined-dictionary or leave the flag out"
         )
-    values = {field.name: getattr(args, field.name) for field in fields(TransformerConfig) if hasattr(args, field.name)}
-    values.update(
-        source_vocabulary=len(source),
-        target_vocabulary=len(target),
-        padding_index=source.pad(),
-        encoder_connection=getattr(args, "encoder_connection", None) or args.connection,
-        decoder_connection=getattr(args, "decoder_connection", None) or args.connection,
+    return _config(
+        args, source_vocabulary=len(source), target_vocabulary=len(target), padding_index=source.pad()
     )
+
+
+def _config(args: Namespace, **dictionaries: int) -> TransformerConfig:
+    names = {field.name for field in fields(TransformerConfig)} - dictionaries.keys()
+    values: dict[str, Any] = {name: getattr(args, name) for name in names if hasattr(args, name)}
+    for side in ("encoder_connection", "decoder_connection"):
+        values[side] = values.get(side) or args.connection
     try:
-        return TransformerConfig(**values)
+        return TransformerConfig(**values | dictionaries)
     except ValueError as error:
         raise UsageError(str(error)) from error

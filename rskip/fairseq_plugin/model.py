@@ -52,10 +52,16 @@ class ConnectionTransformer(FairseqEncoderDecoderModel):
 
     def forward(
         self, src_tokens: Tensor, src_lengths: Tensor, prev_output_tokens: Tensor, **decoder_options: Any
-    ) -> tuple[Tensor, dict[str, Any]]:
+    ) -> Any:
         """Logits (B, T, V) for source (B, S) and target prefix (B, T), and the decoder's extras."""
         encoder_out = self.encoder(src_tokens, src_lengths)
         return self.decoder(prev_output_tokens, encoder_out=encoder_out, **decoder_options)
+
+    def prepare_for_inference_(self, cfg: Any) -> None:
+        """Refuses what fairseq-generate would ask of the model and not get."""
+        if getattr(getattr(cfg, "generation", cfg), "retain_dropout", False):
+            raise UsageError("--retain-dropout is not supported by rskip's models: leave it out")
+        super().prepare_for_inference_(cfg)
 
     def load_state_dict(self, state_dict: dict[str, Tensor], strict: bool = True, *args: Any, **kwargs: Any) -> Any:
         """Loads parameters. Those of another architecture are a `UsageError` that names the first that differs."""

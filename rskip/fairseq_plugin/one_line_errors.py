@@ -18,7 +18,7 @@ def usage_error_behind(error: BaseException | None) -> UsageError | None:
         if isinstance(error, UsageError):
             return error
         seen.add(id(error))
-        error = error.__cause__ or error.__context__
+        error = error.__cause__ or (None if error.__suppress_context__ else error.__context__)
     return None
 
 

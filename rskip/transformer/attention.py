@@ -81,7 +81,7 @@ class MultiHeadAttention(nn.Module):
         return self.out_proj(y.transpose(1, 2).flatten(2))  # (B, T, C)
 
     def weights(self, x: Tensor, memory: KeyValue, mask: Tensor | None = None) -> Tensor:
-        """The attention's weights, averaged over heads, in float32. Shape: (B, T, S)."""
+        """The attention's weights, softmax in float32, averaged over heads. Shape: (B, T, S)."""
         query = self._split(self.q_proj(x)).float()
         scores = query @ memory.key.float().transpose(2, 3) / math.sqrt(query.size(-1))  # (B, H, T, S)
         if mask is not None:

@@ -53,12 +53,13 @@ class TransformerConfig:
     def __post_init__(self) -> None:
         for side in ("encoder", "decoder"):
             embed_dim, heads = getattr(self, f"{side}_embed_dim"), getattr(self, f"{side}_attention_heads")
-            if embed_dim < 2 or heads < 1 or embed_dim % (2 * heads) and embed_dim % heads:
+            if embed_dim < 1 or heads < 1 or embed_dim % heads:
                 raise ValueError(
                     f"{side}_embed_dim={embed_dim} does not divide into {side}_attention_heads={heads}: "
                     "choose a multiple of the number of heads"
                 )
-            if embed_dim % 2 and not getattr(self, f"{side}_learned_pos"):
+            sinusoidal = not (self.no_token_positional_embeddings or getattr(self, f"{side}_learned_pos"))
+            if embed_dim % 2 and sinusoidal:
                 raise ValueError(f"{side}_embed_dim={embed_dim} is odd: sinusoidal positions need an even number")
             if getattr(self, f"{side}_layers") < 1:
                 raise ValueError(f"{side}_layers={getattr(self, f'{side}_layers')}: expected at least 1")

@@ -73,4 +73,6 @@ def label_smoothed_cross_entropy(
     """
     real = target.flatten().ne(padding_index)
     rows = features.flatten(0, -2)[real]
+    if not torch.is_grad_enabled():  # the function itself can't tell, and would compute gradients for nobody
+        rows, weight = rows.detach(), weight.detach()
     return _ChunkedLoss.apply(rows, weight, target.flatten()[real], epsilon)

@@ -20,11 +20,13 @@ def sample():
     return {"net_input": net_input, "target": target, "ntokens": int(target.ne(1).sum())}
 
 
+@pytest.mark.parametrize("training", [False, True])
 @pytest.mark.parametrize("sentence_avg", [False, True])
 @pytest.mark.parametrize("connection", ["2rskip+ln", "prenorm+ln"])
-def test_equals_fairseqs(parse, task, sample, connection, sentence_avg):
-    args = parse("--arch", "transformer_skip_ln_tiny", "--connection", connection, "--encoder-embed-dim", "16")
-    model = ARCH_MODEL_REGISTRY[args.arch].build_model(args, task).eval()
+def test_equals_fairseqs(parse, task, sample, connection, sentence_avg, training):
+    flags = ["--connection", connection, "--encoder-embed-dim", "16", "--dropout", "0"]
+    args = parse("--arch", "transformer_skip_ln_tiny", *flags)
+    model = ARCH_MODEL_REGISTRY[args.arch].build_model(args, task).train(training)
     results = []
     for kind in (LabelSmoothedCrossEntropyCriterion, ChunkedLabelSmoothedCrossEntropyCriterion):
         model.zero_grad()
@@ -49,3 +51,14 @@ def test_reports_accuracy_as_fairseq_does(parse, task, sample):
     real = sample["target"] != 1
     assert log["total"] == real.sum()
     assert log["n_correct"] == (logits.argmax(-1) == sample["target"])[real].sum()
+
+
+def test_half_precision_takes_fairseqs_computation(parse, task, sample, monkeypatch):
+    args = parse("--arch", "transformer_skip_ln_tiny", "--encoder-embed-dim", "16")
+    model = ARCH_MODEL_REGISTRY[args.arch].build_model(args, task)
+    monkeypatch.setattr(LabelSmoothedCrossEntropyCriterion, "forward", lambda *_: "fairseq's")
+    criterion = ChunkedLabelSmoothedCrossEntropyCriterion(task, False, label_smoothing=0.1)
+    assert criterion(model, sample) != "fairseq's"
+    with torch.autocast("cpu", torch.bfloat16):
+        assert criterion(model, sample) == "fairseq's"
+    assert criterion(model.half(), sample) == "fairseq's"

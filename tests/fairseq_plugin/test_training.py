@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sys
 from pathlib import Path
 
@@ -41,6 +42,15 @@ def test_two_processes_equal_one_with_update_freq_2(criterion, train, tiny, reve
     assert_equal(read_checkpoint(tmp_path / "two" / "checkpoint_last.pt").model, one, atol=1e-4)
 
 
+def test_unsupported_flag_of_generation_is_refused(trained, reversed_words, fairseq_program, tmp_path):
+    process = fairseq_program(
+        "fairseq-generate", str(reversed_words / "bin"), "--user-dir", "rskip", "--path", str(trained), "--cpu",
+        "--retain-dropout", folder=tmp_path,
+    )  # fmt: skip
+    assert process.returncode == 2
+    assert process.stderr.splitlines()[-1].startswith("fairseq-generate: error: --retain-dropout is not supported")
+
+
 def test_checkpointed_activations_train_alike(train):
     flags = [*RSKIP, "--max-update", "6", "--no-epoch-checkpoints"]
     assert_equal(train("checkpointed", *flags, "--checkpoint-activations"), train("plain", *flags), atol=1e-6)
@@ -64,12 +74,13 @@ def test_our_criterion_trains_as_fairseqs(train):
     ids=" ".join,
 )
 def test_learns(train, tmp_path, flags):
-    train("run", *RSKIP, "--dropout", "0.0", "--max-epoch", "25", "--keep-last-epochs", "1", *flags)
+    train("run", *RSKIP, "--dropout", "0.0", "--lr", "1e-2", "--max-epoch", "30", "--no-epoch-checkpoints", *flags)
     state = torch.load(tmp_path / "run" / "checkpoint_last.pt", weights_only=True)
     losses = state["extra_state"]["metrics"]
-    unigram_entropy = 4.25  # 1/6 of the tokens end a sentence, 5/6 are one of 20 words: the best that ignores all input
+    # A sentence has 2 to 8 words, each one of 20: the best that knows nothing but its own length so far.
+    blind = (math.log2(7) + 5 * math.log2(20)) / 6
     nll = dict((key, meter) for _, key, _, meter in losses["valid"])["nll_loss"]
-    assert nll["sum"] / nll["count"] < unigram_entropy - 0.1
+    assert nll["sum"] / nll["count"] < blind - 0.05
 
 
 @pytest.fixture
@@ -90,7 +101,8 @@ def test_validates_and_generates(trained, reversed_words, fairseq_program, tmp_p
     alignments = {line.split("\t")[0]: line.split("\t")[1] for line in lines if line.startswith("A-")}
     assert len(hypotheses) == len(alignments) == 20
     for key, hypothesis in hypotheses.items():  # one source position for each target token
-        assert len(alignments["A" + key[1:]].split()) >= len(hypothesis.split())
+        targets = [int(pair.split("-")[1]) for pair in alignments["A" + key[1:]].split()]
+        assert targets == list(range(len(hypothesis.split()) + 1))[: len(targets)] and targets
     process = fairseq_program(
         "fairseq-interactive", *common, "--beam", "3", folder=tmp_path, text="w1 w2 w3\n"
     )

@@ -58,4 +58,29 @@ def test_bfloat16_loss_is_of_its_rounded_logits():
     loss, nll = label_smoothed_cross_entropy(features, weight, target, epsilon=0.1, padding_index=1)
     expected = (features @ weight.T).float().log_softmax(-1).gather(1, target[:, None]).sum().neg()
     assert nll.dtype == torch.float32 and nll.item() == pytest.approx(expected.item(), rel=1e-6)
-    assert torch.isfinite(loss)
+    exact, _ = definition(features.float(), weight.float(), target, 0.1, 1)
+    assert loss.item() == pytest.approx(exact.item(), rel=1e-3)
+
+
+def test_bfloat16_gradients_are_those_of_float32_to_its_precision():
+    torch.manual_seed(0)
+    target = torch.randint(2, 400, (300,))
+    results = []
+    for dtype in (torch.float32, torch.bfloat16):
+        generator = torch.Generator().manual_seed(1)
+        features = torch.randn(300, 16, generator=generator).bfloat16().to(dtype).requires_grad_()
+        weight = torch.randn(400, 16, generator=generator).bfloat16().to(dtype).requires_grad_()
+        label_smoothed_cross_entropy(features, weight, target, epsilon=0.1, padding_index=1)[0].backward()
+        results.append((features.grad.float(), weight.grad.float()))
+    for exact, rounded in zip(*results, strict=True):
+        assert (rounded - exact).norm() < 0.01 * exact.norm()
+
+
+def test_no_gradient_is_computed_where_none_is_wanted(monkeypatch):
+    features = torch.randn(5, 4, requires_grad=True)
+    weight = torch.randn(9, 4, requires_grad=True)
+    monkeypatch.setattr(torch, "zeros_like", None)  # what the gradients would be gathered in
+    with torch.no_grad():
+        label_smoothed_cross_entropy(features, weight, torch.tensor([2] * 5), epsilon=0.1, padding_index=1)
+    with pytest.raises(TypeError):
+        label_smoothed_cross_entropy(features, weight, torch.tensor([2] * 5), epsilon=0.1, padding_index=1)
