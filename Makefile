@@ -57,12 +57,12 @@ distclean: clean
 
 # Both tools are checked before anything is made or downloaded.
 $(STAMPS)/venv:
-	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10))' 2>/dev/null || { \
-	  echo 'error: rskip needs Python 3.10 or newer, and $(PYTHON) is $(or $(shell $(PYTHON) --version 2>/dev/null),not there): choose another with make PYTHON=python3.11' >&2; exit 1; }
+	@"$(PYTHON)" -c 'import sys; sys.exit(sys.version_info < (3, 10))' 2>/dev/null || { \
+	  echo 'error: rskip needs Python 3.10 or newer, and $(PYTHON) is $(or $(shell "$(PYTHON)" --version 2>/dev/null),not there): choose another with make PYTHON=python3.11' >&2; exit 1; }
 	@command -v g++ >/dev/null || command -v c++ >/dev/null || command -v clang++ >/dev/null || { \
 	  echo 'error: no C++ compiler (g++, c++ or clang++) is on the PATH, and fairseq needs one: install g++' >&2; exit 1; }
 	@echo 'setting up $(VENV)/: this downloads PyTorch and compiles fairseq, once'
-	@$(PYTHON) -m venv $(VENV)
+	@"$(PYTHON)" -m venv $(VENV)
 	@mkdir -p $(STAMPS)
 	@touch $@
 

@@ -58,7 +58,9 @@ def stub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (tmp_path / "python").mkdir()
     command = tmp_path / "python/fairseq-preprocess"
     command.write_text(
-        f"""#!{sys.executable}
+        f"""#!/bin/sh
+'''exec' "{sys.executable}" "$0" "$@"
+' '''
 import struct, sys
 from pathlib import Path
 after = dict(zip(sys.argv, sys.argv[1:]))
