@@ -9,11 +9,10 @@ import torch
 from torch import Tensor, nn
 
 from rskip.transformer.config import TransformerConfig
-from rskip.transformer.dropout import Dropout
-from rskip.transformer.embedding import build_positions, embed
+from rskip.transformer.embedding import EmbeddingModule
 from rskip.transformer.encoder import Memory
 from rskip.transformer.layers import DecoderLayer, LayerCache
-from rskip.transformer.positions import token_positions
+from rskip.transformer.positions import build_positions, token_positions
 from rskip.transformer.stack import build_closing_norm, layers_to_run, run_layer
 
 
@@ -32,23 +31,22 @@ class DecoderCache:
         self.memory_mask = self.memory_mask.index_select(0, index)
 
 
-class Decoder(nn.Module):
+class Decoder(EmbeddingModule):
     """Embeddings, a stack of decoder layers and the projection to the vocabulary."""
 
     def __init__(self, config: TransformerConfig, embed_tokens: nn.Embedding) -> None:
-        super().__init__()
-        self.config = config
         features = config.decoder_embed_dim
-        self.embed_tokens = embed_tokens
-        self.embed_positions = (
-            None
-            if config.no_token_positional_embeddings
-            else build_positions(
-                config.max_target_positions, features, config.padding_index, learned=config.decoder_learned_pos
-            )
+        positions = build_positions(
+            config.max_target_positions, features, config.padding_index, learned=config.decoder_learned_pos
         )
-        self.layernorm_embedding = nn.LayerNorm(features) if config.layernorm_embedding else None
-        self.dropout = Dropout(config.dropout)
+        super().__init__(
+            embed_tokens,
+            None if config.no_token_positional_embeddings else positions,
+            scaled=not config.no_scale_embedding,
+            normalised=config.layernorm_embedding,
+            dropout=config.dropout,
+        )
+        self.config = config
         self.layers = nn.ModuleList(DecoderLayer(config) for _ in range(config.decoder_layers))
         self.layer_norm = build_closing_norm(config.decoder_connection, features)
         self.output_projection = nn.Linear(features, config.target_vocabulary, bias=False)
@@ -60,7 +58,7 @@ class Decoder(nn.Module):
     def features(self, prefix: Tensor, memory: Memory) -> Tensor:
         """The last layer's output at every position of `prefix` (B, T). Shape: (B, T, C)."""
         config = self.config
-        x = self._embed(prefix, token_positions(prefix, config.padding_index), length=prefix.size(1))
+        x = self.embed(prefix, token_positions(prefix, config.padding_index), length=prefix.size(1))
         mask = self._left_padding_mask(prefix)
         memory_mask = memory.mask
         for layer in layers_to_run(self.layers, config.decoder_layerdrop, training=self.training):
@@ -90,21 +88,11 @@ class Decoder(nn.Module):
         config = self.config
         cache.length += 1
         positions = torch.full_like(tokens, config.padding_index + cache.length)[:, None]
-        x = self._embed(tokens[:, None], positions, length=cache.length)  # (B, 1, C)
+        x = self.embed(tokens[:, None], positions, length=cache.length)  # (B, 1, C)
         for layer, layer_cache in zip(self.decoder_layers(), cache.layers, strict=True):
             x = layer.step(x, layer_cache, cache.memory_mask)
         x = x if self.layer_norm is None else self.layer_norm(x)
         return self.output_projection(x[:, 0])
-
-    def _embed(self, tokens: Tensor, positions: Tensor, *, length: int) -> Tensor:
-        if self.embed_positions is not None:
-            self.embed_positions.grow(length)
-        x = embed(
-            tokens, positions, self.embed_tokens, self.embed_positions, scaled=not self.config.no_scale_embedding
-        )
-        if self.layernorm_embedding is not None:
-            x = self.layernorm_embedding(x)
-        return self.dropout(x)
 
     def _left_padding_mask(self, prefix: Tensor) -> Tensor | None:
         """(B, 1, T, T), true where a key may be seen, or None: without padding on the left, causal order hides it."""

@@ -6,6 +6,7 @@ import math
 
 from torch import Tensor, nn
 
+from rskip.transformer.dropout import Dropout
 from rskip.transformer.positions import LearnedPositions, SinusoidalPositions
 
 
@@ -17,26 +18,35 @@ def build_token_embedding(vocabulary: int, features: int, padding_index: int) ->
     return embedding
 
 
-def build_positions(
-    length: int, features: int, padding_index: int, *, learned: bool
-) -> SinusoidalPositions | LearnedPositions:
-    """Position embeddings for `length` tokens, learned or sinusoidal."""
-    kind = LearnedPositions if learned else SinusoidalPositions
-    return kind(length, features, padding_index)
+class EmbeddingModule(nn.Module):
+    """What both stacks begin with: embeddings of tokens and positions, their normalisation, dropout.
 
+    Its members belong to the stack itself, as in fairseq (`encoder.embed_tokens`), so the stacks derive from it.
+    """
 
-def embed(
-    tokens: Tensor,
-    positions: Tensor,
-    embed_tokens: nn.Embedding,
-    embed_positions: SinusoidalPositions | LearnedPositions | None,
-    *,
-    scaled: bool,
-) -> Tensor:
-    """Token embeddings times sqrt(C) where `scaled`, plus positions. Shape: (B, T), (B, T) -> (B, T, C)."""
-    x = embed_tokens(tokens)  # (B, T, C)
-    if scaled:
-        x = x * math.sqrt(x.size(-1))
-    if embed_positions is not None:
-        x = x + embed_positions(positions)
-    return x
+    def __init__(
+        self,
+        embed_tokens: nn.Embedding,
+        embed_positions: SinusoidalPositions | LearnedPositions | None,
+        *,
+        scaled: bool,
+        normalised: bool,
+        dropout: float,
+    ) -> None:
+        super().__init__()
+        features = embed_tokens.embedding_dim
+        self.embed_tokens = embed_tokens
+        self.embed_scale = math.sqrt(features) if scaled else 1.0
+        self.embed_positions = embed_positions
+        self.layernorm_embedding = nn.LayerNorm(features) if normalised else None
+        self.dropout = Dropout(dropout)
+
+    def embed(self, tokens: Tensor, positions: Tensor, *, length: int) -> Tensor:
+        """Tokens and their positions, of which the sentence has `length`. Shape: (B, T), (B, T) -> (B, T, C)."""
+        x = self.embed_tokens(tokens) * self.embed_scale  # (B, T, C)
+        if self.embed_positions is not None:
+            self.embed_positions.grow(length)
+            x = x + self.embed_positions(positions)
+        if self.layernorm_embedding is not None:
+            x = self.layernorm_embedding(x)
+        return self.dropout(x)

@@ -7,10 +7,9 @@ from dataclasses import dataclass
 from torch import Tensor, nn
 
 from rskip.transformer.config import TransformerConfig
-from rskip.transformer.dropout import Dropout
-from rskip.transformer.embedding import build_positions, embed
+from rskip.transformer.embedding import EmbeddingModule
 from rskip.transformer.layers import EncoderLayer
-from rskip.transformer.positions import token_positions
+from rskip.transformer.positions import build_positions, token_positions
 from rskip.transformer.stack import build_closing_norm, layers_to_run, run_layer
 
 
@@ -31,23 +30,22 @@ class Memory:
         return Memory(self.states.index_select(0, index), self.padding.index_select(0, index))
 
 
-class Encoder(nn.Module):
+class Encoder(EmbeddingModule):
     """Embeddings and a stack of encoder layers."""
 
     def __init__(self, config: TransformerConfig, embed_tokens: nn.Embedding) -> None:
-        super().__init__()
-        self.config = config
         features = config.encoder_embed_dim
-        self.embed_tokens = embed_tokens
-        self.embed_positions = (
-            None
-            if config.no_token_positional_embeddings
-            else build_positions(
-                config.max_source_positions, features, config.padding_index, learned=config.encoder_learned_pos
-            )
+        positions = build_positions(
+            config.max_source_positions, features, config.padding_index, learned=config.encoder_learned_pos
         )
-        self.layernorm_embedding = nn.LayerNorm(features) if config.layernorm_embedding else None
-        self.dropout = Dropout(config.dropout)
+        super().__init__(
+            embed_tokens,
+            None if config.no_token_positional_embeddings else positions,
+            scaled=not config.no_scale_embedding,
+            normalised=config.layernorm_embedding,
+            dropout=config.dropout,
+        )
+        self.config = config
         self.layers = nn.ModuleList(EncoderLayer(config) for _ in range(config.encoder_layers))
         self.layer_norm = build_closing_norm(config.encoder_connection, features)
 
@@ -55,15 +53,7 @@ class Encoder(nn.Module):
         """Source tokens (B, S), padded on either side, to a memory."""
         config = self.config
         padding = source.eq(config.padding_index)
-        if self.embed_positions is not None:
-            self.embed_positions.grow(source.size(1))
-        positions = token_positions(source, config.padding_index)
-        x = embed(
-            source, positions, self.embed_tokens, self.embed_positions, scaled=not config.no_scale_embedding
-        )
-        if self.layernorm_embedding is not None:
-            x = self.layernorm_embedding(x)
-        x = self.dropout(x)
+        x = self.embed(source, token_positions(source, config.padding_index), length=source.size(1))
         mask = Memory(x, padding).mask
         for layer in layers_to_run(self.layers, config.encoder_layerdrop, training=self.training):
             x = run_layer(layer, x, mask, checkpointed=config.checkpoint_activations)

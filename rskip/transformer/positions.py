@@ -66,3 +66,11 @@ class LearnedPositions(nn.Embedding):
                 f"a sentence of {length} tokens is longer than the {self.length} positions that this model learned: "
                 "split it or cut it"
             )
+
+
+def build_positions(
+    length: int, features: int, padding_index: int, *, learned: bool
+) -> SinusoidalPositions | LearnedPositions:
+    """Position embeddings for `length` tokens, learned or sinusoidal."""
+    kind = LearnedPositions if learned else SinusoidalPositions
+    return kind(length, features, padding_index)
