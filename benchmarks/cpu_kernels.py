@@ -1,0 +1,117 @@
+"""The parts of a training step on CPU that rskip computes in another way than PyTorch or fairseq, side by side.
+
+Forward and backward of attention, dropout and loss at the sizes of one Multi30k batch of the tiny model. Both sides
+of a pair take turns; the ratio is the median of the rounds'. Prints a table and appends one line to
+results/cpu_kernels.jsonl.
+
+    python benchmarks/cpu_kernels.py [--rounds 9]
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import time
+from collections.abc import Callable
+from datetime import datetime, timezone
+from pathlib import Path
+
+import torch
+from fairseq.criterions.label_smoothed_cross_entropy import label_smoothed_nll_loss
+from torch.nn import functional
+from torch.nn.attention import SDPBackend, sdpa_kernel
+
+from rskip.experiments.environment import describe_environment
+from rskip.transformer.dropout import Dropout
+from rskip.transformer.label_smoothing import label_smoothed_cross_entropy
+
+BATCH, LENGTH, HEADS, FEATURES, VOCABULARY = 272, 15, 4, 128, 10_000
+Step = Callable[[], None]
+
+
+def attention(dtype: torch.dtype) -> tuple[Step, Step]:
+    """Fused attention as torch chooses it, and SDPA's math path; a padding mask, forward and backward."""
+    size = (BATCH, HEADS, LENGTH, FEATURES // HEADS)
+    query, key, value = (torch.randn(size, dtype=dtype, requires_grad=True) for _ in range(3))
+    mask = torch.ones(BATCH, 1, 1, LENGTH, dtype=torch.bool)
+    mask[::3, ..., -3:] = False
+
+    def fused() -> None:
+        y = functional.scaled_dot_product_attention(query, key, value, attn_mask=mask)
+        y.backward(torch.ones_like(y))
+
+    def plain() -> None:
+        with sdpa_kernel(SDPBackend.MATH):
+            fused()
+
+    return fused, plain
+
+
+def dropout(dtype: torch.dtype) -> tuple[Step, Step]:
+    """torch's dropout, and ours."""
+    x = torch.randn(BATCH, LENGTH, FEATURES, dtype=dtype, requires_grad=True)
+    ours = Dropout(0.3)
+    return lambda: functional.dropout(x, 0.3).backward(x.detach()), lambda: ours(x).backward(x.detach())
+
+
+def loss(dtype: torch.dtype) -> tuple[Step, Step]:
+    """Output projection and label smoothing as fairseq computes them, and ours."""
+    features = torch.randn(BATCH, LENGTH, FEATURES, dtype=dtype, requires_grad=True)
+    weight = (torch.randn(VOCABULARY, FEATURES) / 11).to(dtype).requires_grad_()
+    target = torch.randint(4, VOCABULARY, (BATCH, LENGTH))
+    target[::3, -3:] = 1
+
+    def fairseqs() -> None:
+        log_probabilities = (features @ weight.t()).log_softmax(-1, dtype=torch.float32).view(-1, VOCABULARY)
+        label_smoothed_nll_loss(log_probabilities, target.view(-1), 0.1, ignore_index=1)[0].backward()
+
+    def ours() -> None:
+        label_smoothed_cross_entropy(features, weight, target, epsilon=0.1, padding_index=1)[0].backward()
+
+    return fairseqs, ours
+
+
+def seconds(step: Step) -> float:
+    """Wall time of one call."""
+    start = time.perf_counter()
+    step()
+    return time.perf_counter() - start
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rounds", type=int, default=9)
+    parser.add_argument("--output", type=Path, default=Path("results/cpu_kernels.jsonl"))
+    args = parser.parse_args()
+
+    rows = []
+    print("| part, forward and backward | before, ms | now, ms | before / now |\n|---|---|---|---|")
+    for part in (attention, dropout, loss):
+        for dtype in (torch.float32, torch.bfloat16):
+            before, now = part(dtype)
+            seconds(before), seconds(now)  # warm-up
+            times = [(seconds(before), seconds(now)) for _ in range(args.rounds)]
+            row = {
+                "part": part.__name__,
+                "dtype": str(dtype).removeprefix("torch."),
+                "before_ms": round(1000 * statistics.median(pair[0] for pair in times), 1),
+                "now_ms": round(1000 * statistics.median(pair[1] for pair in times), 1),
+                "ratio": round(statistics.median(pair[0] / pair[1] for pair in times), 1),
+            }
+            rows.append(row)
+            print(f"| {row['part']}, {row['dtype']} | {row['before_ms']} | {row['now_ms']} | {row['ratio']} |")
+    record = {
+        "benchmark": "cpu_kernels",
+        "date": datetime.now(timezone.utc).isoformat(timespec="seconds"),
+        "rounds": args.rounds,
+        "rows": rows,
+        **describe_environment(),
+    }
+    with args.output.open("a", encoding="utf-8") as file:
+        file.write(json.dumps(record) + "\n")
+    print(json.dumps({f"{row['part']}_{row['dtype']}": row["ratio"] for row in rows}))
+
+
+if __name__ == "__main__":
+    main()
