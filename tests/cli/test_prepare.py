@@ -277,10 +277,17 @@ def test_killed_at_any_point_and_repeated_it_ends_right(tmp_path: Path) -> None:
     assert [path.name for path in output.parent.iterdir()] == ["numbers"]
 
 
+def heed_interrupts() -> None:
+    """A job that a shell put in the background ignores SIGINT, and so do its children, unless told otherwise."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
 @pytest.mark.slow
 def test_interrupted_it_leaves_nothing(tmp_path: Path) -> None:
     output = tmp_path / "out/numbers"
-    process = subprocess.Popen(command(output), stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+    process = subprocess.Popen(
+        command(output), stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, preexec_fn=heed_interrupts
+    )
     wait_for(output.with_name(".numbers.building") / "work/words/train.en", process)
     process.send_signal(signal.SIGINT)
     _, message = process.communicate()

@@ -363,6 +363,11 @@ def test_what_is_not_fit_to_be_published_leaves_the_published_weights_alone(
     assert sorted((path, path.stat().st_mtime_ns) for path in (prepared / "checkpoints").rglob("*")) == before
 
 
+def heed_interrupts() -> None:
+    """A job that a shell put in the background ignores SIGINT, and so do its children, unless told otherwise."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
 def start(project: Path, fakes: Path) -> subprocess.Popen[str]:
     """`rskip run mine.yaml` in a process of its own; returns when its fake training hangs after epoch 2."""
     program = (
@@ -376,6 +381,7 @@ def start(project: Path, fakes: Path) -> subprocess.Popen[str]:
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
+        preexec_fn=heed_interrupts,
     )
     hanging = project / "hanging"
     for _ in range(600):
