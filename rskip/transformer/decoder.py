@@ -12,7 +12,7 @@ from rskip.transformer.config import TransformerConfig
 from rskip.transformer.embedding import EmbeddingModule
 from rskip.transformer.encoder import Memory
 from rskip.transformer.layers import DecoderLayer, LayerCache
-from rskip.transformer.positions import build_positions, token_positions
+from rskip.transformer.positions import token_positions
 from rskip.transformer.stack import build_closing_norm, layers_to_run, run_layer
 
 
@@ -36,17 +36,12 @@ class Decoder(EmbeddingModule):
 
     def __init__(self, config: TransformerConfig, embed_tokens: nn.Embedding) -> None:
         features = config.decoder_embed_dim
-        positions = build_positions(
-            config.max_target_positions, features, config.padding_index, learned=config.decoder_learned_pos
-        )
         super().__init__(
+            config,
             embed_tokens,
-            None if config.no_token_positional_embeddings else positions,
-            scaled=not config.no_scale_embedding,
-            normalised=config.layernorm_embedding,
-            dropout=config.dropout,
+            max_length=config.max_target_positions,
+            learned_positions=config.decoder_learned_pos,
         )
-        self.config = config
         self.layers = nn.ModuleList(DecoderLayer(config) for _ in range(config.decoder_layers))
         self.layer_norm = build_closing_norm(config.decoder_connection, features)
         self.output_projection = nn.Linear(features, config.target_vocabulary, bias=False)

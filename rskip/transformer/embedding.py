@@ -6,8 +6,9 @@ import math
 
 from torch import Tensor, nn
 
+from rskip.transformer.config import TransformerConfig
 from rskip.transformer.dropout import Dropout
-from rskip.transformer.positions import LearnedPositions, SinusoidalPositions
+from rskip.transformer.positions import build_positions
 
 
 def build_token_embedding(vocabulary: int, features: int, padding_index: int) -> nn.Embedding:
@@ -25,21 +26,20 @@ class EmbeddingModule(nn.Module):
     """
 
     def __init__(
-        self,
-        embed_tokens: nn.Embedding,
-        embed_positions: SinusoidalPositions | LearnedPositions | None,
-        *,
-        scaled: bool,
-        normalised: bool,
-        dropout: float,
+        self, config: TransformerConfig, embed_tokens: nn.Embedding, *, max_length: int, learned_positions: bool
     ) -> None:
         super().__init__()
         features = embed_tokens.embedding_dim
+        self.config = config
         self.embed_tokens = embed_tokens
-        self.embed_scale = math.sqrt(features) if scaled else 1.0
-        self.embed_positions = embed_positions
-        self.layernorm_embedding = nn.LayerNorm(features) if normalised else None
-        self.dropout = Dropout(dropout)
+        self.embed_scale = 1.0 if config.no_scale_embedding else math.sqrt(features)
+        self.embed_positions = (
+            None
+            if config.no_token_positional_embeddings
+            else build_positions(max_length, features, config.padding_index, learned=learned_positions)
+        )
+        self.layernorm_embedding = nn.LayerNorm(features) if config.layernorm_embedding else None
+        self.dropout = Dropout(config.dropout)
 
     def embed(self, tokens: Tensor, positions: Tensor, *, length: int) -> Tensor:
         """Tokens and their positions, of which the sentence has `length`. Shape: (B, T), (B, T) -> (B, T, C)."""

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from rskip.transformer.config import TransformerConfig
 from rskip.transformer.embedding import EmbeddingModule
 from rskip.transformer.layers import EncoderLayer
-from rskip.transformer.positions import build_positions, token_positions
+from rskip.transformer.positions import token_positions
 from rskip.transformer.stack import build_closing_norm, layers_to_run, run_layer
 
 
@@ -35,17 +35,12 @@ class Encoder(EmbeddingModule):
 
     def __init__(self, config: TransformerConfig, embed_tokens: nn.Embedding) -> None:
         features = config.encoder_embed_dim
-        positions = build_positions(
-            config.max_source_positions, features, config.padding_index, learned=config.encoder_learned_pos
-        )
         super().__init__(
+            config,
             embed_tokens,
-            None if config.no_token_positional_embeddings else positions,
-            scaled=not config.no_scale_embedding,
-            normalised=config.layernorm_embedding,
-            dropout=config.dropout,
+            max_length=config.max_source_positions,
+            learned_positions=config.encoder_learned_pos,
         )
-        self.config = config
         self.layers = nn.ModuleList(EncoderLayer(config) for _ in range(config.encoder_layers))
         self.layer_norm = build_closing_norm(config.encoder_connection, features)
 
