@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import torch
 from fairseq.data import Dictionary
 from fairseq.models import FairseqIncrementalDecoder
 from torch import Tensor, nn
@@ -58,7 +59,7 @@ class ConnectionDecoder(Decoder, _DecoderInterface):
                 cache = incremental_state.get(_CACHE)
                 if cache is None:
                     cache = incremental_state[_CACHE] = self.start(memory)
-                output = self.step(prev_output_tokens[:, -1], cache).unsqueeze(1)
+                output = self.step(prev_output_tokens[:, -1:], cache)
         return output, {"attn": weights, "inner_states": []}
 
     def output_layer(self, features: Tensor) -> Tensor:
@@ -68,7 +69,7 @@ class ConnectionDecoder(Decoder, _DecoderInterface):
     def reorder_incremental_state_scripting(self, incremental_state: dict[str, Any], new_order: Tensor) -> None:
         """Keeps the rows of the cache that `new_order` names, in its order."""
         if _CACHE in incremental_state:
-            incremental_state[_CACHE].reorder(new_order)
+            incremental_state[_CACHE].reorder(torch.zeros_like(new_order)[:, None], new_order)
 
     def reorder_incremental_state(self, incremental_state: dict[str, Any], new_order: Tensor) -> None:
         """The same under the name that fairseq's older generators call."""

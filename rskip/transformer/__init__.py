@@ -1,8 +1,8 @@
 """The encoder-decoder Transformer in plain PyTorch, each block given its connection."""
 
 from rskip.transformer.config import TransformerConfig
-from rskip.transformer.decoder import DecoderCache
 from rskip.transformer.encoder import Memory
 from rskip.transformer.model import Transformer
+from rskip.transformer.state import DecoderState
 
-__all__ = ["DecoderCache", "Memory", "Transformer", "TransformerConfig"]
+__all__ = ["DecoderState", "Memory", "Transformer", "TransformerConfig"]

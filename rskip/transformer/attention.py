@@ -20,14 +20,6 @@ class KeyValue:
     key: Tensor
     value: Tensor
 
-    def append(self, new: KeyValue) -> KeyValue:
-        """These positions followed by the new ones."""
-        return KeyValue(torch.cat([self.key, new.key], dim=2), torch.cat([self.value, new.value], dim=2))
-
-    def reorder(self, index: Tensor) -> KeyValue:
-        """The rows of the batch that `index` names, in its order."""
-        return KeyValue(self.key.index_select(0, index), self.value.index_select(0, index))
-
 
 def _backend(query: Tensor) -> AbstractContextManager[None]:
     """On CPUs the backward pass of torch's fused attention is slower than plain matrix products, in bfloat16 six-fold
@@ -67,7 +59,10 @@ class MultiHeadAttention(nn.Module):
     def forward(
         self, x: Tensor, memory: KeyValue, mask: Tensor | None = None, *, causal: bool = False
     ) -> Tensor:
-        """Attends from x (B, T, C) to `memory`; `mask` (broadcast to B, H, T, S) is true where a key may be seen."""
+        """Attends from x (B, T, C) to `memory`.
+
+        `mask` (broadcast to B, H, T, S) is true where a key may be seen, or of x's type and added to the scores.
+        """
         query = self._split(self.q_proj(x))
         with _backend(query):
             y = functional.scaled_dot_product_attention(
@@ -85,7 +80,7 @@ class MultiHeadAttention(nn.Module):
         query = self._split(self.q_proj(x)).float()
         scores = query @ memory.key.float().transpose(2, 3) / math.sqrt(query.size(-1))  # (B, H, T, S)
         if mask is not None:
-            scores = scores.masked_fill(~mask, float("-inf"))
+            scores = scores.masked_fill(~mask, float("-inf")) if mask.dtype == torch.bool else scores + mask
         return scores.softmax(-1).mean(1)
 
 

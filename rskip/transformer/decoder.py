@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import cast
 
 import torch
@@ -11,24 +10,10 @@ from torch import Tensor, nn
 from rskip.transformer.config import TransformerConfig
 from rskip.transformer.embedding import EmbeddingModule
 from rskip.transformer.encoder import Memory
-from rskip.transformer.layers import DecoderLayer, LayerCache
+from rskip.transformer.layers import DecoderLayer
 from rskip.transformer.positions import token_positions
 from rskip.transformer.stack import build_closing_norm, layers_to_run, run_layer
-
-
-@dataclass
-class DecoderCache:
-    """What incremental decoding keeps: `length` positions so far, each layer's keys and values, the memory's mask."""
-
-    layers: list[LayerCache]
-    memory_mask: Tensor
-    length: int = 0
-
-    def reorder(self, index: Tensor) -> None:
-        """Keeps the rows of the batch that `index` names, in its order."""
-        for layer in self.layers:
-            layer.reorder(index)
-        self.memory_mask = self.memory_mask.index_select(0, index)
+from rskip.transformer.state import DecoderState
 
 
 class Decoder(EmbeddingModule):
@@ -73,21 +58,24 @@ class Decoder(EmbeddingModule):
         """The layers, by their type."""
         return cast("list[DecoderLayer]", list(self.layers))
 
-    def start(self, memory: Memory) -> DecoderCache:
-        """An empty cache over `memory`, whose keys and values are computed here, once."""
-        layers = [LayerCache(None, layer.encoder_attn.project(memory.states)) for layer in self.decoder_layers()]
-        return DecoderCache(layers, memory.mask)
+    @torch.no_grad()
+    def start(self, memory: Memory, *, attention: bool = False) -> DecoderState:
+        """The state before the first token, with one beam a sentence of `memory`.
 
-    def step(self, tokens: Tensor, cache: DecoderCache) -> Tensor:
-        """Logits (B, V) of the token after `tokens` (B,), which follow those in the cache; the cache takes them in."""
-        config = self.config
-        cache.length += 1
-        positions = torch.full_like(tokens, config.padding_index + cache.length)[:, None]
-        x = self.embed(tokens[:, None], positions, length=cache.length)  # (B, 1, C)
-        for layer, layer_cache in zip(self.decoder_layers(), cache.layers, strict=True):
-            x = layer.step(x, layer_cache, cache.memory_mask)
-        x = x if self.layer_norm is None else self.layer_norm(x)
-        return self.output_projection(x[:, 0])
+        The memory's keys and values are computed here, once. `attention`: the state has each step's attention over it.
+        """
+        projected = [layer.encoder_attn.project(memory.states) for layer in self.decoder_layers()]
+        return DecoderState(projected, memory.padding, attention=attention)
+
+    @torch.no_grad()
+    def step(self, tokens: Tensor, state: DecoderState) -> Tensor:
+        """Logits (B, K, V) of what follows `tokens` (B, K) in each beam of each sentence; the state takes them in."""
+        slots = state.open_slots(tokens.size(1))
+        position = torch.full((1, 1), self.config.padding_index + state.length, device=tokens.device)
+        x = self.embed(tokens, position, length=state.length)  # (B, K, C)
+        for index, layer in enumerate(self.decoder_layers()):
+            x = layer.step(x, index, slots, state)
+        return self.output_projection(x if self.layer_norm is None else self.layer_norm(x))
 
     def _left_padding_mask(self, prefix: Tensor) -> Tensor | None:
         """(B, 1, T, T), true where a key may be seen, or None: without padding on the left, causal order hides it."""

@@ -6,8 +6,6 @@ part is the same, and `<branch>_connection` for the connection that joins a bran
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from torch import Tensor, nn
 
 from rskip.connections import build_connection
@@ -15,6 +13,7 @@ from rskip.transformer.attention import KeyValue, MultiHeadAttention
 from rskip.transformer.config import TransformerConfig
 from rskip.transformer.dropout import Dropout
 from rskip.transformer.feedforward import ACTIVATION_FUNCTIONS
+from rskip.transformer.state import DecoderState
 
 
 class TransformerLayer(nn.Module):
@@ -58,19 +57,6 @@ class EncoderLayer(TransformerLayer):
         return self.feed_forward(self.self_attn_connection(x, self.dropout(attended)))
 
 
-@dataclass
-class LayerCache:
-    """One decoder layer's keys and values: of the target so far, and of the memory."""
-
-    target: KeyValue | None
-    memory: KeyValue
-
-    def reorder(self, index: Tensor) -> None:
-        """Keeps the rows that `index` names, in its order."""
-        self.target = self.target and self.target.reorder(index)
-        self.memory = self.memory.reorder(index)
-
-
 class DecoderLayer(TransformerLayer):
     """Self-attention, attention to the encoder's memory, then feed-forward."""
 
@@ -97,13 +83,16 @@ class DecoderLayer(TransformerLayer):
         x = self.self_attn_connection(x, self.dropout(attended))
         return self.feed_forward(self._attend_to_memory(x, self.encoder_attn.project(memory), memory_mask))
 
-    def step(self, x: Tensor, cache: LayerCache, memory_mask: Tensor | None) -> Tensor:
-        """One position (B, 1, C) after those in the cache, which takes it in."""
+    def step(self, x: Tensor, layer: int, slots: slice, state: DecoderState) -> Tensor:
+        """The next position (B, K, C) of each beam, after those in `state`, whose `slots` take it in."""
         attended = self.self_attn_connection.branch_input(x)
-        new = self.self_attn.project(attended)
-        cache.target = cache.target.append(new) if cache.target else new
-        x = self.self_attn_connection(x, self.dropout(self.self_attn(attended, cache.target)))
-        return self.feed_forward(self._attend_to_memory(x, cache.memory, memory_mask))
+        target = state.write(layer, slots, self.self_attn.project(attended))
+        x = self.self_attn_connection(x, self.self_attn(attended, target, state.target_mask))
+        memory = state.memory[layer]
+        if state.wants_attention and layer == len(state.memory) - 1:
+            query = self.encoder_attn_connection.branch_input(x)
+            state.attention = self.encoder_attn.weights(query, memory, state.memory_mask)
+        return self.feed_forward(self._attend_to_memory(x, memory, state.memory_mask))
 
     def _attend_to_memory(self, x: Tensor, memory: KeyValue, memory_mask: Tensor | None) -> Tensor:
         attended = self.encoder_attn(self.encoder_attn_connection.branch_input(x), memory, memory_mask)

@@ -5,9 +5,10 @@ from __future__ import annotations
 from torch import Tensor, nn
 
 from rskip.transformer.config import TransformerConfig
-from rskip.transformer.decoder import Decoder, DecoderCache
+from rskip.transformer.decoder import Decoder
 from rskip.transformer.embedding import build_token_embedding
 from rskip.transformer.encoder import Encoder, Memory
+from rskip.transformer.state import DecoderState
 
 
 class Transformer(nn.Module):
@@ -30,6 +31,11 @@ class Transformer(nn.Module):
         self.encoder = Encoder(config, source)
         self.decoder = Decoder(config, target)
 
+    @property
+    def max_positions(self) -> int | None:
+        """The longest target, its end included, in tokens; None where any length will do."""
+        return self.config.max_target_positions if self.config.decoder_learned_pos else None
+
     def encode(self, source: Tensor) -> Memory:
         """Source tokens (B, S) to the memory that the decoder attends to."""
         return self.encoder.encode(source)
@@ -42,10 +48,14 @@ class Transformer(nn.Module):
         """Logits (B, T, V) for source (B, S) and target prefix (B, T)."""
         return self.decode(prefix, self.encode(source))
 
-    def start(self, memory: Memory) -> DecoderCache:
-        """A cache for decoding from `memory` token by token."""
-        return self.decoder.start(memory)
+    def start(self, memory: Memory, *, attention: bool = False) -> DecoderState:
+        """The state before the first token, with one beam a sentence of `memory`. See `Decoder.start`."""
+        return self.decoder.start(memory, attention=attention)
 
-    def step(self, tokens: Tensor, cache: DecoderCache) -> Tensor:
-        """Logits (B, V) of the token after `tokens` (B,), given those before it in `cache`."""
-        return self.decoder.step(tokens, cache)
+    def step(self, tokens: Tensor, state: DecoderState) -> Tensor:
+        """Logits (B, K, V) of what follows `tokens` (B, K) in each beam of each sentence; the state takes them in."""
+        return self.decoder.step(tokens, state)
+
+    def reorder(self, state: DecoderState, parents: Tensor, sentences: Tensor | None = None) -> None:
+        """Makes each beam the one that it goes on from. See `DecoderState.reorder`."""
+        state.reorder(parents, sentences)

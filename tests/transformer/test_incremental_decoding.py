@@ -6,8 +6,8 @@ import pytest
 import torch
 
 
-def stepwise(model, prefix, cache):
-    return torch.stack([model.step(tokens, cache) for tokens in prefix.T], dim=1)
+def stepwise(model, prefix, state):
+    return torch.cat([model.step(tokens[:, None], state) for tokens in prefix.T], dim=1)
 
 
 def test_every_connection(build, connection, source, prefix):
@@ -35,13 +35,13 @@ def test_every_shape(build, source, prefix, changes):
     torch.testing.assert_close(stepwise(model, prefix, model.start(model.encode(source))), full, rtol=0, atol=1e-10)
 
 
-def test_reordered_cache_continues_the_named_rows(build, source, prefix):
+def test_reordered_state_continues_the_named_rows(build, source, prefix):
     model = build("2rskip+ln")
     order = torch.tensor([2, 0, 0])
-    cache = model.start(model.encode(source))
-    stepwise(model, prefix[:, :3], cache)
-    cache.reorder(order)
-    continued = stepwise(model, prefix[order, 3:], cache)
+    state = model.start(model.encode(source))
+    stepwise(model, prefix[:, :3], state)
+    model.reorder(state, torch.zeros(3, 1, dtype=torch.int64), order)
+    continued = stepwise(model, prefix[order, 3:], state)
     torch.testing.assert_close(continued, model(source, prefix)[order, 3:], rtol=0, atol=1e-10)
 
 

@@ -1,0 +1,78 @@
+"""Several models that decode as one. B sentences, K beams, S source length, V vocabulary."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from rskip.generation.decoder import DecoderState, StepDecoder
+
+
+@dataclass
+class EnsembleState:
+    """Each model's state, and the mean (B, K, S) of their attention, where `start` was asked for it."""
+
+    states: list[DecoderState]
+    attention: Tensor | None = None
+
+
+class EnsembleDecoder:
+    """A `StepDecoder` whose memory is a sequence of memories, one a model: the mean of the models' probabilities.
+
+    The models may have any sizes and connections, but one target dictionary; if attention is asked for, the same source
+    tokens too. `temperature` divides each model's logits before the mean, as fairseq does: it takes the place of
+    `SearchOptions.temperature`, which would divide the mean's logarithm.
+
+    Raises `ValueError` for no models, and in use for memories that are not one a model or target vocabularies of
+    different sizes.
+    """
+
+    def __init__(self, decoders: Sequence[StepDecoder], *, temperature: float = 1.0) -> None:
+        if not decoders:
+            raise ValueError("an ensemble of no models: give at least one")
+        if temperature <= 0:
+            raise ValueError(f"temperature={temperature!r}: expected more than 0")
+        self.decoders = list(decoders)
+        self.temperature = temperature
+
+    @property
+    def max_positions(self) -> int | None:
+        """That of the model that has the fewest; None where none is bound."""
+        bounds = [decoder.max_positions for decoder in self.decoders]
+        return min((each for each in bounds if each is not None), default=None)
+
+    def start(self, memory: Sequence[Any], *, attention: bool = False) -> EnsembleState:
+        """The state before the first token, of one memory for each model."""
+        if len(memory) != len(self.decoders):
+            raise ValueError(f"{len(memory)} memories for an ensemble of {len(self.decoders)} models: give one a model")
+        return EnsembleState(
+            [decoder.start(each, attention=attention) for decoder, each in zip(self.decoders, memory, strict=True)]
+        )
+
+    def step(self, tokens: Tensor, state: EnsembleState) -> Tensor:
+        """The logarithm (B, K, V) of the mean probability of what follows `tokens` (B, K)."""
+        pairs = list(zip(self.decoders, state.states, strict=True))
+        logits = [decoder.step(tokens, each) for decoder, each in pairs]
+        sizes = [each.size(-1) for each in logits]
+        if len(set(sizes)) > 1:
+            raise ValueError(
+                f"the ensemble's models have target vocabularies of {', '.join(map(str, sizes))} tokens: "
+                "give models of one target dictionary"
+            )
+        attention = [each.attention for each in state.states if each.attention is not None]
+        state.attention = torch.stack(attention).mean(0) if attention else None
+        return torch.stack([self._log_probabilities(each) for each in logits]).logsumexp(0) - math.log(len(logits))
+
+    def reorder(self, state: EnsembleState, parents: Tensor, sentences: Tensor | None = None) -> None:
+        """Makes each beam the one that it goes on from, in every model."""
+        for decoder, each in zip(self.decoders, state.states, strict=True):
+            decoder.reorder(each, parents, sentences)
+
+    def _log_probabilities(self, logits: Tensor) -> Tensor:
+        logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
+        return (logits if self.temperature == 1 else logits / self.temperature).log_softmax(-1)

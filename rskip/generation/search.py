@@ -1,0 +1,282 @@
+"""Beam search and sampling, token by token. B sentences, K beams, T target length, S source length, V vocabulary."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from rskip.generation.candidates import Candidates, best_candidates, log_normaliser
+from rskip.generation.decoder import StepDecoder
+from rskip.generation.hypothesis import Hypothesis
+from rskip.generation.length_penalty import build_length_penalty
+from rskip.generation.ngrams import repeated_ngram_tokens
+from rskip.generation.options import SearchOptions
+from rskip.generation.sampling import sample
+
+_DEFAULTS = SearchOptions()
+_FINISHED_SHARE = 8  # finished sentences leave the batch when they are one in so many
+
+
+def beam_search(
+    decoder: StepDecoder,
+    memory: Any,
+    options: SearchOptions = _DEFAULTS,
+    *,
+    source_lengths: Tensor,
+    prefix: Tensor | None = None,
+    padding_index: int = 1,
+    end_index: int = 2,
+    unknown_index: int = 3,
+    start_index: int | None = None,
+) -> list[list[Hypothesis]]:
+    """The `options.nbest` best finished hypotheses of each sentence, best first.
+
+    A hypothesis is finished when its end is among the K best continuations of its sentence, and a sentence when K
+    hypotheses are, or at its greatest length, where every hypothesis must end (fairseq's rules). Sentences don't depend
+    on each other, but for the draws of sampling.
+
+    :param memory: what the decoder starts from, one row a sentence.
+    :param source_lengths: (B,) tokens of each source, its end included.
+    :param prefix: (B, P) first tokens that are forced, filled up with `padding_index` on the right.
+    :param start_index: the token before the first; default: the end, as in fairseq.
+    :raises ValueError: the model's logits are not numbers.
+    """
+    if not len(source_lengths):
+        return []
+    with torch.inference_mode():
+        search = _Search(decoder, memory, options, source_lengths, prefix, padding_index, end_index, unknown_index)
+        search.run(end_index if start_index is None else start_index)
+    return [_best(finished, options.nbest) for finished in search.finished]
+
+
+@dataclass(frozen=True)
+class _Finished:
+    tokens: list[int]
+    score: float
+    cumulative: list[float] | None
+    attention: Tensor | None
+
+
+@dataclass
+class _Beams:
+    """The unfinished hypotheses. Position 0 of `tokens` is the start; what is None was not asked for."""
+
+    tokens: Tensor  # (B, K, T + 1)
+    scores: Tensor  # (B, K), log-probability of each, -inf for one that can't go on
+    cumulative: Tensor | None  # (B, K, T), log-probability up to each token
+    attention: Tensor | None  # (B, K, T, S)
+
+    def continued(self, parents: Tensor, tokens: Tensor, scores: Tensor, sentences: Tensor | None) -> _Beams:
+        """Each beam becomes its parent (B', K) and one token more; `sentences` (B') stay, None all."""
+        longer = torch.cat([_beams_of(self.tokens, parents, sentences), tokens[:, :, None]], 2)
+        cumulative = None
+        if self.cumulative is not None:
+            cumulative = torch.cat([_beams_of(self.cumulative, parents, sentences), scores[:, :, None]], 2)
+        attention = None if self.attention is None else _beams_of(self.attention, parents, sentences)
+        return _Beams(longer, scores, cumulative, attention)
+
+
+@dataclass
+class _Search:
+    decoder: StepDecoder
+    memory: Any
+    options: SearchOptions
+    source_lengths: Tensor
+    prefix: Tensor | None
+    padding: int
+    end: int
+    unknown: int
+    finished: list[list[_Finished]] = field(init=False)
+    scratch: Tensor | None = field(init=False, default=None)
+
+    def run(self, start: int) -> None:
+        options, device, count = self.options, self.source_lengths.device, len(self.source_lengths)
+        self.finished = [[] for _ in range(count)]
+        self.penalty = build_length_penalty(options.length_penalty_kind, options.length_penalty)
+        self.generator = torch.Generator(device).manual_seed(options.seed) if options.sampling else None
+        self.limits = self._limits()  # (B,) tokens before the end
+        self.rows = list(range(count))  # the sentence that each row of the batch is
+        self.active = [True] * count  # rows
+        state = self.decoder.start(self.memory, attention=options.attention)
+        self.beams = _Beams(
+            tokens=torch.full((count, 1, 1), start, device=device),
+            scores=torch.zeros(count, 1, device=device),
+            cumulative=torch.zeros(count, 1, 0, device=device) if options.token_scores else None,
+            attention=None,
+        )
+        for length in range(int(self.limits.max()) + 1):
+            logits = self.decoder.step(self.beams.tokens[:, :, -1], state)
+            if options.attention:
+                self._record_attention(state.attention)
+            candidates = self._candidates(logits, length)
+            ends = candidates.tokens.eq(self.end) & candidates.scores.isfinite()
+            any_ends = bool(ends.any())
+            if any_ends:
+                self._finish(candidates, ends, length)
+            self._mark_inactive(candidates, length)
+            if not any(self.active):
+                return
+            sentences = self._leaving()
+            parents = self._continue(candidates, ends if any_ends else None, sentences)
+            self.decoder.reorder(state, parents, sentences)
+
+    def _limits(self) -> Tensor:
+        limits = (self.options.max_length_a * self.source_lengths + self.options.max_length_b).long()
+        longest = self.decoder.max_positions
+        return (limits if longest is None else limits.clamp(max=longest - 1)).clamp(min=1)
+
+    def _candidates(self, logits: Tensor, length: int) -> Candidates:
+        logits = logits.float()
+        if self.options.temperature != 1:
+            logits = logits / self.options.temperature
+        scores = self.beams.scores
+        if self.scratch is None or self.scratch.numel() < logits.numel():
+            self.scratch = torch.empty(logits.size(0) * self.options.beam * logits.size(2), device=logits.device)
+        normaliser = log_normaliser(logits, self.scratch)  # (B, K)
+        self._restrict(logits, length)
+        width = self.options.beam
+        if self.generator is not None:
+            if length == 0:
+                logits, normaliser, scores = (
+                    each.expand(-1, width, *each.shape[2:]) for each in (logits, normaliser, scores)
+                )
+            drawn = sample(logits - normaliser[:, :, None], self.options, self.generator)
+            return self._sampled(*drawn, scores)
+        count = min(2 * width, logits.size(1) * logits.size(2) - 1)
+        return best_candidates(logits, scores - normaliser, count)
+
+    def _sampled(self, tokens: Tensor, log_probabilities: Tensor, scores: Tensor) -> Candidates:
+        beams = torch.arange(self.beams.scores.size(1), device=tokens.device).expand_as(tokens)
+        return Candidates(scores + log_probabilities, beams, tokens)
+
+    def _restrict(self, logits: Tensor, length: int) -> None:
+        """Makes impossible what may not follow; a forced token follows whatever else is forbidden."""
+        options = self.options
+        if options.unknown_penalty:
+            logits[:, :, self.unknown] -= options.unknown_penalty
+        rows, tokens = self._forced(length)
+        index = tokens[:, None, None].expand(-1, logits.size(1), 1)
+        forced = logits[rows].gather(2, index) if len(rows) else None
+        logits[:, :, self.padding] = -math.inf
+        if length < options.min_length:
+            logits[:, :, self.end] = -math.inf
+        if options.no_repeat_ngram and length:
+            prefixes = self.beams.tokens[:, :, 1:].flatten(0, 1)
+            beams, repeated = repeated_ngram_tokens(prefixes, options.no_repeat_ngram)
+            logits.view(-1, logits.size(2))[beams, repeated] = -math.inf
+        if forced is not None:
+            logits[rows] = torch.full_like(logits[rows], -math.inf).scatter_(2, index, forced)
+
+    def _forced(self, length: int) -> tuple[Tensor, Tensor]:
+        """The rows whose next token is forced, and it: the prefix's, or the end at the greatest length."""
+        forced = torch.full_like(self.limits, self.padding)
+        if self.prefix is not None and length < self.prefix.size(1):
+            forced = self.prefix[:, length]
+        forced = forced.masked_fill(self.limits <= length, self.end)
+        rows = forced.ne(self.padding).nonzero().squeeze(1)
+        return rows, forced[rows]
+
+    def _record_attention(self, attention: Tensor | None) -> None:
+        assert attention is not None, "the decoder gives no attention"
+        new = attention.float()[:, :, None]  # (B, K, 1, S)
+        past = self.beams.attention
+        self.beams.attention = new if past is None else torch.cat([past, new], 2)
+
+    def _finish(self, candidates: Candidates, ends: Tensor, length: int) -> None:
+        """Takes in the hypotheses that end among the K best of their sentence."""
+        rows, places = ends[:, : self.options.beam].nonzero(as_tuple=True)
+        parents = candidates.beams[rows, places]
+        beams = self.beams
+        tokens = beams.tokens[rows, parents, 1:].tolist()
+        scores = candidates.scores[rows, places].tolist()
+        cumulative = None if beams.cumulative is None else beams.cumulative[rows, parents].tolist()
+        attention = None if beams.attention is None else beams.attention[rows, parents].cpu()
+        penalty = float(self.penalty(length + 1))
+        for number, row in enumerate(rows.tolist()):
+            finished = self.finished[self.rows[row]]
+            if not self.active[row] or len(finished) == self.options.beam:
+                continue
+            finished.append(
+                _Finished(
+                    tokens=[*tokens[number], self.end],
+                    score=scores[number] / penalty,
+                    cumulative=None if cumulative is None else [*cumulative[number], scores[number]],
+                    attention=None if attention is None else attention[number],
+                )
+            )
+
+    def _mark_inactive(self, candidates: Candidates, length: int) -> None:
+        best = candidates.scores.amax(1).tolist()
+        for row, limit in enumerate(self.limits.tolist()):
+            if not self.active[row]:
+                continue
+            finished = self.finished[self.rows[row]]
+            if math.isnan(best[row]) or best[row] == math.inf:
+                raise ValueError(
+                    "the model's output is not a number: its training diverged, or its values are out of the range of "
+                    "this precision; try float32"
+                )
+            if len(finished) == self.options.beam or length >= limit or best[row] == -math.inf:
+                self.active[row] = False
+                if not finished:  # nothing may follow: what there is ends here
+                    self._give_up(row)
+
+    def _give_up(self, row: int) -> None:
+        beams = self.beams
+        tokens = beams.tokens[row, 0, 1:].tolist()
+        cumulative = None if beams.cumulative is None else [*beams.cumulative[row, 0].tolist(), -math.inf]
+        attention = None if beams.attention is None else beams.attention[row, 0].cpu()
+        self.finished[self.rows[row]].append(_Finished([*tokens, self.end], -math.inf, cumulative, attention))
+
+    def _leaving(self) -> Tensor | None:
+        """The rows that stay, where it is time for finished sentences to leave; their places are taken from the end."""
+        remaining = sum(self.active)
+        if (len(self.active) - remaining) * _FINISHED_SHARE < len(self.active):
+            return None
+        late = [row for row in range(remaining, len(self.active)) if self.active[row]]
+        order = [row if self.active[row] else late.pop() for row in range(remaining)]
+        self.rows = [self.rows[row] for row in order]
+        self.active = [True] * remaining
+        sentences = torch.tensor(order, device=self.limits.device)
+        self.limits = self.limits[sentences]
+        if self.prefix is not None:
+            self.prefix = self.prefix[sentences]
+        return sentences
+
+    def _continue(self, candidates: Candidates, ends: Tensor | None, sentences: Tensor | None) -> Tensor:
+        """Goes on with the K best candidates that don't end. Gives their parents (B', K)."""
+        width = self.options.beam
+        if sentences is not None:
+            candidates = Candidates(*(each[sentences] for each in candidates))
+            ends = None if ends is None else ends[sentences]
+        if ends is None:
+            chosen = Candidates(*(each[:, :width] for each in candidates))
+        else:
+            order = ends.int().argsort(dim=1, stable=True)[:, :width]
+            chosen = Candidates(*(each.gather(1, order) for each in candidates))
+            chosen.scores.masked_fill_(ends.gather(1, order), -math.inf)
+        self.beams = self.beams.continued(chosen.beams, chosen.tokens, chosen.scores, sentences)
+        return chosen.beams
+
+
+def _beams_of(history: Tensor, parents: Tensor, sentences: Tensor | None) -> Tensor:
+    """history (B, K, T, ...) of each beam's parent."""
+    rows = torch.arange(len(parents), device=parents.device) if sentences is None else sentences
+    return history[rows[:, None], parents]
+
+
+def _best(finished: list[_Finished], count: int) -> list[Hypothesis]:
+    ranked = sorted(finished, key=lambda each: each.score, reverse=True)[:count]
+    return [_hypothesis(each) for each in ranked]
+
+
+def _hypothesis(finished: _Finished) -> Hypothesis:
+    token_scores = None
+    if finished.cumulative is not None:
+        token_scores = torch.tensor(finished.cumulative).diff(prepend=torch.zeros(1))
+    attention = None if finished.attention is None else finished.attention.clone()
+    return Hypothesis(torch.tensor(finished.tokens), finished.score, token_scores, attention)

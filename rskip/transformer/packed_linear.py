@@ -1,0 +1,44 @@
+"""Linear maps whose weights lie as the processor's matrix units read them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+# With fewer rows, float32 is faster unpacked (docs/speed.md).
+_FEWEST_ROWS = {torch.float32: 24, torch.bfloat16: 1}
+
+
+class PackedLinear(nn.Linear):
+    """xWᵀ + b by oneDNN over weights packed once, for inference on a CPU. Shape: (..., in) -> (..., out).
+
+    Takes over a linear map's parameters. On another device, in another type, or where this torch has no oneDNN, it
+    computes as `nn.Linear` does.
+    """
+
+    def __init__(self, linear: nn.Linear) -> None:
+        nn.Module.__init__(self)
+        self.in_features, self.out_features = linear.in_features, linear.out_features
+        self.weight, self.bias = linear.weight, linear.bias
+        self._pack()
+
+    def _pack(self) -> None:
+        usable = torch.backends.mkldnn.is_available() and self.weight.dtype in _FEWEST_ROWS
+        self._packed: Tensor | None = None
+        if usable and self.weight.device.type == "cpu":
+            with torch.no_grad():
+                self._packed = torch.ops.mkldnn._reorder_linear_weight(self.weight.detach())
+
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Any:
+        super()._apply(fn, recurse)
+        self._pack()
+        return self
+
+    def forward(self, x: Tensor) -> Tensor:
+        if self._packed is None or x.numel() < _FEWEST_ROWS[self.weight.dtype] * self.in_features:
+            return functional.linear(x, self.weight, self.bias)
+        return torch.ops.mkldnn._linear_pointwise(x, self._packed, self.bias, "none", [], "")

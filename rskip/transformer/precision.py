@@ -1,0 +1,46 @@
+"""The number format that a model computes in at inference."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+from torch import nn
+
+from rskip.transformer.int8_linear import Int8Linear
+from rskip.transformer.model import Transformer
+from rskip.transformer.packed_linear import PackedLinear
+
+PRECISIONS = ("float32", "bfloat16", "int8")
+
+
+def set_precision(model: Transformer, precision: str) -> Transformer:
+    """Makes the model compute in `precision` from now on, for inference alone; gives the model, changed in place.
+
+    float32; bfloat16, all of the model; int8, its linear maps alone, on a CPU. On a CPU the linear maps' weights are
+    packed for its matrix units. docs/speed.md has what each gains and costs.
+
+    :raises ValueError: an unknown precision, or one that this device or this PyTorch doesn't have.
+    """
+    if precision not in PRECISIONS:
+        raise ValueError(f"unknown precision {precision!r}: expected one of {', '.join(PRECISIONS)}")
+    device = next(model.parameters()).device
+    if precision == "int8":
+        if device.type != "cpu":
+            raise ValueError(f"int8 is for CPUs and the model is on {device}: use bfloat16 there")
+        if not torch.backends.mkldnn.is_available() or not hasattr(torch.ops.onednn, "qlinear_prepack"):
+            raise ValueError("this PyTorch has no oneDNN, which int8 needs: use float32 or bfloat16")
+        _replace_linears(model.float(), Int8Linear)
+    else:
+        model.to(torch.bfloat16 if precision == "bfloat16" else torch.float32)
+        if device.type == "cpu":
+            _replace_linears(model, PackedLinear)
+    return model.eval().requires_grad_(False)
+
+
+def _replace_linears(module: nn.Module, kind: Callable[[nn.Linear], nn.Module]) -> None:
+    for name, child in module.named_children():
+        if type(child) is nn.Linear:
+            setattr(module, name, kind(child))
+        else:
+            _replace_linears(child, kind)

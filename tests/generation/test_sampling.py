@@ -1,0 +1,181 @@
+"""Draws follow the distribution that they are asked to follow."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+
+from rskip.generation import SearchOptions
+from rskip.generation.sampling import sample
+
+END, A, B, C = 2, 4, 5, 6
+PROBABILITIES = torch.tensor([0.02, 0.4, 0.03, 0.25, 0.1, 0.2])
+ROWS = 40_000
+
+
+def frequencies(probabilities=PROBABILITIES, seed=1, **settings):
+    """Share (V,) of each token among the draws of two sentences of ROWS / 2 rows."""
+    log_probabilities = probabilities.log().expand(2, ROWS // 2, -1)
+    generator = torch.Generator().manual_seed(seed)
+    tokens, scores = sample(log_probabilities, SearchOptions(sampling=True, **settings), generator)
+    assert torch.equal(scores, log_probabilities.gather(2, tokens[:, :, None]).squeeze(2))
+    return tokens.flatten().bincount(minlength=len(probabilities)) / ROWS
+
+
+def assert_follows(shares, expected):
+    """Within 4.5 standard deviations of the share of ROWS draws; what has no probability is never drawn."""
+    expected = torch.as_tensor(expected)
+    deviation = (expected * (1 - expected) / ROWS).sqrt()
+    assert ((shares - expected).abs() <= 4.5 * deviation + 1e-9).all(), (shares, expected)
+
+
+@pytest.mark.parametrize(
+    ("settings", "kept"),
+    [
+        ({}, [0, 1, 2, 3, 4, 5]),
+        ({"top_k": 1}, [1]),
+        ({"top_k": 3}, [1, 3, 5]),
+        ({"top_k": 6}, [0, 1, 2, 3, 4, 5]),
+        ({"top_k": 100}, [0, 1, 2, 3, 4, 5]),
+        ({"top_p": 1e-9}, [1]),
+        ({"top_p": 0.39}, [1]),
+        ({"top_p": 0.41}, [1, 3]),
+        ({"top_p": 0.64}, [1, 3]),
+        ({"top_p": 0.66}, [1, 3, 5]),
+        ({"top_p": 0.96}, [1, 3, 5, 4, 2]),
+        ({"top_p": 0.999}, [0, 1, 2, 3, 4, 5]),
+        ({"top_k": 4, "top_p": 0.66}, [1, 3, 5]),
+        ({"top_k": 2, "top_p": 0.96}, [1, 3]),
+    ],
+    ids=str,
+)
+def test_frequencies(settings, kept):
+    expected = torch.zeros(6)
+    expected[kept] = PROBABILITIES[kept] / PROBABILITIES[kept].sum()
+    assert_follows(frequencies(**settings), expected)
+
+
+def test_top_p_takes_no_more_once_it_is_reached_exactly():
+    """Quarters are exact in floating point: two of them reach a half, and no third is needed."""
+    shares = frequencies(torch.tensor([0.125, 0.5, 0.25, 0.125]), top_p=0.75)
+    assert_follows(shares, [0, 2 / 3, 1 / 3, 0])
+
+
+def test_rows_have_their_own_distributions():
+    first, second = torch.tensor([0.9, 0.06, 0.04]), torch.tensor([0.1, 0.2, 0.7])
+    log_probabilities = torch.stack([first, second]).log()[:, None].expand(2, ROWS, 3)
+    generator = torch.Generator().manual_seed(3)
+    tokens, _ = sample(log_probabilities, SearchOptions(sampling=True, top_p=0.8), generator)
+    assert_follows(tokens[0].bincount(minlength=3) / ROWS, [1, 0, 0])
+    assert_follows(tokens[1].bincount(minlength=3) / ROWS, [0, 2 / 9, 7 / 9])
+
+
+@pytest.mark.parametrize("settings", [{}, {"top_k": 2}, {"top_p": 0.9}], ids=str)
+def test_tokens_that_are_all_improbable_can_be_drawn(settings):
+    """exp(-200) is 0 in float32."""
+    log_probabilities = torch.tensor([-math.inf, -200.0, -math.inf, -201.0]).expand(1, ROWS, 4)
+    generator = torch.Generator().manual_seed(4)
+    tokens, _ = sample(log_probabilities, SearchOptions(sampling=True, **settings), generator)
+    share = 1 / (1 + math.exp(-1))
+    assert_follows(tokens.flatten().bincount(minlength=4) / ROWS, [0, share, 0, 1 - share])
+
+
+@pytest.mark.parametrize("settings", [{}, {"top_k": 2}, {"top_p": 0.9}], ids=str)
+def test_rows_where_nothing_is_possible_do_not_stop_the_others(settings):
+    rows = torch.tensor([[-math.inf] * 3, [math.nan] * 3, [-math.inf, 0.0, -math.inf]])
+    tokens, scores = sample(rows[None], SearchOptions(sampling=True, **settings), torch.Generator().manual_seed(1))
+    assert scores[0, 0] == -math.inf
+    assert scores[0, 1].isnan()
+    assert (tokens[0, 2].item(), scores[0, 2].item()) == (1, 0.0)
+
+
+def test_what_is_asked_for_is_left_as_it_is():
+    log_probabilities = PROBABILITIES.log().expand(2, 3, -1).clone()
+    before = log_probabilities.clone()
+    for settings in ({}, {"top_k": 3}, {"top_p": 0.5}, {"top_k": 3, "top_p": 0.5}):
+        sample(log_probabilities, SearchOptions(sampling=True, **settings), torch.Generator().manual_seed(1))
+        assert torch.equal(log_probabilities, before)
+
+
+WEATHER = {
+    (): {A: 0.5, B: 0.3, C: 0.2},
+    (A,): {END: 0.6, B: 0.4},
+    (B,): {END: 0.1, C: 0.9},
+    (C,): {A: 1.0},
+    (B, C): {END: 0.25, A: 0.75},
+}
+STRINGS = {
+    (A, END): 0.5 * 0.6,
+    (A, B, END): 0.5 * 0.4,
+    (B, END): 0.3 * 0.1,
+    (B, C, END): 0.3 * 0.9 * 0.25,
+    (B, C, A, END): 0.3 * 0.9 * 0.75,
+    (C, A, END): 0.2,
+}
+
+
+def sampled(search, count=2000, sentences=1, **settings):
+    results = search(*[WEATHER] * sentences, sampling=True, beam=count, nbest=count, **settings)
+    return [[tuple(each.tokens.tolist()) for each in hypotheses] for hypotheses in results]
+
+
+@pytest.mark.parametrize("sentences", [1, 3])
+def test_whole_hypotheses_follow_the_model(search, sentences):
+    count = 2000
+    for strings in sampled(search, count, sentences):
+        assert len(strings) == count
+        for string, probability in STRINGS.items():
+            deviation = math.sqrt(probability * (1 - probability) / count)
+            assert abs(strings.count(string) / count - probability) < 4.5 * deviation
+
+
+def test_sentences_of_a_batch_get_draws_of_their_own(search):
+    one, other = sampled(search, 50, sentences=2)
+    assert sorted(one) != sorted(other)
+
+
+def test_scores_of_samples_are_the_models(search):
+    for hypothesis in search(WEATHER, sampling=True, beam=60, nbest=60, top_k=2, token_scores=True)[0]:
+        tokens = tuple(hypothesis.tokens.tolist())
+        assert hypothesis.score == pytest.approx(math.log(STRINGS[tokens]) / len(tokens), abs=1e-5)
+        steps = [math.log(WEATHER.get(tokens[:place], {END: 1})[token]) for place, token in enumerate(tokens)]
+        torch.testing.assert_close(hypothesis.token_scores, torch.tensor(steps), rtol=0, atol=1e-5)
+
+
+def test_top_k_and_top_p_hold_at_every_step(search):
+    assert set(sampled(search, 300, top_k=1)[0]) == {(A, END)}
+    assert set(sampled(search, 300, top_k=2)[0]) == set(STRINGS) - {(C, A, END)}
+    assert set(sampled(search, 300, top_p=0.7)[0]) == {(A, END), (A, B, END), (B, C, A, END)}
+
+
+def test_the_seed_decides(search):
+    assert sampled(search, 40, seed=5) == sampled(search, 40, seed=5)
+    assert sampled(search, 40, seed=5) != sampled(search, 40, seed=6)
+
+
+def test_the_seed_leaves_torchs_own_generator_alone(search):
+    torch.manual_seed(0)
+    expected = torch.rand(3)
+    torch.manual_seed(0)
+    sampled(search, 10)
+    assert torch.equal(torch.rand(3), expected)
+
+
+def test_temperature_sharpens_the_draws(search):
+    share = sampled(search, 2000, temperature=0.5)[0]
+    first = [each[0] for each in share]
+    expected = 0.25 / (0.25 + 0.09 + 0.04)
+    assert abs(first.count(A) / 2000 - expected) < 4.5 * math.sqrt(expected * (1 - expected) / 2000)
+
+
+def test_prefix_and_lengths_hold_in_sampling(search):
+    always = lambda prefix: {A: 0.4, B: 0.3, END: 0.3}  # noqa: E731
+    settings = {"sampling": True, "beam": 30, "nbest": 30, "min_length": 2, "max_length_b": 4}
+    results = search(always, always, prefix=[[B, B, B], [A, 1, 1]], **settings)
+    found = [[tuple(each.tokens.tolist()) for each in hypotheses] for hypotheses in results]
+    assert {each[:3] for each in found[0]} == {(B, B, B)}
+    assert {each[0] for each in found[1]} == {A}
+    assert {len(each) - 1 for each in found[0]} == {3, 4}
+    assert {len(each) - 1 for each in found[1]} == {2, 3, 4}

@@ -1,0 +1,78 @@
+"""Beams that are reordered, multiplied and dropped go on as if each had been decoded from its own beginning."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from rskip.transformer.attention import record_weights
+from rskip.transformer.state import DecoderState
+
+STEPS = 70
+
+
+def check(model, memory, histories, logits):
+    """Each beam's logits against those of its whole history, decoded at once. histories (B, K, T)."""
+    for row in range(histories.size(0)):
+        alone = memory.reorder(torch.full((histories.size(1),), row))
+        full = model.decode(histories[row], alone)[:, -1]
+        torch.testing.assert_close(logits[row], full, rtol=0, atol=1e-9)
+
+
+@pytest.mark.parametrize("widths", [(1,), (4,), (3, 1, 5, 2)], ids=str)
+@pytest.mark.parametrize("removal", [0.0, 0.08, 0.5])
+def test_any_sequence_of_reorderings(build, widths, removal):
+    model = build("2rskip+ln")
+    draw = torch.Generator().manual_seed(len(widths))
+    source = torch.randint(4, 23, (12, 6), generator=draw)
+    source[::2, 4:] = 1
+    memory = model.encode(source)
+    state = model.start(memory)
+    histories = torch.randint(4, 29, (12, 1, 1), generator=draw)
+    for step in range(STEPS):
+        logits = model.step(histories[:, :, -1], state)
+        if step % 7 == 0 or step > STEPS - 3:
+            check(model, memory, histories, logits)
+        stay = torch.rand(len(histories), generator=draw) >= removal * (step % 9 == 8)
+        stay[0] = True
+        sentences = stay.nonzero().squeeze(1)
+        sentences = sentences[torch.randperm(len(sentences), generator=draw)] if step % 2 else sentences
+        width = widths[step % len(widths)]
+        parents = torch.randint(0, histories.size(1), (len(sentences), width), generator=draw)
+        model.reorder(state, parents, None if stay.all() and step % 2 == 0 else sentences)
+        memory = memory.reorder(sentences)
+        histories = histories[sentences[:, None], parents]
+        tokens = torch.randint(4, 29, (len(sentences), width, 1), generator=draw)
+        histories = torch.cat([histories, tokens], 2)
+
+
+def test_slots_that_no_beam_sees_are_given_back(build):
+    """Four beams that always go on from the first leave one live slot a step, and as many slots as that needs."""
+    model = build()
+    state = model.start(model.encode(torch.randint(4, 23, (2, 5))))
+    model.step(torch.full((2, 1), 2), state)
+    model.reorder(state, torch.zeros(2, 4, dtype=torch.int64))
+    for _ in range(99):
+        model.step(torch.full((2, 4), 5), state)
+        model.reorder(state, torch.zeros(2, 4, dtype=torch.int64))
+    assert state.length == 100
+    assert state.target[0].key.size(2) <= 256  # 397 slots were written, 100 are seen
+
+
+def test_attention_is_that_of_the_last_layer(build, source, prefix):
+    model = build("2rskip+ln", decoder_layers=2)
+    memory = model.encode(source)
+    with record_weights(model.decoder.decoder_layers()[-1].encoder_attn) as expected:
+        model.decode(prefix, memory)
+    state = model.start(memory, attention=True)
+    for position, tokens in enumerate(prefix.T):
+        model.step(tokens[:, None], state)
+        weights = expected[0][:, position].double()
+        torch.testing.assert_close(state.attention[:, 0].double(), weights, rtol=0, atol=1e-6)
+
+
+def test_no_attention_unless_asked_for(build, source):
+    model = build()
+    state = model.start(model.encode(source))
+    model.step(torch.full((len(source), 1), 2), state)
+    assert isinstance(state, DecoderState) and state.attention is None

@@ -1,0 +1,85 @@
+"""Packed and 8-bit linear maps, and models in each precision, against float32."""
+
+from __future__ import annotations
+
+import copy
+
+import pytest
+import torch
+from torch import nn
+
+from rskip.transformer.int8_linear import Int8Linear
+from rskip.transformer.packed_linear import PackedLinear
+from rskip.transformer.precision import PRECISIONS, set_precision
+
+
+def linear(inputs, outputs, *, bias=True):
+    torch.manual_seed(3)
+    return nn.Linear(inputs, outputs, bias=bias)
+
+
+@pytest.mark.parametrize("bias", [True, False])
+@pytest.mark.parametrize("shape", [(2, 7), (3, 40, 7), (64, 7)], ids=str)
+@pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float32, 1e-6), (torch.bfloat16, 2e-2)], ids=str)
+def test_packed_linear_is_the_linear_map(shape, dtype, tolerance, bias):
+    plain = linear(7, 33, bias=bias)
+    x = torch.randn(shape)
+    packed = PackedLinear(copy.deepcopy(plain).to(dtype))
+    with torch.no_grad():
+        torch.testing.assert_close(packed(x.to(dtype)).float(), plain(x), rtol=tolerance, atol=tolerance)
+
+
+def test_packed_linear_follows_its_weights_to_another_type():
+    plain = linear(16, 33)
+    x = torch.randn(40, 16)
+    packed = PackedLinear(copy.deepcopy(plain).to(torch.bfloat16)).to(torch.float64)
+    with torch.no_grad():
+        torch.testing.assert_close(packed(x.double()), plain.to(torch.bfloat16).double()(x.double()))
+
+
+@pytest.mark.parametrize("bias", [True, False])
+def test_int8_linear_is_within_half_a_step_of_each_factor(bias):
+    """|error| <= sum over the inputs of |w| s_x / 2 + |x| s_w / 2 + s_x s_w / 4."""
+    plain = linear(50, 33, bias=bias)
+    x = torch.randn(2, 40, 50) * torch.logspace(-3, 3, 40)[:, None]
+    with torch.no_grad():
+        exact, found = plain(x), Int8Linear(plain)(x)
+    step_x = x.abs().amax(-1, keepdim=True) / 127
+    step_w = plain.weight.detach().abs().amax(1) / 127
+    bound = (plain.weight.detach().abs().sum(1) * step_x + x.abs().sum(-1, keepdim=True) * step_w) / 2
+    bound = bound + 50 * step_x * step_w / 4 + 1e-5 * exact.abs().clamp(min=1)
+    assert ((found - exact).abs() <= bound).all()
+
+
+def test_int8_rows_do_not_depend_on_each_other():
+    plain = Int8Linear(linear(50, 33))
+    x = torch.randn(40, 50) * torch.logspace(-3, 3, 40)[:, None]
+    with torch.no_grad():
+        assert torch.equal(plain(x)[7:9], plain(x[7:9]))
+
+
+def test_int8_of_zeros_is_the_bias():
+    plain = linear(50, 33)
+    with torch.no_grad():
+        assert torch.equal(Int8Linear(plain)(torch.zeros(3, 50)), plain.bias.expand(3, -1))
+
+
+@pytest.mark.parametrize(("precision", "tolerance"), [("float32", 1e-5), ("bfloat16", 0.1), ("int8", 0.1)])
+def test_model_in_each_precision(build, source, prefix, precision, tolerance):
+    model = build("2rskip+ln").float()
+    exact = model(source, prefix).detach()
+    converted = set_precision(model, precision)
+    found = converted(source, prefix)
+    assert (found.float() - exact).norm() <= tolerance * exact.norm()
+    assert precision == "float32" or not torch.equal(found.float(), exact)
+
+
+def test_unknown_precision_is_refused(build):
+    with pytest.raises(ValueError, match="unknown precision 'fp8': expected one of float32, bfloat16, int8"):
+        set_precision(build(), "fp8")
+    assert PRECISIONS == ("float32", "bfloat16", "int8")
+
+
+def test_int8_is_refused_elsewhere_than_on_a_cpu(build):
+    with pytest.raises(ValueError, match="int8 is for CPUs and the model is on meta"):
+        set_precision(build().to("meta"), "int8")
