@@ -125,7 +125,7 @@ class _Search:
             self.decoder.reorder(state, parents, sentences)
 
     def _limits(self) -> Tensor:
-        limits = (self.options.max_length_a * self.source_lengths + self.options.max_length_b).long()
+        limits = (self.options.max_length_a * self.source_lengths.double() + self.options.max_length_b).long()
         longest = self.decoder.max_positions
         return (limits if longest is None else limits.clamp(max=longest - 1)).clamp(min=1)
 

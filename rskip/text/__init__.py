@@ -2,5 +2,6 @@
 
 from rskip.text.dictionary import Dictionary
 from rskip.text.pipeline import TextConfig, TextPipeline
+from rskip.text.tokens import TokenText
 
-__all__ = ["Dictionary", "TextConfig", "TextPipeline"]
+__all__ = ["Dictionary", "TextConfig", "TextPipeline", "TokenText"]

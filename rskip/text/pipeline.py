@@ -87,6 +87,13 @@ class TextPipeline:
     def target_language(self) -> str:
         return self.config.target_language
 
+    def reversed(self) -> TextPipeline:
+        """The same steps and units for translation in the other direction."""
+        config = dataclasses.replace(
+            self.config, source_language=self.target_language, target_language=self.source_language
+        )
+        return TextPipeline(config, self._subwords)
+
     def encode(self, sentence: str) -> str:
         """Raw source sentence to model tokens joined by single spaces."""
         return self.segment(self._source.words(sentence))

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Protocol
 
 SUBWORDS = ("bpe", "sentencepiece")
+_REMEMBERED_WORDS = 100_000
 
 
 class Subwords(Protocol):
@@ -77,6 +78,8 @@ class BytePairEncoding:
         path.write_text(self._codes, encoding="utf-8")
 
     def segment(self, words: str) -> str:
+        if len(self._bpe.cache) > _REMEMBERED_WORDS:
+            self._bpe.cache = {}  # not cleared: other threads may be reading it
         return self._bpe.process_line(words)
 
     def join(self, units: str) -> str:

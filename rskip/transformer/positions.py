@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import math
+from threading import Lock
 
 import torch
 from torch import Tensor, nn
+
+_growing = Lock()
 
 
 def token_positions(tokens: Tensor, padding_index: int) -> Tensor:
@@ -41,10 +44,12 @@ class SinusoidalPositions(nn.Module):
         return table
 
     def grow(self, length: int) -> None:
-        """Makes room for sentences of `length` tokens."""
+        """Makes room for sentences of `length` tokens, also while other threads read the table."""
         needed = length + self.padding_index + 1
         if needed > self.table.size(0):
-            self.table = self._make_table(max(needed, 2 * self.table.size(0))).to(self.table)
+            with _growing:
+                if needed > self.table.size(0):
+                    self.table = self._make_table(max(needed, 2 * self.table.size(0))).to(self.table)
 
     def forward(self, positions: Tensor) -> Tensor:
         return nn.functional.embedding(positions, self.table)

@@ -1,0 +1,149 @@
+"""The Transformer that a checkpoint holds."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import fields
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from rskip.checkpoint.checkpoint import Checkpoint
+from rskip.checkpoint.old_stock import from_old_stock
+from rskip.checkpoint.stock import from_stock, stock_connection
+from rskip.transformer import Transformer, TransformerConfig
+
+TASKS = ("translation", "rskip_translation")
+# What fairseq's transformers can be and ours can't.
+_UNSUPPORTED = (
+    "adaptive_input",
+    "adaptive_softmax_cutoff",
+    "base_layers",
+    "char_inputs",
+    "cross_self_attention",
+    "decoder_layers_to_keep",
+    "decoder_xformers_att_config",
+    "encoder_layers_to_keep",
+    "encoder_xformers_att_config",
+    "no_cross_attention",
+    "quant_noise_pq",
+    "quant_noise_scalar",
+)
+_EMBEDDINGS = {"source": "encoder.embed_tokens.weight", "target": "decoder.embed_tokens.weight"}
+
+
+def build_transformer(
+    checkpoint: Checkpoint, *, source_vocabulary: int, target_vocabulary: int, padding_index: int = 1
+) -> Transformer:
+    """The translation model of a checkpoint, ours or fairseq's stock `transformer`: float32, eval mode, no gradients.
+
+    Settings that a stock checkpoint lacks are fairseq's defaults, those of its base `transformer`. The parameters are
+    copied.
+
+    :param source_vocabulary: tokens of the source dictionary, the special ones counted.
+    :param target_vocabulary: the same of the target dictionary.
+    :raises ValueError: a checkpoint of another task or kind of model, one with parts that `Transformer` lacks, or
+        dictionaries of other sizes than the checkpoint's.
+    """
+    settings = _settings(checkpoint)
+    stock = settings.get("connection") is None and settings.get("encoder_connection") is None
+    _check_task(checkpoint)
+    if stock:
+        _check_supported(settings)
+    _check_kind(checkpoint)
+    _check_vocabulary("source", checkpoint.model, source_vocabulary)
+    _check_vocabulary("target", checkpoint.model, target_vocabulary)
+    connections = _stock_connections(settings) if stock else _own_connections(settings)
+    known = {field.name for field in fields(TransformerConfig)}
+    values = {name: value for name, value in settings.items() if name in known and value is not None}
+    dictionaries = {
+        "source_vocabulary": source_vocabulary,
+        "target_vocabulary": target_vocabulary,
+        "padding_index": padding_index,
+    }
+    config = TransformerConfig(**{**values, **connections, **dictionaries, "checkpoint_activations": False})
+    with torch.random.fork_rng(devices=[]):  # drawing parameters that are then replaced must not show outside
+        model = Transformer(config)
+    parameters: Mapping[str, Tensor] = checkpoint.model
+    if stock:
+        tied = config.share_all_embeddings or config.share_decoder_input_output_embed
+        parameters = from_stock(from_old_stock(parameters, tied_output=tied))
+    _check_parameters(model.state_dict(), parameters, config)
+    model.load_state_dict(dict(parameters))
+    return model.requires_grad_(False).eval()
+
+
+def _settings(checkpoint: Checkpoint) -> dict[str, Any]:
+    """The checkpoint's settings, and of those that fairseq derives from others, what it derives."""
+    settings = dict(checkpoint.config["model"])
+    for name in ("embed_dim", "ffn_embed_dim"):
+        if settings.get(f"encoder_{name}") is not None:
+            settings.setdefault(f"decoder_{name}", settings[f"encoder_{name}"])
+    return settings
+
+
+def _own_connections(settings: Mapping[str, Any]) -> dict[str, Any]:
+    sides = ("encoder_connection", "decoder_connection")
+    given = {side: settings.get(side) or settings.get("connection") for side in sides}
+    return {side: connection for side, connection in given.items() if connection}
+
+
+def _stock_connections(settings: Mapping[str, Any]) -> dict[str, str]:
+    return {
+        f"{side}_connection": stock_connection(normalize_before=bool(settings.get(f"{side}_normalize_before")))
+        for side in ("encoder", "decoder")
+    }
+
+
+def _check_task(checkpoint: Checkpoint) -> None:
+    arch, task = checkpoint.config["arch"], checkpoint.config["task"]
+    if task not in TASKS:
+        raise ValueError(f"a checkpoint of the task {task!r} (architecture {arch!r}), not of translation")
+
+
+def _check_kind(checkpoint: Checkpoint) -> None:
+    arch = checkpoint.config["arch"]
+    for name in ("encoder.layers.0.fc1.weight", "decoder.layers.0.encoder_attn.out_proj.weight", *_EMBEDDINGS.values()):
+        if name not in checkpoint.model:
+            raise ValueError(
+                f"a checkpoint of the architecture {arch!r}, which is no encoder-decoder Transformer: it has no {name}"
+            )
+    for name in checkpoint.model:
+        if "classification_heads." in name:
+            raise ValueError(f"a checkpoint of the architecture {arch!r} that classifies: it has {name}")
+
+
+def _check_supported(settings: Mapping[str, Any]) -> None:
+    for name in _UNSUPPORTED:
+        if settings.get(name):
+            raise ValueError(f"a checkpoint with {name}={settings[name]!r}, which rskip's Transformer doesn't have")
+    features, output = settings.get("decoder_embed_dim"), settings.get("decoder_output_dim")
+    if isinstance(output, int) and output != (features or 512):
+        raise ValueError(f"a checkpoint with decoder_output_dim={output}, other than its decoder_embed_dim={features}")
+    if settings.get("decoder_normalize_before") and settings.get("no_decoder_final_norm"):
+        raise ValueError("a checkpoint with no_decoder_final_norm=True, which rskip's Transformer doesn't have")
+
+
+def _check_vocabulary(side: str, model: Mapping[str, Tensor], size: int) -> None:
+    rows = model[_EMBEDDINGS[side]].size(0)
+    if rows != size:
+        raise ValueError(
+            f"a foreign {side} dictionary: it has {size:,} tokens (4 special ones counted), but the checkpoint embeds "
+            f"{rows:,}; give the dictionaries of the data that it was trained on"
+        )
+
+
+def _check_parameters(
+    own: Mapping[str, Tensor], given: Mapping[str, Tensor], config: TransformerConfig
+) -> None:
+    built = f"the Transformer that its settings describe ({config.encoder_connection}, {config.decoder_connection})"
+    for name in sorted(own.keys() ^ given.keys()):
+        where = "is not in the checkpoint" if name in own else "of the checkpoint has no place there"
+        raise ValueError(f"a checkpoint of another kind than {built}: {name} {where}")
+    for name, tensor in own.items():
+        if tensor.shape != given[name].shape:
+            raise ValueError(
+                f"a checkpoint of another kind than {built}: {name} has the shape {tuple(given[name].shape)}, "
+                f"not {tuple(tensor.shape)}"
+            )

@@ -1,0 +1,272 @@
+"""Raw text in one language to raw text in another. B sentences, S source length, T target length."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import fields, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from rskip.checkpoint import build_transformer, read_checkpoint
+from rskip.connections.nearest import did_you_mean
+from rskip.generation import Hypothesis, SearchOptions
+from rskip.text import Dictionary, TextPipeline
+from rskip.transformer import Transformer
+from rskip.transformer.int8_linear import Int8Linear
+from rskip.transformer.precision import set_precision
+from rskip.translation.joined import join_parts
+from rskip.translation.long_sentences import TOO_LONG
+from rskip.translation.model_files import find_checkpoint, find_languages, load_dictionary
+from rskip.translation.piece_search import Piece, greatest_length, search_pieces
+from rskip.translation.source import LengthRule, Source, read_source, token_indices
+from rskip.translation.text_files import Text, build_text, find_text
+from rskip.translation.translation import TranslatedHypothesis, Translation
+
+DEFAULT_OPTIONS = SearchOptions(beam=4, length_penalty=1.0, max_length_a=2.0, max_length_b=50)
+MAX_TOKENS = 4096
+_OWN_SETTINGS = ("max_tokens", "too_long", "max_source_tokens", "prefixes")
+_BLANK = (TranslatedHypothesis(text="", score=0.0, tokens=(), token_scores=(), alignment=()),)
+
+
+class Translator:
+    """A Transformer with the text processing and the dictionaries that it was trained with.
+
+    Threads may share one: `translate` changes nothing. `options` are what `translate` searches with where it isn't told
+    otherwise: a beam of 4, length penalty 1, and at most 2·S + 50 target tokens. Between the languages that are
+    usually translated the one side rarely has twice the other's subword units, and 50 more are room for short
+    sentences; the bound follows the source, so text of any length can be translated, and a model that repeats itself
+    stops.
+
+    :param model: on the device where it is to run, in evaluation mode.
+    :param text: raw sentences to model tokens and back.
+    """
+
+    def __init__(
+        self,
+        model: Transformer,
+        text: Text,
+        *,
+        source_dictionary: Dictionary,
+        target_dictionary: Dictionary,
+        options: SearchOptions = DEFAULT_OPTIONS,
+    ) -> None:
+        self.model = model
+        self.text = text
+        self.source_dictionary = source_dictionary
+        self.target_dictionary = target_dictionary
+        self.options = options
+
+    @classmethod
+    def from_pretrained(
+        cls,
+        path: str | os.PathLike[str],
+        *,
+        dictionaries: str | os.PathLike[str] | None = None,
+        text: str | os.PathLike[str] | TextPipeline | None = None,
+        source_language: str | None = None,
+        target_language: str | None = None,
+        precision: str = "float32",
+        device: str | torch.device = "cpu",
+    ) -> Translator:
+        """The translator of a model of ours, or of a stock Transformer (post-norm or pre-norm) that fairseq trained.
+
+        :param path: a checkpoint (.safetensors or .pt), or the folder of one.
+        :param dictionaries: the folder of dict.<language>.txt; default: the checkpoint's.
+        :param text: how text becomes model tokens: a folder with pipeline.json as `rskip prepare` writes it, a file of
+            byte-pair codes (then text is tokenised by Moses' rules) or a SentencePiece model; "tokens": the text is
+            model tokens, separated by spaces, already. Default: what lies in `dictionaries` or beside the checkpoint.
+        :param source_language, target_language: default: as the checkpoint says, or else its text pipeline or the names
+            of the dictionaries' folder's files.
+        :param precision: "float32", "bfloat16" or "int8"; see `set_precision`.
+        :raises FileNotFoundError: something is missing. The message says what to give.
+        :raises ValueError: damaged files, a checkpoint of another task or kind, dictionaries of another model, no such
+            device.
+        """
+        file = find_checkpoint(path)
+        folders = [Path(dictionaries), file.parent] if dictionaries is not None else [file.parent]
+        checkpoint = read_checkpoint(file)
+        try:
+            found = find_text(text, folders)
+            pipeline = (found.source_language, found.target_language) if isinstance(found, TextPipeline) else None
+            languages = find_languages(
+                given=(source_language, target_language),
+                checkpoint=checkpoint.config,
+                pipeline=pipeline,
+                folders=folders,
+            )
+            source_dictionary, target_dictionary = (
+                load_dictionary([language, checkpoint.config[f"{side}_lang"]], folders)
+                for side, language in zip(("source", "target"), languages, strict=True)
+            )
+            model = build_transformer(
+                checkpoint, source_vocabulary=len(source_dictionary), target_vocabulary=len(target_dictionary)
+            )
+            built = build_text(found, languages)
+        except ValueError as error:
+            raise ValueError(f"{file}: {error}") from error
+        translator = cls(model, built, source_dictionary=source_dictionary, target_dictionary=target_dictionary)
+        set_precision(translator.to(device).model, precision)
+        return translator
+
+    @property
+    def source_language(self) -> str:
+        return self.text.source_language
+
+    @property
+    def target_language(self) -> str:
+        return self.text.target_language
+
+    @property
+    def device(self) -> torch.device:
+        """Where the model is."""
+        return self.model.encoder.embed_tokens.weight.device
+
+    def to(self, device: str | torch.device) -> Translator:
+        """Moves the model; not while another thread translates. Raises `ValueError` where there is no such device."""
+        try:
+            found = torch.empty(0, device=device).device
+        except (RuntimeError, AssertionError) as error:
+            reason = str(error).strip().partition("\n")[0]
+            raise ValueError(f"the device {str(device)!r} can't be used: {reason}") from error
+        if found.type != "cpu" and isinstance(self.model.decoder.output_projection, Int8Linear):
+            raise ValueError(f"an int8 model is for CPUs, not for {found}: load it in bfloat16 there")
+        self.model.to(device)
+        return self
+
+    def __call__(self, sentence: str, **settings: Any) -> str:
+        """The best translation of one sentence. `settings` are those of `translate`."""
+        return self.translate([sentence], **settings)[0].text
+
+    def translate(
+        self,
+        sentences: Sequence[str],
+        options: SearchOptions | None = None,
+        *,
+        max_tokens: int = MAX_TOKENS,
+        too_long: str = "keep",
+        max_source_tokens: int | None = None,
+        prefixes: Sequence[str | None] | None = None,
+        **settings: Any,
+    ) -> list[Translation]:
+        """Translations of raw sentences, in their order, whatever the batches that they are translated in.
+
+        A blank sentence's translation is "", without the model. A NUL byte counts as a space. Unknown tokens in a
+        translation stay `<unk>`. `alignment` and `attention` are given where the search gives attention
+        (`attention=True`).
+
+        :param options: how to search; default: `self.options`.
+        :param max_tokens: of a batch, in source tokens, shorter sentences filled up to its longest one. Memory grows
+            with it; a sentence of more tokens is translated by itself.
+        :param too_long: what is done with a sentence of more than `max_source_tokens` tokens: "keep" raises an error;
+            "cut" leaves out what is over; "split" translates it in parts, split after final punctuation if possible,
+            and joins their translations by spaces. Whatever is done is said in `Translation.notes`.
+        :param max_source_tokens: with the end counted. Default: where the model has learned positions, as many as it
+            has; otherwise "keep" has no limit, and that of "cut" and "split" is the longest sentence that fairseq
+            would have trained on (max_source_positions).
+        :param prefixes: for each sentence raw text that its translation must begin with; "" or None for none.
+        :param settings: fields of `SearchOptions` to change, such as `beam=5`.
+        :raises ValueError: a sentence of several lines or too many tokens, settings that make no sense. The message
+            gives the number of the sentence, the first one being 1.
+        """
+        options = _with_settings(self.options if options is None else options, settings)
+        if max_tokens < 1:
+            raise ValueError(f"max_tokens={max_tokens}: expected at least 1")
+        sources = self._read(sentences, prefixes, self._length_rule(too_long, max_source_tokens), options)
+        pieces = [piece for source in sources for piece in self._pieces(source)]
+        found = iter(search_pieces(self.model, pieces, options, max_tokens=max_tokens))
+        return [self._translation(source, [next(found) for _ in source.pieces], options) for source in sources]
+
+    def _length_rule(self, too_long: str, limit: int | None) -> LengthRule:
+        if too_long not in TOO_LONG:
+            raise ValueError(f"too_long={too_long!r}: expected one of {', '.join(TOO_LONG)}")
+        if limit is not None and limit < 2:
+            raise ValueError(f"max_source_tokens={limit}: expected at least 2, a token and the end")
+        config = self.model.config
+        if config.encoder_learned_pos:
+            return LengthRule(too_long, min(limit or config.max_source_positions, config.max_source_positions))
+        return LengthRule(too_long, limit or (None if too_long == "keep" else config.max_source_positions))
+
+    def _read(
+        self,
+        sentences: Sequence[str],
+        prefixes: Sequence[str | None] | None,
+        rule: LengthRule,
+        options: SearchOptions,
+    ) -> list[Source]:
+        if isinstance(sentences, str):
+            raise ValueError("one string is no list of sentences: translate([sentence]), or translator(sentence)")
+        if prefixes is None:
+            prefixes = [None] * len(sentences)
+        if len(prefixes) != len(sentences):
+            raise ValueError(f"{len(prefixes)} prefixes for {len(sentences)} sentences: expected one for each")
+        sources = []
+        for number, (sentence, prefix) in enumerate(zip(sentences, prefixes, strict=True), start=1):
+            try:
+                source = read_source(sentence, prefix or "", text=self.text, rule=rule)
+                self._check_prefix(source, options)
+            except ValueError as error:
+                raise ValueError(f"sentence {number}: {error}") from error
+            sources.append(source)
+        return sources
+
+    def _check_prefix(self, source: Source, options: SearchOptions) -> None:
+        if source.prefix:
+            limit = self._limit(source.pieces[0], options)
+            if len(source.prefix) > limit:
+                raise ValueError(
+                    f"its prefix has {len(source.prefix):,} tokens, but its translation may have {limit:,} "
+                    "(max_length_a, max_length_b)"
+                )
+
+    def _limit(self, piece: Sequence[str], options: SearchOptions) -> int:
+        return greatest_length(len(piece) + 1, options, self.model.max_positions)
+
+    def _pieces(self, source: Source) -> list[Piece]:
+        prefix = token_indices(source.prefix, self.target_dictionary)
+        return [
+            Piece(
+                source=[*token_indices(piece, self.source_dictionary), Dictionary.eos_index],
+                prefix=prefix if number == 0 else [],
+            )
+            for number, piece in enumerate(source.pieces)
+        ]
+
+    def _translation(
+        self, source: Source, found: Sequence[Sequence[Hypothesis]], options: SearchOptions
+    ) -> Translation:
+        if not found:
+            return Translation(source=source.sentence, hypotheses=_BLANK)
+        hypotheses = join_parts(
+            found,
+            source_lengths=[len(piece) for piece in source.pieces],
+            dictionary=self.target_dictionary,
+            text=self.text,
+            options=options,
+        )
+        limits = [self._limit(piece, options) for piece in source.pieces]
+        lengths = [len(each[0].tokens) - 1 for each in found]
+        stopped = tuple(
+            f"its translation reached the greatest length, {length:,} tokens (max_length_a, max_length_b)"
+            for length, limit in zip(lengths, limits, strict=True)
+            if length >= limit
+        )
+        return Translation(
+            source=source.sentence,
+            hypotheses=hypotheses,
+            notes=source.notes + stopped[:1],
+            source_tokens=tuple(token for piece in source.pieces for token in piece),
+        )
+
+
+def _with_settings(options: SearchOptions, settings: dict[str, Any]) -> SearchOptions:
+    known = [field.name for field in fields(SearchOptions)]
+    for name in settings:
+        if name not in known:
+            raise ValueError(
+                f"unknown setting {name!r}{did_you_mean(name, [*known, *_OWN_SETTINGS])}: expected one of "
+                f"{', '.join([*_OWN_SETTINGS, *known])}"
+            )
+    return replace(options, **settings)

@@ -1,0 +1,244 @@
+"""The Transformer that a checkpoint holds."""
+
+from __future__ import annotations
+
+from argparse import Namespace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from rskip.checkpoint import Checkpoint, build_transformer, read_checkpoint, to_stock, write_checkpoint
+from rskip.transformer import Transformer, TransformerConfig
+
+SIZES = {
+    f"{side}_{name}": value
+    for side in ("encoder", "decoder")
+    for name, value in {"embed_dim": 16, "ffn_embed_dim": 24, "attention_heads": 4, "layers": 2}.items()
+}
+SOURCE = torch.tensor([[7, 8, 9, 10, 2], [11, 5, 2, 1, 1]])
+PREFIX = torch.tensor([[2, 6, 7, 8], [2, 9, 4, 11]])
+
+
+def checkpoint_of(model: dict[str, Tensor], settings: dict[str, Any], **config: Any) -> Checkpoint:
+    languages = {"source_lang": "en", "target_lang": "de"}
+    known = {"arch": "transformer", "task": "translation", "model": settings} | languages
+    return Checkpoint(model=model, config=known | config)
+
+
+def random_model(**settings: Any) -> Transformer:
+    torch.manual_seed(3)
+    model = Transformer(TransformerConfig(source_vocabulary=12, target_vocabulary=14, **SIZES | settings)).eval()
+    for name, parameter in model.named_parameters():
+        if "norm" in name:
+            torch.nn.init.uniform_(parameter, 0.5, 1.5)
+    return model
+
+
+def stock_checkpoint(connection: str = "1xskip+ln", **settings: Any) -> tuple[Transformer, Checkpoint]:
+    """A model of ours, and a checkpoint of the stock Transformer that is the same."""
+    model = random_model(encoder_connection=connection, decoder_connection=connection)
+    normalize = {f"{side}_normalize_before": connection == "prenorm+ln" for side in ("encoder", "decoder")}
+    return model, checkpoint_of(to_stock(model.state_dict(), connection=connection), SIZES | normalize | settings)
+
+
+def build(checkpoint: Checkpoint) -> Transformer:
+    return build_transformer(checkpoint, source_vocabulary=12, target_vocabulary=14)
+
+
+def assert_same(built: Transformer, model: Transformer) -> None:
+    with torch.no_grad():
+        assert torch.equal(built(SOURCE, PREFIX), model(SOURCE, PREFIX))
+
+
+@pytest.mark.parametrize("suffix", [".pt", ".safetensors"])
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"connection": "2rskip+ln"},
+        {"connection": "1xskip+ln", "encoder_connection": "prenorm+ln", "decoder_connection": None},
+        {"connection": None, "encoder_connection": "sas", "decoder_connection": "2xskip"},
+    ],
+)
+def test_our_checkpoints_of_both_formats(settings: dict[str, str], suffix: str, tmp_path: Path) -> None:
+    encoder, decoder = (settings.get(f"{side}_connection") or settings["connection"] for side in ("encoder", "decoder"))
+    model = random_model(encoder_connection=encoder, decoder_connection=decoder)
+    write_checkpoint(tmp_path / f"model{suffix}", checkpoint_of(model.state_dict(), SIZES | settings))
+    assert_same(build(read_checkpoint(tmp_path / f"model{suffix}")), model)
+
+
+def test_it_is_ready_to_translate_in_float32(tmp_path: Path) -> None:
+    model = random_model(encoder_connection="2rskip+ln")
+    settings = SIZES | {"encoder_connection": "2rskip+ln", "connection": "1xskip+ln", "dropout": 0.3}
+    write_checkpoint(tmp_path / "m.safetensors", checkpoint_of(model.state_dict(), settings), dtype=torch.float16)
+    state = torch.get_rng_state()
+    built = build(read_checkpoint(tmp_path / "m.safetensors"))
+    assert torch.equal(torch.get_rng_state(), state)
+    assert not built.training and not any(parameter.requires_grad for parameter in built.parameters())
+    for name, tensor in built.state_dict().items():
+        assert tensor.dtype == torch.float32
+        assert torch.equal(tensor, model.state_dict()[name].half().float()), name
+
+
+@pytest.mark.parametrize("connection", ["1xskip+ln", "prenorm+ln"])
+def test_stock_checkpoints(connection: str) -> None:
+    model, checkpoint = stock_checkpoint(connection)
+    assert_same(build(checkpoint), model)
+
+
+def test_a_stock_checkpoint_with_the_norms_on_two_sides() -> None:
+    model = random_model(encoder_connection="prenorm+ln", decoder_connection="1xskip+ln")
+    encoder = to_stock({n: t for n, t in model.state_dict().items() if n.startswith("enc")}, connection="prenorm+ln")
+    decoder = to_stock({n: t for n, t in model.state_dict().items() if n.startswith("dec")}, connection="1xskip+ln")
+    assert_same(build(checkpoint_of(encoder | decoder, SIZES | {"encoder_normalize_before": True})), model)
+
+
+def test_settings_that_are_missing_are_those_of_fairseqs_base_transformer() -> None:
+    torch.manual_seed(0)
+    settings = {"encoder_embed_dim": 64, "encoder_ffn_embed_dim": 32, "decoder_layers": 1, "encoder_layers": 1}
+    both = settings | {"decoder_embed_dim": 64, "decoder_ffn_embed_dim": 32}
+    model = Transformer(TransformerConfig(source_vocabulary=12, target_vocabulary=14, **both))
+    built = build(checkpoint_of(to_stock(model.state_dict(), connection="1xskip+ln"), settings))
+    assert built.config == TransformerConfig(
+        source_vocabulary=12,
+        target_vocabulary=14,
+        **both,
+        encoder_attention_heads=8,
+        decoder_attention_heads=8,
+        encoder_connection="1xskip+ln",
+        decoder_connection="1xskip+ln",
+        max_source_positions=1024,
+        max_target_positions=1024,
+    )
+
+
+def test_names_of_fairseqs_early_versions() -> None:
+    model, checkpoint = stock_checkpoint()
+    stock = checkpoint.model
+    old: dict[str, Tensor] = {"encoder.embed_positions.weights": torch.zeros(5, 16)}
+    old["decoder.embed_positions.weights"] = torch.zeros(5, 16)
+    for name, tensor in stock.items():
+        before, _, last = name.rpartition(".")
+        if before.endswith("q_proj"):
+            attention = before.removesuffix(".q_proj")
+            parts = [stock[f"{attention}.{part}_proj.{last}"] for part in "qkv"]
+            old[f"{attention}.in_proj_{last}"] = torch.cat(parts)
+        elif name == "decoder.output_projection.weight":
+            old["decoder.embed_out"] = tensor
+        elif "layer_norm" in name:
+            layer, _, norm = before.rpartition(".")
+            order = ["self_attn_layer_norm", "encoder_attn_layer_norm", "final_layer_norm"]
+            if name.startswith("encoder"):
+                order.remove("encoder_attn_layer_norm")
+            old[f"{layer}.layer_norms.{order.index(norm)}.{last}"] = tensor
+        elif not before.endswith(("k_proj", "v_proj")):
+            old[name] = tensor
+    assert len(old) < len(stock)
+    assert_same(build(checkpoint_of(old, checkpoint.config["model"])), model)
+
+
+@pytest.mark.parametrize("tied", [{"share_decoder_input_output_embed": True}, {"share_all_embeddings": True}])
+def test_a_tied_output_projection_that_was_not_saved(tied: dict[str, bool]) -> None:
+    torch.manual_seed(0)
+    model = Transformer(TransformerConfig(source_vocabulary=14, target_vocabulary=14, **SIZES, **tied)).eval()
+    stock = to_stock(model.state_dict(), connection="1xskip+ln")
+    del stock["decoder.output_projection.weight"]
+    built = build_transformer(checkpoint_of(stock, SIZES | tied), source_vocabulary=14, target_vocabulary=14)
+    assert_same(built, model)
+    assert built.decoder.output_projection.weight is built.decoder.embed_tokens.weight
+
+
+@pytest.mark.parametrize("side", ["source", "target"])
+def test_foreign_dictionaries(side: str) -> None:
+    _, checkpoint = stock_checkpoint()
+    sizes = {"source_vocabulary": 12, "target_vocabulary": 14}
+    sizes[f"{side}_vocabulary"] += 1000
+    given, embedded = ("1,012", "12") if side == "source" else ("1,014", "14")
+    with pytest.raises(ValueError, match=f"foreign {side} dictionary: it has {given} tokens.* embeds {embedded};"):
+        build_transformer(checkpoint, **sizes)
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"adaptive_softmax_cutoff": [3, 4]}, r"adaptive_softmax_cutoff=\[3, 4\], which rskip's Transformer doesn't"),
+        ({"cross_self_attention": True}, "cross_self_attention=True"),
+        ({"no_cross_attention": True}, "no_cross_attention=True"),
+        ({"adaptive_input": True}, "adaptive_input=True"),
+        ({"quant_noise_pq": 0.1}, "quant_noise_pq=0.1"),
+        ({"encoder_layers_to_keep": "0,2"}, "encoder_layers_to_keep='0,2'"),
+        ({"decoder_output_dim": 8}, "decoder_output_dim=8, other than its decoder_embed_dim=16"),
+        ({"decoder_normalize_before": True, "no_decoder_final_norm": True}, "no_decoder_final_norm=True"),
+        ({"encoder_layers": 3}, r"\(1xskip\+ln, 1xskip\+ln\): encoder.layers.2.fc1.bias is not in the checkpoint"),
+        ({"decoder_layers": 1}, "decoder.layers.1.encoder_attn.k_proj.bias of the checkpoint has no place there"),
+        ({"decoder_ffn_embed_dim": 25}, r"decoder.layers.0.fc1.weight has the shape \(24, 16\), not \(25, 16\)"),
+        ({"decoder_normalize_before": True}, "decoder.layer_norm.bias is not in the checkpoint"),
+        ({"activation_fn": "laplace"}, "activation_fn='laplace': expected one of relu"),
+        ({"encoder_connection": "3rskip+lm"}, "unknown normalisation 'lm'"),
+    ],
+)
+def test_settings_that_the_model_cannot_have(settings: dict[str, Any], message: str) -> None:
+    _, checkpoint = stock_checkpoint(**settings)
+    with pytest.raises(ValueError, match=message) as caught:
+        build(checkpoint)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"decoder_output_dim": 16, "adaptive_softmax_cutoff": None, "quant_noise_pq_block_size": 8},
+        {"no_decoder_final_norm": True, "relu_dropout": 0.1, "offload_activations": True, "dropout": 0.3},
+    ],
+)
+def test_settings_that_change_no_translation(settings: dict[str, Any]) -> None:
+    model, checkpoint = stock_checkpoint(**settings)
+    assert_same(build(checkpoint), model)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"task": "language_modeling"}, "a checkpoint of the task 'language_modeling' .*, not of translation"),
+        ({"task": "audio_pretraining"}, "'audio_pretraining'"),
+    ],
+)
+def test_checkpoints_for_another_task(change: dict[str, Any], message: str) -> None:
+    _, checkpoint = stock_checkpoint()
+    checkpoint.config.update(change)
+    with pytest.raises(ValueError, match=message):
+        build(checkpoint)
+
+
+def test_other_kinds_of_models() -> None:
+    _, checkpoint = stock_checkpoint()
+    whole = checkpoint.model
+    checkpoint.model = {name: tensor for name, tensor in whole.items() if not name.startswith("encoder")}
+    with pytest.raises(ValueError, match="no encoder-decoder Transformer: it has no encoder.layers.0.fc1.weight"):
+        build(checkpoint)
+    checkpoint.model = whole | {"classification_heads.mnli.dense.weight": torch.zeros(1)}
+    with pytest.raises(ValueError, match="that classifies: it has classification_heads.mnli"):
+        build(checkpoint)
+
+
+@pytest.mark.parametrize("arch", ["transformer", "transformer_iwslt_de_en", "transformer_wmt_en_de_big_t2t"])
+def test_what_fairseq_trains_gives_fairseqs_logits(arch: str) -> None:
+    models = pytest.importorskip("fairseq.models", reason="needs fairseq: run `rskip setup-fairseq`")
+    from fairseq.data import Dictionary
+
+    dictionaries = [Dictionary(), Dictionary()]
+    for number, dictionary in enumerate(dictionaries):
+        for index in range(8 + 2 * number):
+            dictionary.add_symbol(f"word{index}")
+    args = Namespace(arch=arch, **SIZES)
+    models.ARCH_CONFIG_REGISTRY[arch](args)
+    task = SimpleNamespace(source_dictionary=dictionaries[0], target_dictionary=dictionaries[1])
+    stock = models.ARCH_MODEL_REGISTRY[arch].build_model(args, task).eval()
+    built = build(checkpoint_of(dict(stock.state_dict()), vars(args), arch=arch))
+    with torch.no_grad():
+        expected, _ = stock(SOURCE, SOURCE.ne(1).sum(1), PREFIX)
+        torch.testing.assert_close(built(SOURCE, PREFIX), expected, rtol=0, atol=1e-4)
+    assert expected.std() > 0.1

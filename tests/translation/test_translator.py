@@ -1,0 +1,194 @@
+"""Raw text in, raw text out, with the published models."""
+
+from __future__ import annotations
+
+import gzip
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+import torch
+
+from rskip.generation import SearchOptions
+from rskip.translation import Translation, Translator
+from rskip.translation.scoring import score
+
+DOG = "A dog runs through the tall grass."
+HUND = "Ein Hund rennt durch das hohe Gras."
+
+
+@pytest.fixture(scope="module")
+def translator(root: Path) -> Translator:
+    return Translator.from_pretrained(root / "checkpoints/multi30k_en_de_2rskip_ln")
+
+
+def read(path: Path) -> list[str]:
+    with gzip.open(path, "rt", encoding="utf-8") as file:
+        return file.read().splitlines()
+
+
+@pytest.fixture(scope="module")
+def sentences(shared: Path) -> list[str]:
+    return read(shared / "data/multi30k/test_2016_flickr.en.gz")[:60]
+
+
+@pytest.fixture(scope="module")
+def translations(translator: Translator, sentences: list[str]) -> list[Translation]:
+    return translator.translate(sentences)
+
+
+@pytest.mark.parametrize("name", ["1xskip_ln", "2rskip_ln"])
+def test_raw_text_to_raw_text(name: str, root: Path) -> None:
+    translator = Translator.from_pretrained(root / f"checkpoints/multi30k_en_de_{name}")
+    assert (translator.source_language, translator.target_language) == ("en", "de")
+    assert translator(DOG) == HUND
+    assert translator(DOG, beam=1) == HUND
+
+
+def test_a_slice_is_as_good_as_its_record_says(
+    translations: list[Translation], sentences: list[str], shared: Path
+) -> None:
+    references = read(shared / "data/multi30k/test_2016_flickr.de.gz")[: len(sentences)]
+    assert score([each.text for each in translations], references).sacrebleu > 37
+    assert [each.source for each in translations] == sentences
+    assert not any(each.notes for each in translations)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("precision", ["float32", "bfloat16", "int8"])
+def test_the_whole_test_set_is_as_good_as_its_record_says(precision: str, root: Path, shared: Path) -> None:
+    translator = Translator.from_pretrained(root / "checkpoints/multi30k_en_de_2rskip_ln", precision=precision)
+    folder = shared / "data/multi30k"
+    found = translator.translate(read(folder / "test_2016_flickr.en.gz"), beam=4, length_penalty=1.0)
+    references = read(folder / "test_2016_flickr.de.gz")
+    assert score([each.text for each in found], references).sacrebleu >= 39.3
+
+
+def test_a_translation_does_not_depend_on_its_batch(
+    translator: Translator, sentences: list[str], translations: list[Translation]
+) -> None:
+    for others in (
+        translator.translate(sentences, max_tokens=1),
+        translator.translate(sentences, max_tokens=100),
+        translator.translate(sentences[::-1])[::-1],
+    ):
+        assert [each.text for each in others] == [each.text for each in translations]
+        for other, each in zip(others, translations, strict=True):
+            assert other.score == pytest.approx(each.score, abs=1e-5)
+
+
+def test_threads_share_one(translator: Translator, sentences: list[str], translations: list[Translation]) -> None:
+    with ThreadPoolExecutor(4) as pool:
+        parts = list(pool.map(lambda start: translator.translate(sentences[start : start + 10]), range(0, 60, 10)))
+    found = [each for part in parts for each in part]
+    assert [each.text for each in found] == [each.text for each in translations]
+    assert [each.score for each in found] == pytest.approx([each.score for each in translations], abs=1e-5)
+
+
+def test_blank_sentences_stay_blank_without_the_model(
+    translator: Translator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mixed = translator.translate(["", DOG, " \t\u3000", "\0"], nbest=2)
+    assert [each.text for each in mixed] == ["", HUND, "", ""]
+    assert [len(each.hypotheses) for each in mixed] == [1, 2, 1, 1]
+    assert mixed[0].score == 0 and mixed[0].hypotheses[0].tokens == ()
+    monkeypatch.setattr(translator.model, "encode", None)
+    assert [each.text for each in translator.translate(["", "  "], prefixes=["", "Ein"])] == ["", ""]
+    assert translator.translate([]) == []
+
+
+def test_nbest_with_scores_and_attention(translator: Translator) -> None:
+    options = SearchOptions(beam=5, nbest=3, token_scores=True, attention=True, max_length_b=100)
+    dog, man = translator.translate([DOG, "A man in a blue shirt is standing on a ladder."], options)
+    for translation in (dog, man):
+        scores = [hypothesis.score for hypothesis in translation.hypotheses]
+        assert len(scores) == 3 and scores == sorted(scores, reverse=True) and translation.score == scores[0]
+        assert len({hypothesis.text for hypothesis in translation.hypotheses}) == 3
+        for hypothesis in translation.hypotheses:
+            assert len(hypothesis.token_scores) == len(hypothesis.tokens) + 1
+            assert sum(hypothesis.token_scores) / len(hypothesis.token_scores) == pytest.approx(hypothesis.score)
+            assert hypothesis.attention.shape == (len(hypothesis.tokens) + 1, len(translation.source_tokens) + 1)
+            torch.testing.assert_close(hypothesis.attention.sum(1), torch.ones(len(hypothesis.tokens) + 1))
+            for number, (source, target) in enumerate(hypothesis.alignment):
+                assert target == number
+                assert hypothesis.attention[target, source] == hypothesis.attention[target, :-1].max()
+    best = dog.hypotheses[0]
+    pairs = {(dog.source_tokens[source], best.tokens[target]) for source, target in best.alignment}
+    assert {("dog", "Hund"), ("runs", "rennt"), ("through", "durch"), ("grass", "Gras")} <= pairs
+    plain = translator.translate([DOG])[0].hypotheses[0]
+    assert plain.token_scores is plain.alignment is plain.attention is None
+
+
+def test_prefixes_are_kept_and_each_sentence_has_its_own(translator: Translator) -> None:
+    prefixes = ["Zwei große Hunde", None, "", "Der"]
+    found = translator.translate([DOG] * 4, prefixes=prefixes)
+    assert found[0].text.startswith("Zwei große Hunde ") and found[3].text.startswith("Der ")
+    assert found[1].text == found[2].text == HUND
+    for each, prefix in zip(found, prefixes, strict=True):
+        alone = translator.translate([DOG], prefixes=[prefix])[0]
+        assert alone.text == each.text
+        assert alone.score == pytest.approx(each.score, abs=1e-5)
+
+
+def test_settings_change_the_options_of_this_call_alone(translator: Translator) -> None:
+    before = translator.options
+    greedy = translator.translate([DOG], SearchOptions(beam=1))[0]
+    wide = translator.translate([DOG], SearchOptions(beam=1), beam=2, nbest=2)[0]
+    assert len(greedy.hypotheses) == 1 and len(wide.hypotheses) == 2
+    long = translator.translate([DOG], min_length=20)[0]
+    assert len(long.hypotheses[0].tokens) >= 20
+    assert translator.options is before and before.beam == 4
+
+
+def test_what_is_unknown(translator: Translator) -> None:
+    assert translator("A dog\0runs through the tall grass.") == HUND
+    strange = translator.translate(["中文 \u2028 \U0001f600 \x07", "</s> <pad> " + DOG])
+    assert all(isinstance(each.text, str) for each in strange)
+    assert "<unk>" in translator.translate([DOG], prefixes=["Ein 中"])[0].text
+
+
+def test_a_translation_that_does_not_end_is_noted(translator: Translator) -> None:
+    stopped = translator.translate([DOG], max_length_a=0, max_length_b=3)[0]
+    assert stopped.notes == ("its translation reached the greatest length, 3 tokens (max_length_a, max_length_b)",)
+    assert len(stopped.hypotheses[0].tokens) == 3
+
+
+@pytest.mark.parametrize(
+    ("sentences", "settings", "message"),
+    [
+        (DOG, {}, r"one string is no list of sentences: translate\(\[sentence\]\)"),
+        ([DOG, "A dog\nruns."], {}, "sentence 2: it has a line feed inside"),
+        ([DOG, "A dog \udc80"], {}, "sentence 2: its character 7 is not Unicode text"),
+        ([DOG, b"A dog"], {}, "sentence 2: it is no text but b'A dog'"),
+        ([DOG], {"prefixes": ["Ein\n"]}, "sentence 1: its prefix: it has a line feed inside"),
+        ([DOG], {"prefixes": []}, "0 prefixes for 1 sentences"),
+        ([DOG], {"prefixes": ["ein " * 90]}, "sentence 1: its prefix has 90 tokens, but its translation may have 68 "),
+        ([DOG], {"beams": 3}, r"unknown setting 'beams' \(did you mean 'beam'\?\): expected one of max_tokens, "),
+        ([DOG], {"max_token": 3}, r"unknown setting 'max_token' \(did you mean 'max_tokens'\?\)"),
+        ([DOG], {"max_tokens": 0}, "max_tokens=0: expected at least 1"),
+        ([DOG], {"beam": 0}, "beam=0: expected at least 1"),
+        ([DOG], {"too_long": "drop"}, "too_long='drop': expected one of keep, cut, split"),
+        ([DOG], {"max_source_tokens": 1}, "max_source_tokens=1: expected at least 2"),
+    ],
+)
+def test_mistakes(translator: Translator, sentences: object, settings: dict[str, object], message: str) -> None:
+    with pytest.raises(ValueError, match=message) as caught:
+        translator.translate(sentences, **settings)
+    assert "\n" not in str(caught.value)
+
+
+def test_devices(translator: Translator) -> None:
+    assert translator.to("cpu") is translator and translator.device.type == "cpu"
+    with pytest.raises(ValueError, match="the device 'abacus' can't be used: "):
+        translator.to("abacus")
+    if not torch.cuda.is_available():
+        with pytest.raises(ValueError, match="the device 'cuda' can't be used: "):
+            translator.to("cuda")
+    assert translator(DOG) == HUND
+
+
+def test_int8_stays_on_the_cpu(root: Path) -> None:
+    translator = Translator.from_pretrained(root / "checkpoints/multi30k_en_de_2rskip_ln", precision="int8")
+    assert translator(DOG) == HUND
+    with pytest.raises(ValueError, match="an int8 model is for CPUs, not for meta"):
+        translator.to("meta")

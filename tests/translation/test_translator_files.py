@@ -1,0 +1,232 @@
+"""Where a model's files may lie, and what is said where they don't."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from rskip.checkpoint import Checkpoint, read_checkpoint, write_checkpoint
+from rskip.text import TextConfig, TextPipeline
+from rskip.text.subwords import BytePairEncoding, SentencePiece
+from rskip.translation import Translator
+
+DOG = "A dog runs through the tall grass."
+HUND = "Ein Hund rennt durch das hohe Gras."
+
+
+@pytest.fixture
+def published(root: Path) -> Path:
+    return root / "checkpoints/multi30k_en_de_2rskip_ln"
+
+
+@pytest.fixture
+def lay_out(published: Path, tmp_path: Path) -> Callable[..., Path]:
+    """Puts files of the published model where they are asked for; the checkpoint can be changed."""
+
+    def lay_out(*, change: Callable[[Checkpoint], None] | None = None, **places: str) -> Path:
+        for name, place in places.items():
+            path = tmp_path / place
+            path.parent.mkdir(parents=True, exist_ok=True)
+            if name == "model":
+                checkpoint = read_checkpoint(published / "model.safetensors")
+                if change is not None:
+                    change(checkpoint)
+                write_checkpoint(path, checkpoint)
+            elif name == "text":
+                shutil.copytree(published / "text", path)
+            elif name == "codes":
+                shutil.copyfile(published / "text/codes.bpe", path)
+            else:
+                shutil.copyfile(published / f"dict.{name}.txt", path)
+        return tmp_path
+
+    return lay_out
+
+
+def without_languages(checkpoint: Checkpoint) -> None:
+    checkpoint.config.update(source_lang=None, target_lang=None)
+
+
+def data_set_languages(checkpoint: Checkpoint) -> None:
+    checkpoint.config.update(source_lang="src", target_lang="tgt")
+
+
+def test_a_checkpoint_and_what_lies_beside_it(lay_out: Callable[..., Path]) -> None:
+    folder = lay_out(model="m/best.pt", en="m/dict.en.txt", de="m/dict.de.txt", text="m/text")
+    assert Translator.from_pretrained(folder / "m")(DOG) == HUND
+    assert Translator.from_pretrained(str(folder / "m/best.pt"))(DOG) == HUND
+
+
+def test_fairseqs_layout_needs_the_data_folder(lay_out: Callable[..., Path]) -> None:
+    folder = lay_out(model="save/checkpoint_best.pt", en="data-bin/dict.en.txt", de="data-bin/dict.de.txt")
+    with pytest.raises(FileNotFoundError, match=r"no text pipeline in .*data-bin or .*save: give text=.*\"tokens\""):
+        Translator.from_pretrained(folder / "save/checkpoint_best.pt", dictionaries=folder / "data-bin")
+    lay_out(text="data-bin/text")  # as `rskip prepare` lays it out
+    translator = Translator.from_pretrained(folder / "save/checkpoint_best.pt", dictionaries=folder / "data-bin")
+    assert translator(DOG) == HUND
+    with pytest.raises(FileNotFoundError, match=r"no dict\.en\.txt in .*save: give dictionaries="):
+        Translator.from_pretrained(folder / "save/checkpoint_best.pt", text=folder / "data-bin/text")
+    with pytest.raises(FileNotFoundError, match=r"no folder .*nowhere"):
+        Translator.from_pretrained(folder / "save", dictionaries=folder / "nowhere", text="tokens")
+
+
+@pytest.mark.parametrize("place", ["save/bpe.codes", "data-bin/code", "elsewhere/c10000"])
+def test_byte_pair_codes_alone_are_text_as_fairseq_calls_it(place: str, lay_out: Callable[..., Path]) -> None:
+    folder = lay_out(
+        model="save/model.pt", en="data-bin/dict.en.txt", de="data-bin/dict.de.txt", codes=place
+    )
+    text = folder / place if place.startswith("elsewhere") else None
+    translator = Translator.from_pretrained(folder / "save", dictionaries=folder / "data-bin", text=text)
+    assert translator(DOG) == HUND
+    assert translator.text.config == TextConfig(source_language="en", target_language="de")
+
+
+def test_codes_of_fastbpe_are_the_same_units(published: Path, tmp_path: Path) -> None:
+    version, *merges = (published / "text/codes.bpe").read_text().splitlines()
+    counted = "".join(f"{merge} {20_000 - number}\n" for number, merge in enumerate(merges))
+    (tmp_path / "bpecodes").write_text(counted)
+    translator = Translator.from_pretrained(published, text=tmp_path)
+    sentence = "A snowboarder's jump in an amphitheater in 2016, filmed by 12 skateboarders."
+    assert translator.text.encode(sentence) == TextPipeline.load(published / "text").encode(sentence)
+    assert "@@" in translator.text.encode(sentence)
+
+
+def test_text_that_is_tokens_already(published: Path) -> None:
+    translator = Translator.from_pretrained(published, text="tokens")
+    whole = Translator.from_pretrained(published)
+    raw = "A snowboarder's “jump” in an amphitheater."
+    tokens = whole.text.encode(raw)
+    assert "@@" in tokens
+    found = translator.translate(["  " + tokens.replace(" ", " \t")])[0]
+    assert found.text == " ".join(found.hypotheses[0].tokens)
+    assert whole.text.decode(found.text) == whole(raw)
+    # what looks like an end or padding is an unknown word
+    assert translator("A </s> dog runs .") == translator("A <pad> dog runs .") == translator("A <unk> dog runs .")
+
+
+def test_a_sentencepiece_model_takes_the_text_as_it_is(lay_out: Callable[..., Path]) -> None:
+    units = SentencePiece.learn([DOG, HUND, "“Quotes” stay."] * 5, size=60)
+    folder = lay_out(model="m/model.pt", en="m/dict.en.txt", de="m/dict.de.txt")
+    units.save(folder / "m/sentencepiece.bpe.model")
+    translator = Translator.from_pretrained(folder / "m")
+    assert translator.text.encode("“Quotes” stay.") == units.segment("“Quotes” stay.")
+    assert translator.text.config.subwords == "sentencepiece"
+
+
+def test_a_pipeline_in_memory_and_one_for_the_other_direction(published: Path, tmp_path: Path) -> None:
+    pipeline = TextPipeline.load(published / "text").reversed()
+    assert (pipeline.source_language, pipeline.target_language) == ("de", "en")
+    translator = Translator.from_pretrained(published, text=pipeline)
+    assert (translator.source_language, translator.target_language) == ("en", "de")
+    assert translator.text.encode("The man's dog") == TextPipeline.load(published / "text").encode("The man's dog")
+    assert translator(DOG) == HUND
+
+
+def test_languages_from_what_is_there(lay_out: Callable[..., Path]) -> None:
+    folder = lay_out(
+        model="m/model.safetensors", en="m/dict.en.txt", de="m/dict.de.txt", text="m/text", change=without_languages
+    )
+    assert Translator.from_pretrained(folder / "m").source_language == "en"
+    with pytest.raises(
+        ValueError,
+        match=r"doesn't say what it translates: give source_language= and target_language= "
+        r"\(dictionaries: dict\.de\.txt, dict\.en\.txt\)",
+    ):
+        Translator.from_pretrained(folder / "m", text="tokens")
+    for given in ({"source_language": "en"}, {"target_language": "de"}):
+        translator = Translator.from_pretrained(folder / "m", text="tokens", **given)
+        assert (translator.source_language, translator.target_language) == ("en", "de")
+    (folder / "m/test.en-de.de.idx").touch()
+    translator = Translator.from_pretrained(folder / "m", text="tokens")
+    assert (translator.source_language, translator.target_language) == ("en", "de")
+
+
+def test_dictionaries_named_after_the_data_and_text_after_the_languages(lay_out: Callable[..., Path]) -> None:
+    folder = lay_out(
+        model="m/model.safetensors", en="m/dict.src.txt", de="m/dict.tgt.txt", text="m/text", change=data_set_languages
+    )
+    with pytest.raises(ValueError, match=r"the text pipeline is for en and de, but the model translates src to tgt"):
+        Translator.from_pretrained(folder / "m")
+    assert Translator.from_pretrained(folder / "m", source_language="en", target_language="de")(DOG) == HUND
+
+
+def test_a_foreign_dictionary(lay_out: Callable[..., Path]) -> None:
+    folder = lay_out(model="m/model.safetensors", en="m/dict.en.txt", de="m/dict.de.txt", text="m/text")
+    with (folder / "m/dict.de.txt").open("a") as file:
+        file.write("one-more 1\n")
+    with pytest.raises(ValueError, match=r"model\.safetensors: a foreign target dictionary: it has 9,793 tokens"):
+        Translator.from_pretrained(folder / "m")
+    (folder / "m/dict.de.txt").write_text("no number\n")
+    with pytest.raises(ValueError, match=r"dict\.de\.txt: line 1 is not a token"):
+        Translator.from_pretrained(folder / "m")
+
+
+def another_task(checkpoint: Checkpoint) -> None:
+    checkpoint.config.update(arch="transformer_lm", task="language_modeling")
+
+
+def test_a_checkpoint_for_another_task(lay_out: Callable[..., Path]) -> None:
+    folder = lay_out(
+        model="m/model.safetensors", en="m/dict.en.txt", de="m/dict.de.txt", text="m/text", change=another_task
+    )
+    with pytest.raises(ValueError, match=r"model\.safetensors: a checkpoint of the task 'language_modeling'"):
+        Translator.from_pretrained(folder / "m")
+
+
+def test_folders_and_files_that_are_no_model(lay_out: Callable[..., Path], published: Path) -> None:
+    folder = lay_out(model="m/checkpoint1.pt", en="m/dict.en.txt", de="m/dict.de.txt", text="m/text")
+    with pytest.raises(FileNotFoundError, match="no model .*nothing: expected a checkpoint file"):
+        Translator.from_pretrained(folder / "nothing")
+    with pytest.raises(FileNotFoundError, match="no checkpoint .* in the folder"):
+        Translator.from_pretrained(folder)
+    lay_out(model="m/checkpoint2.pt")
+    with pytest.raises(ValueError, match=r"holds 2 checkpoints: give one of them, such as .*checkpoint1\.pt"):
+        Translator.from_pretrained(folder / "m")
+    with pytest.raises(ValueError, match=r"dict\.en\.txt: the name of a checkpoint ends in"):
+        Translator.from_pretrained(folder / "m/dict.en.txt")
+    (folder / "m/model.safetensors").write_bytes(b"\x10")
+    with pytest.raises(ValueError, match=r"model\.safetensors can't be read as safetensors"):
+        Translator.from_pretrained(folder / "m")
+    with pytest.raises(ValueError, match="unknown precision 'float8'"):
+        Translator.from_pretrained(published, precision="float8")
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"#version: 0.2\na b c\n", r"units: line 2 of the BPE codes is not a merge"),
+        (b"#version: 0.2\n\xff \xfe\n", r"units: 'utf-8' codec can't decode"),
+        (b"\x00 garbage", r"units holds no subword units: neither byte-pair codes"),
+        (b"", r"units holds no subword units: neither byte-pair codes"),
+    ],
+)
+def test_files_of_units_that_are_not(content: bytes, message: str, published: Path, tmp_path: Path) -> None:
+    (tmp_path / "units").write_bytes(content)
+    with pytest.raises(ValueError, match=message):
+        Translator.from_pretrained(published, text=tmp_path / "units")
+
+
+def test_text_that_is_missing_or_foreign(published: Path, tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError, match="no text pipeline .*nowhere: expected a folder, or a file"):
+        Translator.from_pretrained(published, text=tmp_path / "nowhere")
+    with pytest.raises(FileNotFoundError, match="no text pipeline in .*: give text="):
+        Translator.from_pretrained(published, text=tmp_path)
+    values = json.loads((published / "text/pipeline.json").read_text())
+    (tmp_path / "pipeline.json").write_text(json.dumps(values | {"target_language": "fr"}))
+    shutil.copyfile(published / "text/codes.bpe", tmp_path / "codes.bpe")
+    with pytest.raises(ValueError, match="the text pipeline is for en and fr, but the model translates en to de"):
+        Translator.from_pretrained(published, text=tmp_path)
+
+
+def test_byte_pair_codes_remember_a_bounded_number_of_words(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("rskip.text.subwords._REMEMBERED_WORDS", 10)
+    units = BytePairEncoding("#version: 0.2\na b\nb c</w>\n")
+    for number in range(100):
+        assert units.segment(f"ab{number}") == " ".join(f"{part}@@" for part in ["ab", *str(number)[:-1]]) + (
+            f" {str(number)[-1]}"
+        )
+        assert len(units._bpe.cache) <= 11

@@ -1,0 +1,167 @@
+"""Sentences of any length: kept, cut or split, and batched by length."""
+
+from __future__ import annotations
+
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from rskip.text import Dictionary, TokenText
+from rskip.transformer import Transformer, TransformerConfig
+from rskip.transformer.positions import SinusoidalPositions
+from rskip.translation import Translator
+from rskip.translation.batches import length_batches
+from rskip.translation.long_sentences import split
+
+WORDS = Dictionary([f"w{number}" for number in range(20)])
+
+
+def tiny(**settings: Any) -> Translator:
+    """A translator of random words w0 ... w19."""
+    torch.manual_seed(5)
+    sizes = {
+        f"{side}_{name}": value
+        for side in ("encoder", "decoder")
+        for name, value in {"embed_dim": 16, "ffn_embed_dim": 24, "attention_heads": 2, "layers": 1}.items()
+    }
+    config = TransformerConfig(source_vocabulary=len(WORDS), target_vocabulary=len(WORDS), **sizes | settings)
+    model = Transformer(config).eval().requires_grad_(False)
+    return Translator(model, TokenText("a", "b"), source_dictionary=WORDS, target_dictionary=WORDS)
+
+
+def words(count: int) -> str:
+    return " ".join(f"w{number * number % 19}" for number in range(count))
+
+
+LEARNED = {"encoder_learned_pos": True, "decoder_learned_pos": True, "max_source_positions": 12}
+SHORT = {"max_length_a": 0.0, "max_length_b": 5}
+
+
+def test_a_sentence_longer_than_any_in_training_is_translated_whole() -> None:
+    translator = tiny(max_source_positions=10, max_target_positions=10)
+    found = translator.translate([words(3000), words(4)], **SHORT)
+    assert [len(each.source_tokens) for each in found] == [3000, 4]
+    alone = translator.translate([words(4)], **SHORT)[0]
+    assert found[1].hypotheses[0].tokens == alone.hypotheses[0].tokens
+    # what comes last has an effect
+    other = translator.translate([words(2999) + " w3"], **SHORT)[0]
+    assert other.score != pytest.approx(found[0].score, abs=1e-7)
+
+
+def test_a_model_with_learned_positions_says_what_is_too_long_for_it() -> None:
+    translator = tiny(**LEARNED)
+    whole = translator.translate([words(11)], **SHORT)[0]
+    assert len(whole.source_tokens) == 11
+    message = r"sentence 3: it has 13 tokens \(its end counted\), and at most 12 can be translated: .*too_long"
+    with pytest.raises(ValueError, match=message):
+        translator.translate([words(11), "", words(12)], **SHORT)
+    with pytest.raises(ValueError, match="at most 12 can"):
+        translator.translate([words(12)], max_source_tokens=100, **SHORT)
+    with pytest.raises(ValueError, match="sentence 1: it has 9 tokens .* at most 8 can"):
+        translator.translate([words(8)], max_source_tokens=8, **SHORT)
+
+
+@pytest.mark.parametrize("settings", [LEARNED, {"max_source_positions": 12}])
+def test_cut(settings: dict[str, Any]) -> None:
+    translator = tiny(**settings)
+    found = translator.translate([words(30), words(11)], too_long="cut", **SHORT)
+    assert [each.notes[:1] for each in found] == [
+        ("cut after 11 of its 30 tokens",),
+        ("its translation reached the greatest length, 5 tokens (max_length_a, max_length_b)",),
+    ]
+    assert found[0].hypotheses == found[1].hypotheses and found[0].source == words(30)
+    shorter = translator.translate([words(30)], too_long="cut", max_source_tokens=5, **SHORT)[0]
+    assert shorter.source_tokens == tuple(words(4).split())
+
+
+def test_split_translates_the_parts_and_joins_them() -> None:
+    translator = tiny(**LEARNED)
+    settings = SHORT | {"nbest": 2, "attention": True, "token_scores": True, "length_penalty": 0.6}
+    parts = [words(30).split()[start : start + 11] for start in (0, 11, 22)]
+    whole = translator.translate([words(30)], too_long="split", **settings)[0]
+    alone = translator.translate([" ".join(part) for part in parts], **settings)
+    assert whole.notes[0] == "split into 3 parts, since it has 30 tokens"
+    assert whole.source_tokens == tuple(words(30).split())
+    for rank, hypothesis in enumerate(whole.hypotheses):
+        pieces = [each.hypotheses[rank] for each in alone]
+        assert hypothesis.text == " ".join(piece.text for piece in pieces)
+        assert hypothesis.tokens == sum((piece.tokens for piece in pieces), ())
+        lengths = [len(piece.tokens) + 1 for piece in pieces]
+        total = sum(piece.score * length**0.6 for piece, length in zip(pieces, lengths, strict=True))
+        assert hypothesis.score == pytest.approx(total / sum(lengths) ** 0.6)
+        scores = [score for piece in pieces for score in piece.token_scores[:-1]] + [pieces[-1].token_scores[-1]]
+        assert hypothesis.token_scores == pytest.approx(scores, abs=1e-5)
+        shifted = [
+            (source + 11 * number, target + sum(length - 1 for length in lengths[:number]))
+            for number, piece in enumerate(pieces)
+            for source, target in piece.alignment
+        ]
+        assert hypothesis.alignment == tuple(shifted)
+        assert hypothesis.attention is None
+    prefixed = translator.translate([words(30)], too_long="split", prefixes=["w7 w7"], **SHORT)[0]
+    assert prefixed.hypotheses[0].tokens[:2] == ("w7", "w7")
+    assert prefixed.hypotheses[0].tokens[5:] == translator.translate(
+        [" ".join(part) for part in parts[1:]], **SHORT
+    )[0].hypotheses[0].tokens + translator.translate([" ".join(parts[2])], **SHORT)[0].hypotheses[0].tokens
+
+
+@pytest.mark.parametrize(
+    ("tokens", "room", "expected"),
+    [
+        ("a b c", 3, ["a b c"]),
+        ("a . b c . d e", 4, ["a .", "b c .", "d e"]),
+        ("a . b . c . d e f", 6, ["a . b . c .", "d e f"]),
+        ("a ? ! b c", 3, ["a ? !", "b c"]),
+        ("&quot; a . &quot; ) b c", 6, ["&quot; a . &quot; )", "b c"]),
+        ("a . )", 2, ["a .", ")"]),
+        ("ab@@ c d e@@ f g", 4, ["ab@@ c d", "e@@ f g"]),
+        ("a@@ b@@ c@@ d@@ e", 2, ["a@@ b@@", "c@@ d@@", "e"]),
+        ("\u2581a b \u2581c d e \u2581f", 4, ["\u2581a b", "\u2581c d e \u2581f"]),
+        ("\u2581a . \u2581b \u2581c", 3, ["\u2581a .", "\u2581b \u2581c"]),
+        ("a b c d", 1, ["a", "b", "c", "d"]),
+    ],
+)
+def test_where_sentences_are_split(tokens: str, room: int, expected: list[str]) -> None:
+    assert [" ".join(piece) for piece in split(tokens.split(), room)] == expected
+
+
+def test_batches_hold_what_fits_longest_first() -> None:
+    lengths = [3, 10, 1, 3, 2, 10, 40]
+    assert length_batches(lengths, max_tokens=20, beam=4) == [[6], [1, 5], [0, 3, 4, 2]]
+    assert length_batches(lengths, max_tokens=20, beam=1) == [[6], [1, 5], [0, 3, 4, 2]]
+    assert length_batches(lengths, max_tokens=20, beam=8) == [[6], [1], [5], [0, 3, 4], [2]]
+    assert length_batches(lengths, max_tokens=1, beam=4) == [[6], [1], [5], [0], [3], [4], [2]]
+    assert length_batches([], max_tokens=20, beam=4) == []
+
+
+def test_threads_never_see_the_table_of_positions_shrink(monkeypatch: pytest.MonkeyPatch) -> None:
+    make_table = SinusoidalPositions._make_table
+
+    def slowly(self: SinusoidalPositions, length: int) -> torch.Tensor:
+        table = make_table(self, length)
+        time.sleep(0.3 if length < 100 else 0)
+        return table
+
+    translator = tiny(max_source_positions=10, max_target_positions=10)
+    expected = [tiny().translate([words(count)], **SHORT)[0].hypotheses for count in (15, 300)]
+    monkeypatch.setattr(SinusoidalPositions, "_make_table", slowly)
+    with ThreadPoolExecutor(2) as pool:
+        short = pool.submit(translator.translate, [words(15)], **SHORT)
+        time.sleep(0.1)
+        long = pool.submit(translator.translate, [words(300)], **SHORT)
+        found = [future.result()[0].hypotheses for future in (short, long)]
+    assert translator.model.encoder.embed_positions.table.size(0) >= 301
+    for each, same in zip(found, expected, strict=True):
+        assert [hypothesis.tokens for hypothesis in each] == [hypothesis.tokens for hypothesis in same]
+
+
+def test_a_line_of_ten_thousand_words(root: Path) -> None:
+    translator = Translator.from_pretrained(root / "checkpoints/multi30k_en_de_2rskip_ln")
+    sentence = "A dog runs. "
+    found = translator.translate([sentence * 3334], too_long="split", max_source_tokens=5, beam=1)[0]
+    assert found.notes == ("split into 3334 parts, since it has 13,336 tokens",)
+    assert found.text == " ".join([translator(sentence, beam=1)] * 3334)
