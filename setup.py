@@ -95,6 +95,7 @@ setup(
             "tqdm",
             "numpy",
         ],
+        "ct2": ["ctranslate2>=4.8,<5"],
         "vision": ["torchvision"],
         "numbers": ["num2words"],
         "dev": ["pytest", "pytest-cov", "hypothesis", "ruff", "mypy", "types-PyYAML"],

@@ -20,6 +20,7 @@ _PACKAGES = (
     "subword-nmt",
     "sentencepiece",
     "num2words",
+    "ctranslate2",
 )
 
 

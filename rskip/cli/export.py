@@ -1,0 +1,140 @@
+"""Write a model for other programs: CTranslate2, or fairseq with its stock Transformer."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from rskip.checkpoint import Checkpoint
+    from rskip.transformer import Transformer
+
+EXAMPLES = """examples:
+  rskip export ct2 --model checkpoints/multi30k_en_de_1xskip_ln --output ct2-model --quantization int8
+  rskip export fairseq --model checkpoints/multi30k_en_de_2rskip_ln --output model.pt
+  rskip export fairseq --model checkpoints/multi30k_en_de_1xskip_ln --stock --output stock.pt"""
+
+CT2_HELP = """Write a folder that ctranslate2.Translator opens, the text pipeline in it.
+
+λxskip+ln, 1xskip+ln:branch_scale=β and prenorm+ln are, or fold into, what CTranslate2 computes; other connections are
+refused. Needs CTranslate2: pip install 'rskip[ct2]'."""
+FAIRSEQ_HELP = """Write a .pt file for fairseq-generate --user-dir rskip, or with --stock for fairseq alone.
+
+Tensors are stored as they are; with --stock in float32, under the names of fairseq's `transformer`."""
+
+# ctranslate2.specs.model_spec.ACCEPTED_MODEL_TYPES, without importing it for the sake of --help
+QUANTIZATIONS = ("int8", "int8_float32", "int8_float16", "int8_bfloat16", "int16", "float16", "bfloat16", "float32")
+CT2_CONTENTS = ("model.bin", "config.json", "*_vocabulary.json", "text")
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declares the command's arguments."""
+    parser.epilog = EXAMPLES
+    parser.formatter_class = argparse.RawDescriptionHelpFormatter
+    formats = parser.add_subparsers(dest="format", metavar="FORMAT", required=True)
+
+    ct2 = _add_format(formats, "ct2", CT2_HELP)
+    ct2.add_argument("--output", type=Path, required=True, metavar="FOLDER")
+    ct2.add_argument("--quantization", choices=QUANTIZATIONS, help="of the weights (default: float32)")
+    ct2.add_argument("--dictionaries", type=Path, metavar="FOLDER", help="with dict.*.txt (default: the model's)")
+    ct2.add_argument(
+        "--text",
+        metavar="PATH",
+        help="text pipeline, BPE codes, SentencePiece model, or `tokens` for none (default: the model's)",
+    )
+    ct2.add_argument("--source-lang", metavar="LANG", help="default: as the checkpoint says")
+    ct2.add_argument("--target-lang", metavar="LANG")
+
+    fairseq = _add_format(formats, "fairseq", FAIRSEQ_HELP)
+    fairseq.add_argument("--output", type=Path, required=True, metavar="FILE.pt")
+    fairseq.add_argument(
+        "--stock", action="store_true", help="fairseq's own `transformer`, for connections that are or fold into its"
+    )
+    for each in (ct2, fairseq):
+        each.add_argument(
+            "--model", type=Path, required=True, metavar="PATH", help="a model's folder, or its checkpoint"
+        )
+        each.add_argument("--force", action="store_true", help="replace what an earlier export wrote there")
+
+
+def run(args: argparse.Namespace) -> None:
+    """Writes the model and says where."""
+    (export_ct2 if args.format == "ct2" else export_fairseq)(args)
+
+
+def export_ct2(args: argparse.Namespace) -> None:
+    """Folds, converts, and puts the text pipeline beside the model."""
+    from rskip.text import TextPipeline
+    from rskip.translation import Translator
+    from rskip.translation.output_folder import output_folder
+
+    try:
+        from rskip.translation.ctranslate2_model import write_ctranslate2
+    except ModuleNotFoundError as error:
+        if (error.name or "").partition(".")[0] != "ctranslate2":
+            raise
+        raise ValueError("export ct2 needs CTranslate2: install it with pip install 'rskip[ct2]'") from error
+
+    with output_folder(args.output, replace=args.force, contents=CT2_CONTENTS) as folder:
+        translator = Translator.from_pretrained(
+            args.model,
+            dictionaries=args.dictionaries,
+            text=args.text,
+            source_language=args.source_lang,
+            target_language=args.target_lang,
+        )
+        write_ctranslate2(
+            translator.model,
+            folder,
+            source=translator.source_dictionary,
+            target=translator.target_dictionary,
+            quantization=args.quantization,
+        )
+        if isinstance(translator.text, TextPipeline):
+            translator.text.save(folder / "text")
+    print(f"wrote {args.output}: open it with ctranslate2.Translator({str(args.output)!r})")
+
+
+def export_fairseq(args: argparse.Namespace) -> None:
+    """Writes the checkpoint in fairseq's format, as its own architecture or as stock's."""
+    from rskip.checkpoint import read_checkpoint, write_checkpoint
+    from rskip.checkpoint.fold import stock_checkpoint
+    from rskip.translation.model_files import find_checkpoint
+
+    if args.output.suffix != ".pt":
+        raise ValueError(f"--output {args.output}: the name of fairseq's checkpoints ends in .pt")
+    if args.output.exists() and not args.force:
+        raise FileExistsError(f"{args.output} is there already: give another --output, or --force to replace it")
+    path = find_checkpoint(args.model)
+    checkpoint = read_checkpoint(path)
+    if args.stock:
+        try:
+            checkpoint = stock_checkpoint(
+                _build(checkpoint),
+                source_language=checkpoint.config["source_lang"],
+                target_language=checkpoint.config["target_lang"],
+            )
+        except ValueError as error:
+            raise ValueError(f"{path}: {error}") from error
+    write_checkpoint(args.output, checkpoint)
+    arch = checkpoint.config["arch"]
+    user_dir = " --user-dir rskip" if "connection" in checkpoint.config["model"] else ""
+    print(f"wrote {args.output} ({arch}): translate with fairseq-generate DATA --path {args.output}{user_dir}")
+
+
+def _add_format(formats: Any, name: str, text: str) -> argparse.ArgumentParser:
+    return formats.add_parser(
+        name,
+        help=text.partition("\n")[0],
+        description=text,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+
+
+def _build(checkpoint: Checkpoint) -> Transformer:
+    from rskip.checkpoint import build_transformer
+
+    source, target = (len(checkpoint.model.get(f"{side}.embed_tokens.weight", ())) for side in ("encoder", "decoder"))
+    return build_transformer(checkpoint, source_vocabulary=source, target_vocabulary=target)

@@ -1,0 +1,75 @@
+"""Make a model folder of ours from a checkpoint that fairseq trained."""
+
+from __future__ import annotations
+
+import argparse
+import shutil
+from collections.abc import Iterable
+from pathlib import Path
+
+EXAMPLES = """example:
+  rskip import fairseq --checkpoint checkpoint_best.pt --dictionaries data-bin --text bpe.codes --output my-model
+  rskip translate --model my-model"""
+HELP = """Model folder (model.safetensors, dict.*.txt, text/) from a .pt file of ours, or of fairseq's transformer.
+
+Tensors are stored as they are. The model is built once, so what can't be translated with is refused here."""
+CONTENTS = ("model.safetensors", "dict.*.txt", "text")
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declares the command's arguments."""
+    parser.epilog = EXAMPLES
+    parser.formatter_class = argparse.RawDescriptionHelpFormatter
+    formats = parser.add_subparsers(dest="format", metavar="FORMAT", required=True)
+    fairseq = formats.add_parser(
+        "fairseq",
+        help=HELP.partition("\n")[0],
+        description=HELP,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    fairseq.add_argument("--checkpoint", type=Path, required=True, metavar="FILE.pt")
+    fairseq.add_argument(
+        "--dictionaries", type=Path, required=True, metavar="FOLDER", help="with dict.*.txt, such as data-bin"
+    )
+    fairseq.add_argument(
+        "--text",
+        metavar="PATH",
+        help="text pipeline, BPE codes, SentencePiece model, or `tokens` for none (default: beside the dictionaries)",
+    )
+    fairseq.add_argument("--source-lang", metavar="LANG", help="default: as the checkpoint or the files' names say")
+    fairseq.add_argument("--target-lang", metavar="LANG")
+    fairseq.add_argument("--output", type=Path, required=True, metavar="FOLDER")
+    fairseq.add_argument("--force", action="store_true", help="replace what an earlier import wrote there")
+
+
+def run(args: argparse.Namespace) -> None:
+    """Writes the folder and says where."""
+    from rskip.checkpoint import read_checkpoint, write_checkpoint
+    from rskip.text import TextPipeline
+    from rskip.translation import Translator
+    from rskip.translation.output_folder import output_folder
+
+    with output_folder(args.output, replace=args.force, contents=CONTENTS) as folder:
+        translator = Translator.from_pretrained(
+            args.checkpoint,
+            dictionaries=args.dictionaries,
+            text=args.text,
+            source_language=args.source_lang,
+            target_language=args.target_lang,
+        )
+        checkpoint = read_checkpoint(args.checkpoint)
+        languages = {"source_lang": translator.source_language, "target_lang": translator.target_language}
+        for key, language in languages.items():
+            names = (language, checkpoint.config[key])
+            dictionary = _first_file(args.dictionaries, (f"dict.{name}.txt" for name in names))
+            shutil.copyfile(dictionary, folder / f"dict.{language}.txt")
+        checkpoint.config.update(languages)
+        write_checkpoint(folder / "model.safetensors", checkpoint)
+        if isinstance(translator.text, TextPipeline):
+            translator.text.save(folder / "text")
+    print(f"wrote {args.output}: translate with rskip translate --model {args.output}")
+
+
+def _first_file(folder: Path, names: Iterable[str]) -> Path:
+    return next(folder / name for name in names if (folder / name).is_file())

@@ -1,0 +1,212 @@
+"""`rskip export`."""
+
+from __future__ import annotations
+
+import gzip
+import shutil
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+from rskip.checkpoint import Checkpoint, read_checkpoint, to_stock, write_checkpoint
+from rskip.cli.export import QUANTIZATIONS
+from rskip.cli.main import main
+from rskip.text import TextPipeline
+from rskip.transformer import Transformer, TransformerConfig
+from rskip.translation import Translator
+
+SENTENCES = [
+    "A dog runs through the grass.",
+    "Two men are playing guitar on a stage.",
+    "A young girl in a red dress is eating an ice cream.",
+    "People are standing outside of a building.",
+]
+
+
+@pytest.fixture(scope="module")
+def folder(root: Path) -> Path:
+    return root / "checkpoints" / "multi30k_en_de_1xskip_ln"
+
+
+def write_model(folder: Path, connection: str, *, vocabulary: int = 9, **settings: object) -> Path:
+    """A model folder without text, of a small random model."""
+    torch.manual_seed(0)
+    sides = {
+        f"{side}_{name}": value
+        for side in ("encoder", "decoder")
+        for name, value in {"embed_dim": 8, "ffn_embed_dim": 16, "attention_heads": 2, "layers": 1}.items()
+    }
+    model = {**sides, "share_all_embeddings": True, **settings}
+    config = TransformerConfig(
+        vocabulary, vocabulary, encoder_connection=connection, decoder_connection=connection, **model
+    )
+    checkpoint = Checkpoint(
+        model=Transformer(config).state_dict(),
+        config={
+            "arch": "transformer_skip_ln",
+            "task": "translation",
+            "source_lang": "a",
+            "target_lang": "b",
+            "model": {**model, "connection": connection},
+        },
+    )
+    folder.mkdir()
+    write_checkpoint(folder / "model.safetensors", checkpoint)
+    lines = "".join(f"w{index} {vocabulary - index}\n" for index in range(vocabulary - 4))
+    for language in "ab":
+        (folder / f"dict.{language}.txt").write_text(lines)
+    return folder
+
+
+def error_of(*arguments: object, capsys: pytest.CaptureFixture[str]) -> str:
+    """The one line that the command ends with."""
+    assert main([str(each) for each in arguments]) == 2
+    error = capsys.readouterr().err
+    assert error.startswith("rskip export: error: ") and error.count("\n") == 1
+    return error
+
+
+def test_a_folder_for_ctranslate2_translates_as_the_model_does(folder, tmp_path, capsys):
+    ctranslate2 = pytest.importorskip("ctranslate2", reason="needs the extra ct2")
+    output = tmp_path / "exported"
+    assert main(["export", "ct2", "--model", str(folder), "--output", str(output)]) == 0
+    assert str(output) in capsys.readouterr().out
+    assert sorted(path.name for path in output.iterdir()) == [
+        "config.json", "model.bin", "shared_vocabulary.json", "text",
+    ]  # fmt: skip
+
+    pipeline = TextPipeline.load(output / "text")
+    translator = ctranslate2.Translator(str(output), intra_threads=1)
+    results = translator.translate_batch([pipeline.encode(each).split() for each in SENTENCES], beam_size=4)
+    found = [pipeline.decode(" ".join(result.hypotheses[0])) for result in results]
+    assert found == [each.text for each in Translator.from_pretrained(folder).translate(SENTENCES, beam=4)]
+    assert found[0] == "Ein Hund rennt durch das Gras."
+
+
+def test_quantizations_are_those_of_ctranslate2():
+    specs = pytest.importorskip("ctranslate2.specs.model_spec", reason="needs the extra ct2")
+    assert QUANTIZATIONS == specs.ACCEPTED_MODEL_TYPES
+
+
+def test_connections_that_stock_lacks_are_refused_and_nothing_is_left(root, tmp_path, capsys):
+    pytest.importorskip("ctranslate2", reason="needs the extra ct2")
+    model = root / "checkpoints" / "multi30k_en_de_2rskip_ln"
+    for format, output in (("ct2", tmp_path / "exported"), ("fairseq", tmp_path / "model.pt")):
+        stock = ["--stock"] if format == "fairseq" else []
+        error = error_of("export", format, "--model", model, "--output", output, *stock, capsys=capsys)
+        assert "2rskip+ln (y_k = norm_k(x + y_{k-1})" in error and "can't be folded" in error
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_what_is_there_is_replaced_only_if_asked_and_if_it_is_an_export(tmp_path, capsys):
+    pytest.importorskip("ctranslate2", reason="needs the extra ct2")
+    model, output = write_model(tmp_path / "model", "2xskip+ln"), tmp_path / "exported"
+    command = ["export", "ct2", "--model", model, "--text", "tokens", "--output", output]
+    assert main([*map(str, command)]) == 0
+    before = (output / "model.bin").read_bytes()
+    assert "there already" in error_of(*command, "--quantization", "int8", capsys=capsys)
+    assert (output / "model.bin").read_bytes() == before
+    assert main([*map(str, command), "--quantization", "int8", "--force"]) == 0
+    assert (output / "model.bin").read_bytes() != before
+
+    (output / "notes.txt").write_text("mine")
+    assert "holds notes.txt, which would be lost" in error_of(*command, "--force", capsys=capsys)
+    onto_itself = ["export", "ct2", "--model", model, "--text", "tokens", "--output", model, "--force"]
+    assert "which would be lost" in error_of(*onto_itself, capsys=capsys)
+    assert (model / "model.safetensors").is_file()
+    command[-1] = output / "notes.txt"
+    assert "is a file" in error_of(*command, "--force", capsys=capsys)
+
+
+def test_without_ctranslate2_it_says_how_to_get_it(folder, tmp_path, capsys, monkeypatch):
+    for name in [*sys.modules]:
+        if name.partition(".")[0] == "ctranslate2" or name == "rskip.translation.ctranslate2_model":
+            monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, "ctranslate2", None)
+    error = error_of("export", "ct2", "--model", folder, "--output", tmp_path / "exported", capsys=capsys)
+    assert "needs CTranslate2: install it with pip install 'rskip[ct2]'" in error
+
+
+def test_fairseqs_file_has_the_same_tensors_and_settings(folder, tmp_path, capsys):
+    output = tmp_path / "model.pt"
+    assert main(["export", "fairseq", "--model", str(folder), "--output", str(output)]) == 0
+    assert "--user-dir rskip" in capsys.readouterr().out
+    given, written = read_checkpoint(folder / "model.safetensors"), read_checkpoint(output)
+    assert written.config == given.config
+    assert written.model.keys() == given.model.keys()
+    for name, tensor in given.model.items():
+        assert written.model[name].dtype == tensor.dtype and torch.equal(written.model[name], tensor), name
+
+
+def test_stock_has_no_trace_of_us_and_is_folded(tmp_path, capsys):
+    model, output = write_model(tmp_path / "model", "4xskip+ln"), tmp_path / "stock.pt"
+    assert main(["export", "fairseq", "--stock", "--model", str(model), "--output", str(output)]) == 0
+    assert "--user-dir" not in capsys.readouterr().out
+    given, written = read_checkpoint(model / "model.safetensors"), read_checkpoint(output)
+    assert written.config["arch"] == "transformer"
+    assert not [name for name in written.config["model"] if "connection" in name]
+    assert [written.config["model"][f"{side}_normalize_before"] for side in ("encoder", "decoder")] == [False] * 2
+    same = to_stock(
+        {
+            name: tensor / 4 if ".out_proj." in name or ".fc2." in name else tensor
+            for name, tensor in given.model.items()
+        },
+        connection="1xskip+ln",
+    )
+    assert same.keys() == written.model.keys()
+    assert all(torch.equal(tensor, written.model[name]) for name, tensor in same.items())
+
+
+def test_mistakes_with_fairseqs_file(folder, tmp_path, capsys):
+    command = ["export", "fairseq", "--model", folder, "--output"]
+    assert "ends in .pt" in error_of(*command, tmp_path / "model.safetensors", capsys=capsys)
+    (tmp_path / "model.pt").write_text("mine")
+    assert "there already" in error_of(*command, tmp_path / "model.pt", capsys=capsys)
+    assert (tmp_path / "model.pt").read_text() == "mine"
+    command[3] = tmp_path / "nothing"
+    assert "no model" in error_of(*command, tmp_path / "other.pt", capsys=capsys)
+    (tmp_path / "damaged.safetensors").write_text("?")
+    command[3] = tmp_path / "damaged.safetensors"
+    assert "can't be read as safetensors" in error_of(*command, tmp_path / "other.pt", capsys=capsys)
+    write_checkpoint(
+        tmp_path / "other.safetensors",
+        Checkpoint(
+            model={"encoder.sentence.weight": torch.ones(2)},
+            config={"arch": "wav", "task": "audio", "source_lang": None, "target_lang": None, "model": {}},
+        ),
+    )
+    command[3] = tmp_path / "other.safetensors"
+    assert "of the task 'audio'" in error_of(*command, tmp_path / "other.pt", "--stock", capsys=capsys)
+    assert not (tmp_path / "other.pt").exists()
+
+
+@pytest.mark.slow
+def test_stock_fairseq_generates_what_our_translator_does(root, shared, tmp_path, fairseq_program):
+    """Greedy, the first 100 test sentences, with a 2xskip+ln model that equals the trained 1xskip+ln one."""
+    folder = tmp_path / "model"
+    shutil.copytree(root / "checkpoints" / "multi30k_en_de_1xskip_ln", folder)
+    checkpoint = read_checkpoint(folder / "model.safetensors")
+    checkpoint.config["model"]["connection"] = "2xskip+ln"
+    checkpoint.model.update(
+        {name: 2 * tensor for name, tensor in checkpoint.model.items() if ".out_proj." in name or ".fc2." in name}
+    )
+    write_checkpoint(folder / "model.safetensors", checkpoint)
+    with gzip.open(shared / "data" / "multi30k" / "test_2016_flickr.en.gz", "rt", encoding="utf-8") as file:
+        sentences = [file.readline().rstrip("\n") for _ in range(100)]
+    translator = Translator.from_pretrained(folder)
+    tokens = [translator.text.encode(sentence) for sentence in sentences]
+
+    assert main(["export", "fairseq", "--stock", "--model", str(folder), "--output", str(tmp_path / "stock.pt")]) == 0
+    process = fairseq_program(
+        "fairseq-interactive", str(folder), "-s", "en", "-t", "de", "--path", str(tmp_path / "stock.pt"), "--cpu",
+        "--beam", "1", "--buffer-size", "100", "--batch-size", "100",
+        folder=tmp_path, text="".join(f"{line}\n" for line in tokens),
+    )  # fmt: skip
+    assert process.returncode == 0, process.stderr[-2000:]
+    lines = [line.split("\t") for line in process.stdout.splitlines() if line.startswith("H-")]
+    found = [columns[2] for columns in sorted(lines, key=lambda columns: int(columns[0][2:]))]
+    ours = [" ".join(each.hypotheses[0].tokens) for each in translator.translate(sentences, beam=1)]
+    same = sum(one == other for one, other in zip(found, ours, strict=True))
+    assert same >= 99
