@@ -9,8 +9,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-# With fewer rows, float32 is faster unpacked (docs/speed.md).
-_FEWEST_ROWS = {torch.float32: 24, torch.bfloat16: 1}
+# Below so many multiplications the unpacked way is faster (docs/speed.md).
+_FEWEST_MULTIPLICATIONS = {torch.float32: 2**22, torch.bfloat16: 0}
 
 
 class PackedLinear(nn.Linear):
@@ -27,7 +27,7 @@ class PackedLinear(nn.Linear):
         self._pack()
 
     def _pack(self) -> None:
-        usable = torch.backends.mkldnn.is_available() and self.weight.dtype in _FEWEST_ROWS
+        usable = torch.backends.mkldnn.is_available() and self.weight.dtype in _FEWEST_MULTIPLICATIONS
         self._packed: Tensor | None = None
         if usable and self.weight.device.type == "cpu":
             with torch.no_grad():
@@ -39,6 +39,6 @@ class PackedLinear(nn.Linear):
         return self
 
     def forward(self, x: Tensor) -> Tensor:
-        if self._packed is None or x.numel() < _FEWEST_ROWS[self.weight.dtype] * self.in_features:
+        if self._packed is None or x.numel() * self.out_features < _FEWEST_MULTIPLICATIONS[self.weight.dtype]:
             return functional.linear(x, self.weight, self.bias)
         return torch.ops.mkldnn._linear_pointwise(x, self._packed, self.bias, "none", [], "")
