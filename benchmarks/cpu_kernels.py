@@ -11,18 +11,16 @@ from __future__ import annotations
 
 import argparse
 import json
-import statistics
-import time
 from collections.abc import Callable
-from datetime import datetime, timezone
 from pathlib import Path
 
 import torch
 from fairseq.criterions.label_smoothed_cross_entropy import label_smoothed_nll_loss
+from measuring.pairs import compare
+from measuring.record import append_record
 from torch.nn import functional
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from rskip.experiments.environment import describe_environment
 from rskip.transformer.dropout import Dropout
 from rskip.transformer.label_smoothing import label_smoothed_cross_entropy
 
@@ -72,13 +70,6 @@ def loss(dtype: torch.dtype) -> tuple[Step, Step]:
     return fairseqs, ours
 
 
-def seconds(step: Step) -> float:
-    """Wall time of one call."""
-    start = time.perf_counter()
-    step()
-    return time.perf_counter() - start
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=9)
@@ -89,27 +80,14 @@ def main() -> None:
     print("| part, forward and backward | before, ms | now, ms | before / now |\n|---|---|---|---|")
     for part in (attention, dropout, loss):
         for dtype in (torch.float32, torch.bfloat16):
-            before, now = part(dtype)
-            seconds(before), seconds(now)  # warm-up
-            times = [(seconds(before), seconds(now)) for _ in range(args.rounds)]
             row = {
                 "part": part.__name__,
                 "dtype": str(dtype).removeprefix("torch."),
-                "before_ms": round(1000 * statistics.median(pair[0] for pair in times), 1),
-                "now_ms": round(1000 * statistics.median(pair[1] for pair in times), 1),
-                "ratio": round(statistics.median(pair[0] / pair[1] for pair in times), 1),
+                **compare(*part(dtype), args.rounds),
             }
             rows.append(row)
             print(f"| {row['part']}, {row['dtype']} | {row['before_ms']} | {row['now_ms']} | {row['ratio']} |")
-    record = {
-        "benchmark": "cpu_kernels",
-        "date": datetime.now(timezone.utc).isoformat(timespec="seconds"),
-        "rounds": args.rounds,
-        "rows": rows,
-        **describe_environment(),
-    }
-    with args.output.open("a", encoding="utf-8") as file:
-        file.write(json.dumps(record) + "\n")
+    append_record(args.output, "cpu_kernels", {"rounds": args.rounds, "rows": rows})
     print(json.dumps({f"{row['part']}_{row['dtype']}": row["ratio"] for row in rows}))
 
 

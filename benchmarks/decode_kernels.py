@@ -10,16 +10,14 @@ from __future__ import annotations
 
 import argparse
 import json
-import statistics
-import time
 from collections.abc import Callable
-from datetime import datetime, timezone
 from pathlib import Path
 
 import torch
+from measuring.pairs import compare
+from measuring.record import append_record
 from torch import Tensor, nn
 
-from rskip.experiments.environment import describe_environment
 from rskip.generation.candidates import best_candidates, log_normaliser
 from rskip.transformer import Transformer, TransformerConfig
 from rskip.transformer.int8_linear import Int8Linear
@@ -111,13 +109,6 @@ def compiled(dtype: torch.dtype) -> Part:
     return name, lambda: layer.feed_forward(x), lambda: faster(x)
 
 
-def seconds(call: Callable[[], object]) -> float:
-    """Wall time of one call."""
-    start = time.perf_counter()
-    call()
-    return time.perf_counter() - start
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=9)
@@ -127,29 +118,13 @@ def main() -> None:
     types = (torch.float32, torch.bfloat16)
     parts = [*linears(), *vocabulary(), *map(beams, types), *map(compiled, types)]
     rows = []
-    print("| part: first way, second way | first, ms | second, ms | first / second |\n|---|---|---|---|")
+    print("| part: one way, the other | one, ms | other, ms | one / other |\n|---|---|---|---|")
     with torch.inference_mode():
-        for name, first, second in parts:
-            for _ in range(3):  # warm-up
-                seconds(first), seconds(second)
-            times = [(seconds(first), seconds(second)) for _ in range(args.rounds)]
-            row = {
-                "part": name,
-                "first_ms": round(1000 * statistics.median(pair[0] for pair in times), 2),
-                "second_ms": round(1000 * statistics.median(pair[1] for pair in times), 2),
-                "ratio": round(statistics.median(pair[0] / pair[1] for pair in times), 2),
-            }
+        for name, before, now in parts:
+            row = {"part": name, **compare(before, now, args.rounds)}
             rows.append(row)
-            print(f"| {name} | {row['first_ms']} | {row['second_ms']} | {row['ratio']} |", flush=True)
-    record = {
-        "benchmark": "decode_kernels",
-        "date": datetime.now(timezone.utc).isoformat(timespec="seconds"),
-        "rounds": args.rounds,
-        "rows": rows,
-        **describe_environment(),
-    }
-    with args.output.open("a", encoding="utf-8") as file:
-        file.write(json.dumps(record) + "\n")
+            print(f"| {name} | {row['before_ms']} | {row['now_ms']} | {row['ratio']} |", flush=True)
+    append_record(args.output, "decode_kernels", {"rounds": args.rounds, "rows": rows})
     print(json.dumps({row["part"]: row["ratio"] for row in rows}))
 
 

@@ -14,7 +14,6 @@ import statistics
 import sys
 import time
 from dataclasses import dataclass
-from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
@@ -24,9 +23,9 @@ from fairseq.data import Dictionary
 from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 from fairseq.logging import metrics
 from fairseq.trainer import Trainer
+from measuring.record import append_record
 
 import rskip.fairseq_plugin  # noqa: F401
-from rskip.experiments.environment import describe_environment
 
 SIZES = [
     "--encoder-embed-dim", "128", "--encoder-ffn-embed-dim", "256", "--encoder-layers", "4", "--decoder-layers", "4",
@@ -153,17 +152,7 @@ def main() -> None:
     for row in rows:
         low, high = row["ratio_range"]
         print(f"| {row['system']} | {row['tokens_per_second']:,} | {row['ratio']:.2f} ({low:.2f} to {high:.2f}) |")
-    record = {
-        "benchmark": "train_speed",
-        "date": datetime.now(timezone.utc).isoformat(timespec="seconds"),
-        "rounds": args.rounds,
-        "target_tokens_a_round": tokens,
-        "rows": rows,
-        **describe_environment(),
-    }
-    args.output.parent.mkdir(parents=True, exist_ok=True)
-    with args.output.open("a", encoding="utf-8") as file:
-        file.write(json.dumps(record) + "\n")
+    append_record(args.output, "train_speed", {"rounds": args.rounds, "target_tokens_a_round": tokens, "rows": rows})
     names = ("ratio_float32", "ratio_float32_our_loss", "ratio_bf16", "ratio_bf16_our_loss")
     print(json.dumps({name: row["ratio"] for name, row in zip(names, rows[1:5], strict=True)}))
 

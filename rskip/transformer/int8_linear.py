@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import cache
+
 import torch
 from torch import Tensor, nn
 
@@ -40,3 +42,16 @@ class Int8Linear(nn.Module):
 
     def extra_repr(self) -> str:
         return f"in_features={self.in_features}, out_features={self.out_features}, bias={self._bias is not None}"
+
+
+@cache
+def int8_is_exact() -> bool:
+    """Whether oneDNN's sums of 8-bit products are exact here.
+
+    On processors without VNNI two products are added in 16 bits first, which can overflow.
+    """
+    if not torch.backends.mkldnn.is_available() or not hasattr(torch.ops.onednn, "qlinear_prepack"):
+        return False
+    largest = nn.Linear(64, 64, bias=False)
+    nn.init.ones_(largest.weight)
+    return torch.allclose(Int8Linear(largest)(torch.ones(64, 64)), torch.full((64, 64), 64.0))

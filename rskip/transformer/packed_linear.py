@@ -27,9 +27,8 @@ class PackedLinear(nn.Linear):
         self._pack()
 
     def _pack(self) -> None:
-        usable = torch.backends.mkldnn.is_available() and self.weight.dtype in _FEWEST_MULTIPLICATIONS
         self._packed: Tensor | None = None
-        if usable and self.weight.device.type == "cpu":
+        if self.weight.device.type == "cpu" and _computes_in(self.weight.dtype):
             with torch.no_grad():
                 self._packed = torch.ops.mkldnn._reorder_linear_weight(self.weight.detach())
 
@@ -42,3 +41,10 @@ class PackedLinear(nn.Linear):
         if self._packed is None or x.numel() * self.out_features < _FEWEST_MULTIPLICATIONS[self.weight.dtype]:
             return functional.linear(x, self.weight, self.bias)
         return torch.ops.mkldnn._linear_pointwise(x, self._packed, self.bias, "none", [], "")
+
+
+def _computes_in(dtype: torch.dtype) -> bool:
+    """Whether oneDNN multiplies this type on this processor."""
+    if dtype not in _FEWEST_MULTIPLICATIONS or not torch.backends.mkldnn.is_available():
+        return False
+    return dtype == torch.float32 or torch.ops.mkldnn._is_mkldnn_bf16_supported()

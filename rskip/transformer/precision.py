@@ -7,7 +7,7 @@ from collections.abc import Callable
 import torch
 from torch import nn
 
-from rskip.transformer.int8_linear import Int8Linear
+from rskip.transformer.int8_linear import Int8Linear, int8_is_exact
 from rskip.transformer.model import Transformer
 from rskip.transformer.packed_linear import PackedLinear
 
@@ -28,8 +28,8 @@ def set_precision(model: Transformer, precision: str) -> Transformer:
     if precision == "int8":
         if device.type != "cpu":
             raise ValueError(f"int8 is for CPUs and the model is on {device}: use bfloat16 there")
-        if not torch.backends.mkldnn.is_available() or not hasattr(torch.ops.onednn, "qlinear_prepack"):
-            raise ValueError("this PyTorch has no oneDNN, which int8 needs: use float32 or bfloat16")
+        if not int8_is_exact():
+            raise ValueError("this processor or PyTorch has no exact 8-bit products (VNNI): use float32 or bfloat16")
         _replace_linears(model.float(), Int8Linear)
     else:
         model.to(torch.bfloat16 if precision == "bfloat16" else torch.float32)

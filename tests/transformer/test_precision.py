@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import copy
+import os
+import platform
+import subprocess
+import sys
 
 import pytest
 import torch
@@ -83,3 +87,11 @@ def test_unknown_precision_is_refused(build):
 def test_int8_is_refused_elsewhere_than_on_a_cpu(build):
     with pytest.raises(ValueError, match="int8 is for CPUs and the model is on meta"):
         set_precision(build().to("meta"), "int8")
+
+
+@pytest.mark.skipif(platform.machine() != "x86_64", reason="sets an instruction set of x86 processors")
+def test_int8_is_refused_without_exact_products():
+    code = "from rskip.transformer.int8_linear import int8_is_exact; print(int8_is_exact())"
+    environment = {**os.environ, "ONEDNN_MAX_CPU_ISA": "AVX2"}
+    process = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True)
+    assert process.stdout == "False\n", process.stderr

@@ -1,0 +1,96 @@
+"""Translation speed on CPU: fairseq-generate, CTranslate2 and ours, on the same sentences with the same weights.
+
+Workloads: this project's Multi30k models on their test set; random models of two sizes whose targets all have the same
+length. All systems take turns, round by round, in one process with the same number of threads; the ratio is that of a
+round's times, and its median is reported. Before it is timed, the work is shown to be the same: in float32 the same
+hypotheses from the trained model (99 %), as many target tokens from random ones. Then the latency of one sentence, and
+the peak memory as batch and length grow. Prints tables, appends one JSON line to results/decode.jsonl and ends with one
+JSON object; its ratios are the smallest of the workloads', which it has too.
+
+    python benchmarks/decode.py [--rounds 5] [--threads 2] [--mirror FOLDER] [--only small latency] [--quick]
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+from decoding.latency import measure_latency, print_latency
+from decoding.memory import POINTS, measure_memory, print_memory
+from decoding.speed import build_systems, measure_speed, print_speed
+from decoding.workloads import Workload, base, small, trained
+from measuring.record import append_record
+
+from rskip.experiments.environment import available_cores
+
+PARTS = ("trained", "small", "base", "latency", "memory")
+RATIOS = ("ratio_fairseq_float32", "ratio_ct2_float32", "ratio_best_to_ct2_int8")
+
+
+def parse_arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--threads", type=int, default=available_cores(), help="of each system (default: %(default)s)")
+    parser.add_argument("--mirror", help="folder or address that holds Multi30k's files (default: its publisher)")
+    parser.add_argument("--only", nargs="+", choices=PARTS, default=PARTS, help="these parts alone")
+    parser.add_argument(
+        "--quick", action="store_true", help="few sentences, 2 rounds, no record: only shows that it runs"
+    )
+    parser.add_argument("--output", type=Path, default=Path("results/decode.jsonl"))
+    return parser.parse_args()
+
+
+def measure(args: argparse.Namespace) -> dict[str, Any]:
+    """Measures and prints all parts that were asked for."""
+    quick, rounds = args.quick, min(args.rounds, 2) if args.quick else args.rounds
+    workloads: dict[str, Callable[[], Workload]] = {
+        "trained": lambda: trained(args.mirror, sentences=32 if quick else None),
+        "small": lambda: small(sentences=16 if quick else 128),
+        "base": lambda: base(sentences=4 if quick else 64),
+    }
+    chosen = [name for name in workloads if name in args.only] or [name for name in workloads if "latency" in args.only]
+    speed, latency, memory = [], [], []
+    with tempfile.TemporaryDirectory() as temporary:
+        for name in chosen:
+            workload = workloads[name]()
+            systems = build_systems(workload, Path(temporary, name), args.threads)
+            if name in args.only:
+                speed.append(measure_speed(workload, systems, rounds))
+                print_speed(speed[-1])
+            if "latency" in args.only:
+                latency.append(measure_latency(workload, systems, rounds))
+                print_latency(latency[-1])
+        if "memory" in args.only:
+            memory = measure_memory(Path(temporary, "memory"), POINTS[:2] if quick else POINTS, args.threads)
+            print_memory(memory)
+    return {"rounds": rounds, "threads": args.threads, "speed": speed, "latency": latency, "memory": memory}
+
+
+def summary(record: dict[str, Any]) -> dict[str, Any]:
+    """The last line: the smallest of each wanted ratio, and the workloads' own."""
+    speed = record["speed"]
+    return {
+        **{name: min((each[name] for each in speed), default=None) for name in RATIOS},
+        "workloads": {each["workload"]: {name: each[name] for name in (*RATIOS, "best")} for each in speed},
+        "versions": {name: record["packages"][name] for name in ("rskip", "torch", "fairseq", "ctranslate2")},
+        "processor": record["machine"],
+    }
+
+
+def main() -> None:
+    args = parse_arguments()
+    os.environ["OMP_NUM_THREADS"] = str(args.threads)  # for the record: torch has started already
+    torch.set_num_threads(args.threads)
+    path = Path(os.devnull) if args.quick else args.output
+    record = append_record(path, "decode", measure(args))
+    print(f"\n{json.dumps(summary(record))}")
+
+
+if __name__ == "__main__":
+    main()

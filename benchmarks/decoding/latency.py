@@ -1,0 +1,53 @@
+"""Milliseconds of sentences that come one by one."""
+
+from __future__ import annotations
+
+import statistics
+import time
+from typing import Any
+
+from decoding.rounds import report, take_turns
+from decoding.systems import System, Tokens
+from decoding.workloads import Workload
+
+
+def measure_latency(workload: Workload, systems: dict[str, System], rounds: int) -> dict[str, Any]:
+    """The workload's rows. Each round has sentences of its own, the same for all systems."""
+    milliseconds: dict[str, list[float]] = {name: [] for name in systems}
+    for system in systems.values():
+        system.translate(workload.sentences[:1], 1)
+    count = workload.sentences_a_latency_round
+    for number in range(rounds):
+        block = [workload.sentences[(number * count + index) % len(workload.sentences)] for index in range(count)]
+        calls = {
+            name: lambda name=name, block=block: one_by_one(systems[name], block, milliseconds[name])
+            for name in systems
+        }
+        take_turns(calls, 1, report=lambda _: None)
+        report(f"{workload.name}: latency, round {number + 1} of {rounds}")
+    rows = [
+        {"system": name, "median_ms": round(statistics.median(each), 1), "p95_ms": round(percentile(each, 95), 1)}
+        for name, each in milliseconds.items()
+    ]
+    return {"workload": workload.name, "sentences": rounds * count, "beam": workload.search.beam, "rows": rows}
+
+
+def one_by_one(system: System, sentences: list[Tokens], milliseconds: list[float]) -> None:
+    """Translates each sentence alone, and adds how long it took."""
+    for sentence in sentences:
+        start = time.perf_counter()
+        system.translate([sentence], 1)
+        milliseconds.append(1000 * (time.perf_counter() - start))
+
+
+def percentile(values: list[float], per_cent: int) -> float:
+    """The smallest of the values that so many per cent of them do not exceed."""
+    return sorted(values)[-(-per_cent * len(values) // 100) - 1]
+
+
+def print_latency(result: dict[str, Any]) -> None:
+    """The workload's table."""
+    print(f"\n{result['workload']}: one sentence at a time, {result['sentences']} sentences, beam {result['beam']}\n")
+    print("| system | median, ms | 95 % within, ms |\n|---|---|---|")
+    for row in result["rows"]:
+        print(f"| {row['system']} | {row['median_ms']} | {row['p95_ms']} |")

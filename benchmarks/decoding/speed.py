@@ -1,0 +1,125 @@
+"""Target tokens a second of whole workloads, and the proof that the systems did the same work."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from decoding.rounds import Times, ratios, report, take_turns
+from decoding.systems import System, Tokens, build_system
+from decoding.workloads import RECURSIVE, STOCK, Workload
+from rskip.translation.ctranslate2_model import write_ctranslate2
+
+FAIRSEQ, CT2, CT2_INT8 = "fairseq float32", "CTranslate2 float32", "CTranslate2 int8"
+BASELINES = {"fairseq_float32": FAIRSEQ, "ct2_float32": CT2, "ct2_int8": CT2_INT8}
+PRECISIONS = ("float32", "bfloat16", "int8")
+LEAST_SAME = 99.0  # per cent of the hypotheses, in float32
+LOSS = 0.2  # BLEU that a precision may cost and still count as our best
+
+
+def our_name(connection: str, precision: str) -> str:
+    """The name of our row."""
+    return f"ours {connection} {precision}"
+
+
+def build_systems(workload: Workload, folder: Path, threads: int) -> dict[str, System]:
+    """Everything that takes part, by name. `folder` is made for CTranslate2."""
+
+    def build(name: str, connection: str) -> System:
+        model = workload.models[connection]()
+        dictionaries = workload.source, workload.target
+        return build_system(name, model, *dictionaries, workload.search, folder=folder, threads=threads)
+
+    write_ctranslate2(workload.models[STOCK](), folder, source=workload.source, target=workload.target)
+    systems = {name: build(name, STOCK) for name in BASELINES.values()}
+    for connection in (STOCK, RECURSIVE):
+        systems.update({our_name(connection, each): build(f"ours {each}", connection) for each in PRECISIONS})
+    return systems
+
+
+def measure_speed(workload: Workload, systems: dict[str, System], rounds: int) -> dict[str, Any]:
+    """The workload's rows and ratios."""
+    calls: dict[str, Callable[[], list[Tokens]]] = {
+        name: lambda each=each: each.translate(workload.sentences, workload.batch_size)
+        for name, each in systems.items()
+    }
+    report(f"{workload.name}: warm-up")
+    found = {name: call() for name, call in calls.items()}
+    same = check_same_work(workload, found)
+    times = take_turns(calls, rounds, report=lambda number: report(f"{workload.name}: round {number} of {rounds}"))
+    rows = []
+    for name, hypotheses in found.items():
+        tokens = sum(len(each) + 1 for each in hypotheses)
+        rows.append(
+            {
+                "system": name,
+                "seconds": round(statistics.median(times[name]), 3),
+                "target_tokens": tokens,
+                "tokens_per_second": round(tokens / statistics.median(times[name])),
+                **{f"ratio_to_{key}": spread(ratios(times, each, name)) for key, each in BASELINES.items()},
+                "same_hypotheses": same[name],
+                "bleu": workload.bleu(hypotheses) if workload.bleu else None,
+            }
+        )
+    return {
+        "workload": workload.name,
+        "sentences": len(workload.sentences),
+        "beam": workload.search.beam,
+        "batch_size": workload.batch_size,
+        "steps": workload.search.length and workload.search.length + 1,
+        "rows": rows,
+        **wanted_ratios(times, {row["system"]: row["bleu"] for row in rows}),
+    }
+
+
+def check_same_work(workload: Workload, found: dict[str, list[Tokens]]) -> dict[str, float]:
+    """How many hypotheses are the reference's, in per cent: fairseq's, or for the other weights those of our float32.
+
+    Raises SystemExit where a system did other work.
+    """
+    same = {}
+    for name, hypotheses in found.items():
+        reference = our_name(RECURSIVE, "float32") if RECURSIVE in name else FAIRSEQ
+        equal = [one == other for one, other in zip(hypotheses, found[reference], strict=True)]
+        same[name] = round(100 * sum(equal) / len(equal), 1)
+        length = workload.search.length
+        if length is not None and any(len(each) != length for each in hypotheses):
+            raise SystemExit(f"{workload.name}: {name} gave targets of other lengths than {length}")
+        if workload.bleu is not None and name.endswith("float32") and same[name] < LEAST_SAME:
+            raise SystemExit(f"{workload.name}: only {same[name]} % of {name}'s hypotheses are {reference}'s")
+    return same
+
+
+def wanted_ratios(times: Times, bleu: dict[str, float | None]) -> dict[str, Any]:
+    """Ours to the others in float32, and our best precision that keeps the quality to CTranslate2's int8."""
+    float32 = our_name(STOCK, "float32")
+    least = (bleu[float32] or 0) - LOSS
+    kept = [name for name in (our_name(STOCK, each) for each in PRECISIONS) if (bleu[name] or 0) >= least]
+    best = min(kept, key=lambda name: statistics.median(times[name]))
+    return {
+        "ratio_fairseq_float32": spread(ratios(times, FAIRSEQ, float32))[0],
+        "ratio_ct2_float32": spread(ratios(times, CT2, float32))[0],
+        "ratio_best_to_ct2_int8": spread(ratios(times, CT2_INT8, best))[0],
+        "best": best,
+    }
+
+
+def spread(values: list[float]) -> list[float]:
+    """Median, smallest, greatest."""
+    return [round(each, 2) for each in (statistics.median(values), min(values), max(values))]
+
+
+def print_speed(result: dict[str, Any]) -> None:
+    """The workload's table."""
+    print(
+        f"\n{result['workload']}: {result['sentences']} sentences, beam {result['beam']}, "
+        f"batches of {result['batch_size']}\n"
+    )
+    ratio_columns = " | ".join(f"× {name} (min to max)" for name in BASELINES.values())
+    print(f"| system | seconds | target tokens/s | {ratio_columns} | same hypotheses | BLEU |\n|{'---|' * 8}")
+    for row in result["rows"]:
+        cells = ["{:.2f} ({:.2f} to {:.2f})".format(*row[f"ratio_to_{key}"]) for key in BASELINES]
+        cells += [f"{row['same_hypotheses']} %", "–" if row["bleu"] is None else f"{row['bleu']:.2f}"]
+        print(f"| {row['system']} | {row['seconds']:.2f} | {row['tokens_per_second']:,} | {' | '.join(cells)} |")

@@ -1,0 +1,137 @@
+"""What is translated: models and sentences."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+
+from decoding.systems import Search, Tokens
+from rskip.checkpoint import build_transformer, read_checkpoint
+from rskip.corpora import find_corpus
+from rskip.corpora.fetch import fetch
+from rskip.corpora.sentences import read_sentences
+from rskip.text import Dictionary, TextPipeline
+from rskip.transformer import Transformer, TransformerConfig
+from rskip.translation.scoring import score
+
+STOCK, RECURSIVE = "1xskip+ln", "2rskip+ln"
+CHECKPOINTS = Path(__file__).resolve().parents[2] / "checkpoints"
+VOCABULARY = 8_000
+
+
+@dataclass(frozen=True)
+class Workload:
+    """A model of each connection, and what they translate.
+
+    models: builds the model of STOCK and of RECURSIVE, float32.
+    sentences: tokens of each, the end included.
+    sentences_a_latency_round: how many of them are translated one by one in a round.
+    bleu: sacreBLEU of hypotheses; None where the model is random.
+    """
+
+    name: str
+    models: dict[str, Callable[[], Transformer]]
+    source: Dictionary
+    target: Dictionary
+    sentences: list[Tokens]
+    search: Search
+    batch_size: int
+    sentences_a_latency_round: int
+    bleu: Callable[[list[Tokens]], float] | None = None
+
+
+def trained(mirror: str | None, *, sentences: int | None) -> Workload:
+    """The Multi30k models of this project on their test set, beam 4, in batches of 64.
+
+    :param mirror: folder or address of the corpus' files; None: its publisher.
+    """
+    folder = CHECKPOINTS / "multi30k_en_de_1xskip_ln"
+    corpus = find_corpus("multi30k-en-de")
+    files = fetch(corpus, mirror=mirror)
+    parts = corpus.splits["test"][0].files
+    texts = {each: list(read_sentences(files[parts[each]]))[:sentences] for each in (corpus.source, corpus.target)}
+    pipeline = TextPipeline.load(folder / "text")
+    source, target = (Dictionary.load(folder / f"dict.{each}.txt") for each in (corpus.source, corpus.target))
+
+    def load(name: str) -> Transformer:
+        checkpoint = read_checkpoint(CHECKPOINTS / name / "model.safetensors")
+        return build_transformer(checkpoint, source_vocabulary=len(source), target_vocabulary=len(target))
+
+    def bleu(hypotheses: list[Tokens]) -> float:
+        decoded = [pipeline.decode(target.decode(tokens)) for tokens in hypotheses]
+        return round(score(decoded, texts[corpus.target]).sacrebleu, 2)
+
+    return Workload(
+        name="Multi30k EN-DE, trained, 128/256/4, 4+4 layers",
+        models={
+            STOCK: lambda: load("multi30k_en_de_1xskip_ln"),
+            RECURSIVE: lambda: load("multi30k_en_de_2rskip_ln"),
+        },
+        source=source,
+        target=target,
+        sentences=[source.encode_line(pipeline.encode(sentence)) for sentence in texts[corpus.source]],
+        search=Search(beam=4),
+        batch_size=64,
+        sentences_a_latency_round=20,
+        bleu=bleu,
+    )
+
+
+def small(*, sentences: int) -> Workload:
+    """Random weights, 256/1024/4, 3+3 layers, 31 steps."""
+    return _random("random, 256/1024/4, 3+3 layers", (256, 1024, 4, 3), sentences, sentences_a_latency_round=10)
+
+
+def base(*, sentences: int) -> Workload:
+    """Random weights, Transformer-base, 31 steps."""
+    return _random("random, 512/2048/8, 6+6 layers", (512, 2048, 8, 6), sentences, sentences_a_latency_round=4)
+
+
+def random_model(sizes: tuple[int, int, int, int], connection: str) -> Transformer:
+    """A model of these features, inner features, heads and layers of each stack; always the same."""
+    names = ("embed_dim", "ffn_embed_dim", "attention_heads", "layers")
+    sides = {f"{side}_{name}": size for side in ("encoder", "decoder") for name, size in zip(names, sizes, strict=True)}
+    config = TransformerConfig(
+        VOCABULARY,
+        VOCABULARY,
+        encoder_connection=connection,
+        decoder_connection=connection,
+        share_all_embeddings=True,
+        **sides,
+    )
+    torch.manual_seed(1)
+    return Transformer(config).requires_grad_(False).eval()
+
+
+def random_dictionary() -> Dictionary:
+    """VOCABULARY tokens."""
+    return Dictionary(f"token{index}" for index in range(VOCABULARY - 4))
+
+
+def random_sentences(count: int, lengths: tuple[int, int]) -> list[Tokens]:
+    """Sentences of random tokens, and of random lengths within these bounds, the end counted."""
+    generator = random.Random(1)
+    return [
+        [generator.randrange(4, VOCABULARY) for _ in range(generator.randint(*lengths) - 1)] + [Dictionary.eos_index]
+        for _ in range(count)
+    ]
+
+
+def _random(
+    name: str, sizes: tuple[int, int, int, int], sentences: int, *, sentences_a_latency_round: int
+) -> Workload:
+    dictionary = random_dictionary()
+    return Workload(
+        name=name,
+        models={each: lambda each=each: random_model(sizes, each) for each in (STOCK, RECURSIVE)},
+        source=dictionary,
+        target=dictionary,
+        sentences=random_sentences(sentences, (10, 31)),
+        search=Search(beam=4, length=30),
+        batch_size=64,
+        sentences_a_latency_round=sentences_a_latency_round,
+    )
