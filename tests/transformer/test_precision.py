@@ -12,9 +12,11 @@ import pytest
 import torch
 from torch import nn
 
-from rskip.transformer.int8_linear import Int8Linear
+from rskip.transformer.int8_linear import Int8Linear, int8_is_exact
 from rskip.transformer.packed_linear import PackedLinear
 from rskip.transformer.precision import PRECISIONS, set_precision
+
+needs_int8 = pytest.mark.skipif(not int8_is_exact(), reason="this processor has no exact 8-bit products (VNNI)")
 
 
 def linear(inputs, outputs, *, bias=True):
@@ -41,6 +43,7 @@ def test_packed_linear_follows_its_weights_to_another_type():
         torch.testing.assert_close(packed(x.double()), plain.to(torch.bfloat16).double()(x.double()))
 
 
+@needs_int8
 @pytest.mark.parametrize("bias", [True, False])
 def test_int8_linear_is_within_half_a_step_of_each_factor(bias):
     """|error| <= sum over the inputs of |w| s_x / 2 + |x| s_w / 2 + s_x s_w / 4."""
@@ -55,6 +58,7 @@ def test_int8_linear_is_within_half_a_step_of_each_factor(bias):
     assert ((found - exact).abs() <= bound).all()
 
 
+@needs_int8
 def test_int8_rows_do_not_depend_on_each_other():
     plain = Int8Linear(linear(50, 33))
     x = torch.randn(40, 50) * torch.logspace(-3, 3, 40)[:, None]
@@ -68,7 +72,10 @@ def test_int8_of_zeros_is_the_bias():
         assert torch.equal(Int8Linear(plain)(torch.zeros(3, 50)), plain.bias.expand(3, -1))
 
 
-@pytest.mark.parametrize(("precision", "tolerance"), [("float32", 1e-5), ("bfloat16", 0.1), ("int8", 0.1)])
+@pytest.mark.parametrize(
+    ("precision", "tolerance"),
+    [("float32", 1e-5), ("bfloat16", 0.1), pytest.param("int8", 0.1, marks=needs_int8)],
+)
 def test_model_in_each_precision(build, source, prefix, precision, tolerance):
     model = build("2rskip+ln").float()
     exact = model(source, prefix).detach()
