@@ -73,15 +73,22 @@ def test_paths_exist():
             assert (ROOT / target).exists(), f"{document.name}: {target}"
 
 
-def test_python_examples_run():
+def test_python_examples_run(monkeypatch):
     text = (ROOT / "README.md").read_text(encoding="utf-8")
-    use, own = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
+    use, translate, own = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
     branch = torch.nn.Linear(512, 512)
     scope = {"x": torch.randn(2, 3, 512), "branch": branch}
     exec(use, scope)
     expected = torch.nn.functional.layer_norm(scope["x"] + branch(scope["x"]), (512,))
     expected = torch.nn.functional.layer_norm(scope["x"] + expected, (512,))
     torch.testing.assert_close(scope["y"], expected)
+
+    monkeypatch.chdir(ROOT)
+    scope = {}
+    exec(translate, scope)
+    expected = re.search(r"translator\(.*?\)  # '(.*)'", translate)[1]
+    assert scope["translator"]("Two dogs are playing in the snow.") == expected == "Zwei Hunde spielen im Schnee."
+    assert [len(each.hypotheses) for each in scope["translations"]] == [3, 3]
 
     scope = {"__name__": "readme"}
     exec(own.replace('"rezero"', '"readme_rezero"'), scope)

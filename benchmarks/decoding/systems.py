@@ -5,6 +5,7 @@ Each goes its own way from a list of sentences to batches: what a user of it wou
 
 from __future__ import annotations
 
+import sys
 from argparse import Namespace
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,10 +18,11 @@ from fairseq.data import Dictionary as FairseqDictionary
 from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 
 from rskip.checkpoint.fold import stock_checkpoint
-from rskip.generation import SearchOptions, beam_search
+from rskip.generation import SearchOptions
 from rskip.text import Dictionary
 from rskip.transformer import Transformer
 from rskip.transformer.precision import set_precision
+from rskip.translation.piece_search import Piece, search_pieces
 
 Tokens = list[int]
 _LONGEST = 200  # tokens of a target, as fairseq-generate's --max-len-b
@@ -114,7 +116,7 @@ class CTranslate2:
 
 
 class Ours:
-    """rskip.generation over rskip.transformer."""
+    """What `Translator` searches with."""
 
     def __init__(self, model: Transformer, search: Search) -> None:
         self.model = model
@@ -127,12 +129,8 @@ class Ours:
         found: dict[int, Tokens] = {}
         for start in range(0, len(order), batch_size):
             batch = order[start : start + batch_size]
-            rows = [torch.tensor(sentences[index]) for index in batch]
-            source = torch.nn.utils.rnn.pad_sequence(rows, batch_first=True, padding_value=Dictionary.pad_index)
-            with torch.inference_mode():
-                memory = self.model.encode(source)
-            lengths = torch.tensor([len(row) for row in rows])
-            hypotheses = beam_search(self.model, memory, self.options, source_lengths=lengths)
+            pieces = [Piece(source=sentences[index], prefix=[]) for index in batch]
+            hypotheses = search_pieces(self.model, pieces, self.options, max_tokens=sys.maxsize)
             for index, best in zip(batch, hypotheses, strict=True):
                 found[index] = best[0].tokens.tolist()[:-1]
         return [found[index] for index in range(len(sentences))]

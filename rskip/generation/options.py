@@ -74,9 +74,18 @@ class SearchOptions:
             ("top_p", 0 < self.top_p <= 1, "more than 0 and at most 1"),
             ("top_k", self.sampling or not self.top_k, "0 without sampling"),
             ("top_p", self.sampling or self.top_p == 1, "1 without sampling"),
+            ("seed", 0 <= self.seed < 2**63, "at least 0 and less than 2^63"),
         ]
         for name, holds, expected in checks:
             self._check(name, holds, expected)
+
+    def greatest_length(self, source_length: int, max_positions: int | None = None) -> int:
+        """The most tokens before the end that a source of so many tokens, its end included, can get.
+
+        `max_positions`: the decoder's longest target, the end included; None where any length will do.
+        """
+        length = int(self.max_length_a * source_length + self.max_length_b)
+        return max(length if max_positions is None else min(length, max_positions - 1), 1)
 
     def _check(self, name: str, holds: bool, expected: str) -> None:
         if not holds:

@@ -125,12 +125,12 @@ class _Search:
             self.decoder.reorder(state, parents, sentences)
 
     def _limits(self) -> Tensor:
-        limits = (self.options.max_length_a * self.source_lengths.double() + self.options.max_length_b).long()
         longest = self.decoder.max_positions
-        return (limits if longest is None else limits.clamp(max=longest - 1)).clamp(min=1)
+        limits = [self.options.greatest_length(length, longest) for length in self.source_lengths.tolist()]
+        return torch.tensor(limits, device=self.source_lengths.device)
 
     def _candidates(self, logits: Tensor, length: int) -> Candidates:
-        logits = logits.float()
+        logits = logits.float().contiguous()
         if self.options.temperature != 1:
             logits = logits / self.options.temperature
         scores = self.beams.scores
@@ -156,12 +156,14 @@ class _Search:
     def _restrict(self, logits: Tensor, length: int) -> None:
         """Makes impossible what may not follow; a forced token follows whatever else is forbidden."""
         options = self.options
-        if options.unknown_penalty:
+        if options.unknown_penalty < math.inf:
             logits[:, :, self.unknown] -= options.unknown_penalty
         rows, tokens = self._forced(length)
         index = tokens[:, None, None].expand(-1, logits.size(1), 1)
         forced = logits[rows].gather(2, index) if len(rows) else None
         logits[:, :, self.padding] = -math.inf
+        if options.unknown_penalty == math.inf:
+            logits[:, :, self.unknown] = -math.inf
         if length < options.min_length:
             logits[:, :, self.end] = -math.inf
         if options.no_repeat_ngram and length:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import platform
 from collections.abc import Callable
 from typing import Any
 
@@ -17,7 +18,7 @@ class PackedLinear(nn.Linear):
     """xWᵀ + b by oneDNN over weights packed once, for inference on a CPU. Shape: (..., in) -> (..., out).
 
     Takes over a linear map's parameters. On another device, in another type, or where this torch has no oneDNN, it
-    computes as `nn.Linear` does.
+    computes as `nn.Linear` does. Parameters that are written in place, other than by `load_state_dict`, are not seen.
     """
 
     def __init__(self, linear: nn.Linear) -> None:
@@ -32,6 +33,17 @@ class PackedLinear(nn.Linear):
             with torch.no_grad():
                 self._packed = torch.ops.mkldnn._reorder_linear_weight(self.weight.detach())
 
+    def _load_from_state_dict(self, *args: Any, **kwargs: Any) -> None:
+        super()._load_from_state_dict(*args, **kwargs)
+        self._pack()
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in self.__dict__.items() if name != "_packed"}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        super().__setstate__(state)
+        self._pack()
+
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Any:
         super()._apply(fn, recurse)
         self._pack()
@@ -44,7 +56,8 @@ class PackedLinear(nn.Linear):
 
 
 def _computes_in(dtype: torch.dtype) -> bool:
-    """Whether oneDNN multiplies this type on this processor."""
-    if dtype not in _FEWEST_MULTIPLICATIONS or not torch.backends.mkldnn.is_available():
+    """Whether oneDNN multiplies this type on this processor, an x86 one: others were not measured."""
+    x86 = platform.machine().lower() in ("x86_64", "amd64")
+    if dtype not in _FEWEST_MULTIPLICATIONS or not x86 or not torch.backends.mkldnn.is_available():
         return False
     return dtype == torch.float32 or torch.ops.mkldnn._is_mkldnn_bf16_supported()

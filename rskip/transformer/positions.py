@@ -47,7 +47,8 @@ class SinusoidalPositions(nn.Module):
         """Makes room for sentences of `length` tokens, also while other threads read the table."""
         needed = length + self.padding_index + 1
         if needed > self.table.size(0):
-            with _growing:
+            # an ordinary tensor, also where this is called for inference: the model may be trained later
+            with _growing, torch.inference_mode(False):
                 if needed > self.table.size(0):
                     self.table = self._make_table(max(needed, 2 * self.table.size(0))).to(self.table)
 

@@ -20,27 +20,32 @@ def set_precision(model: Transformer, precision: str) -> Transformer:
     float32; bfloat16, all of the model; int8, its linear maps alone, on a CPU. On a CPU the linear maps' weights are
     packed for its matrix units. docs/speed.md has what each gains and costs.
 
-    :raises ValueError: an unknown precision, or one that this device or this PyTorch doesn't have.
+    :raises ValueError: an unknown precision, one that this device or this PyTorch doesn't have, or a model that is in
+        int8 already, which has lost the rest.
     """
     if precision not in PRECISIONS:
         raise ValueError(f"unknown precision {precision!r}: expected one of {', '.join(PRECISIONS)}")
+    if precision != "int8" and any(isinstance(module, Int8Linear) for module in model.modules()):
+        raise ValueError(f"the model is in int8 and can't be in {precision} again: load it anew")
     device = next(model.parameters()).device
     if precision == "int8":
         if device.type != "cpu":
             raise ValueError(f"int8 is for CPUs and the model is on {device}: use bfloat16 there")
         if not int8_is_exact():
             raise ValueError("this processor or PyTorch has no exact 8-bit products (VNNI): use float32 or bfloat16")
-        _replace_linears(model.float(), Int8Linear)
+        _replace_linears(model.float(), (nn.Linear, PackedLinear), Int8Linear)
     else:
         model.to(torch.bfloat16 if precision == "bfloat16" else torch.float32)
         if device.type == "cpu":
-            _replace_linears(model, PackedLinear)
+            _replace_linears(model, (nn.Linear,), PackedLinear)
     return model.eval().requires_grad_(False)
 
 
-def _replace_linears(module: nn.Module, kind: Callable[[nn.Linear], nn.Module]) -> None:
+def _replace_linears(
+    module: nn.Module, replaced: tuple[type[nn.Linear], ...], kind: Callable[[nn.Linear], nn.Module]
+) -> None:
     for name, child in module.named_children():
-        if type(child) is nn.Linear:
-            setattr(module, name, kind(child))
+        if type(child) in replaced:
+            setattr(module, name, kind(child))  # type: ignore[arg-type]
         else:
-            _replace_linears(child, kind)
+            _replace_linears(child, replaced, kind)

@@ -43,6 +43,8 @@ class DecoderState:
         slots = slice(self.used, self.used + beams)
         self.used += beams
         self.length += 1
+        if self.mask is None and beams > 1:
+            self.mask = self._see_all(beams)
         if self.mask is not None:
             self.mask[:, :, :, slots] = _minus_infinity_at(~torch.eye(beams, dtype=torch.bool), self.mask)
         return slots
@@ -71,12 +73,16 @@ class DecoderState:
         if self.mask is None:
             if parents.size(1) == 1 or not self.target:
                 return
-            capacity = self.target[0].key.size(2)
-            self.mask = self.target[0].key.new_zeros(parents.size(0), 1, 1, capacity)
+            self.mask = self._see_all(1)
         index = parents[:, None, :, None].expand(-1, -1, -1, self.used)
         reordered = self.mask.new_empty(parents.size(0), 1, parents.size(1), self.mask.size(3))
         reordered[:, :, :, : self.used] = self.mask[:, :, :, : self.used].gather(2, index)
         self.mask = reordered
+
+    def _see_all(self, beams: int) -> Tensor:
+        key = self.memory[0].key
+        capacity = self.target[0].key.size(2) if self.target else _FIRST_CAPACITY * beams
+        return key.new_zeros(key.size(0), 1, beams, capacity)
 
     def _select(self, sentences: Tensor) -> None:
         selection = _Selection(sentences)
@@ -103,13 +109,15 @@ class DecoderState:
             self.used = kept
         capacity = self.target[0].key.size(2)
         if 4 * (self.used + beams) > 3 * capacity:
-            self.target = [_grown(each, self.used, 2 * capacity) for each in self.target]
+            slots = 2 * max(capacity, self.used + beams)
+            self.target = [_grown(each, self.used, slots) for each in self.target]
             if self.mask is not None:
-                self.mask = torch.cat([self.mask, torch.empty_like(self.mask)], dim=3)
+                added = self.mask.new_empty(*self.mask.shape[:3], slots - capacity)
+                self.mask = torch.cat([self.mask, added], dim=3)
 
 
 class _Selection:
-    """The rows `sentences` of a tensor. Where few move and none comes twice, they are moved in place."""
+    """The rows `sentences` of a tensor. Where few move, they are moved in place."""
 
     def __init__(self, sentences: Tensor) -> None:
         self.sentences = sentences

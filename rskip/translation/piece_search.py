@@ -26,12 +26,6 @@ class Piece:
     prefix: list[int]
 
 
-def greatest_length(source_length: int, options: SearchOptions, max_positions: int | None) -> int:
-    """The most tokens before the end that a source of so many tokens, its end included, can get."""
-    length = int(options.max_length_a * source_length + options.max_length_b)
-    return max(length if max_positions is None else min(length, max_positions - 1), 1)
-
-
 def search_pieces(
     model: Transformer, pieces: Sequence[Piece], options: SearchOptions, *, max_tokens: int
 ) -> list[list[Hypothesis]]:

@@ -20,7 +20,7 @@ from rskip.transformer.precision import set_precision
 from rskip.translation.joined import join_parts
 from rskip.translation.long_sentences import TOO_LONG
 from rskip.translation.model_files import find_checkpoint, find_languages, load_dictionary
-from rskip.translation.piece_search import Piece, greatest_length, search_pieces
+from rskip.translation.piece_search import Piece, search_pieces
 from rskip.translation.source import LengthRule, Source, read_source, token_indices
 from rskip.translation.text_files import Text, build_text, find_text
 from rskip.translation.translation import TranslatedHypothesis, Translation
@@ -222,7 +222,7 @@ class Translator:
                 )
 
     def _limit(self, piece: Sequence[str], options: SearchOptions) -> int:
-        return greatest_length(len(piece) + 1, options, self.model.max_positions)
+        return options.greatest_length(len(piece) + 1, self.model.max_positions)
 
     def _pieces(self, source: Source) -> list[Piece]:
         prefix = token_indices(source.prefix, self.target_dictionary)

@@ -19,7 +19,7 @@ def check(model, memory, histories, logits):
         torch.testing.assert_close(logits[row], full, rtol=0, atol=1e-9)
 
 
-@pytest.mark.parametrize("widths", [(1,), (4,), (3, 1, 5, 2)], ids=str)
+@pytest.mark.parametrize("widths", [(1,), (4,), (3, 1, 5, 2), (70,), (2, 100)], ids=str)
 @pytest.mark.parametrize("removal", [0.0, 0.08, 0.5])
 def test_any_sequence_of_reorderings(build, widths, removal):
     model = build("2rskip+ln")
@@ -44,6 +44,16 @@ def test_any_sequence_of_reorderings(build, widths, removal):
         histories = histories[sentences[:, None], parents]
         tokens = torch.randint(4, 29, (len(sentences), width, 1), generator=draw)
         histories = torch.cat([histories, tokens], 2)
+
+
+def test_beams_from_the_first_step(build, source):
+    """Several beams before anything was decoded: none sees the others'."""
+    model = build()
+    memory = model.encode(source)
+    tokens = torch.randint(4, 29, (len(source), 3))
+    state = model.start(memory)
+    model.reorder(state, torch.zeros(len(source), 3, dtype=torch.int64))
+    check(model, memory, tokens[:, :, None], model.step(tokens, state))
 
 
 def test_slots_that_no_beam_sees_are_given_back(build):

@@ -1,0 +1,462 @@
+"""`--task rskip_translation` gives what fairseq's own task does, in its own format."""
+
+from __future__ import annotations
+
+import gzip
+import re
+import sys
+from argparse import Namespace
+from collections.abc import Callable
+from copy import deepcopy
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from rskip.checkpoint import build_transformer, read_checkpoint, write_checkpoint
+from rskip.checkpoint.fold import stock_checkpoint
+from rskip.text import TextPipeline
+
+tasks = pytest.importorskip("fairseq.tasks", reason="needs fairseq: run `rskip setup-fairseq`")
+
+SENTENCES = 24
+OURS, RSKIP, STOCK = "multi30k_en_de_1xskip_ln.pt", "multi30k_en_de_2rskip_ln.pt", "stock.pt"
+SHORT = ["--max-len-a", "1.2", "--max-len-b", "10"]
+PAD, END = 1, 2
+Hypotheses = list[list[dict[str, Any]]]
+
+
+@pytest.fixture(scope="module")
+def multi30k(root, shared, tmp_path_factory, fairseq_program) -> Path:
+    """A folder with the committed models as fairseq's files, one of them as a stock `transformer` too, and in `bin`
+    the first test sentences and an empty one."""
+    folder = tmp_path_factory.mktemp("multi30k")
+    weights = root / "checkpoints"
+    for name in (OURS, RSKIP):
+        write_checkpoint(folder / name, read_checkpoint(weights / name.removesuffix(".pt") / "model.safetensors"))
+    checkpoint = read_checkpoint(folder / OURS)
+    vocabulary = len(checkpoint.model["encoder.embed_tokens.weight"])
+    model = build_transformer(checkpoint, source_vocabulary=vocabulary, target_vocabulary=vocabulary)
+    write_checkpoint(folder / STOCK, stock_checkpoint(model, source_language="en", target_language="de"))
+    weights = weights / OURS.removesuffix(".pt")
+    pipeline = TextPipeline.load(weights / "text")
+    for language, encode in (("en", pipeline.encode), ("de", pipeline.encode_target)):
+        with gzip.open(shared / f"data/multi30k/test_2016_flickr.{language}.gz", "rt", encoding="utf-8") as file:
+            lines = [encode(line.rstrip("\n")) for line, _ in zip(file, range(SENTENCES), strict=False)]
+        (folder / f"test.{language}").write_text("\n".join([*lines, ""]) + "\n", encoding="utf-8")
+    process = fairseq_program(
+        "fairseq-preprocess", "--source-lang", "en", "--target-lang", "de", "--testpref", "test", "--destdir", "bin",
+        "--srcdict", str(weights / "dict.en.txt"), "--tgtdict", str(weights / "dict.de.txt"), folder=folder,
+    )  # fmt: skip
+    assert process.returncode == 0, process.stderr
+    return folder
+
+
+@pytest.fixture
+def generate(monkeypatch, capsys) -> Callable[..., list[str]]:
+    """Runs fairseq-generate here, by a task on a folder's data; its lines, without the log's."""
+
+    def generate(task: str, data: Path, path: str, *flags: str) -> list[str]:
+        from fairseq_cli.generate import cli_main
+
+        common = ["--user-dir", "rskip", "--task", task, "--path", path, "--cpu"]
+        monkeypatch.setattr(sys, "argv", ["fairseq-generate", str(data), *common, *flags])
+        cli_main()
+        return [line for line in capsys.readouterr().out.splitlines() if " | INFO | " not in line]
+
+    return generate
+
+
+def assert_same_lines(ours: list[str], theirs: list[str]) -> None:
+    """Numbers are the same to 1e-4 (and what rounding to four digits adds), everything else exactly."""
+    assert len(ours) == len(theirs)
+    number = re.compile(r"-?\d+\.\d+")
+    for one, other in zip(ours, theirs, strict=True):
+        assert number.sub("#", one) == number.sub("#", other)
+        expected = [float(each) for each in number.findall(other)]
+        assert [float(each) for each in number.findall(one)] == pytest.approx(expected, abs=2.1e-4), one
+
+
+def assert_same(ours: Hypotheses, theirs: Hypotheses, count: int | None = None) -> None:
+    """The best `count` hypotheses of each sentence are the same, all of them where it is None."""
+    for one, other in zip(ours, theirs, strict=True):
+        for mine, their in zip(one[:count], other[:count], strict=True):
+            assert mine["tokens"].tolist() == their["tokens"].tolist()
+            assert mine["score"].item() == pytest.approx(their["score"].item(), abs=1e-4)
+            torch.testing.assert_close(mine["positional_scores"], their["positional_scores"], rtol=0, atol=1e-4)
+
+
+@pytest.fixture
+def translate(multi30k) -> Callable[..., Hypotheses]:
+    """A task's hypotheses for the sentences in one batch, with settings of fairseq's generation."""
+
+    def translate(
+        name: str, paths: str, *, prefix: int = 0, prepare: bool = True, change: Callable = lambda model: None,
+        empty: bool = False, precision: str | None = None, **settings: Any,
+    ) -> Hypotheses:  # fmt: skip
+        task, models = load(multi30k, name, paths, **({"precision": precision} if precision else {}))
+        for model in models:
+            if prepare:
+                model.prepare_for_inference_(Namespace(generation=Namespace(**settings)))
+        generator = task.build_generator(models, Namespace(**settings))
+        for model in models:
+            change(model)
+        sample = batch(multi30k, task, empty=empty)
+        first = sample["target"][:, :prefix] if prefix else None
+        return task.inference_step(generator, models, sample, prefix_tokens=first)
+
+    return translate
+
+
+def load(multi30k: Path, name: str, paths: str, **settings: str) -> tuple[Any, list[Any]]:
+    import rskip.fairseq_plugin  # noqa: F401
+
+    return setup(multi30k, name, **settings), [deepcopy(load_model(multi30k, path)) for path in paths.split(":")]
+
+
+def setup(multi30k: Path, name: str, **settings: str) -> Any:
+    configuration = tasks.TASK_DATACLASS_REGISTRY[name](
+        data=str(multi30k / "bin"), source_lang="en", target_lang="de", **settings
+    )
+    return tasks.TASK_REGISTRY[name].setup_task(configuration)
+
+
+@cache
+def load_model(multi30k: Path, path: str) -> Any:
+    from fairseq.checkpoint_utils import load_model_ensemble
+
+    return load_model_ensemble([str(multi30k / path)], task=setup(multi30k, "translation"))[0][0]
+
+
+def batch(multi30k: Path, task: Any, *, empty: bool) -> dict[str, Any]:
+    """All sentences, without the empty one unless it is wanted."""
+    from fairseq.data import LanguagePairDataset
+
+    columns = []
+    for language, dictionary in (("en", task.source_dictionary), ("de", task.target_dictionary)):
+        lines = (multi30k / f"test.{language}").read_text(encoding="utf-8").splitlines()
+        lines = lines if empty else lines[:-1]
+        columns.append([dictionary.encode_line(line, add_if_not_exist=False).long() for line in lines])
+    sizes = [[len(each) for each in column] for column in columns]
+    dataset = LanguagePairDataset(
+        columns[0], sizes[0], task.source_dictionary, columns[1], sizes[1], task.target_dictionary
+    )
+    return dataset.collater([dataset[index] for index in range(len(dataset))])
+
+
+def test_fairseq_generate_prints_the_same_lines(generate, multi30k):
+    flags = [str(multi30k / STOCK), *SHORT, "--nbest", "2", "--lenpen", "0.6", "--print-alignment", "--sacrebleu"]
+    ours = generate("rskip_translation", multi30k / "bin", *flags)
+    assert {line[0] for line in ours} >= set("STHDPAG")
+    assert_same_lines(ours, generate("translation", multi30k / "bin", *flags))
+
+
+def test_fairseq_score_reads_the_output(generate, multi30k, fairseq_program, tmp_path):
+    """As in fairseq's examples: the lines that grep and cut leave."""
+    flags = ["--post-process", "--precision", "float32", *SHORT]
+    lines = generate("rskip_translation", multi30k / "bin", str(multi30k / RSKIP), *flags)
+    for name, letter, column in (("system", "H", 2), ("reference", "T", 1)):
+        chosen = [line.split("\t")[column] for line in lines if line.startswith(f"{letter}-")]
+        (tmp_path / name).write_text("".join(line + "\n" for line in chosen), encoding="utf-8")
+    process = fairseq_program("fairseq-score", "--sys", "system", "--ref", "reference", folder=tmp_path)
+    assert process.returncode == 0, process.stderr
+    printed = re.search(r"BLEU4 = ([\d.]+),", lines[-1])
+    assert printed and float(printed[1]) > 25
+    assert f"BLEU4 = {printed[1]}," in process.stdout
+
+
+@pytest.mark.slow
+def test_fairseq_interactive_prints_the_same_lines(multi30k, fairseq_program):
+    def run(task: str) -> list[str]:
+        process = fairseq_program(
+            "fairseq-interactive", "bin", "--user-dir", "rskip", "--task", task, "--path", f"{STOCK}:{RSKIP}", "--cpu",
+            "--beam", "3", "--nbest", "2", "--buffer-size", "3", "--batch-size", "3", "--print-alignment",
+            folder=multi30k, text="Two dogs run .\n\nA man sings .\n",
+        )  # fmt: skip
+        assert process.returncode == 0, process.stderr[-2000:]
+        return [line for line in process.stdout.splitlines() if line[:2] in ("S-", "H-", "D-", "P-", "A-")]
+
+    ours = run("rskip_translation")
+    assert len(ours) == 3 * (1 + 2 * 4)
+    assert_same_lines(ours, run("translation"))
+
+
+GRID = [
+    {"beam": 1},
+    {"beam": 8, "lenpen": 0.6},
+    {"beam": 4, "unnormalized": True},
+    {"min_len": 14},
+    {"max_len_b": 6},
+    {"max_len_a": 0.3, "max_len_b": 2},
+    {"unkpen": 3.0, "temperature": 1.5},
+    {"prefix": 3},
+    {"sampling": True, "sampling_topk": 1, "max_len_b": 30},
+    {"sampling": True, "sampling_topp": 1e-6, "max_len_b": 30},
+    {"path": f"{STOCK}:{RSKIP}", "temperature": 1.4},
+    {"path": f"{RSKIP}:{RSKIP}:{OURS}", "beam": 3, "empty": True},
+]
+FAST = [GRID[1], GRID[5], GRID[10]]
+
+
+def check_settings(translate: Callable[..., Hypotheses], settings: dict[str, Any]) -> None:
+    settings = {"path": STOCK, "beam": 5, "max_len_a": 1.2, "max_len_b": 10, **settings}
+    path = settings.pop("path")
+    ours = translate("rskip_translation", path, **settings)
+    assert_same(ours, translate("translation", path, **settings))
+
+
+@pytest.mark.parametrize("settings", FAST, ids=str)
+def test_same_hypotheses(translate, settings):
+    check_settings(translate, settings)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("settings", GRID, ids=str)
+def test_same_hypotheses_with_every_setting(translate, settings):
+    check_settings(translate, settings)
+
+
+def test_greatest_length_is_the_models(translate):
+    """fairseq bounds hypotheses by the decoder's positions, here 7 tokens and the end."""
+
+    def shorten(model: Any) -> None:
+        model.max_decoder_positions = lambda: 8
+
+    ours = translate("rskip_translation", RSKIP, change=shorten)
+    assert max(len(each[0]["tokens"]) for each in ours) == 8
+    assert_same(ours, translate("rskip_translation", RSKIP, max_len_b=7))
+
+
+@pytest.mark.parametrize("kind", ["hard", "soft"])
+def test_alignments(translate, kind):
+    settings = {"beam": 3, "print_alignment": kind, **dict(max_len_a=1.2, max_len_b=10)}
+    ours, theirs = (translate(task, STOCK, **settings) for task in ("rskip_translation", "translation"))
+    assert_same(ours, theirs)
+    for one, other in zip(ours, theirs, strict=True):
+        for mine, their in zip(one, other, strict=True):
+            torch.testing.assert_close(mine["attention"], their["attention"], rtol=0, atol=1e-4)
+            pairs = [[[float(value) for value in pair] for pair in each["alignment"]] for each in (mine, their)]
+            assert len(pairs[0]) == len(mine["tokens"]) - (kind == "hard")
+            torch.testing.assert_close(*(torch.tensor(each) for each in pairs), rtol=0, atol=1e-4)
+
+
+@pytest.mark.parametrize("settings", [{}, {"lenpen": 0.6, "prefix": 1, "print_alignment": "hard"}], ids=str)
+def test_hypotheses_as_long_as_their_sources(translate, settings):
+    """Beside the best one, fairseq gives hypotheses of any length, with the score -inf."""
+    settings = {"beam": 4, "match_source_len": True, "empty": not settings, **settings}
+    ours, theirs = (translate(task, RSKIP, **settings) for task in ("rskip_translation", "translation"))
+    assert_same(ours, theirs, count=1)
+    for one, other in zip(ours, theirs, strict=True):
+        lengths = {len(each["tokens"]) for each in one}
+        assert lengths == {len(other[0]["tokens"])}
+        scores = [each["score"].item() for each in one]
+        assert scores == sorted(scores, reverse=True)
+
+
+def test_samples(translate):
+    def sample(seed: int) -> list[list[int]]:
+        torch.manual_seed(seed)
+        found = translate("rskip_translation", STOCK, sampling=True, beam=3, max_len_b=30)
+        for hypotheses in found:
+            for each in hypotheses:
+                mean = each["positional_scores"].mean().item()
+                assert each["score"].item() == pytest.approx(mean, abs=1e-4)
+        return [each["tokens"].tolist() for hypotheses in found for each in hypotheses]
+
+    assert sample(1) == sample(1) != sample(2)
+
+
+def test_references_are_scored_by_fairseq(translate):
+    ours, theirs = (translate(task, RSKIP, score_reference=True) for task in ("rskip_translation", "translation"))
+    assert_same(ours, theirs)
+
+
+def halve_an_output_weight(model: Any) -> None:
+    """Behind autograd's back, as optimizers do."""
+    model.decoder.layers[0].fc2.weight.data.mul_(0.5)
+
+
+def halve_a_weight(model: Any) -> None:
+    with torch.no_grad():
+        model.decoder.layers[0].fc2.weight.mul_(0.5)
+
+
+@pytest.mark.parametrize("path", [STOCK, RSKIP])
+@pytest.mark.parametrize(("prepare", "change"), [(False, halve_an_output_weight), (True, halve_a_weight)])
+def test_latest_parameters_decode(translate, path, prepare, change):
+    settings = {"beam": 2, "max_len_b": 30, "prepare": prepare}
+    ours = translate("rskip_translation", path, change=change, **settings)
+    assert_same(ours, translate("translation", path, change=change, **settings))
+    before = translate("rskip_translation", path, **settings)
+    assert [each[0]["tokens"].tolist() for each in before] != [each[0]["tokens"].tolist() for each in ours]
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_models_of_half_the_size(translate, dtype):
+    """The type may change when the generator has been built, as the hub interface allows."""
+    settings = {"beam": 3, "max_len_a": 1.2, "max_len_b": 10}
+    found = translate("rskip_translation", RSKIP, change=lambda model: model.to(dtype), **settings)
+    expected = translate("translation", RSKIP, change=lambda model: model.to(dtype), **settings)
+    pairs = zip(found, expected, strict=True)
+    same = [one[0]["tokens"].tolist() == other[0]["tokens"].tolist() for one, other in pairs]
+    assert sum(same) >= 0.8 * len(same)
+    assert 0 < mean_difference(found, translate("rskip_translation", RSKIP, **settings)) < 0.05
+
+
+def mean_difference(found: Hypotheses, exact: Hypotheses) -> float:
+    """Between the scores of the best hypotheses."""
+    scores = [torch.stack([each[0]["score"] for each in hypotheses]) for hypotheses in (found, exact)]
+    return (scores[0] - scores[1]).abs().mean().item()
+
+
+@pytest.mark.parametrize("precision", ["bfloat16", "int8"])
+def test_precision(translate, precision):
+    settings = {"beam": 3, "max_len_a": 1.2, "max_len_b": 10}
+    found, exact = (translate("rskip_translation", RSKIP, precision=each, **settings) for each in (precision, None))
+    assert 0 < mean_difference(found, exact) < 0.1
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"constraints": "ordered"}, "--constraints is not supported by --task rskip_translation"),
+        ({"diverse_beam_groups": 2}, "--diverse-beam-groups is not supported"),
+        ({"diversity_rate": 0.5}, "--diversity-rate is not supported"),
+        ({"lm_path": "lm.pt"}, "--lm-path is not supported"),
+        ({"iter_decode_max_iter": 3}, "--iter-decode-max-iter is not supported"),
+        ({"retain_dropout": True}, "--retain-dropout is not supported"),
+        ({"print_step": True}, "--print-step is not supported"),
+        ({"beam": 0}, "--beam 0: expected at least 1"),
+        ({"sampling_topk": 3}, "--sampling-topk 3: expected 0 without sampling"),
+        ({"temperature": 0.0}, "--temperature 0.0: expected more than 0"),
+        ({"min_len": 9, "max_len_b": 8}, "--min-len 9: expected at most the greatest length"),
+        ({"min_len": 9, "max_len_a": 0.1, "max_len_b": 1}, "is less than --min-len 9"),
+        ({"sampling": True, "match_source_len": True}, "--sampling and --match-source-len"),
+    ],
+)
+def test_refusals(translate, settings, message):
+    from rskip.fairseq_plugin.one_line_errors import UsageError
+
+    with pytest.raises(UsageError, match=re.escape(message)):
+        translate("rskip_translation", STOCK, prepare=False, **settings)
+
+
+@pytest.mark.parametrize(
+    "extra",
+    [
+        {"seq_gen_cls": object},
+        {"prefix_allowed_tokens_fn": lambda sentence, tokens: [END]},
+        {"extra_gen_cls_kwargs": {"lm_model": None, "lm_weight": 0.0, "tokens_to_suppress": ("a",)}},
+    ],
+    ids=lambda extra: list(extra)[0],
+)
+def test_extensions_of_fairseqs_generator_are_refused(multi30k, extra):
+    from rskip.fairseq_plugin.one_line_errors import UsageError
+
+    task, models = load(multi30k, "rskip_translation", STOCK)
+    name = list(next(iter(extra.values())))[-1] if "extra_gen_cls_kwargs" in extra else list(extra)[0]
+    with pytest.raises(UsageError, match=f"{name} is not supported"):
+        task.build_generator(models, Namespace(), **extra)
+
+
+def test_other_models_are_refused(multi30k, task):
+    from fairseq.models import ARCH_CONFIG_REGISTRY, ARCH_MODEL_REGISTRY
+
+    from rskip.fairseq_plugin.one_line_errors import UsageError
+
+    ours, _ = load(multi30k, "rskip_translation", STOCK)
+
+    def build(architecture: str, **settings: Any) -> Any:
+        args = Namespace(**settings)
+        ARCH_CONFIG_REGISTRY[architecture](args)
+        return ARCH_MODEL_REGISTRY[architecture].build_model(args, task)
+
+    with pytest.raises(UsageError, match="not a LSTMModel: use --task translation"):
+        ours.build_generator([build("lstm", criterion="")], Namespace())
+    adaptive = build("transformer_tiny", adaptive_softmax_cutoff="5,10")
+    with pytest.raises(UsageError, match="adaptive_softmax_cutoff"):
+        ours.build_generator([adaptive], Namespace())
+
+
+def test_a_refusal_is_one_line_and_status_2(multi30k, fairseq_program):
+    process = fairseq_program(
+        "fairseq-generate", "bin", "--user-dir", "rskip", "--task", "rskip_translation", "--path", STOCK, "--cpu",
+        "--diverse-beam-groups", "2", folder=multi30k,
+    )  # fmt: skip
+    assert process.returncode == 2 and "Traceback" not in process.stderr
+    assert process.stderr.splitlines()[-1] == (
+        "fairseq-generate: error: --diverse-beam-groups is not supported by --task rskip_translation: leave it out, or "
+        "use --task translation"
+    )
+
+
+@pytest.mark.parametrize(("model", "path"), [("TransformerModel", STOCK), ("ConnectionTransformer", RSKIP)])
+def test_hub_interface(multi30k, model, path):
+    from fairseq.models.transformer import TransformerModel
+
+    from rskip.fairseq_plugin.model import ConnectionTransformer
+
+    kinds = {"TransformerModel": TransformerModel, "ConnectionTransformer": ConnectionTransformer}
+    ours, theirs = (
+        kinds[model].from_pretrained(
+            str(multi30k), path, str(multi30k / "bin"), cpu=True, user_dir="rskip", task=name
+        )
+        for name in ("rskip_translation", "translation")
+    )
+    sentences = ["Two dogs run .", "A man in a hat is singing ."]
+    assert ours.translate(sentences, beam=3) == theirs.translate(sentences, beam=3)
+    encoded = [ours.binarize(sentence) for sentence in sentences]
+    assert_same(ours.generate(encoded, beam=3, lenpen=0.6), theirs.generate(encoded, beam=3, lenpen=0.6))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("arch", ["transformer_rskip_ln_tiny", "transformer_tiny"])
+def test_training(train, generate, reversed_words, fairseq_program, tmp_path, arch):
+    """Either task trains the same model, validates it by the same BLEU, and generates with the other's checkpoint."""
+    flags = ["--arch", arch, "--max-epoch", "6", "--lr", "1e-2", "--no-epoch-checkpoints", "--eval-bleu",
+             "--eval-bleu-args", '{"beam": 3, "max_len_a": 1.2, "max_len_b": 5}']  # fmt: skip
+    models = {name: train(name, *flags, "--task", name) for name in ("rskip_translation", "translation")}
+    assert models["rskip_translation"].keys() == models["translation"].keys()
+    for name, tensor in models["translation"].items():
+        if not name.endswith("_float_tensor"):
+            assert torch.equal(models["rskip_translation"][name], tensor), name
+
+    paths = {name: tmp_path / name / "checkpoint_last.pt" for name in models}
+    checkpoint = read_checkpoint(paths["rskip_translation"])
+    assert checkpoint.config["task"] == "rskip_translation"
+    build_transformer(checkpoint, source_vocabulary=24, target_vocabulary=24)
+    metrics = {name: torch.load(path, weights_only=True)["extra_state"]["metrics"] for name, path in paths.items()}
+    counts = [
+        {key: meter["sum"] for _, key, _, meter in each["valid"] if key.startswith("_bleu")}
+        for each in metrics.values()
+    ]
+    assert all(sum(map(int, each["_bleu_counts"])) > 0 for each in counts)
+    assert str(counts[0]) == str(counts[1])
+
+    data = reversed_words / "bin"
+    lines = [
+        generate(task, data, str(paths[trained]), "--beam", "3", "--nbest", "3", *SHORT)
+        for task, trained in [
+            ("rskip_translation", "translation"),
+            ("rskip_translation", "rskip_translation"),
+            ("translation", "rskip_translation"),
+        ]
+    ]
+    assert_same_lines(lines[0], lines[2])
+    assert_same_lines(lines[1], lines[2])
+    process = fairseq_program(
+        "fairseq-validate", str(data), "--user-dir", "rskip", "--task", "rskip_translation", "--max-tokens", "200",
+        "--path", str(paths["translation"]), "--cpu", folder=tmp_path,
+    )  # fmt: skip
+    assert process.returncode == 0 and "valid on 'valid' subset" in process.stdout, process.stderr[-2000:]
+
+
+@pytest.mark.slow
+def test_what_validation_could_not_do_stops_training_before_it(train):
+    from rskip.fairseq_plugin.one_line_errors import UsageError
+
+    with pytest.raises(UsageError, match="--diverse-beam-groups is not supported"):
+        train("run", "--arch", "transformer_rskip_ln_tiny", "--task", "rskip_translation", "--eval-bleu",
+              "--eval-bleu-args", '{"diverse_beam_groups": 2}')  # fmt: skip
