@@ -6,6 +6,8 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from rskip.cli._model_arguments import add_model_arguments, model_settings
+
 if TYPE_CHECKING:
     from rskip.checkpoint import Checkpoint
     from rskip.transformer import Transformer
@@ -37,14 +39,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     ct2 = _add_format(formats, "ct2", CT2_HELP)
     ct2.add_argument("--output", type=Path, required=True, metavar="FOLDER")
     ct2.add_argument("--quantization", choices=QUANTIZATIONS, help="of the weights (default: float32)")
-    ct2.add_argument("--dictionaries", type=Path, metavar="FOLDER", help="with dict.*.txt (default: the model's)")
-    ct2.add_argument(
-        "--text",
-        metavar="PATH",
-        help="text pipeline, BPE codes, SentencePiece model, or `tokens` for none (default: the model's)",
-    )
-    ct2.add_argument("--source-lang", metavar="LANG", help="default: as the checkpoint says")
-    ct2.add_argument("--target-lang", metavar="LANG")
+    add_model_arguments(ct2)
 
     fairseq = _add_format(formats, "fairseq", FAIRSEQ_HELP)
     fairseq.add_argument("--output", type=Path, required=True, metavar="FILE.pt")
@@ -79,10 +74,7 @@ def export_ct2(args: argparse.Namespace) -> None:
     with output_folder(args.output, replace=args.force, contents=CT2_CONTENTS) as folder:
         translator = Translator.from_pretrained(
             args.model,
-            dictionaries=args.dictionaries,
-            text=args.text,
-            source_language=args.source_lang,
-            target_language=args.target_lang,
+            **model_settings(args),
         )
         write_ctranslate2(
             translator.model,

@@ -7,6 +7,8 @@ import shutil
 from collections.abc import Iterable
 from pathlib import Path
 
+from rskip.cli._model_arguments import add_model_arguments, model_settings
+
 EXAMPLES = """example:
   rskip import fairseq --checkpoint checkpoint_best.pt --dictionaries data-bin --text bpe.codes --output my-model
   rskip translate --model my-model"""
@@ -29,16 +31,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         allow_abbrev=False,
     )
     fairseq.add_argument("--checkpoint", type=Path, required=True, metavar="FILE.pt")
-    fairseq.add_argument(
-        "--dictionaries", type=Path, required=True, metavar="FOLDER", help="with dict.*.txt, such as data-bin"
-    )
-    fairseq.add_argument(
-        "--text",
-        metavar="PATH",
-        help="text pipeline, BPE codes, SentencePiece model, or `tokens` for none (default: beside the dictionaries)",
-    )
-    fairseq.add_argument("--source-lang", metavar="LANG", help="default: as the checkpoint or the files' names say")
-    fairseq.add_argument("--target-lang", metavar="LANG")
+    add_model_arguments(fairseq, dictionaries_required=True)
     fairseq.add_argument("--output", type=Path, required=True, metavar="FOLDER")
     fairseq.add_argument("--force", action="store_true", help="replace what an earlier import wrote there")
 
@@ -53,10 +46,7 @@ def run(args: argparse.Namespace) -> None:
     with output_folder(args.output, replace=args.force, contents=CONTENTS) as folder:
         translator = Translator.from_pretrained(
             args.checkpoint,
-            dictionaries=args.dictionaries,
-            text=args.text,
-            source_language=args.source_lang,
-            target_language=args.target_lang,
+            **model_settings(args),
         )
         checkpoint = read_checkpoint(args.checkpoint)
         languages = {"source_lang": translator.source_language, "target_lang": translator.target_language}

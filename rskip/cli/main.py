@@ -21,9 +21,9 @@ MISTAKE, INTERRUPTED, OUTPUT_CLOSED = 2, 130, 141
 
 
 def subcommands() -> list[str]:
-    """Names of the subcommands, as typed."""
+    """Names of the subcommands, as typed. Modules whose name begins with an underscore are shared by several."""
     modules = {module.name for module in pkgutil.iter_modules(rskip.cli.__path__)} - {"main"}
-    return sorted(name.replace("_", "-") for name in modules)
+    return sorted(name.replace("_", "-") for name in modules if not name.startswith("_"))
 
 
 def subcommand_module(name: str) -> ModuleType:
@@ -35,7 +35,7 @@ def build_parser(argv: Sequence[str]) -> argparse.ArgumentParser:
     """Parser of `rskip`, with the subcommand that `argv` names, or all of them where it names none."""
     parser = argparse.ArgumentParser(
         prog="rskip",
-        description="Transformers with other residual connections: prepare, train, average, evaluate.",
+        description="Transformers with other residual connections: prepare, train, translate, evaluate, export.",
         allow_abbrev=False,
     )
     parser.add_argument("--version", action="store_true", help="print the version and exit")

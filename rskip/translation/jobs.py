@@ -1,0 +1,82 @@
+"""Which inputs are translated into which output."""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from rskip.translation.lines import STANDARD_INPUT
+
+STANDARD_OUTPUT = "-"
+
+
+@dataclass(frozen=True)
+class Job:
+    """Inputs whose translations are written one after the other; None is the standard output."""
+
+    inputs: tuple[str, ...]
+    output: Path | None
+
+    @property
+    def to_file(self) -> bool:
+        """Whether it writes a file that is renamed when whole; otherwise a pipe, a device, a terminal."""
+        return self.output is not None and (self.output.is_file() or not self.output.exists())
+
+    @property
+    def size(self) -> int | None:
+        """Bytes of all inputs; None where one is no file."""
+        sizes = [_file_size(each) for each in self.inputs]
+        return None if None in sizes else sum(size for size in sizes if size is not None)
+
+
+def plan_jobs(inputs: Sequence[str], output: str | None) -> list[Job]:
+    """One job for all inputs, or where the output is a folder, one for each file, into a file of the same name there.
+
+    :param inputs: files, or "-" for the standard input.
+    :param output: a file; a folder, which is there or whose name ends in "/"; None or "-": the standard output.
+    :raises FileNotFoundError: an input is missing.
+    :raises ValueError: an input is a folder, or would be overwritten; two would become one file.
+    """
+    for each in inputs:
+        if each != STANDARD_INPUT:
+            _check_readable(each)
+    if output in (None, STANDARD_OUTPUT):
+        return [Job(tuple(inputs), None)]
+    if not (output.endswith("/") or os.path.isdir(output)):
+        jobs = [Job(tuple(inputs), Path(output))]
+    else:
+        if STANDARD_INPUT in inputs:
+            raise ValueError(f"the output folder {output} is for files, not for the standard input: give a file")
+        jobs = [Job((each,), Path(output, Path(each).name)) for each in inputs]
+    _check_outputs(jobs, inputs)
+    return jobs
+
+
+def _check_readable(path: str) -> None:
+    if os.path.isdir(path):
+        raise ValueError(f"{path} is a folder: give its files")
+    if not os.path.exists(path):
+        raise FileNotFoundError(f"no file {path}")
+    if not os.access(path, os.R_OK):
+        raise PermissionError(f"{path} can't be read: permission denied")
+
+
+def _check_outputs(jobs: Sequence[Job], inputs: Sequence[str]) -> None:
+    outputs = [job.output for job in jobs]
+    for output in outputs:
+        assert output is not None
+        if outputs.count(output) > 1:
+            raise ValueError(f"several inputs would be written to {output}: give them other names or outputs")
+        if not output.is_file():
+            continue
+        for each in inputs:
+            if each != STANDARD_INPUT and os.path.samefile(each, output):
+                raise ValueError(f"{output} is an input: give another output")
+
+
+def _file_size(path: str) -> int | None:
+    found = os.fstat(0) if path == STANDARD_INPUT else os.stat(path)
+    return found.st_size if stat.S_ISREG(found.st_mode) else None

@@ -1,0 +1,163 @@
+"""Lines of text files in windows: what is in memory at a time."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import select
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+STANDARD_INPUT = "-"
+LONGEST_LINE = 10_000_000  # bytes: more is no text
+_BLOCK = 1 << 16
+_BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+
+
+@dataclass(frozen=True)
+class Window:
+    """Consecutive lines of one input, without their ends.
+
+    number: counts the windows of all inputs, from 0.
+    name: of the input, for messages.
+    first_line: the first line's number in its input, from 1.
+    start: lines of all inputs before this window.
+    size, position: bytes of this window, and of all inputs up to its end.
+    sha256: of all inputs' bytes up to its end.
+    whole: False where a line behind it is damaged, so that it would be longer if that were mended.
+    """
+
+    number: int
+    name: str
+    first_line: int
+    start: int
+    lines: tuple[str, ...]
+    size: int
+    position: int
+    sha256: str
+    whole: bool = True
+
+
+def read_windows(
+    inputs: Sequence[str | os.PathLike[str]], *, lines: int, characters: int, wait: float | None = None
+) -> Iterator[Window]:
+    """All lines of files in windows that end with their file, or when they have so many lines or characters.
+
+    Only a line feed ends a line, with a carriage return before it or not; the last line may lack it. A byte order mark
+    in front of a file is no part of its first line.
+
+    :param inputs: files; "-" is standard input.
+    :param wait: seconds. A window ends also where no more has come for so long; None: never, so that the windows
+        depend on the input alone.
+    :raises ValueError: bytes that are not UTF-8, a line of more than 10 million bytes. The message names the input and
+        the line. The lines before it come first.
+    """
+    reader = _WindowReader(lines, characters)
+    for path in inputs:
+        yield from reader.read(path, wait)
+
+
+class _WindowReader:
+    def __init__(self, lines: int, characters: int) -> None:
+        self._most_lines, self._most_characters = lines, characters
+        self._number = self._start = self._position = 0
+        self._digest = hashlib.sha256()
+
+    def read(self, path: str | os.PathLike[str], wait: float | None) -> Iterator[Window]:
+        name = input_name(path)
+        lines: list[str] = []
+        characters = size = 0
+        first_line = 1
+        try:
+            with _opened(path) as descriptor:
+                for raw in raw_lines(descriptor, wait=wait):
+                    if raw is not None:
+                        line = _decoded(raw, name, first_line + len(lines))
+                        lines.append(line)
+                        characters += len(line)
+                        size += len(raw)
+                        self._digest.update(raw)
+                    full = len(lines) >= self._most_lines or characters >= self._most_characters
+                    if full or (raw is None and lines):
+                        yield self._window(name, first_line, lines, size)
+                        first_line += len(lines)
+                        lines, characters, size = [], 0, 0
+        except ValueError:
+            if lines:
+                yield self._window(name, first_line, lines, size, whole=False)
+            raise
+        if lines:
+            yield self._window(name, first_line, lines, size)
+
+    def _window(self, name: str, first_line: int, lines: list[str], size: int, *, whole: bool = True) -> Window:
+        self._position += size
+        window = Window(
+            number=self._number,
+            name=name,
+            first_line=first_line,
+            start=self._start,
+            lines=tuple(lines),
+            size=size,
+            position=self._position,
+            sha256=self._digest.hexdigest(),
+            whole=whole,
+        )
+        self._number += 1
+        self._start += len(lines)
+        return window
+
+
+def input_name(path: str | os.PathLike[str]) -> str:
+    """What messages call an input."""
+    return "standard input" if path == STANDARD_INPUT else str(path)
+
+
+def raw_lines(descriptor: int, *, wait: float | None) -> Iterator[bytes | None]:
+    """Lines of an open file with their ends, and None each time that nothing has come for `wait` seconds.
+
+    The end of a line that is longer than `LONGEST_LINE` is left out.
+    """
+    rest = b""
+    while True:
+        if wait is not None and not select.select([descriptor], [], [], wait)[0]:
+            yield None
+        block = os.read(descriptor, _BLOCK)
+        if not block:
+            break
+        *lines, rest = (rest + block).split(b"\n")
+        for line in lines:
+            yield line + b"\n"
+        if len(rest) > LONGEST_LINE:
+            break
+    if rest:
+        yield rest
+
+
+def _decoded(raw: bytes, name: str, number: int) -> str:
+    if len(raw) > LONGEST_LINE:
+        raise ValueError(
+            f"{name}: line {number} has more than {LONGEST_LINE:,} bytes: expected text, one sentence a line"
+        )
+    line = raw.removesuffix(b"\n").removesuffix(b"\r")
+    if number == 1:
+        line = line.removeprefix(_BYTE_ORDER_MARK)
+    try:
+        return line.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise ValueError(
+            f"{name}: line {number} is not valid UTF-8 (byte 0x{line[error.start]:02x} at position "
+            f"{error.start + 1}): convert the text to UTF-8"
+        ) from error
+
+
+@contextmanager
+def _opened(path: str | os.PathLike[str]) -> Iterator[int]:
+    if path == STANDARD_INPUT:
+        yield 0
+        return
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        yield descriptor
+    finally:
+        os.close(descriptor)

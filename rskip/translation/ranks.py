@@ -1,0 +1,135 @@
+"""Several processes, started by torchrun, that translate one input together."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import timedelta
+from io import FileIO
+from pathlib import Path
+
+from rskip.translation.journal import Entry, Journal
+from rskip.translation.lines import Window
+from rskip.translation.resume import part_name, write_all
+
+_BLOCK = 1 << 20
+_FOR_EVER = timedelta(days=365)  # however much later than the first rank the last one ends
+
+
+@dataclass(frozen=True)
+class Ranks:
+    """This process among those that torchrun started; without torchrun, the only one.
+
+    rank: its number, from 0.
+    count: of the processes.
+    local_rank: its number on this machine, from 0.
+    """
+
+    rank: int = 0
+    count: int = 1
+    local_rank: int = 0
+
+    @classmethod
+    def from_environment(cls) -> Ranks:
+        """As torchrun's variables say (RANK, WORLD_SIZE, LOCAL_RANK)."""
+        rank, count, local_rank = (int(os.environ.get(name, "0")) for name in ("RANK", "WORLD_SIZE", "LOCAL_RANK"))
+        return cls(rank, count, local_rank) if count > 1 else cls()
+
+    @property
+    def first(self) -> bool:
+        return self.rank == 0
+
+    def own(self, windows: Iterable[Window]) -> Iterator[Window]:
+        """This rank's share: every `count`th window."""
+        return (window for window in windows if window.number % self.count == self.rank)
+
+    def part(self, output: Path) -> Path:
+        """The file of this rank's share."""
+        return output.with_name(part_name(output.name, self.rank, self.count))
+
+    @contextmanager
+    def group(self) -> Iterator[None]:
+        """Within the block the ranks know each other.
+
+        :raises ValueError: another rank stopped.
+        """
+        if self.count == 1:
+            yield
+            return
+        import torch.distributed as distributed
+
+        distributed.init_process_group("gloo", timeout=_FOR_EVER)
+        try:
+            yield
+        except RuntimeError as error:
+            if isinstance(error, distributed.DistError) or "gloo" in str(error).lower():
+                raise ValueError("another process of this torchrun stopped, see its message") from error
+            raise
+        finally:
+            distributed.destroy_process_group()
+
+    def sums(self, numbers: Sequence[int]) -> list[int]:
+        """The ranks' sums of each number, when all ranks are here."""
+        if self.count == 1:
+            return list(numbers)
+        import torch
+        import torch.distributed as distributed
+
+        tensor = torch.tensor(numbers, dtype=torch.int64)
+        distributed.all_reduce(tensor)
+        return tensor.tolist()
+
+    def wait(self) -> None:
+        """Until all ranks are here."""
+        self.sums([0])
+
+
+def merge_parts(output: Path, count: int) -> None:
+    """Makes the finished output out of what `count` ranks wrote, window after window, and removes their parts.
+
+    :raises ValueError: a part is missing.
+    """
+    parts = [output.with_name(part_name(output.name, rank, count)) for rank in range(count)]
+    journals = [Journal(part.with_name(f"{part.name}.journal")) for part in parts]
+    for part, journal in zip(parts, journals, strict=True):
+        if not (part.exists() and journal.path.exists()):
+            raise ValueError(
+                f"{part} is missing: all processes must write to one folder. When it is there, go on with --resume"
+            )
+    merged = output.with_name(f"{output.name}.partial-merged")
+    try:
+        with merged.open("wb", buffering=0) as file:
+            _copy_in_turns(parts, [journal.entries() for journal in journals], file)
+            os.fsync(file.fileno())
+        merged.replace(output)
+    finally:
+        merged.unlink(missing_ok=True)
+    for path in (*parts, *(journal.path for journal in journals)):
+        path.unlink()
+
+
+def _copy_in_turns(parts: Sequence[Path], entries: Sequence[Iterator[Entry]], target: FileIO) -> None:
+    descriptors = [os.open(part, os.O_RDONLY) for part in parts]
+    done = [0] * len(parts)
+    try:
+        number = 0
+        while (entry := next(entries[number % len(parts)], None)) is not None:
+            assert entry.window == number
+            rank = number % len(parts)
+            _copy(descriptors[rank], target, entry.bytes - done[rank])
+            done[rank] = entry.bytes
+            number += 1
+        assert all(next(rest, None) is None for rest in entries)
+    finally:
+        for descriptor in descriptors:
+            os.close(descriptor)
+
+
+def _copy(source: int, target: FileIO, size: int) -> None:
+    while size:
+        block = os.read(source, min(size, _BLOCK))
+        assert block, "a part is shorter than its journal says"
+        write_all(target.fileno(), block, target.name)
+        size -= len(block)

@@ -1,0 +1,470 @@
+"""`rskip translate`: from files and pipes to files and pipes, with a trained model."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+import pty
+import re
+import select
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import fields
+
+import pytest
+import torch
+
+from rskip.cli.main import build_parser, main
+from rskip.cli.translate import PRECISIONS, SEARCH_FLAGS, TOO_LONG, load_translator
+from rskip.generation import SearchOptions
+from rskip.transformer import precision
+from rskip.translation import Translator, long_sentences
+from rskip.translation.ranks import Ranks
+from rskip.translation.translator import DEFAULT_OPTIONS, MAX_TOKENS
+
+TEXT = "A dog runs.\n\n   \nTwo men play football\r\nA woman."
+
+
+@pytest.fixture(scope="session")
+def model(root):
+    return root / "checkpoints" / "multi30k_en_de_2rskip_ln"
+
+
+@pytest.fixture(scope="session")
+def translator(model):
+    return Translator.from_pretrained(model)
+
+
+@pytest.fixture
+def text(tmp_path):
+    path = tmp_path / "text.en"
+    path.write_text(TEXT, newline="")
+    return path
+
+
+@pytest.fixture
+def translate(model, capfd):
+    """Runs the command in this process: gives its status, its output and its stderr."""
+
+    def translate(*arguments):
+        status = main(["translate", "--model", str(model), "--device", "cpu", *map(str, arguments)])
+        captured = capfd.readouterr()
+        return status, captured.out, captured.err
+
+    return translate
+
+
+@pytest.fixture
+def standard_input(tmp_path):
+    """Makes these bytes this process's standard input."""
+    before = os.dup(0)
+
+    def give(data: bytes) -> None:
+        path = tmp_path / "standard-input"
+        path.write_bytes(data)
+        descriptor = os.open(path, os.O_RDONLY)
+        os.dup2(descriptor, 0)
+        os.close(descriptor)
+
+    yield give
+    os.dup2(before, 0)
+    os.close(before)
+
+
+@pytest.fixture(scope="session")
+def command(model):
+    return [sys.executable, "-m", "rskip.cli.main", "translate", "--model", str(model), "--device", "cpu"]
+
+
+@pytest.fixture(scope="session")
+def sentences(shared):
+    """Lines of a real test set, line ends included."""
+    with gzip.open(shared / "data" / "multi30k" / "test_2016_flickr.en.gz", "rt", encoding="utf-8") as file:
+        return list(file)
+
+
+def take_signals():
+    """A job that a shell put in the background ignores SIGINT, and so do its children, unless told otherwise."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
+def test_a_file_to_standard_output(translate, translator, text):
+    status, output, error = translate(text)
+    best = [translator(each) for each in ("A dog runs.", "Two men play football", "A woman.")]
+    assert (status, output) == (0, f"{best[0]}\n\n\n{best[1]}\n{best[2]}\n")
+    assert "Hund" in best[0]
+    assert re.fullmatch(
+        r"rskip translate: 5 lines in \d.* s: .* sentences/s   .* tokens/s \(cpu, float32\)\n", error
+    ), error
+
+
+@pytest.mark.parametrize("arguments", [[], ["-"]])
+def test_standard_input_to_a_file(translate, text, standard_input, tmp_path, arguments):
+    expected = translate(text)[1]
+    standard_input(TEXT.encode())
+    assert translate(*arguments, "--output", tmp_path / "new" / "out.de", "--quiet") == (0, "", "")
+    assert (tmp_path / "new" / "out.de").read_text() == expected
+    assert [path.name for path in (tmp_path / "new").iterdir()] == ["out.de"]
+
+
+def test_several_files_become_one_or_one_each(translate, text, tmp_path):
+    other = tmp_path / "other.en"
+    other.write_text("A cat.\n")
+    first, second = translate(text)[1], translate(other)[1]
+    assert translate(text, other)[1] == first + second
+    translate(text, other, "--output", tmp_path / "both")
+    assert (tmp_path / "both").read_text() == first + second
+    translate(text, other, "--output", f"{tmp_path}/folder/")
+    assert {path.name: path.read_text() for path in (tmp_path / "folder").iterdir()} == {
+        "text.en": first,
+        "other.en": second,
+    }
+    (tmp_path / "folder" / "text.en").unlink()
+    (tmp_path / "folder" / "other.en").write_text("mine")
+    status, _, error = translate(text, other, "--output", tmp_path / "folder", "--resume")
+    assert status == 0 and f"{tmp_path}/folder/other.en is whole: it stays as it is" in error
+    assert (tmp_path / "folder" / "text.en").read_text() == first
+    assert (tmp_path / "folder" / "other.en").read_text() == "mine"
+
+
+def test_an_empty_file_becomes_an_empty_file(translate, tmp_path):
+    (tmp_path / "empty").touch()
+    assert translate(tmp_path / "empty", "--output", tmp_path / "out", "--quiet") == (0, "", "")
+    assert (tmp_path / "out").read_bytes() == b""
+
+
+def test_scores_and_n_best(translate, translator, text):
+    found = translator.translate(TEXT.splitlines(), beam=5, nbest=3)
+    assert translate(text, "--beam", 5, "--scores")[1] == "".join(f"{each.score:.4f}\t{each.text}\n" for each in found)
+    lines = translate(text, "--beam", 5, "--nbest", 3)[1].splitlines()
+    expected = [
+        f"{number}\t{each.score:.4f}\t{each.text}"
+        for number, translation in enumerate(found, start=1)
+        for each in translation.hypotheses
+    ]
+    assert lines == expected
+    assert [line.split("\t")[0] for line in lines] == ["1"] * 3 + ["2", "3"] + ["4"] * 3 + ["5"] * 3
+
+
+def test_json_lines(translate, translator, text):
+    found = [json.loads(line) for line in translate(text, "--format", "json", "--nbest", 2)[1].splitlines()]
+    best = translator.translate(["A dog runs."], nbest=2, token_scores=True, attention=True)[0]
+    assert [each["source"] for each in found] == ["A dog runs.", "", "   ", "Two men play football", "A woman."]
+    assert found[0]["source_tokens"] == list(best.source_tokens)
+    for written, hypothesis in zip(found[0]["hypotheses"], best.hypotheses, strict=True):
+        assert written["tokens"] == list(hypothesis.tokens)
+        assert [tuple(pair) for pair in written["alignment"]] == list(hypothesis.alignment)
+        assert written["token_scores"] == pytest.approx(hypothesis.token_scores, abs=1e-4)
+        assert sum(written["token_scores"]) / len(written["token_scores"]) == pytest.approx(written["score"], abs=1e-4)
+
+
+GIVEN = {
+    "beam": 6, "nbest": 2, "length_penalty": 0.6, "length_penalty_kind": "gnmt", "min_length": 2, "max_length_a": 1.5,
+    "max_length_b": 20, "unknown_penalty": 1.0, "temperature": 0.9, "no_repeat_ngram": 3, "sampling": True, "top_k": 5,
+    "top_p": 0.9, "seed": 7,
+}  # fmt: skip
+
+
+def test_every_search_option_arrives(translate, text, monkeypatch):
+    seen = []
+    whole = Translator.translate
+    monkeypatch.setattr(
+        Translator, "translate", lambda self, lines, options, **rest: seen.append((options, rest)) or whole(self, lines)
+    )
+    flags = [(SEARCH_FLAGS[name].flag, *([] if value is True else [value])) for name, value in GIVEN.items()]
+    translate(text, *(each for flag in flags for each in flag), "--max-tokens", 100, "--too-long", "cut",
+              "--max-source-positions", 50)  # fmt: skip
+    assert seen == [(SearchOptions(**GIVEN), {"max_tokens": 100, "too_long": "cut", "max_source_tokens": 50})]
+    translate(text)
+    assert seen[1] == (DEFAULT_OPTIONS, {"max_tokens": MAX_TOKENS, "too_long": "keep", "max_source_tokens": None})
+
+
+def test_the_flags_and_their_help_are_what_the_library_has():
+    """The command can't import them before it runs: it would be slow to show its help."""
+    assert set(SEARCH_FLAGS) == {field.name for field in fields(SearchOptions)} - {"token_scores", "attention"}
+    assert PRECISIONS == precision.PRECISIONS
+    assert TOO_LONG == long_sentences.TOO_LONG
+    for name, flag in SEARCH_FLAGS.items():
+        value = getattr(DEFAULT_OPTIONS, name)
+        if flag.kind is not bool:
+            assert flag.help.endswith(f"(default: {value:g})" if flag.kind is not str else f"(default: {value})")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "rank", "cuda", "device"),
+    [
+        ([], None, False, "cpu"),
+        ([], None, True, "cuda"),
+        (["--precision", "int8"], None, True, "cpu"),
+        (["--device", "cpu"], 3, True, "cpu"),
+        (["--device", "cuda"], 3, True, "cuda:3"),
+        (["--device", "cuda:1"], 3, True, "cuda:1"),
+        ([], 3, True, "cuda:3"),
+    ],
+)
+def test_each_rank_has_its_device(monkeypatch, model, arguments, rank, cuda, device):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: cuda)
+    monkeypatch.setattr(Translator, "from_pretrained", lambda path, **settings: settings["device"])
+    args = build_parser(["translate"]).parse_args(["translate", "--model", str(model), *arguments])
+    ranks = Ranks() if rank is None else Ranks(rank + 8, 16, rank)
+    assert load_translator(args, ranks) == device
+
+
+def test_samples_are_the_same_with_the_same_seed_and_other_with_another(translate, text):
+    def sample(seed):
+        return translate(text, "--sampling", "--beam", 1, "--seed", seed, "--buffer-size", 2, "--quiet")[1]
+
+    assert sample(1) == sample(1) != sample(2)
+    assert sample(1).splitlines()[1:3] == ["", ""]
+
+
+def test_windows_have_seeds_of_their_own(translate, tmp_path):
+    (tmp_path / "same.en").write_text("A man is riding a horse in front of a big house.\n" * 8)
+    lines = translate(tmp_path / "same.en", "--sampling", "--beam", 1, "--buffer-size", 1, "--quiet")[1].splitlines()
+    assert len(set(lines)) > 1
+
+
+@pytest.mark.parametrize("precision", PRECISIONS)
+def test_precisions(translate, text, precision):
+    status, output, error = translate(text, "--precision", precision)
+    assert output.splitlines()[0] in ("Ein Hund rennt.", "Ein Hund läuft.") and f"(cpu, {precision})" in error
+
+
+@pytest.mark.parametrize(
+    ("how", "note"), [("cut", "cut after 1,023 of its 10,000 tokens"), ("split", "split into 10 parts")]
+)
+def test_ten_thousand_words(translate, tmp_path, how, note):
+    (tmp_path / "long.en").write_text("A dog.\n" + "a dog runs the . " * 2000 + "\nA cat.\n")
+    status, output, error = translate(tmp_path / "long.en", "--too-long", how, "--beam", 1)
+    assert status == 0 and len(output.splitlines()) == 3
+    assert output.splitlines()[0] == "Ein Hund." and output.splitlines()[2].startswith("Eine Katze")
+    assert f"long.en: line 2: {note}" in error
+
+
+def test_ten_thousand_words_whole(translate, tmp_path):
+    (tmp_path / "long.en").write_text("A dog.\n" + "a dog runs the . " * 2000 + "\nA cat.\n")
+    status, output, _ = translate(tmp_path / "long.en", "--beam", 1, "--max-len-a", 0, "--max-len-b", 100)
+    assert status == 0 and len(output.splitlines()) == 3
+    assert output.splitlines()[0] == "Ein Hund." and output.splitlines()[2].startswith("Eine Katze")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["TMP/none.en"], "no file TMP/none.en"),
+        (["TMP"], "TMP is a folder: give its files"),
+        (["TEXT", "--output", "TEXT"], "TEXT is an input: give another output"),
+        (["TEXT", "--output", "TMP"], "TEXT is an input: give another output"),
+        (["TEXT", "TEXT", "--output", "TMP/f/"], "several inputs would be written to TMP/f/text.en"),
+        (["-", "--output", "TMP"], "is for files, not for the standard input"),
+        (["TEXT", "--resume"], "--resume needs --output"),
+        (["TEXT", "--output", "/dev/null", "--resume"], "--resume needs --output"),
+        (["TEXT", "--interactive"], "FILE doesn't go with --interactive"),
+        (["--interactive"], "--interactive is for a terminal"),
+        (["TEXT", "--nbest", "5"], "--nbest 5: expected between 1 and the beam, 4"),
+        (["TEXT", "--beam", "0"], "--beam 0: expected at least 1"),
+        (["TEXT", "--lenpen", "nan"], "--lenpen nan: expected a finite number"),
+        (["TEXT", "--sampling-topk", "3"], "--sampling-topk 3: expected 0 without sampling"),
+        (["TEXT", "--threads", "0"], "--threads 0: expected at least 1"),
+        (["TEXT", "--buffer-size", "0"], "--buffer-size 0: expected at least 1"),
+        (["TEXT", "--max-tokens", "0"], "--max-tokens 0: expected at least 1"),
+        (["TEXT", "--device", "nowhere"], "the device 'nowhere' can't be used"),
+        (["TEXT", "--dictionaries", "TMP/none"], "no folder TMP/none"),
+        (["TEXT", "--text", "TMP/none"], "no text pipeline TMP/none"),
+        (["TEXT", "--model", "rskip_zoo_name"], "no model rskip_zoo_name: expected the folder of one, or its checkpo"),
+    ],
+)
+def test_mistakes_are_one_line(translate, text, tmp_path, arguments, message):
+    def filled(value):
+        return value.replace("TEXT", str(text)).replace("TMP", str(tmp_path))
+
+    status, output, error = translate(*map(filled, arguments))
+    assert (status, output) == (2, "")
+    assert error.startswith("rskip translate: error: ") and error.count("\n") == 1
+    assert filled(message) in error
+    assert [path.name for path in tmp_path.iterdir()] == ["text.en"]
+
+
+def test_a_model_that_is_missing_is_told_with_those_there_are(translate, text, root, monkeypatch):
+    monkeypatch.chdir(root)
+    error = translate(text, "--model", "multi30k_en_de_2rskip_ln")[2]
+    assert "such as " in error and "checkpoints/multi30k_en_de_2rskip_ln" in error
+
+
+def test_damaged_text_is_named_and_output_so_far_is_whole(translate, tmp_path):
+    (tmp_path / "bad.en").write_bytes(b"A dog.\nA cat.\nA man.\nA \xff.\nA woman.\n")
+    expected = "bad.en: line 4 is not valid UTF-8 (byte 0xff at position 3): convert the text to UTF-8"
+    status, output, error = translate(tmp_path / "bad.en", "--buffer-size", 2, "--quiet")
+    assert (status, output) == (2, "Ein Hund.\nEine Katze.\nEin Mann.\n")
+    assert error == f"rskip translate: error: {tmp_path}/{expected}\n"
+    status, _, error = translate(tmp_path / "bad.en", "--buffer-size", 2, "--quiet", "--output", tmp_path / "out")
+    kept = f"what is translated up to line 2 is in {tmp_path}/out.partial: --resume goes on with it"
+    assert error == f"rskip translate: error: {tmp_path}/{expected}; {kept}\n"
+    assert (tmp_path / "out.partial").read_text() == output
+
+
+def test_nul_bytes_and_unusual_spaces_keep_lines_aligned(translate, tmp_path):
+    (tmp_path / "odd.en").write_bytes("A\0dog\u2028runs.\n\0\n\x0b\x0c\n\u3000\nA\x85cat\r.\n".encode())
+    status, output, _ = translate(tmp_path / "odd.en")
+    assert status == 0 and output.endswith("\n")
+    lines = output[:-1].split("\n")
+    assert len(lines) == 5 and "Hund" in lines[0] and lines[1:4] == ["", "", ""] and "Katze" in lines[4]
+
+
+def test_a_full_disk_is_one_line(translate, text):
+    assert translate(text, "--output", "/dev/full", "--quiet") == (
+        2, "", "rskip translate: error: /dev/full: No space left on device\n",
+    )  # fmt: skip
+
+
+def test_a_device_is_written_as_it_is(translate, text):
+    assert translate(text, "--output", "/dev/null", "--quiet") == (0, "", "")
+
+
+def test_full_standard_output_is_one_line(command, text, tmp_path):
+    with open("/dev/full", "wb") as full:
+        process = subprocess.run([*command, str(text), "--quiet"], stdout=full, stderr=subprocess.PIPE, text=True)
+    assert process.returncode == 2
+    assert process.stderr == "rskip translate: error: standard output: No space left on device\n"
+
+
+def test_a_closed_pipe_is_quiet(command, tmp_path):
+    (tmp_path / "many.en").write_text("A dog.\n" * 500)
+    with subprocess.Popen(
+        [*command, str(tmp_path / "many.en"), "--buffer-size", "10", "--beam", "1"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    ) as process:
+        assert process.stdout.readline() == b"Ein Hund.\n"
+        process.stdout.close()
+        assert process.stderr.read() == b""
+    assert process.returncode == 141
+
+
+def test_lines_of_a_slow_pipe_come_out_at_once(command):
+    with subprocess.Popen(
+        [*command, "--quiet"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1
+    ) as process:
+        for line, expected in (("A dog.\n", "Ein Hund.\n"), ("\n", "\n"), ("A man.\n", "Ein Mann.\n")):
+            process.stdin.write(line)
+            process.stdin.flush()
+            assert process.stdout.readline() == expected
+        process.stdin.write("A cat.")
+        process.stdin.close()
+        assert process.stdout.read() == "Eine Katze.\n"
+    assert process.returncode == 0
+
+
+def partial_lines(path):
+    return path.read_bytes().count(b"\n") if path.exists() else 0
+
+
+def wait_for_lines(process, path, count):
+    while process.poll() is None and partial_lines(path) < count:
+        time.sleep(0.005)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("extra", [[], ["--sampling", "--beam", "2"], ["--format", "json"]])
+def test_killed_again_and_again_it_ends_with_the_same_bytes(command, tmp_path, sentences, environment, extra):
+    (tmp_path / "in.en").write_text("".join(sentences[:600]), encoding="utf-8")
+    command = [*command, str(tmp_path / "in.en"), "--buffer-size", "30", *extra, "--output"]
+    arguments = {"env": environment(), "capture_output": True, "text": True, "preexec_fn": take_signals}
+    subprocess.run([*command, str(tmp_path / "whole")], check=True, **arguments)
+    output, partial = tmp_path / "out", tmp_path / "out.partial"
+    statuses = []
+    for count, number in ((1, signal.SIGKILL), (150, signal.SIGINT), (240, signal.SIGTERM), (400, signal.SIGKILL)):
+        process = subprocess.Popen(
+            [*command, str(output), "--resume"], env=environment(), stderr=subprocess.PIPE, preexec_fn=take_signals
+        )
+        wait_for_lines(process, partial, count)
+        process.send_signal(number)
+        error = process.communicate()[1].decode()
+        statuses.append(process.returncode)
+        assert not output.exists() and "Traceback" not in error
+    assert statuses == [-signal.SIGKILL, 130, -signal.SIGTERM, -signal.SIGKILL]
+    assert subprocess.run([*command, str(output)], **arguments).returncode == 2
+    changed = subprocess.run([*command, str(output), "--resume", "--lenpen", "2"], **arguments)
+    assert "other settings (length_penalty: 1.0, now 2.0)" in changed.stderr
+    assert partial_lines(partial) >= 390
+    last = subprocess.run([*command, str(output), "--resume"], check=True, **arguments)
+    assert 0 < int(re.search(r"(\d+) lines in", last.stderr)[1]) <= 210
+    assert output.read_bytes() == (tmp_path / "whole").read_bytes()
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["in.en", "out", "whole"]
+
+
+@pytest.mark.slow
+def test_two_runs_at_once_on_one_output(command, tmp_path, sentences, environment):
+    (tmp_path / "in.en").write_text("".join(sentences[:400]), encoding="utf-8")
+    command = [*command, str(tmp_path / "in.en"), "--buffer-size", "20", "--output", str(tmp_path / "out")]
+    with subprocess.Popen(command, env=environment(), stderr=subprocess.DEVNULL) as first:
+        wait_for_lines(first, tmp_path / "out.partial", 1)
+        second = subprocess.run([*command, "--resume"], env=environment(), capture_output=True, text=True)
+    assert (first.returncode, second.returncode) == (0, 2)
+    assert "another process is writing" in second.stderr and second.stderr.count("\n") == 1
+    assert partial_lines(tmp_path / "out") == 400
+
+
+@pytest.mark.slow
+def test_torchruns_ranks_share_the_input_and_make_one_file(fairseq_program, model, tmp_path, sentences):
+    lines = [*sentences[:500], "\n", *sentences[500:600]]
+    (tmp_path / "in.en").write_text("".join(lines), encoding="utf-8")
+    arguments = ["translate", "--model", str(model), "--device", "cpu", "in.en", "--buffer-size", "40"]
+    assert fairseq_program("rskip", *arguments, "--output", "whole", folder=tmp_path).returncode == 0
+    torchrun = ["--nproc_per_node", "3", "-m", "rskip.cli.main", *arguments, "--output", "out"]
+
+    (tmp_path / "in.en").write_bytes("".join(lines[:350]).encode() + b"\xff\n")
+    process = fairseq_program("torchrun", *torchrun, folder=tmp_path)
+    assert process.returncode != 0
+    assert "in.en: line 351 is not valid UTF-8" in process.stderr
+    (tmp_path / "in.en").write_text("".join(lines), encoding="utf-8")
+    process = fairseq_program("torchrun", *torchrun, folder=tmp_path)
+    assert process.returncode != 0 and "what an unfinished translation left" in process.stderr
+    alone = fairseq_program("rskip", *arguments, "--output", "out", "--resume", folder=tmp_path)
+    assert alone.returncode == 2 and "begun by another number of processes, and this is 1" in alone.stderr
+
+    process = fairseq_program("torchrun", *torchrun, "--resume", folder=tmp_path)
+    assert process.returncode == 0, process.stderr
+    assert 0 < int(re.search(r"(\d+) lines in", process.stderr)[1]) < 601
+    assert (tmp_path / "out").read_bytes() == (tmp_path / "whole").read_bytes()
+    assert (tmp_path / "out").read_text(encoding="utf-8").split("\n")[500] == ""
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["in.en", "out", "whole"]
+
+
+@pytest.mark.slow
+def test_torchrun_needs_files(fairseq_program, model, tmp_path):
+    torchrun = ["--nproc_per_node", "2", "-m", "rskip.cli.main", "translate", "--model", str(model)]
+    (tmp_path / "in.en").write_text("A dog.\n")
+    assert "can share files alone" in fairseq_program("torchrun", *torchrun, "--output", "o", folder=tmp_path).stderr
+    assert "need --output" in fairseq_program("torchrun", *torchrun, "in.en", folder=tmp_path).stderr
+
+
+@pytest.mark.slow
+def test_a_conversation_at_a_terminal(command):
+    child, terminal = pty.fork()
+    if child == 0:
+        take_signals()
+        os.execv(command[0], [*command, "--interactive", "--scores"])
+
+    def read_until(end: bytes) -> str:
+        seen = b""
+        while not seen.endswith(end):
+            assert select.select([terminal], [], [], 60)[0], seen
+            seen += os.read(terminal, 4096)
+        return seen.decode()
+
+    read_until(b"en-de> ")
+    os.write(terminal, b"A dog.\n")
+    assert re.search(r"-\d\.\d{4}\tEin Hund\.\r\n", read_until(b"en-de> "))
+    os.write(terminal, b"A woman is")
+    time.sleep(0.3)
+    os.write(terminal, b"\x03")
+    assert "Frau" not in read_until(b"en-de> ")
+    os.write(terminal, b"A cat.\n")
+    assert "\tEine Katze.\r\n" in read_until(b"en-de> ")
+    os.write(terminal, b"\x04")
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    os.close(terminal)

@@ -1,0 +1,52 @@
+"""A hundred thousand lines need no more memory than two thousand."""
+
+from __future__ import annotations
+
+import tracemalloc
+
+from rskip.translation.lines import read_windows
+from rskip.translation.output_lines import text_line
+from rskip.translation.progress import Progress
+from rskip.translation.resume import ResumableFile
+from rskip.translation.stream import translate_stream
+from rskip.translation.translation import TranslatedHypothesis, Translation
+
+
+def upper(window):
+    return [Translation(line, (TranslatedHypothesis(line.upper(), 0.0, tuple(line.split())),)) for line in window.lines]
+
+
+def most_memory(folder, *, lines: int, resume: bool) -> int:
+    """Bytes of Python's at the peak; the first half of the output is there already where it is resumed."""
+    source, output = folder / f"{lines}.in", folder / f"{lines}.out"
+    with source.open("w") as file:
+        file.writelines(f"{number:06} a b c d e f g h i j k l\n" for number in range(lines))
+    windows = read_windows([source], lines=500, characters=10**9)
+    partial = ResumableFile(folder / f"{lines}.partial", {}, resume=resume)
+    if resume:
+        for window in windows:
+            if window.start >= lines // 2:
+                break
+            partial.write(window, "".join(f"{line.upper()}\n" for line in window.lines).encode())
+        partial.close()
+        partial = ResumableFile(folder / f"{lines}.partial", {}, resume=True)
+    windows = read_windows([source], lines=500, characters=10**9)
+    progress = Progress(total=None, live=False)
+    tracemalloc.start()
+    try:
+        translate_stream(partial.missing(windows), upper, form=text_line, write=partial.write, report=progress)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    partial.finish(output)
+    partial.close()
+    with source.open() as before, output.open() as after:
+        assert sum(line.upper() == translated for line, translated in zip(before, after, strict=True)) == lines
+    return peak
+
+
+def test_memory_does_not_grow_with_the_input(tmp_path):
+    few = most_memory(tmp_path, lines=2_000, resume=False)
+    assert few < 2_000_000
+    assert most_memory(tmp_path, lines=100_000, resume=False) < 1.05 * few
+    assert most_memory(tmp_path, lines=101_000, resume=True) < 1.05 * few

@@ -1,0 +1,172 @@
+"""What is written: forms of lines, progress, and a conversation."""
+
+from __future__ import annotations
+
+import io
+import json
+
+import pytest
+
+from rskip.translation.interactive import converse
+from rskip.translation.lines import Window
+from rskip.translation.output_lines import line_form
+from rskip.translation.progress import Progress, duration, speed
+from rskip.translation.translation import TranslatedHypothesis, Translation
+
+BEST = TranslatedHypothesis("Ein Hünd.", -0.12345, ("Ein", "Hünd", "."), (-0.1, -0.2, -0.3, -0.4), ((0, 0), (1, 1)))
+SECOND = TranslatedHypothesis("zwei\nZeilen\u2028", -1.0, ("zwei",))
+TRANSLATION = Translation("A dög.", (BEST, SECOND), notes=("cut",), source_tokens=("A", "dög", "."))
+BLANK = Translation(" ", (TranslatedHypothesis("", 0.0, ()),))
+
+
+@pytest.mark.parametrize(
+    ("scores", "nbest", "line", "blank"),
+    [
+        (False, 1, "Ein Hünd.\n", "\n"),
+        (True, 1, "-0.1235\tEin Hünd.\n", "0.0000\t\n"),
+        (False, 2, "7\t-0.1235\tEin Hünd.\n7\t-1.0000\tzwei Zeilen\u2028\n", "7\t0.0000\t\n"),
+        (True, 2, "7\t-0.1235\tEin Hünd.\n7\t-1.0000\tzwei Zeilen\u2028\n", "7\t0.0000\t\n"),
+    ],
+)
+def test_text_forms(scores, nbest, line, blank):
+    form = line_form(as_json=False, scores=scores, nbest=nbest)
+    assert form(TRANSLATION, 7) == line
+    assert form(BLANK, 7) == blank
+
+
+def test_json_has_everything_on_one_line():
+    line = line_form(as_json=True, scores=True, nbest=2)(TRANSLATION, 7)
+    assert line.endswith("\n") and line.count("\n") == 1 and "ü" in line
+    best = {
+        "text": "Ein Hünd.",
+        "score": -0.12345,
+        "tokens": ["Ein", "Hünd", "."],
+        "token_scores": [-0.1, -0.2, -0.3, -0.4],
+        "alignment": [[0, 0], [1, 1]],
+    }
+    second = {"text": SECOND.text, "score": -1.0, "tokens": ["zwei"], "token_scores": None, "alignment": None}
+    assert json.loads(line) == {
+        "source": "A dög.",
+        "source_tokens": ["A", "dög", "."],
+        "hypotheses": [best, second],
+        "notes": ["cut"],
+    }
+
+
+def window(number, lines, position, size, first_line=1):
+    return Window(
+        number=number,
+        name="input",
+        first_line=first_line,
+        start=0,
+        lines=("x",) * lines,
+        size=size,
+        position=position,
+        sha256="",
+    )
+
+
+def hypothesis(tokens):
+    return TranslatedHypothesis("x", -1.0, ("x",) * tokens)
+
+
+class Terminal(io.StringIO):
+    def isatty(self):
+        return True
+
+
+def test_progress_tells_speed_share_and_time_left():
+    stream = io.StringIO()
+    progress = Progress(total=1000, live=True, every=0, stream=stream)
+    progress(window(0, 10, 100, 100), [Translation("x", (hypothesis(4), hypothesis(9)))] * 10, 2.0)
+    progress(window(1, 20, 250, 150), [Translation("x", (hypothesis(6),))] * 20, 4.0)
+    progress.end()
+    assert stream.getvalue().splitlines() == [
+        "10 lines   5.0 sentences/s   20 tokens/s   10 %   18 s left",
+        "30 lines   5.0 sentences/s   27 tokens/s   25 %   18 s left",
+    ]
+
+
+def test_progress_of_a_resumed_share_of_several_inputs():
+    """Time left follows from what was done now, not from what an earlier run did; two processes share the work."""
+    stream = io.StringIO()
+    progress = Progress(total=2000, live=True, ranks=2, every=0, stream=stream)
+    progress.before = 1000
+    progress(window(8, 10, 500, 100), [Translation("x", (hypothesis(1),))] * 10, 2.0)
+    assert stream.getvalue() == "20 lines   10.0 sentences/s   10 tokens/s   75 %   10 s left\n"
+
+
+def test_progress_of_a_pipe_has_no_share():
+    stream = io.StringIO()
+    progress = Progress(total=None, live=True, every=0, stream=stream)
+    progress(window(0, 10, 100, 100), [Translation("x", (hypothesis(4),))] * 10, 2.0)
+    assert stream.getvalue() == "10 lines   5.0 sentences/s   20 tokens/s\n"
+
+
+def test_progress_on_a_terminal_is_one_line_that_notes_do_not_tear():
+    stream = Terminal()
+    progress = Progress(total=None, live=True, stream=stream)
+    progress(window(0, 1, 1, 1, first_line=41), [Translation("x", (hypothesis(1),), notes=("cut", "split"))], 1.0)
+    progress.end()
+    assert stream.getvalue() == (
+        "\r\x1b[Kinput: line 41: cut\n\r\x1b[Kinput: line 41: split\n"
+        "\r\x1b[K1 lines   1.0 sentences/s   1 tokens/s\r\x1b[K"
+    )
+
+
+def test_notes_are_told_without_progress_but_not_without_end():
+    stream = io.StringIO()
+    progress = Progress(total=None, live=False, stream=stream)
+    for number in range(5):
+        noted = [Translation("x", (hypothesis(1),), notes=("cut",))] * 5
+        progress(window(number, 5, 5, 5, first_line=5 * number + 1), noted, 1.0)
+    progress.end()
+    *told, last = stream.getvalue().splitlines()
+    assert told == [f"input: line {number}: cut" for number in range(1, 21)]
+    assert last == "(5 more of such lines)"
+    quiet = io.StringIO()
+    progress = Progress(total=None, live=False, notes=False, stream=quiet)
+    progress(window(0, 5, 5, 5), noted, 1.0)
+    progress.end()
+    assert quiet.getvalue() == ""
+
+
+@pytest.mark.parametrize(
+    ("seconds", "expected"),
+    [(0, "0.0 s"), (9.94, "9.9 s"), (10, "10 s"), (59.4, "59 s"), (60, "1 min 0 s"), (3599, "59 min 59 s"),
+     (3600, "1 h 0 min"), (90_000, "25 h 0 min")],
+)  # fmt: skip
+def test_durations(seconds, expected):
+    assert duration(seconds) == expected
+
+
+def test_speed_in_no_time_is_a_number():
+    assert speed(0, 0, 0.0) == "0.0 sentences/s   0 tokens/s"
+    assert speed(3000, 60_000, 2.0) == "1,500.0 sentences/s   30,000 tokens/s"
+
+
+def test_a_conversation_goes_on_after_mistakes_and_interrupts():
+    typed = iter(["A dog.", "  ", KeyboardInterrupt(), "long", UnicodeDecodeError("utf-8", b"\xff", 0, 1, "x"), "slow",
+                  "A cat.", EOFError(), "never"])  # fmt: skip
+    written = []
+
+    def read(prompt):
+        assert prompt == "en-de> "
+        value = next(typed)
+        if isinstance(value, BaseException):
+            raise value
+        return value
+
+    def translate(sentence):
+        if sentence == "long":
+            raise ValueError("sentence 1: it has 5,000 tokens")
+        if sentence == "slow":
+            raise KeyboardInterrupt
+        return f"{sentence.upper()}\n"
+
+    converse(translate, prompt="en-de> ", read=read, write=written.append)
+    assert written == [
+        "A DOG.\n", "\n", "(it has 5,000 tokens)\n", "(not valid UTF-8: set the terminal to UTF-8)\n", "\n",
+        "A CAT.\n", "\n",
+    ]  # fmt: skip
+    assert next(typed) == "never"

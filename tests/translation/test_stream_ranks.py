@@ -1,0 +1,77 @@
+"""Processes that share an input, and the one output that their parts become."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from rskip.translation.lines import read_windows
+from rskip.translation.ranks import Ranks, merge_parts
+from rskip.translation.resume import ResumableFile
+
+
+@pytest.fixture
+def source(tmp_path):
+    """A file of 100 lines; its windows of 7 are 15."""
+    path = tmp_path / "input"
+    path.write_text("".join(f"line {number}\n" for number in range(100)))
+    return path
+
+
+def windows(source):
+    return read_windows([source], lines=7, characters=10**9)
+
+
+def write_part(ranks, source, output, stop=10**9):
+    file = ResumableFile(ranks.part(output), {}, resume=True)
+    generator = random.Random(0)
+    for window in file.missing(ranks.own(windows(source))):
+        if window.number >= stop:
+            break
+        file.write(window, "".join(f"{line}\n" * generator.randint(1, 3) for line in window.lines).encode())
+    file.close()
+
+
+@pytest.mark.parametrize("count", [2, 3, 4, 15, 20])
+def test_parts_become_one_output_in_the_order_of_the_input(source, tmp_path, count):
+    output = tmp_path / "output"
+    for rank in range(count):
+        write_part(Ranks(rank, count), source, output, stop=rank + 2 * count)  # interrupted
+        write_part(Ranks(rank, count), source, output)
+    (tmp_path / "output.partial-merged").write_text("left of a killed process")
+    merge_parts(output, count)
+    lines = output.read_text().splitlines()
+    assert list(dict.fromkeys(lines)) == source.read_text().splitlines()
+    assert lines == sorted(lines, key=lambda line: int(line.split()[1]))
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["input", "output"]
+
+
+def test_every_window_is_one_ranks(source):
+    shares = [[window.number for window in Ranks(rank, 4).own(windows(source))] for rank in range(4)]
+    assert shares == [[0, 4, 8, 12], [1, 5, 9, 13], [2, 6, 10, 14], [3, 7, 11]]
+
+
+def test_a_missing_part_is_named_and_nothing_is_lost(source, tmp_path):
+    output = tmp_path / "output"
+    write_part(Ranks(0, 2), source, output)
+    before = {path: path.read_bytes() for path in tmp_path.iterdir()}
+    with pytest.raises(ValueError, match=r"output\.partial-2of2 is missing"):
+        merge_parts(output, 2)
+    assert {path: path.read_bytes() for path in tmp_path.iterdir()} == before
+
+
+@pytest.mark.parametrize(
+    ("variables", "expected"),
+    [
+        ({}, Ranks(0, 1, 0)),
+        ({"RANK": "0", "WORLD_SIZE": "1", "LOCAL_RANK": "0"}, Ranks(0, 1, 0)),
+        ({"RANK": "5", "WORLD_SIZE": "8", "LOCAL_RANK": "1"}, Ranks(5, 8, 1)),
+    ],
+)
+def test_ranks_are_torchruns(monkeypatch, variables, expected):
+    for name in ("RANK", "WORLD_SIZE", "LOCAL_RANK"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    assert Ranks.from_environment() == expected

@@ -1,0 +1,259 @@
+"""An output that a killed process left can be gone on with, wherever it was killed."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import shutil
+
+import pytest
+
+from rskip.translation.journal import Journal
+from rskip.translation.lines import read_windows
+from rskip.translation.output_lines import text_line
+from rskip.translation.resume import ResumableFile, check_unfinished, part_name, unfinished_parts
+from rskip.translation.stream import translate_stream
+from rskip.translation.translation import TranslatedHypothesis, Translation
+
+SETTINGS = {"beam": 4, "unknown_penalty": float("inf"), "names": ["a", "b"]}
+TEXT = "".join(f"{number} {'ä' * (number % 5)}\n" for number in range(23))
+
+
+def upper(window):
+    """A translation that shows which window it was made in, as a real one's rounding could."""
+    texts = [f"{line.upper()} {window.number}/{len(window.lines)}" for line in window.lines]
+    return [
+        Translation(line, (TranslatedHypothesis(text, -1.0, ()),))
+        for line, text in zip(window.lines, texts, strict=True)
+    ]
+
+
+def translated(folder, *, resume, translate=upper, settings=SETTINGS, lines=4):
+    """Translates folder/input to folder/output and gives the numbers of the windows that were translated."""
+    done = []
+
+    def counted(window):
+        done.append(window.number)
+        return translate(window)
+
+    windows = read_windows([folder / "input"], lines=lines, characters=10**9)
+    file = ResumableFile(folder / "output.partial", settings, resume=resume)
+    try:
+        translate_stream(
+            file.missing(windows), counted, form=text_line, write=file.write, report=lambda *arguments: None
+        )
+        file.finish(folder / "output")
+    finally:
+        file.close()
+    return done
+
+
+class Killed(BaseException):
+    pass
+
+
+def killed_in(number):
+    def translate(window):
+        if window.number == number:
+            raise Killed
+        return upper(window)
+
+    return translate
+
+
+@pytest.fixture
+def folder(tmp_path):
+    (tmp_path / "input").write_text(TEXT, encoding="utf-8")
+    return tmp_path
+
+
+@pytest.fixture
+def expected(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("uninterrupted")
+    (folder / "input").write_text(TEXT, encoding="utf-8")
+    assert translated(folder, resume=False) == [0, 1, 2, 3, 4, 5]
+    assert sorted(path.name for path in folder.iterdir()) == ["input", "output"]
+    return (folder / "output").read_bytes()
+
+
+@pytest.mark.parametrize("number", range(6))
+def test_what_was_killed_in_a_window_goes_on_with_it(folder, expected, number):
+    with pytest.raises(Killed):
+        translated(folder, resume=False, translate=killed_in(number))
+    assert (folder / "output.partial").read_bytes() == b"".join(expected.splitlines(keepends=True)[: 4 * number])
+    assert not (folder / "output").exists()
+    assert translated(folder, resume=True) == list(range(number, 6))
+    assert (folder / "output").read_bytes() == expected
+    assert sorted(path.name for path in folder.iterdir()) == ["input", "output"]
+
+
+def test_output_torn_at_any_byte(folder, expected, tmp_path_factory):
+    """The journal knows of windows that are on the disk, at most; the output may have more than it knows."""
+    with pytest.raises(Killed):
+        translated(folder, resume=False, translate=killed_in(4))
+    output, journal = folder / "output.partial", folder / "output.partial.journal"
+    whole, entries = output.read_bytes(), journal.read_bytes()
+    ends = [0, *(entry.bytes for entry in Journal(journal).entries())]
+    for size in range(len(whole) + 1):
+        output.write_bytes(whole[:size])
+        journal.write_bytes(entries)
+        kept = sum(end <= size for end in ends) - 1
+        assert translated(folder, resume=True) == list(range(kept, 6))
+        assert (folder / "output").read_bytes() == expected
+
+
+def test_journal_torn_at_any_byte_behind_its_first_line(folder, expected):
+    with pytest.raises(Killed):
+        translated(folder, resume=False, translate=killed_in(4))
+    output, journal = folder / "output.partial", folder / "output.partial.journal"
+    whole, entries = output.read_bytes(), journal.read_bytes()
+    first = entries.index(b"\n") + 1
+    for size in range(first, len(entries) + 1):
+        output.write_bytes(whole + b"torn")
+        journal.write_bytes(entries[:size] + b"\0" * (size % 3))
+        assert translated(folder, resume=True) == list(range(entries[first:size].count(b"\n"), 6))
+        assert (folder / "output").read_bytes() == expected
+
+
+@pytest.mark.parametrize("journal", [None, b"", b'{"beam": 4, "unk'])
+def test_killed_before_the_first_window(folder, expected, journal):
+    (folder / "output.partial").touch()
+    if journal is not None:
+        (folder / "output.partial.journal").write_bytes(journal)
+    assert unfinished_parts(folder / "output") == []
+    assert translated(folder, resume=False) == list(range(6))
+    assert (folder / "output").read_bytes() == expected
+
+
+def test_killed_again_and_again(folder, expected):
+    with pytest.raises(Killed):
+        translated(folder, resume=False, translate=killed_in(1))
+    for number in (1, 3, 4):
+        with pytest.raises(Killed):
+            translated(folder, resume=True, translate=killed_in(number))
+    assert translated(folder, resume=True) == [4, 5]
+    assert (folder / "output").read_bytes() == expected
+
+
+def test_nothing_to_go_on_with_is_a_beginning(folder, expected):
+    assert translated(folder, resume=True) == list(range(6))
+    assert (folder / "output").read_bytes() == expected
+
+
+@pytest.fixture
+def unfinished(folder):
+    with pytest.raises(Killed):
+        translated(folder, resume=False, translate=killed_in(3))
+    return folder
+
+
+def state(folder):
+    return {path.name: path.read_bytes() for path in folder.iterdir() if path.name.startswith("output")}
+
+
+def refused(folder, message, **arguments):
+    """What is refused changes nothing."""
+    before = state(folder)
+    with pytest.raises(ValueError, match=message):
+        translated(folder, **arguments)
+    assert state(folder) == before
+
+
+def test_an_unfinished_output_is_not_overwritten(unfinished):
+    refused(unfinished, r"output\.partial is what an unfinished translation left: .* \(--resume\)", resume=False)
+
+
+def test_other_settings_are_named(unfinished):
+    other = {**SETTINGS, "beam": 5, "seed": 1}
+    refused(unfinished, r"other settings \(beam: 4, now 5; seed: None, now 1\)", resume=True, settings=other)
+
+
+@pytest.mark.parametrize(
+    "text", [TEXT.replace("3 ", "X "), TEXT[1:], "", "0 \n", "\n" + TEXT, "".join(TEXT.splitlines(True)[:11])]
+)
+def test_another_input_is_refused(unfinished, text):
+    (unfinished / "input").write_text(text, encoding="utf-8")
+    refused(unfinished, r"another input: the first 12 lines are not what they were", resume=True)
+
+
+def test_what_comes_behind_the_translated_lines_may_have_changed(unfinished):
+    (unfinished / "input").write_text("".join(TEXT.splitlines(True)[:12]) + "mended\n", encoding="utf-8")
+    assert translated(unfinished, resume=True) == [3]
+    assert (unfinished / "output").read_text(encoding="utf-8").splitlines()[-1] == "MENDED 3/1"
+
+
+def test_a_damaged_line_that_is_mended(folder, expected):
+    """What came before it is written at once, and translated again with its whole window."""
+    lines = TEXT.encode().splitlines(keepends=True)
+    (folder / "input").write_bytes(b"".join([*lines[:10], b"\xff\n", *lines[11:]]))
+    with pytest.raises(ValueError, match="line 11 is not valid UTF-8"):
+        translated(folder, resume=False)
+    assert (folder / "output.partial").read_text(encoding="utf-8").splitlines()[7:] == [
+        "7 ÄÄ 1/4", "8 ÄÄÄ 2/2", "9 ÄÄÄÄ 2/2",
+    ]  # fmt: skip
+    (folder / "input").write_text(TEXT, encoding="utf-8")
+    assert translated(folder, resume=True) == [2, 3, 4, 5]
+    assert (folder / "output").read_bytes() == expected
+
+
+def test_a_partial_without_its_journal_is_refused(unfinished):
+    (unfinished / "output.partial.journal").unlink()
+    refused(unfinished, r"output\.partial\.journal is missing: delete it", resume=True)
+
+
+@pytest.mark.parametrize("resume", [False, True])
+def test_one_process_at_a_time(unfinished, resume):
+    with (unfinished / "output.partial").open() as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        refused(unfinished, "another process is writing .*output.partial", resume=resume)
+        with pytest.raises(ValueError, match="another process is writing"):
+            check_unfinished(unfinished / "output", 0, 1, resume=resume)
+    check_unfinished(unfinished / "output", 0, 1, resume=True)
+
+
+def test_parts_of_another_number_of_processes_are_refused(unfinished):
+    output = unfinished / "output"
+    with pytest.raises(ValueError, match="begun by another number of processes, and this is 2"):
+        check_unfinished(output, 0, 2, resume=True)
+    shutil.move(unfinished / "output.partial", unfinished / part_name("output", 1, 2))
+    with (unfinished / part_name("output", 1, 2)).open() as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        check_unfinished(output, 0, 2, resume=True)  # the other process may be looking at its own part just now
+        with pytest.raises(ValueError, match="another process is writing"):
+            check_unfinished(output, 1, 2, resume=True)
+    with pytest.raises(ValueError, match=r"output\.partial-2of2 is what an unfinished translation left"):
+        check_unfinished(output, 0, 2, resume=False)
+    with pytest.raises(ValueError, match=r"output\.partial-2of2 was begun by another number"):
+        check_unfinished(output, 0, 1, resume=True)
+    (unfinished / "output.partial-2of2").unlink()
+    (unfinished / "output.partial-merged").write_text("left of a killed process")
+    check_unfinished(output, 0, 1, resume=False)
+    check_unfinished(unfinished / "no-folder" / "output", 0, 1, resume=False)
+
+
+def test_a_finished_output_is_replaced_only_when_the_new_one_is_whole(folder, expected):
+    (folder / "output").write_text("old")
+    with pytest.raises(Killed):
+        translated(folder, resume=False, translate=killed_in(5))
+    assert (folder / "output").read_text() == "old"
+    translated(folder, resume=True)
+    assert (folder / "output").read_bytes() == expected
+
+
+def test_a_sentence_that_is_refused_is_named_by_its_line(folder):
+    def refuse(window):
+        if window.number == 2:
+            raise ValueError("sentence 3: it has 1,200 tokens")
+        return upper(window)
+
+    with pytest.raises(ValueError, match=r"input: line 11: it has 1,200 tokens$"):
+        translated(folder, resume=False, translate=refuse)
+    assert len((folder / "output.partial").read_text(encoding="utf-8").splitlines()) == 8
+
+
+def test_the_journal_is_json_lines(unfinished):
+    first, *rest = [json.loads(line) for line in (unfinished / "output.partial.journal").read_text().splitlines()]
+    assert first == SETTINGS
+    assert [(entry["window"], entry["lines"]) for entry in rest] == [(0, 4), (1, 8), (2, 12)]
+    assert rest[-1]["bytes"] == os.path.getsize(unfinished / "output.partial")
