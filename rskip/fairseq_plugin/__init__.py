@@ -3,8 +3,8 @@
 The only package that imports fairseq.
 """
 
-from rskip.fairseq_plugin import architectures, criterion, model, one_line_errors
+from rskip.fairseq_plugin import architectures, criterion, model, one_line_errors, task
 
-__all__ = ["architectures", "criterion", "model"]
+__all__ = ["architectures", "criterion", "model", "task"]
 
 one_line_errors.install()

@@ -1,0 +1,229 @@
+"""Our beam search behind fairseq's generator interface. B sentences, S source length, T target length, P prefix length.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import fields, replace
+from typing import Any
+from weakref import WeakKeyDictionary
+
+import torch
+from fairseq.data import Dictionary
+from fairseq.models.transformer import TransformerModel
+from fairseq.utils import extract_hard_alignment, extract_soft_alignment
+from torch import Tensor, nn
+
+from rskip.checkpoint import Checkpoint, build_transformer, from_stock
+from rskip.fairseq_plugin.flags import unsupported_flags
+from rskip.fairseq_plugin.model import ConnectionTransformer
+from rskip.fairseq_plugin.one_line_errors import UsageError
+from rskip.generation import EnsembleDecoder, Hypothesis, SearchOptions, beam_search
+from rskip.generation.length_penalty import build_length_penalty
+from rskip.transformer import Transformer, TransformerConfig
+from rskip.transformer.precision import set_precision
+
+_ALIGNMENTS = {"hard": extract_hard_alignment, "soft": extract_soft_alignment}
+
+
+class Transformers:
+    """Our Transformers that compute what fairseq's models do, each built once, over the same parameters.
+
+    They are built again where a model has got other parameters, another type or another device. A model that has been
+    prepared for inference gets what makes inference faster, and `precision` where given; one in training stays as it
+    is, so that it is always its latest parameters that decode.
+    """
+
+    def __init__(self, precision: str | None = None) -> None:
+        self.precision = precision
+        self._built: WeakKeyDictionary[nn.Module, tuple[object, Transformer]] = WeakKeyDictionary()
+
+    def of(self, model: nn.Module) -> Transformer:
+        """The model as ours. Raises `UsageError` for one that is neither ours nor fairseq's `transformer`."""
+        version = _version(model)
+        known = self._built.get(model)
+        if known is None or known[0] != version:
+            known = self._built[model] = (version, self._build(model))
+        return known[1]
+
+    def _build(self, model: nn.Module) -> Transformer:
+        if type(model) not in _BUILDERS:
+            raise UsageError(
+                "--task rskip_translation runs rskip's models and fairseq's transformer, "
+                f"not a {type(model).__name__}: use --task translation"
+            )
+        try:
+            with torch.random.fork_rng(devices=[]):  # drawing parameters that are then replaced must not show outside
+                transformer, parameters = _BUILDERS[type(model)](model)
+            transformer.requires_grad_(False).load_state_dict(parameters, assign=True)
+            first = next(iter(parameters.values()))
+            transformer.to(device=first.device, dtype=first.dtype).eval()
+            if not model._is_generation_fast or (self.precision is None and first.dtype == torch.float16):
+                return transformer
+            return set_precision(transformer, self.precision or str(first.dtype).removeprefix("torch."))
+        except ValueError as error:
+            raise UsageError(f"--task rskip_translation: {error}") from error
+
+
+def _from_ours(model: ConnectionTransformer) -> tuple[Transformer, dict[str, Tensor]]:
+    return Transformer(model.config), model.state_dict()
+
+
+def _from_stock(model: TransformerModel) -> tuple[Transformer, dict[str, Tensor]]:
+    names = [*unsupported_flags(), *(field.name for field in fields(TransformerConfig))]
+    settings = {name: getattr(model.cfg, name) for name in names if hasattr(model.cfg, name)}
+    config = {"arch": "transformer", "task": "translation", "source_lang": None, "target_lang": None, "model": settings}
+    parameters = model.state_dict()
+    transformer = build_transformer(
+        Checkpoint(model=parameters, config=config),
+        source_vocabulary=model.encoder.embed_tokens.num_embeddings,
+        target_vocabulary=model.decoder.embed_tokens.num_embeddings,
+        padding_index=model.encoder.padding_idx,
+    )
+    return transformer, from_stock(parameters)
+
+
+_BUILDERS: dict[type, Callable[[Any], tuple[Transformer, dict[str, Tensor]]]] = {
+    ConnectionTransformer: _from_ours,
+    TransformerModel: _from_stock,
+}
+
+
+def _version(model: nn.Module) -> object:
+    """Differs where the model's parameters do, unless they were written behind autograd's back, as optimizers do."""
+    parameters = [(each.data_ptr(), each._version, each.dtype, each.device) for each in model.parameters()]
+    return model._is_generation_fast, parameters
+
+
+class BeamSearchGenerator:
+    """Stands in for fairseq's `SequenceGenerator`, and gives the same hypotheses and scores.
+
+    As there, the greatest length max_len_a · S + max_len_b counts the batch's longest source for every sentence, and a
+    model's --max-target-positions bounds it. Hypotheses are on the CPU, and have their attention only where
+    `alignment` is asked for.
+
+    options: settings of the search; `max_length_b` and `seed` are set for each batch, the seed by torch's generator.
+    alignment: "hard" or "soft" gives each hypothesis its alignment to the source.
+    match_source_length: a hypothesis has as many tokens as its source.
+    """
+
+    def __init__(
+        self,
+        models: Sequence[Any],
+        dictionary: Dictionary,
+        transformers: Transformers,
+        options: SearchOptions,
+        *,
+        alignment: str | None = None,
+        match_source_length: bool = False,
+    ) -> None:
+        self.models = list(models)
+        self.transformers = transformers
+        self.pad, self.eos, self.unk = dictionary.pad(), dictionary.eos(), dictionary.unk()
+        self.symbols_to_strip_from_output = {self.eos}
+        self.beam_size = min(options.beam, len(dictionary) - 1)
+        self.options = replace(
+            options, beam=self.beam_size, nbest=self.beam_size, token_scores=True, attention=alignment is not None
+        )
+        self.extract_alignment = None if alignment is None else _ALIGNMENTS[alignment]
+        self.match_source_length = match_source_length
+        for model in self.models:
+            transformers.of(model)  # what can't run is refused here, before any work
+
+    @torch.no_grad()
+    def generate(
+        self,
+        models: Sequence[Any],
+        sample: dict[str, Any],
+        prefix_tokens: Tensor | None = None,
+        constraints: Tensor | None = None,
+        bos_token: int | None = None,
+    ) -> list[list[dict[str, Any]]]:
+        """Each sentence's finished hypotheses, best first: `tokens` (T), `score`, `positional_scores` (T),
+        `attention` (S, T) and `alignment`, the last two empty where no alignment is asked for.
+
+        As fairseq's, it runs the models that it was built for, whatever `models` are.
+
+        :param sample: a batch of fairseq's; `sample["net_input"]["src_tokens"]` (B, S) is what is read.
+        :param prefix_tokens: (B, P) first tokens that are forced.
+        :param bos_token: the token before the first; default: the end.
+        :raises UsageError: the model's output is not a number, a source is longer than the model can read, or lengths
+            contradict.
+        """
+        assert constraints is None, "the task refuses --constraints"
+        source = sample["net_input"]["src_tokens"]
+        search = self._search_source_length if self.match_source_length else self._search
+        try:
+            found = search(source, prefix_tokens, bos_token)
+        except ValueError as error:
+            raise UsageError(str(error)) from error
+        return [
+            [self._entry(each, tokens) for each in hypotheses] for hypotheses, tokens in zip(found, source, strict=True)
+        ]
+
+    def _search(self, source: Tensor, prefix: Tensor | None, start: int | None) -> list[list[Hypothesis]]:
+        positions = min(model.max_decoder_positions() for model in self.models)
+        longest = min(int(self.options.max_length_a * source.size(1) + self.options.max_length_b), positions - 1)
+        if longest < max(self.options.min_length, 1):
+            raise UsageError(
+                f"the greatest length, {longest} for sources of {source.size(1)} tokens, is less than --min-len "
+                f"{self.options.min_length} or 1: give a greater --max-len-a or --max-len-b"
+            )
+        return self._beam_search(source, prefix, start, replace(self.options, max_length_a=0.0, max_length_b=longest))
+
+    def _search_source_length(self, source: Tensor, prefix: Tensor | None, start: int | None) -> list[list[Hypothesis]]:
+        """Sentences of one length at a time. The end, which is no choice then, counts as certain, as in fairseq."""
+        lengths = (source.ne(self.pad) & source.ne(self.eos)).sum(1)
+        found: list[list[Hypothesis]] = [[Hypothesis(torch.tensor([self.eos]), 0.0, torch.zeros(1))] for _ in source]
+        for length in lengths[lengths > 0].unique().tolist():
+            rows = lengths.eq(length).nonzero().squeeze(1)
+            options = replace(self.options, min_length=length, max_length_a=0.0, max_length_b=length)
+            prefixes = None if prefix is None else prefix[rows]
+            hypotheses_of_rows = self._beam_search(source[rows], prefixes, start, options)
+            for row, hypotheses in zip(rows.tolist(), hypotheses_of_rows, strict=True):
+                certain = [_with_certain_end(each, options) for each in hypotheses]
+                found[row] = sorted(certain, key=lambda each: each.score, reverse=True)
+        return found
+
+    def _beam_search(
+        self, source: Tensor, prefix: Tensor | None, start: int | None, options: SearchOptions
+    ) -> list[list[Hypothesis]]:
+        decoders = [self.transformers.of(model) for model in self.models]
+        decoder: Any = decoders[0]
+        memory: Any = decoders[0].encode(source)
+        if len(decoders) > 1:
+            decoder = EnsembleDecoder(decoders, temperature=options.temperature)
+            memory = [memory, *(each.encode(source) for each in decoders[1:])]
+            options = replace(options, temperature=1.0)
+        if options.sampling:
+            options = replace(options, seed=int(torch.randint(2**31, ())))
+        return beam_search(
+            decoder,
+            memory,
+            options,
+            source_lengths=source.ne(self.pad).sum(1),
+            prefix=prefix,
+            padding_index=self.pad,
+            end_index=self.eos,
+            unknown_index=self.unk,
+            start_index=start,
+        )
+
+    def _entry(self, hypothesis: Hypothesis, source: Tensor) -> dict[str, Any]:
+        attention, alignment = hypothesis.attention, torch.empty(0)
+        if self.extract_alignment is not None and attention is not None:
+            alignment = self.extract_alignment(attention, source.cpu(), hypothesis.tokens, self.pad, self.eos)
+        return {
+            "tokens": hypothesis.tokens,
+            "score": torch.tensor(hypothesis.score),
+            "attention": torch.empty(0) if attention is None else attention.T,
+            "alignment": alignment,
+            "positional_scores": hypothesis.token_scores,
+        }
+
+
+def _with_certain_end(hypothesis: Hypothesis, options: SearchOptions) -> Hypothesis:
+    assert hypothesis.token_scores is not None
+    token_scores = torch.cat([hypothesis.token_scores[:-1], torch.zeros(1)])
+    penalty = build_length_penalty(options.length_penalty_kind, options.length_penalty)(float(len(token_scores)))
+    return replace(hypothesis, score=token_scores.sum().item() / penalty, token_scores=token_scores)

@@ -1,0 +1,119 @@
+"""`--task rskip_translation`: fairseq's translation task, decoded by our beam search."""
+
+# fairseq reads a configuration's types themselves, not their names: no postponed annotations here.
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, fields
+from typing import Any, Optional
+
+from fairseq.data import Dictionary
+from fairseq.dataclass import ChoiceEnum
+from fairseq.dataclass.configs import GenerationConfig
+from fairseq.tasks import register_task
+from fairseq.tasks.translation import TranslationConfig, TranslationTask
+
+from rskip.fairseq_plugin.flags import flag_of
+from rskip.fairseq_plugin.generator import BeamSearchGenerator, Transformers
+from rskip.fairseq_plugin.one_line_errors import UsageError
+from rskip.generation import SearchOptions
+from rskip.transformer.precision import PRECISIONS
+
+TASK_NAME = "rskip_translation"
+
+# Our settings, and the flags that they come from.
+_FLAGS = {
+    "beam": "beam",
+    "length_penalty": "lenpen",
+    "min_length": "min_len",
+    "max_length_a": "max_len_a",
+    "max_length_b": "max_len_b",
+    "unknown_penalty": "unkpen",
+    "temperature": "temperature",
+    "no_repeat_ngram": "no_repeat_ngram_size",
+    "sampling": "sampling",
+    "top_k": "sampling_topk",
+    "top_p": "sampling_topp",
+}
+# What else is done as asked: here, or by fairseq's programs.
+_DONE_ELSEWHERE = {
+    "match_source_len", "print_alignment", "score_reference", "unnormalized",
+    "nbest", "no_beamable_mm", "no_early_stop", "no_seed_provided", "prefix_size", "replace_unk", "sacrebleu",
+}  # fmt: skip
+
+
+@dataclass
+class TranslationTaskConfig(TranslationConfig):
+    """Fairseq's flags of translation, and the number format of generation."""
+
+    precision: Optional[ChoiceEnum(PRECISIONS)] = field(  # type: ignore[valid-type]  # noqa: UP045
+        default=None,
+        metadata={"help": "number format that fairseq-generate and -interactive compute in (default: the model's)"},
+    )
+
+
+@register_task(TASK_NAME, dataclass=TranslationTaskConfig)
+class BeamSearchTranslationTask(TranslationTask):
+    """Fairseq's `translation` in all but what generates: rskip's beam search, over rskip's models and fairseq's own
+    `transformer`. The same flags give the same hypotheses; sampling draws from the same distribution."""
+
+    def __init__(self, cfg: TranslationTaskConfig, src_dict: Dictionary, tgt_dict: Dictionary) -> None:
+        super().__init__(cfg, src_dict, tgt_dict)
+        self._transformers = Transformers(None if cfg.precision is None else str(cfg.precision))
+
+    def build_generator(
+        self,
+        models: Sequence[Any],
+        args: Any,
+        seq_gen_cls: Optional[Callable] = None,  # noqa: UP045
+        extra_gen_cls_kwargs: Optional[dict[str, Any]] = None,  # noqa: UP045
+        prefix_allowed_tokens_fn: Optional[Callable] = None,  # noqa: UP045
+    ) -> Any:
+        """What `fairseq_cli` and the hub interface call `generate` of. `args` are fairseq's settings of generation.
+
+        --score-reference gives fairseq's own scorer. Raises `UsageError` for a setting that our search doesn't have.
+        """
+        if getattr(args, "score_reference", False):
+            return super().build_generator(models, args)
+        extra = {"seq_gen_cls": seq_gen_cls, "prefix_allowed_tokens_fn": prefix_allowed_tokens_fn}
+        extra |= extra_gen_cls_kwargs or {}
+        for name, value in extra.items():
+            if value:
+                raise _refusal(name)
+        printed = getattr(args, "print_alignment", None)
+        matches = getattr(args, "match_source_len", False)
+        options = search_options(args)
+        if options.sampling and matches:
+            raise UsageError("--sampling and --match-source-len: give one of them")
+        return BeamSearchGenerator(
+            models,
+            self.target_dictionary,
+            self._transformers,
+            options,
+            alignment=("soft" if printed == "soft" else "hard") if printed else None,
+            match_source_length=matches,
+        )
+
+
+def search_options(args: Any) -> SearchOptions:
+    """Our settings from fairseq's of generation; what `args` lack is fairseq's default.
+
+    Raises `UsageError` for a setting that our search doesn't have, or a value that makes no sense.
+    """
+    defaults: dict[str, Any] = {each.name: each.default for each in fields(GenerationConfig)}
+    settings = {name: getattr(args, name, default) for name, default in defaults.items()}
+    for name in sorted(defaults.keys() - _DONE_ELSEWHERE - set(_FLAGS.values())):
+        if settings[name] != defaults[name]:
+            raise _refusal(flag_of(name))
+    values = {name: settings[flag] for name, flag in _FLAGS.items()}
+    if settings["unnormalized"]:
+        values["length_penalty"] = 0.0
+    values["top_p"] = min(values["top_p"], 1.0) if values["top_p"] > 0 else 1.0
+    values["top_k"] = values["top_k"] if values["top_k"] > 0 and values["top_p"] == 1 else 0
+    try:
+        return SearchOptions(**values)
+    except ValueError as error:
+        name, _, problem = str(error).partition("=")
+        raise UsageError(f"{flag_of(_FLAGS[name])} {problem}") from error
+
+
+def _refusal(setting: str) -> UsageError:
+    return UsageError(f"{setting} is not supported by --task {TASK_NAME}: leave it out, or use --task translation")
