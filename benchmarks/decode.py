@@ -1,8 +1,8 @@
 """Translation speed on CPU: fairseq-generate, CTranslate2 and ours, on the same sentences with the same weights.
 
 Workloads: this project's Multi30k models on their test set; random models of two sizes whose targets all have the same
-length. All systems take turns, round by round, in one process with the same number of threads; the ratio is that of a
-round's times, and its median is reported. Before it is timed, the work is shown to be the same: in float32 the same
+length. All systems take turns, round by round, each in a process of its own with the same number of threads; the ratio
+is that of a round's times, and its median is reported. Before it is timed, the work is shown to be the same: in float32 the same
 hypotheses from the trained model (99 %), as many target tokens from random ones. Then the latency of one sentence, and
 the peak memory as batch and length grow. Prints tables, appends one JSON line to results/decode.jsonl and ends with one
 JSON object; its ratios are the smallest of the workloads', which it has too.
@@ -66,6 +66,8 @@ def measure(args: argparse.Namespace) -> dict[str, Any]:
             if "latency" in args.only:
                 latency.append(measure_latency(workload, systems, rounds))
                 print_latency(latency[-1])
+            for system in systems.values():
+                system.close()
         if "memory" in args.only:
             memory = measure_memory(Path(temporary, "memory"), POINTS[:2] if quick else POINTS, args.threads)
             print_memory(memory)

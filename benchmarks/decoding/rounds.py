@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import sys
 import time
 from collections.abc import Callable, Mapping
@@ -11,16 +10,13 @@ Times = dict[str, list[float]]
 _REST = 0.3  # seconds, in which the threads of the system before stop waiting actively for work
 
 
-def take_turns(systems: Mapping[str, Callable[[], object]], rounds: int, *, report: Callable[[int], None]) -> Times:
-    """Seconds of each system in each round. Warm them up before."""
+def take_turns(systems: Mapping[str, Callable[[], float]], rounds: int, *, report: Callable[[int], None]) -> Times:
+    """Seconds of each system in each round, as its call gives them. Warm them up before."""
     times: Times = {name: [] for name in systems}
     for number in range(rounds):
         for name, run in systems.items():
-            gc.collect()
             time.sleep(_REST)
-            start = time.perf_counter()
-            run()
-            times[name].append(time.perf_counter() - start)
+            times[name].append(run())
         report(number + 1)
     return times
 

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+from decoding.processes import SystemProcess
 from decoding.rounds import Times, ratios, report, take_turns
-from decoding.systems import System, Tokens, build_system
+from decoding.systems import Tokens
 from decoding.workloads import RECURSIVE, STOCK, Workload
-from rskip.translation.ctranslate2_model import write_ctranslate2
 
 FAIRSEQ, CT2, CT2_INT8 = "fairseq float32", "CTranslate2 float32", "CTranslate2 int8"
 BASELINES = {"fairseq_float32": FAIRSEQ, "ct2_float32": CT2, "ct2_int8": CT2_INT8}
@@ -24,13 +25,14 @@ def our_name(connection: str, precision: str) -> str:
     return f"ours {connection} {precision}"
 
 
-def build_systems(workload: Workload, folder: Path, threads: int) -> dict[str, System]:
+def build_systems(workload: Workload, folder: Path, threads: int) -> dict[str, SystemProcess]:
     """Everything that takes part, by name. `folder` is made for CTranslate2."""
+    from rskip.translation.ctranslate2_model import write_ctranslate2
 
-    def build(name: str, connection: str) -> System:
+    def build(name: str, connection: str) -> SystemProcess:
         model = workload.models[connection]()
         dictionaries = workload.source, workload.target
-        return build_system(name, model, *dictionaries, workload.search, folder=folder, threads=threads)
+        return SystemProcess(name, model, *dictionaries, workload.search, folder=folder, threads=threads)
 
     write_ctranslate2(workload.models[STOCK](), folder, source=workload.source, target=workload.target)
     systems = {name: build(name, STOCK) for name in BASELINES.values()}
@@ -39,15 +41,20 @@ def build_systems(workload: Workload, folder: Path, threads: int) -> dict[str, S
     return systems
 
 
-def measure_speed(workload: Workload, systems: dict[str, System], rounds: int) -> dict[str, Any]:
+def measure_speed(workload: Workload, systems: dict[str, SystemProcess], rounds: int) -> dict[str, Any]:
     """The workload's rows and ratios."""
-    calls: dict[str, Callable[[], list[Tokens]]] = {
-        name: lambda each=each: each.translate(workload.sentences, workload.batch_size)
-        for name, each in systems.items()
-    }
+
+    def translate(system: SystemProcess) -> list[Tokens]:
+        return system.translate(workload.sentences, workload.batch_size)
+
+    def timed(system: SystemProcess) -> float:
+        translate(system)
+        return system.seconds
+
     report(f"{workload.name}: warm-up")
-    found = {name: call() for name, call in calls.items()}
+    found = {name: translate(system) for name, system in systems.items()}
     same = check_same_work(workload, found)
+    calls: dict[str, Callable[[], float]] = {name: partial(timed, system) for name, system in systems.items()}
     times = take_turns(calls, rounds, report=lambda number: report(f"{workload.name}: round {number} of {rounds}"))
     rows = []
     for name, hypotheses in found.items():

@@ -1,4 +1,4 @@
-"""Translation of raw text, and how good it is."""
+"""Translation of raw text: sentences, files of any size, scoring; models for CTranslate2."""
 
 from __future__ import annotations
 

@@ -57,13 +57,20 @@ def test_a_slice_is_as_good_as_its_record_says(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("precision", ["float32", "bfloat16", pytest.param("int8", marks=needs_int8)])
-def test_the_whole_test_set_is_as_good_as_its_record_says(precision: str, root: Path, shared: Path) -> None:
-    translator = Translator.from_pretrained(root / "checkpoints/multi30k_en_de_2rskip_ln", precision=precision)
+def test_the_whole_test_set_is_as_good_as_its_record_says(root: Path, shared: Path) -> None:
+    """39.68 by fairseq-generate; other precisions cost at most 0.3, measured 0.2 (docs/speed.md)."""
     folder = shared / "data/multi30k"
-    found = translator.translate(read(folder / "test_2016_flickr.en.gz"), beam=4, length_penalty=1.0)
-    references = read(folder / "test_2016_flickr.de.gz")
-    assert score([each.text for each in found], references).sacrebleu >= 39.3
+    sources, references = (read(folder / f"test_2016_flickr.{language}.gz") for language in ("en", "de"))
+
+    def bleu(precision: str) -> float:
+        translator = Translator.from_pretrained(root / "checkpoints/multi30k_en_de_2rskip_ln", precision=precision)
+        found = translator.translate(sources, beam=4, length_penalty=1.0)
+        return score([each.text for each in found], references).sacrebleu
+
+    float32 = bleu("float32")
+    assert float32 == pytest.approx(39.68, abs=0.1)
+    for precision in ("bfloat16", "int8") if int8_is_exact() else ("bfloat16",):
+        assert bleu(precision) >= float32 - 0.3, precision
 
 
 def test_a_translation_does_not_depend_on_its_batch(

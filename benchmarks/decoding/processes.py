@@ -1,0 +1,56 @@
+"""A system in a process of its own.
+
+In one process they disturb each other: CTranslate2 brings another OpenMP library than PyTorch's, and where it has been
+loaded PyTorch was seen to take 1.6 to 2 times as long.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import time
+from multiprocessing.connection import Connection
+from typing import Any
+
+from decoding.systems import Tokens, build_system
+
+
+class SystemProcess:
+    """A `System` that waits in another process until it is asked. `seconds`: what its last translation took there."""
+
+    def __init__(self, name: str, model: Any, source: Any, target: Any, search: Any, **settings: Any) -> None:
+        context = multiprocessing.get_context("spawn")
+        self.connection, other = context.Pipe()
+        arguments = (other, name, model, source, target, search, settings)
+        self.process = context.Process(target=_serve, args=arguments, daemon=True)
+        self.process.start()
+        other.close()
+        self.connection.recv()
+        self.seconds = 0.0
+
+    def translate(self, sentences: list[Tokens], batch_size: int) -> list[Tokens]:
+        self.connection.send((sentences, batch_size))
+        found, self.seconds = self.connection.recv()
+        return found
+
+    def close(self) -> None:
+        """Ends the process."""
+        self.connection.close()
+        self.process.join()
+
+
+def _serve(
+    connection: Connection, name: str, model: Any, source: Any, target: Any, search: Any, settings: dict[str, Any]
+) -> None:
+    import torch
+
+    torch.set_num_threads(settings["threads"])
+    system = build_system(name, model, source, target, search, **settings)
+    connection.send("ready")
+    while True:
+        try:
+            request = connection.recv()
+        except EOFError:
+            return
+        start = time.perf_counter()
+        found = system.translate(*request)
+        connection.send((found, time.perf_counter() - start))
