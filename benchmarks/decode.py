@@ -2,10 +2,10 @@
 
 Workloads: this project's Multi30k models on their test set; random models of two sizes whose targets all have the same
 length. All systems take turns, round by round, each in a process of its own with the same number of threads; the ratio
-is that of a round's times, and its median is reported. Before it is timed, the work is shown to be the same: in float32 the same
-hypotheses from the trained model (99 %), as many target tokens from random ones. Then the latency of one sentence, and
-the peak memory as batch and length grow. Prints tables, appends one JSON line to results/decode.jsonl and ends with one
-JSON object; its ratios are the smallest of the workloads', which it has too.
+is that of a round's times, and its median is reported. Before it is timed, the work is shown to be the same: in float32
+the same hypotheses from the trained model (99 %), as many target tokens from random ones. Then the latency of one
+sentence, and the peak memory as batch and length grow. Prints tables, appends one JSON line to results/decode.jsonl and
+ends with one JSON object; its ratios are the smallest of the workloads', which it has too.
 
     python benchmarks/decode.py [--rounds 5] [--threads 2] [--mirror FOLDER] [--only small latency] [--quick]
 """
