@@ -2,30 +2,42 @@
 
 from __future__ import annotations
 
-import sys
+from collections.abc import Iterator
 
 from decoding.systems import Search, Tokens
-from rskip.generation import SearchOptions
+from rskip.generation import Hypothesis, SearchOptions
 from rskip.transformer import Transformer
-from rskip.translation.piece_search import Piece, search_pieces
+from rskip.translation.piece_search import Piece, search_batches
+from rskip.translation.workers import Workers
 
 
 class Ours:
-    """What `Translator` searches with."""
+    """What `Translator` searches with: for several batches a worker process for each thread, for one batch threads."""
 
-    def __init__(self, model: Transformer, search: Search) -> None:
-        self.model = model
+    def __init__(self, model: Transformer, search: Search, *, threads: int) -> None:
         self.options = SearchOptions(
             beam=search.beam, min_length=search.shortest, max_length_b=search.longest
         )
+        self.model, self.threads = model, threads
+        self.workers: Workers | None = None  # started when they are needed
+
+    def close(self) -> None:
+        if self.workers is not None:
+            self.workers.close()
+
+    def _search(self, batches: list[list[Piece]]) -> Iterator[list[list[Hypothesis]]]:
+        if len(batches) == 1 or self.threads == 1:
+            return search_batches(self.model, batches, self.options)
+        if self.workers is None:
+            self.workers = Workers(self.model, self.threads)
+        return self.workers.search(batches, self.options)
 
     def translate(self, sentences: list[Tokens], batch_size: int) -> list[Tokens]:
         order = sorted(range(len(sentences)), key=lambda index: -len(sentences[index]))
+        batches = [order[start : start + batch_size] for start in range(0, len(order), batch_size)]
+        pieces = [[Piece(source=sentences[index], prefix=[]) for index in batch] for batch in batches]
         found: dict[int, Tokens] = {}
-        for start in range(0, len(order), batch_size):
-            batch = order[start : start + batch_size]
-            pieces = [Piece(source=sentences[index], prefix=[]) for index in batch]
-            hypotheses = search_pieces(self.model, pieces, self.options, max_tokens=sys.maxsize)
+        for batch, hypotheses in zip(batches, self._search(pieces), strict=True):
             for index, best in zip(batch, hypotheses, strict=True):
                 found[index] = best[0].tokens.tolist()[:-1]
         return [found[index] for index in range(len(sentences))]

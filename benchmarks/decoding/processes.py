@@ -21,7 +21,7 @@ class SystemProcess:
         context = multiprocessing.get_context("spawn")
         self.connection, other = context.Pipe()
         arguments = (other, name, model, source, target, search, settings)
-        self.process = context.Process(target=_serve, args=arguments, daemon=True)
+        self.process = context.Process(target=_serve, args=arguments)
         self.process.start()
         other.close()
         self.connection.recv()
@@ -50,7 +50,9 @@ def _serve(
         try:
             request = connection.recv()
         except EOFError:
-            return
+            break
         start = time.perf_counter()
         found = system.translate(*request)
         connection.send((found, time.perf_counter() - start))
+    if hasattr(system, "close"):
+        system.close()

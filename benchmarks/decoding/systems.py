@@ -68,4 +68,4 @@ def build_system(
         return CTranslate2(folder, source, target, search, precision=precision, threads=threads)
     from decoding.our_system import Ours
 
-    return Ours(set_precision(model, precision), search)
+    return Ours(set_precision(model, precision), search, threads=threads)

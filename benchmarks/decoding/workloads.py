@@ -88,7 +88,8 @@ def small(*, sentences: int) -> Workload:
 
 def base(*, sentences: int) -> Workload:
     """Random weights, Transformer-base, 31 steps."""
-    return _random("random, 512/2048/8, 6+6 layers", (512, 2048, 8, 6), sentences, sentences_a_latency_round=4)
+    name = "random, 512/2048/8, 6+6 layers"
+    return _random(name, (512, 2048, 8, 6), sentences, batch_size=32, sentences_a_latency_round=4)
 
 
 def random_model(sizes: tuple[int, int, int, int], connection: str) -> Transformer:
@@ -122,7 +123,12 @@ def random_sentences(count: int, lengths: tuple[int, int]) -> list[Tokens]:
 
 
 def _random(
-    name: str, sizes: tuple[int, int, int, int], sentences: int, *, sentences_a_latency_round: int
+    name: str,
+    sizes: tuple[int, int, int, int],
+    sentences: int,
+    *,
+    batch_size: int = 64,
+    sentences_a_latency_round: int,
 ) -> Workload:
     dictionary = random_dictionary()
     return Workload(
@@ -132,6 +138,6 @@ def _random(
         target=dictionary,
         sentences=random_sentences(sentences, (10, 31)),
         search=Search(beam=4, length=30),
-        batch_size=64,
+        batch_size=batch_size,
         sentences_a_latency_round=sentences_a_latency_round,
     )

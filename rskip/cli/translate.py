@@ -12,7 +12,7 @@ import os
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -40,7 +40,9 @@ TOO_LONG = ("keep", "cut", "split")
 WINDOW_CHARACTERS = 300_000
 # PyTorch and oneDNN keep kernels for every shape of a batch, by default so many that memory grows for 100,000 lines.
 KERNEL_CACHES, KERNEL_CACHE_SIZE = ("LRU_CACHE_CAPACITY", "ONEDNN_PRIMITIVE_CACHE_CAPACITY"), "128"
-LEAST = {"threads": 1, "buffer_size": 1, "max_tokens": 1, "max_source_positions": 2}  # of arguments
+LARGE = 300_000  # bytes of inputs that are worth the seconds in which worker processes start
+MOST_WORKERS = 8  # unless asked for: each takes memory
+LEAST = {"threads": 1, "workers": 1, "buffer_size": 1, "max_tokens": 1, "max_source_positions": 2}  # of arguments
 WAIT = 0.1  # seconds without more input, after which what there is is translated
 
 
@@ -110,6 +112,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     model.add_argument("--precision", choices=PRECISIONS, default="float32", help="(default: %(default)s)")
     model.add_argument("--device", help="cpu, cuda, cuda:1, ... (default: cuda where there is one, otherwise cpu)")
     model.add_argument("--threads", type=int, metavar="N", help="of the CPU (default: PyTorch's)")
+    model.add_argument(
+        "--workers",
+        type=int,
+        metavar="N",
+        help="processes that share the CPU's threads; each has a copy of the model (default: for files of more than "
+        f"{LARGE // 1000} kB one a thread, {MOST_WORKERS} at most; otherwise 1)",
+    )
 
     search = parser.add_argument_group("search")
     for field, (flag, kind, text) in SEARCH_FLAGS.items():
@@ -177,14 +186,16 @@ def translate_files(args: argparse.Namespace) -> None:
         if "-" in jobs[0].inputs and sys.stdin.isatty() and not args.quiet:
             print("a sentence a line, Ctrl-D ends (--interactive asks for them)", file=sys.stderr)
         started = time.perf_counter()
-        for job in jobs:
-            translate_job(job, args, options, translator, settings, progress, ranks)
-            progress.before += job.size or 0
+        workers = worker_count(args, jobs, translator)
+        with translator.parallel(workers) if workers > 1 else nullcontext(translator) as translator:
+            for job in jobs:
+                translate_job(job, args, options, translator, settings, progress, ranks, workers)
+                progress.before += job.size or 0
         progress.end()
         lines, tokens = ranks.sums([progress.lines, progress.tokens])
         seconds = progress.seconds if ranks.count == 1 else time.perf_counter() - started
         if ranks.first and not args.quiet:
-            how = f"{translator.device}, {args.precision}"
+            how = f"{translator.device}, {args.precision}{f', {workers} workers' if workers > 1 else ''}"
             print(
                 f"rskip translate: {lines:,} lines in {duration(seconds)}: {speed(lines, tokens, seconds)} ({how})",
                 file=sys.stderr,
@@ -284,6 +295,18 @@ def load_translator(args: argparse.Namespace, ranks: Ranks) -> Translator:
     )
 
 
+def worker_count(args: argparse.Namespace, jobs: Sequence[Job], translator: Translator) -> int:
+    """What was asked for, or what the inputs are worth."""
+    import torch
+
+    sizes = [job.size for job in jobs]
+    if args.workers is not None:
+        return args.workers
+    if translator.device.type != "cpu" or None in sizes or sum(size for size in sizes if size is not None) < LARGE:
+        return 1
+    return min(torch.get_num_threads(), MOST_WORKERS)
+
+
 def models_nearby() -> str:
     """The models in the folder `checkpoints` or in the working folder, for a message."""
     found = sorted(path.parent for folder in (".", "checkpoints") for path in Path(folder).glob("*/model.safetensors"))
@@ -348,6 +371,7 @@ def translate_job(
     settings: dict[str, Any],
     progress: Progress,
     ranks: Ranks,
+    workers: int,
 ) -> None:
     """One output."""
     from rskip.translation.lines import read_windows
@@ -372,7 +396,9 @@ def translate_job(
     try:
         with saying_what_is_kept(file):
             missing = file.missing(windows(None))
-            translate_stream(missing, translated, form=form, write=file.write, report=progress)
+            translate_stream(
+                missing, translated, form=form, write=file.write, report=progress, ahead=1 if workers > 1 else 0
+            )
         if ranks.count == 1:
             file.finish(job.output)
     finally:

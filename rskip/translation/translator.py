@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from copy import copy
 from dataclasses import fields, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,10 +23,11 @@ from rskip.transformer.precision import set_precision
 from rskip.translation.joined import join_parts
 from rskip.translation.long_sentences import TOO_LONG
 from rskip.translation.model_files import find_checkpoint, find_languages, load_dictionary
-from rskip.translation.piece_search import Piece, search_pieces
+from rskip.translation.piece_search import Piece, SearchBatches, search_batches, search_pieces
 from rskip.translation.source import LengthRule, Source, read_source, token_indices
 from rskip.translation.text_files import Text, build_text, find_text
 from rskip.translation.translation import TranslatedHypothesis, Translation
+from rskip.translation.workers import Workers
 
 DEFAULT_OPTIONS = SearchOptions(beam=4, length_penalty=1.0, max_length_a=2.0, max_length_b=50)
 MAX_TOKENS = 4096
@@ -58,6 +62,7 @@ class Translator:
         self.source_dictionary = source_dictionary
         self.target_dictionary = target_dictionary
         self.options = options
+        self._search: SearchBatches = partial(search_batches, model)
 
     @classmethod
     def from_pretrained(
@@ -136,6 +141,21 @@ class Translator:
         self.model.to(device)
         return self
 
+    @contextmanager
+    def parallel(self, workers: int) -> Iterator[Translator]:
+        """Within the block, a translator like this one that searches in so many processes, which share the threads.
+
+        For many sentences on a CPU: several threads on one batch do less. Each process takes a few seconds to start,
+        and as much memory as this one. A program that is a script needs `if __name__ == "__main__":`, as with all of
+        Python's multiprocessing.
+
+        :raises ValueError: fewer than one worker, or the model is not on the CPU.
+        """
+        with Workers(self.model, workers) as pool:
+            translator = copy(self)
+            translator._search = pool.search
+            yield translator
+
     def __call__(self, sentence: str, **settings: Any) -> str:
         """The best translation of one sentence. `settings` are those of `translate`."""
         return self.translate([sentence], **settings)[0].text
@@ -176,7 +196,7 @@ class Translator:
             raise ValueError(f"max_tokens={max_tokens}: expected at least 1")
         sources = self._read(sentences, prefixes, self._length_rule(too_long, max_source_tokens), options)
         pieces = [piece for source in sources for piece in self._pieces(source)]
-        found = iter(search_pieces(self.model, pieces, options, max_tokens=max_tokens))
+        found = iter(search_pieces(self._search, pieces, options, max_tokens=max_tokens))
         return [self._translation(source, [next(found) for _ in source.pieces], options) for source in sources]
 
     def _length_rule(self, too_long: str, limit: int | None) -> LengthRule:

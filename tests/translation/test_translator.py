@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import gzip
+import multiprocessing
 from concurrent.futures import ThreadPoolExecutor
+from copy import deepcopy
 from pathlib import Path
 
 import pytest
@@ -13,6 +15,7 @@ from rskip.generation import SearchOptions
 from rskip.transformer.int8_linear import int8_is_exact
 from rskip.translation import Translation, Translator
 from rskip.translation.scoring import score
+from rskip.translation.workers import Workers
 
 DOG = "A dog runs through the tall grass."
 HUND = "Ein Hund rennt durch das hohe Gras."
@@ -92,6 +95,38 @@ def test_threads_share_one(translator: Translator, sentences: list[str], transla
     found = [each for part in parts for each in part]
     assert [each.text for each in found] == [each.text for each in translations]
     assert [each.score for each in found] == pytest.approx([each.score for each in translations], abs=1e-5)
+
+
+def test_worker_processes_give_the_same_in_the_same_order(translator: Translator, sentences: list[str]) -> None:
+    settings = {"beam": 3, "nbest": 2, "token_scores": True, "attention": True, "max_tokens": 100}
+    sentences = [*sentences[:20], " ", *sentences[20:30]]
+    alone = translator.translate(sentences, **settings)
+    with translator.parallel(2) as parallel:
+        together = parallel.translate(sentences, **settings)
+    for one, other in zip(alone, together, strict=True):
+        assert (one.source, one.text, one.notes) == (other.source, other.text, other.notes)
+        for left, right in zip(one.hypotheses, other.hypotheses, strict=True):
+            assert (left.tokens, left.alignment) == (right.tokens, right.alignment)
+            assert left.token_scores == pytest.approx(right.token_scores, abs=1e-5)
+
+
+def test_a_worker_process_that_is_killed_is_told_and_none_is_left(translator: Translator) -> None:
+    with translator.parallel(2) as parallel:
+        workers = multiprocessing.active_children()
+        assert len(workers) == 2
+        workers[0].kill()
+        with pytest.raises(ValueError, match="a worker process was ended, perhaps for want of memory"):
+            parallel.translate(["A dog runs."] * 8, max_tokens=4)
+    assert not multiprocessing.active_children()
+
+
+@pytest.mark.parametrize(
+    ("device", "count", "message"),
+    [("cpu", 0, "0 worker processes: expected at least 1"), ("meta", 2, "a model on the CPU, and this one is on meta")],
+)
+def test_workers_that_make_no_sense(translator: Translator, device: str, count: int, message: str) -> None:
+    with pytest.raises(ValueError, match=message), Workers(deepcopy(translator.model).to(device), count):
+        pass
 
 
 def test_blank_sentences_stay_blank_without_the_model(
