@@ -197,7 +197,7 @@ def translate_files(args: argparse.Namespace) -> None:
         if ranks.first and not args.quiet:
             how = f"{translator.device}, {args.precision}{f', {workers} workers' if workers > 1 else ''}"
             print(
-                f"rskip translate: {lines:,} lines in {duration(seconds)}: {speed(lines, tokens, seconds)} ({how})",
+                f"rskip translate: {lines:,} line{'s' * (lines != 1)} in {duration(seconds)}: {speed(lines, tokens, seconds)} ({how})",
                 file=sys.stderr,
             )
 

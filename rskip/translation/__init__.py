@@ -6,12 +6,17 @@ import importlib
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from rskip.translation.translation import TranslatedHypothesis, Translation
+    from rskip.translation.translation import SentenceError, TranslatedHypothesis, Translation
     from rskip.translation.translator import Translator
 
-__all__ = ["TranslatedHypothesis", "Translation", "Translator"]
+__all__ = ["SentenceError", "TranslatedHypothesis", "Translation", "Translator"]
 
-_HOMES = {"TranslatedHypothesis": "translation", "Translation": "translation", "Translator": "translator"}
+_HOMES = {
+    "SentenceError": "translation",
+    "TranslatedHypothesis": "translation",
+    "Translation": "translation",
+    "Translator": "translator",
+}
 
 
 def __getattr__(name: str) -> object:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from rskip.translation.translation import SentenceError
+
 
 def converse(
     translate: Callable[[str], str],
@@ -29,5 +31,7 @@ def converse(
             return
         except UnicodeDecodeError:
             write("(not valid UTF-8: set the terminal to UTF-8)\n")
+        except SentenceError as error:
+            write(f"({error.reason})\n")
         except ValueError as error:
-            write(f"({str(error).removeprefix('sentence 1: ')})\n")
+            write(f"({error})\n")

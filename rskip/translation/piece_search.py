@@ -32,7 +32,7 @@ SearchBatches = Callable[[Sequence[Sequence[Piece]], SearchOptions], Iterator[li
 def search_pieces(
     search: SearchBatches, pieces: Sequence[Piece], options: SearchOptions, *, max_tokens: int
 ) -> list[list[Hypothesis]]:
-    """The best hypotheses of each piece, in the pieces' order; attention, where asked for, without padding.
+    """The best hypotheses of each piece, in the order of the pieces.
 
     :param search: where the batches are searched, such as `partial(search_batches, model)`.
     :param max_tokens: see `length_batches`.

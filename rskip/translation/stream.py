@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -10,13 +9,11 @@ from concurrent.futures import Future, ThreadPoolExecutor
 
 from rskip.translation.lines import Window
 from rskip.translation.output_lines import LineForm
-from rskip.translation.translation import Translation
+from rskip.translation.translation import SentenceError, Translation
 
 Translate = Callable[[Window], Sequence[Translation]]
 Write = Callable[[Window, bytes], None]
 Report = Callable[[Window, Sequence[Translation], float], None]
-
-_SENTENCE = re.compile(r"sentence (\d+): (.*)", re.DOTALL)  # how Translator.translate names a sentence
 
 
 def translate_stream(
@@ -77,9 +74,6 @@ def _until_error(windows: Iterable[Window]) -> Iterator[Window | Exception | Non
 def _translated(window: Window, translate: Translate) -> Sequence[Translation]:
     try:
         return translate(window)
-    except ValueError as error:
-        match = _SENTENCE.fullmatch(str(error))
-        if match is None:
-            raise
-        line = window.first_line + int(match[1]) - 1
-        raise ValueError(f"{window.name}: line {line}: {match[2]}") from error
+    except SentenceError as error:
+        line = window.first_line + error.number - 1
+        raise ValueError(f"{window.name}: line {line}: {error.reason}") from error

@@ -58,7 +58,7 @@ def find_text(
             if (place / name).is_file():
                 return load_units(place / name)
     raise FileNotFoundError(
-        f"no text pipeline in {' or '.join(map(str, places[-1:] if text else folders))}: give text=, a folder with "
+        f"no text pipeline in {' or '.join(map(str, places[-1:] if text else folders))}: give text= (--text), a folder with "
         f"{CONFIG_FILE} (`rskip prepare` writes one), a file of byte-pair codes or a SentencePiece model, or "
         f'"{TOKENS}" for text that is tokenised and segmented already'
     )
@@ -106,8 +106,8 @@ def build_text(found: TextPipeline | Subwords | None, languages: Languages) -> T
         return found.reversed()
     raise ValueError(
         f"the text pipeline is for {found.source_language} and {found.target_language}, but the model translates "
-        f"{languages.source} to {languages.target}: give its own pipeline (text=), or say what it translates "
-        "(source_language=, target_language=)"
+        f"{languages.source} to {languages.target}: give its own pipeline (text=, --text), or say what it translates "
+        "(source_language=, target_language=; --source-lang, --target-lang)"
     )
 
 

@@ -53,3 +53,15 @@ class Translation:
     def score(self) -> float:
         """The best translation's score."""
         return self.hypotheses[0].score
+
+
+class SentenceError(ValueError):
+    """A sentence that can't be translated.
+
+    number: which of those that were given, from 1. reason: why not.
+    """
+
+    def __init__(self, number: int, reason: str) -> None:
+        super().__init__(f"sentence {number}: {reason}")
+        self.number = number
+        self.reason = reason

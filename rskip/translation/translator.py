@@ -26,7 +26,7 @@ from rskip.translation.model_files import find_checkpoint, find_languages, load_
 from rskip.translation.piece_search import Piece, SearchBatches, search_batches, search_pieces
 from rskip.translation.source import LengthRule, Source, read_source, token_indices
 from rskip.translation.text_files import Text, build_text, find_text
-from rskip.translation.translation import TranslatedHypothesis, Translation
+from rskip.translation.translation import SentenceError, TranslatedHypothesis, Translation
 from rskip.translation.workers import Workers
 
 DEFAULT_OPTIONS = SearchOptions(beam=4, length_penalty=1.0, max_length_a=2.0, max_length_b=50)
@@ -188,8 +188,8 @@ class Translator:
             would have trained on (max_source_positions).
         :param prefixes: for each sentence raw text that its translation must begin with; "" or None for none.
         :param settings: fields of `SearchOptions` to change, such as `beam=5`.
-        :raises ValueError: a sentence of several lines or too many tokens, settings that make no sense. The message
-            gives the number of the sentence, the first one being 1.
+        :raises SentenceError: a sentence of several lines or of too many tokens.
+        :raises ValueError: settings that make no sense.
         """
         options = _with_settings(self.options if options is None else options, settings)
         if max_tokens < 1:
@@ -228,7 +228,7 @@ class Translator:
                 source = read_source(sentence, prefix or "", text=self.text, rule=rule)
                 self._check_prefix(source, options)
             except ValueError as error:
-                raise ValueError(f"sentence {number}: {error}") from error
+                raise SentenceError(number, str(error)) from error
             sources.append(source)
         return sources
 

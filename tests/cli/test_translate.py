@@ -13,14 +13,16 @@ import subprocess
 import sys
 import time
 from dataclasses import fields
+from types import SimpleNamespace
 
 import pytest
 import torch
 
 from rskip.cli.main import build_parser, main
-from rskip.cli.translate import PRECISIONS, SEARCH_FLAGS, TOO_LONG, load_translator
+from rskip.cli.translate import PRECISIONS, SEARCH_FLAGS, TOO_LONG, load_translator, worker_count
 from rskip.generation import SearchOptions
 from rskip.transformer import precision
+from rskip.transformer.int8_linear import int8_is_exact
 from rskip.translation import Translator, long_sentences
 from rskip.translation.ranks import Ranks
 from rskip.translation.translator import DEFAULT_OPTIONS, MAX_TOKENS
@@ -230,6 +232,10 @@ def test_windows_have_seeds_of_their_own(translate, tmp_path):
 @pytest.mark.parametrize("precision", PRECISIONS)
 def test_precisions(translate, text, precision):
     status, output, error = translate(text, "--precision", precision)
+    if precision == "int8" and not int8_is_exact():
+        assert (status, output) == (2, "")
+        assert "no exact 8-bit products (VNNI): use float32 or bfloat16" in error
+        return
     assert output.splitlines()[0] in ("Ein Hund rennt.", "Ein Hund läuft.") and f"(cpu, {precision})" in error
 
 
@@ -306,6 +312,36 @@ def test_damaged_text_is_named_and_output_so_far_is_whole(translate, tmp_path):
     assert (tmp_path / "out.partial").read_text() == output
 
 
+def test_worker_processes_write_the_same(translate, tmp_path):
+    (tmp_path / "in.en").write_text("A dog runs.\n\nTwo men.\nA woman sings.\n" * 3)
+    files = [str(tmp_path / name) for name in ("alone", "together")]
+    for output, workers in zip(files, (1, 2), strict=True):
+        status, _, error = translate(
+            tmp_path / "in.en", "--buffer-size", 3, "--workers", workers, "--threads", 2, "--output", output
+        )
+        assert status == 0 and (", 2 workers)" in error) == (workers == 2)
+    assert (tmp_path / "together").read_text() == (tmp_path / "alone").read_text()
+    assert (tmp_path / "together").read_text().splitlines()[0] == "Ein Hund rennt."
+
+
+@pytest.mark.parametrize(
+    ("arguments", "size", "device", "count"),
+    [
+        ([], 10**6, "cpu", 4),
+        ([], 1000, "cpu", 1),
+        ([], 10**6, "meta", 1),
+        ([], None, "cpu", 1),
+        (["--workers", "3"], 1000, "cpu", 3),
+    ],
+)
+def test_large_files_on_the_cpu_get_a_worker_for_each_thread(monkeypatch, arguments, size, device, count):
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 4)
+    argv = ["translate", "--model", "m", *arguments]
+    args = build_parser(argv).parse_args(argv)
+    jobs, translator = [SimpleNamespace(size=size)], SimpleNamespace(device=torch.device(device))
+    assert worker_count(args, jobs, translator) == count
+
+
 def test_nul_bytes_and_unusual_spaces_keep_lines_aligned(translate, tmp_path):
     (tmp_path / "odd.en").write_bytes("A\0dog\u2028runs.\n\0\n\x0b\x0c\n\u3000\nA\x85cat\r.\n".encode())
     status, output, _ = translate(tmp_path / "odd.en")
@@ -368,7 +404,9 @@ def wait_for_lines(process, path, count):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("extra", [[], ["--sampling", "--beam", "2"], ["--format", "json"]])
+@pytest.mark.parametrize(
+    "extra", [[], ["--sampling", "--beam", "2"], ["--format", "json"], ["--workers", "2", "--threads", "2"]]
+)
 def test_killed_again_and_again_it_ends_with_the_same_bytes(command, tmp_path, sentences, environment, extra):
     (tmp_path / "in.en").write_text("".join(sentences[:600]), encoding="utf-8")
     command = [*command, str(tmp_path / "in.en"), "--buffer-size", "30", *extra, "--output"]

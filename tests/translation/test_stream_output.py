@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import threading
 
 import pytest
 
@@ -11,7 +12,8 @@ from rskip.translation.interactive import converse
 from rskip.translation.lines import Window
 from rskip.translation.output_lines import line_form
 from rskip.translation.progress import Progress, duration, speed
-from rskip.translation.translation import TranslatedHypothesis, Translation
+from rskip.translation.stream import translate_stream
+from rskip.translation.translation import SentenceError, TranslatedHypothesis, Translation
 
 BEST = TranslatedHypothesis("Ein Hünd.", -0.12345, ("Ein", "Hünd", "."), (-0.1, -0.2, -0.3, -0.4), ((0, 0), (1, 1)))
 SECOND = TranslatedHypothesis("zwei\nZeilen\u2028", -1.0, ("zwei",))
@@ -64,6 +66,39 @@ def window(number, lines, position, size, first_line=1):
         position=position,
         sha256="",
     )
+
+
+@pytest.mark.parametrize("ahead", [0, 1, 3])
+def test_windows_are_written_in_order_and_no_more_are_read_ahead_than_asked(ahead):
+    written, read, most = [], 0, 0
+    first_can_end = threading.Event()
+
+    def windows():
+        nonlocal read, most
+        for number in range(6):
+            read += 1
+            most = max(most, read - len(written))
+            if number == ahead:  # what comes later may end before the first
+                first_can_end.set()
+            yield window(number, lines=1, position=0, size=1)
+        raise ValueError("line 7 is damaged")
+
+    def translate(each):
+        if each.number == 0:
+            assert first_can_end.wait(10)
+        return [Translation("x", (TranslatedHypothesis(str(each.number), 0.0, ()),))]
+
+    with pytest.raises(ValueError, match="line 7"):
+        translate_stream(
+            windows(),
+            translate,
+            form=line_form(as_json=False, scores=False, nbest=1),
+            write=lambda _, text: written.append(text),
+            report=lambda *_: None,
+            ahead=ahead,
+        )
+    assert written == [b"0\n", b"1\n", b"2\n", b"3\n", b"4\n", b"5\n"]
+    assert most == ahead + 1
 
 
 def hypothesis(tokens):
@@ -159,7 +194,7 @@ def test_a_conversation_goes_on_after_mistakes_and_interrupts():
 
     def translate(sentence):
         if sentence == "long":
-            raise ValueError("sentence 1: it has 5,000 tokens")
+            raise SentenceError(1, "it has 5,000 tokens")
         if sentence == "slow":
             raise KeyboardInterrupt
         return f"{sentence.upper()}\n"

@@ -14,7 +14,7 @@ from rskip.translation.lines import read_windows
 from rskip.translation.output_lines import text_line
 from rskip.translation.resume import ResumableFile, check_unfinished, part_name, unfinished_parts
 from rskip.translation.stream import translate_stream
-from rskip.translation.translation import TranslatedHypothesis, Translation
+from rskip.translation.translation import SentenceError, TranslatedHypothesis, Translation
 
 SETTINGS = {"beam": 4, "unknown_penalty": float("inf"), "names": ["a", "b"]}
 TEXT = "".join(f"{number} {'ä' * (number % 5)}\n" for number in range(23))
@@ -244,7 +244,7 @@ def test_a_finished_output_is_replaced_only_when_the_new_one_is_whole(folder, ex
 def test_a_sentence_that_is_refused_is_named_by_its_line(folder):
     def refuse(window):
         if window.number == 2:
-            raise ValueError("sentence 3: it has 1,200 tokens")
+            raise SentenceError(3, "it has 1,200 tokens")
         return upper(window)
 
     with pytest.raises(ValueError, match=r"input: line 11: it has 1,200 tokens$"):
