@@ -196,10 +196,8 @@ def translate_files(args: argparse.Namespace) -> None:
         seconds = progress.seconds if ranks.count == 1 else time.perf_counter() - started
         if ranks.first and not args.quiet:
             how = f"{translator.device}, {args.precision}{f', {workers} workers' if workers > 1 else ''}"
-            print(
-                f"rskip translate: {lines:,} line{'s' * (lines != 1)} in {duration(seconds)}: {speed(lines, tokens, seconds)} ({how})",
-                file=sys.stderr,
-            )
+            what = f"{lines:,} line{'s' * (lines != 1)} in {duration(seconds)}"
+            print(f"rskip translate: {what}: {speed(lines, tokens, seconds)} ({how})", file=sys.stderr)
 
 
 def translate_interactively(args: argparse.Namespace) -> None:

@@ -96,8 +96,8 @@ def load_dictionary(names: Iterable[str | None], folders: Sequence[Path]) -> Dic
             if (folder / name).is_file():
                 return Dictionary.load(folder / name)
     raise FileNotFoundError(
-        f"no {wanted[0]} in {' or '.join(map(str, folders))}: give dictionaries= (--dictionaries), the folder that fairseq-preprocess "
-        "or `rskip prepare` wrote"
+        f"no {wanted[0]} in {' or '.join(map(str, folders))}: give dictionaries= (--dictionaries), the folder that "
+        "fairseq-preprocess or `rskip prepare` wrote"
     )
 
 

@@ -58,8 +58,8 @@ def find_text(
             if (place / name).is_file():
                 return load_units(place / name)
     raise FileNotFoundError(
-        f"no text pipeline in {' or '.join(map(str, places[-1:] if text else folders))}: give text= (--text), a folder with "
-        f"{CONFIG_FILE} (`rskip prepare` writes one), a file of byte-pair codes or a SentencePiece model, or "
+        f"no text pipeline in {' or '.join(map(str, places[-1:] if text else folders))}: give text= (--text), a folder "
+        f"with {CONFIG_FILE} (`rskip prepare` writes one), a file of byte-pair codes or a SentencePiece model, or "
         f'"{TOKENS}" for text that is tokenised and segmented already'
     )
 
