@@ -274,6 +274,7 @@ def load_translator(args: argparse.Namespace, ranks: Ranks) -> Translator:
     """The model on its device."""
     import torch
 
+    from rskip.transformer.precision import bfloat16_is_slow
     from rskip.translation import Translator
 
     if args.threads is not None:
@@ -285,6 +286,8 @@ def load_translator(args: argparse.Namespace, ranks: Ranks) -> Translator:
         raise FileNotFoundError(
             f"no model {args.model}: expected the folder of one, or its checkpoint{models_nearby()}"
         )
+    if args.precision == "bfloat16" and bfloat16_is_slow(torch.device(device)) and ranks.first and not args.quiet:
+        print("this processor doesn't multiply bfloat16: float32 is faster on it", file=sys.stderr)
     return Translator.from_pretrained(
         args.model,
         **model_settings(args),

@@ -41,6 +41,12 @@ def set_precision(model: Transformer, precision: str) -> Transformer:
     return model.eval().requires_grad_(False)
 
 
+def bfloat16_is_slow(device: torch.device) -> bool:
+    """Whether bfloat16 is slower than float32 there: on a CPU that doesn't multiply it."""
+    fast = torch.backends.mkldnn.is_available() and torch.ops.mkldnn._is_mkldnn_bf16_supported()
+    return device.type == "cpu" and not fast
+
+
 def _replace_linears(
     module: nn.Module, replaced: tuple[type[nn.Linear], ...], kind: Callable[[nn.Linear], nn.Module]
 ) -> None:

@@ -23,6 +23,7 @@ from rskip.cli.translate import PRECISIONS, SEARCH_FLAGS, TOO_LONG, load_transla
 from rskip.generation import SearchOptions
 from rskip.transformer import precision
 from rskip.transformer.int8_linear import int8_is_exact
+from rskip.transformer.precision import bfloat16_is_slow
 from rskip.translation import Translator, long_sentences
 from rskip.translation.ranks import Ranks
 from rskip.translation.translator import DEFAULT_OPTIONS, MAX_TOKENS
@@ -237,6 +238,8 @@ def test_precisions(translate, text, precision):
         assert "no exact 8-bit products (VNNI): use float32 or bfloat16" in error
         return
     assert output.splitlines()[0] in ("Ein Hund rennt.", "Ein Hund läuft.") and f"(cpu, {precision})" in error
+    warned = "doesn't multiply bfloat16: float32 is faster" in error
+    assert warned == (precision == "bfloat16" and bfloat16_is_slow(torch.device("cpu")))
 
 
 @pytest.mark.parametrize(
