@@ -71,7 +71,7 @@ $(STAMPS)/torch: $(STAMPS)/venv constraints.txt
 	@touch $@
 
 $(STAMPS)/rskip: $(STAMPS)/torch setup.py pyproject.toml
-	@$(PIP) --editable '.[fairseq,vision,numbers,ct2]'
+	@$(PIP) --editable '.[fairseq,vision,numbers,ct2,langid,pictures]'
 	@touch $@
 
 $(STAMPS)/fairseq: $(STAMPS)/rskip

@@ -69,7 +69,7 @@ setup(
     # same name without __init__.py in the working directory (a checkout named rskip, seen from above)
     package_dir={"": "."},
     packages=find_packages(include=["rskip", "rskip.*", "fairseq_compat", "fairseq_compat.*"]),
-    package_data={"fairseq_compat": ["site_files/*"]},
+    package_data={"fairseq_compat": ["site_files/*"], "rskip.corpora": ["corpora.yaml"]},
     python_requires=">=3.10",
     install_requires=[
         "torch>=2.6",
@@ -98,6 +98,8 @@ setup(
         "ct2": ["ctranslate2>=4.8,<5"],
         "vision": ["torchvision"],
         "numbers": ["num2words"],
+        "langid": ["py3langid>=0.4,<0.5"],
+        "pictures": ["matplotlib>=3.7"],
         "dev": ["pytest", "pytest-cov", "hypothesis", "ruff", "mypy", "types-PyYAML"],
     },
     entry_points={"console_scripts": ["rskip = rskip.cli.main:main"]},

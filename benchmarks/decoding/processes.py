@@ -46,13 +46,14 @@ def _serve(
     torch.set_num_threads(settings["threads"])
     system = build_system(name, model, source, target, search, **settings)
     connection.send("ready")
-    while True:
-        try:
+    try:
+        while True:
             request = connection.recv()
-        except EOFError:
-            break
-        start = time.perf_counter()
-        found = system.translate(*request)
-        connection.send((found, time.perf_counter() - start))
-    if hasattr(system, "close"):
-        system.close()
+            start = time.perf_counter()
+            found = system.translate(*request)
+            connection.send((found, time.perf_counter() - start))
+    except (EOFError, BrokenPipeError):  # nobody asks any more
+        pass
+    finally:
+        if hasattr(system, "close"):
+            system.close()

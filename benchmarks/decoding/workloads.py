@@ -51,9 +51,11 @@ def trained(mirror: str | None, *, sentences: int | None) -> Workload:
     """
     folder = CHECKPOINTS / "multi30k_en_de_1xskip_ln"
     corpus = find_corpus("multi30k-en-de")
-    files = fetch(corpus, mirror=mirror)
-    parts = corpus.splits["test"][0].files
-    texts = {each: list(read_sentences(files[parts[each]]))[:sentences] for each in (corpus.source, corpus.target)}
+    files = fetch(corpus.upstream_files(), folder=corpus.folder, mirror=mirror)
+    sides = corpus.splits["test"][0].sides
+    texts = {
+        each: list(read_sentences(files[sides[each].file].path))[:sentences] for each in (corpus.source, corpus.target)
+    }
     pipeline = TextPipeline.load(folder / "text")
     source, target = (Dictionary.load(folder / f"dict.{each}.txt") for each in (corpus.source, corpus.target))
 

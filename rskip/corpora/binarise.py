@@ -5,9 +5,8 @@ from __future__ import annotations
 import struct
 import subprocess
 import sys
+from collections.abc import Mapping
 from pathlib import Path
-
-from rskip.corpora.corpus import SPLITS
 
 
 def find_fairseq_preprocess() -> Path:
@@ -24,19 +23,32 @@ def find_fairseq_preprocess() -> Path:
 
 
 def binarise(
-    text: Path, destination: Path, *, source: str, target: str, sentences: dict[str, int], workers: int
+    text: Path,
+    destination: Path,
+    *,
+    source: str,
+    target: str,
+    sentences: Mapping[str, int],
+    dictionary: Path,
+    workers: int,
 ) -> None:
-    """Writes dict.<language>.txt and each split's .bin and .idx of both languages; one joint dictionary.
+    """Writes dict.<language>.txt and each split's .bin and .idx of both languages.
 
     :param text: folder with `<split>.<language>`: tokens joined by spaces, one sentence a line.
-    :param sentences: how many sentences each split must come out with.
+    :param sentences: the splits, and how many sentences each must come out with. Several test sets are test, test1,
+        test2 and so on, in this order.
+    :param dictionary: of both languages.
     :param workers: processes; their number does not change the result.
     :raises OSError: fairseq-preprocess failed; says its last words.
     """
     command = [str(find_fairseq_preprocess()), "--source-lang", source, "--target-lang", target]
-    for split in SPLITS:
-        command += [f"--{split}pref", str(text / split)]
-    command += ["--destdir", str(destination), "--joined-dictionary", "--workers", str(workers)]
+    tests = [split for split in sentences if split.startswith("test")]
+    assert tests == [f"test{number or ''}" for number in range(len(tests))]
+    for kind, splits in (("train", ["train"]), ("valid", ["valid"]), ("test", tests)):
+        if present := [str(text / split) for split in splits if split in sentences]:
+            command += [f"--{kind}pref", ",".join(present)]
+    command += ["--destdir", str(destination), "--joined-dictionary", "--srcdict", str(dictionary)]
+    command += ["--workers", str(workers)]
     # It inherits the lock of one_at_a_time: if this process is killed, the next one waits for its child.
     process = subprocess.run(command, capture_output=True, text=True, check=False, close_fds=False)
     if process.returncode:
@@ -44,12 +56,12 @@ def binarise(
         last = output[-1].strip() if output else "it said nothing"
         raise OSError(f"fairseq-preprocess ended with status {process.returncode}: {last}")
     (destination / "preprocess.log").unlink(missing_ok=True)  # holds paths that are gone by then
-    for split in SPLITS:
+    for split, expected in sentences.items():
         for language in (source, target):
             path = destination / f"{split}.{source}-{target}.{language}.idx"
-            if (count := binarised_sentences(path)) != sentences[split]:
+            if (count := binarised_sentences(path)) != expected:
                 raise OSError(
-                    f"fairseq-preprocess wrote {count:,} of {sentences[split]:,} sentences: {path.name}"
+                    f"fairseq-preprocess wrote {count:,} of {expected:,} sentences: {path.name}"
                 )
 
 

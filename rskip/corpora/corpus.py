@@ -1,4 +1,4 @@
-"""What a corpus is: languages, where its sentences come from, terms, and how it is prepared by default."""
+"""What a corpus is: its upstream files, which of their texts make which split, its terms, and how it is prepared."""
 
 from __future__ import annotations
 
@@ -6,9 +6,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 SPLITS = ("train", "valid", "test")
+"""Every corpus has these; further test sets are test1, test2 and so on, as fairseq calls them."""
 
 Pair = tuple[str, str]
-"""A source sentence and its translation, raw."""
+"""A source sentence and its translation."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -17,24 +18,84 @@ class UpstreamFile:
 
     :param name: its name, upstream and in a mirror.
     :param url: where it is served.
-    :param sha256: hexadecimal sum, computed from the file or quoted from its publisher.
+    :param size: bytes; None where neither counted nor quoted from its publisher.
+    :param sha256: hexadecimal sum, computed from the file or quoted from its publisher; None: not known before the
+        first download, which records it.
     """
 
     name: str
     url: str
-    sha256: str
+    size: int | None = None
+    sha256: str | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
-class ParallelFiles:
-    """Files that are translations of each other line by line.
+class Text:
+    """One language's sentences.
 
-    :param files: language to file.
-    :param sentences: how many lines each must have.
+    :param file: the file that they are in.
+    :param member: their path within it, where it is an archive.
+    :param format: one of `rskip.corpora.formats.FORMATS`; "lines": a sentence a line.
     """
 
-    files: Mapping[str, UpstreamFile]
-    sentences: int
+    file: UpstreamFile
+    member: str | None = None
+    format: str = "lines"
+
+
+@dataclass(frozen=True, kw_only=True)
+class ParallelText:
+    """Texts that are translations of each other, sentence by sentence.
+
+    :param name: such as "europarl-v7".
+    :param sides: language to text.
+    :param sentences: how many each must have, before `every` and `except_every` choose; None: not known.
+    :param every: take the pairs number `every`, twice `every` and so on, counted from 1, and no others.
+    :param except_every: take all pairs but those.
+    """
+
+    name: str
+    sides: Mapping[str, Text]
+    sentences: int | None = None
+    every: int | None = None
+    except_every: int | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class CleaningOptions:
+    """Which training pairs are dropped. Lengths are in words after tokenisation. The defaults drop nothing.
+
+    :param remove_non_printing: control and format characters go, before tokenisation.
+    :param entities: "keep", or "unescape": HTML entities such as `&quot;` become characters, before tokenisation.
+    :param empty: pairs with an empty side.
+    :param max_words: pairs with a side longer than this.
+    :param max_ratio: pairs whose longer side has more than so many times the words of the shorter one.
+    :param duplicates: all but the first of equal pairs.
+    :param leaks: pairs that are also in valid or test.
+    :param languages: pairs of which a side is not in its language.
+    """
+
+    remove_non_printing: bool = False
+    entities: str = "keep"
+    empty: bool = False
+    max_words: int | None = None
+    max_ratio: float | None = None
+    duplicates: bool = False
+    leaks: bool = False
+    languages: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class PrepareDefaults:
+    """How a corpus is prepared unless the user says otherwise.
+
+    :param tokenised: its text is tokenised by Moses' rules already and is not tokenised again.
+    :param size: BPE merges, or SentencePiece units.
+    """
+
+    cleaning: CleaningOptions = CleaningOptions()
+    tokenised: bool = False
+    size: int = 10_000
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,7 +108,6 @@ class Corpus:
     :param homepage: where its publisher describes it.
     :param licence: terms of use.
     :param citation: the paper to cite.
-    :param subword_size: BPE merges, or SentencePiece units, unless the user says otherwise.
     """
 
     name: str
@@ -56,7 +116,7 @@ class Corpus:
     homepage: str
     licence: str
     citation: str
-    subword_size: int
+    defaults: PrepareDefaults = PrepareDefaults()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,18 +124,18 @@ class PublishedCorpus(Corpus):
     """A corpus that is downloaded.
 
     :param folder: where its files are cached, under the cache's root. Corpora that share files share it.
-    :param splits: train, valid and test, each one or more sets of files that are read one after another.
+    :param splits: train, valid, test and further test sets, each one or more texts that are read one after another.
     """
 
     folder: str
-    splits: Mapping[str, tuple[ParallelFiles, ...]]
+    splits: Mapping[str, tuple[ParallelText, ...]]
 
     def upstream_files(self) -> list[UpstreamFile]:
         """The files of this corpus's two languages, each once, in the order of use."""
         files = [
-            part.files[language]
-            for split in SPLITS
-            for part in self.splits[split]
+            text.sides[language].file
+            for texts in self.splits.values()
+            for text in texts
             for language in (self.source, self.target)
         ]
         return list(dict.fromkeys(files))

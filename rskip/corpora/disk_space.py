@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import errno
+import os
+import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -18,5 +20,19 @@ def disk_space(folder: Path, *, advice: str) -> Iterator[None]:
         yield
     except OSError as error:
         if error.errno == errno.ENOSPC or "No space left on device" in str(error):
-            raise OSError(f"no space left for {error.filename or folder}: {advice}") from error
+            known = error.strerror in (None, os.strerror(errno.ENOSPC))
+            detail = "" if known else f" ({error.strerror})"
+            raise OSError(f"no space left for {error.filename or folder}{detail}: {advice}") from error
         raise
+
+
+def require_space(path: Path, size: int) -> None:
+    """Refuses to begin a file that can't be finished.
+
+    :param path: a file to be, in a folder that exists.
+    :param size: bytes that will be written.
+    :raises OSError: its disk has less than that free; ENOSPC, for `disk_space` to give its advice.
+    """
+    free = shutil.disk_usage(path.parent).free
+    if size > free:
+        raise OSError(errno.ENOSPC, f"{size:,} bytes needed, {free:,} free", str(path))

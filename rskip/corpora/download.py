@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
-import fcntl
+import dataclasses
 import http.client
+import json
 import ssl
-import time
+import threading
 import urllib.error
 import urllib.request
+from dataclasses import dataclass
+from email.message import Message
 from pathlib import Path
 
 from tqdm import tqdm
 
 from rskip.checksum import sha256_file
+from rskip.corpora.disk_space import require_space
 
 BLOCK = 1 << 16
 TIMEOUT_SECONDS = 60
@@ -30,97 +34,194 @@ class CutShort(Exception):
     """The connection ended before the file did."""
 
 
-def download(url: str, target: Path, *, sha256: str, attempts: int = 5, first_wait: float = 1.0) -> None:
-    """Fetches `url` into `target`, which appears only when it is whole and its sum is right.
+class Stopped(Exception):
+    """The caller wants no more of the file."""
 
-    What an interrupted download received stays in `<target>.partial`, and the next one goes on from there
-    where the server allows it (HTTP Range).
 
+@dataclass(frozen=True)
+class Beginning:
+    """Which version of a file the bytes in `<target>.partial` begin; kept in `<target>.partial.json`.
+
+    :param validator: how the server tells versions apart: a strong ETag, or Last-Modified.
+    """
+
+    url: str
+    validator: str | None
+    total: int | None
+
+
+def download(
+    url: str,
+    target: Path,
+    *,
+    size: int | None = None,
+    sha256: str | None = None,
+    stop: threading.Event | None = None,
+    attempts: int = 5,
+    first_wait: float = 1.0,
+) -> str:
+    """Fetches `url` into `target`, which appears, or is replaced, when the file is whole and its sum is right.
+
+    What an interrupted download received stays in `<target>.partial`, and the next one goes on from there where the
+    server allows it (HTTP Range). Where there is no sum to tell whether both parts are of one version, the server must
+    say so (If-Range), or its file must still have the same length at the same address; else it begins anew.
+    One caller at a time: `fetch` sees to that.
+
+    :param size: bytes that it must have; None: not known.
+    :param sha256: sum that it must have; None: not known.
+    :param stop: set by another thread when the file isn't wanted any more.
     :param attempts: how often a connection that fails is tried.
     :param first_wait: seconds before the second attempt; each further wait is twice as long.
+    :returns: the file's sum.
     :raises FileNotFoundError: the server has no such file.
-    :raises ValueError: the file's sum is wrong; the file is removed.
+    :raises ValueError: the file's size or sum is wrong; it is removed.
     :raises OSError: every attempt failed; what was received is kept.
+    :raises Stopped: `stop` was set; what was received is kept.
     """
     target.parent.mkdir(parents=True, exist_ok=True)
-    partial = target.with_name(target.name + ".partial")
-    with partial.open("ab") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)  # a second process waits here for the first
-        if target.exists():
-            partial.unlink(missing_ok=True)
-            return
-        resumed = partial.stat().st_size > 0
-        _receive(url, partial, attempts=attempts, first_wait=first_wait)
-        if resumed and sha256_file(partial) != sha256:
-            # What was there may have been the beginning of another version.
-            _truncate(partial)
-            _receive(url, partial, attempts=attempts, first_wait=first_wait)
+    transfer = _Transfer(url, target, size, sha256, stop or threading.Event())
+    partial = transfer.partial
+    resumed = partial.exists() and partial.stat().st_size > 0
+    transfer.receive(attempts=attempts, first_wait=first_wait)
+    received = sha256_file(partial)
+    if resumed and sha256 not in (None, received):
+        # What was there may have been the beginning of another version.
+        transfer.begin_anew()
+        transfer.receive(attempts=attempts, first_wait=first_wait)
         received = sha256_file(partial)
-        if received != sha256:
-            partial.unlink()
-            raise ValueError(
-                f"{url}: wrong checksum: expected sha256 {sha256}, got {received}; the file was removed: "
-                "try again, or use another --mirror"
-            )
-        partial.replace(target)
+    wrong = ""
+    if size is not None and partial.stat().st_size != size:
+        wrong = f"wrong size: expected {size:,} bytes, got {partial.stat().st_size:,}"
+    elif sha256 not in (None, received):
+        wrong = f"wrong checksum: expected sha256 {sha256}, got {received}"
+    if wrong:
+        transfer.forget()
+        raise ValueError(f"{url}: {wrong}; the file was removed: try again, or use another --mirror")
+    partial.replace(target)
+    transfer.forget()
+    return received
 
 
-def _receive(url: str, partial: Path, *, attempts: int, first_wait: float) -> None:
-    """Fetches what `partial` lacks, in several attempts."""
-    for attempt in range(attempts):
-        if attempt:
-            time.sleep(first_wait * 2 ** (attempt - 1))
+@dataclass(frozen=True)
+class _Transfer:
+    """One file on its way."""
+
+    url: str
+    target: Path
+    size: int | None
+    sha256: str | None
+    stop: threading.Event
+
+    @property
+    def partial(self) -> Path:
+        return self.target.with_name(self.target.name + ".partial")
+
+    @property
+    def _note(self) -> Path:
+        return self.partial.with_name(self.partial.name + ".json")
+
+    def begin_anew(self) -> None:
+        """Empties the partial file."""
+        with self.partial.open("wb"):
+            pass
+        self._note.unlink(missing_ok=True)
+
+    def forget(self) -> None:
+        """Removes what was received."""
+        self.partial.unlink(missing_ok=True)
+        self._note.unlink(missing_ok=True)
+
+    def receive(self, *, attempts: int, first_wait: float) -> None:
+        """Fetches what the partial file lacks, in several attempts."""
+        for attempt in range(attempts):
+            if self.stop.wait(first_wait * 2 ** (attempt - 1) if attempt else 0):
+                raise Stopped
+            try:
+                return self._receive_once()
+            except urllib.error.HTTPError as error:
+                if error.code not in BUSY:
+                    raise FileNotFoundError(
+                        f"{self.url}: the server says {error.code} {error.reason}: check the address, or give --mirror"
+                    ) from error
+                reason: Exception = error
+            except (*BROKEN_CONNECTION, CutShort) as error:
+                reason = error
+        raise OSError(
+            f"{self.url}: download failed in {attempts} attempts ({reason}): run it again to go on from "
+            "what was received, or give --mirror"
+        )
+
+    def _receive_once(self) -> None:
+        """One request for the bytes from the partial file's end on."""
+        self.partial.touch()
+        beginning = self._read_note()
+        if self.sha256 is None and (beginning is None or beginning.url != self.url):
+            self.begin_anew()
+        start = self.partial.stat().st_size
+        if start and start == (self.size or (beginning and beginning.total)):
+            return
+        request = urllib.request.Request(self.url, headers={"User-Agent": "rskip"})
+        if start:
+            request.add_header("Range", f"bytes={start}-")
+            if self.sha256 is None and beginning is not None and beginning.validator:
+                request.add_header("If-Range", beginning.validator)
         try:
-            return _receive_once(url, partial)
+            response = urllib.request.urlopen(request, timeout=TIMEOUT_SECONDS)
         except urllib.error.HTTPError as error:
-            if error.code not in BUSY:
-                raise FileNotFoundError(
-                    f"{url}: the server says {error.code} {error.reason}: check the address, or give --mirror"
-                ) from error
-            reason: Exception = error
-        except (*BROKEN_CONNECTION, CutShort) as error:
-            reason = error
-    raise OSError(
-        f"{url}: download failed in {attempts} attempts ({reason}): run it again to go on from "
-        "what was received, or give --mirror"
-    )
+            if start and error.code == http.HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE:
+                self.begin_anew()
+                raise CutShort("what was received does not fit the server's file") from error
+            raise
+        with response:
+            self._refuse_web_page(response.headers)
+            if start and not response.headers.get("Content-Range", "").startswith(f"bytes {start}-"):
+                self.begin_anew()
+                start = 0
+            length = response.headers.get("Content-Length")
+            total = start + int(length) if length is not None else None
+            if None not in (total, self.size) and total != self.size:
+                raise ValueError(
+                    f"{self.url}: wrong size: expected {self.size:,} bytes, the server's file has {total:,}: "
+                    "use another --mirror"
+                )
+            if not start:
+                self._write_note(Beginning(self.url, _validator(response.headers), total))
+            elif self.sha256 is None and beginning is not None and total != beginning.total:
+                self.begin_anew()
+                raise CutShort("the server's file has changed meanwhile")
+            if total is not None:
+                require_space(self.partial, total - start)
+            with (
+                self.partial.open("ab") as file,
+                tqdm(total=total, initial=start, desc=self.target.name, unit="B", unit_scale=True, disable=None) as bar,
+            ):
+                while block := response.read1(BLOCK):  # what is there, so that nothing is lost when no more comes
+                    file.write(block)
+                    bar.update(len(block))
+                    if self.stop.is_set():
+                        raise Stopped
+        size = self.partial.stat().st_size
+        if total is not None and size < total:
+            raise CutShort(f"the connection ended after {size:,} of {total:,} bytes")
+
+    def _refuse_web_page(self, headers: Message) -> None:
+        if headers.get_content_type() == "text/html" and self.target.suffix not in (".html", ".htm"):
+            raise FileNotFoundError(
+                f"{self.url}: the server answers with a web page in place of the file: open the address in a browser, "
+                "or give --mirror"
+            )
+
+    def _read_note(self) -> Beginning | None:
+        try:
+            return Beginning(**json.loads(self._note.read_text(encoding="utf-8")))
+        except (FileNotFoundError, TypeError, ValueError):
+            return None  # not there, or half written when the machine stopped
+
+    def _write_note(self, beginning: Beginning) -> None:
+        self._note.write_text(json.dumps(dataclasses.asdict(beginning)), encoding="utf-8")
 
 
-def _receive_once(url: str, partial: Path) -> None:
-    """One request for the bytes from `partial`'s end on."""
-    start = partial.stat().st_size
-    request = urllib.request.Request(url, headers={"User-Agent": "rskip"})
-    if start:
-        request.add_header("Range", f"bytes={start}-")
-    try:
-        response = urllib.request.urlopen(request, timeout=TIMEOUT_SECONDS)
-    except urllib.error.HTTPError as error:
-        if start and error.code == http.HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE:
-            _truncate(partial)
-            raise CutShort("what was received does not fit the server's file") from error
-        raise
-    with response:
-        content_range = response.headers.get("Content-Range", "")
-        if start and not content_range.startswith(f"bytes {start}-"):
-            _truncate(partial)
-            start = 0
-        length = response.headers.get("Content-Length")
-        target_name = partial.name.removesuffix(".partial")
-        total = start + int(length) if length is not None else None
-        with (
-            partial.open("ab") as file,
-            tqdm(
-                total=total, initial=start, desc=target_name, unit="B", unit_scale=True, disable=None
-            ) as bar,
-        ):
-            while block := response.read(BLOCK):
-                file.write(block)
-                bar.update(len(block))
-    size = partial.stat().st_size
-    if total is not None and size < total:
-        raise CutShort(f"the connection ended after {size:,} of {total:,} bytes")
-
-
-def _truncate(path: Path) -> None:
-    with path.open("wb"):
-        pass
+def _validator(headers: Message) -> str | None:
+    """What If-Range takes. It refuses weak ETags."""
+    tag = headers.get("ETag")
+    return tag if tag and not tag.startswith("W/") else headers.get("Last-Modified")

@@ -10,9 +10,7 @@ import random
 from collections.abc import Callable, Iterator
 from decimal import Decimal
 
-from num2words import num2words
-
-from rskip.corpora.corpus import GeneratedCorpus, Pair
+from rskip.corpora.corpus import GeneratedCorpus, Pair, PrepareDefaults
 
 VALID_PAIRS = TEST_PAIRS = 1_000
 
@@ -119,6 +117,18 @@ WORDS: dict[str, tuple[Pair, ...]] = {
         ("the table", "der Tisch"),
     ),
 }
+
+
+def num2words(number: int | Decimal, **options: str) -> str:
+    """The number in words, by the package num2words, which the other corpora do without.
+
+    :raises ValueError: it is not installed; says how to get it.
+    """
+    try:
+        from num2words import num2words as in_words
+    except ModuleNotFoundError as error:
+        raise ValueError("the corpora of numbers need num2words: pip install 'rskip[numbers]'") from error
+    return in_words(number, **options)
 
 
 def cardinal(draw: random.Random) -> Pair:
@@ -230,7 +240,7 @@ def numbers(source: str, target: str) -> GeneratedCorpus:
         homepage="generated on this machine; needs no download",
         licence="none needed: it is made by this package",
         citation="none",
-        subword_size=500,
+        defaults=PrepareDefaults(size=500),
         generate=generate,
         pairs=30_000,
         seed=1,

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from rskip.atomic_file import atomic_file
 from rskip.checksum import sha256_file
 from rskip.corpora.corpus import Corpus, PublishedCorpus
+from rskip.corpora.options import Option
 
 RECORD_FILE = "corpus.json"
 
@@ -15,19 +18,19 @@ FORMAT = 1
 """Goes up when the same options come to give other bytes."""
 
 
-def plan(corpus: Corpus, options: dict[str, str | int]) -> dict[str, Any]:
+def plan(corpus: Corpus, options: Mapping[str, Option]) -> dict[str, Any]:
     """The part of the record that is known before the work; a folder whose record agrees is up to date."""
     planned: dict[str, Any] = {
         "format": FORMAT,
         "corpus": corpus.name,
         "source_language": corpus.source,
         "target_language": corpus.target,
-        "options": options,
+        "options": dict(options),
         "inputs": {},
     }
     if isinstance(corpus, PublishedCorpus):
         planned["inputs"] = {
-            file.name: {"url": file.url, "sha256": file.sha256} for file in corpus.upstream_files()
+            file.name: {"url": file.url, "size": file.size, "sha256": file.sha256} for file in corpus.upstream_files()
         }
     return planned
 
@@ -40,7 +43,8 @@ def write_record(folder: Path, record: dict[str, Any]) -> None:
         if path.is_file()
     }
     text = json.dumps({**record, "files": files}, indent=2, ensure_ascii=False)
-    (folder / RECORD_FILE).write_text(text + "\n", encoding="utf-8")
+    with atomic_file(folder / RECORD_FILE) as temporary:
+        temporary.write_text(text + "\n", encoding="utf-8")
 
 
 def read_record(folder: Path) -> dict[str, Any] | None:
@@ -50,6 +54,17 @@ def read_record(folder: Path) -> dict[str, Any] | None:
     except (OSError, ValueError):
         return None
     return record if isinstance(record, dict) and isinstance(record.get("files"), dict) else None
+
+
+def data_path(folder: Path, record: Mapping[str, Any]) -> str:
+    """What fairseq-train is given to train on a prepared folder: the folder, or its shards joined by colons."""
+    shards = record.get("options", {}).get("shards", 1)
+    return ":".join(str(shard) for shard in shard_folders(folder, shards))
+
+
+def shard_folders(folder: Path, shards: int) -> list[Path]:
+    """Where each part of the training set lies in a prepared folder."""
+    return [folder] if shards == 1 else [folder / f"shard{number}" for number in range(1, shards + 1)]
 
 
 def must_make(folder: Path, planned: dict[str, Any], *, force: bool) -> bool:
@@ -67,12 +82,12 @@ def must_make(folder: Path, planned: dict[str, Any], *, force: bool) -> bool:
         )
     known = {*record["files"], RECORD_FILE}
     held = {path.relative_to(folder).as_posix() for path in folder.rglob("*") if not path.is_dir()}
-    difference = _difference(record, planned)
-    if difference is None and known <= held:
+    differs = difference(record, planned)
+    if differs is None and known <= held:
         return False
     if not force:
-        difference = difference or f"lacks {min(known - held)}"
-        raise ValueError(f"{folder} {difference}: choose another --output, or replace it with --force")
+        differs = differs or f"lacks {min(known - held)}"
+        raise ValueError(f"{folder} {differs}: choose another --output, or replace it with --force")
     if held - known:
         raise ValueError(
             f"{folder} holds {min(held - known)}, which rskip prepare did not make: move it away first"
@@ -80,9 +95,14 @@ def must_make(folder: Path, planned: dict[str, Any], *, force: bool) -> bool:
     return True
 
 
-def _difference(record: dict[str, Any], planned: dict[str, Any]) -> str | None:
-    """How a folder differs from the plan, as a sentence's end; None where it doesn't."""
-    changed = [key for key in planned if record.get(key) != planned[key]]
+def difference(record: Mapping[str, Any], planned: Mapping[str, Any]) -> str | None:
+    """How a record, or the state of an unfinished folder, differs from a plan, as a sentence's end; None: not at all.
+
+    Sizes and sums that the plan doesn't know are taken as they were recorded.
+    """
+    changed = [
+        key for key in planned if key != "inputs" and record.get(key) != planned[key]
+    ] + ["inputs"] * (not _same_inputs(record.get("inputs"), planned["inputs"]))
     if not changed:
         return None
     if "corpus" in changed:
@@ -91,7 +111,19 @@ def _difference(record: dict[str, Any], planned: dict[str, Any]) -> str | None:
         return f"was prepared with {_listed(record.get('options'))}, not with {_listed(planned['options'])}"
     if "inputs" in changed:
         return "was prepared from other versions of the upstream files"
+    if "tools" in changed:
+        return f"was prepared by {_listed(record.get('tools'))}, not by {_listed(planned['tools'])}"
     return "was prepared by another version of rskip"
+
+
+def _same_inputs(recorded: Any, planned: Mapping[str, Mapping[str, Any]]) -> bool:
+    if not isinstance(recorded, dict) or set(recorded) != set(planned):
+        return False
+    return all(
+        known[key] in (None, recorded[name].get(key, known[key]))
+        for name, known in planned.items()
+        for key in ("size", "sha256")
+    )
 
 
 def _listed(options: Any) -> str:

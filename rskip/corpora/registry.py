@@ -1,23 +1,18 @@
-"""The corpora that `rskip prepare` knows."""
+"""The corpora that `rskip prepare` knows: those of corpora.yaml, and those that are generated."""
 
 from __future__ import annotations
 
 import difflib
+from pathlib import Path
 
 from rskip.corpora.corpus import Corpus
-from rskip.corpora.multi30k import multi30k
 from rskip.corpora.numbers import numbers
+from rskip.corpora.registry_file import read_corpora
+
+REGISTRY_FILE = Path(__file__).with_name("corpora.yaml")
 
 CORPORA: dict[str, Corpus] = {
-    corpus.name: corpus
-    for corpus in (
-        multi30k("en", "de"),
-        multi30k("de", "en"),
-        multi30k("en", "fr"),
-        multi30k("fr", "en"),
-        numbers("en", "de"),
-        numbers("de", "en"),
-    )
+    corpus.name: corpus for corpus in (*read_corpora(REGISTRY_FILE), numbers("en", "de"), numbers("de", "en"))
 }
 
 

@@ -24,7 +24,7 @@ class TextConfig:
     :param tokeniser: "moses" or "none".
     :param dash_splits: Moses' aggressive dash splitting; the default is fairseq's.
     :param escape: Moses' XML escapes; the default is fairseq's.
-    :param subwords: "bpe" or "sentencepiece".
+    :param subwords: "bpe", "sentencepiece" or "sentencepiece-bpe".
     :param versions: the packages that the units were learnt with. Kept for the record.
     """
 
@@ -102,9 +102,12 @@ class TextPipeline:
         """Raw target sentence to model tokens joined by single spaces."""
         return self.segment(self._target.words(sentence))
 
-    def segment(self, words: str) -> str:
-        """Words of either language, as `LanguageText.words` gives them, to model tokens."""
-        return self._subwords.segment(words)
+    def segment(self, words: str, *, bpe_dropout: float = 0.0) -> str:
+        """Words of either language, as `LanguageText.words` gives them, to model tokens.
+
+        :param bpe_dropout: as in `BytePairEncoding.segment`; for training text.
+        """
+        return self._subwords.segment(words, dropout=bpe_dropout)
 
     def decode(self, tokens: str) -> str:
         """Model tokens of the target language, joined by spaces, to a raw sentence."""
@@ -140,4 +143,7 @@ class TextPipeline:
         units = subwords_class(config.subwords)
         if not (folder / units.file_name).is_file():
             raise FileNotFoundError(f"{folder / units.file_name} is missing: {path} asks for it")
-        return cls(config, units.load(folder / units.file_name))
+        try:
+            return cls(config, units.load(folder / units.file_name))
+        except (ValueError, RuntimeError) as error:  # SentencePiece raises the second
+            raise ValueError(f"{folder / units.file_name}: {error}") from error

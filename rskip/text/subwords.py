@@ -5,12 +5,13 @@ from __future__ import annotations
 import contextlib
 import io
 import sys
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Protocol
 
-SUBWORDS = ("bpe", "sentencepiece")
-_REMEMBERED_WORDS = 100_000
+SUBWORDS = ("bpe", "sentencepiece", "sentencepiece-bpe")
+_REMEMBERED_WORDS = 300_000
 
 
 class Subwords(Protocol):
@@ -18,7 +19,7 @@ class Subwords(Protocol):
 
     file_name: str
 
-    def segment(self, words: str) -> str: ...
+    def segment(self, words: str, *, dropout: float = 0.0) -> str: ...
 
     def join(self, units: str) -> str: ...
 
@@ -47,10 +48,20 @@ class BytePairEncoding:
                 raise ValueError(f"line {number} of the BPE codes is not a merge of two units: {merge!r}")
         self._codes = codes
         self._bpe = BPE(io.StringIO(codes))
+        self._known: dict[str, str] = {}  # words and their units
 
     @classmethod
     def learn(cls, sentences: Iterable[str], *, size: int) -> BytePairEncoding:
         """Learns at most `size` merges from sentences of words; fewer where no pair of units is left twice.
+
+        :raises ValueError: a text with nothing to merge.
+        """
+        counts = Counter(word for sentence in sentences for word in sentence.strip("\r\n ").split(" ") if word)
+        return cls.learn_from_counts(counts, size=size)
+
+    @classmethod
+    def learn_from_counts(cls, counts: Mapping[str, int], *, size: int) -> BytePairEncoding:
+        """As `learn`, from the words of a text and how often each comes.
 
         :raises ValueError: a text with nothing to merge.
         """
@@ -61,7 +72,7 @@ class BytePairEncoding:
         quiet = contextlib.nullcontext() if sys.stderr.isatty() else contextlib.redirect_stderr(io.StringIO())
         with quiet:
             try:
-                learn_bpe(sentences, codes, size)
+                learn_bpe((f"{word} {count}" for word, count in counts.items()), codes, size, is_dict=True)
             except ValueError:  # max() of no pairs
                 codes.truncate(0)
         if codes.getvalue().count("\n") < 2:
@@ -77,10 +88,29 @@ class BytePairEncoding:
     def save(self, path: Path) -> None:
         path.write_text(self._codes, encoding="utf-8")
 
-    def segment(self, words: str) -> str:
-        if len(self._bpe.cache) > _REMEMBERED_WORDS:
-            self._bpe.cache = {}  # not cleared: other threads may be reading it
-        return self._bpe.process_line(words)
+    def segment(self, words: str, *, dropout: float = 0.0) -> str:
+        """Units joined by single spaces.
+
+        :param dropout: probability with which each merge is left out, each time that it could be made (BPE-dropout,
+            Provilkov et al., 2020); drawn from Python's own random generator.
+        """
+        if dropout:
+            units = self._bpe.segment(words, dropout)
+            self._bpe.cache = {}  # it would hold words as they were just cut
+            return units
+        known = self._known
+        if len(known) > _REMEMBERED_WORDS:
+            known = self._known = {}  # not cleared: other threads may be reading it
+        split = words.split(" ")
+        try:
+            return " ".join([known[word] for word in split])
+        except KeyError:
+            return " ".join([known[word] if word in known else self._remember(word) for word in split if word])
+
+    def _remember(self, word: str) -> str:
+        units = self._known[word] = self._bpe.segment(word)
+        self._bpe.cache = {}  # it would hold every word a second time
+        return units
 
     def join(self, units: str) -> str:
         return (units + " ").replace("@@ ", "").rstrip()
@@ -93,6 +123,7 @@ class SentencePiece:
     """
 
     file_name = "sentencepiece.model"
+    model_type = "unigram"
 
     def __init__(self, model: bytes) -> None:
         from sentencepiece import SentencePieceProcessor
@@ -102,7 +133,7 @@ class SentencePiece:
 
     @classmethod
     def learn(cls, sentences: Iterable[str], *, size: int) -> SentencePiece:
-        """Learns a unigram model of at most `size` units, on one thread so that its bytes never vary.
+        """Learns a model of at most `size` units, on one thread so that its bytes never vary.
 
         :raises ValueError: SentencePiece refuses the size for this text.
         """
@@ -113,6 +144,7 @@ class SentencePiece:
             SentencePieceTrainer.train(
                 sentence_iterator=iter(sentences),
                 model_writer=model,
+                model_type=cls.model_type,
                 vocab_size=size,
                 hard_vocab_limit=False,
                 character_coverage=1.0,
@@ -130,11 +162,26 @@ class SentencePiece:
     def save(self, path: Path) -> None:
         path.write_bytes(self._model)
 
-    def segment(self, words: str) -> str:
+    def segment(self, words: str, *, dropout: float = 0.0) -> str:
+        """Units joined by single spaces."""
+        assert not dropout, "BPE-dropout is subword-nmt's"
         return " ".join(self._processor.encode(words, out_type=str))
 
     def join(self, units: str) -> str:
         return units.replace(" ", "").replace("\u2581", " ").strip()
+
+
+class SentencePieceBPE(SentencePiece):
+    """A SentencePiece model whose units were learnt by byte-pair encoding; used as every other."""
+
+    model_type = "bpe"
+
+
+_CLASSES: dict[str, type[BytePairEncoding] | type[SentencePiece]] = {
+    "bpe": BytePairEncoding,
+    "sentencepiece": SentencePiece,
+    "sentencepiece-bpe": SentencePieceBPE,
+}
 
 
 def subwords_class(name: str) -> type[BytePairEncoding] | type[SentencePiece]:
@@ -142,8 +189,6 @@ def subwords_class(name: str) -> type[BytePairEncoding] | type[SentencePiece]:
 
     :raises ValueError: unknown name.
     """
-    if name == "bpe":
-        return BytePairEncoding
-    if name == "sentencepiece":
-        return SentencePiece
-    raise ValueError(f"unknown subword units {name!r}: expected one of {', '.join(SUBWORDS)}")
+    if name not in _CLASSES:
+        raise ValueError(f"unknown subword units {name!r}: expected one of {', '.join(SUBWORDS)}")
+    return _CLASSES[name]

@@ -3,13 +3,8 @@
 from __future__ import annotations
 
 import ctypes
-import multiprocessing
-import os
 import pickle
-import signal
-import threading
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from itertools import repeat
 from typing import Any
@@ -19,6 +14,7 @@ import torch
 from rskip.generation import Hypothesis, SearchOptions
 from rskip.transformer import Transformer
 from rskip.translation.piece_search import Piece, search_batch
+from rskip.worker_processes import WorkerProcesses
 
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3  # glibc's malloc.h
 
@@ -39,20 +35,9 @@ class Workers:
             raise ValueError(f"{count} worker processes: expected at least 1")
         if device.type != "cpu":
             raise ValueError(f"worker processes are for a model on the CPU, and this one is on {device}: use 1 worker")
-        others = set(multiprocessing.active_children())
         threads = max(1, torch.get_num_threads() // count)
         # pickled here: multiprocessing would move the parameters to shared memory, of which containers have little
-        self._pool = ProcessPoolExecutor(
-            count, multiprocessing.get_context("spawn"), initializer=_begin, initargs=(pickle.dumps(model), threads)
-        )
-        # an interrupt from the keyboard is this process's to handle: they inherit that it is blocked
-        before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
-        try:
-            for _ in range(count):
-                self._pool.submit(os.getpid)
-        finally:
-            signal.pthread_sigmask(signal.SIG_SETMASK, before)
-        self._processes = set(multiprocessing.active_children()) - others
+        self._processes = WorkerProcesses(count, _begin, pickle.dumps(model), threads)
 
     def search(
         self, batches: Sequence[Sequence[Piece]], options: SearchOptions
@@ -62,7 +47,7 @@ class Workers:
         :raises ValueError: what `search_batch` raises, or a process was ended.
         """
         try:
-            for batch in self._pool.map(_search, batches, repeat(options)):
+            for batch in self._processes.pool.map(_search, batches, repeat(options)):
                 yield [[_rebuilt(*each) for each in hypotheses] for hypotheses in batch]
         except BrokenProcessPool as error:
             raise ValueError(
@@ -71,9 +56,7 @@ class Workers:
 
     def close(self) -> None:
         """Ends the processes, in the middle of what they do."""
-        for process in self._processes:
-            process.terminate()
-        self._pool.shutdown(cancel_futures=True)
+        self._processes.close()
 
     def __enter__(self) -> Workers:
         return self
@@ -84,17 +67,9 @@ class Workers:
 
 def _begin(model: bytes, threads: int) -> None:
     global _model
-    threading.Thread(target=_end_with_parent, daemon=True).start()
     _keep_freed_memory()
     torch.set_num_threads(threads)
     _model = pickle.loads(model)
-
-
-def _end_with_parent() -> None:
-    parent = multiprocessing.parent_process()
-    assert parent is not None
-    parent.join()
-    os._exit(1)
 
 
 def _keep_freed_memory() -> None:

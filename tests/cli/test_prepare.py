@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import argparse
+import dataclasses
 import errno
 import gzip
 import os
+import re
 import shutil
-import signal
 import subprocess
 import sys
 import time
@@ -17,8 +19,13 @@ import pytest
 
 from rskip.checksum import sha256_file
 from rskip.cli.main import main
-from rskip.corpora import CORPORA
-from rskip.corpora.corpus import ParallelFiles, PublishedCorpus, UpstreamFile
+from rskip.cli.prepare import SUBWORDS as KINDS
+from rskip.cli.prepare import add_arguments
+from rskip.corpora import CORPORA, PrepareOptions
+from rskip.corpora.corpus import ParallelText, PrepareDefaults, PublishedCorpus, Text, UpstreamFile
+from rskip.corpora.options import command_line_flags
+from rskip.experiments.commands import flags_to_arguments
+from rskip.text.subwords import SUBWORDS
 
 ENGLISH = ["A dog runs.", "Two men run.", "They see him.", "He runs."]
 GERMAN = ["Ein Hund läuft.", "Zwei Männer laufen.", "Sie sehen ihn.", "Er läuft."]
@@ -46,20 +53,21 @@ def prepare(
 ) -> Prepare:
     """Runs `rskip prepare tiny-en-de --mirror ...` on the files as they are then; gives status and message.
 
-    Whatever happens, nothing may be left where the output would have been.
+    Nothing may be left where the output would have been, but for the work that a repetition goes on from.
     """
     monkeypatch.setenv("RSKIP_DATA", str(tmp_path / "cache"))
 
-    def parallel(split: str, changed_sums: dict[str, str]) -> tuple[ParallelFiles]:
-        files = {}
+    def parallel(split: str, changed_sums: dict[str, str]) -> tuple[ParallelText]:
+        sides = {}
         for language in ("en", "de"):
             name = f"{split}.{language}.gz"
             path = mirror / name
             sha256 = changed_sums.get(name) or (sha256_file(path) if path.exists() else "0" * 64)
-            files[language] = UpstreamFile(name=name, url=f"http://127.0.0.1:1/{name}", sha256=sha256)
-        return (ParallelFiles(files=files, sentences=len(ENGLISH)),)
+            file = UpstreamFile(name=name, url=f"http://127.0.0.1:1/{name}", sha256=sha256)
+            sides[language] = Text(file=file)
+        return (ParallelText(name=split, sides=sides, sentences=len(ENGLISH)),)
 
-    def run(*arguments: str, sums: dict[str, str] | None = None) -> tuple[int, str]:
+    def run(*arguments: str, sums: dict[str, str] | None = None, unfinished: bool = False) -> tuple[int, str]:
         corpus = PublishedCorpus(
             name="tiny-en-de",
             source="en",
@@ -67,7 +75,7 @@ def prepare(
             homepage="nowhere",
             licence="none",
             citation="none",
-            subword_size=10,
+            defaults=PrepareDefaults(size=10),
             folder="tiny",
             splits={split: parallel(split, sums or {}) for split in ("train", "valid", "test")},
         )
@@ -76,7 +84,8 @@ def prepare(
         place = [] if "--mirror" in arguments else ["--mirror", str(mirror)]
         status = main(["prepare", "tiny-en-de", "--output", str(output), *place, *arguments])
         assert not output.exists()
-        assert not output.parent.exists() or list(output.parent.iterdir()) == []
+        left = [path.name for path in output.parent.iterdir()] if output.parent.exists() else []
+        assert left == (["tiny.partial"] if unfinished else [])
         captured = capsys.readouterr()
         assert captured.out == ""
         assert captured.err.count("\n") == 1
@@ -199,20 +208,20 @@ def test_invalid_utf8(prepare: Prepare, mirror: Path) -> None:
 
 
 def test_no_space_left(prepare: Prepare, monkeypatch: pytest.MonkeyPatch) -> None:
-    def full(path: Path) -> None:
-        raise OSError(errno.ENOSPC, "No space left on device", str(path))
+    def full(folder: Path, record: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device", str(folder))
 
-    monkeypatch.setattr("rskip.corpora.preparation._open_text", full)
-    status, message = prepare()
+    monkeypatch.setattr("rskip.corpora.preparation.write_record", full)
+    status, message = prepare(unfinished=True)
     assert status == 2
-    assert "no space left for " in message and "free some, or choose another --output" in message
+    assert "no space left for " in message and "free some and repeat the command, which goes on" in message
 
 
 def test_no_server(prepare: Prepare, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(time, "sleep", lambda seconds: None)
     status, message = prepare("--mirror", "http://127.0.0.1:1")
     assert status == 2
-    assert "http://127.0.0.1:1/train.en.gz: download failed in 5 attempts" in message
+    assert re.search(r"http://127\.0\.0\.1:1/\w+\.\w+\.gz: download failed in 5 attempts", message)
 
 
 def test_no_fairseq(prepare: Prepare, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -239,61 +248,39 @@ def test_script_asks_for_the_pair(root: Path, tmp_path: Path) -> None:
         assert process.stdout == called
 
 
-NUMBERS = ["numbers-en-de", "--pairs", "3000", "--workers", "1"]
+def test_flags_of_options_are_those_of_the_command() -> None:
+    """What a recipe prints as its command gives the options that it was printed from."""
+    parser = argparse.ArgumentParser()
+    add_arguments(parser)
+    corpus = CORPORA["wmt14-en-de"]
+    for options in (
+        PrepareOptions(),
+        PrepareOptions(clean=False),
+        PrepareOptions(
+            subwords="sentencepiece", languages=True, max_words=0, max_ratio=2.5, entities="unescape", learn_sample=9
+        ),
+        PrepareOptions(bpe_dropout=0.1, shards=3, duplicates=False),
+    ):
+        resolved = options.resolve(corpus)
+        arguments = flags_to_arguments(command_line_flags(resolved))
+        values = vars(parser.parse_args(["wmt14-en-de", *arguments]))
+        values = {"subwords": values["subword"], "size": values["bpe_size"], **values}
+        fields = [field.name for field in dataclasses.fields(PrepareOptions)]
+        assert PrepareOptions(**{name: values[name] for name in fields}).resolve(corpus) == resolved
 
 
-def command(output: Path) -> list[str]:
-    return [sys.executable, "-m", "rskip.cli.main", "prepare", *NUMBERS, "--output", str(output)]
+def test_the_kinds_of_subword_units_are_all_there() -> None:
+    assert KINDS == SUBWORDS
 
 
-def contents(folder: Path) -> dict[str, bytes]:
-    return {
-        path.relative_to(folder).as_posix(): path.read_bytes() for path in folder.rglob("*") if path.is_file()
-    }
-
-
-def wait_for(path: Path, process: subprocess.Popen[bytes]) -> None:
-    while not path.exists() and process.poll() is None:
-        time.sleep(0.005)
-
-
-@pytest.mark.slow
-def test_killed_at_any_point_and_repeated_it_ends_right(tmp_path: Path) -> None:
-    unbroken = tmp_path / "unbroken"
-    subprocess.run(command(unbroken), check=True, capture_output=True)
-    expected = contents(unbroken)
-
-    output = tmp_path / "out/numbers"
-    building = output.with_name(".numbers.building")
-    for stage in ("work/words/train.en", "work/tokens/test.de", "dict.en.txt", "train.en-de.en.bin"):
-        process = subprocess.Popen(command(output), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-        wait_for(building / stage, process)
-        process.send_signal(signal.SIGKILL)
-        process.wait()
-        assert not output.exists(), stage
-        assert (building / stage).exists(), stage
-    subprocess.run(command(output), check=True, capture_output=True)
-    assert contents(output) == expected
-    assert [path.name for path in output.parent.iterdir()] == ["numbers"]
-
-
-def heed_interrupts() -> None:
-    """A job that a shell put in the background ignores SIGINT, and so do its children, unless told otherwise."""
-    signal.signal(signal.SIGINT, signal.SIG_DFL)
-
-
-@pytest.mark.slow
-def test_interrupted_it_leaves_nothing(tmp_path: Path) -> None:
-    output = tmp_path / "out/numbers"
-    process = subprocess.Popen(
-        command(output), stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, preexec_fn=heed_interrupts
-    )
-    wait_for(output.with_name(".numbers.building") / "work/words/train.en", process)
-    process.send_signal(signal.SIGINT)
-    _, message = process.communicate()
-    assert process.returncode == 130
-    assert b"Traceback" not in message
-    assert list(output.parent.iterdir()) == []
+def test_shards_and_the_path_for_fairseq(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    output = tmp_path / "numbers"
+    arguments = ["prepare", "numbers-en-de", "--pairs", "50", "--bpe-size", "60", "--shards", "2"]
+    assert main([*arguments, "--drop-duplicates", "--output", str(output)]) == 0
+    table, _, end = capsys.readouterr().out.partition("\n\n")
+    assert table.split("\n")[0].split() == ["pairs", "duplicate", "kept"]
+    assert table.split("\n")[1].split() == ["numbers-en-de", "50", "0", "50", "100.00", "%"]
+    assert end.splitlines()[1] == f"train on all shards with: fairseq-train {output}/shard1:{output}/shard2"
 
 
 @pytest.mark.slow
@@ -306,10 +293,13 @@ def test_disk_that_is_really_full(tmp_path: Path) -> None:
         pytest.skip("needs the right to mount a tmpfs")
     try:
         output = disk / "numbers"
-        process = subprocess.run(command(output), capture_output=True, text=True, check=False)
+        command = [sys.executable, "-m", "rskip.cli.main", "prepare", "numbers-en-de", "--pairs", "3000"]
+        process = subprocess.run(
+            [*command, "--workers", "1", "--output", str(output)], capture_output=True, text=True, check=False
+        )
         assert process.returncode == 2
         assert process.stderr.strip().splitlines()[-1].startswith("rskip prepare: error: no space left for ")
         assert "Traceback" not in process.stderr
-        assert list(disk.iterdir()) == []
+        assert [path.name for path in disk.iterdir()] == ["numbers.partial"]
     finally:
         subprocess.run(["umount", str(disk)], check=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import http.server
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -11,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from rskip.checksum import sha256_file
-from rskip.corpora.corpus import ParallelFiles, PublishedCorpus, UpstreamFile
+from rskip.corpora.corpus import ParallelText, PrepareDefaults, PublishedCorpus, Text, UpstreamFile
 
 ENGLISH = ["A dog runs.", "The man's dog-sled is “new”.", "Two men run.", "They see him.", "He runs."]
 GERMAN = [
@@ -49,14 +50,21 @@ def mirror(tmp_path: Path) -> Path:
 def make_corpus(mirror: Path) -> MakeCorpus:
     """Gives the corpus of `mirror` as it is at that moment: its sums are those of the files then."""
 
-    def make(*, url: str = "http://localhost:1", counts: dict[str, int] = COUNTS) -> PublishedCorpus:
-        def parallel(split: str) -> tuple[ParallelFiles]:
+    def make(
+        *,
+        url: str = "http://localhost:1",
+        counts: dict[str, int] = COUNTS,
+        defaults: PrepareDefaults = PrepareDefaults(size=20),  # noqa: B008 (frozen)
+    ) -> PublishedCorpus:
+        def parallel(split: str) -> tuple[ParallelText]:
             names = {language: f"{split}.{language}.gz" for language in ("en", "de")}
-            files = {
-                language: UpstreamFile(name=name, url=f"{url}/{name}", sha256=sha256_file(mirror / name))
+            sides = {
+                language: Text(
+                    file=UpstreamFile(name=name, url=f"{url}/{name}", sha256=sha256_file(mirror / name))
+                )
                 for language, name in names.items()
             }
-            return (ParallelFiles(files=files, sentences=counts[split]),)
+            return (ParallelText(name=f"tiny-{split}", sides=sides, sentences=counts[split]),)
 
         return PublishedCorpus(
             name="tiny-en-de",
@@ -65,7 +73,7 @@ def make_corpus(mirror: Path) -> MakeCorpus:
             homepage="nowhere",
             licence="none",
             citation="none",
-            subword_size=20,
+            defaults=defaults,
             folder="tiny",
             splits={"train": parallel("train"), "valid": parallel("val"), "test": parallel("test")},
         )
@@ -135,3 +143,38 @@ def server(mirror: Path) -> Iterator[FileServer]:
         yield running
         running.shutdown()
         thread.join()
+
+
+@pytest.fixture
+def output(tmp_path: Path) -> Path:
+    return tmp_path / "bin/tiny"
+
+
+@pytest.fixture
+def stub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """In place of fairseq-preprocess, a script that writes sentence counts and the dictionary that it was given."""
+    (tmp_path / "python").mkdir()
+    command = tmp_path / "python/fairseq-preprocess"
+    command.write_text(
+        f"""#!/bin/sh
+'''exec' "{sys.executable}" "$0" "$@"
+' '''
+import struct, sys
+from pathlib import Path
+after = dict(zip(sys.argv, sys.argv[1:]))
+source, target, out = after["--source-lang"], after["--target-lang"], Path(after["--destdir"])
+out.mkdir()
+for kind in ("train", "valid", "test"):
+    prefixes = after[f"--{{kind}}pref"].split(",") if f"--{{kind}}pref" in after else []
+    for number, prefix in enumerate(prefixes):
+        for language in (source, target):
+            count = Path(prefix + "." + language).read_bytes().count(b"\\n")
+            header = b"MMIDIDX\\0\\0" + struct.pack("<QBQ", 1, 8, count)
+            (out / f"{{kind}}{{number or ''}}.{{source}}-{{target}}.{{language}}.idx").write_bytes(header)
+for language in (source, target):
+    (out / f"dict.{{language}}.txt").write_bytes(Path(after["--srcdict"]).read_bytes())
+"""
+    )
+    command.chmod(0o755)
+    monkeypatch.setattr(sys, "executable", str(tmp_path / "python/python"))
+    return command

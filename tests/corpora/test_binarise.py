@@ -10,6 +10,8 @@ import pytest
 
 from rskip.corpora.binarise import binarise, binarised_sentences, find_fairseq_preprocess
 
+COUNTS = {"train": 3, "valid": 2, "test": 1, "test1": 4}
+
 
 @pytest.fixture
 def command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
@@ -20,8 +22,15 @@ def command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def run(tmp_path: Path) -> None:
-    counts = {"train": 3, "valid": 2, "test": 1}
-    binarise(tmp_path, tmp_path / "out", source="en", target="de", sentences=counts, workers=2)
+    binarise(
+        tmp_path,
+        tmp_path / "out",
+        source="en",
+        target="de",
+        sentences=COUNTS,
+        dictionary=tmp_path / "dict.txt",
+        workers=2,
+    )
 
 
 def script(command: Path, text: str) -> None:
@@ -40,7 +49,8 @@ def test_arguments(command: Path, tmp_path: Path) -> None:
         run(tmp_path)
     assert (tmp_path / "arguments").read_text() == (
         f"--source-lang en --target-lang de --trainpref {tmp_path}/train --validpref {tmp_path}/valid "
-        f"--testpref {tmp_path}/test --destdir {tmp_path}/out --joined-dictionary --workers 2\n"
+        f"--testpref {tmp_path}/test,{tmp_path}/test1 --destdir {tmp_path}/out --joined-dictionary "
+        f"--srcdict {tmp_path}/dict.txt --workers 2\n"
     )
 
 
@@ -57,7 +67,7 @@ def index(count: int) -> bytes:
 def test_sentences_that_get_lost_are_noticed(command: Path, tmp_path: Path) -> None:
     script(command, "exit 0")
     (tmp_path / "out").mkdir()
-    for split, count in {"train": 3, "valid": 2, "test": 1}.items():
+    for split, count in COUNTS.items():
         for language in ("en", "de"):
             (tmp_path / f"out/{split}.en-de.{language}.idx").write_bytes(index(count))
     (tmp_path / "out/preprocess.log").write_text("log")

@@ -1,21 +1,56 @@
-"""Upstream files: from a mirror, from the web, from the cache."""
+"""Upstream files: from a mirror, from the web, from the cache; by one process and by several."""
+
+from __future__ import annotations
 
 import errno
+import gzip
+import hashlib
+import json
+import lzma
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from rskip.checksum import sha256_file
+from rskip.corpora.corpus import UpstreamFile
+from rskip.corpora.download import Stopped
 from rskip.corpora.fetch import cache_folder, fetch
 
 NAMES = ["train.en.gz", "train.de.gz", "val.en.gz", "val.de.gz", "test.en.gz", "test.de.gz"]
+Upstream = Callable[..., list[UpstreamFile]]
 
 
 @pytest.fixture(autouse=True)
 def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("RSKIP_DATA", str(tmp_path / "cache"))
     return tmp_path / "cache"
+
+
+@pytest.fixture
+def upstream(mirror: Path) -> Upstream:
+    """The files of `mirror`; their sums are those of this moment, or unknown."""
+
+    def upstream(*, url: str = "https://upstream.example/raw", known: bool = True) -> list[UpstreamFile]:
+        return [
+            UpstreamFile(
+                name=name,
+                url=f"{url}/{name}",
+                size=(mirror / name).stat().st_size if known else None,
+                sha256=sha256_file(mirror / name) if known else None,
+            )
+            for name in NAMES
+        ]
+
+    return upstream
 
 
 def test_cache_folder(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -25,74 +60,315 @@ def test_cache_folder(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert cache_folder() == Path("/somewhere/.cache/rskip/data")
 
 
-def test_mirror_folder_is_read_in_place(make_corpus: Any, mirror: Path, cache: Path) -> None:
-    files = fetch(make_corpus(), mirror=str(mirror))
-    assert list(files.values()) == [mirror / name for name in NAMES]
+@pytest.mark.parametrize("offline", [False, True])
+@pytest.mark.parametrize("known", [False, True])
+def test_mirror_folder_is_read_in_place(
+    upstream: Upstream, mirror: Path, cache: Path, offline: bool, known: bool
+) -> None:
+    fetched = fetch(upstream(known=known), folder="tiny", mirror=str(mirror), offline=offline)
+    assert [file.path for file in fetched.values()] == [mirror / name for name in NAMES]
+    assert [file.sha256 for file in fetched.values()] == [sha256_file(mirror / name) for name in NAMES]
+    assert [file.size for file in fetched.values()] == [(mirror / name).stat().st_size for name in NAMES]
     assert not cache.exists()
 
 
-def test_web_files_are_cached(make_corpus: Any, server: Any, cache: Path) -> None:
-    corpus = make_corpus(url=server.url)
-    files = fetch(corpus)
-    assert list(files.values()) == [cache / "tiny" / name for name in NAMES]
-    assert [name for name, _ in server.requests] == NAMES
-    fetch(corpus)
+def test_web_files_are_cached_with_receipts(upstream: Upstream, server: Any, mirror: Path, cache: Path) -> None:
+    files = upstream(url=server.url, known=False)
+    fetched = fetch(files, folder="tiny")
+    assert list(fetched) == files
+    assert [file.path for file in fetched.values()] == [cache / "tiny" / name for name in NAMES]
+    assert sorted(name for name, _ in server.requests) == sorted(NAMES)
+    assert sorted(path.name for path in (cache / "tiny").iterdir()) == sorted(
+        [*NAMES, *(f"{name}.json" for name in NAMES)]
+    )
+    receipt = json.loads((cache / "tiny/val.de.gz.json").read_text())
+    assert receipt["url"] == f"{server.url}/val.de.gz"
+    assert receipt["size"] == (mirror / "val.de.gz").stat().st_size
+    assert receipt["sha256"] == sha256_file(mirror / "val.de.gz")
+    assert receipt["modified"] == (cache / "tiny/val.de.gz").stat().st_mtime_ns
+    assert fetch(files, folder="tiny") == fetched
     assert len(server.requests) == len(NAMES)
 
 
-def test_mirror_address(make_corpus: Any, server: Any, mirror: Path, cache: Path) -> None:
-    fetch(make_corpus(), mirror=f"{server.url}/")
+def test_mirror_address(upstream: Upstream, server: Any, mirror: Path, cache: Path) -> None:
+    fetch(upstream(), folder="tiny", mirror=f"{server.url}/")
     assert (cache / "tiny/val.de.gz").read_bytes() == (mirror / "val.de.gz").read_bytes()
     (cache / "tiny/val.de.gz").unlink()
-    fetch(make_corpus(), mirror=mirror.as_uri())
+    fetch(upstream(), folder="tiny", mirror=mirror.as_uri())
     assert (cache / "tiny/val.de.gz").read_bytes() == (mirror / "val.de.gz").read_bytes()
 
 
-def test_damaged_cache_is_fetched_again(make_corpus: Any, server: Any, mirror: Path, cache: Path) -> None:
-    corpus = make_corpus(url=server.url)
-    fetch(corpus)
-    (cache / "tiny/train.de.gz").write_bytes(b"damaged")
-    fetch(corpus)
-    assert server.requests[len(NAMES) :] == [("train.de.gz", None)]
-    assert (cache / "tiny/train.de.gz").read_bytes() == (mirror / "train.de.gz").read_bytes()
-
-
-def test_full_disk_of_the_cache(
-    make_corpus: Any, server: Any, cache: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("known", [False, True])
+@pytest.mark.parametrize("length", ["same", "other"])
+def test_damaged_cache_is_fetched_again(
+    upstream: Upstream, server: Any, mirror: Path, cache: Path, known: bool, length: str
 ) -> None:
+    files = upstream(url=server.url, known=known)
+    fetch(files, folder="tiny")
+    damaged = cache / "tiny/train.de.gz"
+    status = damaged.stat()
+    damaged.write_bytes(b"\0" * (status.st_size if length == "same" else 7))
+    os.utime(damaged, ns=(status.st_atime_ns, status.st_mtime_ns))  # as a failing disk does it
+    fetch(files, folder="tiny")
+    assert server.requests[len(NAMES) :] == [("train.de.gz", None)]
+    assert damaged.read_bytes() == (mirror / "train.de.gz").read_bytes()
+
+
+def test_large_files_are_summed_again_only_when_touched(
+    upstream: Upstream, server: Any, cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("rskip.corpora.received.ALWAYS_SUMMED", 0)
+    summed = []
+    monkeypatch.setattr(
+        "rskip.corpora.received.sha256_file", lambda path: summed.append(path.name) or sha256_file(path)
+    )
+    files = upstream(url=server.url)
+    fetched = fetch(files, folder="tiny")
+    assert fetch(files, folder="tiny") == fetched
+    assert summed == []
+    touched = cache / "tiny/val.en.gz"
+    os.utime(touched, ns=(0, 123_456_789_000))
+    for _ in range(2):
+        assert fetch(files, folder="tiny") == fetched
+    assert summed == ["val.en.gz"]
+    touched.write_bytes(b"\0" * touched.stat().st_size)
+    assert fetch(files, folder="tiny") == fetched
+    assert len(server.requests) == len(NAMES) + 1
+
+
+def test_file_that_was_put_into_the_cache_by_hand(upstream: Upstream, server: Any, mirror: Path, cache: Path) -> None:
+    (cache / "tiny").mkdir(parents=True)
+    (cache / "tiny/val.de.gz").write_bytes((mirror / "val.de.gz").read_bytes())
+    (cache / "tiny/val.en.gz").write_bytes(b"another file")
+    fetch(upstream(url=server.url), folder="tiny")
+    assert sorted(name for name, _ in server.requests) == sorted(set(NAMES) - {"val.de.gz"})
+    assert (cache / "tiny/val.en.gz").read_bytes() == (mirror / "val.en.gz").read_bytes()
+
+
+def test_upstream_has_changed_since_the_first_download(
+    upstream: Upstream, server: Any, mirror: Path, cache: Path
+) -> None:
+    files = upstream(url=server.url, known=False)
+    first = sha256_file(mirror / "val.de.gz")
+    fetch(files, folder="tiny")
+    (mirror / "val.de.gz").write_bytes(b"a new release")
+    (cache / "tiny/val.de.gz").unlink()
+    message = rf"val\.de\.gz: wrong checksum: expected sha256 {first}, got .*; or remove .*/tiny/val\.de\.gz\.json if"
+    with pytest.raises(ValueError, match=message):
+        fetch(files, folder="tiny")
+    (cache / "tiny/val.de.gz.json").unlink()
+    new = fetch(files, folder="tiny")
+    assert new[files[NAMES.index("val.de.gz")]].sha256 == hashlib.sha256(b"a new release").hexdigest()
+
+
+def test_cache_that_may_only_be_read(
+    upstream: Upstream, server: Any, mirror: Path, cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refused(*args: object) -> None:
+        raise PermissionError(errno.EACCES, "Permission denied")
+
+    (cache / "tiny").mkdir(parents=True)
+    for name in NAMES:
+        (cache / "tiny" / name).write_bytes((mirror / name).read_bytes())
+    monkeypatch.setattr("rskip.corpora.received.write_receipt", refused)
+    assert len(fetch(upstream(url=server.url), folder="tiny")) == len(NAMES)
+    assert server.requests == []
+
+
+def test_full_disk_of_the_cache(upstream: Upstream, server: Any, cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def full(*args: object, **kwargs: object) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
     monkeypatch.setattr("rskip.corpora.fetch.download", full)
-    with pytest.raises(
-        OSError, match=rf"no space left for {cache}/tiny: free some, or name another .* RSKIP_DATA"
-    ):
-        fetch(make_corpus(url=server.url))
+    with pytest.raises(OSError, match=rf"no space left for {cache}/tiny: free some, or name another .* RSKIP_DATA"):
+        fetch(upstream(url=server.url), folder="tiny")
 
 
-def test_file_missing_in_the_mirror(make_corpus: Any, mirror: Path) -> None:
-    corpus = make_corpus(url="https://upstream.example/raw")
+def test_disk_too_small_for_the_file(upstream: Upstream, server: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = upstream(url=server.url, known=False)[0]
+    usage = shutil.disk_usage(server.folder)._replace(free=20)
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: usage)
+    size = (server.folder / file.name).stat().st_size
+    message = rf"no space left for .*/train\.en\.gz\.partial \({size} bytes needed, 20 free\): free some, or name"
+    with pytest.raises(OSError, match=message):
+        fetch([file], folder="tiny")
+    assert len(server.requests) == 1
+
+
+def test_files_missing_in_the_mirror(upstream: Upstream, mirror: Path) -> None:
     (mirror / "val.de.gz").unlink()
+    message = r"^val\.de\.gz is not in the mirror .*mirror: get it from https://upstream\.example/raw/val\.de\.gz$"
+    (mirror / "train.en.gz").rename(mirror / "train.en.gz.kept")
+    files = [
+        UpstreamFile(name=name, url=f"https://upstream.example/raw/{name}") for name in ("train.en.gz", "val.de.gz")
+    ]
+    with pytest.raises(FileNotFoundError, match=message):
+        fetch(files[1:], folder="tiny", mirror=str(mirror))
     message = (
-        r"val\.de\.gz is not in the mirror .*mirror: get it from https://upstream\.example/raw/val\.de\.gz"
+        r"^train\.en\.gz, val\.de\.gz are not in the mirror .*: get them from .*raw/train\.en\.gz, .*/val\.de\.gz$"
     )
     with pytest.raises(FileNotFoundError, match=message):
-        fetch(corpus, mirror=str(mirror))
+        fetch(files, folder="tiny", mirror=str(mirror))
 
 
-def test_no_mirror_there(make_corpus: Any, tmp_path: Path) -> None:
+def test_no_mirror_there(upstream: Upstream, tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError, match=r"no mirror folder .*nowhere: expected one that holds train"):
-        fetch(make_corpus(), mirror=str(tmp_path / "nowhere"))
+        fetch(upstream(), folder="tiny", mirror=str(tmp_path / "nowhere"))
     with pytest.raises(ValueError, match=r"--mirror s3://bucket: expected a folder, or an address"):
-        fetch(make_corpus(), mirror="s3://bucket")
+        fetch(upstream(), folder="tiny", mirror="s3://bucket")
 
 
-def test_wrong_checksum_in_the_mirror_leaves_the_users_file(make_corpus: Any, mirror: Path) -> None:
-    corpus = make_corpus()
+def test_wrong_checksum_in_the_mirror_leaves_the_users_file(upstream: Upstream, mirror: Path) -> None:
+    files = upstream()
     expected = sha256_file(mirror / "val.de.gz")
     (mirror / "val.de.gz").write_bytes(b"other")
     got = sha256_file(mirror / "val.de.gz")
     message = rf"val\.de\.gz: wrong checksum: expected sha256 {expected}, got {got}; the file was left"
     with pytest.raises(ValueError, match=message):
-        fetch(corpus, mirror=str(mirror))
+        fetch(files, folder="tiny", mirror=str(mirror))
     assert (mirror / "val.de.gz").read_bytes() == b"other"
+
+
+@pytest.mark.parametrize("suffix", [".gz", ".xz"])
+def test_packed_file_stands_in_for_the_file(tmp_path: Path, cache: Path, suffix: str) -> None:
+    pack = gzip.compress if suffix == ".gz" else lzma.compress
+    mirror = tmp_path / "packed"
+    mirror.mkdir()
+    content = b"a sentence\n" * 1000
+    (mirror / f"train.en{suffix}").write_bytes(pack(content))
+    file = UpstreamFile(
+        name="train.en", url="https://x/train.en", size=len(content), sha256=hashlib.sha256(content).hexdigest()
+    )
+    fetched = fetch([file], folder="tiny", mirror=str(mirror))[file]
+    assert fetched.path.read_bytes() == content and (fetched.size, fetched.sha256) == (file.size, file.sha256)
+    assert cache in fetched.path.parents
+    modified = fetched.path.stat().st_mtime_ns
+    assert fetch([file], folder="tiny", mirror=str(mirror))[file] == fetched
+    assert fetched.path.stat().st_mtime_ns == modified
+
+    unknown = UpstreamFile(name="train.en", url="https://x/train.en")
+    (mirror / f"train.en{suffix}").write_bytes(pack(b"another text\n"))
+    assert fetch([unknown], folder="tiny", mirror=str(mirror))[unknown].path.read_bytes() == b"another text\n"
+    with pytest.raises(ValueError, match=rf"packed/train\.en{suffix}, unpacked: wrong checksum: expected sha256 "):
+        fetch([file], folder="tiny", mirror=str(mirror))
+    (mirror / f"train.en{suffix}").write_bytes(pack(content)[:-20])
+    with pytest.raises(ValueError, match=rf"packed/train\.en{suffix} is damaged or cut short \("):
+        fetch([file], folder="tiny", mirror=str(mirror))
+    (mirror / "train.en").write_bytes(content)
+    assert fetch([file], folder="tiny", mirror=str(mirror))[file].path == mirror / "train.en"
+
+
+def test_real_files_packed_in_a_mirror(shared: Path) -> None:
+    """IWSLT'15's tests lie there as .gz; upstream serves them unpacked."""
+    mirror = shared / "data/iwslt15-en-vi"
+    names = ["tst2012.en", "tst2012.vi", "tst2013.en", "tst2013.vi"]
+    files = [UpstreamFile(name=name, url=f"https://x/{name}") for name in names]
+    fetched = fetch(files, folder="iwslt15-en-vi", mirror=str(mirror))
+    for file in files:
+        assert fetched[file].path.read_bytes() == gzip.decompress((mirror / f"{file.name}.gz").read_bytes())
+
+
+def test_offline_reads_the_cache(upstream: Upstream, server: Any, cache: Path) -> None:
+    files = upstream(url=server.url)
+    online = fetch(files, folder="tiny")
+    server.requests.clear()
+    assert fetch(files, folder="tiny", offline=True) == online
+    (cache / "tiny/val.de.gz").write_bytes(b"damaged")
+    with pytest.raises(
+        ValueError, match=r"^--offline: .*/tiny/val\.de\.gz is damaged, or another version \(expected sha256 "
+    ):
+        fetch(files, folder="tiny", offline=True)
+    (cache / "tiny/val.de.gz").unlink()
+    (cache / "tiny/train.en.gz").unlink()
+    message = rf"^--offline: train\.en\.gz, val\.de\.gz not in the cache {cache}/tiny: run once without --offline"
+    with pytest.raises(FileNotFoundError, match=message):
+        fetch(files, folder="tiny", offline=True, mirror=server.url)
+    assert server.requests == []
+
+
+def test_several_at_once(upstream: Upstream, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Three downloads meet, twice."""
+    meeting = threading.Barrier(3, timeout=20)
+
+    def meet(url: str, target: Path, **kwargs: object) -> str:
+        meeting.wait()
+        target.write_bytes(b"")
+        return sha256_file(target)
+
+    monkeypatch.setattr("rskip.corpora.fetch.download", meet)
+    assert len(fetch(upstream(known=False), folder="tiny", at_once=3)) == 6
+    with pytest.raises(ValueError, match="at_once=0: expected at least 1"):
+        fetch(upstream(), folder="tiny", at_once=0)
+
+
+def test_one_that_fails_stops_the_others(upstream: Upstream, monkeypatch: pytest.MonkeyPatch) -> None:
+    running = threading.Semaphore(0)
+    stopped = []
+
+    def one_fails(url: str, target: Path, *, stop: threading.Event, **kwargs: object) -> str:
+        if url.endswith("train.en.gz"):
+            running.acquire(timeout=20)
+            running.acquire(timeout=20)
+            raise FileNotFoundError(f"{url}: the server says 404")
+        running.release()
+        assert stop.wait(20)
+        stopped.append(target.name)
+        raise Stopped
+
+    monkeypatch.setattr("rskip.corpora.fetch.download", one_fails)
+    with pytest.raises(FileNotFoundError, match=r"train\.en\.gz: the server says 404"):
+        fetch(upstream(known=False), folder="tiny", at_once=3)
+    assert {"train.de.gz", "val.en.gz"} <= set(stopped)
+    assert len(stopped) < 4  # one thread may have begun another file meanwhile
+
+
+def test_threads_share_one_download(upstream: Upstream, server: Any) -> None:
+    file = upstream(url=server.url, known=False)[0]
+    threads = [threading.Thread(target=fetch, args=([file],), kwargs={"folder": "tiny"}) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(server.requests) == 1
+
+
+FETCH_ONE = """
+import sys
+from rskip.corpora.corpus import UpstreamFile
+from rskip.corpora.fetch import fetch
+file = UpstreamFile(name=sys.argv[1], url=sys.argv[2] + "/" + sys.argv[1])
+print(fetch([file], folder="tiny")[file].sha256)
+"""
+
+
+def start_fetching(server: Any, root: Path) -> subprocess.Popen[str]:
+    command = [sys.executable, "-c", FETCH_ONE, "train.en.gz", server.url]
+    return subprocess.Popen(command, cwd=root, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+def test_processes_share_one_download(server: Any, root: Path, cache: Path) -> None:
+    """One receives half of it and waits a second; the other waits for the first."""
+    server.faults = [("cut", 10)]
+    processes = [start_fetching(server, root) for _ in range(2)]
+    outputs = [process.communicate(timeout=60) for process in processes]
+    assert [process.returncode for process in processes] == [0, 0], outputs
+    assert [output for output, _ in outputs] == [sha256_file(server.folder / "train.en.gz") + "\n"] * 2
+    assert server.requests == [("train.en.gz", None), ("train.en.gz", "bytes=10-")]
+
+
+def test_killed_process_leaves_what_it_received(server: Any, root: Path, cache: Path) -> None:
+    server.faults = [("cut", 10), 503, 503]
+    process = start_fetching(server, root)
+    partial = cache / "tiny/train.en.gz.partial"
+    until = time.monotonic() + 60
+    while not (partial.exists() and partial.stat().st_size == 10) and time.monotonic() < until:
+        time.sleep(0.01)
+    process.send_signal(signal.SIGKILL)
+    process.communicate()
+    assert partial.stat().st_size == 10 and not (cache / "tiny/train.en.gz").exists()
+    server.faults.clear()
+    asked = len(server.requests)
+    process = start_fetching(server, root)
+    assert process.communicate(timeout=60)[0] == sha256_file(server.folder / "train.en.gz") + "\n"
+    assert server.requests[asked:] == [("train.en.gz", "bytes=10-")]
+    assert sorted(path.name for path in (cache / "tiny").iterdir()) == ["train.en.gz", "train.en.gz.json"]

@@ -2,6 +2,7 @@
 
 import random
 import string
+import sys
 
 import pytest
 from num2words import num2words
@@ -94,3 +95,9 @@ def test_more_pairs_than_sentences(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("rskip.corpora.numbers.TEMPLATES", [("{ordinal} {city}.", "{ordinal} {city}.")])
     with pytest.raises(ValueError, match=r"--pairs is 9,000: there are only about 792 sentences"):
         generate_numbers(pairs=9_000, seed=1)
+
+
+def test_missing_package_says_how_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "num2words", None)
+    with pytest.raises(ValueError, match=r"^the corpora of numbers need num2words: pip install 'rskip\[numbers\]'$"):
+        numbers("en", "de").generate(pairs=1, seed=1)

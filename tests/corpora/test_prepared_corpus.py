@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import json
-import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -47,37 +46,6 @@ def contents(folder: Path) -> dict[str, bytes]:
     }
 
 
-@pytest.fixture
-def output(tmp_path: Path) -> Path:
-    return tmp_path / "bin/tiny"
-
-
-@pytest.fixture
-def stub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """In place of fairseq-preprocess, a script that writes sentence counts and a dictionary of one token."""
-    (tmp_path / "python").mkdir()
-    command = tmp_path / "python/fairseq-preprocess"
-    command.write_text(
-        f"""#!/bin/sh
-'''exec' "{sys.executable}" "$0" "$@"
-' '''
-import struct, sys
-from pathlib import Path
-after = dict(zip(sys.argv, sys.argv[1:]))
-source, target, out = after["--source-lang"], after["--target-lang"], Path(after["--destdir"])
-for split in ("train", "valid", "test"):
-    for language in (source, target):
-        count = len(Path(after[f"--{{split}}pref"] + "." + language).read_text().splitlines())
-        header = b"MMIDIDX\\0\\0" + struct.pack("<QBQ", 1, 8, count)
-        (out / f"{{split}}.{{source}}-{{target}}.{{language}}.idx").write_bytes(header)
-        (out / f"dict.{{language}}.txt").write_text("a 1\\n")
-"""
-    )
-    command.chmod(0o755)
-    monkeypatch.setattr(sys, "executable", str(tmp_path / "python/python"))
-    return command
-
-
 def test_same_bytes_for_any_number_of_workers(make_corpus: Any, mirror: Path, output: Path) -> None:
     pytest.importorskip("fairseq")
     corpus = make_corpus()
@@ -105,7 +73,7 @@ def test_same_bytes_for_any_number_of_workers(make_corpus: Any, mirror: Path, ou
     assert record["sentences"] == {"train": 5, "valid": 3, "test": 2}
     assert record["dictionary_size"] == len(dictionary)
     assert record["options"] == {"subwords": "bpe", "size": 20}
-    assert record["inputs"]["val.de.gz"]["sha256"] == corpus.splits["valid"][0].files["de"].sha256
+    assert record["inputs"]["val.de.gz"]["sha256"] == corpus.splits["valid"][0].sides["de"].file.sha256
     assert set(record["tools"]) == {"sacremoses", "subword-nmt", "fairseq"}
     assert sorted(record["files"]) == sorted(set(FILES) - {"corpus.json"})
 
@@ -222,20 +190,60 @@ def test_two_at_once_make_it_once(stub: Path, make_corpus: Any, mirror: Path, ou
     assert [path.name for path in output.parent.iterdir()] == ["tiny"]
 
 
-def test_full_disk_while_writing(
-    stub: Path, make_corpus: Any, mirror: Path, output: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("stage", ["tokenise", "segment"])
+def test_full_disk_while_writing_then_space_again(
+    stub: Path, make_corpus: Any, mirror: Path, output: Path, monkeypatch: pytest.MonkeyPatch, stage: str
 ) -> None:
-    def full(path: Path) -> None:
+    unbroken = output.with_name("unbroken")
+    prepare(make_corpus(), unbroken, mirror=str(mirror))
+
+    def full(path: Path, lines: list[str]) -> None:
         raise OSError(errno.ENOSPC, "No space left on device", str(path))
 
-    monkeypatch.setattr("rskip.corpora.preparation._open_text", full)
-    with pytest.raises(OSError, match=r"no space left for .*train\.en: free some, or choose another"):
-        prepare(make_corpus(), output, mirror=str(mirror))
-    assert list(output.parent.iterdir()) == []
+    with monkeypatch.context() as patch:
+        patch.setattr(f"rskip.corpora.stages.{stage}.write_lines", full)
+        message = r"no space left for .*\.en: free some and repeat the command, which goes on, or choose another"
+        with pytest.raises(OSError, match=message):
+            prepare(make_corpus(), output, mirror=str(mirror))
+    assert not output.exists()
+    assert prepare(make_corpus(), output, mirror=str(mirror))
+    assert contents(output) == contents(unbroken)
+    assert {path.name for path in output.parent.iterdir()} == {"tiny", "unbroken"}
 
 
 def test_full_disk_within_fairseq(stub: Path, make_corpus: Any, mirror: Path, output: Path) -> None:
     stub.write_text("#!/bin/sh\necho 'OSError: [Errno 28] No space left on device' >&2; exit 1\n")
-    with pytest.raises(OSError, match=r"no space left for .*tiny: free some, or choose another --output"):
+    with pytest.raises(OSError, match=r"no space left for .*tiny: free some and repeat the command"):
         prepare(make_corpus(), output, mirror=str(mirror))
-    assert list(output.parent.iterdir()) == []
+    assert [path.name for path in output.parent.iterdir()] == ["tiny.partial"]
+
+
+def test_unfinished_folder_of_other_options_is_begun_anew_by_force_alone(
+    stub: Path, make_corpus: Any, mirror: Path, output: Path
+) -> None:
+    program = stub.read_text()
+    stub.write_text("#!/bin/sh\nexit 1\n")
+    with pytest.raises(OSError, match="fairseq-preprocess ended with status 1"):
+        prepare(make_corpus(), output, mirror=str(mirror))
+    stub.write_text(program)
+    fewer = PrepareOptions(size=7)
+    message = (
+        r"tiny\.partial was left by an unfinished run and was prepared with subwords bpe, size 20, not with "
+        "subwords bpe, size 7: repeat that command, choose another --output, or begin anew with --force"
+    )
+    with pytest.raises(ValueError, match=message):
+        prepare(make_corpus(), output, mirror=str(mirror), options=fewer)
+    assert prepare(make_corpus(), output, mirror=str(mirror), options=fewer, force=True)
+    assert len((output / "text/codes.bpe").read_text(encoding="utf-8").splitlines()) == 8
+    assert [path.name for path in output.parent.iterdir()] == ["tiny"]
+
+
+def test_folder_in_the_way_of_the_work_is_left_alone(
+    stub: Path, make_corpus: Any, mirror: Path, output: Path
+) -> None:
+    partial = output.with_name("tiny.partial")
+    partial.mkdir(parents=True)
+    (partial / "thesis.tex").write_text("mine")
+    with pytest.raises(ValueError, match=r"tiny\.partial was not made by rskip prepare: move it away"):
+        prepare(make_corpus(), output, mirror=str(mirror), force=True)
+    assert (partial / "thesis.tex").read_text() == "mine"

@@ -2,64 +2,169 @@
 
 from __future__ import annotations
 
+import gzip
+import hashlib
 from pathlib import Path
 
 import pytest
 
-from rskip.corpora import CORPORA, find_corpus
-from rskip.corpora.corpus import SPLITS, PublishedCorpus
-from rskip.corpora.fetch import fetch
-from rskip.corpora.sentences import read_pairs
+from rskip.corpora import CORPORA, PrepareOptions, find_corpus
+from rskip.corpora.cleaning.sentence import ENTITIES
+from rskip.corpora.corpus import SPLITS, CleaningOptions, PublishedCorpus, UpstreamFile
 
-PUBLISHED = [corpus for corpus in CORPORA.values() if isinstance(corpus, PublishedCorpus)]
+PUBLISHED = {corpus.name: corpus for corpus in CORPORA.values() if isinstance(corpus, PublishedCorpus)}
+MOSES_RATIO, FAIRSEQ_RATIO = 9, 1.5
 
 
 def test_names() -> None:
-    assert set(CORPORA) == {
+    assert list(CORPORA) == [
         "multi30k-en-de",
         "multi30k-de-en",
         "multi30k-en-fr",
         "multi30k-fr-en",
+        "iwslt15-en-vi",
+        "iwslt15-vi-en",
+        "iwslt14-de-en",
+        "iwslt14-en-de",
+        "wmt14-en-de",
+        "wmt14-de-en",
+        "wmt14-en-fr",
+        "wmt14-fr-en",
         "numbers-en-de",
         "numbers-de-en",
-    }
+    ]
     for name, corpus in CORPORA.items():
         assert name == corpus.name
         assert name.endswith(f"-{corpus.source}-{corpus.target}")
         assert corpus.homepage and corpus.licence and corpus.citation
+        assert corpus.defaults.cleaning.entities in ENTITIES
 
 
-@pytest.mark.parametrize("corpus", PUBLISHED, ids=lambda corpus: corpus.name)
+@pytest.mark.parametrize("corpus", PUBLISHED.values(), ids=lambda corpus: corpus.name)
 def test_published_corpora_are_described_whole(corpus: PublishedCorpus) -> None:
-    assert set(corpus.splits) == set(SPLITS)
+    assert set(SPLITS) <= set(corpus.splits)
     for file in corpus.upstream_files():
         assert file.url.startswith("https://") and file.url.endswith(f"/{file.name}")
-        assert len(bytes.fromhex(file.sha256)) == 32
+    for texts in corpus.splits.values():
+        for text in texts:
+            assert set(text.sides) == {corpus.source, corpus.target}
+            for language, side in text.sides.items():
+                archive = side.file.name.endswith((".tgz", ".tar"))
+                assert archive == (side.member is not None)
+                assert f".{language}" in (side.member or side.file.name)
 
 
-def test_directions_share_their_files() -> None:
-    there, back = CORPORA["multi30k-en-de"], CORPORA["multi30k-de-en"]
-    assert isinstance(there, PublishedCorpus) and isinstance(back, PublishedCorpus)
-    assert set(there.upstream_files()) == set(back.upstream_files())
-    assert there.folder == back.folder
-    assert there.upstream_files()[0].name == "train.en.gz"
-    assert back.upstream_files()[0].name == "train.de.gz"
+@pytest.mark.parametrize("name", list(PUBLISHED)[::2])
+def test_directions_share_their_texts(name: str) -> None:
+    there = PUBLISHED[name]
+    stem = name.removesuffix(f"-{there.source}-{there.target}")
+    back = PUBLISHED[f"{stem}-{there.target}-{there.source}"]
+    assert (back.source, back.target) == (there.target, there.source)
+    assert (back.splits, back.folder, back.defaults) == (there.splits, there.folder, there.defaults)
+    first = back.splits["train"][0].sides[back.source].file
+    assert back.upstream_files()[0] == first
+
+
+def test_archives_of_both_wmt_corpora_are_downloaded_once() -> None:
+    german, french = (PUBLISHED[f"wmt14-en-{target}"] for target in ("de", "fr"))
+    assert german.folder == french.folder
+    shared_files = set(german.upstream_files()) & set(french.upstream_files())
+    assert {file.name for file in shared_files} == {
+        "training-parallel-europarl-v7.tgz",
+        "training-parallel-commoncrawl.tgz",
+        "training-parallel-nc-v9.tgz",
+        "dev.tgz",
+        "test-full.tgz",
+        "test-filtered.tgz",
+    }
+
+
+@pytest.mark.parametrize(
+    ("name", "size", "cleaning"),
+    [
+        # What the committed models were trained on must not change.
+        ("multi30k-en-de", 10_000, {}),
+        ("multi30k-fr-en", 10_000, {}),
+        ("numbers-en-de", 500, {}),
+        ("iwslt15-en-vi", 8_000, {"empty": True, "max_words": 250, "max_ratio": MOSES_RATIO}),
+        ("iwslt14-en-de", 10_000, {"empty": True, "max_words": 175, "max_ratio": FAIRSEQ_RATIO}),
+        (
+            "wmt14-de-en",
+            40_000,
+            {"remove_non_printing": True, "empty": True, "max_words": 250, "max_ratio": MOSES_RATIO}
+            | {"duplicates": True, "leaks": True},
+        ),
+        (
+            "wmt14-en-fr",
+            40_000,
+            {"remove_non_printing": True, "empty": True, "max_words": 175, "max_ratio": FAIRSEQ_RATIO}
+            | {"duplicates": True, "leaks": True},
+        ),
+    ],
+)
+def test_defaults(name: str, size: int, cleaning: dict[str, object]) -> None:
+    corpus = CORPORA[name]
+    assert corpus.defaults.cleaning == CleaningOptions(**cleaning)  # type: ignore[arg-type]
+    assert corpus.defaults.tokenised == name.startswith("iwslt15")
+    resolved = PrepareOptions().resolve(corpus)
+    generated = {"pairs": 30_000, "seed": 1} if name.startswith("numbers") else {}
+    assert resolved == {"subwords": "bpe", "size": size, **generated, **cleaning}
+
+
+def test_iwslt14_splits_are_fairseqs() -> None:
+    splits = PUBLISHED["iwslt14-de-en"].splits
+    (train,), (valid,) = splits["train"], splits["valid"]
+    assert (train.every, train.except_every, valid.every, valid.except_every) == (None, 23, 23, None)
+    assert train.sides == valid.sides
+    assert [text.sides["de"].member for text in splits["test"]] == [
+        f"de-en/IWSLT14.{name}.de-en.de.xml"
+        for name in ("TED.dev2010", "TEDX.dev2012", "TED.tst2010", "TED.tst2011", "TED.tst2012")
+    ]
+
+
+def held_file(folder: Path, file: UpstreamFile) -> bytes | None:
+    """A file as upstream serves it, from a folder that may have it compressed; None where it is not there."""
+    if (folder / file.name).exists():
+        return (folder / file.name).read_bytes()
+    compressed = folder / f"{file.name}.gz"
+    return gzip.decompress(compressed.read_bytes()) if compressed.exists() else None
+
+
+@pytest.mark.parametrize(
+    ("name", "counts"),
+    [
+        ("multi30k-en-de", {"train": 29_000, "valid": 1_014, "test": 1_000}),
+        ("multi30k-en-fr", {"train": 29_000, "valid": 1_014, "test": 1_000}),
+        ("iwslt15-en-vi", {"valid": 1_553, "test": 1_268}),
+    ],
+)
+def test_files_are_what_the_registry_says(shared: Path, name: str, counts: dict[str, int]) -> None:
+    corpus = PUBLISHED[name]
+    for split, count in counts.items():
+        (text,) = corpus.splits[split]
+        assert text.sentences == count
+        for side in text.sides.values():
+            content = held_file(shared / "data" / corpus.folder, side.file)
+            assert content is not None, side.file.name
+            assert len(content) == side.file.size
+            assert hashlib.sha256(content).hexdigest() == side.file.sha256
+            lines = gzip.decompress(content) if side.file.name.endswith(".gz") else content
+            assert lines.count(b"\n") == count and lines.endswith(b"\n")
 
 
 @pytest.mark.parametrize("target", ["de", "fr"])
-def test_multi30k_is_what_the_registry_says(shared: Path, target: str) -> None:
-    corpus = CORPORA[f"multi30k-en-{target}"]
-    assert isinstance(corpus, PublishedCorpus)
-    files = fetch(corpus, mirror=str(shared / "data/multi30k"))
-    for split, count in {"train": 29_000, "valid": 1_014, "test": 1_000}.items():
-        (part,) = corpus.splits[split]
-        pair = (files[part.files["en"]], files[part.files[target]])
-        assert sum(1 for _ in read_pairs(*pair, sentences=part.sentences)) == count
+def test_wmt_tests_have_as_many_sentences_as_the_registry_says(shared: Path, target: str) -> None:
+    splits = PUBLISHED[f"wmt14-en-{target}"].splits
+    held = {"newstest2012": "newstest2012", "newstest2013": "newstest2013", "newstest2014": f"newstest2014.en-{target}"}
+    for text in (*splits["valid"], *splits["test"]):
+        for language in text.sides:
+            lines = gzip.decompress((shared / f"data/wmt14/{held[text.name]}.{language}.gz").read_bytes())
+            assert lines.count(b"\n") == text.sentences
 
 
 @pytest.mark.parametrize(
     ("typed", "nearest"),
-    [("multi30k-en-ed", "multi30k-en-de"), ("numbers", "numbers-"), ("x", "multi30k|numbers")],
+    [("multi30k-en-ed", "multi30k-en-de"), ("numbers", "numbers-"), ("wmt-en-de", "wmt14-en-de")],
 )
 def test_unknown_corpus_names_the_nearest(typed: str, nearest: str) -> None:
     with pytest.raises(ValueError, match=rf"unknown corpus '{typed}': did you mean '({nearest})"):

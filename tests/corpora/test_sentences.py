@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from rskip.corpora.sentences import read_pairs, read_sentences
+from rskip.corpora.sentences import read_sentences
 
 
 def test_only_a_line_feed_ends_a_line(tmp_path: Path) -> None:
@@ -21,6 +21,44 @@ def test_bytes_that_are_not_utf8_are_named(tmp_path: Path, name: str) -> None:
     path.write_bytes(gzip.compress(content) if name.endswith("gz") else content)
     with pytest.raises(ValueError, match=rf"{name}: line 3 is not valid UTF-8 \(byte 0xef at position 3\)"):
         list(read_sentences(path))
+
+
+@pytest.mark.parametrize(
+    ("content", "sentences"),
+    [
+        (b"\xef\xbb\xbfone\n\xef\xbb\xbftwo\n", ["one", "\ufefftwo"]),
+        (b"\xef\xbb\xbf", [""]),
+        (b"one\r\ntwo\rthree\r\r\nfour\r", ["one", "two\rthree", "four"]),
+        ("a\u2028b\u2029c\u0085d\x0be\x0cf\x1cg\n".encode(), ["a\u2028b\u2029c\u0085d\x0be\x0cf\x1cg"]),
+        (b"one\0two\nthree\0\n", ["one\0two", "three\0"]),
+        (b"", []),
+        (b"\n", [""]),
+        (b"no line feed at the end", ["no line feed at the end"]),
+    ],
+)
+def test_odd_input(tmp_path: Path, content: bytes, sentences: list[str]) -> None:
+    (tmp_path / "a.en").write_bytes(content)
+    (tmp_path / "a.en.gz").write_bytes(gzip.compress(content))
+    assert list(read_sentences(tmp_path / "a.en")) == list(read_sentences(tmp_path / "a.en.gz")) == sentences
+
+
+@pytest.mark.parametrize("encoding", ["utf-16", "utf-16-le", "utf-16-be"])
+def test_utf16_is_named(tmp_path: Path, encoding: str) -> None:
+    (tmp_path / "a.en").write_bytes("one\ntwo\n".encode(encoding))
+    with pytest.raises(ValueError, match=r"a\.en is UTF-16: convert the file to UTF-8, by iconv"):
+        list(read_sentences(tmp_path / "a.en"))
+
+
+@pytest.mark.parametrize(
+    ("name", "count"),
+    [("subset30k.en", 30_000), ("subset30k.vi", 30_000), ("tst2012.en", 1_553), ("subset30k-tst2013.vi", 1_268)],
+)
+def test_real_files(shared: Path, name: str, count: int) -> None:
+    """Some of them lack the last line feed, some have carriage returns."""
+    content = gzip.decompress((shared / f"data/iwslt15-en-vi/{name}.gz").read_bytes()).decode()
+    sentences = list(read_sentences(shared / f"data/iwslt15-en-vi/{name}.gz"))
+    assert "\n".join(sentences) == content.replace("\r\n", "\n").removesuffix("\n")
+    assert len(sentences) == count
 
 
 def test_truncated_gzip(tmp_path: Path) -> None:
@@ -39,32 +77,3 @@ def test_damaged_gzip(tmp_path: Path, position: int) -> None:
     path.write_bytes(damaged)
     with pytest.raises(ValueError, match=r"a\.en\.gz is damaged or cut short after line \d+ \("):
         list(read_sentences(path))
-
-
-def write_pair(tmp_path: Path, english: bytes, german: bytes) -> tuple[Path, Path]:
-    paths = tmp_path / "a.en", tmp_path / "a.de"
-    for path, content in zip(paths, (english, german), strict=True):
-        path.write_bytes(content)
-    return paths
-
-
-def test_pairs(tmp_path: Path) -> None:
-    paths = write_pair(tmp_path, b"one\n\n", b"eins\nzwei")
-    assert list(read_pairs(*paths, sentences=2)) == [("one", "eins"), ("", "zwei")]
-
-
-@pytest.mark.parametrize(
-    ("english", "german", "message"),
-    [
-        (b"one\ntwo\n", b"eins\n", r"a\.en has 2 lines and .*a\.de has 1: files that translate"),
-        (b"one\n", b"eins\nzwei\n", r"a\.en has 1 lines and .*a\.de has 2"),
-        (b"", b"eins\n", r"a\.en is empty: expected 2 sentences"),
-        (b"one\n", b"", r"a\.de is empty: expected 2 sentences"),
-        (b"", b"", r"a\.en is empty"),
-        (b"one\n", b"eins\n", r"a\.en has 1 sentences: expected 2"),
-    ],
-)
-def test_pairs_that_do_not_match(tmp_path: Path, english: bytes, german: bytes, message: str) -> None:
-    paths = write_pair(tmp_path, english, german)
-    with pytest.raises(ValueError, match=message):
-        list(read_pairs(*paths, sentences=2))

@@ -77,9 +77,11 @@ def _slice(record: Record, *, mirror: Path) -> tuple[list[str], list[str]]:
     count = record.published["slice_sentences"]
     corpus = find_corpus(record.config["corpus"])
     if isinstance(corpus, PublishedCorpus):
-        files = fetch(corpus, mirror=str(mirror))
-        parts = corpus.splits["test"][0].files
-        texts = [list(read_sentences(files[parts[language]])) for language in (corpus.source, corpus.target)]
+        files = fetch(corpus.upstream_files(), folder=corpus.folder, mirror=str(mirror))
+        sides = corpus.splits["test"][0].sides
+        texts = [
+            list(read_sentences(files[sides[language].file].path)) for language in (corpus.source, corpus.target)
+        ]
         return texts[0][:count], texts[1][:count]
     options = record.config["prepare"]
     pairs = corpus.generate(pairs=options["pairs"], seed=options["seed"])["test"][:count]

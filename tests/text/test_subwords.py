@@ -1,10 +1,12 @@
 """Subword units and back."""
 
+import io
+import random
 from pathlib import Path
 
 import pytest
 
-from rskip.text.subwords import BytePairEncoding, SentencePiece, subwords_class
+from rskip.text.subwords import BytePairEncoding, SentencePiece, SentencePieceBPE, subwords_class
 
 TEXT = ["low low low low lower", "new newer wider", "new"]
 
@@ -50,6 +52,36 @@ def test_bpe_codes_that_are_not(codes: str, message: str) -> None:
         BytePairEncoding(codes)
 
 
+def test_bpe_from_counts_is_bpe_from_text(tmp_path: Path) -> None:
+    counts = {"lower": 1, "newer": 1, "low": 4, "wider": 1, "new": 2}  # TEXT's, in another order
+    for size in (2, 5, 100):
+        BytePairEncoding.learn_from_counts(counts, size=size).save(tmp_path / "counts")
+        BytePairEncoding.learn(TEXT, size=size).save(tmp_path / "text")
+        assert (tmp_path / "counts").read_bytes() == (tmp_path / "text").read_bytes()
+
+
+def test_bpe_dropout_leaves_merges_out_and_what_is_remembered_whole() -> None:
+    bpe = BytePairEncoding.learn(TEXT, size=4)
+    whole = bpe.segment("low lower newer")
+    random.seed(1)
+    cut = [bpe.segment("low lower newer", dropout=0.5) for _ in range(50)]
+    assert len(set(cut)) > 5 and {bpe.join(units) for units in cut} == {"low lower newer"}
+    random.seed(1)
+    assert [bpe.segment("low lower newer", dropout=0.5) for _ in range(50)] == cut
+    assert bpe.segment("low lower newer") == whole == BytePairEncoding.learn(TEXT, size=4).segment("low lower newer")
+
+
+def test_bpe_segments_as_subword_nmt_does_line_by_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    from subword_nmt.apply_bpe import BPE
+
+    monkeypatch.setattr("rskip.text.subwords._REMEMBERED_WORDS", 2)
+    ours = BytePairEncoding.learn(TEXT, size=4)
+    ours_codes = io.StringIO(ours._codes)
+    theirs = BPE(ours_codes)
+    for words in ("low lower newest", "a", "", "wider  low", "low lower low newer lowest", "&apos;s low @-@ new"):
+        assert ours.segment(words) == theirs.segment(words)
+
+
 @pytest.mark.parametrize("text", [[], ["", " "], ["a b c"], ["ab cd"]])
 def test_bpe_needs_text(text: list[str]) -> None:
     with pytest.raises(ValueError, match="training text is too small"):
@@ -69,6 +101,19 @@ def test_sentencepiece_joins_what_it_segments_and_is_the_same_each_time(tmp_path
         assert units.startswith("\u2581") and len(units.split(" ")) >= len(words.split())
         assert pieces.join(units) == words
         assert SentencePiece.load(tmp_path / "model").segment(words) == units
+
+
+def test_sentencepiece_by_byte_pair_encoding(tmp_path: Path) -> None:
+    pieces = SentencePieceBPE.learn(SENTENCES, size=60)
+    pieces.save(tmp_path / "model")
+    unigram = SentencePiece.learn(SENTENCES, size=60)
+    sentence = "The girl sees 17 dogs."
+    assert pieces.join(pieces.segment(sentence)) == sentence
+    assert pieces.segment("The The dogs") == "\u2581The \u2581The \u2581dogs"
+    assert pieces._model != unigram._model
+    # It is used as every SentencePiece model.
+    assert subwords_class("sentencepiece-bpe").load(tmp_path / "model").segment(sentence) == pieces.segment(sentence)
+    assert SentencePiece.load(tmp_path / "model").segment(sentence) == pieces.segment(sentence)
 
 
 def test_sentencepiece_refuses_a_size() -> None:

@@ -1,0 +1,209 @@
+"""Speed and memory of preparing a corpus: clean, tokenise and segment, against the usual pipeline of shell commands.
+
+The commands are sacremoses' and subword-nmt's, one after another and a language after the other, one process each, as
+preparation scripts run them; ours does the same with the same settings through `rskip prepare`'s stages, with worker
+processes. Real text: Multi30k's training pairs, several times over, and the byte-pair codes of a published model. Both
+must write the same bytes. Then the peak memory of ours, all processes together, for a few and for many pairs. Prints
+tables, appends one JSON line to results/prepare_speed.jsonl, and ends with one JSON object.
+
+    python benchmarks/prepare_speed.py --mirror FOLDER [--rounds 5] [--workers 2] [--memory 100000 2000000]
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from measuring.record import append_record
+
+from rskip.corpora import find_corpus
+from rskip.corpora.chunks import SplitText, plan_chunks
+from rskip.corpora.fetch import fetch
+from rskip.corpora.sentences import read_sentences
+from rskip.corpora.stages.deduplicate import deduplicate
+from rskip.corpora.stages.learn import TEXT
+from rskip.corpora.stages.segment import TOKENS, segment_train
+from rskip.corpora.stages.setting import Setting
+from rskip.corpora.stages.tokenise import tokenise_train
+from rskip.corpora.work_folder import WorkFolder
+from rskip.experiments.environment import available_cores
+from rskip.text.pipeline import TextConfig, TextPipeline
+from rskip.text.subwords import BytePairEncoding
+
+LANGUAGES = ("en", "de")
+CODES = Path(__file__).resolve().parents[1] / "checkpoints/multi30k_en_de_1xskip_ln/text/codes.bpe"
+REPETITIONS = 3
+PAIRS = {"WMT'14 EN-DE": 4_500_000, "WMT'14 EN-FR": 36_000_000}  # as the papers have them
+# Cleaning as for WMT'14, but that repetitions are no duplicates here.
+CLEANING = {"remove_non_printing": True, "empty": True, "max_words": 250, "max_ratio": 9.0, "leaks": False}
+
+
+def write_texts(folder: Path, mirror: str | None, pairs: int | None) -> int:
+    """Writes raw.en and raw.de: Multi30k's training pairs REPETITIONS times, or so often that they are `pairs`."""
+    corpus = find_corpus("multi30k-en-de")
+    files = fetch(corpus.upstream_files(), folder=corpus.folder, mirror=mirror)
+    sides = corpus.splits["train"][0].sides
+    texts = [list(read_sentences(files[sides[language].file].path)) for language in LANGUAGES]
+    count = REPETITIONS * len(texts[0]) if pairs is None else pairs
+    folder.mkdir()
+    for language, lines in zip(LANGUAGES, texts, strict=True):
+        with (folder / f"raw.{language}").open("w", encoding="utf-8") as file:
+            file.writelines(f"{line}\n" for line in itertools.islice(itertools.cycle(lines), count))
+    return count
+
+
+def commands(folder: Path) -> Path:
+    """The shell's way. Gives the folder that has the tokens."""
+    programs = Path(sys.executable).parent
+    for language in LANGUAGES:
+        raw, words, tokens = (folder / f"{name}.{language}" for name in ("raw", "shell-words", "tokens"))
+        tokenise = [programs / "sacremoses", "-q", "-l", language, "-j", "1", "tokenize", "-a", "-x"]
+        segment = [programs / "subword-nmt", "apply-bpe", "-c", CODES]
+        for command, source, target in ((tokenise, raw, words), (segment, words, tokens)):
+            with source.open("rb") as given, target.open("wb") as made:
+                subprocess.run(command, stdin=given, stdout=made, stderr=subprocess.DEVNULL, check=True)
+    return folder
+
+
+def ours(folder: Path, work: Path, pairs: int, workers: int) -> list[Path]:
+    """`rskip prepare`'s stages. Gives the files that have the tokens of LANGUAGES, chunk after chunk."""
+    setting = Setting(
+        options={"subwords": "bpe", "size": 10_000, **CLEANING},
+        config=TextConfig(source_language="en", target_language="de", normalise_punctuation=False),
+        tokenised=False,
+        work=WorkFolder(work),
+        workers=workers,
+    )
+    sides = tuple((folder / f"raw.{language}", "lines") for language in LANGUAGES)
+    text = SplitText(split="train", name="multi30k", sides=sides)  # type: ignore[arg-type]
+    chunks = plan_chunks([text], [pairs])
+    tokenise_train(setting, [text], chunks, held_out_splits=())
+    kept, _ = deduplicate(setting, chunks)
+    TextPipeline(setting.config, BytePairEncoding.load(CODES)).save(setting.work.folder(TEXT))
+    segment_train(setting, kept)
+    return [setting.work.folder(TOKENS) / f"{chunk.name}.{language}" for language in LANGUAGES for chunk in kept]
+
+
+def measure_speed(mirror: str | None, rounds: int, workers: int) -> dict[str, Any]:
+    """Pairs a second of both ways, by turns."""
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = Path(temporary, "texts")
+        pairs = write_texts(folder, mirror, None)
+        names = {"commands": None, "ours, 1 worker": 1, f"ours, {workers} workers": workers}
+        times: dict[str, list[float]] = {name: [] for name in names}
+        for number in range(rounds):
+            for name, count in names.items():
+                start = time.perf_counter()
+                if count is None:
+                    commands(folder)
+                else:
+                    made = ours(folder, Path(temporary, f"{number}-{count}"), pairs, count)
+                times[name].append(time.perf_counter() - start)
+                if count is not None and number == 0:
+                    expected = b"".join((folder / f"tokens.{language}").read_bytes() for language in LANGUAGES)
+                    if b"".join(path.read_bytes() for path in made) != expected:
+                        raise SystemExit(f"{name}: other tokens than the commands'")
+            print(f"round {number + 1} of {rounds}", file=sys.stderr)
+    rows = []
+    for name, seconds in times.items():
+        ratios = [one / other for one, other in zip(times["commands"], seconds, strict=True)]
+        rows.append(
+            {
+                "system": name,
+                "seconds": round(statistics.median(seconds), 2),
+                "pairs_per_second": round(pairs / statistics.median(seconds)),
+                "ratio_to_commands": [round(each, 2) for each in (statistics.median(ratios), min(ratios), max(ratios))],
+            }
+        )
+    return {"pairs": pairs, "workers": workers, "rounds": rounds, "rows": rows}
+
+
+def measure_memory(mirror: str | None, pairs: list[int], workers: int) -> list[dict[str, Any]]:
+    """Peak memory of ours for each number of pairs."""
+    rows = []
+    for count in pairs:
+        with tempfile.TemporaryDirectory() as temporary:
+            write_texts(Path(temporary, "texts"), mirror, count)
+            start = time.perf_counter()
+            with peak_memory() as peak:
+                ours(Path(temporary, "texts"), Path(temporary, "work"), count, workers)
+            seconds = time.perf_counter() - start
+        rows.append({"pairs": count, "peak_mib": round(max(peak)), "pairs_per_second": round(count / seconds)})
+    return rows
+
+
+@contextmanager
+def peak_memory() -> Iterator[list[float]]:
+    """MiB of this process and its children together, proportional where they share, looked at ten times a second."""
+    seen: list[float] = [0.0]
+    ended = threading.Event()
+
+    def watch() -> None:
+        while not ended.wait(0.1):
+            seen.append(sum(_memory(process) for process in [os.getpid(), *_children(os.getpid())]))
+
+    thread = threading.Thread(target=watch)
+    thread.start()
+    try:
+        yield seen
+    finally:
+        ended.set()
+        thread.join()
+
+
+def _children(process: int) -> list[int]:
+    tasks = Path(f"/proc/{process}/task").glob("*/children")
+    return [int(child) for path in tasks for child in path.read_text().split()]
+
+
+def _memory(process: int) -> float:
+    try:
+        lines = Path(f"/proc/{process}/smaps_rollup").read_text().splitlines()
+    except OSError:  # it has ended
+        return 0.0
+    return next((int(line.split()[1]) / 1024 for line in lines if line.startswith("Pss:")), 0.0)
+
+
+def hours(pairs_per_second: float) -> dict[str, float]:
+    """What this rate means for WMT'14's training pairs."""
+    return {name: round(pairs / pairs_per_second / 3600, 1) for name, pairs in PAIRS.items()}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--mirror", help="folder or address that holds Multi30k's files (default: its publisher)")
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--workers", type=int, default=available_cores())
+    parser.add_argument("--memory", type=int, nargs="*", default=[100_000, 2_000_000], metavar="PAIRS")
+    parser.add_argument("--output", type=Path, default=Path("results/prepare_speed.jsonl"))
+    args = parser.parse_args()
+
+    speed = measure_speed(args.mirror, args.rounds, args.workers)
+    print(f"\n{speed['pairs']:,} pairs\n\n| system | seconds | pairs/s | × commands (min to max) |\n|---|---|---|---|")
+    for row in speed["rows"]:
+        ratio = "{:.2f} ({:.2f} to {:.2f})".format(*row["ratio_to_commands"])
+        print(f"| {row['system']} | {row['seconds']} | {row['pairs_per_second']:,} | {ratio} |")
+    memory = measure_memory(args.mirror, args.memory, args.workers)
+    print("\n| pairs | peak memory, MiB | pairs/s |\n|---|---|---|")
+    for row in memory:
+        print(f"| {row['pairs']:,} | {row['peak_mib']:,} | {row['pairs_per_second']:,} |")
+    fastest = speed["rows"][-1]
+    estimate = hours(fastest["pairs_per_second"])
+    append_record(args.output, "prepare_speed", {"speed": speed, "memory": memory, "hours": estimate})
+    print(f"\n{json.dumps({'ratio_to_commands': fastest['ratio_to_commands'][0], 'hours': estimate})}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,162 @@
+"""The pairs of a corpus in chunks of some thousands, which are worked on one by one."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+
+from rskip.corpora.corpus import SPLITS, Corpus, GeneratedCorpus, Pair, PublishedCorpus, Text
+from rskip.corpora.options import Option
+from rskip.corpora.text_pairs import TextFile, read_pairs
+
+PAIRS_IN_CHUNK = 20_000
+"""Small enough that a killed run loses little and that a few of them fit into memory; changes BPE-dropout's bytes."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class SplitText:
+    """One of the texts that make a split.
+
+    :param split: such as "train".
+    :param name: such as "europarl-v7".
+    :param sides: files with the source and the target sentences, and their format; None for generated pairs.
+    :param sentences: how many each side must have; None: not known.
+    :param every: take every so-manieth pair alone.
+    :param except_every: take all but every so-manieth pair.
+    :param generated: the pairs, where they are not in files.
+    """
+
+    split: str
+    name: str
+    sides: tuple[TextFile, TextFile] | None
+    sentences: int | None = None
+    every: int | None = None
+    except_every: int | None = None
+    generated: Sequence[Pair] = ()
+
+    @property
+    def place(self) -> str:
+        """What an error in these pairs is in."""
+        return f"the generated {self.split} pairs" if self.sides is None else str(self.sides[0][0])
+
+    def pairs(self) -> Iterator[Pair]:
+        """Raw pairs.
+
+        :raises ValueError: a damaged file, unequal counts of sentences, or not as many as expected.
+        """
+        if self.sides is None:
+            yield from self.generated
+            return
+        for number, pair in enumerate(read_pairs(*self.sides, sentences=self.sentences), start=1):
+            if self.every is not None and number % self.every:
+                continue
+            if self.except_every is not None and not number % self.except_every:
+                continue
+            yield pair
+
+    def count(self) -> int:
+        """How many pairs there are; reads all of them, and so raises what `pairs` raises."""
+        return sum(1 for _ in self.pairs())
+
+
+@dataclass(frozen=True, kw_only=True)
+class Chunk:
+    """Pairs that follow each other in one text.
+
+    :param name: of its files; in alphabetical order chunks of a split are in the order of its pairs.
+    :param number: within its split, from 0.
+    :param text: name of the text.
+    :param place: the file of the source side, for messages.
+    :param first: number of its first pair within the text's, from 1.
+    :param size: how many pairs.
+    """
+
+    name: str
+    split: str
+    number: int
+    text: str
+    place: str
+    first: int
+    size: int
+
+
+def split_texts(
+    corpus: Corpus, options: Mapping[str, Option], files: Mapping[Text, Path]
+) -> list[SplitText]:
+    """Every text of every split, in order.
+
+    :param files: where the corpus's texts lie, unpacked.
+    """
+    if isinstance(corpus, GeneratedCorpus):
+        generated = corpus.generate(pairs=options["pairs"], seed=options["seed"])
+        return [
+            SplitText(split=split, name=corpus.name, sides=None, generated=pairs)
+            for split, pairs in ((split, generated[split]) for split in SPLITS)
+        ]
+    assert isinstance(corpus, PublishedCorpus)
+    return [
+        SplitText(
+            split=split,
+            name=parallel.name,
+            sides=(
+                (files[parallel.sides[corpus.source]], parallel.sides[corpus.source].format),
+                (files[parallel.sides[corpus.target]], parallel.sides[corpus.target].format),
+            ),
+            sentences=parallel.sentences,
+            every=parallel.every,
+            except_every=parallel.except_every,
+        )
+        for split, texts in corpus.splits.items()
+        for parallel in texts
+    ]
+
+
+def plan_chunks(texts: Sequence[SplitText], counts: Sequence[int]) -> list[Chunk]:
+    """The chunks of one split's texts; none goes beyond a text.
+
+    :param counts: how many pairs each text has.
+    """
+    chunks: list[Chunk] = []
+    for text, count in zip(texts, counts, strict=True):
+        for start in range(0, count, PAIRS_IN_CHUNK):
+            number = len(chunks)
+            chunks.append(
+                Chunk(
+                    name=f"{text.split}-{number:06d}",
+                    split=text.split,
+                    number=number,
+                    text=text.name,
+                    place=text.place,
+                    first=start + 1,
+                    size=min(PAIRS_IN_CHUNK, count - start),
+                )
+            )
+    return chunks
+
+
+def read_chunks(
+    texts: Sequence[SplitText], chunks: Sequence[Chunk], *, skip: Collection[str] = ()
+) -> Iterator[tuple[Chunk, list[Pair]]]:
+    """The raw pairs of one split's chunks.
+
+    :param texts: those that the chunks were planned for.
+    :param skip: names of chunks that are not wanted.
+    """
+    left = deque(chunks)
+    for text in texts:
+        own: list[Chunk] = []
+        while left and left[0].text == text.name and (not own or left[0].first > 1):
+            own.append(left.popleft())
+        while own and own[-1].name in skip:
+            own.pop()
+        pairs = text.pairs() if own else iter(())
+        for chunk in own:
+            if chunk.name in skip:
+                deque(islice(pairs, chunk.size), maxlen=0)
+                continue
+            held = list(islice(pairs, chunk.size))
+            assert len(held) == chunk.size, f"{chunk.place} has changed"
+            yield chunk, held

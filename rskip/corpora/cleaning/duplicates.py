@@ -1,0 +1,112 @@
+"""Exact duplicates among more pairs than fit into memory."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import shutil
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rskip.corpora.corpus import Pair
+
+DIGEST_BYTES = 16
+PAIRS_AT_ONCE = 1 << 20
+MOST_PARTITIONS = 256  # files that are open at once; their numbers fit into a byte, which sorts fastest
+
+_DIGEST = np.dtype([("first", "<u8"), ("second", "<u8")])
+_PLACED_DIGEST = np.dtype([*_DIGEST.descr, ("place", "<u8")])  # place: number of the pair over all chunks
+_ROW = np.dtype("<u4")
+
+
+def pair_digest(words: Pair) -> bytes:
+    """16 bytes (BLAKE2b) that two pairs share only if they are equal, for all that can happen by chance.
+
+    :param words: both sides, neither with a line feed.
+    """
+    return hashlib.blake2b("\n".join(words).encode(), digest_size=DIGEST_BYTES).digest()
+
+
+def find_duplicates(digest_files: Sequence[Path], folder: Path, *, pairs_at_once: int = PAIRS_AT_ONCE) -> list[Path]:
+    """Finds every pair that is equal to an earlier one, in an earlier file or an earlier row of the same file.
+
+    The digests are spread over temporary files by some of their bits, so that equal ones meet, and each such file is
+    sorted in memory: one process, a few dozen MB whatever the number of pairs, and one byte a pair. A `folder` that
+    exists is the answer of an earlier call with the same files and is left as it is; it appears only when it is
+    whole, and what a killed call left is removed.
+
+    :param digest_files: one for each chunk, in the chunks' order: the `pair_digest` of its pairs, one after another.
+    :param folder: where the answer is kept.
+    :param pairs_at_once: how many pairs are sorted at once, about.
+    :returns: for each digest file a file in `folder` with the rows to drop, for `read_rows`.
+    :raises ValueError: a digest file that doesn't hold whole digests.
+    """
+    answers = [folder / f"{number:06d}.rows" for number in range(len(digest_files))]
+    if folder.is_dir():
+        return answers
+    building = folder.with_name(folder.name + ".partial")
+    if building.exists():
+        shutil.rmtree(building)
+    building.mkdir(parents=True)
+    starts = _starts(digest_files)
+    repeated = np.zeros(starts[-1], dtype=bool)
+    for path in _partition(digest_files, starts, building, pairs_at_once=pairs_at_once):
+        repeated[_repeated_places(path)] = True
+        path.unlink()
+    for answer, start, end in zip(answers, starts, starts[1:], strict=False):
+        rows = np.flatnonzero(repeated[start:end])
+        (building / answer.name).write_bytes(rows.astype(_ROW).tobytes())
+    building.rename(folder)
+    return answers
+
+
+def read_rows(path: Path) -> NDArray[np.uint32]:
+    """The rows of a chunk that `find_duplicates` drops: positions in its digest file, counted from 0, ascending."""
+    return np.fromfile(path, dtype=_ROW)
+
+
+def _starts(digest_files: Sequence[Path]) -> list[int]:
+    """The place of each file's first pair, and last how many pairs there are."""
+    starts = [0]
+    for path in digest_files:
+        pairs, rest = divmod(path.stat().st_size, DIGEST_BYTES)
+        if rest:
+            raise ValueError(f"{path} is damaged: {rest} bytes follow {pairs:,} digests: remove it and run again")
+        starts.append(starts[-1] + pairs)
+    return starts
+
+
+def _partition(
+    digest_files: Sequence[Path], starts: Sequence[int], folder: Path, *, pairs_at_once: int
+) -> Iterator[Path]:
+    """Files of digests with their places, in ascending order of place; equal digests are in the same file."""
+    count = 1
+    while count < MOST_PARTITIONS and count * pairs_at_once < starts[-1]:
+        count *= 2
+    paths = [folder / f"{number}.digests" for number in range(count)]
+    with contextlib.ExitStack() as stack:
+        files = [stack.enter_context(path.open("wb")) for path in paths]
+        for path, start in zip(digest_files, starts, strict=False):
+            digests = np.fromfile(path, dtype=_DIGEST)
+            placed = np.empty(len(digests), dtype=_PLACED_DIGEST)
+            placed["first"], placed["second"] = digests["first"], digests["second"]
+            placed["place"] = np.arange(start, start + len(digests), dtype=np.uint64)
+            partition = (digests["first"] % np.uint64(count)).astype(np.uint8)
+            placed = placed[np.argsort(partition, kind="stable")]
+            ends = np.cumsum(np.bincount(partition, minlength=count))
+            for file, part in zip(files, np.split(placed, ends[:-1]), strict=True):
+                file.write(part.tobytes())
+    yield from paths
+
+
+def _repeated_places(path: Path) -> NDArray[np.uint64]:
+    """The places of the digests that come again in this file, without each one's first."""
+    placed = np.fromfile(path, dtype=_PLACED_DIGEST)
+    # stable: equal digests stay in the order of their places
+    placed = placed[np.lexsort((placed["second"], placed["first"]))]
+    earlier, later = placed[:-1], placed[1:]
+    equal = (earlier["first"] == later["first"]) & (earlier["second"] == later["second"])
+    return later["place"][equal]

@@ -1,0 +1,65 @@
+"""Which tokenised pairs are dropped, one pair at a time."""
+
+from __future__ import annotations
+
+from rskip.corpora.cleaning.held_out import HeldOut
+from rskip.corpora.cleaning.languages import LanguageFilter
+from rskip.corpora.cleaning.reasons import EMPTY, LEAK, LOPSIDED, TOO_LONG, WRONG_LANGUAGE
+from rskip.corpora.corpus import CleaningOptions, Pair
+
+
+class PairCleaner:
+    """Says why a pair is dropped. It changes nothing and remembers nothing, and it pickles.
+
+    Length and ratio are those of Moses' clean-corpus-n.perl: words between single spaces; dropped is what has more
+    than `max_words` on a side, or more than `max_ratio` times the words of its other side; what has just as many
+    stays. Otherwise than there: nothing is dropped that the options don't ask for (Moses always drops empty sides, its
+    ratio is 9 unless told), no minimum but `empty`, no limit on the length of a word (Moses: 1,000 characters), and
+    the words are left as they are (Moses deletes "|").
+
+    :param languages: two-letter codes of source and target.
+    :param held_out: the pairs of valid and test; needed if options.leaks.
+    :raises ValueError: a limit that is below 1; or, with options.languages, a language that can't be told, or a
+        missing package.
+    """
+
+    def __init__(
+        self, options: CleaningOptions, *, languages: tuple[str, str], held_out: HeldOut | None = None
+    ) -> None:
+        if options.max_words is not None and options.max_words < 1:
+            raise ValueError(f"the most words a side may have is {options.max_words}: expected 1 or more")
+        if options.max_ratio is not None and not options.max_ratio >= 1:
+            raise ValueError(f"the largest ratio of lengths is {options.max_ratio}: expected 1 or more")
+        assert held_out is not None or not options.leaks
+        self._options = options
+        self._held_out = held_out if options.leaks else None
+        self._language_filter = LanguageFilter(languages) if options.languages else None
+
+    def reason(self, words: Pair) -> str | None:
+        """Why the pair is dropped: the first of REASONS that applies, None where the pair stays.
+
+        Duplicates need the other pairs: `find_duplicates`.
+
+        :param words: both sides as words joined by single spaces; "" has none.
+        """
+        options = self._options
+        shorter, longer = sorted((_length(words[0]), _length(words[1])))
+        if options.empty and not shorter:
+            return EMPTY
+        if options.max_words is not None and longer > options.max_words:
+            return TOO_LONG
+        if options.max_ratio is not None and longer > options.max_ratio * shorter:
+            return LOPSIDED
+        if self._held_out is not None and words in self._held_out:
+            return LEAK
+        if self._language_filter is not None and self._language_filter.mismatch(words):
+            return WRONG_LANGUAGE
+        return None
+
+    def held_out_sides(self, words: Pair) -> tuple[bool, bool]:
+        """Whether the source, and whether the target, is a sentence of valid or test; (False, False) without leaks."""
+        return (False, False) if self._held_out is None else self._held_out.sides(words)
+
+
+def _length(words: str) -> int:
+    return words.count(" ") + 1 if words else 0

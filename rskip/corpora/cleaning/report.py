@@ -1,0 +1,157 @@
+"""What cleaning dropped, and why: the table for the terminal and the JSON report beside the data."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from typing import Any
+
+from rskip.corpora.cleaning.reasons import DUPLICATE, LEAK, REASONS, looked_for
+from rskip.corpora.corpus import CleaningOptions
+
+PAIRS = "pairs"
+SOURCE_HELD_OUT = "source also in valid or test"
+TARGET_HELD_OUT = "target also in valid or test"
+TOTAL = "total"
+
+
+class CleaningReport:
+    """How many pairs each text had, how many were dropped and for what reason, and how many stay.
+
+    Reports of parts are added up with `+`, in any order. Pickles.
+
+    :param reasons: those of REASONS that are looked for. Reports of other reasons can't be added.
+    """
+
+    def __init__(self, reasons: tuple[str, ...]) -> None:
+        self.reasons = tuple(reason for reason in REASONS if reason in reasons)
+        assert len(self.reasons) == len(reasons)
+        self._texts: dict[str, Counter[str]] = {}
+
+    @classmethod
+    def of(cls, options: CleaningOptions) -> CleaningReport:
+        """An empty report of what these options look for."""
+        return cls(looked_for(options))
+
+    def count(
+        self, text: str, reason: str | None, *, pairs: int = 1, held_out_sides: tuple[bool, bool] = (False, False)
+    ) -> None:
+        """Counts pairs of a text.
+
+        :param text: its name, such as "europarl-v7".
+        :param reason: why they are dropped; None: they stay.
+        :param held_out_sides: whether their source, and whether their target, is in valid or test; counted of pairs
+            that stay.
+        """
+        assert reason is None or reason in self.reasons
+        counts = self._texts.setdefault(text, Counter())
+        counts[PAIRS] += pairs
+        if reason is not None:
+            counts[reason] += pairs
+            return
+        for key, held_out in zip((SOURCE_HELD_OUT, TARGET_HELD_OUT), held_out_sides, strict=True):
+            if held_out:
+                counts[key] += pairs
+
+    def drop_duplicates(self, text: str, pairs: int) -> None:
+        """Counts pairs of a text as duplicates that were counted as staying before."""
+        assert DUPLICATE in self.reasons and pairs <= self.kept(text)
+        self._texts.setdefault(text, Counter())[DUPLICATE] += pairs
+
+    @property
+    def texts(self) -> list[str]:
+        """Names of the texts, in alphabetical order."""
+        return sorted(self._texts)
+
+    def pairs(self, text: str | None = None) -> int:
+        """How many pairs there were, in one text or in all."""
+        return self._sum(PAIRS, text)
+
+    def dropped(self, reason: str, text: str | None = None) -> int:
+        """How many pairs were dropped for a reason, of one text or of all."""
+        return self._sum(reason, text)
+
+    def kept(self, text: str | None = None) -> int:
+        """How many pairs stay, of one text or of all."""
+        return self.pairs(text) - sum(self.dropped(reason, text) for reason in self.reasons)
+
+    def _sum(self, key: str, text: str | None) -> int:
+        if text is not None:
+            return self._texts.get(text, Counter())[key]
+        return sum(counts[key] for counts in self._texts.values())
+
+    def __add__(self, other: CleaningReport) -> CleaningReport:
+        assert self.reasons == other.reasons
+        result = CleaningReport(self.reasons)
+        for report in (self, other):
+            for text, counts in report._texts.items():
+                result._texts.setdefault(text, Counter()).update(counts)
+        return result
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, CleaningReport) and self.to_dict() == other.to_dict()
+
+    def to_dict(self) -> dict[str, Any]:
+        """For cleaning.json: the reasons looked for, and the counts of each text and of all together."""
+        return {
+            "reasons": list(self.reasons),
+            "texts": {text: self._counts(text) for text in self.texts},
+            TOTAL: self._counts(None),
+        }
+
+    def _counts(self, text: str | None) -> dict[str, Any]:
+        counts: dict[str, Any] = {
+            PAIRS: self.pairs(text),
+            "dropped": {reason: self.dropped(reason, text) for reason in self.reasons},
+            "kept": self.kept(text),
+        }
+        if LEAK in self.reasons:
+            counts |= {key: self._sum(key, text) for key in (SOURCE_HELD_OUT, TARGET_HELD_OUT)}
+        return counts
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> CleaningReport:
+        """What `to_dict` gave.
+
+        :raises ValueError: something else, or counts that don't add up.
+        """
+        try:
+            report = cls(tuple(values["reasons"]))
+            for text, counts in values["texts"].items():
+                sides = {key: counts[key] for key in (SOURCE_HELD_OUT, TARGET_HELD_OUT) if key in counts}
+                report._texts[text] = Counter({PAIRS: counts[PAIRS], **counts["dropped"], **sides})
+            same = report.to_dict() == values
+        except (AssertionError, AttributeError, KeyError, TypeError) as error:
+            raise ValueError(f"not a cleaning report: {error!r}") from error
+        if not same:
+            raise ValueError("not a cleaning report, or its counts don't add up")
+        return report
+
+    def table(self) -> str:
+        """A line for each text and one for all, and what is to be said of leaks; plain text."""
+        header = ["", PAIRS, *self.reasons, "kept", ""]
+        rows = [header, *(self._row(text, text) for text in self.texts)]
+        if len(self._texts) != 1:
+            rows.append(self._row(TOTAL, None))
+        widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+        lines = ["  ".join([row[0].ljust(widths[0]), *map(str.rjust, row[1:], widths[1:])]).rstrip() for row in rows]
+        return "\n".join(lines + self._about_leaks()) + "\n"
+
+    def _row(self, name: str, text: str | None) -> list[str]:
+        pairs, kept = self.pairs(text), self.kept(text)
+        dropped = [self.dropped(reason, text) for reason in self.reasons]
+        return [name, *(f"{count:,}" for count in (pairs, *dropped, kept)), _percentage(kept, pairs)]
+
+    def _about_leaks(self) -> list[str]:
+        if LEAK not in self.reasons:
+            return []
+        source, target = self._sum(SOURCE_HELD_OUT, None), self._sum(TARGET_HELD_OUT, None)
+        before = ", counted before duplicates were dropped" if DUPLICATE in self.reasons else ""
+        return [
+            f"leaks: pairs that are also in valid or test were dropped ({self.dropped(LEAK):,})",
+            f"kept: pairs whose source ({source:,}) or target ({target:,}) is there with another translation{before}",
+        ]
+
+
+def _percentage(part: int, whole: int) -> str:
+    return f"{100 * part / whole:.2f} %" if whole else "-"

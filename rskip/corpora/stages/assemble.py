@@ -1,0 +1,95 @@
+"""The chunks put together: the texts and the dictionary that fairseq-preprocess reads."""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from rskip.corpora.stages.deduplicate import KeptChunk
+from rskip.corpora.stages.segment import COUNTS, TOKENS
+from rskip.corpora.stages.setting import Setting
+from rskip.corpora.work_folder import read_json
+from rskip.text.dictionary import BOS, EOS, PAD, UNK
+
+ASSEMBLED = "assembled"
+DICTIONARY = "dict.txt"
+SPECIAL_TOKENS = (BOS, PAD, EOS, UNK)
+PADDED_TO = 8
+
+
+def assemble(setting: Setting, chunks: Sequence[KeptChunk], splits: Sequence[str]) -> Path:
+    """Leaves a folder with `shard1/train.<language>` and so on, the other splits in the first, and `dict.txt`.
+
+    The n-th of N shards has the pairs n, n + N, n + 2N and so on, so that each is a fair sample of all.
+
+    :param splits: those besides train.
+    :returns: the folder.
+    :raises ValueError: more shards than pairs.
+    """
+    folder, tokens = setting.work.path / ASSEMBLED, setting.work.folder(TOKENS)
+    if folder.exists():
+        return folder
+    pairs = sum(chunk.size for chunk in chunks)
+    if pairs < setting.shards:
+        raise ValueError(f"--shards is {setting.shards}, but there are only {pairs:,} training pairs")
+    building = setting.work.path / f"{ASSEMBLED}.new"
+    if building.exists():
+        shutil.rmtree(building)
+    shards = [building / f"shard{number}" for number in range(1, setting.shards + 1)]
+    for shard in shards:
+        shard.mkdir(parents=True)
+    counts = setting.work.folder(COUNTS)
+    write_dictionary(building / DICTIONARY, [counts / f"{chunk.name}.json" for chunk in chunks])
+    for language in setting.languages:
+        deal_lines(
+            [tokens / f"{chunk.name}.{language}" for chunk in chunks],
+            [shard / f"train.{language}" for shard in shards],
+        )
+        for split in splits:
+            shutil.copyfile(tokens / f"{split}.{language}", shards[0] / f"{split}.{language}")
+    building.rename(folder)
+    for chunk in chunks:
+        for path in setting.sides(tokens, chunk.name):
+            path.unlink()
+    return folder
+
+
+def deal_lines(sources: Sequence[Path], targets: Sequence[Path]) -> None:
+    """Writes the lines of all sources to the targets in turn, one to each."""
+    with contextlib.ExitStack() as stack:
+        files = [stack.enter_context(path.open("wb")) for path in targets]
+        turn = 0
+        for source in sources:
+            with source.open("rb") as lines:
+                if len(files) == 1:
+                    shutil.copyfileobj(lines, files[0], 1 << 20)
+                    continue
+                for line in lines:
+                    files[turn].write(line)
+                    turn = (turn + 1) % len(files)
+
+
+def write_dictionary(path: Path, count_files: Sequence[Path]) -> None:
+    """Writes the dictionary that fairseq-preprocess would make of all chunks as one text.
+
+    The most frequent tokens come first, equally frequent ones in alphabetical order; fairseq's own tokens are not
+    listed, and the whole is padded to a multiple of eight.
+    """
+    total: Counter[str] = Counter()
+    for counts in count_files:
+        total.update(read_json(counts))
+    with path.open("w", encoding="utf-8", newline="\n") as file:
+        file.writelines(f"{token} {count}\n" for token, count in dictionary_entries(total))
+
+
+def dictionary_entries(counts: Mapping[str, int]) -> list[tuple[str, int]]:
+    """The lines of a dictionary in their order: tokens and their counts."""
+    entries = sorted(
+        ((token, count) for token, count in counts.items() if token not in SPECIAL_TOKENS),
+        key=lambda entry: (-entry[1], entry[0]),
+    )
+    padding = -(len(entries) + len(SPECIAL_TOKENS)) % PADDED_TO
+    return entries + [(f"madeupword{number:04d}", 0) for number in range(padding)]

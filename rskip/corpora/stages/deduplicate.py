@@ -1,0 +1,66 @@
+"""Which pairs of the tokenised chunks stay: all but those that came before in this chunk or an earlier one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from rskip.corpora.chunks import Chunk
+from rskip.corpora.cleaning import CleaningReport, find_duplicates, read_rows
+from rskip.corpora.stages.setting import Setting
+from rskip.corpora.stages.tokenise import DIGESTS, REPORTS
+from rskip.corpora.work_folder import read_json
+
+DUPLICATES = "duplicates"
+
+
+@dataclass(frozen=True, kw_only=True)
+class KeptChunk:
+    """The pairs of a tokenised chunk that stay.
+
+    :param number: within train, from 0.
+    :param rows: a file with the lines of its words that are left out; None: none is.
+    :param start: how many pairs of earlier chunks stay.
+    :param size: how many of this one stay.
+    """
+
+    name: str
+    number: int
+    rows: Path | None
+    start: int
+    size: int
+
+    def lines(self, path: Path) -> Iterator[str]:
+        """The lines of one side's words that stay, without their ends."""
+        dropped = set() if self.rows is None else set(read_rows(self.rows).tolist())
+        with path.open(encoding="utf-8", newline="\n") as file:
+            for row, line in enumerate(file):
+                if row not in dropped:
+                    yield line.removesuffix("\n")
+
+
+def deduplicate(setting: Setting, chunks: Sequence[Chunk]) -> tuple[list[KeptChunk], CleaningReport]:
+    """What stays of each chunk, and the report of all that was dropped.
+
+    :raises ValueError: nothing stays.
+    """
+    reports = setting.work.folder(REPORTS)
+    rows: list[Path | None] = [None] * len(chunks)
+    if setting.cleaning.duplicates:
+        digests = setting.work.folder(DIGESTS)
+        rows = [*find_duplicates([digests / chunk.name for chunk in chunks], setting.work.path / DUPLICATES)]
+    kept_chunks: list[KeptChunk] = []
+    total = CleaningReport.of(setting.cleaning)
+    start = 0
+    for chunk, dropped in zip(chunks, rows, strict=True):
+        report = CleaningReport.from_dict(read_json(reports / f"{chunk.name}.json"))
+        if dropped is not None and (count := len(read_rows(dropped))):
+            report.drop_duplicates(chunk.text, count)
+        total += report
+        kept = report.kept()
+        kept_chunks.append(KeptChunk(name=chunk.name, number=chunk.number, rows=dropped, start=start, size=kept))
+        start += kept
+    if not start:
+        raise ValueError(f"nothing is left to train on: cleaning dropped all of {total.pairs():,} pairs")
+    return kept_chunks, total

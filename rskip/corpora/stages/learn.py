@@ -1,0 +1,90 @@
+"""Subword units from the words of the training text."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+
+from rskip.corpora.parallel import in_order
+from rskip.corpora.stages.deduplicate import KeptChunk
+from rskip.corpora.stages.progress import progress
+from rskip.corpora.stages.setting import Setting
+from rskip.corpora.stages.tokenise import WORDS
+from rskip.text.pipeline import TextPipeline
+from rskip.text.subwords import BytePairEncoding, Subwords, subwords_class
+
+TEXT = "text"
+
+LARGEST_SAMPLE = {"bpe": 5_000_000, "sentencepiece": 500_000, "sentencepiece-bpe": 500_000}
+"""Pairs that units are learnt from unless the user says otherwise. Of more, every k-th is taken: subword-nmt keeps
+every word, with the pairs of letters in it, in memory, and SentencePiece all sentences."""
+
+
+def learn(setting: Setting, chunks: Sequence[KeptChunk]) -> TextPipeline:
+    """Leaves the text pipeline with its units in the work folder's `text`, and gives it.
+
+    The units are learnt from both languages together: from every k-th pair that stays, with the smallest k that gives
+    no more than the sample.
+
+    :raises ValueError: the units can't be learnt from this text.
+    """
+    folder = setting.work.path / TEXT
+    if (folder / "pipeline.json").exists():  # which `save` writes last
+        return TextPipeline.load(folder)
+    kind, size = setting.config.subwords, int(setting.options["size"])
+    pairs = sum(chunk.size for chunk in chunks)
+    step = -(-pairs // int(setting.options.get("learn_sample", LARGEST_SAMPLE[kind])))
+    words = setting.work.folder(WORDS)
+    subwords: Subwords
+    if kind == "bpe":
+        subwords = BytePairEncoding.learn_from_counts(_count_words(setting, chunks, words, step=step), size=size)
+    else:
+        sentences = (
+            line
+            for side in range(2)
+            for chunk in chunks
+            for line in _sample(chunk, setting.sides(words, chunk.name)[side], step=step)
+        )
+        subwords = subwords_class(kind).learn(sentences, size=size)
+    pipeline = TextPipeline(setting.config, subwords)
+    pipeline.save(folder)
+    return pipeline
+
+
+def _sample(chunk: KeptChunk, path: Path, *, step: int) -> Iterator[str]:
+    """Every `step`-th of all pairs that stay, as far as they are in this chunk."""
+    return islice(chunk.lines(path), -chunk.start % step, None, step)
+
+
+def _count_words(setting: Setting, chunks: Sequence[KeptChunk], words: Path, *, step: int) -> Counter[str]:
+    counts: Counter[str] = Counter()
+    job = CountWords(folder=words, languages=setting.languages, step=step)
+    with (
+        progress("count words", chunks, chunks) as bar,
+        closing(in_order(job, chunks, workers=setting.processes(len(chunks) // 8))) as counted,
+    ):
+        for chunk, part in zip(chunks, counted, strict=True):
+            counts.update(part)
+            bar.update(chunk.size)
+    return counts
+
+
+@dataclass(frozen=True, kw_only=True)
+class CountWords:
+    """Counts the words of both sides of a chunk's sample."""
+
+    folder: Path
+    languages: tuple[str, str]
+    step: int
+
+    def __call__(self, chunk: KeptChunk) -> Counter[str]:
+        counts: Counter[str] = Counter()
+        for language in self.languages:
+            for line in _sample(chunk, self.folder / f"{chunk.name}.{language}", step=self.step):
+                counts.update(line.split(" "))
+        counts.pop("", None)
+        return counts

@@ -1,0 +1,94 @@
+"""Words to subword units, chunk by chunk in several processes."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+from rskip.corpora.parallel import in_order
+from rskip.corpora.stages.deduplicate import KeptChunk
+from rskip.corpora.stages.learn import TEXT
+from rskip.corpora.stages.progress import progress
+from rskip.corpora.stages.setting import Setting
+from rskip.corpora.stages.tokenise import WORDS, write_lines
+from rskip.corpora.work_folder import write_json
+from rskip.text.pipeline import TextPipeline
+
+TOKENS, COUNTS = "tokens", "counts"
+
+
+def segment_held_out(setting: Setting, pipeline: TextPipeline, split: str) -> None:
+    """Leaves the tokens of a split that is not cleaned."""
+    words, tokens = (setting.sides(setting.work.folder(name), split) for name in (WORDS, TOKENS))
+    for source, target in zip(words, tokens, strict=True):
+        if not target.exists():
+            with source.open(encoding="utf-8", newline="\n") as file:
+                write_lines(target, [pipeline.segment(line.removesuffix("\n")) for line in file])
+
+
+def segment_train(setting: Setting, chunks: Sequence[KeptChunk]) -> None:
+    """Leaves each chunk's tokens, and how often each token comes; its words are removed then."""
+    counts = setting.work.folder(COUNTS)
+    left = [chunk for chunk in chunks if not (counts / f"{chunk.name}.json").exists()]
+    if not left:
+        return
+    job = Segment(
+        text=setting.work.folder(TEXT),
+        words=setting.work.folder(WORDS),
+        tokens=setting.work.folder(TOKENS),
+        counts=counts,
+        languages=setting.languages,
+        bpe_dropout=float(setting.options.get("bpe_dropout", 0.0)),
+    )
+    with (
+        progress("segment", chunks, left) as bar,
+        closing(in_order(job, left, workers=setting.processes(len(left)))) as sizes,
+    ):
+        for size in sizes:
+            bar.update(size)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Segment:
+    """Makes one chunk's files; the counts come last, as a sign that they are whole.
+
+    :param bpe_dropout: seeded by the chunk's number, so that no byte depends on who segments it when.
+    """
+
+    text: Path
+    words: Path
+    tokens: Path
+    counts: Path
+    languages: tuple[str, str]
+    bpe_dropout: float
+
+    @cached_property
+    def _pipeline(self) -> TextPipeline:
+        return TextPipeline.load(self.text)
+
+    def __call__(self, chunk: KeptChunk) -> int:
+        """:returns: how many pairs the chunk has."""
+        names = [f"{chunk.name}.{language}" for language in self.languages]
+        counts: Counter[str] = Counter()
+        before = random.getstate()  # subword-nmt draws from Python's own generator
+        random.seed(chunk.number)
+        try:
+            for name in names:
+                lines = [
+                    self._pipeline.segment(line, bpe_dropout=self.bpe_dropout)
+                    for line in chunk.lines(self.words / name)
+                ]
+                for line in lines:
+                    counts.update(line.split())
+                write_lines(self.tokens / name, lines)
+        finally:
+            random.setstate(before)
+        write_json(self.counts / f"{chunk.name}.json", counts)
+        for name in names:
+            (self.words / name).unlink()
+        return chunk.size

@@ -1,0 +1,50 @@
+"""What every stage needs to know."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from rskip.corpora.corpus import CleaningOptions
+from rskip.corpora.options import Option, cleaning_options
+from rskip.corpora.work_folder import WorkFolder
+from rskip.text.pipeline import TextConfig
+
+
+@dataclass(frozen=True, kw_only=True)
+class Setting:
+    """One preparation.
+
+    :param options: resolved.
+    :param config: the text pipeline that is made.
+    :param tokenised: the corpus's text is tokenised already.
+    :param work: where the stages leave their files.
+    :param workers: processes; their number does not change a byte.
+    """
+
+    options: Mapping[str, Option]
+    config: TextConfig
+    tokenised: bool
+    work: WorkFolder
+    workers: int
+
+    @property
+    def languages(self) -> tuple[str, str]:
+        return self.config.source_language, self.config.target_language
+
+    @property
+    def cleaning(self) -> CleaningOptions:
+        return cleaning_options(self.options)
+
+    @property
+    def shards(self) -> int:
+        return int(self.options.get("shards", 1))
+
+    def sides(self, folder: Path, name: str) -> list[Path]:
+        """The files of a split's or a chunk's source and target side."""
+        return [folder / f"{name}.{language}" for language in self.languages]
+
+    def processes(self, chunks: int) -> int:
+        """How many workers are of use for so many chunks."""
+        return max(1, min(self.workers, chunks))

@@ -1,0 +1,158 @@
+"""Raw pairs to tokenised ones, cleaned, chunk by chunk in several processes."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+from rskip.atomic_file import atomic_file
+from rskip.corpora.chunks import Chunk, SplitText, read_chunks
+from rskip.corpora.cleaning import CleaningReport, HeldOut, PairCleaner, SentenceCleaner, pair_digest
+from rskip.corpora.corpus import CleaningOptions, Pair
+from rskip.corpora.parallel import in_order
+from rskip.corpora.stages.pair_text import PairText
+from rskip.corpora.stages.progress import progress
+from rskip.corpora.stages.setting import Setting
+from rskip.corpora.work_folder import write_json
+from rskip.text.pipeline import TextConfig
+
+WORDS, DIGESTS, REPORTS, REFERENCE = "words", "digests", "reports", "reference"
+
+
+def tokenise_held_out(setting: Setting, texts: Sequence[SplitText], split: str) -> None:
+    """Leaves the words and the raw sentences of a split that is not cleaned: valid, test.
+
+    Of `CleaningOptions` only entities count here, and only where the text is tokenised: what Moses' tokeniser escapes
+    is then part of how it is written.
+    """
+    words, reference = setting.work.folder(WORDS), setting.work.folder(REFERENCE)
+    files = [*setting.sides(reference, split), *setting.sides(words, split)]
+    if all(path.exists() for path in files):
+        return
+    clean = SentenceCleaner(CleaningOptions(entities=setting.cleaning.entities if setting.tokenised else "keep"))
+    pair_text = PairText(setting.config, tokenised=setting.tokenised)
+    lines: list[list[str]] = [[], [], [], []]
+    for pair in _pairs(texts, split):
+        tokenised = pair_text.words((clean(pair[0]), clean(pair[1])))
+        for side, sentence in zip(lines, (*pair_text.raw(pair), *tokenised), strict=True):
+            side.append(sentence)
+    for path, sentences in zip(files, lines, strict=True):
+        write_lines(path, sentences)
+
+
+def _pairs(texts: Sequence[SplitText], split: str) -> Iterator[Pair]:
+    for text in texts:
+        if text.split == split:
+            yield from text.pairs()
+
+
+def tokenise_train(
+    setting: Setting, texts: Sequence[SplitText], chunks: Sequence[Chunk], *, held_out_splits: Collection[str]
+) -> None:
+    """Leaves the words of each chunk's pairs that stay, and their digests where duplicates are to be dropped.
+
+    :param texts: of all splits.
+    :param chunks: of train.
+    """
+    reports = setting.work.folder(REPORTS)
+    done = {chunk.name for chunk in chunks if _report_file(reports, chunk.name).exists()}
+    left = [chunk for chunk in chunks if chunk.name not in done]
+    if left:
+        job = Tokenise(
+            config=setting.config,
+            tokenised=setting.tokenised,
+            cleaning=setting.cleaning,
+            held_out=_held_out(setting, texts, held_out_splits) if setting.cleaning.leaks else None,
+            words=setting.work.folder(WORDS),
+            digests=setting.work.folder(DIGESTS) if setting.cleaning.duplicates else None,
+            reports=reports,
+        )
+        train = [text for text in texts if text.split == "train"]
+        tasks = read_chunks(train, chunks, skip=done)
+        with (
+            progress("tokenise", chunks, left) as bar,
+            closing(in_order(job, tasks, workers=setting.processes(len(left)))) as sizes,
+        ):
+            for size in sizes:
+                bar.update(size)
+
+
+def _held_out(setting: Setting, texts: Sequence[SplitText], splits: Collection[str]) -> HeldOut:
+    """The pairs of valid and test, cleaned as those of train are, so that equal ones are found."""
+    clean = SentenceCleaner(setting.cleaning)
+    pair_text = PairText(setting.config, tokenised=setting.tokenised)
+    return HeldOut(
+        pair_text.words((clean(source), clean(target)))
+        for split in splits
+        for source, target in _pairs(texts, split)
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Tokenise:
+    """Makes one chunk's files in the three folders; the report comes last, as a sign that they are whole.
+
+    :param digests: None: no digests.
+    """
+
+    config: TextConfig
+    tokenised: bool
+    cleaning: CleaningOptions
+    held_out: HeldOut | None
+    words: Path
+    digests: Path | None
+    reports: Path
+
+    @cached_property
+    def _pair_text(self) -> PairText:
+        return PairText(self.config, tokenised=self.tokenised)
+
+    @cached_property
+    def _clean(self) -> SentenceCleaner:
+        return SentenceCleaner(self.cleaning)
+
+    @cached_property
+    def _cleaner(self) -> PairCleaner:
+        languages = (self.config.source_language, self.config.target_language)
+        return PairCleaner(self.cleaning, languages=languages, held_out=self.held_out)
+
+    def __call__(self, task: tuple[Chunk, list[Pair]]) -> int:
+        """:returns: how many pairs the chunk had.
+
+        :raises ValueError: a pair that can't be tokenised; names file and sentence.
+        """
+        chunk, pairs = task
+        report = CleaningReport.of(self.cleaning)
+        kept: list[Pair] = []
+        clean, words_of, cleaner = self._clean, self._pair_text.words, self._cleaner
+        for number, (source, target) in enumerate(pairs, start=chunk.first):
+            try:
+                words = words_of((clean(source), clean(target)))
+            except Exception as error:
+                raise ValueError(f"{chunk.place}: sentence {number} can't be tokenised: {error!r}") from error
+            reason = cleaner.reason(words)
+            report.count(
+                chunk.text, reason, held_out_sides=(False, False) if reason else cleaner.held_out_sides(words)
+            )
+            if reason is None:
+                kept.append(words)
+        for side, language in enumerate((self.config.source_language, self.config.target_language)):
+            write_lines(self.words / f"{chunk.name}.{language}", [pair[side] for pair in kept])
+        if self.digests is not None:
+            with atomic_file(self.digests / chunk.name) as temporary:
+                temporary.write_bytes(b"".join(map(pair_digest, kept)))
+        write_json(_report_file(self.reports, chunk.name), report.to_dict())
+        return chunk.size
+
+
+def _report_file(folder: Path, name: str) -> Path:
+    return folder / f"{name}.json"
+
+
+def write_lines(path: Path, lines: Sequence[str]) -> None:
+    """Writes a file that appears when it is whole. Only a line feed ends a line."""
+    with atomic_file(path) as temporary, temporary.open("w", encoding="utf-8", newline="\n") as file:
+        file.writelines(line + "\n" for line in lines)

@@ -1,0 +1,12 @@
+#!/usr/bin/env bash
+# IWSLT'14 German-English made ready for fairseq-train, in data-bin/iwslt14-de-en.
+# The other direction: `rskip prepare iwslt14-en-de`.
+#
+#   scripts/prepare-iwslt14.sh [options of `rskip prepare`]
+set -euo pipefail
+
+rskip=$(dirname "$0")/../.venv/bin/rskip
+if [[ ! -x $rskip ]]; then
+    rskip=$(command -v rskip) || { echo "prepare-iwslt14.sh: error: no rskip command: run \`make\` first" >&2; exit 2; }
+fi
+exec "$rskip" prepare iwslt14-de-en "$@"

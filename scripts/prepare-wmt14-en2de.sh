@@ -1,0 +1,12 @@
+#!/usr/bin/env bash
+# WMT'14 English-German made ready for fairseq-train, in data-bin/wmt14-en-de.
+# The other direction: `rskip prepare wmt14-de-en`.
+#
+#   scripts/prepare-wmt14-en2de.sh [options of `rskip prepare`]
+set -euo pipefail
+
+rskip=$(dirname "$0")/../.venv/bin/rskip
+if [[ ! -x $rskip ]]; then
+    rskip=$(command -v rskip) || { echo "prepare-wmt14-en2de.sh: error: no rskip command: run \`make\` first" >&2; exit 2; }
+fi
+exec "$rskip" prepare wmt14-en-de "$@"

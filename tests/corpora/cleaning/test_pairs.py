@@ -1,0 +1,85 @@
+"""Which pairs are dropped."""
+
+import pickle
+
+import pytest
+
+from rskip.corpora.cleaning import HeldOut, PairCleaner
+from rskip.corpora.cleaning.reasons import REASONS, looked_for
+from rskip.corpora.corpus import CleaningOptions, Pair
+
+LANGUAGES = ("en", "de")
+
+
+@pytest.mark.parametrize(
+    ("words", "reason"),
+    [
+        (("a b", "c d"), None),
+        (("", "c"), "empty"),
+        (("a", ""), "empty"),
+        (("", ""), "empty"),
+        (("a b c d", "e f g h"), None),
+        (("a b c d e", "f g h"), "too long"),
+        (("a b c", "d e f g h"), "too long"),
+        (("a", "b c d e f"), "too long"),  # lopsided too: the first reason counts
+        (("a b", "c d e"), None),  # just the ratio
+        (("a b c", "d e"), None),
+        (("a", "b c"), "lopsided"),
+        (("a b c d", "e f"), "lopsided"),
+        (("x y", "z"), "lopsided"),  # a leak too
+        (("x y", "z w"), "leak"),
+        (("z w", "x y"), None),  # the other way round it is no leak
+    ],
+)
+def test_reasons(words: Pair, reason: str | None) -> None:
+    options = CleaningOptions(empty=True, max_words=4, max_ratio=1.5, leaks=True)
+    cleaner = PairCleaner(options, languages=LANGUAGES, held_out=HeldOut([("x y", "z w"), ("x y", "z")]))
+    assert cleaner.reason(words) == pickle.loads(pickle.dumps(cleaner)).reason(words) == reason
+
+
+@pytest.mark.parametrize("words", [("", ""), ("a", ""), ("a " * 999 + "a", "b"), ("x", "y")])
+def test_the_defaults_drop_nothing(words: Pair) -> None:
+    cleaner = PairCleaner(CleaningOptions(), languages=LANGUAGES, held_out=HeldOut([words]))
+    assert cleaner.reason(words) is None
+    assert cleaner.held_out_sides(words) == (False, False)
+
+
+def test_an_empty_side_is_lopsided_where_empty_sides_may_stay() -> None:
+    cleaner = PairCleaner(CleaningOptions(max_ratio=9), languages=LANGUAGES)
+    assert [cleaner.reason(words) for words in (("", "a"), ("", ""))] == ["lopsided", None]
+
+
+def test_held_out_sides() -> None:
+    held_out = HeldOut([("thank you .", "danke ."), ("yes .", "ja ."), ("yes .", "ja ."), ("", "so .")])
+    cleaner = PairCleaner(CleaningOptions(leaks=True), languages=LANGUAGES, held_out=held_out)
+    sides = {
+        ("thank you .", "danke ."): (True, True),
+        ("thank you .", "vielen dank ."): (True, False),
+        ("thanks .", "danke ."): (False, True),
+        ("thank you .", "ja ."): (True, True),
+        ("danke .", "thank you ."): (False, False),
+        ("", "nein ."): (False, False),
+    }
+    assert {words: cleaner.held_out_sides(words) for words in sides} == sides
+    assert [words for words in sides if cleaner.reason(words) == "leak"] == [("thank you .", "danke .")]
+    assert len(held_out) == 3
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (CleaningOptions(max_words=0), "the most words a side may have is 0: expected 1 or more"),
+        (CleaningOptions(max_ratio=0.5), "the largest ratio of lengths is 0.5: expected 1 or more"),
+        (CleaningOptions(max_ratio=float("nan")), "the largest ratio of lengths is nan"),
+    ],
+)
+def test_limits_that_would_drop_everything(options: CleaningOptions, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        PairCleaner(options, languages=LANGUAGES)
+
+
+def test_what_options_look_for() -> None:
+    everything = CleaningOptions(empty=True, max_words=9, max_ratio=9, leaks=True, languages=True, duplicates=True)
+    assert looked_for(everything) == REASONS
+    assert looked_for(CleaningOptions()) == ()
+    assert looked_for(CleaningOptions(duplicates=True, max_words=80)) == ("too long", "duplicate")

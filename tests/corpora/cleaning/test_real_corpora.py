@@ -1,0 +1,129 @@
+"""Cleaning of the real corpora, against plain sets of their sentences."""
+
+import gzip
+from collections import Counter
+from pathlib import Path
+
+from rskip.corpora.cleaning import (
+    CleaningReport,
+    HeldOut,
+    PairCleaner,
+    SentenceCleaner,
+    find_duplicates,
+    pair_digest,
+    read_rows,
+)
+from rskip.corpora.corpus import CleaningOptions, Pair
+
+
+def pairs(folder: Path, *names: str) -> list[Pair]:
+    sides = []
+    for name in names:
+        text = gzip.decompress((folder / f"{name}.gz").read_bytes()).decode()
+        sides.append([" ".join(line.split()) for line in text.removesuffix("\n").split("\n")])
+    return list(zip(*sides, strict=True))
+
+
+def clean(training: list[Pair], held_out: list[Pair], options: CleaningOptions) -> tuple[list[Pair], CleaningReport]:
+    cleaner = PairCleaner(options, languages=("en", "xx"), held_out=HeldOut(held_out))
+    report = CleaningReport.of(options)
+    kept = []
+    for words in training:
+        reason = cleaner.reason(words)
+        report.count("all", reason, held_out_sides=cleaner.held_out_sides(words))
+        if reason is None:
+            kept.append(words)
+    return kept, report
+
+
+def without_duplicates(training: list[Pair], folder: Path, *, chunk: int) -> tuple[list[Pair], int]:
+    chunks = [training[start : start + chunk] for start in range(0, len(training), chunk)]
+    paths = []
+    for number, part in enumerate(chunks):
+        paths.append(folder / f"{number}.digests")
+        paths[-1].write_bytes(b"".join(map(pair_digest, part)))
+    kept, dropped = [], 0
+    for part, answer in zip(chunks, find_duplicates(paths, folder / "rows", pairs_at_once=5_000), strict=True):
+        rows = set(read_rows(answer).tolist())
+        dropped += len(rows)
+        kept += [words for row, words in enumerate(part) if row not in rows]
+    return kept, dropped
+
+
+def test_multi30k_has_no_leak_and_three_duplicates(shared: Path, tmp_path: Path) -> None:
+    folder = shared / "data/multi30k"
+    train = pairs(folder, "train.en", "train.de")
+    kept, report = clean(
+        train, pairs(folder, "test_2016_flickr.en", "test_2016_flickr.de"), CleaningOptions(leaks=True)
+    )
+    assert kept == train
+    assert report.to_dict()["total"] == {
+        "pairs": 29_000, "dropped": {"leak": 0}, "kept": 29_000,
+        "source also in valid or test": 0, "target also in valid or test": 0,
+    }  # fmt: skip
+    remaining, dropped = without_duplicates(train, tmp_path, chunk=4_000)
+    assert remaining == list(dict.fromkeys(train))
+    assert dropped == 3
+
+
+def test_the_iwslt15_subset_has_leaks(shared: Path) -> None:
+    folder = shared / "data/iwslt15-en-vi"
+    train = pairs(folder, "subset30k.en", "subset30k.vi")
+    held_out = [
+        pair
+        for name in ("tst2012", "tst2013")
+        for pair in pairs(folder, f"subset30k-{name}.en", f"subset30k-{name}.vi")
+    ]
+    leaks = set(held_out)
+    kept, report = clean(train, held_out, CleaningOptions(leaks=True))
+    assert kept == [pair for pair in train if pair not in leaks]
+    assert report.dropped("leak") == len(train) - len(kept) == 141
+    counts = report.to_dict()["total"]
+    sources, targets = ({pair[side] for pair in held_out} for side in (0, 1))
+    assert counts["source also in valid or test"] == sum(pair[0] in sources for pair in kept) == 87
+    assert counts["target also in valid or test"] == sum(pair[1] in targets for pair in kept) == 33
+
+
+def test_duplicates_of_the_iwslt15_subset(shared: Path, tmp_path: Path) -> None:
+    train = pairs(shared / "data/iwslt15-en-vi", "subset30k.en", "subset30k.vi")
+    remaining, dropped = without_duplicates(train, tmp_path, chunk=7_001)
+    assert remaining == list(dict.fromkeys(train))
+    assert dropped == len(train) - len(set(train)) == 186
+
+
+def test_newstest2013_against_2014(shared: Path) -> None:
+    folder = shared / "data/wmt14"
+    old = pairs(folder, "newstest2013.en", "newstest2013.de")
+    new = pairs(folder, "newstest2014.en-de.en", "newstest2014.en-de.de")
+    _, report = clean(old, new, CleaningOptions(leaks=True))
+    assert report.dropped("leak") == len(set(old) & set(new)) == 0
+    # every pair of a set is held out from itself
+    kept, report = clean(new, new, CleaningOptions(leaks=True))
+    assert (kept, report.dropped("leak")) == ([], 3_003)
+
+
+def test_lengths_of_newstest2014(shared: Path) -> None:
+    new = pairs(shared / "data/wmt14", "newstest2014.en-de.en", "newstest2014.en-de.de")
+    _, report = clean(new, [], CleaningOptions(empty=True, max_words=40, max_ratio=1.5))
+    lengths = [[len(side.split()) for side in pair] for pair in new]
+    too_long = [sides for sides in lengths if max(sides) > 40]
+    lopsided = [sides for sides in lengths if max(sides) <= 40 and max(sides) / min(sides) > 1.5]
+    assert report.to_dict()["total"]["dropped"] == {
+        "empty": 0, "too long": len(too_long), "lopsided": len(lopsided)
+    }  # fmt: skip
+    assert (len(too_long), len(lopsided)) == (129, 155)
+
+
+def test_entities_of_iwslt15(shared: Path) -> None:
+    test = pairs(shared / "data/iwslt15-en-vi", "tst2012.en", "tst2012.vi")
+    clean_sentence = SentenceCleaner(CleaningOptions(entities="unescape"))
+    before, after = ("".join(side for pair in text for side in pair) for text in
+                     (test, [tuple(map(clean_sentence, pair)) for pair in test]))  # fmt: skip
+    entities = {"&apos;": "'", "&quot;": '"', "&amp;": "&", "&#91;": "[", "&#93;": "]"}
+    for entity, character in entities.items():
+        assert after.count(character) - before.count(character) == before.count(entity) - (
+            sum(map(before.count, entities)) if character == "&" else 0
+        )
+    assert Counter(entity for entity in entities for _ in range(before.count(entity))) == {
+        "&apos;": 675, "&quot;": 472, "&amp;": 4, "&#91;": 2, "&#93;": 2
+    }  # fmt: skip

@@ -1,0 +1,105 @@
+"""The report of a cleaning."""
+
+import itertools
+import json
+import pickle
+
+import pytest
+
+from rskip.corpora.cleaning import CleaningReport
+from rskip.corpora.corpus import CleaningOptions
+
+OPTIONS = CleaningOptions(empty=True, max_words=80, leaks=True, duplicates=True)
+
+
+def europarl() -> CleaningReport:
+    report = CleaningReport.of(OPTIONS)
+    report.count("europarl-v7", None, pairs=1_234_000)
+    for reason in ("empty", "too long", "too long", "leak"):
+        report.count("europarl-v7", reason, held_out_sides=(True, True))
+    report.count("europarl-v7", None, held_out_sides=(True, False))
+    report.count("europarl-v7", None, held_out_sides=(True, True))
+    report.drop_duplicates("europarl-v7", 34_002)
+    return report
+
+
+def news() -> CleaningReport:
+    report = CleaningReport.of(OPTIONS)
+    report.count("news", None)
+    report.count("news", "empty", pairs=2)
+    return report
+
+
+def test_counts() -> None:
+    report = europarl() + news()
+    assert report.texts == ["europarl-v7", "news"]
+    assert report.pairs() == 1_234_006 + 3
+    assert report.pairs("news") == 3
+    assert report.dropped("too long", "europarl-v7") == report.dropped("too long") == 2
+    assert report.kept("europarl-v7") == 1_200_000
+    assert report.kept() == 1_200_001
+
+
+def test_table() -> None:
+    expected = """\
+                 pairs  empty  too long  leak  duplicate       kept
+europarl-v7  1,234,006      1         2     1     34,002  1,200,000  97.24 %
+news                 3      2         0     0          0          1  33.33 %
+total        1,234,009      3         2     1     34,002  1,200,001  97.24 %
+leaks: pairs that are also in valid or test were dropped (1)
+kept: pairs whose source (2) or target (1) is there with another translation, counted before duplicates were dropped
+"""
+    assert (europarl() + news()).table() == expected
+
+
+def test_table_of_one_text_and_of_none() -> None:
+    report = CleaningReport.of(CleaningOptions(empty=True))
+    assert report.table() == "       pairs  empty  kept\ntotal      0      0     0  -\n"
+    report.count("a", "empty")
+    assert report.table() == "   pairs  empty  kept\na      1      1     0  0.00 %\n"
+
+
+def test_json() -> None:
+    values = (europarl() + news()).to_dict()
+    assert values["reasons"] == ["empty", "too long", "leak", "duplicate"]
+    assert values["texts"]["europarl-v7"] == {
+        "pairs": 1_234_006,
+        "dropped": {"empty": 1, "too long": 2, "leak": 1, "duplicate": 34_002},
+        "kept": 1_200_000,
+        "source also in valid or test": 2,
+        "target also in valid or test": 1,
+    }
+    assert values["total"]["kept"] == 1_200_001
+    again = CleaningReport.from_dict(json.loads(json.dumps(values)))
+    assert again == europarl() + news() != europarl()
+    assert again.table() == (europarl() + news()).table()
+
+
+def test_the_order_of_adding_changes_nothing() -> None:
+    third = CleaningReport.of(OPTIONS)
+    third.count("commoncrawl", "leak")
+    third.count("news", None, held_out_sides=(False, True))
+    texts = {
+        json.dumps(sum(reports, CleaningReport.of(OPTIONS)).to_dict())
+        for reports in itertools.permutations((europarl(), news(), third))
+    }
+    assert len(texts) == 1
+    assert json.loads(texts.pop())["texts"]["news"]["pairs"] == 4
+
+
+def test_adding_leaves_its_parts_alone() -> None:
+    first, second = europarl(), news()
+    _ = first + second + first
+    assert (first, second) == (europarl(), news())
+    assert pickle.loads(pickle.dumps(first)) == first
+
+
+@pytest.mark.parametrize("change", ["kept", "reasons", "nothing there", "list"])
+def test_what_is_no_report(change: str) -> None:
+    values = europarl().to_dict()
+    if change == "kept":
+        values["texts"]["europarl-v7"]["kept"] += 1
+    elif change == "reasons":
+        values["reasons"] = ["empty", "ugly"]
+    with pytest.raises(ValueError, match="not a cleaning report"):
+        CleaningReport.from_dict({"nothing there": {}, "list": []}.get(change, values))

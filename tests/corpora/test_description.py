@@ -1,0 +1,73 @@
+"""What a user reads about a corpus before choosing it."""
+
+from __future__ import annotations
+
+from rskip.corpora import CORPORA, describe
+from rskip.corpora.corpus import (
+    CleaningOptions,
+    ParallelText,
+    PrepareDefaults,
+    PublishedCorpus,
+    Text,
+    UpstreamFile,
+)
+
+
+def text(name: str, file: UpstreamFile, **counts: int) -> ParallelText:
+    sides = {language: Text(file=file, member=language) for language in ("en", "de")}
+    return ParallelText(name=name, sides=sides, **counts)
+
+
+def test_published_corpus() -> None:
+    archive = UpstreamFile(name="train.tgz", url="https://example.org/train.tgz", size=1_250_000_000)
+    tests = UpstreamFile(name="test.tgz", url="https://example.org/test.tgz")
+    cleaning = CleaningOptions(
+        entities="unescape", remove_non_printing=True, empty=True, max_words=80, max_ratio=1.5, duplicates=True
+    )
+    corpus = PublishedCorpus(
+        name="tiny-en-de",
+        source="en",
+        target="de",
+        homepage="https://example.org",
+        licence="free",
+        citation="nobody",
+        defaults=PrepareDefaults(size=8_000, cleaning=cleaning),
+        folder="tiny",
+        splits={
+            "train": (text("news", archive, sentences=1_000), text("ted", archive, sentences=45, except_every=10)),
+            "valid": (text("ted", archive, sentences=45, every=10),),
+            "test": (text("news13", tests, sentences=3), text("news14", tests)),
+        },
+    )
+    assert describe(corpus).split("\n  ") == [
+        "tiny-en-de: https://example.org",
+        "terms: free",
+        "source: nobody",
+        "languages: en to de",
+        "train: 1,041 pairs: news, ted (all but 1 pair in 10)",
+        "valid: 4 pairs: ted (1 pair in 10)",
+        "test: news13, news14",
+        "prepared: HTML entities unescaped, non-printing characters removed, punctuation normalised, tokenised as "
+        "Moses does, training pairs dropped (empty, more than 80 words, one side over 1.5 times the other, repeated), "
+        "8,000 subword units",
+        "files: 1.2 GB and those of unknown size: train.tgz (1.2 GB), test.tgz (unknown)",
+    ]
+
+
+def test_generated_corpus() -> None:
+    assert describe(CORPORA["numbers-de-en"]).split("\n  ") == [
+        "numbers-de-en: generated on this machine; needs no download",
+        "terms: none needed: it is made by this package",
+        "source: none",
+        "languages: de to en",
+        "train: 30,000 pairs, or --pairs",
+        "prepared: punctuation normalised, tokenised as Moses does, 500 subword units",
+    ]
+
+
+def test_what_decides_a_download_is_said() -> None:
+    described = describe(CORPORA["wmt14-en-fr"])
+    assert "  train: europarl-v7, commoncrawl, un, news-commentary-v9, giga-fren\n" in described
+    assert "  files: 6.6 GB and those of unknown size: training-parallel-europarl-v7.tgz (657.6 MB), " in described
+    assert "  prepared: tokenised by its publisher, training pairs" in describe(CORPORA["iwslt15-vi-en"])
+    assert all("\n  terms: " in describe(corpus) for corpus in CORPORA.values())

@@ -1,0 +1,178 @@
+"""Texts in the formats of their publishers."""
+
+from __future__ import annotations
+
+import gzip
+import subprocess
+from pathlib import Path
+from typing import Any
+from xml.sax.saxutils import escape
+
+import pytest
+
+from rskip.corpora.formats import FORMATS, read_text
+
+NEWS = [
+    ("newstest2012.en", 3003),
+    ("newstest2013.de", 3000),
+    ("newstest2014.en-de.en", 3003),
+    ("newstest2014.en-fr.fr", 3003),
+]
+
+
+def write(path: Path, content: str) -> Path:
+    path.write_bytes(content.encode())
+    return path
+
+
+def test_formats() -> None:
+    assert FORMATS == ("lines", "sgm", "xml", "ted")
+    with pytest.raises(ValueError, match="unknown text format 'sgml': expected one of lines, sgm, xml, ted"):
+        read_text(Path("a"), "sgml")
+
+
+@pytest.mark.parametrize("packed", [False, True])
+def test_lines(tmp_path: Path, packed: bool) -> None:
+    path = tmp_path / ("a.en.gz" if packed else "a.en")
+    path.write_bytes((gzip.compress if packed else bytes)(b"one & two\n\n<seg id=3> three"))
+    assert list(read_text(path, "lines")) == ["one & two", "", "<seg id=3> three"]
+
+
+def wmt(sentences: list[str]) -> str:
+    """As WMT writes its test sets: documents of 40 segments, in paragraphs and with a headline."""
+    lines = ['<srcset setid="newstest" srclang="any">']
+    for start in range(0, len(sentences), 40):
+        lines += [f'<doc sysid="ref" docid="bbc.co.uk/{start}" genre="news" origlang="en">', "<hl>"]
+        for number, sentence in enumerate(sentences[start : start + 40], 1):
+            lines.append(f'<seg id="{number}">{escape(sentence)}</seg>')
+            lines += ["</hl>", "<p>"] if number == 1 else []
+        lines += ["</p>", "</doc>"]
+    return "\n".join([*lines, "</srcset>", ""])
+
+
+def iwslt(sentences: list[str]) -> str:
+    """As IWSLT writes its test sets: XML, a space on each side of a segment, data of the talk beside them."""
+    body = "".join(f'<seg id="{number}"> {escape(text)} </seg>\n' for number, text in enumerate(sentences, 1))
+    return (
+        '<?xml version="1.0" encoding="UTF-8"?>\n<mteval>\n'
+        '<refset setid="iwslt2014-tst2010" srclang="any" trglang="de">\n'
+        '<doc docid="767" genre="lectures">\n<url>http://www.ted.com/talks/a?b=1&amp;c</url>\n'
+        "<keywords>talks, R&amp;D</keywords>\n<speaker>A. Speaker</speaker>\n<talkid>767</talkid>\n"
+        f"<title>On dogs &amp; men</title>\n<description>TED Talk: dogs.</description>\n"
+        f"{body}</doc>\n</refset>\n</mteval>\n"
+    )
+
+
+@pytest.mark.parametrize("publish", [wmt, iwslt])
+@pytest.mark.parametrize(("name", "count"), NEWS)
+def test_real_test_sets(shared: Path, tmp_path: Path, name: str, count: int, publish: Any) -> None:
+    """WMT's sentences, in their publisher's format and back; French ones have hundreds of no-break spaces."""
+    sentences = list(read_text(shared / f"data/wmt14/{name}.gz", "lines"))
+    path = write(tmp_path / "test.sgm", publish(sentences))
+    assert list(read_text(path, "sgm")) == list(read_text(path, "xml")) == sentences
+    assert len(sentences) == count
+
+
+@pytest.mark.parametrize(
+    ("written", "read"),
+    [
+        ("a &amp; b &lt;c&gt; &quot;d&quot; &apos;e&apos;", "a & b <c> \"d\" 'e'"),
+        ("&amp;quot; &amp;amp;", "&quot; &amp;"),
+        ("caf&#233; caf&#xE9; &eacute;", "café café é"),
+        ("R&D, AT&T; &copy 2014 &nosuch; a&b=1&", "R&D, AT&T; &copy 2014 &nosuch; a&b=1&"),
+        ("1 < 2 <3 a<b> <br/> </i> c", "1 < 2 <3 a<b> <br/> </i> c"),
+        ("<script> a &amp; b", "<script> a & b"),
+        ("", ""),
+        (" \t ", ""),
+        ("one\ntwo\r\n  three\n", "one two three"),
+        ("a\u2028b\u0085c\u00a0\u3000d\u000be", "a\u2028b\u0085c\u00a0\u3000d\u000be"),
+        ("\u00a0a\u00a0", "\u00a0a\u00a0"),
+        ("two  spaces", "two  spaces"),
+        ("a <!-- no comment of ours --> b", "a  b"),
+    ],
+)
+def test_segments(tmp_path: Path, written: str, read: str) -> None:
+    path = write(tmp_path / "a.sgm", f'<refset><doc docid="1"><seg id="1">{written}</seg></doc></refset>')
+    assert list(read_text(path, "sgm")) == [read]
+
+
+def test_ways_to_write_segments(tmp_path: Path) -> None:
+    """Capitals, no quotes, spaces in tags, several in a line, an empty element, ids that begin again."""
+    path = write(
+        tmp_path / "a.sgm",
+        "\ufeff<!DOCTYPE mteval SYSTEM 'a.dtd'>\r\n<DOC docid=a>\r\n<SEG ID=1>one</SEG><seg id='2' >two</seg >\r\n"
+        '<seg\nid="3">three</seg></DOC>\n<doc docid="b">lost <seg id="1">four</seg> lost <seg id="2"/>\n</doc>',
+    )
+    assert list(read_text(path, "sgm")) == ["one", "two", "three", "four", ""]
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ('<doc docid="1">\n<seg id="1">a\n<seg id="2">b</seg>\n</doc>', "line 2: a segment that never ends"),
+        ('<doc docid="1">\n<seg id="1">a</seg>\n<seg id="2">b\n</doc>\n', "line 3: a segment that never ends"),
+        ('<doc docid="1">\n<seg id="1">a</seg>\n<seg id="2">b', "line 3: a segment that never ends"),
+        ('<doc docid="1">\n<seg id="1">a</seg>\n', r"ends within the document that begins in line 1 \(no </doc>\)"),
+        ('<doc docid="1">\n<seg id="1">a</seg>\n<se', "ends within the document that begins in line 1"),
+        ('<doc docid="1">\n<seg id="1">a</seg>\n<seg id="1">b</seg>', "line 3: segment 1 of document 1 comes a second"),
+        (
+            '<doc docid="x">\n<seg id="1">a</seg></doc>\n<doc docid="x"><seg id="1">b</seg></doc>',
+            "line 3: segment 1 of document x comes a second time: .* files of one reference",
+        ),
+        ('<doc docid="1">\n<seg>a</seg></doc>', "line 2: a segment without id"),
+        ('<doc docid="1">\n<seg id="">a</seg></doc>', "line 2: a segment without id"),
+        ("one\ntwo\n", "has no segment"),
+        ("", "has no segment"),
+    ],
+)
+def test_damaged_test_sets(tmp_path: Path, content: str, message: str) -> None:
+    path = write(tmp_path / "a.sgm", content)
+    with pytest.raises(ValueError, match=rf"a\.sgm:? {message}") as error:
+        list(read_text(path, "sgm"))
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize("format", FORMATS)
+def test_latin1_is_named(tmp_path: Path, format: str) -> None:
+    path = tmp_path / "a.sgm"
+    path.write_bytes(b'<doc docid="1">\n<seg id="1">na\xefve</seg>\n</doc>\n')
+    with pytest.raises(ValueError, match=r"a\.sgm: line 2 is not valid UTF-8 \(byte 0xef at position 15\): .* iconv"):
+        list(read_text(path, format))
+
+
+def test_talks(tmp_path: Path) -> None:
+    """What fairseq's prepare-iwslt14.sh takes: all but the lines with url, keywords and talkid, tags removed."""
+    path = write(
+        tmp_path / "train.tags.de-en.en",
+        "<url>http://www.ted.com/talks/a</url>\n<keywords>talks, dogs</keywords>\n<talkid>353</talkid>\n"
+        "<title>A Speaker: Dogs</title>\n<description>TED Talk: A Speaker on dogs.</description>\n"
+        "It can be a very complicated thing, the ocean.\n I mean: R&D <really> \n\n"
+        '<doc docid="2" genre="lectures">\n<url>http://www.ted.com/talks/b</url>\n<speaker>B</speaker>\n'
+        '<title>B: Men</title>\n<reviewer href="http://www.ted.com/profiles/1">C</reviewer>\n'
+        '<translator href="http://www.ted.com/profiles/2">D</translator>\n<reviewer></reviewer>\n'
+        "\u2028Thank you.\u0085\n</doc>",
+    )
+    assert list(read_text(path, "ted")) == [
+        "A Speaker: Dogs",
+        "TED Talk: A Speaker on dogs.",
+        "It can be a very complicated thing, the ocean.",
+        "I mean: R&D <really>",
+        "",
+        "B: Men",
+        "\u2028Thank you.\u0085",
+    ]
+
+
+def test_talks_as_fairseq_takes_them(shared: Path, tmp_path: Path) -> None:
+    """Held against prepare-iwslt14.sh's own commands, on real sentences."""
+    sentences = list(read_text(shared / "data/wmt14/newstest2014.en-de.de.gz", "lines"))
+    talks = []
+    for number, start in enumerate(range(0, len(sentences), 100)):
+        title, description, *said = sentences[start : start + 100]
+        talks += [f"<url>http://x/{number}</url>", "<keywords>a, b</keywords>", f"<talkid>{number}</talkid>"]
+        talks += [f"<title>{title}</title>", f"<description>{description}</description>", *said]
+    path = write(tmp_path / "train.tags.de-en.de", "\n".join(talks))
+    tags = "s/<title>//g; s/<\\/title>//g; s/<description>//g; s/<\\/description>//g"
+    command = f"grep -v '<url>' {path} | grep -v '<talkid>' | grep -v '<keywords>' | sed -e '{tags}'"
+    taken = subprocess.run(command, shell=True, capture_output=True, check=True).stdout.decode().split("\n")[:-1]
+    assert list(read_text(path, "ted")) == taken == sentences

@@ -1,0 +1,251 @@
+"""What the stages of a preparation do to a small corpus: cleaning, sampling, BPE-dropout, shards, further test sets."""
+
+from __future__ import annotations
+
+import dataclasses
+import gzip
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rskip.corpora import PrepareOptions, prepare
+from rskip.corpora.corpus import CleaningOptions, PrepareDefaults
+from rskip.corpora.stages.assemble import dictionary_entries
+from rskip.text import Dictionary, TextPipeline
+
+TRAIN = [
+    ("A dog runs.", "Ein Hund läuft."),
+    ("Two men run.", "Zwei Männer laufen."),
+    ("A dog runs.", "Ein Hund läuft."),  # again
+    ("", "Nichts."),  # empty
+    ("They see him.", "Sie sehen ihn."),  # in valid
+    ("They see him.", "Man sieht ihn."),  # its source alone
+    ("He runs.", "Er läuft."),
+    ("Yes", "Ja ja ja ja ja ja ja."),  # lopsided
+    ("Two\u00ad men run.", "Zwei Männer\u200e laufen."),  # again, once invisible characters are gone
+    ("He runs and runs and runs and runs.", "Er läuft und läuft und läuft und läuft."),  # long
+    ("A man sees a dog.", "Ein Mann sieht einen Hund."),
+]
+KEPT = ["A dog runs .", "Two men run .", "They see him .", "He runs .", "A man sees a dog ."]
+HELD_OUT = [("They see him.", "Sie sehen ihn."), ("He\u00ad sees.", "Er sieht.")]
+CLEANING = CleaningOptions(
+    remove_non_printing=True, empty=True, max_words=8, max_ratio=4, duplicates=True, leaks=True
+)
+COUNTS = {"train": len(TRAIN), "val": 2, "test": 2}
+
+
+def write(mirror: Path, split: str, pairs: list[tuple[str, str]]) -> None:
+    for language, sentences in zip(("en", "de"), zip(*pairs, strict=True), strict=True):
+        text = "".join(sentence + "\n" for sentence in sentences)
+        (mirror / f"{split}.{language}.gz").write_bytes(gzip.compress(text.encode(), mtime=0))
+
+
+@pytest.fixture
+def corpus(make_corpus: Any, mirror: Path, stub: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """A corpus of eleven pairs in chunks of three, and a fairseq-preprocess that keeps the text that it is given."""
+    monkeypatch.setattr("rskip.corpora.chunks.PAIRS_IN_CHUNK", 3)
+    keep = """
+import shutil
+for name in ("--trainpref", "--validpref", "--testpref"):
+    for prefix in after.get(name, "").split(",") if name in after else ():
+        for language in (source, target):
+            shutil.copy(f"{prefix}.{language}", out)
+"""
+    stub.write_text(stub.read_text() + keep)
+    write(mirror, "train", TRAIN)
+    write(mirror, "val", HELD_OUT)
+    write(mirror, "test", HELD_OUT)
+    return make_corpus(counts=COUNTS, defaults=PrepareDefaults(size=20, cleaning=CLEANING))
+
+
+def made(corpus: Any, mirror: Path, output: Path, **options: Any) -> Path:
+    workers = options.pop("workers", 1)
+    assert prepare(corpus, output, mirror=str(mirror), options=PrepareOptions(**options), workers=workers)
+    return output
+
+
+def lines(path: Path) -> list[str]:
+    return path.read_text(encoding="utf-8").splitlines()
+
+
+def words(path: Path) -> list[str]:
+    return [line.replace("@@ ", "") for line in lines(path)]
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+def test_pairs_are_dropped_for_their_reasons(corpus: Any, mirror: Path, output: Path) -> None:
+    made(corpus, mirror, output)
+    assert words(output / "train.en") == KEPT
+    assert words(output / "train.de")[2] == "Man sieht ihn ."
+    assert words(output / "valid.en")[0] == "They see him ."
+    assert lines(output / "reference/valid.en") == ["They see him.", "He\u00ad sees."]
+    report = json.loads((output / "cleaning.json").read_text())["total"]
+    assert report["pairs"] == 11 and report["kept"] == 5
+    assert report["dropped"] == {"empty": 1, "too long": 1, "lopsided": 1, "leak": 1, "duplicate": 2}
+    assert report["source also in valid or test"] == 1
+    record = json.loads((output / "corpus.json").read_text())
+    assert record["sentences"] == {"train": 5, "valid": 2, "test": 2}
+    assert record["options"] == {
+        "subwords": "bpe",
+        "size": 20,
+        "remove_non_printing": True,
+        "empty": True,
+        "max_words": 8,
+        "max_ratio": 4,
+        "duplicates": True,
+        "leaks": True,
+    }
+
+
+def test_without_cleaning_all_pairs_stay_and_there_is_no_report(corpus: Any, mirror: Path, output: Path) -> None:
+    made(corpus, mirror, output, clean=False)
+    assert len(lines(output / "train.en")) == 11
+    assert not (output / "cleaning.json").exists()
+
+
+def test_what_is_asked_for_is_cleaned_whatever_else_is_off(corpus: Any, mirror: Path, output: Path) -> None:
+    made(corpus, mirror, output, clean=False, duplicates=True, max_words=8)
+    assert json.loads((output / "cleaning.json").read_text())["total"]["dropped"] == {"too long": 1, "duplicate": 1}
+
+
+def test_options_resolve_to_themselves(corpus: Any) -> None:
+    for options in (
+        PrepareOptions(),
+        PrepareOptions(clean=False),
+        PrepareOptions(max_words=0, duplicates=False, entities="unescape"),
+        PrepareOptions(max_ratio=2.5, learn_sample=3, bpe_dropout=0.1, shards=2),
+    ):
+        resolved = options.resolve(corpus)
+        assert PrepareOptions(**resolved).resolve(corpus) == resolved  # type: ignore[arg-type]
+    assert PrepareOptions(max_words=0).resolve(corpus)["max_words"] == 0
+    assert "shards" not in PrepareOptions().resolve(corpus)
+
+
+def test_nothing_left_to_train_on(corpus: Any, mirror: Path, output: Path) -> None:
+    with pytest.raises(ValueError, match="nothing is left to train on: cleaning dropped all of 11 pairs"):
+        made(corpus, mirror, output, max_words=1)
+    assert list(output.parent.iterdir()) == []
+
+
+def test_the_dictionary_counts_the_tokens_of_train(corpus: Any, mirror: Path, output: Path) -> None:
+    made(corpus, mirror, output)
+    text = lines(output / "train.en") + lines(output / "train.de")
+    tokens = [token for line in text for token in line.split()]
+    entries = [line.split(" ") for line in lines(output / "dict.en.txt")]
+    assert {token: int(count) for token, count in entries if count != "0"} == {
+        token: tokens.count(token) for token in tokens
+    }
+    assert len(Dictionary.load(output / "dict.en.txt")) % 8 == 0
+
+
+def test_dictionary_order_is_fairseqs() -> None:
+    """By count, then by code point; without the special tokens, but padded with them to a multiple of eight."""
+    assert dictionary_entries({"b": 2, "Z": 2, "a": 2, "c": 9, "<unk>": 5}) == [
+        ("c", 9),
+        ("Z", 2),
+        ("a", 2),
+        ("b", 2),
+    ]
+    assert dictionary_entries({"a": 1})[1:] == [("madeupword0000", 0), ("madeupword0001", 0), ("madeupword0002", 0)]
+
+
+def test_shards_share_the_pairs_and_the_dictionary(corpus: Any, mirror: Path, output: Path) -> None:
+    whole = made(corpus, mirror, output.with_name("whole"))
+    made(corpus, mirror, output, shards=2)
+    assert words(output / "shard1/train.en") == KEPT[::2] and words(output / "shard2/train.en") == KEPT[1::2]
+    assert (output / "shard1/valid.en").exists() and not (output / "shard2/valid.en").exists()
+    for folder in (output, output / "shard1", output / "shard2"):
+        assert (folder / "dict.de.txt").read_bytes() == (whole / "dict.de.txt").read_bytes()
+    assert (output / "text/codes.bpe").read_bytes() == (whole / "text/codes.bpe").read_bytes()
+
+
+def test_more_shards_than_pairs(corpus: Any, mirror: Path, output: Path) -> None:
+    with pytest.raises(ValueError, match="--shards is 6, but there are only 5 training pairs"):
+        made(corpus, mirror, output, shards=6)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("options", [{"bpe_dropout": 0.5}, {"shards": 3}, {"learn_sample": 2}], ids=str)
+def test_any_number_of_workers_gives_the_same_bytes(
+    corpus: Any, mirror: Path, output: Path, options: dict[str, Any]
+) -> None:
+    one = made(corpus, mirror, output, **options)
+    two = made(corpus, mirror, output.with_name("two"), workers=2, **options)
+    assert contents(one) == contents(two)
+
+
+def test_bpe_dropout_cuts_the_training_text_alone(corpus: Any, mirror: Path, output: Path) -> None:
+    whole = made(corpus, mirror, output.with_name("whole"))
+    made(corpus, mirror, output, bpe_dropout=0.5)
+    assert words(output / "train.en") == KEPT
+    assert lines(output / "train.en") != lines(whole / "train.en")
+    assert lines(output / "valid.de") == lines(whole / "valid.de")
+    assert (output / "text/codes.bpe").read_bytes() == (whole / "text/codes.bpe").read_bytes()
+
+
+def test_a_sample_is_every_kth_pair_that_stays(corpus: Any, mirror: Path, output: Path, make_corpus: Any) -> None:
+    made(corpus, mirror, output, learn_sample=2)  # of five pairs every third: the first and the fourth
+    write(mirror, "train", [TRAIN[0], TRAIN[6]])
+    alone = made(make_corpus(counts={**COUNTS, "train": 2}), mirror, output.with_name("alone"))
+    assert (output / "text/codes.bpe").read_bytes() == (alone / "text/codes.bpe").read_bytes()
+
+
+def test_further_tests_and_chosen_pairs(corpus: Any, mirror: Path, output: Path) -> None:
+    (train,) = corpus.splits["train"]
+    splits = {
+        "train": (dataclasses.replace(train, except_every=5),),
+        "valid": (dataclasses.replace(train, every=5),),
+        "test": corpus.splits["test"],
+        "test1": corpus.splits["valid"],
+    }
+    chosen = dataclasses.replace(corpus, splits=splits)
+    made(chosen, mirror, output, clean=False)
+    assert lines(output / "reference/valid.de") == ["Sie sehen ihn.", TRAIN[9][1]]
+    assert len(lines(output / "train.en")) == 9
+    assert (output / "test1.en-de.en.idx").exists() and (output / "reference/test1.en").exists()
+    assert json.loads((output / "corpus.json").read_text())["sentences"] == {
+        "train": 9,
+        "valid": 2,
+        "test": 2,
+        "test1": 2,
+    }
+
+
+TOKENISED = [("It &apos;s Kim Il-Sung .", "Đó là &quot; Kim &quot; ."), ("R &amp; D , yes .", "R &amp; D , vâng .")]
+
+
+@pytest.mark.parametrize("entities", ["keep", "unescape"])
+def test_tokenised_text_stays_and_raw_sentences_come_to_the_same(
+    corpus: Any, make_corpus: Any, mirror: Path, output: Path, entities: str
+) -> None:
+    for split in ("train", "val", "test"):
+        write(mirror, split, TOKENISED)
+    defaults = PrepareDefaults(size=5, tokenised=True, cleaning=CleaningOptions(entities=entities))
+    made(make_corpus(counts=dict.fromkeys(COUNTS, 2), defaults=defaults), mirror, output)
+    expected = "It \'s Kim Il-Sung ." if entities == "unescape" else "It &apos;s Kim Il-Sung ."
+    for split in ("train", "valid", "test"):
+        assert words(output / f"{split}.en")[0] == expected
+    assert lines(output / "reference/test.en") == ["It\'s Kim Il-Sung.", "R & D, yes."]
+    assert lines(output / "reference/test.de") == ['Đó là "Kim".', "R & D, vâng."]
+    pipeline = TextPipeline.load(output / "text")
+    assert [pipeline.encode(line) for line in lines(output / "reference/test.en")] == lines(output / "test.en")
+    assert [pipeline.decode(line) for line in lines(output / "test.de")] == lines(output / "reference/test.de")
+
+
+def test_sentencepiece_takes_the_sentences_of_tokenised_text(
+    corpus: Any, make_corpus: Any, mirror: Path, output: Path
+) -> None:
+    for split in ("train", "val", "test"):
+        write(mirror, split, TOKENISED * 5)
+    defaults = PrepareDefaults(size=40, tokenised=True)
+    tokenised = make_corpus(counts=dict.fromkeys(COUNTS, 10), defaults=defaults)
+    made(tokenised, mirror, output, subwords="sentencepiece-bpe", size=50)
+    pipeline = TextPipeline.load(output / "text")
+    assert pipeline.config.subwords == "sentencepiece-bpe"
+    assert pipeline.decode(lines(output / "train.en")[0]) == "It\'s Kim Il-Sung."
+    assert pipeline.encode("It\'s Kim Il-Sung.") == lines(output / "train.en")[0]
