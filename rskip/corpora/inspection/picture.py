@@ -1,0 +1,154 @@
+"""An inspection as a picture: lengths of both sides, lengths of pairs, coverage of the vocabulary."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from rskip.atomic_file import atomic_file
+from rskip.corpora.inspection.inspection import Inspection
+from rskip.corpora.inspection.lengths import percentile
+from rskip.corpora.inspection.vocabulary import descending_frequencies
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+KINDS = (".png", ".svg")
+_COLOURS = ("#0072b2", "#d55e00")  # told apart by the colour-blind too (Okabe and Ito)
+_LINES = ("-", "--")
+_GUIDE = "0.35"
+_BARS, _CELLS, _POINTS = 100, 200, 2000
+
+
+def check_picture(path: Path) -> None:
+    """Finds out before the work whether a picture can be drawn.
+
+    :raises ValueError: another kind of file than KINDS, or matplotlib is missing.
+    """
+    if path.suffix.lower() not in KINDS:
+        raise ValueError(f"{path}: expected a file name that ends in {' or '.join(KINDS)}")
+    try:
+        import matplotlib  # noqa: F401
+    except ImportError:
+        raise ValueError("a picture needs matplotlib: pip install 'rskip[pictures]'") from None
+
+
+def draw(inspection: Inspection, path: Path) -> None:
+    """Writes the picture, PNG or SVG by the file's name; the same bytes for the same inspection and matplotlib.
+
+    :raises ValueError: as `check_picture`, or there is nothing to draw.
+    """
+    check_picture(path)
+    import matplotlib
+    from matplotlib.figure import Figure
+    from matplotlib.layout_engine import ConstrainedLayoutEngine
+
+    if not inspection.splits[inspection.shown_split].sentences:
+        raise ValueError(f"{inspection.data.path}: {inspection.shown_split} has no sentences to draw")
+    style: Any = {"svg.hashsalt": "rskip", "font.size": 10, "axes.spines.top": False, "axes.spines.right": False}
+    with matplotlib.rc_context(style):
+        figure = Figure(figsize=(15, 4.8), layout=ConstrainedLayoutEngine(wspace=0.05, h_pad=0.1))
+        histograms, joint, coverage = figure.subplots(1, 3)
+        figure.suptitle(_title(inspection))
+        _draw_histograms(histograms, inspection)
+        _draw_joint(joint, inspection)
+        _draw_coverage(coverage, inspection)
+        with atomic_file(path) as temporary:
+            metadata = {"Date": None} if path.suffix.lower() == ".svg" else None
+            figure.savefig(temporary, format=path.suffix.lower().removeprefix("."), dpi=150, metadata=metadata)
+
+
+def _title(inspection: Inspection) -> str:
+    data = inspection.data
+    name = inspection.corpus["name"] if inspection.corpus else data.path.resolve().name
+    sentences = inspection.splits[inspection.shown_split].sentences
+    return f"{name} ({data.source} → {data.target}), {inspection.shown_split}: {sentences:,} pairs"
+
+
+def _draw_histograms(axes: Axes, inspection: Inspection) -> None:
+    """Sentences of each length, of both sides."""
+    end = _shown_length(inspection)
+    width = -(-(end + 1) // _BARS)
+    edges = np.arange(end // width + 2) * width - 0.5
+    for side, language in enumerate(inspection.data.languages):
+        lengths, sentences = inspection.pair_lengths.side(side)
+        bars = np.zeros(end // width + 1, dtype=np.int64)
+        np.add.at(bars, lengths[lengths <= end] // width, sentences[lengths <= end])
+        figures = inspection.splits[inspection.shown_split].sides[language].lengths
+        label = f"{language}: mean {figures.mean:.1f}, median {figures.median:,}, longest {figures.longest:,}"
+        axes.stairs(bars, edges, color=_COLOURS[side], fill=True, alpha=0.2)
+        axes.stairs(bars, edges, color=_COLOURS[side], linestyle=_LINES[side], label=label)
+    longer = max(int(inspection.pair_lengths.side(side)[0][-1]) for side in (0, 1)) > end
+    title = "Lengths" + (f" (up to {end:,}, the 99th percentile)" if longer else "")
+    count = "sentences" if width == 1 else f"sentences, by {width:,} lengths"
+    axes.set(title=title, xlabel="tokens of a sentence", ylabel=count, xlim=(-0.5, edges[-1]))
+    axes.yaxis.set_major_formatter("{x:,.0f}")
+    axes.set_ylim(0, axes.get_ylim()[1] * 1.15)  # room for the legend
+    axes.legend(loc="upper right", frameon=False)
+
+
+def _draw_joint(axes: Axes, inspection: Inspection) -> None:
+    """How often each pair of lengths occurs, by the colour's logarithm."""
+    from matplotlib.colors import LogNorm
+    from matplotlib.ticker import LogLocator, NullLocator
+
+    end = _shown_length(inspection)
+    pairs = inspection.pair_lengths
+    shown = (pairs.source <= end) & (pairs.target <= end)
+    step = -(-(end + 1) // _CELLS)  # wider cells where lengths go into the hundreds
+    size = end // step + 1
+    image = np.zeros((size, size), dtype=np.int64)
+    np.add.at(image, (pairs.target[shown] // step, pairs.source[shown] // step), pairs.counts[shown])
+    drawn = axes.imshow(
+        np.ma.masked_equal(image, 0),
+        origin="lower",
+        extent=(-0.5, size * step - 0.5, -0.5, size * step - 0.5),
+        norm=LogNorm(vmin=1, vmax=max(2, int(image.max()))),
+        cmap="viridis",
+        interpolation="nearest",
+    )
+    assert axes.figure is not None
+    scale = axes.figure.colorbar(drawn, ax=axes, label="pairs", shrink=0.9, ticks=LogLocator(), format="{x:,.0f}")
+    scale.ax.yaxis.set_minor_locator(NullLocator())
+    ratio = inspection.splits[inspection.shown_split].ratio
+    if ratio is not None and ratio.overall is not None:
+        axes.plot([0, end], [0, end * ratio.overall], color=_GUIDE, linewidth=1, label=f"ratio {ratio.overall:.2f}")
+        axes.legend(loc="upper left", frameon=False)
+    source, target = inspection.data.languages
+    axes.set(
+        title="Lengths of pairs",
+        xlabel=f"tokens, {source}",
+        ylabel=f"tokens, {target}",
+        xlim=(-0.5, end),
+        ylim=(-0.5, end),
+    )
+
+
+def _draw_coverage(axes: Axes, inspection: Inspection) -> None:
+    """The share of the training tokens that the most frequent types make up."""
+    from matplotlib.ticker import NullFormatter
+
+    for side, (language, counts) in enumerate(inspection.train_counts.items()):
+        frequencies = descending_frequencies(counts)
+        if not len(frequencies):
+            continue
+        share = 100 * np.cumsum(frequencies) / frequencies.sum()
+        places = np.unique(np.geomspace(1, len(share), _POINTS).round().astype(np.int64))
+        label = f"{language}: {len(frequencies):,} types in train"
+        axes.plot(places, share[places - 1], color=_COLOURS[side], linestyle=_LINES[side], label=label)
+    axes.set(title="Coverage of train", xlabel="most frequent types", ylabel="% of the tokens", ylim=(0, 101))
+    if not axes.lines:
+        axes.text(0.5, 0.5, "no training text here", transform=axes.transAxes, ha="center")
+        return
+    axes.set_xscale("log")
+    axes.xaxis.set_major_formatter("{x:,.0f}")
+    axes.xaxis.set_minor_formatter(NullFormatter())
+    axes.grid(color="0.9")
+    axes.legend(loc="lower right", frameon=False)
+
+
+def _shown_length(inspection: Inspection) -> int:
+    """Lengths up to this are drawn: 99 % of the sentences of either side."""
+    return max(1, *(int(percentile(*inspection.pair_lengths.side(side), 99)) for side in (0, 1)))

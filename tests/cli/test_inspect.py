@@ -1,0 +1,98 @@
+"""`rskip inspect` as a user meets it."""
+
+from __future__ import annotations
+
+import json
+import struct
+import sys
+from pathlib import Path
+
+import pytest
+
+from rskip.cli.main import main
+
+
+def write_side(folder: Path, split: str, language: str, sentences: list[list[int]]) -> None:
+    """One side of a split in fairseq's mmap format, as 16-bit indices."""
+    sizes = [len(sentence) for sentence in sentences]
+    places = [2 * sum(sizes[:number]) for number in range(len(sizes))]
+    index = b"MMIDIDX\0\0" + struct.pack("<QBQ", 1, 8, len(sizes))
+    index += struct.pack(f"<{len(sizes)}i", *sizes) + struct.pack(f"<{len(sizes)}q", *places)
+    (folder / f"{split}.en-de.{language}.idx").write_bytes(index)
+    indices = [index for sentence in sentences for index in sentence]
+    (folder / f"{split}.en-de.{language}.bin").write_bytes(struct.pack(f"<{len(indices)}H", *indices))
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> Path:
+    folder = tmp_path / "data-bin"
+    folder.mkdir()
+    for split, sides in {
+        "train": {"en": [[4, 5, 2], [5, 2], [4, 4, 4, 2]], "de": [[4, 2], [4, 5, 2], [4, 4, 2]]},
+        "test": {"en": [[4, 3, 2]], "de": [[3, 5, 5, 2]]},
+    }.items():
+        for language, sentences in sides.items():
+            write_side(folder, split, language, sentences)
+    (folder / "dict.en.txt").write_text("dog 1\nruns 1\n")
+    (folder / "dict.de.txt").write_text("Hund 1\nläuft 1\n", encoding="utf-8")
+    return folder
+
+
+def test_text(data, capsys):
+    assert main(["inspect", str(data), "--examples", "1", "--lopsided", "0", "--seed", "4"]) == 0
+    printed = capsys.readouterr().out
+    assert printed.startswith(f"{data}: en → de\n")
+    assert "  test   en          1       2  2.00       2     2     2        2      0  50.00 %\n" in printed
+    assert "lopsided" not in printed
+    assert printed.count("  line ") == 1
+    assert main(["inspect", str(data), "--examples", "1", "--lopsided", "0", "--seed", "4"]) == 0
+    assert capsys.readouterr().out == printed
+
+
+def test_json_is_one_object_with_everything(data, capsys):
+    assert main(["inspect", str(data), "--json", "--examples", "9"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found.keys() == {
+        "data", "source_language", "target_language", "shards", "corpus", "cleaning", "splits", "joint_dictionary",
+        "vocabulary", "shown_split", "lopsided", "examples",
+    }  # fmt: skip
+    assert found["splits"]["train"]["sides"]["en"]["lengths"]["histogram"] == {"1": 1, "2": 1, "3": 1}
+    assert found["splits"]["test"]["sides"]["de"]["unknown_rate"] == pytest.approx(1 / 3)
+    assert found["splits"]["test"]["ratio"]["overall"] == 1.5
+    assert found["examples"] == [
+        {"number": 1, "source": "dog runs", "target": "Hund", "lengths": [2, 1]},
+        {"number": 2, "source": "runs", "target": "Hund läuft", "lengths": [1, 2]},
+        {"number": 3, "source": "dog dog dog", "target": "Hund Hund", "lengths": [3, 2]},
+    ]
+    assert [pair["number"] for pair in found["lopsided"]] == [1, 2, 3]
+
+
+def test_picture_is_drawn_beside_the_text(data, tmp_path, capsys):
+    pytest.importorskip("matplotlib", reason="pictures need matplotlib: pip install 'rskip[pictures]'")
+    assert main(["inspect", str(data), "--picture", str(tmp_path / "lengths.svg")]) == 0
+    assert "sizes, lengths in tokens" in capsys.readouterr().out
+    assert "</svg>" in (tmp_path / "lengths.svg").read_text(encoding="utf-8")
+
+
+def test_mistakes_are_one_line(data, tmp_path, capsys, monkeypatch):
+    def refused(message: str, *arguments: str) -> None:
+        assert main(["inspect", *arguments]) == 2
+        captured = capsys.readouterr()
+        assert captured.out == ""
+        assert captured.err.startswith("rskip inspect: error: ") and captured.err.count("\n") == 1
+        assert message in captured.err
+
+    (tmp_path / "empty").mkdir()
+    refused("none does not exist: expected a folder", str(tmp_path / "none"))
+    refused("empty holds no binarised data", str(tmp_path / "empty"))
+    refused("--examples is -1: expected 0 or more", str(data), "--examples", "-1")
+    refused("--lopsided is -2: expected 0 or more", str(data), "--lopsided", "-2")
+    refused("x.gif: expected a file name that ends in .png or .svg", str(data), "--picture", "x.gif")
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    refused("pip install 'rskip[pictures]'", str(data), "--picture", str(tmp_path / "x.svg"))
+    (data / "dict.de.txt").write_text("Hund 1\n")
+    refused(f"train.en-de.de.bin: sentence 2 has token 5, but {data / 'dict.de.txt'} has only 5 tokens", str(data))
+    (data / "train.en-de.en.bin").write_bytes(b"\4\0")
+    refused("train.en-de.en.bin is cut off: it has 2 bytes, train.en-de.en.idx describes 18", str(data))
+    (data / "train.en-de.en.bin").unlink()
+    refused("train.en-de.en.bin is missing", str(data))

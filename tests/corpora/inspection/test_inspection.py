@@ -1,0 +1,345 @@
+"""Whole folders: what is found in them, and figures against counting the text in plain Python."""
+
+from __future__ import annotations
+
+import json
+import math
+import random
+import tracemalloc
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from rskip.corpora import find_corpus, prepare
+from rskip.corpora.inspection import find_data, inspect_data, inspection, mmap_sentences
+from rskip.text import Dictionary, TextConfig, TextPipeline
+from rskip.text.subwords import BytePairEncoding
+
+
+def expected_side(lines: list[str], dictionary: Dictionary) -> dict:
+    """A side's figures by counting words."""
+    lengths = sorted(len(line.split()) for line in lines)
+    unknown = sum(word not in dictionary for line in lines for word in line.split())
+
+    def rank(percent: int) -> int:
+        return lengths[max(1, math.ceil(percent * len(lengths) / 100)) - 1]
+
+    return {
+        "lengths": {
+            "tokens": sum(lengths),
+            "empty": lengths.count(0),
+            "mean": sum(lengths) / len(lengths),
+            "median": rank(50),
+            "percentiles": {str(percent): rank(percent) for percent in (5, 25, 75, 95, 99)},
+            "longest": lengths[-1],
+            "histogram": {str(length): count for length, count in sorted(Counter(lengths).items())},
+        },
+        "unknown": unknown,
+        "unknown_rate": unknown / sum(lengths),
+    }
+
+
+def expected_coverage(lines: list[str], dictionary: Dictionary) -> dict:
+    """How many of the most frequent known words reach each share."""
+    counts = Counter(word for line in lines for word in line.split() if word in dictionary)
+    coverage, reached, total = {}, 0, sum(counts.values())
+    for types, (_, count) in enumerate(counts.most_common(), start=1):
+        reached += count
+        for percent in (50, 90, 99, 100):
+            if reached * 100 >= percent * total:
+                coverage.setdefault(str(percent), types)
+    return coverage
+
+
+def test_hand_written_folder(data):
+    found = inspect_data(data, seed=1).to_dict()
+    train, valid = found["splits"]["train"], found["splits"]["valid"]
+    assert list(found["splits"]) == ["train", "valid"]
+    assert (train["sentences"], valid["sentences"]) == (5, 2)
+    assert train["sides"]["en"]["lengths"] == {
+        "tokens": 12, "empty": 1, "mean": 2.4, "median": 3,
+        "percentiles": {"5": 0, "25": 1, "75": 3, "95": 5, "99": 5}, "longest": 5,
+        "histogram": {"0": 1, "1": 1, "3": 2, "5": 1},
+    }  # fmt: skip
+    assert train["sides"]["de"]["unknown"] == 0
+    assert (valid["sides"]["en"]["unknown"], valid["sides"]["en"]["unknown_rate"]) == (1, 0.25)
+    assert (valid["sides"]["de"]["unknown"], valid["sides"]["de"]["unknown_rate"]) == (1, 0.25)
+    # ratios 1, 4, 1/5 and 4/3; the fourth pair has an empty side
+    assert train["ratio"]["overall"] == 13 / 12
+    assert train["ratio"]["mean"] == pytest.approx((1 + 4 + 1 / 5 + 4 / 3) / 4)
+    assert (train["ratio"]["median"], train["ratio"]["with_empty_side"]) == (1, 1)
+    assert found["joint_dictionary"] is False
+    # en: a 6, dog 2, runs 2, two 2; de: zwei 5, läuft 3, Hund 3, ein 2
+    assert found["vocabulary"]["en"] == {
+        "size": 8, "padding": 0, "used": 4, "used_rate": 1.0, "once": 0,
+        "coverage": {"50": 1, "90": 4, "99": 4, "100": 4},
+    }  # fmt: skip
+    assert (found["vocabulary"]["de"]["size"], found["vocabulary"]["de"]["padding"]) == (9, 1)
+    assert found["vocabulary"]["de"]["coverage"] == {"50": 2, "90": 4, "99": 4, "100": 4}
+    assert found["lopsided"] == [
+        {"number": 3, "source": "a a a a a", "target": "ein", "lengths": (5, 1)},
+        {"number": 2, "source": "two", "target": "zwei zwei zwei zwei", "lengths": (1, 4)},
+        {"number": 5, "source": "two dog runs", "target": "zwei Hund läuft läuft", "lengths": (3, 4)},
+    ]
+    assert (found["corpus"], found["cleaning"], found["shards"]) == (None, None, 0)
+
+
+def test_unknown_words_are_shown_and_examples_depend_on_the_seed_alone(data):
+    for path in data.glob("train.*"):
+        path.unlink()
+    found = inspect_data(data, examples=5)
+    assert found.shown_split == "valid"
+    assert [(pair.source, pair.target) for pair in found.examples] == [
+        ("a <unk> runs", "ein Hund läuft"),
+        ("dog", "<unk>"),
+    ]
+    assert found.vocabulary["en"].used is None
+
+
+def test_examples_are_drawn_by_the_seed(tmp_path, write_split):
+    write_split(tmp_path, "train", [("dog " * number, "Hund") for number in range(1, 60)])
+    numbers = [
+        [pair.number for pair in inspect_data(tmp_path, seed=seed, examples=5, lopsided=0).examples]
+        for seed in (1, 1, 2)
+    ]
+    assert numbers[0] == numbers[1] != numbers[2]
+    assert numbers[0] == sorted({*numbers[0]}) and len(numbers[0]) == 5
+
+
+def test_text_is_decoded_by_the_pipeline_beside_the_data(data):
+    config = TextConfig(source_language="en", target_language="de")
+    TextPipeline(config, BytePairEncoding("#version: 0.2\nH u\n")).save(data / "text")
+    (data / "dict.en.txt").write_text("a 1\ndo@@ 1\ng 1\n&apos;s 1\n")
+    (data / "dict.de.txt").write_text("Hu@@ 1\nnd 1\n&quot; 1\n. 1\n@-@ 1\n")
+    found = inspect_data(data, lopsided=1, examples=0)
+    assert (found.lopsided[0].source, found.lopsided[0].target) == ("a a a a a", "Hu")
+    (data / "dict.en.txt").write_text("&quot; 1\ndo@@ 1\ng 1\n&apos;s 1\n")
+    row = inspect_data(data, lopsided=5, examples=0).lopsided[2]
+    assert (row.number, row.source) == (5, "'s dog")
+
+
+def test_corpus_and_cleaning_are_passed_on(data):
+    record = {"corpus": "tiny", "options": {"subwords": "bpe"}, "files": {}, "more": 1}
+    (data / "corpus.json").write_text(json.dumps(record))
+    (data / "cleaning.json").write_text('{"texts": {}}')
+    found = inspect_data(data).to_dict()
+    assert found["corpus"] == {"name": "tiny", "options": {"subwords": "bpe"}}
+    assert found["cleaning"] == {"texts": {}}
+
+
+def test_shards_and_blocks_change_nothing(tmp_path, write_split, monkeypatch):
+    draw = random.Random(2)
+    english, german = ["a", "dog", "runs", "two", "cat"], ["ein", "Hund", "läuft", "zwei", "Katze"]
+    pairs = [
+        (" ".join(draw.choices(english, k=draw.randrange(9))), " ".join(draw.choices(german, k=draw.randrange(9))))
+        for _ in range(500)
+    ]
+    write_split(tmp_path / "whole", "train", pairs)
+    write_split(tmp_path / "whole", "valid", pairs[:7])
+    # 11 shards: shard10 follows shard9; every shard has valid, of which one counts
+    for number in range(11):
+        write_split(tmp_path / "parts" / f"shard{number + 1}", "train", pairs[number * 50 : (number + 1) * 50])
+        write_split(tmp_path / "parts" / f"shard{number + 1}", "valid", pairs[:7])
+    whole = inspect_data(tmp_path / "whole", examples=20, lopsided=20).to_dict()
+    monkeypatch.setattr(inspection, "_ROWS_AT_ONCE", 13)
+    parts = inspect_data(tmp_path / "parts", examples=20, lopsided=20).to_dict()
+    assert (whole.pop("shards"), parts.pop("shards")) == (0, 11)
+    whole.pop("data"), parts.pop("data")
+    assert parts == whole
+    assert parts["splits"]["train"]["sentences"] == 500
+    assert parts["splits"]["valid"]["sentences"] == 7
+
+
+def test_memory_does_not_grow_with_the_corpus(tmp_path, write_split, monkeypatch):
+    monkeypatch.setattr(inspection, "_ROWS_AT_ONCE", 500)
+    monkeypatch.setattr(mmap_sentences, "_TOKENS_AT_ONCE", 2000)
+    pairs = [("dog " * (number % 20), "Hund " * (number % 17)) for number in range(500)]
+    peaks = []
+    for times in (2, 40):
+        folder = tmp_path / str(times)
+        write_split(folder, "train", pairs * times)
+        inspect_data(folder)  # what is imported or compiled on the way is not counted
+        tracemalloc.start()
+        inspect_data(folder)
+        peaks.append(tracemalloc.get_traced_memory()[1])
+        tracemalloc.stop()
+    assert peaks[1] < 1.1 * peaks[0]
+
+
+def test_order_of_splits_and_languages_with_hyphens(tmp_path, write_mmap):
+    for split in ("test2", "train", "test", "valid", "test10", "test1", "dev"):
+        for language in ("pt-br", "en"):
+            write_mmap(tmp_path / f"{split}.pt-br-en.{language}", [[4, 2]])
+    for language in ("pt-br", "en"):
+        (tmp_path / f"dict.{language}.txt").write_text("a 1\n")
+    found = find_data(tmp_path)
+    assert found.languages == ("pt-br", "en")
+    assert list(found.splits) == ["train", "valid", "test", "test1", "test2", "test10", "dev"]
+    assert inspect_data(tmp_path).joint_dictionary is True
+
+
+def test_empty_splits(tmp_path, write_split):
+    write_split(tmp_path, "train", [])
+    write_split(tmp_path, "valid", [("", "")])
+    found = inspect_data(tmp_path)
+    assert (found.splits["train"].sentences, found.splits["train"].ratio) == (0, None)
+    assert found.vocabulary["en"].coverage == {"50": 0, "90": 0, "99": 0, "100": 0}
+    assert found.splits["valid"].sides["en"].unknown_rate is None
+    assert (found.lopsided, found.examples) == ([], [])
+
+
+def test_folders_of_something_else(tmp_path, write_split, write_mmap):
+    def refused(folder: Path, message: str, error: type[Exception] = ValueError) -> None:
+        with pytest.raises(error) as caught:
+            inspect_data(folder)
+        assert message in str(caught.value) and str(folder) in str(caught.value)
+
+    refused(tmp_path / "none", "does not exist: expected a folder", FileNotFoundError)
+    (tmp_path / "file").touch()
+    refused(tmp_path / "file", "is a file: expected a folder", FileNotFoundError)
+    other = tmp_path / "other"
+    other.mkdir()
+    (other / "README.md").touch()
+    refused(other, "holds no binarised data: expected train.SOURCE-TARGET.LANGUAGE.idx")
+    write_split(other / "bin", "train", [("a", "ein")])
+    refused(other, "holds no binarised data itself, but bin in it does: name that one")
+    raw = tmp_path / "raw"
+    raw.mkdir()
+    (raw / "train.en-de.en").write_text("a\n")
+    (raw / "dict.en.txt").write_text("a 1\n")
+    refused(raw, "raw format (train.en-de.en is text): run fairseq-preprocess with --dataset-impl mmap")
+    for name in ("train", "train.en-None.en"):
+        alone = tmp_path / f"alone-{name}"
+        alone.mkdir()
+        write_mmap(alone / name, [[2]])
+        refused(alone, "holds one language without translations")
+    several = tmp_path / "several"
+    write_split(several, "train", [("a", "ein")])
+    write_mmap(several / "train.en-fr.fr", [[2]])
+    refused(several, "holds several language pairs (train.en-de.de.bin, train.en-fr.fr.bin)")
+    bare = tmp_path / "bare"
+    write_split(bare, "train", [("a", "ein")])
+    (bare / "dict.de.txt").unlink()
+    refused(bare, "dict.de.txt is missing", FileNotFoundError)
+    half = tmp_path / "half"
+    write_split(half, "train", [("a", "ein")])
+    (half / "train.en-de.de.bin").unlink()
+    refused(half, "train.en-de.de.bin is missing: train.en-de.de.idx is there", FileNotFoundError)
+    (half / "train.en-de.de.idx").unlink()
+    refused(half, "train.en-de.de.idx and train.en-de.de.bin are missing", FileNotFoundError)
+    uneven = tmp_path / "uneven"
+    write_split(uneven, "train", [("a", "ein")])
+    write_mmap(uneven / "train.en-de.de", [[2], [2]])
+    refused(uneven, "train.en-de.en.idx has 1 sentences and train.en-de.de.idx 2")
+    shards = tmp_path / "shards"
+    write_split(shards / "shard1", "train", [("a", "ein")])
+    write_split(shards / "shard2", "train", [("a", "ein")])
+    (shards / "shard2" / "dict.en.txt").write_text("b 1\n")
+    refused(shards, "shard2/dict.en.txt differs from")
+    small = tmp_path / "small"
+    write_split(small, "train", [("a", "ein"), ("two", "zwei")])
+    (small / "dict.de.txt").write_text("ein 1\n")
+    refused(small, "train.en-de.de.bin: sentence 2 has token 7, but")
+    (small / "dict.de.txt").write_text("ein\n")
+    refused(small, "dict.de.txt: line 1 is not a token, a space and its count")
+
+
+def text_files(folder: Path, seed: int) -> dict[tuple[str, str], list[str]]:
+    """Sentences of random words, some of them empty, in folder/{train,valid,test}.{en,de}."""
+    draw, texts = random.Random(seed), {}
+    for split, count in (("train", 400), ("valid", 30), ("test", 20)):
+        for language in ("en", "de"):
+            # rare words occur in train but once or never
+            lines = [
+                " ".join(f"{language}{int(draw.paretovariate(0.7))}" for _ in range(draw.randrange(1, 30)))
+                for _ in range(count)
+            ]
+            lines[3] = ""
+            texts[split, language] = lines
+            (folder / f"{split}.{language}").write_text("".join(line + "\n" for line in lines))
+    return texts
+
+
+def compare_with_text(folder: Path, texts: dict[tuple[str, str], list[str]], languages: tuple[str, str]) -> None:
+    """Holds every figure of a folder against counting the words of the text that it was made from."""
+    found = inspect_data(folder).to_dict()
+    dictionaries = {language: Dictionary.load(folder / f"dict.{language}.txt") for language in languages}
+    splits = dict.fromkeys(split for split, _ in texts)
+    assert list(found["splits"]) == list(splits)
+    for split in splits:
+        for language in languages:
+            expected = expected_side(texts[split, language], dictionaries[language])
+            assert found["splits"][split]["sides"][language] == expected
+        lengths = [[len(line.split()) for line in texts[split, language]] for language in languages]
+        ratios = [target / source for source, target in zip(*lengths, strict=True) if source and target]
+        ratio = found["splits"][split]["ratio"]
+        assert ratio["overall"] == sum(lengths[1]) / sum(lengths[0])
+        assert ratio["mean"] == pytest.approx(sum(ratios) / len(ratios), rel=1e-12)
+        assert ratio["with_empty_side"] == len(lengths[0]) - len(ratios)
+    for language, dictionary in dictionaries.items():
+        figures = found["vocabulary"][language]
+        words = {word for line in texts["train", language] for word in line.split() if word in dictionary}
+        assert (figures["size"], figures["used"]) == (len(dictionary), len(words))
+        assert figures["coverage"] == expected_coverage(texts["train", language], dictionary)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "arguments",
+    [(), ("--joined-dictionary", "--thresholdsrc", "3"), ("--nwordssrc", "40", "--nwordstgt", "30", "--workers", "2")],
+    ids=["all words", "frequent words, joint", "few words, two workers"],
+)
+def test_real_fairseq_preprocess(tmp_path, preprocess, arguments):
+    texts = text_files(tmp_path, seed=len(arguments))
+    folder = preprocess(tmp_path, *arguments)
+    compare_with_text(folder, texts, ("en", "de"))
+    example = inspect_data(folder, examples=400).examples[200]
+    dictionary = Dictionary.load(folder / "dict.en.txt")
+    assert example.source.split() == [
+        word if word in dictionary else "<unk>" for word in texts["train", "en"][200].split()
+    ]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("kind", "message"),
+    [
+        ("raw", "is in fairseq's raw format (test.en-de.de is text)"),
+        ("lazy", "is of fairseq's lazy or cached format: expected mmap"),
+        ("cached", "is of fairseq's lazy or cached format: expected mmap"),
+    ],
+)
+def test_real_files_of_other_formats(tmp_path, preprocess, kind, message):
+    text_files(tmp_path, seed=1)
+    folder = preprocess(tmp_path, "--dataset-impl", kind)
+    with pytest.raises(ValueError) as caught:
+        inspect_data(folder)
+    assert message in str(caught.value)
+
+
+@pytest.mark.slow
+def test_multi30k(tmp_path, shared):
+    """Figures of the prepared corpus equal those of counting the text, which its own pipeline segments."""
+    folder = tmp_path / "multi30k"
+    mirror = shared / "data/multi30k"
+    prepare(find_corpus("multi30k-en-de"), folder, mirror=str(mirror), workers=2)
+    pipeline = TextPipeline.load(folder / "text")
+    encoders = {"en": pipeline.encode, "de": pipeline.encode_target}
+    names = {"train": "train", "valid": "val", "test": "test_2016_flickr"}
+    texts = {}
+    for split, name in names.items():
+        for language, encode in encoders.items():
+            lines = gzip_lines(mirror / f"{name}.{language}.gz")
+            texts[split, language] = [encode(line) for line in lines]
+    assert [len(texts[split, "en"]) for split in names] == [29_000, 1_014, 1_000]
+    compare_with_text(folder, texts, ("en", "de"))
+    found = inspect_data(folder)
+    assert found.corpus is not None and found.corpus["name"] == "multi30k-en-de"
+    assert found.joint_dictionary is True
+
+
+def gzip_lines(path: Path) -> list[str]:
+    import gzip
+
+    return gzip.decompress(path.read_bytes()).decode().removesuffix("\n").split("\n")

@@ -1,0 +1,106 @@
+"""Figures of lengths and vocabularies, against plain Python over all the single values."""
+
+from __future__ import annotations
+
+import math
+import random
+import statistics
+
+import numpy as np
+import pytest
+
+from rskip.corpora.inspection.lengths import PERCENTS, PairLengths, length_figures, percentile, ratio_figures
+from rskip.corpora.inspection.pairs import LopsidedPairs
+from rskip.corpora.inspection.vocabulary import types_that_cover, vocabulary_figures
+from rskip.text import Dictionary
+
+
+def nearest_rank(values: list, percent: int):
+    """The definition: the value at rank ceil(percent/100 · n) of the sorted values."""
+    return sorted(values)[max(1, math.ceil(percent * len(values) / 100)) - 1]
+
+
+def lengths_in_blocks(pairs: list[tuple[int, int]], block: int) -> PairLengths:
+    lengths = PairLengths()
+    for start in range(0, len(pairs), block):
+        source, target = np.array(pairs[start : start + block], dtype=np.int64).T
+        lengths.add(source, target)
+    return lengths
+
+
+@pytest.fixture(scope="module")
+def pairs() -> list[tuple[int, int]]:
+    draw = random.Random(3)
+    return [(draw.randrange(25), draw.choice([0, 1, 2, 3, 40, 3_000_000_000 % 2**31])) for _ in range(700)]
+
+
+@pytest.mark.parametrize("block", [1, 64, 10_000])
+def test_lengths_and_ratios(pairs, block):
+    lengths = lengths_in_blocks(pairs, block)
+    assert int(lengths.counts.sum()) == 700
+    for number in (0, 1):
+        values = [pair[number] for pair in pairs]
+        figures = length_figures(*lengths.side(number))
+        assert figures.tokens == sum(values)
+        assert figures.empty == values.count(0)
+        assert figures.mean == pytest.approx(statistics.fmean(values), rel=1e-12)
+        assert figures.median == nearest_rank(values, 50)
+        assert figures.percentiles == {str(percent): nearest_rank(values, percent) for percent in PERCENTS}
+        assert figures.longest == max(values)
+        assert figures.histogram == {str(length): values.count(length) for length in sorted(set(values))}
+    figures = ratio_figures(lengths)
+    ratios = [target / source for source, target in pairs if source and target]
+    assert figures.with_empty_side == 700 - len(ratios)
+    assert figures.overall == sum(pair[1] for pair in pairs) / sum(pair[0] for pair in pairs)
+    assert figures.mean == pytest.approx(statistics.fmean(ratios), rel=1e-12)
+    assert figures.deviation == pytest.approx(statistics.pstdev(ratios), rel=1e-9)
+    assert figures.median == nearest_rank(ratios, 50)
+    assert figures.percentiles == {str(percent): nearest_rank(ratios, percent) for percent in PERCENTS}
+
+
+def test_ratios_of_pairs_that_have_none():
+    figures = ratio_figures(lengths_in_blocks([(0, 3), (0, 0), (0, 1)], 2))
+    assert (figures.overall, figures.mean, figures.deviation, figures.median) == (None, None, None, None)
+    assert (figures.percentiles, figures.with_empty_side) == ({}, 3)
+
+
+def test_percentiles_of_few_values():
+    values, counts = np.array([3, 5, 8]), np.array([1, 2, 1])
+    assert [int(percentile(values, counts, percent)) for percent in (0, 25, 26, 50, 75, 76, 100)] == [
+        3, 3, 5, 5, 5, 8, 8,
+    ]  # fmt: skip
+
+
+def test_types_that_cover():
+    frequencies = np.array([50, 30, 10, 9, 1])
+    assert [types_that_cover(frequencies, percent) for percent in (1, 50, 51, 80, 90, 91, 99, 100)] == [
+        1, 1, 2, 2, 3, 4, 4, 5,
+    ]  # fmt: skip
+    assert types_that_cover(np.array([], dtype=np.int64), 50) == 0
+
+
+def test_vocabulary():
+    dictionary = Dictionary(["a", "b", "c", "d", "madeupwords", "madeupword0000", "madeupword0001"])
+    # special tokens (end marks, unknown ones) don't count
+    counts = np.array([0, 0, 70, 7, 6, 1, 0, 3, 0, 0, 0])
+    figures = vocabulary_figures(dictionary, counts)
+    assert (figures.size, figures.padding) == (11, 2)
+    assert (figures.used, figures.used_rate, figures.once) == (3, 3 / 5, 1)
+    assert figures.coverage == {"50": 1, "90": 2, "99": 3, "100": 3}
+    without = vocabulary_figures(dictionary, None)
+    assert (without.size, without.used, without.coverage) == (11, None, None)
+
+
+@pytest.mark.parametrize("block", [1, 3, 50, 10_000])
+def test_lopsided_pairs_are_the_same_for_any_blocks(block):
+    draw = random.Random(5)
+    pairs = [(draw.randrange(7), draw.randrange(7)) for _ in range(300)]
+    kept = LopsidedPairs(20)
+    for start in range(0, len(pairs), block):
+        source, target = np.array(pairs[start : start + block], dtype=np.int64).T
+        kept.add(start, source, target)
+
+    def factor(row: int) -> float:
+        return max(pairs[row]) / max(min(pairs[row]), 1)
+
+    assert kept.rows == sorted(range(300), key=lambda row: (-factor(row), row))[:20]

@@ -1,0 +1,61 @@
+"""The picture of an inspection."""
+
+from __future__ import annotations
+
+import re
+import sys
+import xml.etree.ElementTree as ElementTree
+
+import pytest
+
+from rskip.corpora.inspection import inspect_data
+from rskip.corpora.inspection.picture import draw
+
+
+def comments_of(svg: str) -> str:
+    """Text of an SVG picture, which matplotlib keeps in comments beside the outlines of the letters."""
+    return "\n".join(comment.strip() for comment in re.findall(r"<!--(.*?)-->", svg, flags=re.DOTALL))
+
+
+def test_svg_says_what_is_drawn_and_is_the_same_again(data, tmp_path):
+    pytest.importorskip("matplotlib", reason="pictures need matplotlib: pip install 'rskip[pictures]'")
+    found = inspect_data(data)
+    for name in ("one.svg", "two.svg"):
+        draw(found, tmp_path / name)
+    svg = (tmp_path / "one.svg").read_text(encoding="utf-8")
+    assert (tmp_path / "two.svg").read_text(encoding="utf-8") == svg
+    assert ElementTree.fromstring(svg).tag == "{http://www.w3.org/2000/svg}svg"
+    text = comments_of(svg)
+    for words in (
+        "data-bin (en → de), train: 5 pairs",
+        "en: mean 2.4, median 3, longest 5",
+        "de: mean 2.6, median 3, longest 4",
+        "ratio 1.08",
+        "en: 4 types in train",
+        "Coverage of train",
+    ):
+        assert words in text
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["data-bin", "one.svg", "two.svg"]
+
+
+def test_png_and_long_sentences(tmp_path, write_split):
+    pytest.importorskip("matplotlib", reason="pictures need matplotlib: pip install 'rskip[pictures]'")
+    write_split(tmp_path / "data", "valid", [("a " * 100_000, "ein " * 90_000), ("a", "ein")] * 3)
+    draw(inspect_data(tmp_path / "data"), tmp_path / "picture.PNG")
+    picture = (tmp_path / "picture.PNG").read_bytes()
+    assert picture.startswith(b"\x89PNG\r\n\x1a\n")
+    assert int.from_bytes(picture[16:20], "big") == 2250
+
+
+def test_mistakes(data, tmp_path, monkeypatch, write_split):
+    found = inspect_data(data)
+    with pytest.raises(ValueError, match=r"picture.pdf: expected a file name that ends in .png or .svg"):
+        draw(found, tmp_path / "picture.pdf")
+    write_split(tmp_path / "empty", "train", [])
+    if "matplotlib" in sys.modules:
+        with pytest.raises(ValueError, match="empty: train has no sentences to draw"):
+            draw(inspect_data(tmp_path / "empty"), tmp_path / "picture.svg")
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    with pytest.raises(ValueError, match=re.escape("a picture needs matplotlib: pip install 'rskip[pictures]'")):
+        draw(found, tmp_path / "picture.svg")
+    assert not list(tmp_path.glob("*picture*"))
