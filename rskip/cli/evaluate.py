@@ -11,15 +11,20 @@ if TYPE_CHECKING:
 
 EXAMPLES = """examples:
   rskip evaluate --hypothesis output.de --reference test.de --baseline other-output.de
-  rskip evaluate --generated generate-test.txt --data data-bin/multi30k-en-de --split test"""
+  rskip evaluate --generated generate-test.txt --data data-bin/multi30k-en-de --split test
+  rskip evaluate --hypothesis output.de --reference newstest2014.de --compound-split"""
 
 
 class System(NamedTuple):
-    """One system's translations: raw, and as words joined by spaces where these are known."""
+    """One system's translations: raw, and as words joined by spaces where these are known.
+
+    moses_words: whether these words are tokens of Moses' tokeniser.
+    """
 
     hypotheses: list[str]
     words: list[str] | None = None
     reference_words: list[str] | None = None
+    moses_words: bool = False
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -45,6 +50,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--samples", type=int, default=1000, metavar="N", help="bootstrap resamples (default: %(default)s)"
     )
+    parser.add_argument(
+        "--compound-split",
+        action="store_true",
+        help="also BLEU as papers report it for WMT'14 English-German: of Moses' German tokens, hyphenated compounds "
+        "split. Not comparable with sacreBLEU",
+    )
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the scores there too")
 
 
@@ -62,6 +73,8 @@ def run(args: argparse.Namespace) -> None:
         if args.data is not None:
             raise ValueError("--data goes with --generated, not with --hypothesis")
         reference = args.reference
+    if args.compound_split and args.data is not None:
+        check_german(args.data)
     references = read_lines(reference)
     names = {"system": args.hypothesis or args.generated}
     if args.baseline is not None:
@@ -81,6 +94,8 @@ def run(args: argparse.Namespace) -> None:
             references,
             tokenised_hypotheses=system.words,
             tokenised_references=system.reference_words,
+            compound_split=args.compound_split,
+            compound_split_own=args.compound_split and system.moses_words,
         )
         print_scores(path, scores[role])
     comparisons = []
@@ -100,6 +115,18 @@ def reference_file(data: Path, split: str) -> Path:
     return data / "reference" / f"{split}.{TextPipeline.load(data / 'text').target_language}"
 
 
+def check_german(data: Path) -> None:
+    """:raises ValueError: the folder's target language is not German."""
+    from rskip.text import TextPipeline
+    from rskip.translation.compound_split import LANGUAGE
+
+    if (language := TextPipeline.load(data / "text").target_language) != LANGUAGE:
+        raise ValueError(
+            "--compound-split is for translations into German, as papers report WMT'14 English-German, "
+            f"and {data} translates into {language!r}: leave it out"
+        )
+
+
 def read_system(path: Path, *, data: Path | None) -> System:
     """Raw translations, or with `data` the output of fairseq-generate, which its text pipeline makes raw."""
     from rskip.text import TextPipeline
@@ -113,6 +140,7 @@ def read_system(path: Path, *, data: Path | None) -> System:
         hypotheses=[pipeline.decode(tokens) for tokens in generated.hypotheses],
         words=[join_subwords(tokens) for tokens in generated.hypotheses],
         reference_words=generated.references and [join_subwords(tokens) for tokens in generated.references],
+        moses_words=generated.references is not None and pipeline.config.tokeniser == "moses",
     )
 
 
@@ -125,6 +153,11 @@ def print_scores(path: Path, scores: Scores) -> None:
     if scores.tokenised_bleu is not None:
         print(f"  tokenised BLEU  {scores.tokenised_bleu:6.2f}  {scores.tokenised_signature}")
         print("                  (on this corpus' own tokens: not comparable with sacreBLEU)")
+    if scores.compound_split_bleu is not None:
+        print(f"  compound BLEU   {scores.compound_split_bleu:6.2f}  {scores.compound_split_signature}")
+        if scores.compound_split_own_bleu is not None:
+            print(f"    on own tokens {scores.compound_split_own_bleu:6.2f}  {scores.compound_split_own_signature}")
+        print("                  (German tokens, hyphenated compounds split: not comparable with sacreBLEU)")
 
 
 def print_comparisons(comparisons: list[Comparison]) -> None:

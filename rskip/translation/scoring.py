@@ -16,6 +16,14 @@ from typing import Any, cast
 from sacrebleu.metrics import BLEU, CHRF
 from sacrebleu.significance import PairedTest
 
+from rskip.translation.compound_split import (
+    GERMAN_TOKENS,
+    OWN_TOKENS,
+    CompoundSplitBleu,
+    compound_split_bleu,
+    german_words,
+)
+
 
 @dataclass(frozen=True, kw_only=True)
 class Scores:
@@ -26,6 +34,9 @@ class Scores:
     chrf, chrf_signature: chrF2 of raw text (Popovic, 2015).
     accuracy: hypotheses that equal their reference, spaces at the ends aside.
     tokenised_bleu, tokenised_signature: BLEU of the tokens given, as they are; None where there were none.
+    compound_split_bleu, compound_split_signature: what papers report for WMT'14 English-German, of raw text in
+        Moses' tokens (rskip.translation.compound_split); None where not asked for.
+    compound_split_own_bleu, compound_split_own_signature: the same of the tokens given; None where not asked for.
     """
 
     sentences: int
@@ -36,6 +47,10 @@ class Scores:
     accuracy: float
     tokenised_bleu: float | None = None
     tokenised_signature: str | None = None
+    compound_split_bleu: float | None = None
+    compound_split_signature: str | None = None
+    compound_split_own_bleu: float | None = None
+    compound_split_own_signature: str | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -76,10 +91,15 @@ def score(
     *,
     tokenised_hypotheses: Sequence[str] | None = None,
     tokenised_references: Sequence[str] | None = None,
+    compound_split: bool = False,
+    compound_split_own: bool = False,
 ) -> Scores:
     """Scores raw hypotheses against raw references, line by line.
 
     :param tokenised_hypotheses: words joined by spaces, for tokenised BLEU; needs `tokenised_references`.
+    :param compound_split: also compound-split BLEU of raw German, as tensor2tensor computes it.
+    :param compound_split_own: also compound-split BLEU of the tokenised sentences, as fairseq computes it: they must
+        be tokens of Moses' tokeniser.
     :raises ValueError: nothing to score, or unequal numbers of lines.
     """
     _check_aligned(hypotheses, references)
@@ -92,6 +112,14 @@ def score(
         tokenised = BLEU(tokenize="none", force=True)
         tokenised_bleu = tokenised.corpus_score(tokenised_hypotheses, [tokenised_references]).score
         tokenised_signature = str(tokenised.get_signature())
+    raw_split = own_split = CompoundSplitBleu(None, None)
+    if compound_split:
+        raw_split = compound_split_bleu(
+            german_words(hypotheses), german_words(references), tokens=GERMAN_TOKENS
+        )
+    if compound_split_own:
+        assert tokenised_hypotheses is not None and tokenised_references is not None
+        own_split = compound_split_bleu(tokenised_hypotheses, tokenised_references, tokens=OWN_TOKENS)
     return Scores(
         sentences=len(references),
         sacrebleu=bleu_score,
@@ -101,6 +129,10 @@ def score(
         accuracy=100 * correct / len(references),
         tokenised_bleu=tokenised_bleu,
         tokenised_signature=tokenised_signature,
+        compound_split_bleu=raw_split.score,
+        compound_split_signature=raw_split.signature,
+        compound_split_own_bleu=own_split.score,
+        compound_split_own_signature=own_split.signature,
     )
 
 

@@ -71,6 +71,64 @@ def test_output_of_fairseq_generate_is_decoded_and_its_tokens_scored_too(data, t
     assert "not comparable with sacreBLEU" in printed
 
 
+def test_compound_split_of_raw_german(tmp_path, capsys):
+    lines = ["Die Nord-Süd-Achse ist neu.", "Ja!"], ["Die Nord-Süd-Achse bleibt neu.", "Ja!"]
+    hypothesis, reference = write(tmp_path / "hyp", lines[0]), write(tmp_path / "ref", lines[1])
+    files = ["--hypothesis", hypothesis, "--reference", reference]
+    assert main(["evaluate", *files]) == 0
+    without = capsys.readouterr().out
+    assert main(["evaluate", *files, "--compound-split", "--json", str(tmp_path / "scores.json")]) == 0
+    written = json.loads((tmp_path / "scores.json").read_text())["system"]
+    # By hand, of `Die Nord ##AT##-##AT## Süd ##AT##-##AT## Achse ist neu .` with its seventh word wrong, and `Ja !`:
+    # 8 + 2 of 9 + 2 words match, 6 + 1 of 8 + 1 pairs, 4 of 7 triples, 3 of 6 fours.
+    expected = 100 * (10 / 11 * 7 / 9 * 4 / 7 * 3 / 6) ** 0.25
+    assert written["compound_split_bleu"] == pytest.approx(expected)
+    assert "tok:moses-de|split:##AT##-##AT##" in written["compound_split_signature"]
+    assert written["compound_split_own_bleu"] is None
+    assert capsys.readouterr().out == without + (
+        f"  compound BLEU   {expected:6.2f}  {written['compound_split_signature']}\n"
+        "                  (German tokens, hyphenated compounds split: not comparable with sacreBLEU)\n"
+    )
+
+
+def test_compound_split_of_own_tokens(data, tmp_path, capsys):
+    lines = [
+        "T-0\tEin Hund läuft @-@ schnell .",
+        "H-0\t-0.1\tEin H@@ und läuft @-@ schn@@ ell .",
+        "T-1\tZwei Männer , die im Park sitzen .",
+        "H-1\t-0.2\tZwei Frauen , die im Park sitzen .",
+        "T-2\tJa !",
+        "H-2\t-0.3\tNein !",
+    ]
+    log, out = write(tmp_path / "generate-test.txt", lines), tmp_path / "scores.json"
+    arguments = ["--generated", log, "--data", str(data), "--compound-split", "--json", str(out)]
+    assert main(["evaluate", *arguments]) == 0
+    written = json.loads(out.read_text())["system"]
+    # By hand, hypotheses of 8, 8 and 2 tokens, `läuft @ ##AT##-##AT## @ schnell` in the first: 8 + 7 + 1 match,
+    # 7 + 5 of 7 + 7 + 1 pairs, 6 + 4 of 6 + 6 triples, 5 + 3 of 5 + 5 fours.
+    own = 100 * (16 / 18 * 12 / 15 * 10 / 12 * 8 / 10) ** 0.25
+    assert written["compound_split_own_bleu"] == pytest.approx(own)
+    assert written["compound_split_bleu"] != pytest.approx(own)
+    printed = capsys.readouterr().out
+    assert f"    on own tokens {own:6.2f}  {written['compound_split_own_signature']}\n" in printed
+    assert "tok:own|split:##AT##-##AT##" in printed
+
+    # words of a pipeline without Moses' tokeniser are no tokens of Moses
+    config = TextConfig(source_language="en", target_language="de", tokeniser="none")
+    TextPipeline(config, BytePairEncoding("#version: 0.2\nH u\n")).save(data / "text")
+    assert main(["evaluate", *arguments]) == 0
+    assert json.loads(out.read_text())["system"]["compound_split_own_bleu"] is None
+    assert "on own tokens" not in capsys.readouterr().out
+
+    config = TextConfig(source_language="de", target_language="en")
+    TextPipeline(config, BytePairEncoding("#version: 0.2\nH u\n")).save(data / "text")
+    assert main(["evaluate", *arguments]) == 2
+    assert capsys.readouterr().err == (
+        "rskip evaluate: error: --compound-split is for translations into German, as papers report WMT'14 "
+        f"English-German, and {data} translates into 'en': leave it out\n"
+    )
+
+
 def test_baseline(tmp_path, capsys):
     draw = random.Random(0)
     references = [" ".join(f"w{draw.randrange(30)}" for _ in range(8)) for _ in range(60)]
