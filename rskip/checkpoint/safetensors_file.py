@@ -31,7 +31,9 @@ def read_safetensors(path: Path) -> Checkpoint:
             _check_format(path, metadata.get("format"))
             model = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
     except SafetensorError as error:
-        raise ValueError(f"{path} can't be read as safetensors: {error}") from error
+        raise ValueError(
+            f"{path} can't be read as safetensors ({error}): it is cut off or damaged, get the whole file again"
+        ) from error
     try:
         config = json.loads(metadata["config"])
         tied = json.loads(metadata.get("tied", "{}"))

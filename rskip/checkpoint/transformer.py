@@ -46,12 +46,9 @@ def build_transformer(
     :raises ValueError: a checkpoint of another task or kind of model, one with parts that `Transformer` lacks, or
         dictionaries of other sizes than the checkpoint's.
     """
+    check_translates(checkpoint)
     settings = _settings(checkpoint)
-    stock = settings.get("connection") is None and settings.get("encoder_connection") is None
-    _check_task(checkpoint)
-    if stock:
-        _check_supported(settings)
-    _check_kind(checkpoint)
+    stock = _is_stock(settings)
     _check_vocabulary("source", checkpoint.model, source_vocabulary)
     _check_vocabulary("target", checkpoint.model, target_vocabulary)
     connections = _stock_connections(settings) if stock else _own_connections(settings)
@@ -94,6 +91,22 @@ def _stock_connections(settings: Mapping[str, Any]) -> dict[str, str]:
         f"{side}_connection": stock_connection(normalize_before=bool(settings.get(f"{side}_normalize_before")))
         for side in ("encoder", "decoder")
     }
+
+
+def _is_stock(settings: Mapping[str, Any]) -> bool:
+    return settings.get("connection") is None and settings.get("encoder_connection") is None
+
+
+def check_translates(checkpoint: Checkpoint) -> None:
+    """Refuses what `build_transformer` can't build, whatever the dictionaries.
+
+    :raises ValueError: a checkpoint of another task or kind of model, or one with parts that `Transformer` lacks.
+    """
+    settings = _settings(checkpoint)
+    _check_task(checkpoint)
+    if _is_stock(settings):
+        _check_supported(settings)
+    _check_kind(checkpoint)
 
 
 def _check_task(checkpoint: Checkpoint) -> None:

@@ -226,6 +226,7 @@ def translate_interactively(args: argparse.Namespace) -> None:
         translation = translate(translator, [sentence], seeded(options, number - 1), args)[0]
         return form(translation, number) + "".join(f"({note})\n" for note in translation.notes)
 
+    print("a sentence a line, Ctrl-D ends", file=sys.stderr)
     converse(translated, prompt=f"{translator.source_language}-{translator.target_language}> ")
 
 
@@ -431,9 +432,12 @@ def opened_stream(output: Path | None) -> Iterator[Callable[[Window, bytes], Non
 def saying_what_is_kept(file: ResumableFile) -> Iterator[None]:
     """Adds to the message of what interrupts the block what there is to go on with."""
     from rskip.cli.main import one_line
+    from rskip.translation.resume import OtherInputError
 
     try:
         yield
+    except OtherInputError:
+        raise
     except (KeyboardInterrupt, ValueError, OSError) as error:
         if not file.lines:
             raise

@@ -38,9 +38,12 @@ class Dictionary:
             )
         tokens: list[str] = []
         seen = {BOS, PAD, EOS, UNK}
-        with path.open(encoding="utf-8") as file:
-            for number, line in enumerate(file, start=1):
-                line = line.rstrip()
+        with path.open("rb") as file:
+            for number, raw in enumerate(file, start=1):
+                try:
+                    line = raw.decode("utf-8").rstrip()
+                except UnicodeDecodeError as error:
+                    raise ValueError(f"{path}: line {number} is not UTF-8 text: is it a dictionary?") from error
                 overwrite = line.endswith(OVERWRITE)
                 token, space, count = line.removesuffix(OVERWRITE).rpartition(" ")
                 if not space or not count.isdigit():

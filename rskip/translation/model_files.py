@@ -57,10 +57,12 @@ def find_languages(
     language is known.
 
     :param checkpoint: the checkpoint's `config`.
-    :raises ValueError: none of them tells.
+    :raises ValueError: none of them tells, or the checkpoint says the opposite of what is given.
     """
-    source = given[0] or checkpoint["source_lang"]
-    target = given[1] or checkpoint["target_lang"]
+    own = checkpoint["source_lang"], checkpoint["target_lang"]
+    if own[0] != own[1] and given == own[::-1]:
+        raise ValueError(f"the model translates {own[0]} to {own[1]}, not {given[0]} to {given[1]}")
+    source, target = given[0] or own[0], given[1] or own[1]
     pairs: Iterable[tuple[str, str]] = _language_pairs(pipeline, folders)
     for pair in pairs:
         if source and target:

@@ -51,6 +51,10 @@ def unfinished_parts(output: Path) -> list[Path]:
     return sorted(path for path in found if path.stat().st_size)
 
 
+class OtherInputError(ValueError):
+    """What was translated before was another input."""
+
+
 class ResumableFile:
     """A file whose windows are on the disk when they are written, so that whatever ends the process, they stay.
 
@@ -85,7 +89,7 @@ class ResumableFile:
     def missing(self, windows: Iterable[Window]) -> Iterator[Window]:
         """The windows behind the last one that is kept.
 
-        :raises ValueError: the windows up to there are not those that were translated.
+        :raises OtherInputError: the windows up to there are not those that were translated.
         """
         last = self._last
         found = last is None
@@ -148,7 +152,7 @@ class ResumableFile:
 
     def _check_input(self, found: bool) -> None:
         if not found:
-            raise ValueError(
+            raise OtherInputError(
                 f"{self.path} was made of another input: the first {self.lines:,} lines are not what they were. Give "
                 "the same input, or delete it to begin anew"
             )

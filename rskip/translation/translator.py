@@ -14,6 +14,7 @@ from typing import Any
 import torch
 
 from rskip.checkpoint import build_transformer, read_checkpoint
+from rskip.checkpoint.transformer import check_translates
 from rskip.connections.nearest import did_you_mean
 from rskip.generation import Hypothesis, SearchOptions
 from rskip.text import Dictionary, TextPipeline
@@ -93,25 +94,25 @@ class Translator:
         file = find_checkpoint(path)
         folders = [Path(dictionaries), file.parent] if dictionaries is not None else [file.parent]
         checkpoint = read_checkpoint(file)
-        try:
-            found = find_text(text, folders)
-            pipeline = (found.source_language, found.target_language) if isinstance(found, TextPipeline) else None
+        with _errors_about(file):
+            check_translates(checkpoint)
+        found = find_text(text, folders)
+        with _errors_about(file):
             languages = find_languages(
                 given=(source_language, target_language),
                 checkpoint=checkpoint.config,
-                pipeline=pipeline,
+                pipeline=(found.source_language, found.target_language) if isinstance(found, TextPipeline) else None,
                 folders=folders,
             )
-            source_dictionary, target_dictionary = (
-                load_dictionary([language, checkpoint.config[f"{side}_lang"]], folders)
-                for side, language in zip(("source", "target"), languages, strict=True)
-            )
+        source_dictionary, target_dictionary = (
+            load_dictionary([language, checkpoint.config[f"{side}_lang"]], folders)
+            for side, language in zip(("source", "target"), languages, strict=True)
+        )
+        with _errors_about(file):
             model = build_transformer(
                 checkpoint, source_vocabulary=len(source_dictionary), target_vocabulary=len(target_dictionary)
             )
             built = build_text(found, languages)
-        except ValueError as error:
-            raise ValueError(f"{file}: {error}") from error
         translator = cls(model, built, source_dictionary=source_dictionary, target_dictionary=target_dictionary)
         set_precision(translator.to(device).model, precision)
         return translator
@@ -135,7 +136,7 @@ class Translator:
             found = torch.empty(0, device=device).device
         except (RuntimeError, AssertionError) as error:
             reason = str(error).strip().partition("\n")[0]
-            raise ValueError(f"the device {str(device)!r} can't be used: {reason}") from error
+            raise ValueError(f"the device {str(device)!r} can't be used, try cpu: {reason}") from error
         if found.type != "cpu" and isinstance(self.model.decoder.output_projection, Int8Linear):
             raise ValueError(f"an int8 model is for CPUs, not for {found}: load it in bfloat16 there")
         self.model.to(device)
@@ -279,6 +280,14 @@ class Translator:
             notes=source.notes + stopped[:1],
             source_tokens=tuple(token for piece in source.pieces for token in piece),
         )
+
+
+@contextmanager
+def _errors_about(file: Path) -> Iterator[None]:
+    try:
+        yield
+    except ValueError as error:
+        raise ValueError(f"{file}: {error}") from error
 
 
 def _with_settings(options: SearchOptions, settings: dict[str, Any]) -> SearchOptions:

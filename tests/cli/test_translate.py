@@ -280,7 +280,7 @@ def test_ten_thousand_words_whole(translate, tmp_path):
         (["TEXT", "--threads", "0"], "--threads 0: expected at least 1"),
         (["TEXT", "--buffer-size", "0"], "--buffer-size 0: expected at least 1"),
         (["TEXT", "--max-tokens", "0"], "--max-tokens 0: expected at least 1"),
-        (["TEXT", "--device", "nowhere"], "the device 'nowhere' can't be used"),
+        (["TEXT", "--device", "nowhere"], "the device 'nowhere' can't be used, try cpu"),
         (["TEXT", "--dictionaries", "TMP/none"], "no folder TMP/none"),
         (["TEXT", "--text", "TMP/none"], "no text pipeline TMP/none"),
         (["TEXT", "--model", "rskip_zoo_name"], "no model rskip_zoo_name: expected the folder of one, or its checkpo"),
@@ -435,6 +435,16 @@ def test_killed_again_and_again_it_ends_with_the_same_bytes(command, tmp_path, s
     assert 0 < int(re.search(r"(\d+) lines in", last.stderr)[1]) <= 210
     assert output.read_bytes() == (tmp_path / "whole").read_bytes()
     assert sorted(path.name for path in tmp_path.iterdir()) == ["in.en", "out", "whole"]
+
+
+def test_another_input_is_not_gone_on_with(translate, tmp_path):
+    (tmp_path / "in.en").write_bytes(b"A dog.\nA cat.\nA man.\n\xff\n")
+    arguments = ("--buffer-size", 2, "--output", tmp_path / "out")
+    assert translate(tmp_path / "in.en", *arguments)[0] == 2
+    (tmp_path / "in.en").write_text("A dog.\nA bird.\nA man.\n")
+    status, _, error = translate(tmp_path / "in.en", *arguments, "--resume")
+    assert status == 2 and "the first 2 lines are not what they were" in error
+    assert error.rstrip().endswith("or delete it to begin anew") and error.count("\n") == 1
 
 
 @pytest.mark.slow

@@ -223,10 +223,10 @@ def test_mistakes(translator: Translator, sentences: object, settings: dict[str,
 
 def test_devices(translator: Translator) -> None:
     assert translator.to("cpu") is translator and translator.device.type == "cpu"
-    with pytest.raises(ValueError, match="the device 'abacus' can't be used: "):
+    with pytest.raises(ValueError, match="the device 'abacus' can't be used, try cpu: "):
         translator.to("abacus")
     if not torch.cuda.is_available():
-        with pytest.raises(ValueError, match="the device 'cuda' can't be used: "):
+        with pytest.raises(ValueError, match="the device 'cuda' can't be used, try cpu: "):
             translator.to("cuda")
     assert translator(DOG) == HUND
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -160,9 +161,22 @@ def test_a_foreign_dictionary(lay_out: Callable[..., Path]) -> None:
         file.write("one-more 1\n")
     with pytest.raises(ValueError, match=r"model\.safetensors: a foreign target dictionary: it has 9,793 tokens"):
         Translator.from_pretrained(folder / "m")
-    (folder / "m/dict.de.txt").write_text("no number\n")
-    with pytest.raises(ValueError, match=r"dict\.de\.txt: line 1 is not a token"):
+    for content, message in ((b"no number\n", "line 1 is not a token"), (b"a 1\n\xff 1\n", "line 2 is not UTF-8")):
+        (folder / "m/dict.de.txt").write_bytes(content)
+        with pytest.raises(ValueError, match=rf"^{re.escape(str(folder))}/m/dict\.de\.txt: {message}"):
+            Translator.from_pretrained(folder / "m")
+
+
+def test_a_damaged_file_of_units_is_named(lay_out: Callable[..., Path]) -> None:
+    folder = lay_out(model="m/model.safetensors", en="m/dict.en.txt", de="m/dict.de.txt", text="m/text")
+    (folder / "m/text/codes.bpe").write_bytes(b"#version: 0.2\n\xff\n")
+    with pytest.raises(ValueError, match=rf"^{re.escape(str(folder))}/m/text/codes\.bpe: "):
         Translator.from_pretrained(folder / "m")
+
+
+def test_the_other_direction_is_not_what_the_model_translates(published: Path) -> None:
+    with pytest.raises(ValueError, match="the model translates en to de, not de to en"):
+        Translator.from_pretrained(published, source_language="de", target_language="en")
 
 
 def another_task(checkpoint: Checkpoint) -> None:
@@ -171,8 +185,8 @@ def another_task(checkpoint: Checkpoint) -> None:
 
 def test_a_checkpoint_for_another_task(lay_out: Callable[..., Path]) -> None:
     folder = lay_out(
-        model="m/model.safetensors", en="m/dict.en.txt", de="m/dict.de.txt", text="m/text", change=another_task
-    )
+        model="m/model.safetensors", change=another_task
+    )  # said before anything else that is missing
     with pytest.raises(ValueError, match=r"model\.safetensors: a checkpoint of the task 'language_modeling'"):
         Translator.from_pretrained(folder / "m")
 
@@ -229,4 +243,4 @@ def test_byte_pair_codes_remember_a_bounded_number_of_words(monkeypatch: pytest.
         assert units.segment(f"ab{number}") == " ".join(f"{part}@@" for part in ["ab", *str(number)[:-1]]) + (
             f" {str(number)[-1]}"
         )
-        assert len(units._bpe.cache) <= 11
+        assert len(units._known) <= 11
