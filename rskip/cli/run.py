@@ -20,6 +20,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--set", action="append", nargs="+", default=[], metavar="KEY=VALUE", dest="overrides",
         help="change a setting, such as train.lr=0.003: another run, with a folder and records of its own",
     )  # fmt: skip
+    parser.add_argument(
+        "--gpus", type=int, metavar="N",
+        help="train on N GPUs of this machine, 0: on the CPU; an update has the same tokens on all (default: 1 if any)",
+    )  # fmt: skip
     parser.add_argument("--mirror", help="folder or URL that holds the corpus's upstream files")
     parser.add_argument("--dry-run", action="store_true", help="print the commands and do nothing")
     parser.add_argument(
@@ -38,11 +42,11 @@ def run(args: argparse.Namespace) -> int:
 
     recipe = load_recipe(args.recipe, overrides=[text for group in args.overrides for text in group])
     if args.dry_run:
-        print_commands(recipe, seeds=args.seeds, mirror=args.mirror)
+        print_commands(recipe, seeds=args.seeds, mirror=args.mirror, gpus=args.gpus)
         return 0
     before = signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
     try:
-        records = run_recipe(recipe, seeds=args.seeds, mirror=args.mirror)
+        records = run_recipe(recipe, seeds=args.seeds, mirror=args.mirror, gpus=args.gpus)
         if args.publish:
             best = min(records, key=lambda record: record.metrics["valid_loss"])
             published = publish(recipe, seed=best.seed, mirror=args.mirror).published or {}

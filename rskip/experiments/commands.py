@@ -6,6 +6,10 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from rskip.corpora import find_corpus
+from rskip.corpora.options import command_line_flags
+from rskip.corpora.record import shard_folders
+from rskip.experiments.process import executable
+from rskip.experiments.tokens_per_update import KEY, plan_batches
 from rskip.experiments.translation_settings import Flag, TranslationSettings
 
 _LOG_INTERVAL = 100  # updates between two lines in train.log
@@ -25,8 +29,7 @@ def flags_to_arguments(flags: Mapping[str, Flag]) -> list[str]:
 
 def prepare_command(settings: TranslationSettings, *, data: Path, mirror: str | None) -> list[str]:
     """`rskip prepare`, which makes the data folder."""
-    flag_of = {"subwords": "subword", "size": "bpe-size", "pairs": "pairs", "seed": "seed"}
-    flags = {flag_of[option]: value for option, value in settings.prepare.items()}
+    flags = command_line_flags(settings.prepare)
     return [
         "rskip",
         *("prepare", settings.corpus, "--output", str(data)),
@@ -35,32 +38,41 @@ def prepare_command(settings: TranslationSettings, *, data: Path, mirror: str | 
 
 
 def train_command(
-    settings: TranslationSettings, *, data: Path, checkpoints: Path, seed: int, gpu: bool
+    settings: TranslationSettings, *, data: Path, checkpoints: Path, seed: int, gpus: int
 ) -> list[str]:
-    """`fairseq-train`; it resumes by itself from `checkpoint_last.pt` in `checkpoints`."""
+    """`fairseq-train`, under `torchrun` for several GPUs; it resumes by itself from `checkpoint_last.pt`.
+
+    :param gpus: how many, all of this machine; 0 for the CPU.
+    :raises ValueError: an update can't be divided among so many (`rskip.experiments.tokens_per_update`).
+    """
+    flags = {name: value for name, value in settings.train.items() if name != KEY}
+    if (batches := plan_batches(settings.train, gpus=gpus)) is not None:
+        flags |= {"max-tokens": batches.max_tokens, "update-freq": batches.update_freq}
+    program = ["fairseq-train"]
+    if gpus > 1:
+        program = ["torchrun", "--standalone", "--nproc-per-node", str(gpus), executable("fairseq-train")]
     return [
-        "fairseq-train",
-        str(data),
+        *program,
+        _fairseq_data(settings, data),
         *_languages(settings),
         *("--user-dir", "rskip", "--seed", str(seed), "--save-dir", str(checkpoints)),
-        *("--keep-last-epochs", str(settings.average.last)),
+        *_kept_checkpoints(settings),
         *("--log-format", "json"),
         *([] if "log-interval" in settings.train else ["--log-interval", str(_LOG_INTERVAL)]),
-        *([] if gpu else ["--cpu"]),
-        *flags_to_arguments(settings.train),
+        *([] if gpus > 1 else _one_device(gpu=gpus > 0)),
+        *flags_to_arguments(flags),
     ]
 
 
 def average_command(settings: TranslationSettings, *, checkpoints: Path, output: Path) -> list[str]:
-    """`rskip average`, over the last epochs' checkpoints."""
+    """`rskip average`, over the last checkpoints."""
     return [
         "rskip",
         "average",
-        "--last",
-        str(settings.average.last),
+        *("--last", str(settings.average.last)),
+        *(["--by", "update"] if settings.averages_by == "update" else []),
         str(checkpoints),
-        "--output",
-        str(output),
+        *("--output", str(output)),
     ]
 
 
@@ -68,12 +80,29 @@ def generate_command(settings: TranslationSettings, *, data: Path, checkpoint: P
     """`fairseq-generate` on the split that the recipe evaluates; it prints the hypotheses."""
     return [
         "fairseq-generate",
-        str(data),
+        _fairseq_data(settings, data),
         *_languages(settings),
         *("--user-dir", "rskip", "--path", str(checkpoint), "--gen-subset", settings.evaluate.split),
-        *([] if gpu else ["--cpu"]),
+        *_one_device(gpu=gpu),
         *flags_to_arguments(settings.generate),
     ]
+
+
+def _fairseq_data(settings: TranslationSettings, folder: Path) -> str:
+    """The folder, or its shards joined by colons, of which fairseq reads one an epoch."""
+    return ":".join(map(str, shard_folders(folder, int(settings.prepare.get("shards", 1)))))
+
+
+def _kept_checkpoints(settings: TranslationSettings) -> list[str]:
+    last = str(settings.average.last)
+    if settings.averages_by == "update":
+        return ["--keep-interval-updates", last, "--no-epoch-checkpoints"]
+    return ["--keep-last-epochs", last]
+
+
+def _one_device(*, gpu: bool) -> list[str]:
+    """The CPU, or one GPU: fairseq would take all that it sees, and fairseq-generate translate one GPU's part."""
+    return ["--distributed-world-size", "1"] if gpu else ["--cpu"]
 
 
 def _languages(settings: TranslationSettings) -> list[str]:

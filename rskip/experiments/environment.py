@@ -47,6 +47,21 @@ def gpu_name() -> str | None:
     return torch.cuda.get_device_name(0) if torch.cuda.is_available() else None
 
 
+def gpus_to_use(asked: int | None) -> int:
+    """How many GPUs a run takes: so many as are asked for, else one where there is one. 0 stands for the CPU.
+
+    :raises ValueError: more than this machine has.
+    """
+    import torch
+
+    present = torch.cuda.device_count()
+    if asked is None:
+        return min(present, 1)
+    if not 0 <= asked <= present:
+        raise ValueError(f"--gpus {asked}: PyTorch sees {present} here; expected 0 (the CPU) to {present}")
+    return asked
+
+
 def _git_state() -> dict[str, Any] | None:
     """None where the package is not in a git checkout of its own (or git is missing)."""
     root = Path(__file__).resolve().parents[2]

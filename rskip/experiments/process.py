@@ -11,6 +11,8 @@ from pathlib import Path
 
 _POLL_SECONDS = 1.0
 _STOP_SECONDS = 30.0
+_REFUSAL = re.compile(r"fairseq-\w+: error: ")  # under torchrun, whose own exit status is 1
+_TORCHRUN_FAILED = "ChildFailedError"  # what torchrun says after the process that failed has said why
 
 
 class CommandFailed(RuntimeError):
@@ -65,7 +67,7 @@ def run_logged(
     with log.open("rb") as log_file:
         log_file.seek(start)
         reason = last_error_line(log_file.read().decode(errors="replace"))
-    if process.returncode == 2:
+    if process.returncode == 2 or _REFUSAL.match(reason):
         raise ValueError(f"{command[0]} refused its arguments: {reason} (log: {log})")
     ending = f"exit status {process.returncode}"
     if process.returncode < 0:
@@ -77,7 +79,7 @@ def run_logged(
 
 def last_error_line(text: str) -> str:
     """The last line that reads like an error message, else the last line with anything on it."""
-    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    lines = [line.strip() for line in text.splitlines() if line.strip() and _TORCHRUN_FAILED not in line]
     errors = [line for line in lines if re.match(r"[\w.]*(Error|Exception|Interrupt)\b|[\w-]+: error:", line)]
     return (errors or lines or ["it printed nothing"])[-1]
 

@@ -13,6 +13,7 @@ from rskip.checkpoint import read_checkpoint, write_checkpoint
 from rskip.checksum import sha256_file
 from rskip.corpora import find_corpus
 from rskip.experiments.data_folder import ensure_data
+from rskip.experiments.environment import gpus_to_use
 from rskip.experiments.recipe import Recipe
 from rskip.experiments.record import Record, read_record, read_records, record_path
 from rskip.experiments.run_folder import RunFolder
@@ -85,7 +86,9 @@ def _translate(recipe: Recipe, *, weights: Path, data: Path, log: Path) -> Trans
     with tempfile.TemporaryDirectory() as temporary:
         checkpoint, output = Path(temporary, "published.pt"), Path(temporary, "generated.txt")
         write_checkpoint(checkpoint, read_checkpoint(weights), dtype=torch.float32)
-        translate(recipe.settings, checkpoint=checkpoint, data=data, output=output, log=log)
+        translate(
+            recipe.settings, checkpoint=checkpoint, data=data, output=output, log=log, gpus=gpus_to_use(None)
+        )
         return read_translations(output, data=data, split=recipe.settings.evaluate.split)
 
 

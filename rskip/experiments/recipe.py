@@ -1,6 +1,6 @@
 """Recipes: one YAML file says everything that a run's result depends on.
 
-A recipe has fields of its own (`kind`, `description`, `expected`, `show`) and the fields of its kind's
+A recipe has fields of its own (`kind`, `description`, `expected`, `paper`, `show`) and the fields of its kind's
 settings (for `kind: translation`, `rskip.experiments.translation_settings`). Only the settings decide what a
 run computes; they are the run's *config*. Overrides (`--set train.lr=0.003`) change settings, so they name
 another run.
@@ -24,7 +24,7 @@ from rskip.experiments.yaml_reader import read_yaml, read_yaml_value
 
 SETTINGS_BY_KIND = {"translation": TranslationSettings}
 
-_OWN_FIELDS = ("kind", "description", "expected", "show")
+_OWN_FIELDS = ("kind", "description", "expected", "paper", "show")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,6 +34,18 @@ class Expected:
     metrics: Mapping[str, float] = field(default_factory=dict)
     minutes: float | None = None
     machine: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class PaperFigure:
+    """A figure that a paper published for what the recipe runs. It is never a result of ours.
+
+    :param bleu: as the paper gives it; by which scorer, the papers don't say.
+    :param table: where, such as "rSkip Table 2".
+    """
+
+    bleu: float
+    table: str
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,6 +60,7 @@ class Recipe:
     settings: TranslationSettings
     description: str = ""
     expected: Expected = Expected()
+    paper: tuple[PaperFigure, ...] = ()
     show: int = 0
     overrides: Mapping[str, Any] = field(default_factory=dict)
 
@@ -110,6 +123,7 @@ def _build(name: str, content: dict[str, Any], overrides: dict[str, Any]) -> Rec
         settings=settings_class.from_mapping({k: v for k, v in changed.items() if k in settings_fields}),
         description=str(changed.get("description", "")).strip(),
         expected=_read_expected(changed.get("expected") or {}),
+        paper=_read_paper(changed.get("paper") or []),
         show=show,
         overrides=effective,
     )
@@ -125,6 +139,18 @@ def _read_expected(content: Any) -> Expected:
         if not isinstance(value, (int, float)) or isinstance(value, bool):
             raise ValueError(f"expected.{key} is {value!r}; expected a number")
     return Expected(metrics=metrics, minutes=content.get("minutes"), machine=content.get("machine"))
+
+
+def _read_paper(content: Any) -> tuple[PaperFigure, ...]:
+    form = "expected a list such as [{bleu: 31.45, table: rSkip Table 2}]"
+    if not isinstance(content, list) or not all(isinstance(each, dict) for each in content):
+        raise ValueError(f"paper is {content!r}; {form}")
+    for each in content:
+        refuse_unknown_keys(each, ("bleu", "table"), within="paper")
+        bleu, table = each.get("bleu"), each.get("table")
+        if not isinstance(bleu, (int, float)) or isinstance(bleu, bool) or not isinstance(table, str):
+            raise ValueError(f"paper holds {each!r}; {form}")
+    return tuple(PaperFigure(**each) for each in content)
 
 
 def _parse_overrides(texts: list[str]) -> dict[str, Any]:

@@ -87,10 +87,10 @@ def _run_label(record: Record) -> str:
 
 def _machine(record: Record) -> str:
     machine = record.machine
-    return (
-        machine.get("gpu")
-        or f"{machine['cpu']}, {machine['threads']} thread{'s' if machine['threads'] != 1 else ''}"
-    )
+    if machine.get("gpu"):
+        count = machine.get("gpus", 1)
+        return f"{count} × {machine['gpu']}" if count > 1 else str(machine["gpu"])
+    return f"{machine['cpu']}, {machine['threads']} thread{'s' if machine['threads'] != 1 else ''}"
 
 
 def _notes(runs: Sequence[Sequence[Record]]) -> list[str]:

@@ -22,6 +22,7 @@ class RunFolder:
         self.config_file = path / "run.json"
         self.checkpoints = path / "checkpoints"
         self.train_log = path / "train.log"
+        self.processes = path / "processes"
         self.trained = path / "trained"
         self.averaged = path / "averaged.pt"
 
@@ -41,6 +42,22 @@ class RunFolder:
             raise ValueError(
                 f"{self.path} was started with other settings ({config_difference(started_with, config)}): "
                 "for another run give the change with --set, or move that folder away"
+            )
+
+    def keep_processes(self, count: int) -> None:
+        """Holds a training to the number of processes that it was started with.
+
+        fairseq goes on at a batch's number, which is another place in the data on another number of GPUs.
+
+        :raises ValueError: another number than at its start.
+        """
+        if not self.processes.exists():
+            with atomic_file(self.processes) as temporary:
+                temporary.write_text(f"{count}\n")
+        elif (before := int(self.processes.read_text())) != count:
+            raise ValueError(
+                f"{self.path} was started on {before} GPU{'s' * (before > 1)} and goes on there only, not on {count}: "
+                f"give --gpus {before}, or move that folder away to start anew"
             )
 
     @contextmanager

@@ -9,7 +9,7 @@ from rskip.experiments.translations import Translations
 
 
 def summarise(record: Record, recipe: Recipe) -> str:
-    """The record's figures beside the expected ones, the time, and where the record lies. Several lines."""
+    """The record's figures beside the expected and published ones, the time, where the record lies. Several lines."""
     lines = [f"\n{record.run}, seed {record.seed}"]
     for column in COLUMNS:
         if column.metric not in record.metrics:
@@ -18,6 +18,7 @@ def summarise(record: Record, recipe: Recipe) -> str:
         if column.metric in recipe.expected.metrics:
             line += f"   (the recipe expects {recipe.expected.metrics[column.metric]:g})"
         lines.append(line)
+    lines += [f"  {'the paper':<18}{each.bleu:7.2f}   ({each.table}; not a result of ours)" for each in recipe.paper]
     line = f"  {'training':<18}{record.training['seconds'] / 60:7.1f} minutes"
     if recipe.expected.minutes is not None:
         on = f" on {recipe.expected.machine}" if recipe.expected.machine else ""

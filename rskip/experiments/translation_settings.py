@@ -10,6 +10,7 @@ from typing import Any
 from rskip.connections import parse_connection
 from rskip.corpora import PrepareOptions, find_corpus
 from rskip.experiments.keys import refuse_unknown_keys
+from rskip.experiments.tokens_per_update import check_tokens_per_update
 
 Flag = str | int | float | bool | None
 
@@ -27,6 +28,8 @@ _SET_BY_RSKIP_RUN = {
         "no-epoch-checkpoints": "averaging needs them",
         "no-last-checkpoints": "resuming needs them",
         "keep-last-epochs": "it is what average.last needs",
+        "keep-interval-updates": "it is what average.last needs",
+        "distributed-world-size": "use --gpus",
     },
     "generate": {
         "path": "it is the averaged checkpoint",
@@ -46,7 +49,10 @@ _CONNECTION_FLAGS = ("connection", "encoder-connection", "decoder-connection")
 
 @dataclass(frozen=True, kw_only=True)
 class AverageSettings:
-    """Which checkpoints are averaged: those of the last `last` epochs (1: no averaging)."""
+    """Which checkpoints are averaged: the last `last` (1: no averaging).
+
+    They are those of epochs, or those of updates where the recipe sets train.save-interval-updates.
+    """
 
     last: int = 10
 
@@ -63,8 +69,9 @@ class TranslationSettings:
     """Settings of one translation run.
 
     corpus: a name that `rskip prepare` knows; prepare: how it is prepared, the corpus's defaults filled in;
-    train: flags of fairseq-train without the leading dashes, with `arch`; generate: flags of
-    fairseq-generate. A flag that is true is given bare, one that is false or null is left out.
+    train: flags of fairseq-train without the leading dashes, with `arch`, and `tokens-per-update`
+    (`rskip.experiments.tokens_per_update`); generate: flags of fairseq-generate. A flag that is true is given
+    bare, one that is false or null is left out.
     """
 
     corpus: str
@@ -73,6 +80,11 @@ class TranslationSettings:
     average: AverageSettings = AverageSettings()
     generate: Mapping[str, Flag] = field(default_factory=dict)
     evaluate: EvaluateSettings = EvaluateSettings()
+
+    @property
+    def averages_by(self) -> str:
+        """Whether checkpoints are kept and averaged by "epoch" or by "update"."""
+        return "update" if self.train.get("save-interval-updates") else "epoch"
 
     @classmethod
     def from_mapping(cls, content: Mapping[str, Any]) -> TranslationSettings:
@@ -93,11 +105,7 @@ class TranslationSettings:
             raise ValueError(
                 f"average.last is {average.last!r}; expected how many checkpoints to average, 1 or more"
             )
-        epochs = train.get("max-epoch")
-        if isinstance(epochs, int) and 0 < epochs < average.last:
-            raise ValueError(
-                f"average.last is {average.last}, but train.max-epoch is {epochs}: average at most those"
-            )
+        _check_enough_checkpoints(train, average)
         evaluate = _read_section(EvaluateSettings, "evaluate", content.get("evaluate") or {})
         return cls(
             corpus=content["corpus"],
@@ -130,6 +138,7 @@ def _check_training(train: Mapping[str, Flag]) -> None:
         raise ValueError("train.arch is missing; expected an architecture such as transformer_rskip_ln_tiny")
     if not any(train.get(limit) for limit in ("max-epoch", "max-update")):
         raise ValueError("train says no end; give train.max-epoch or train.max-update")
+    check_tokens_per_update(train)
     for flag in _CONNECTION_FLAGS:
         if (text := train.get(flag)) is None:
             continue
@@ -148,3 +157,17 @@ def _read_section(section_class: type, name: str, content: Any) -> Any:
         raise ValueError(f"{name} is {content!r}; expected a mapping")
     refuse_unknown_keys(content, [f.name for f in dataclasses.fields(section_class)], within=name)
     return section_class(**content)
+
+
+def _check_enough_checkpoints(train: Mapping[str, Flag], average: AverageSettings) -> None:
+    interval, updates, epochs = (train.get(name) for name in ("save-interval-updates", "max-update", "max-epoch"))
+    if interval:
+        if not isinstance(interval, int) or isinstance(interval, bool) or interval < 1:
+            raise ValueError(f"train.save-interval-updates is {interval!r}; expected a whole number of updates")
+        if isinstance(updates, int) and 0 < updates < interval * average.last:
+            raise ValueError(
+                f"average.last is {average.last}, but train.max-update is {updates} and a checkpoint is written every "
+                f"{interval} (train.save-interval-updates): average fewer"
+            )
+    elif isinstance(epochs, int) and 0 < epochs < average.last:
+        raise ValueError(f"average.last is {average.last}, but train.max-epoch is {epochs}: average at most those")

@@ -2,7 +2,7 @@
 
 # fairseq reads a configuration's types themselves, not their names: no postponed annotations here.
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from typing import Any, Optional
 
 from fairseq.data import Dictionary
@@ -15,6 +15,7 @@ from rskip.fairseq_plugin.flags import flag_of
 from rskip.fairseq_plugin.generator import BeamSearchGenerator, Transformers
 from rskip.fairseq_plugin.one_line_errors import UsageError
 from rskip.generation import SearchOptions
+from rskip.generation.length_penalty import LENGTH_PENALTIES
 from rskip.transformer.precision import PRECISIONS
 
 TASK_NAME = "rskip_translation"
@@ -42,11 +43,15 @@ _DONE_ELSEWHERE = {
 
 @dataclass
 class TranslationTaskConfig(TranslationConfig):
-    """Fairseq's flags of translation, and the number format of generation."""
+    """Fairseq's flags of translation, and for generation the number format and the kind of length penalty."""
 
     precision: Optional[ChoiceEnum(PRECISIONS)] = field(  # type: ignore[valid-type]  # noqa: UP045
         default=None,
         metadata={"help": "number format that fairseq-generate and -interactive compute in (default: the model's)"},
+    )
+    length_penalty_kind: ChoiceEnum(tuple(LENGTH_PENALTIES)) = field(  # type: ignore[valid-type]
+        default="fairseq",
+        metadata={"help": "what --lenpen is an exponent of: the length n (fairseq) or (5+n)/6 (gnmt; papers with 0.6)"},
     )
 
 
@@ -58,6 +63,7 @@ class BeamSearchTranslationTask(TranslationTask):
     def __init__(self, cfg: TranslationTaskConfig, src_dict: Dictionary, tgt_dict: Dictionary) -> None:
         super().__init__(cfg, src_dict, tgt_dict)
         self._transformers = Transformers(None if cfg.precision is None else str(cfg.precision))
+        self._length_penalty_kind = str(cfg.length_penalty_kind)
 
     def build_generator(
         self,
@@ -80,7 +86,7 @@ class BeamSearchTranslationTask(TranslationTask):
                 raise _refusal(name)
         printed = getattr(args, "print_alignment", None)
         matches = getattr(args, "match_source_len", False)
-        options = search_options(args)
+        options = replace(search_options(args), length_penalty_kind=self._length_penalty_kind)
         if options.sampling and matches:
             raise UsageError("--sampling and --match-source-len: give one of them")
         return BeamSearchGenerator(

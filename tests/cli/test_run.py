@@ -144,16 +144,16 @@ def test_what_fairseq_is_called_with(prepared: Path) -> None:
     train, generate = calls(prepared)
     data = next((prepared / "data-bin").iterdir()).relative_to(prepared)
     run = next((prepared / "runs").iterdir()).relative_to(prepared)
-    on_cpu = "" if torch.cuda.is_available() else " --cpu"
+    device = " --distributed-world-size 1" if torch.cuda.is_available() else " --cpu"
     assert " ".join(train["argv"]) == (
         f"{data} --source-lang en --target-lang de "
         f"--user-dir rskip --seed 1 --save-dir {run}/1/checkpoints --keep-last-epochs 2 "
-        f"--log-format json --log-interval 100{on_cpu} "
+        f"--log-format json --log-interval 100{device} "
         "--arch transformer_rskip_ln_tiny --max-epoch 3 --lr 0.005 --bf16 --dropout=-0.5"
     )
     assert " ".join(generate["argv"]) == (
         f"{data} --source-lang en --target-lang de "
-        f"--user-dir rskip --path {run}/1/averaged.pt --gen-subset test{on_cpu} --beam 4"
+        f"--user-dir rskip --path {run}/1/averaged.pt --gen-subset test{device} --beam 4"
     )
     assert train["threads"] == "3"
 
@@ -261,6 +261,18 @@ def test_a_dry_run_prints_the_commands_and_does_nothing(
     assert [path.name for path in project.iterdir()] == ["mine.yaml"]
 
 
+def test_several_gpus_share_the_tokens_of_an_update(
+    project: Path, fakes: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    tokens = ["train.tokens-per-update=25000", "train.max-tokens=4096"]
+    assert main(["run", "mine.yaml", "--dry-run", "--gpus", "2", "--set", *tokens]) == 0
+    _, train, _, generate = capsys.readouterr().out.splitlines()
+    program = f"torchrun --standalone --nproc-per-node 2 {fakes}/bin/fairseq-train "
+    assert train.startswith(program) and train.endswith(" --max-tokens 3125 --update-freq 4")
+    assert "tokens-per-update" not in train and " --cpu" not in train
+    assert " --distributed-world-size 1 " in generate
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -268,6 +280,8 @@ def test_a_dry_run_prints_the_commands_and_does_nothing(
         (["mine.yaml", "--set", "trian.lr=3"], "unknown key trian; did you mean train?"),
         (["mine.yaml", "--set", "train.connection=2rskpi+ln"], "train.connection"),
         (["mine.yaml", "--seeds", "-1"], "seed -1 is out of range"),
+        (["mine.yaml", "--gpus", "99"], "--gpus 99: PyTorch sees "),
+        (["mine.yaml", "--gpus", "-1", "--dry-run"], "--gpus -1: PyTorch sees "),
     ],
 )
 def test_mistakes_come_before_any_work(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -33,6 +34,16 @@ def test_a_cut_off_one_is_replaced_by_the_newest_epoch(folder: Path, left: int) 
     last.write_bytes(last.read_bytes()[:left])
     mend_last_checkpoint(folder)
     assert _epoch(last) == 10
+
+
+@pytest.mark.parametrize(("later", "expected"), [("checkpoint_12_900.pt", 900), ("checkpoint10.pt", 10)])
+def test_a_cut_off_one_is_replaced_by_the_newer_of_epoch_and_update(folder: Path, later: str, expected: int) -> None:
+    for update in (800, 900):
+        torch.save({"epoch": update}, folder / f"checkpoint_12_{update}.pt")
+    os.utime(folder / later, ns=(2**62, 2**62))
+    (folder / "checkpoint_last.pt").write_bytes(b"PK")
+    mend_last_checkpoint(folder)
+    assert _epoch(folder / "checkpoint_last.pt") == expected
 
 
 def test_without_an_epoch_the_training_starts_anew(tmp_path: Path) -> None:

@@ -49,6 +49,11 @@ def test_it_is_polled_while_it_runs_and_once_at_its_end(run, tmp_path: Path) -> 
             CommandFailed,
             "torch.OutOfMemoryError: full",
         ),
+        (  # torchrun, after one of its processes
+            "echo 'fairseq-train: error: no such flag'; echo 'torch.distributed.ChildFailedError:'; exit 1",
+            ValueError,
+            "tool refused its arguments: fairseq-train: error: no such flag",
+        ),
         ("exit 3", CommandFailed, "tool failed (exit status 3): it printed nothing"),
         ("kill -KILL $$", CommandFailed, "tool failed (killed by SIGKILL)"),
     ],

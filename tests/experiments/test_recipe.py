@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from rskip.experiments.recipe import load_recipe
+from rskip.experiments.recipe import PaperFigure, load_recipe
 
 RECIPE = """
 kind: translation
@@ -46,10 +46,14 @@ def test_the_config_is_everything_with_defaults_filled_in(write) -> None:
 def test_what_does_not_change_the_result_is_not_in_the_config(write) -> None:
     plain = load_recipe(write(RECIPE))
     told = load_recipe(
-        write(RECIPE + "description: x\nshow: 3\nexpected: {sacrebleu: 38, minutes: 4, machine: m}\n")
+        write(
+            RECIPE + "description: x\nshow: 3\nexpected: {sacrebleu: 38, minutes: 4, machine: m}\n"
+            "paper: [{bleu: 31.45, table: rSkip Table 2}]\n"
+        )
     )
     assert told.config == plain.config
     assert told.expected.metrics == {"sacrebleu": 38}
+    assert told.paper == (PaperFigure(bleu=31.45, table="rSkip Table 2"),)
     assert (told.expected.minutes, told.expected.machine, told.show) == (4, "m", 3)
 
 
@@ -87,6 +91,18 @@ def test_an_override_that_changes_nothing_is_the_recipe_itself(write) -> None:
         (RECIPE + "show: -1\n", "show is -1"),
         (RECIPE + "generate: {path: x}\n", "generate.path can't be set"),
         (RECIPE + "generate: [beam]\n", "generate is ['beam']"),
+        (RECIPE + "  distributed-world-size: 4\n", "train.distributed-world-size can't be set in a recipe: use --gpus"),
+        (RECIPE + "  tokens-per-update: 25000\n", "train.max-tokens is None"),
+        (RECIPE + "  tokens-per-update: 1e4\n  max-tokens: 1024\n", "train.tokens-per-update is 10000.0"),
+        (RECIPE + "  tokens-per-update: 9\n  max-tokens: 9\n  update-freq: 2\n", "train.update-freq can't be"),
+        (RECIPE + "  save-interval-updates: 2.5\n", "train.save-interval-updates is 2.5"),
+        (
+            RECIPE + "  max-update: 900\n  save-interval-updates: 100\n",
+            "average.last is 10, but train.max-update is 900 and a checkpoint is written every 100",
+        ),
+        (RECIPE + "paper: {bleu: 31.45, table: rSkip Table 2}\n", "expected a list such as"),
+        (RECIPE + "paper: [{belu: 31.45}]\n", "unknown key paper.belu; did you mean bleu?"),
+        (RECIPE + "paper: [{bleu: high, table: rSkip Table 2}]\n", "paper holds"),
         (RECIPE + "  seed: 3\n", "train.seed can't be set in a recipe: use --seeds"),
         (RECIPE + "  max_tokens: 3\n", "as max-tokens"),
         (RECIPE + "  --dropout: 0.1\n", "as dropout"),

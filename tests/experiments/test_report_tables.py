@@ -55,6 +55,7 @@ def test_an_overridden_run_is_a_row_that_says_what_was_changed(make_record) -> N
 def test_a_gpu_is_named_in_place_of_the_cpu(make_record) -> None:
     machine = {"cpu": "Zuse Z4", "cores": 2, "threads": 2, "gpu": "H200"}
     assert "| H200 |" in results_table([make_record(machine=machine)])
+    assert "| 8 × H200 |" in results_table([make_record(machine={**machine, "gpus": 8})])
 
 
 @pytest.mark.parametrize(

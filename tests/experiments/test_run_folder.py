@@ -40,3 +40,11 @@ def test_a_child_that_inherits_the_lock_keeps_it_after_its_parent(tmp_path: Path
         child.communicate(b"\n")
     with folder.lock():
         pass
+
+
+def test_a_training_goes_on_with_as_many_processes_as_it_was_started_with(tmp_path: Path) -> None:
+    folder = RunFolder(tmp_path)
+    folder.keep_processes(4)
+    folder.keep_processes(4)
+    with pytest.raises(ValueError, match="was started on 4 GPUs and goes on there only, not on 1: give --gpus 4"):
+        folder.keep_processes(1)

@@ -146,6 +146,17 @@ def batch(multi30k: Path, task: Any, *, empty: bool) -> dict[str, Any]:
     return dataset.collater([dataset[index] for index in range(len(dataset))])
 
 
+def test_gnmts_length_penalty_scores_and_ranks(multi30k):
+    task, models = load(multi30k, "rskip_translation", RSKIP, length_penalty_kind="gnmt")
+    generator = task.build_generator(models, Namespace(beam=4, lenpen=0.6, max_len_a=1.2, max_len_b=10))
+    for hypotheses in task.inference_step(generator, models, batch(multi30k, task, empty=False)):
+        expected = [
+            (each["positional_scores"].sum() / ((5 + len(each["tokens"])) / 6) ** 0.6).item() for each in hypotheses
+        ]
+        assert [each["score"].item() for each in hypotheses] == pytest.approx(expected, abs=1e-5)
+        assert expected == sorted(expected, reverse=True)
+
+
 def test_fairseq_generate_prints_the_same_lines(generate, multi30k):
     flags = [str(multi30k / STOCK), *SHORT, "--nbest", "2", "--lenpen", "0.6", "--print-alignment", "--sacrebleu"]
     ours = generate("rskip_translation", multi30k / "bin", *flags)
