@@ -108,7 +108,8 @@ def _from_cache(file: UpstreamFile, cache: Path) -> FetchedFile:
     path = cache / file.name
     found = verify(path, file)
     if found is None:
-        expected = f"sha256 {expected_sum(path, file)}" if expected_sum(path, file) else f"{file.size:,} bytes"
+        sha256 = expected_sum(path, file)
+        expected = f"sha256 {sha256}" if sha256 else f"{file.size:,} bytes"
         raise ValueError(
             f"--offline: {path} is damaged, or another version (expected {expected}): "
             "run once without --offline to fetch it again"

@@ -58,7 +58,7 @@ def verify(path: Path, file: UpstreamFile) -> FetchedFile | None:
         return None
     status = path.stat()
     receipt = read_receipt(path)
-    expected = expected_sum(path, file)
+    expected = _expected_sum(file, receipt)
     if file.size is not None and status.st_size != file.size:
         return None
     untouched = receipt is not None and (receipt.size, receipt.modified) == (status.st_size, status.st_mtime_ns)
@@ -80,7 +80,10 @@ def verify(path: Path, file: UpstreamFile) -> FetchedFile | None:
 
 def expected_sum(path: Path, file: UpstreamFile) -> str | None:
     """The sum that `path` must have: the registry's, or else its receipt's; None: it never came."""
-    receipt = read_receipt(path)
+    return _expected_sum(file, read_receipt(path))
+
+
+def _expected_sum(file: UpstreamFile, receipt: Receipt | None) -> str | None:
     return file.sha256 or (receipt.sha256 if receipt else None)
 
 

@@ -60,4 +60,9 @@ def _computes_in(dtype: torch.dtype) -> bool:
     x86 = platform.machine().lower() in ("x86_64", "amd64")
     if dtype not in _FEWEST_MULTIPLICATIONS or not x86 or not torch.backends.mkldnn.is_available():
         return False
-    return dtype == torch.float32 or torch.ops.mkldnn._is_mkldnn_bf16_supported()
+    return dtype == torch.float32 or multiplies_bfloat16()
+
+
+def multiplies_bfloat16() -> bool:
+    """Whether oneDNN multiplies bfloat16 on this processor."""
+    return torch.backends.mkldnn.is_available() and torch.ops.mkldnn._is_mkldnn_bf16_supported()

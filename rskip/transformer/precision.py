@@ -9,7 +9,7 @@ from torch import nn
 
 from rskip.transformer.int8_linear import Int8Linear, int8_is_exact
 from rskip.transformer.model import Transformer
-from rskip.transformer.packed_linear import PackedLinear
+from rskip.transformer.packed_linear import PackedLinear, multiplies_bfloat16
 
 PRECISIONS = ("float32", "bfloat16", "int8")
 
@@ -43,8 +43,7 @@ def set_precision(model: Transformer, precision: str) -> Transformer:
 
 def bfloat16_is_slow(device: torch.device) -> bool:
     """Whether bfloat16 is slower than float32 there: on a CPU that doesn't multiply it."""
-    fast = torch.backends.mkldnn.is_available() and torch.ops.mkldnn._is_mkldnn_bf16_supported()
-    return device.type == "cpu" and not fast
+    return device.type == "cpu" and not multiplies_bfloat16()
 
 
 def _replace_linears(

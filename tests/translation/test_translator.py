@@ -73,7 +73,7 @@ def test_the_whole_test_set_is_as_good_as_its_record_says(root: Path, shared: Pa
     float32 = bleu("float32")
     assert float32 == pytest.approx(39.68, abs=0.1)
     for precision in ("bfloat16", "int8") if int8_is_exact() else ("bfloat16",):
-        assert bleu(precision) >= float32 - 0.3, precision
+        assert bleu(precision) >= max(39.3, float32 - 0.3), precision
 
 
 def test_a_translation_does_not_depend_on_its_batch(
