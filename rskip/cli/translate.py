@@ -161,7 +161,7 @@ def run(args: argparse.Namespace) -> None:
 def translate_files(args: argparse.Namespace) -> None:
     """Files or standard input to files or standard output."""
     from rskip.translation.fingerprint import model_sha256
-    from rskip.translation.jobs import plan_jobs
+    from rskip.translation.jobs import known_sum, plan_jobs
     from rskip.translation.progress import Progress, duration, speed
     from rskip.translation.ranks import Ranks
 
@@ -173,12 +173,11 @@ def translate_files(args: argparse.Namespace) -> None:
         jobs = unfinished_jobs(jobs, args, ranks)
         if not jobs:
             return
-        sizes = [job.size for job in jobs]
         ranks.wait()
         translator = load_translator(args, ranks)
         settings = {"model": model_sha256(args.model, translator), **described(args, options, translator)}
         progress = Progress(
-            total=None if None in sizes else sum(size for size in sizes if size is not None),
+            total=known_sum(job.size for job in jobs),
             live=ranks.first and not args.quiet and (args.progress or sys.stderr.isatty()),
             notes=not args.quiet,
             ranks=ranks.count,
@@ -301,10 +300,12 @@ def worker_count(args: argparse.Namespace, jobs: Sequence[Job], translator: Tran
     """What was asked for, or what the inputs are worth."""
     import torch
 
-    sizes = [job.size for job in jobs]
+    from rskip.translation.jobs import known_sum
+
     if args.workers is not None:
         return args.workers
-    if translator.device.type != "cpu" or None in sizes or sum(size for size in sizes if size is not None) < LARGE:
+    size = known_sum(job.size for job in jobs)
+    if translator.device.type != "cpu" or size is None or size < LARGE:
         return 1
     return min(torch.get_num_threads(), MOST_WORKERS)
 

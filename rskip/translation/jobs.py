@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -28,8 +28,17 @@ class Job:
     @property
     def size(self) -> int | None:
         """Bytes of all inputs; None where one is no file."""
-        sizes = [_file_size(each) for each in self.inputs]
-        return None if None in sizes else sum(size for size in sizes if size is not None)
+        return known_sum(_file_size(each) for each in self.inputs)
+
+
+def known_sum(sizes: Iterable[int | None]) -> int | None:
+    """The sum of the sizes; None where one of them is not known."""
+    total = 0
+    for size in sizes:
+        if size is None:
+            return None
+        total += size
+    return total
 
 
 def plan_jobs(inputs: Sequence[str], output: str | None) -> list[Job]:
