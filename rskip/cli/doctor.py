@@ -175,7 +175,7 @@ def look_at_fairseq(findings: Findings) -> None:
 
 def look_at_cache(findings: Findings) -> None:
     """Where downloads are kept, and how much lies there."""
-    from rskip.corpora.fetch import cache_folder
+    from rskip.cache_folder import cache_folder
 
     folder: Path = cache_folder()
     size = sum(path.stat().st_size for path in folder.rglob("*") if path.is_file()) if folder.is_dir() else 0

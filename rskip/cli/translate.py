@@ -274,7 +274,7 @@ def load_translator(args: argparse.Namespace, ranks: Ranks) -> Translator:
     """The model on its device."""
     import torch
 
-    from rskip.transformer.precision import bfloat16_is_slow
+    from rskip.processor import bfloat16_is_slow
     from rskip.translation import Translator
 
     if args.threads is not None:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import os
 import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from pathlib import Path
 
+from rskip.cache_folder import cache_folder
 from rskip.corpora.corpus import UpstreamFile
 from rskip.corpora.disk_space import disk_space
 from rskip.corpora.download import download
@@ -15,18 +15,9 @@ from rskip.corpora.mirror_folder import MirrorFolder
 from rskip.corpora.one_at_a_time import one_at_a_time
 from rskip.corpora.received import FetchedFile, expected_sum, new_receipt, receipt_path, verify, write_receipt
 
-__all__ = ["FetchedFile", "cache_folder", "fetch"]
+__all__ = ["FetchedFile", "fetch"]
 
 ADDRESSES = ("http://", "https://", "file://")
-
-
-def cache_folder() -> Path:
-    """Where downloads are kept: $RSKIP_DATA, or ~/.cache/rskip/data.
-
-    Several processes and users may share it. Who only reads it needs nothing more; users who all fetch into it must be
-    able to write to each other's files (a common group, umask 002).
-    """
-    return Path(os.environ.get("RSKIP_DATA") or "~/.cache/rskip/data").expanduser()
 
 
 def fetch(

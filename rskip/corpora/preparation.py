@@ -13,7 +13,7 @@ from tqdm import tqdm
 from rskip.corpora.archives import extract
 from rskip.corpora.binarise import binarise, find_fairseq_preprocess
 from rskip.corpora.chunks import Chunk, SplitText, plan_chunks, split_texts
-from rskip.corpora.cleaning import CleaningReport
+from rskip.corpora.cleaning import CleaningReport, PairCleaner
 from rskip.corpora.corpus import CleaningOptions, Corpus, GeneratedCorpus, PublishedCorpus, Text, UpstreamFile
 from rskip.corpora.disk_space import disk_space
 from rskip.corpora.fetch import FetchedFile, fetch
@@ -75,6 +75,7 @@ def prepare(
         work.remove_finished()
         return False
     find_fairseq_preprocess()
+    _check_cleaning(corpus, resolved)
     files: dict[UpstreamFile, FetchedFile] = {}
     if isinstance(corpus, PublishedCorpus):
         files = fetch(corpus.upstream_files(), folder=corpus.folder, mirror=mirror, offline=offline)
@@ -97,6 +98,12 @@ def prepare(
             write_record(work.result, {**planned, **found})
         work.finish()
     return True
+
+
+def _check_cleaning(corpus: Corpus, options: Mapping[str, Option]) -> None:
+    """Refuses a limit that can't be, or a filter that can't work here, before anything is downloaded."""
+    cleaning = dataclasses.replace(cleaning_options(options), leaks=False)
+    PairCleaner(cleaning, languages=(corpus.source, corpus.target))
 
 
 def _setting(corpus: Corpus, options: Mapping[str, Option], *, work: WorkFolder, workers: int) -> Setting:

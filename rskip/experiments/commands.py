@@ -10,6 +10,7 @@ from rskip.corpora.options import command_line_flags
 from rskip.corpora.record import shard_folders
 from rskip.experiments.process import executable
 from rskip.experiments.tokens_per_update import KEY, plan_batches
+from rskip.experiments.training_precision import LOW_PRECISION
 from rskip.experiments.translation_settings import Flag, TranslationSettings
 
 _LOG_INTERVAL = 100  # updates between two lines in train.log
@@ -38,16 +39,25 @@ def prepare_command(settings: TranslationSettings, *, data: Path, mirror: str | 
 
 
 def train_command(
-    settings: TranslationSettings, *, data: Path, checkpoints: Path, seed: int, gpus: int
+    settings: TranslationSettings,
+    *,
+    data: Path,
+    checkpoints: Path,
+    seed: int,
+    gpus: int,
+    precision: str | None = None,
 ) -> list[str]:
     """`fairseq-train`, under `torchrun` for several GPUs; it resumes by itself from `checkpoint_last.pt`.
 
     :param gpus: how many, all of this machine; 0 for the CPU.
+    :param precision: "float32" trains in it whatever the recipe's flags ask for.
     :raises ValueError: an update can't be divided among so many (`rskip.experiments.tokens_per_update`).
     """
     flags = {name: value for name, value in settings.train.items() if name != KEY}
     if (batches := plan_batches(settings.train, gpus=gpus)) is not None:
         flags |= {"max-tokens": batches.max_tokens, "update-freq": batches.update_freq}
+    if precision == "float32":
+        flags |= dict.fromkeys(flags.keys() & LOW_PRECISION, False)
     program = ["fairseq-train"]
     if gpus > 1:
         program = ["torchrun", "--standalone", "--nproc-per-node", str(gpus), executable("fairseq-train")]

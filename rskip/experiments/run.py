@@ -17,6 +17,7 @@ from rskip.experiments.record import Record, read_record, record_path
 from rskip.experiments.run_folder import RunFolder
 from rskip.experiments.summary import next_steps, show_translations, summarise
 from rskip.experiments.tokens_per_update import plan_batches
+from rskip.experiments.training_precision import choose_precision
 from rskip.experiments.translation_record import translation_record
 from rskip.experiments.translation_run import average, generate, train
 from rskip.experiments.translations import read_translations
@@ -96,12 +97,14 @@ def print_commands(
     settings = recipe.settings
     if gpus is None or gpus < 0:
         gpus = gpus_to_use(gpus)
-    data = data_folder(settings)
+    data, precision = data_folder(settings), choose_precision(settings.train, gpus=gpus)
     commands = [prepare_command(settings, data=data, mirror=mirror)]
     for seed in seeds:
         folder = RunFolder(Path("runs", recipe.run_name, str(seed)))
         commands += [
-            train_command(settings, data=data, checkpoints=folder.checkpoints, seed=seed, gpus=gpus),
+            train_command(
+                settings, data=data, checkpoints=folder.checkpoints, seed=seed, gpus=gpus, precision=precision
+            ),
             average_command(settings, checkpoints=folder.checkpoints, output=folder.averaged),
             generate_command(settings, data=data, checkpoint=folder.averaged, gpu=gpus > 0),
         ]

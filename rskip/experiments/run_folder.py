@@ -23,6 +23,7 @@ class RunFolder:
         self.checkpoints = path / "checkpoints"
         self.train_log = path / "train.log"
         self.processes = path / "processes"
+        self.precision = path / "precision"
         self.trained = path / "trained"
         self.averaged = path / "averaged.pt"
 
@@ -59,6 +60,13 @@ class RunFolder:
                 f"{self.path} was started on {before} GPU{'s' * (before > 1)} and goes on there only, not on {count}: "
                 f"give --gpus {before}, or move that folder away to start anew"
             )
+
+    def keep_precision(self, chosen: str) -> str:
+        """What a training was started in, `chosen` where it starts now: its checkpoints fit no other precision."""
+        if not self.precision.exists():
+            with atomic_file(self.precision) as temporary:
+                temporary.write_text(f"{chosen}\n")
+        return self.precision.read_text().strip()
 
     @contextmanager
     def lock(self) -> Iterator[int]:

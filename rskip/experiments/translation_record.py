@@ -57,6 +57,7 @@ def translation_record(recipe: Recipe, *, seed: int, folder: RunFolder, data: Pa
         training={
             "seconds": log.seconds,
             "pieces": len(log.starts),
+            "precision": environment.get("precision"),
             "epochs": last.epoch,
             "updates": last.update,
             "target_tokens_per_second": log.target_tokens_per_second,

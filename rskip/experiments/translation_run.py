@@ -21,6 +21,7 @@ from rskip.experiments.progress import TrainingProgress
 from rskip.experiments.run_folder import RunFolder
 from rskip.experiments.tokens_per_update import plan_batches
 from rskip.experiments.train_log import start_line
+from rskip.experiments.training_precision import choose_precision, recipe_precision
 from rskip.experiments.translation_settings import TranslationSettings
 
 
@@ -34,15 +35,20 @@ def train(
     """
     if folder.trained.exists():
         return
-    command = train_command(settings, data=data, checkpoints=folder.checkpoints, seed=seed, gpus=gpus)
     folder.keep_processes(max(gpus, 1))
+    precision = folder.keep_precision(choose_precision(settings.train, gpus=gpus))
+    command = train_command(
+        settings, data=data, checkpoints=folder.checkpoints, seed=seed, gpus=gpus, precision=precision
+    )
     folder.checkpoints.mkdir(parents=True, exist_ok=True)
     mend_last_checkpoint(folder.checkpoints)
     resumed = (folder.checkpoints / "checkpoint_last.pt").exists()
     print(f"{'resuming' if resumed else 'training'}; log: {folder.train_log}", flush=True)
+    if precision != (asked := recipe_precision(settings.train)):
+        print(f"in {precision}: the recipe says {asked}, which is slower on a processor that doesn't multiply it")
     if batches := plan_batches(settings.train, gpus=gpus):
         print(batches, flush=True)
-    environment = describe_environment()
+    environment = {**describe_environment(), "precision": precision}
     if gpus > 0:
         environment["machine"]["gpus"] = gpus
     else:

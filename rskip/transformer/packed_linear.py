@@ -10,6 +10,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from rskip.processor import multiplies_bfloat16
+
 # Below so many multiplications the unpacked way is faster (docs/speed.md).
 _FEWEST_MULTIPLICATIONS = {torch.float32: 2**22, torch.bfloat16: 0}
 
@@ -61,8 +63,3 @@ def _computes_in(dtype: torch.dtype) -> bool:
     if dtype not in _FEWEST_MULTIPLICATIONS or not x86 or not torch.backends.mkldnn.is_available():
         return False
     return dtype == torch.float32 or multiplies_bfloat16()
-
-
-def multiplies_bfloat16() -> bool:
-    """Whether oneDNN multiplies bfloat16 on this processor."""
-    return torch.backends.mkldnn.is_available() and torch.ops.mkldnn._is_mkldnn_bf16_supported()

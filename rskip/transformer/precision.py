@@ -9,7 +9,7 @@ from torch import nn
 
 from rskip.transformer.int8_linear import Int8Linear, int8_is_exact
 from rskip.transformer.model import Transformer
-from rskip.transformer.packed_linear import PackedLinear, multiplies_bfloat16
+from rskip.transformer.packed_linear import PackedLinear
 
 PRECISIONS = ("float32", "bfloat16", "int8")
 
@@ -39,11 +39,6 @@ def set_precision(model: Transformer, precision: str) -> Transformer:
         if device.type == "cpu":
             _replace_linears(model, (nn.Linear,), PackedLinear)
     return model.eval().requires_grad_(False)
-
-
-def bfloat16_is_slow(device: torch.device) -> bool:
-    """Whether bfloat16 is slower than float32 there: on a CPU that doesn't multiply it."""
-    return device.type == "cpu" and not multiplies_bfloat16()
 
 
 def _replace_linears(

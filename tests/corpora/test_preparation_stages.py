@@ -5,12 +5,14 @@ from __future__ import annotations
 import dataclasses
 import gzip
 import json
+import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from rskip.corpora import PrepareOptions, prepare
+from rskip.corpora.cleaning import languages
 from rskip.corpora.corpus import CleaningOptions, PrepareDefaults
 from rskip.corpora.stages.assemble import dictionary_entries
 from rskip.text import Dictionary, TextPipeline
@@ -124,6 +126,17 @@ def test_options_resolve_to_themselves(corpus: Any) -> None:
         assert PrepareOptions(**resolved).resolve(corpus) == resolved  # type: ignore[arg-type]
     assert PrepareOptions(max_words=0).resolve(corpus)["max_words"] == 0
     assert "shards" not in PrepareOptions().resolve(corpus)
+
+
+def test_a_filter_that_cannot_work_is_refused_before_anything_is_fetched(
+    corpus: Any, mirror: Path, output: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for path in mirror.iterdir():
+        path.unlink()
+    languages._identifier.cache_clear()
+    monkeypatch.setitem(sys.modules, "py3langid.langid", None)
+    with pytest.raises(ValueError, match="needs py3langid"):
+        prepare(corpus, output, options=PrepareOptions(languages=True), mirror=str(mirror))
 
 
 def test_nothing_left_to_train_on(corpus: Any, mirror: Path, output: Path) -> None:

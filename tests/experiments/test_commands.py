@@ -111,6 +111,14 @@ def test_one_device_is_named(settings) -> None:
         assert " ".join(generate).endswith(f"--path averaged.pt --gen-subset test {device}")
 
 
+def test_float32_leaves_out_the_flags_of_other_formats(settings) -> None:
+    of_recipe = settings(max_tokens=2048, bf16=True, amp=True)
+    as_it_says = train_command(of_recipe, data=DATA, checkpoints=Path("kept"), seed=3, gpus=0)
+    command = train_command(of_recipe, data=DATA, checkpoints=Path("kept"), seed=3, gpus=0, precision="float32")
+    assert command == [argument for argument in as_it_says if argument not in ("--bf16", "--amp")]
+    assert len(command) == len(as_it_says) - 2
+
+
 def test_several_gpus_are_torchruns(settings, programs: Path) -> None:
     command = train(settings(tokens_per_update=25_000, max_tokens=4096), gpus=4)
     assert command.startswith(f"torchrun --standalone --nproc-per-node 4 {programs}/fairseq-train data-bin ")

@@ -14,6 +14,7 @@ import torch
 
 from rskip.checkpoint import read_checkpoint
 from rskip.experiments.record import read_record
+from rskip.experiments.training_precision import choose_precision
 
 RECIPE = """
 kind: translation
@@ -31,6 +32,7 @@ train:
   label-smoothing: 0.1
   max-tokens: 1000
   max-epoch: 4
+  bf16: true
 average: {last: 2}
 generate: {beam: 1, max-len-a: 0, max-len-b: 10, max-tokens: 8000}
 """
@@ -67,6 +69,7 @@ def test_a_run_killed_in_mid_training_and_repeated_ends_in_a_record(tmp_path: Pa
 
     record = read_record(tmp_path / "results/mine/1.json")
     assert record.training["pieces"] == 2
+    assert record.training["precision"] == choose_precision({"bf16": True}, gpus=0)
     epochs = [(epoch["epoch"], epoch["update"]) for epoch in record.curve]
     assert [number for number, _ in epochs] == [1, 2, 3, 4]
     assert [update for _, update in epochs] == [epochs[0][1] * number for number in (1, 2, 3, 4)]

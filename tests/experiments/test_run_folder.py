@@ -42,6 +42,12 @@ def test_a_child_that_inherits_the_lock_keeps_it_after_its_parent(tmp_path: Path
         pass
 
 
+def test_a_training_goes_on_in_the_precision_that_it_was_started_in(tmp_path: Path) -> None:
+    folder = RunFolder(tmp_path)
+    assert folder.keep_precision("float32") == "float32"
+    assert folder.keep_precision("bfloat16") == "float32"
+
+
 def test_a_training_goes_on_with_as_many_processes_as_it_was_started_with(tmp_path: Path) -> None:
     folder = RunFolder(tmp_path)
     folder.keep_processes(4)

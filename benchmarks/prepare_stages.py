@@ -1,0 +1,134 @@
+"""Seconds of each stage of `rskip prepare` on WMT'14's kind of text, and the hours that WMT'14 would take.
+
+Real text: newstest2012 and newstest2013 in English and French, repeated to two numbers of pairs, prepared with WMT'14's
+settings (but that repetitions stay). What a further pair costs in each stage is the difference of the two runs, so what
+does not grow with the pairs (starting processes, learning codes) is left out of the rates. From these, for WMT'14's
+numbers of pairs: the hours with as many workers as measured, and with 16 if the stages that use workers go on to gain
+from them as from 1 to 2. Prints tables, appends one JSON line to results/prepare_stages.jsonl.
+
+    python benchmarks/prepare_stages.py --texts FOLDER [--pairs 100000 300000] [--workers 1 2]
+
+FOLDER holds newstest201{2,3}.{en,fr} and newstest2014.en-fr.{en,fr}, plain or with .gz.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import itertools
+import json
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from measuring.record import append_record
+
+from rskip.corpora import PrepareOptions, find_corpus, preparation
+from rskip.corpora.corpus import ParallelText, PublishedCorpus, Text, UpstreamFile
+from rskip.corpora.sentences import read_sentences
+
+LANGUAGES = ("en", "fr")
+TRAIN, HELD_OUT = ("newstest2012", "newstest2013"), "newstest2014.en-fr"
+STAGES = {
+    "check": "_check",
+    "tokenise and clean": "tokenise_train",
+    "learn codes": "learn",
+    "segment": "segment_train",
+    "put in order": "assemble",
+    "binarise": "_binarise",
+}
+WITH_WORKERS = ("tokenise and clean", "segment", "binarise")
+PAIRS = {"WMT'14 EN-DE": 4_500_000, "WMT'14 EN-FR": 36_000_000}  # as the papers have them
+CORES = 16
+
+
+def read(folder: Path, name: str) -> list[str]:
+    path = folder / name
+    return list(read_sentences(path if path.exists() else path.with_name(f"{name}.gz")))
+
+
+def corpus_of(texts: Path, folder: Path, pairs: int) -> PublishedCorpus:
+    """WMT'14 EN-FR with other training text: files in `folder`."""
+    splits = {}
+    for split, names, count in (("train", TRAIN, pairs), ("valid", (HELD_OUT,), 500), ("test", (HELD_OUT,), 500)):
+        sides = {}
+        for language in LANGUAGES:
+            lines = [line for name in names for line in read(texts, f"{name}.{language}")]
+            path = folder / f"{split}.{language}"
+            with path.open("w", encoding="utf-8") as file:
+                file.writelines(f"{line}\n" for line in itertools.islice(itertools.cycle(lines), count))
+            sides[language] = Text(file=UpstreamFile(name=path.name, url=path.as_uri()))
+        splits[split] = (ParallelText(name=split, sides=sides, sentences=count),)
+    return dataclasses.replace(find_corpus("wmt14-en-fr"), folder="benchmark", splits=splits)
+
+
+def measure(texts: Path, pairs: int, workers: int) -> dict[str, float]:
+    """Seconds of each stage, and of the whole."""
+    seconds = dict.fromkeys(STAGES, 0.0)
+
+    def timed(stage: str, run: Callable[..., Any]) -> Callable[..., Any]:
+        def run_timed(*args: Any, **kwargs: Any) -> Any:
+            start = time.perf_counter()
+            try:
+                return run(*args, **kwargs)
+            finally:
+                seconds[stage] += time.perf_counter() - start
+
+        return run_timed
+
+    originals = {name: getattr(preparation, name) for name in STAGES.values()}
+    with tempfile.TemporaryDirectory() as temporary:
+        corpus = corpus_of(texts, Path(temporary), pairs)
+        for stage, name in STAGES.items():
+            setattr(preparation, name, timed(stage, originals[name]))
+        start = time.perf_counter()
+        try:
+            options = PrepareOptions(duplicates=False, leaks=False)
+            preparation.prepare(corpus, Path(temporary, "data"), options=options, mirror=temporary, workers=workers)
+        finally:
+            for name, original in originals.items():
+                setattr(preparation, name, original)
+        return {**seconds, "whole": time.perf_counter() - start}
+
+
+def hours(rates: dict[str, dict[str, float]], pairs: int) -> dict[str, float]:
+    """From seconds a pair in each stage: by number of workers, the last one extrapolated to CORES."""
+    found = {f"{workers} workers": sum(rate.values()) * pairs / 3600 for workers, rate in rates.items()}
+    (few, slow), (many, fast) = list(rates.items())
+    gained = {stage: slow[stage] / fast[stage] / (int(many) / int(few)) for stage in WITH_WORKERS}
+    seconds = sum(
+        slow[stage] * int(few) / CORES / min(gained[stage], 1.0) if stage in WITH_WORKERS else fast[stage]
+        for stage in STAGES
+    )
+    return {name: round(value, 2) for name, value in {**found, f"{CORES} cores": seconds * pairs / 3600}.items()}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--texts", type=Path, required=True, metavar="FOLDER")
+    parser.add_argument("--pairs", type=int, nargs=2, default=[100_000, 300_000], metavar="N")
+    parser.add_argument("--workers", type=int, nargs=2, default=[1, 2], metavar="N")
+    parser.add_argument("--output", type=Path, default=Path("results/prepare_stages.jsonl"))
+    args = parser.parse_args()
+
+    times = {w: {n: measure(args.texts, n, w) for n in args.pairs} for w in args.workers}
+    fewer, more = args.pairs
+    rates = {
+        str(workers): {stage: (of[more][stage] - of[fewer][stage]) / (more - fewer) for stage in STAGES}
+        for workers, of in times.items()
+    }
+    columns = [f"{n:,} pairs, {w} workers" for w in args.workers for n in args.pairs]
+    print(f"| stage, seconds | {' | '.join(columns)} |\n|{'---|' * (1 + len(columns))}")
+    for stage in [*STAGES, "whole"]:
+        cells = [f"{times[w][n][stage]:.1f}" for w in args.workers for n in args.pairs]
+        print(f"| {stage} | {' | '.join(cells)} |")
+    estimates = {name: hours(rates, pairs) for name, pairs in PAIRS.items()}
+    seconds = {str(w): {str(n): {k: round(v, 2) for k, v in s.items()} for n, s in t.items()} for w, t in times.items()}
+    append_record(args.output, "prepare_stages", {"seconds": seconds, "hours": estimates})
+    print(f"\n{json.dumps(estimates)}")
+
+
+if __name__ == "__main__":
+    main()
