@@ -107,11 +107,14 @@ def hours(rates: dict[str, dict[str, float]], pairs: int) -> dict[str, float]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--texts", type=Path, required=True, metavar="FOLDER")
+    parser.add_argument("--texts", type=Path, metavar="FOLDER")
     parser.add_argument("--pairs", type=int, nargs=2, default=[100_000, 300_000], metavar="N")
     parser.add_argument("--workers", type=int, nargs=2, default=[1, 2], metavar="N")
     parser.add_argument("--output", type=Path, default=Path("results/prepare_stages.jsonl"))
     args = parser.parse_args()
+    if args.texts is None:
+        print("not measured: give --texts FOLDER")
+        return
 
     times = {w: {n: measure(args.texts, n, w) for n in args.pairs} for w in args.workers}
     fewer, more = args.pairs

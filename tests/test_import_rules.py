@@ -11,7 +11,10 @@ from pathlib import Path
 import pytest
 
 FLOORS = [
-    {"atomic_file", "cache_folder", "checksum", "processor", "tested_versions", "worker_processes", "__version__"},
+    {
+        *("atomic_file", "cache_folder", "checksum", "picture_file", "processor", "tested_versions"),
+        *("worker_processes", "__version__"),
+    },
     {"connections"},
     {"transformer", "vision"},
     {"checkpoint", "generation", "text", "corpora"},

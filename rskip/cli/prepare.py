@@ -14,6 +14,8 @@ import os
 import sys
 from pathlib import Path
 
+from rskip.cli._termination import termination_raises
+
 SUBWORDS = ("bpe", "sentencepiece", "sentencepiece-bpe")  # rskip.text.subwords has them too, but loads slowly
 
 
@@ -135,15 +137,16 @@ def run(args: argparse.Namespace) -> int | None:
         bpe_dropout=args.bpe_dropout,
         shards=args.shards,
     )
-    made = prepare(
-        corpus,
-        output,
-        options=options,
-        mirror=args.mirror,
-        offline=args.offline,
-        workers=args.workers,
-        force=args.force,
-    )
+    with termination_raises():
+        made = prepare(
+            corpus,
+            output,
+            options=options,
+            mirror=args.mirror,
+            offline=args.offline,
+            workers=args.workers,
+            force=args.force,
+        )
     record = read_record(output)
     assert record is not None
     if made and (output / CLEANING_FILE).exists():

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import struct
 import subprocess
 import sys
@@ -48,11 +50,20 @@ def binarise(
         if present := [str(text / split) for split in splits if split in sentences]:
             command += [f"--{kind}pref", ",".join(present)]
     command += ["--destdir", str(destination), "--joined-dictionary", "--srcdict", str(dictionary)]
-    command += ["--workers", str(workers)]
+    # Of several parts fairseq makes all but the first at once, and that one when the others are done.
+    command += ["--workers", str(workers if workers == 1 else workers + 1)]
     # It inherits the lock of one_at_a_time: if this process is killed, the next one waits for its child.
-    process = subprocess.run(command, capture_output=True, text=True, check=False, close_fds=False)
+    pipe = subprocess.PIPE
+    with subprocess.Popen(
+        command, stdout=pipe, stderr=pipe, text=True, close_fds=False, start_new_session=True
+    ) as process:
+        try:
+            printed = "".join(process.communicate())
+        except BaseException:
+            os.killpg(process.pid, signal.SIGKILL)  # its workers too
+            raise
     if process.returncode:
-        output = [line for line in (process.stdout + process.stderr).splitlines() if line.strip()]
+        output = [line for line in printed.splitlines() if line.strip()]
         last = output[-1].strip() if output else "it said nothing"
         raise OSError(f"fairseq-preprocess ended with status {process.returncode}: {last}")
     (destination / "preprocess.log").unlink(missing_ok=True)  # holds paths that are gone by then

@@ -9,20 +9,28 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+_NOT_WRITABLE = (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EEXIST)
+
 
 @contextmanager
-def disk_space(folder: Path, *, advice: str) -> Iterator[None]:
-    """Lets a full disk be an OSError that names the file, or else `folder`, and gives `advice`.
+def disk_space(folder: Path, *, advice: str, elsewhere: str | None = None) -> Iterator[None]:
+    """Lets a full disk be an OSError that names the file and gives `advice`.
 
     A child process's message counts too.
+
+    :param folder: named where the error names no file.
+    :param elsewhere: advice where a place can't be written at all; None: such errors stay as they are.
     """
     try:
         yield
     except OSError as error:
-        if error.errno == errno.ENOSPC or "No space left on device" in str(error):
-            known = error.strerror in (None, os.strerror(errno.ENOSPC))
+        if error.errno in _FULL or "No space left on device" in str(error):
+            known = error.strerror in (None, *map(os.strerror, _FULL))
             detail = "" if known else f" ({error.strerror})"
             raise OSError(f"no space left for {error.filename or folder}{detail}: {advice}") from error
+        if elsewhere is not None and error.errno in _NOT_WRITABLE and error.filename:
+            raise OSError(f"can't write {error.filename} ({error.strerror}): {elsewhere}") from error
         raise
 
 

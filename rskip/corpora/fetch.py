@@ -47,7 +47,8 @@ def fetch(
     if at_once < 1:
         raise ValueError(f"at_once={at_once}: expected at least 1 file at once")
     cache = cache_folder() / folder
-    with disk_space(cache, advice="free some, or name another folder in RSKIP_DATA"):
+    elsewhere = "name another folder in RSKIP_DATA"
+    with disk_space(cache, advice=f"free some, or {elsewhere}", elsewhere=elsewhere):
         if mirror is not None and not mirror.startswith(ADDRESSES):
             if "://" in mirror:
                 raise ValueError(

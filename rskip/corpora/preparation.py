@@ -84,20 +84,28 @@ def prepare(
             for file, fetched in files.items()
         }
     advice = "free some and repeat the command, which goes on, or choose another --output"
-    with disk_space(output, advice=advice), one_at_a_time(output):
+    elsewhere = "choose another --output"
+    with disk_space(output, advice=advice, elsewhere=elsewhere), one_at_a_time(output):
         if not must_make(output, planned, force=force):
             return False  # another process has made it meanwhile
         setting = _setting(corpus, resolved, work=work, workers=workers)
         work.begin({**planned, "tools": setting.config.versions}, force=force)
         try:
             found = _fill(setting, corpus, {file: fetched.path for file, fetched in files.items()})
-        except ValueError:
+        except ValueError as error:
             work.remove()  # a repetition would end here again
-            raise
+            raise ValueError(_with_archives(str(error), work, files)) from error
         if not (work.result / RECORD_FILE).exists():
             write_record(work.result, {**planned, **found})
         work.finish()
     return True
+
+
+def _with_archives(message: str, work: WorkFolder, files: Mapping[UpstreamFile, FetchedFile]) -> str:
+    """The message with archives and their members in place of unpacked files, which are gone when it is read."""
+    for file, fetched in files.items():
+        message = message.replace(f"{work.path / _UNPACKED / file.name}/", f"{fetched.path}, member ")
+    return message
 
 
 def _check_cleaning(corpus: Corpus, options: Mapping[str, Option]) -> None:

@@ -36,13 +36,11 @@ def plan(corpus: Corpus, options: Mapping[str, Option]) -> dict[str, Any]:
 
 
 def write_record(folder: Path, record: dict[str, Any]) -> None:
-    """Writes corpus.json, with the sha256 of every file that `folder` holds by now."""
-    files = {
-        path.relative_to(folder).as_posix(): sha256_file(path)
-        for path in sorted(folder.rglob("*"))
-        if path.is_file()
-    }
-    text = json.dumps({**record, "files": files}, indent=2, ensure_ascii=False)
+    """Writes corpus.json, with the sha256 and the bytes of every file that `folder` holds by now."""
+    paths = {path.relative_to(folder).as_posix(): path for path in sorted(folder.rglob("*")) if path.is_file()}
+    files = {name: sha256_file(path) for name, path in paths.items()}
+    sizes = {name: path.stat().st_size for name, path in paths.items()}
+    text = json.dumps({**record, "files": files, "sizes": sizes}, indent=2, ensure_ascii=False)
     with atomic_file(folder / RECORD_FILE) as temporary:
         temporary.write_text(text + "\n", encoding="utf-8")
 
@@ -78,21 +76,31 @@ def must_make(folder: Path, planned: dict[str, Any], *, force: bool) -> bool:
     record = read_record(folder)
     if record is None:
         raise ValueError(
-            f"{folder} was not made by rskip prepare (it has no {RECORD_FILE}): choose another --output"
+            f"{folder} was not made by rskip prepare (it has no {RECORD_FILE} of its own): choose another --output"
         )
     known = {*record["files"], RECORD_FILE}
     held = {path.relative_to(folder).as_posix() for path in folder.rglob("*") if not path.is_dir()}
-    differs = difference(record, planned)
-    if differs is None and known <= held:
+    differs = difference(record, planned) or _damage(folder, record, held)
+    if differs is None:
         return False
     if not force:
-        differs = differs or f"lacks {min(known - held)}"
         raise ValueError(f"{folder} {differs}: choose another --output, or replace it with --force")
     if held - known:
         raise ValueError(
             f"{folder} holds {min(held - known)}, which rskip prepare did not make: move it away first"
         )
     return True
+
+
+def _damage(folder: Path, record: Mapping[str, Any], held: set[str]) -> str | None:
+    """What is wrong with a prepared folder's files, as a sentence's end: one is gone or cut off."""
+    for name in [*record["files"], RECORD_FILE]:
+        if name not in held:
+            return f"lacks {name}"
+        expected = record.get("sizes", {}).get(name)  # corpus.json of earlier versions has none
+        if expected is not None and (size := (folder / name).stat().st_size) != expected:
+            return f"is damaged ({name} has {size:,} bytes, not {expected:,})"
+    return None
 
 
 def difference(record: Mapping[str, Any], planned: Mapping[str, Any]) -> str | None:

@@ -19,9 +19,11 @@ CORPORA: dict[str, Corpus] = {
 def find_corpus(name: str) -> Corpus:
     """The corpus called `name`.
 
-    :raises ValueError: unknown name; says the nearest known one.
+    :raises ValueError: unknown name; says the nearest known ones.
     """
     if name in CORPORA:
         return CORPORA[name]
-    nearest = difflib.get_close_matches(name, CORPORA, n=1, cutoff=0.0)[0]
-    raise ValueError(f"unknown corpus {name!r}: did you mean {nearest!r}? `rskip prepare --list` shows all")
+    begun = [known for known in CORPORA if name and known.startswith(name.lower())]
+    near = begun or difflib.get_close_matches(name.lower(), CORPORA, n=1)
+    hint = f"did you mean {' or '.join(map(repr, near))}? " if near else ""
+    raise ValueError(f"unknown corpus {name!r}: {hint}`rskip prepare --list` shows all")

@@ -50,7 +50,7 @@ def test_arguments(command: Path, tmp_path: Path) -> None:
     assert (tmp_path / "arguments").read_text() == (
         f"--source-lang en --target-lang de --trainpref {tmp_path}/train --validpref {tmp_path}/valid "
         f"--testpref {tmp_path}/test,{tmp_path}/test1 --destdir {tmp_path}/out --joined-dictionary "
-        f"--srcdict {tmp_path}/dict.txt --workers 2\n"
+        f"--srcdict {tmp_path}/dict.txt --workers 3\n"
     )
 
 

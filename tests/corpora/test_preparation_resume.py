@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -125,7 +126,16 @@ def wait_for(path: Path, process: subprocess.Popen[str]) -> None:
 
 def children(process: subprocess.Popen[str]) -> list[int]:
     """Process numbers of the children; Linux."""
-    return [int(pid) for pid in Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()]
+    return children_of(process.pid)
+
+
+def children_of(pid: int) -> list[int]:
+    return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+
+
+def besides_stages(message: str) -> list[str]:
+    """The lines but those that tell of a stage's beginning."""
+    return [line for line in message.splitlines() if not re.fullmatch(r"[a-z ]+: [\d,]+ of [\d,]+ pairs", line)]
 
 
 def assert_gone(workers: list[int]) -> None:
@@ -151,17 +161,41 @@ def test_killed_at_several_stages_with_two_workers(command: Command, tmp_path: P
 
 
 @pytest.mark.slow
-def test_interrupted_it_ends_at_once_with_its_workers_in_one_line(command: Command, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("number", "status", "told"),
+    [
+        (signal.SIGINT, 130, "rskip prepare: interrupted"),
+        (signal.SIGTERM, 143, "rskip: terminated; the same command goes on where it stopped"),
+    ],
+)
+def test_stopped_it_ends_at_once_with_its_workers_in_one_line(
+    number: signal.Signals, status: int, told: str, command: Command, tmp_path: Path
+) -> None:
     output = tmp_path / "numbers"
     process = command.start(output)
     wait_for(output.with_name("numbers.partial") / STAGES[0], process)
     workers = children(process)
-    process.send_signal(signal.SIGINT)
+    process.send_signal(number)
     _, message = process.communicate(timeout=20)
-    assert process.returncode == 130
-    assert message == "rskip prepare: interrupted\n"
+    assert process.returncode == status
+    assert besides_stages(message) == [told]
     assert_gone(workers)
     assert not output.exists()
+    assert len(command.finish(output)) > 10
+
+
+@pytest.mark.slow
+def test_terminated_while_fairseq_binarises_it_leaves_no_process(command: Command, tmp_path: Path) -> None:
+    output = tmp_path / "numbers"
+    process = command.start(output)
+    wait_for(output.with_name("numbers.partial") / STAGES[-1], process)
+    of_fairseq = children(process)
+    while not (workers := [pid for child in of_fairseq for pid in children_of(child)]) and process.poll() is None:
+        time.sleep(0.002)
+    process.terminate()
+    process.communicate(timeout=20)
+    assert process.returncode == 143
+    assert_gone([*of_fairseq, *workers])
     assert len(command.finish(output)) > 10
 
 
@@ -173,8 +207,8 @@ def test_worker_that_is_killed_is_one_line_and_can_be_repeated(command: Command,
     os.kill(children(process)[-1], signal.SIGKILL)
     _, message = process.communicate(timeout=20)
     assert process.returncode == 2
-    assert message.startswith("rskip prepare: error: a worker process was ended, perhaps for want of memory: use fewer")
-    assert message.count("\n") == 1
+    (line,) = besides_stages(message)
+    assert line.startswith("rskip prepare: error: a worker process was ended, perhaps for want of memory: use fewer")
     assert len(command.finish(output)) > 10
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import json
+import os
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -144,14 +145,20 @@ def test_folder_that_lacks_a_file_is_made_again_by_force(
     with pytest.raises(ValueError, match=r"tiny lacks dict\.de\.txt: choose another --output, or replace it"):
         prepare(corpus, output, mirror=str(mirror))
     assert prepare(corpus, output, mirror=str(mirror), force=True)
-    assert (output / "dict.de.txt").exists()
+    size = (output / "dict.de.txt").stat().st_size
+    os.truncate(output / "dict.de.txt", 3)
+    damage = rf"tiny is damaged \(dict\.de\.txt has 3 bytes, not {size}\): choose another --output, or replace it"
+    with pytest.raises(ValueError, match=damage):
+        prepare(corpus, output, mirror=str(mirror))
+    assert prepare(corpus, output, mirror=str(mirror), force=True)
+    assert (output / "dict.de.txt").stat().st_size == size
 
 
 def test_users_files_are_never_replaced(stub: Path, make_corpus: Any, mirror: Path, output: Path) -> None:
     corpus = make_corpus()
     output.mkdir(parents=True)
     (output / "thesis.tex").write_text("mine")
-    with pytest.raises(ValueError, match=r"tiny was not made by rskip prepare \(it has no corpus\.json\)"):
+    with pytest.raises(ValueError, match=r"tiny was not made by rskip prepare \(it has no corpus\.json of its own\)"):
         prepare(corpus, output, mirror=str(mirror), force=True)
     (output / "thesis.tex").unlink()
     prepare(corpus, output, mirror=str(mirror))
@@ -159,6 +166,10 @@ def test_users_files_are_never_replaced(stub: Path, make_corpus: Any, mirror: Pa
     with pytest.raises(ValueError, match=r"tiny holds thesis\.tex, which rskip prepare did not make"):
         prepare(corpus, output, mirror=str(mirror), options=PrepareOptions(size=7), force=True)
     assert (output / "thesis.tex").read_text() == "mine"
+    (output.parent / "taken").write_text("mine")
+    message = r"can't write .*taken \(File exists\): choose another --output"
+    with pytest.raises(OSError, match=message):
+        prepare(corpus, output.parent / "taken" / "data", mirror=str(mirror))
     with pytest.raises(ValueError, match="a_file was not made by rskip prepare"):
         (output.parent / "a_file").write_text("mine")
         prepare(corpus, output.parent / "a_file", mirror=str(mirror), force=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import hashlib
+import re
 from pathlib import Path
 
 import pytest
@@ -164,8 +165,14 @@ def test_wmt_tests_have_as_many_sentences_as_the_registry_says(shared: Path, tar
 
 @pytest.mark.parametrize(
     ("typed", "nearest"),
-    [("multi30k-en-ed", "multi30k-en-de"), ("numbers", "numbers-"), ("wmt-en-de", "wmt14-en-de")],
+    [
+        ("multi30k-en-ed", "did you mean 'multi30k-en-de'? "),
+        ("MULTI30K-en-de", "did you mean 'multi30k-en-de'? "),
+        ("wmt-en-de", "did you mean 'wmt14-en-de'? "),
+        ("numbers", "did you mean 'numbers-en-de' or 'numbers-de-en'? "),
+        ("xyz", ""),
+    ],
 )
 def test_unknown_corpus_names_the_nearest(typed: str, nearest: str) -> None:
-    with pytest.raises(ValueError, match=rf"unknown corpus '{typed}': did you mean '({nearest})"):
+    with pytest.raises(ValueError, match=re.escape(f"unknown corpus '{typed}': {nearest}`rskip prepare --list`")):
         find_corpus(typed)

@@ -3,36 +3,22 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from rskip.atomic_file import atomic_file
 from rskip.corpora.inspection.inspection import Inspection
 from rskip.corpora.inspection.lengths import percentile
 from rskip.corpora.inspection.vocabulary import descending_frequencies
+from rskip.picture_file import check_picture, picture
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-KINDS = (".png", ".svg")
 _COLOURS = ("#0072b2", "#d55e00")  # told apart by the colour-blind too (Okabe and Ito)
 _LINES = ("-", "--")
 _GUIDE = "0.35"
 _BARS, _CELLS, _POINTS = 100, 200, 2000
-
-
-def check_picture(path: Path) -> None:
-    """Finds out before the work whether a picture can be drawn.
-
-    :raises ValueError: another kind of file than KINDS, or matplotlib is missing.
-    """
-    if path.suffix.lower() not in KINDS:
-        raise ValueError(f"{path}: expected a file name that ends in {' or '.join(KINDS)}")
-    try:
-        import matplotlib  # noqa: F401
-    except ImportError:
-        raise ValueError("a picture needs matplotlib: pip install 'rskip[pictures]'") from None
 
 
 def draw(inspection: Inspection, path: Path) -> None:
@@ -41,23 +27,18 @@ def draw(inspection: Inspection, path: Path) -> None:
     :raises ValueError: as `check_picture`, or there is nothing to draw.
     """
     check_picture(path)
-    import matplotlib
-    from matplotlib.figure import Figure
     from matplotlib.layout_engine import ConstrainedLayoutEngine
 
     if not inspection.splits[inspection.shown_split].sentences:
         raise ValueError(f"{inspection.data.path}: {inspection.shown_split} has no sentences to draw")
-    style: Any = {"svg.hashsalt": "rskip", "font.size": 10, "axes.spines.top": False, "axes.spines.right": False}
-    with matplotlib.rc_context(style):
-        figure = Figure(figsize=(15, 4.8), layout=ConstrainedLayoutEngine(wspace=0.05, h_pad=0.1))
+    style = {"axes.spines.top": False, "axes.spines.right": False}
+    layout = ConstrainedLayoutEngine(wspace=0.05, h_pad=0.1)
+    with picture(path, style=style, figsize=(15, 4.8), layout=layout) as figure:
         histograms, joint, coverage = figure.subplots(1, 3)
         figure.suptitle(_title(inspection))
         _draw_histograms(histograms, inspection)
         _draw_joint(joint, inspection)
         _draw_coverage(coverage, inspection)
-        with atomic_file(path) as temporary:
-            metadata = {"Date": None} if path.suffix.lower() == ".svg" else None
-            figure.savefig(temporary, format=path.suffix.lower().removeprefix("."), dpi=150, metadata=metadata)
 
 
 def _title(inspection: Inspection) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from typing import Protocol
 
@@ -14,15 +15,17 @@ class Sized(Protocol):
 
 
 def progress(stage: str, everything: Sequence[Sized], left: Sequence[Sized]) -> tqdm:
-    """A progress bar in pairs, on a terminal alone.
+    """A progress bar in pairs on a terminal; elsewhere one line that the stage begins.
 
     :param left: what an earlier run has not done.
     """
-    total = sum(each.size for each in everything)
+    total, to_do = sum(each.size for each in everything), sum(each.size for each in left)
+    if not sys.stderr.isatty():
+        print(f"{stage}: {to_do:,} of {total:,} pairs", file=sys.stderr, flush=True)
     return tqdm(
         desc=stage,
         total=total,
-        initial=total - sum(each.size for each in left),
+        initial=total - to_do,
         unit=" pairs",
         unit_scale=True,
         smoothing=0.05,
