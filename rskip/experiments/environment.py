@@ -13,6 +13,7 @@ from typing import Any
 _PACKAGES = (
     "rskip",
     "torch",
+    "torchvision",
     "fairseq",
     "numpy",
     "sacrebleu",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import signal
 import subprocess
@@ -9,10 +10,15 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
+from rskip.experiments.environment import training_threads
+
 _POLL_SECONDS = 1.0
 _STOP_SECONDS = 30.0
 _REFUSAL = re.compile(r"fairseq-\w+: error: ")  # under torchrun, whose own exit status is 1
 _TORCHRUN_FAILED = "ChildFailedError"  # what torchrun says after the process that failed has said why
+_TORCHRUN_STATUS = re.compile(r"^\s*exitcode\s*:\s*(-?\d+)", re.MULTILINE)  # there it tells that process's own
+_RAISED = re.compile(r"[\w.]*(Error|Exception|Interrupt)\b")
+_TOLD = re.compile(r"[\w-]+( [\w-]+)*: error:")  # the command's own word, which says what to do
 
 
 class CommandFailed(RuntimeError):
@@ -23,9 +29,8 @@ def executable(name: str) -> str:
     """Path of a command that is installed beside the running Python; FileNotFoundError where it is not."""
     path = Path(sys.executable).parent / name
     if not path.is_file():
-        raise FileNotFoundError(
-            f"{name} is not installed in this environment: run `rskip setup-fairseq` first"
-        )
+        advice = "run `rskip setup-fairseq` first" if name.startswith("fairseq-") else "install it with pip"
+        raise FileNotFoundError(f"{name} is not installed in this environment: {advice}")
     return str(path)
 
 
@@ -58,30 +63,41 @@ def run_logged(
         try:
             while _still_running(process):
                 on_poll()
-        except BaseException:
-            _stop(process)
+        except BaseException as raised:
+            _stop(process, told=isinstance(raised, KeyboardInterrupt) and _in_foreground())
             raise
     on_poll()
     if process.returncode == 0:
         return
     with log.open("rb") as log_file:
         log_file.seek(start)
-        reason = last_error_line(log_file.read().decode(errors="replace"))
-    if process.returncode == 2 or _REFUSAL.match(reason):
+        printed = log_file.read().decode(errors="replace")
+    reason, status = last_error_line(printed), _exit_status(process.returncode, printed)
+    if status == 2 or _REFUSAL.match(reason):
         raise ValueError(f"{command[0]} refused its arguments: {reason} (log: {log})")
-    ending = f"exit status {process.returncode}"
-    if process.returncode < 0:
-        ending = f"killed by {signal.Signals(-process.returncode).name}"
-    raise CommandFailed(
-        f"{command[0]} failed ({ending}): {reason} (log: {log}; repeat the command to go on from there)"
-    )
+    ending = f"exit status {status}" if status > 0 else f"killed by {signal.Signals(-status).name}"
+    advice = "" if _TOLD.match(reason) else "; repeat the command to go on from there"
+    raise CommandFailed(f"{command[0]} failed ({ending}): {reason} (log: {log}{advice})")
 
 
 def last_error_line(text: str) -> str:
     """The last line that reads like an error message, else the last line with anything on it."""
     lines = [line.strip() for line in text.splitlines() if line.strip() and _TORCHRUN_FAILED not in line]
-    errors = [line for line in lines if re.match(r"[\w.]*(Error|Exception|Interrupt)\b|[\w-]+: error:", line)]
+    errors = [line for line in lines if _RAISED.match(line) or _TOLD.match(line)]
     return (errors or lines or ["it printed nothing"])[-1]
+
+
+def child_environment(*, processes: int) -> dict[str, str]:
+    """Our environment variables for a command that works in so many processes: they share the machine's threads."""
+    threads = max(training_threads() // processes, 1)
+    return {**os.environ, "OMP_NUM_THREADS": str(threads), "PYTHONUNBUFFERED": "1"}
+
+
+def _exit_status(returned: int, printed: str) -> int:
+    """The command's, or under torchrun that of the process of its that failed first."""
+    if _TORCHRUN_FAILED in printed and (told := _TORCHRUN_STATUS.findall(printed)):
+        return int(told[-1])
+    return returned
 
 
 def _still_running(process: subprocess.Popen[bytes]) -> bool:
@@ -92,8 +108,18 @@ def _still_running(process: subprocess.Popen[bytes]) -> bool:
     return False
 
 
-def _stop(process: subprocess.Popen[bytes]) -> None:
-    process.terminate()
+def _in_foreground() -> bool:
+    """Whether we have a terminal, whose Ctrl-C goes to our children too."""
+    try:
+        return os.tcgetpgrp(sys.stderr.fileno()) == os.getpgrp()
+    except (OSError, ValueError):  # no terminal
+        return False
+
+
+def _stop(process: subprocess.Popen[bytes], *, told: bool) -> None:
+    """Terminates the command and waits for it; one that was told already is not hurried, since it may be saving."""
+    if not told:
+        process.terminate()
     try:
         process.wait(timeout=_STOP_SECONDS)
     except subprocess.TimeoutExpired:

@@ -14,18 +14,25 @@ from rskip.checksum import sha256_file
 from rskip.corpora import find_corpus
 from rskip.experiments.data_folder import ensure_data
 from rskip.experiments.environment import gpus_to_use
+from rskip.experiments.published_folder import (
+    MAX_BYTES,
+    check_scored_file,
+    check_size,
+    published_folder,
+    write_published,
+)
 from rskip.experiments.recipe import Recipe
-from rskip.experiments.record import Record, read_record, read_records, record_path
+from rskip.experiments.record import Record, read_record, record_path
 from rskip.experiments.run_folder import RunFolder
 from rskip.experiments.translation_run import translate
+from rskip.experiments.translation_settings import TranslationSettings
 from rskip.experiments.translations import Translations, read_translations
 
-MAX_BYTES = 20_000_000
 MAX_LOSS = 0.05  # sacreBLEU that float16 may cost
 SLICE = 100  # sentences from the split's start, scored for a quick check of the published weights
 
 
-def publish(recipe: Recipe, *, seed: int, mirror: str | None = None) -> Record:
+def publish(recipe: Recipe[TranslationSettings], *, seed: int, mirror: str | None = None) -> Record:
     """Writes `checkpoints/<run>/` from a finished run; returns its record with `published` filled in.
 
     The folder holds model.safetensors (the averaged parameters in float16), text/ (the pipeline),
@@ -34,54 +41,27 @@ def publish(recipe: Recipe, *, seed: int, mirror: str | None = None) -> Record:
     where the file is over 20 MB or the float16 model scores more than 0.05 sacreBLEU away from the run.
     """
     record = read_record(record_path(recipe.run_name, seed))
-    folder = RunFolder(Path("runs", recipe.run_name, str(seed)))
-    _check_averaged(folder.averaged, record)
+    folder = RunFolder.of(recipe.run_name, seed)
+    check_scored_file(folder.averaged, record)
     data = ensure_data(recipe.settings, mirror=mirror)
-    target = Path("checkpoints", recipe.run_name)
-    target.parent.mkdir(exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=target.parent, prefix=f".{target.name}.") as temporary:
-        building = Path(temporary, target.name)
-        building.mkdir()
+    with published_folder(recipe.run_name) as building:
         weights = building / "model.safetensors"
         averaged = read_checkpoint(folder.averaged)
         corpus = find_corpus(recipe.settings.corpus)
         averaged.config.update(source_lang=corpus.source, target_lang=corpus.target)
         write_checkpoint(weights, averaged, dtype=torch.float16)
-        _check_size(weights)
+        check_size(weights, most=MAX_BYTES, dtype="float16")
         translations = _translate(recipe, weights=weights, data=data, log=folder.path / "publish.log")
         published = dataclasses.replace(record, published=_figures(record, weights, translations))
         shutil.copytree(data / "text", building / "text")
         for dictionary in data.glob("dict.*.txt"):
             shutil.copyfile(dictionary, building / dictionary.name)
         published.write(building / "record.json")
-        if target.exists():
-            target.rename(Path(temporary, "before"))
-        building.rename(target)
-    for other in read_records(Path("results")):
-        if other.run == record.run and other.seed != seed and other.published:
-            dataclasses.replace(other, published=None).write(other.path)
-    published.write(published.path)
+    write_published(published)
     return published
 
 
-def _check_averaged(averaged: Path, record: Record) -> None:
-    if not averaged.is_file():
-        raise FileNotFoundError(
-            f"{averaged} is gone: remove {record.path} and run the recipe again to publish it"
-        )
-    if sha256_file(averaged) != record.checkpoint_sha256:
-        raise ValueError(f"{averaged} is not the file that {record.path} tells of: remove both and run again")
-
-
-def _check_size(weights: Path) -> None:
-    if (size := weights.stat().st_size) > MAX_BYTES:
-        raise ValueError(
-            f"the model takes {size / 1e6:.1f} MB in float16: "
-            f"models of up to {MAX_BYTES / 1e6:.0f} MB are published in checkpoints/"
-        )
-
-
-def _translate(recipe: Recipe, *, weights: Path, data: Path, log: Path) -> Translations:
+def _translate(recipe: Recipe[TranslationSettings], *, weights: Path, data: Path, log: Path) -> Translations:
     """What the published weights, read back, translate the evaluated split to."""
     with tempfile.TemporaryDirectory() as temporary:
         checkpoint, output = Path(temporary, "published.pt"), Path(temporary, "generated.txt")

@@ -1,8 +1,8 @@
 """Recipes: one YAML file says everything that a run's result depends on.
 
 A recipe has fields of its own (`kind`, `description`, `expected`, `paper`, `show`) and the fields of its kind's
-settings (for `kind: translation`, `rskip.experiments.translation_settings`). Only the settings decide what a
-run computes; they are the run's *config*. Overrides (`--set train.lr=0.003`) change settings, so they name
+settings (`rskip.experiments.translation_settings`, `rskip.experiments.vision_settings`). Only the settings decide what
+a run computes; they are the run's *config*. Overrides (`--set train.lr=0.003`) change settings, so they name
 another run.
 """
 
@@ -16,13 +16,15 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Generic, TypeVar, cast
 
 from rskip.experiments.keys import refuse_unknown_keys
 from rskip.experiments.translation_settings import TranslationSettings
+from rskip.experiments.vision_settings import VisionSettings
 from rskip.experiments.yaml_reader import read_yaml, read_yaml_value
 
-SETTINGS_BY_KIND = {"translation": TranslationSettings}
+SETTINGS_BY_KIND: dict[str, Any] = {"translation": TranslationSettings, "vision": VisionSettings}
+SettingsT = TypeVar("SettingsT")
 
 _OWN_FIELDS = ("kind", "description", "expected", "paper", "show")
 
@@ -36,33 +38,55 @@ class Expected:
     machine: str | None = None
 
 
+MEASURES = {"bleu": "BLEU", "error": "error, %", "accuracy": "accuracy, %"}  # what papers give, and its name
+
+
 @dataclass(frozen=True, kw_only=True)
 class PaperFigure:
-    """A figure that a paper published for what the recipe runs. It is never a result of ours.
+    """A figure that a paper published for what the recipe runs, by one measure. It is never a result of ours.
 
-    :param bleu: as the paper gives it; by which scorer, the papers don't say.
     :param table: where, such as "rSkip Table 2".
+    :param bleu: as the paper gives it; by which scorer, the papers don't say.
+    :param error: of classification, in %.
+    :param accuracy: of classification, in %.
     """
 
-    bleu: float
     table: str
+    bleu: float | None = None
+    error: float | None = None
+    accuracy: float | None = None
+
+    @property
+    def measure(self) -> str:
+        """The measure's name, as people write it."""
+        return next(name for field, name in MEASURES.items() if getattr(self, field) is not None)
+
+    @property
+    def figure(self) -> float:
+        """The figure, by that measure."""
+        return next(value for field in MEASURES if (value := getattr(self, field)) is not None)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Recipe:
+class Recipe(Generic[SettingsT]):
     """A recipe after its overrides were applied.
 
-    name: the file's name without `.yaml`; overrides: dotted key -> value, only those that change something.
+    path: its file; overrides: dotted key -> value, only those that change something.
     """
 
-    name: str
+    path: Path
     kind: str
-    settings: TranslationSettings
+    settings: SettingsT
     description: str = ""
     expected: Expected = Expected()
     paper: tuple[PaperFigure, ...] = ()
     show: int = 0
     overrides: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def name(self) -> str:
+        """The file's name without `.yaml`."""
+        return self.path.stem
 
     @property
     def run_name(self) -> str:
@@ -75,7 +99,7 @@ class Recipe:
     @property
     def config(self) -> dict[str, Any]:
         """Everything that the result depends on, as plain JSON values."""
-        return {"kind": self.kind, **json.loads(json.dumps(dataclasses.asdict(self.settings)))}
+        return {"kind": self.kind, **json.loads(json.dumps(dataclasses.asdict(cast(Any, self.settings))))}
 
 
 def load_recipe(path: str | os.PathLike[str], *, overrides: list[str] | None = None) -> Recipe:
@@ -93,12 +117,12 @@ def load_recipe(path: str | os.PathLike[str], *, overrides: list[str] | None = N
             f"{path}: a recipe is a mapping of keys to values, this file holds {_kind_of(content)}"
         )
     try:
-        return _build(path.stem, content, _parse_overrides(overrides or []))
+        return _build(path, content, _parse_overrides(overrides or []))
     except ValueError as error:
         raise ValueError(f"{path}: {error}") from None
 
 
-def _build(name: str, content: dict[str, Any], overrides: dict[str, Any]) -> Recipe:
+def _build(path: Path, content: dict[str, Any], overrides: dict[str, Any]) -> Recipe:
     kind = content.get("kind")
     if not isinstance(kind, str) or kind not in SETTINGS_BY_KIND:
         known = ", ".join(SETTINGS_BY_KIND)
@@ -116,9 +140,9 @@ def _build(name: str, content: dict[str, Any], overrides: dict[str, Any]) -> Rec
     refuse_unknown_keys(changed, [*_OWN_FIELDS, *settings_fields])
     show = changed.get("show", 0)
     if not isinstance(show, int) or isinstance(show, bool) or show < 0:
-        raise ValueError(f"show is {show!r}; expected how many translations to print, 0 or more")
+        raise ValueError(f"show is {show!r}; expected how many examples to print, 0 or more")
     return Recipe(
-        name=name,
+        path=path,
         kind=kind,
         settings=settings_class.from_mapping({k: v for k, v in changed.items() if k in settings_fields}),
         description=str(changed.get("description", "")).strip(),
@@ -136,21 +160,25 @@ def _read_expected(content: Any) -> Expected:
         )
     metrics = {key: value for key, value in content.items() if key not in ("minutes", "machine")}
     for key, value in [*metrics.items(), ("minutes", content.get("minutes", 0))]:
-        if not isinstance(value, (int, float)) or isinstance(value, bool):
+        if not _is_number(value):
             raise ValueError(f"expected.{key} is {value!r}; expected a number")
     return Expected(metrics=metrics, minutes=content.get("minutes"), machine=content.get("machine"))
 
 
 def _read_paper(content: Any) -> tuple[PaperFigure, ...]:
-    form = "expected a list such as [{bleu: 31.45, table: rSkip Table 2}]"
+    form = "expected a list such as [{bleu: 31.45, table: rSkip Table 2}] or [{error: 6.02, table: rSkip Table 1}]"
     if not isinstance(content, list) or not all(isinstance(each, dict) for each in content):
         raise ValueError(f"paper is {content!r}; {form}")
     for each in content:
-        refuse_unknown_keys(each, ("bleu", "table"), within="paper")
-        bleu, table = each.get("bleu"), each.get("table")
-        if not isinstance(bleu, (int, float)) or isinstance(bleu, bool) or not isinstance(table, str):
+        refuse_unknown_keys(each, (*MEASURES, "table"), within="paper")
+        figures = [each[measure] for measure in MEASURES if measure in each]
+        if not (len(figures) == 1 and _is_number(figures[0]) and isinstance(each.get("table"), str)):
             raise ValueError(f"paper holds {each!r}; {form}")
     return tuple(PaperFigure(**each) for each in content)
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool)
 
 
 def _parse_overrides(texts: list[str]) -> dict[str, Any]:

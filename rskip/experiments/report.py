@@ -86,9 +86,14 @@ def fill_in_tables(text: str, records: Sequence[Record], *, source: str) -> str:
 
 
 def _overview(records: Sequence[Record]) -> str:
-    corpora: dict[str, list[Record]] = {}
+    by_data: dict[str, list[Record]] = {}
     for record in records:
-        corpora.setdefault(str(record.config.get("corpus", record.kind)), []).append(record)
-    if not corpora:
+        by_data.setdefault(_data_name(record), []).append(record)
+    if not by_data:
         return f"{_HEADER}\n{NO_RECORDS}"
-    return _HEADER + "".join(f"\n## {name}\n\n{results_table(corpora[name])}" for name in sorted(corpora))
+    return _HEADER + "".join(f"\n## {name}\n\n{results_table(by_data[name])}" for name in sorted(by_data))
+
+
+def _data_name(record: Record) -> str:
+    """The corpus or the dataset that the run's config names."""
+    return str(record.config.get("corpus") or record.config.get("train", {}).get("dataset") or record.kind)

@@ -15,17 +15,25 @@ NO_RECORDS = "No records yet.\n"
 
 @dataclass(frozen=True)
 class Column:
-    """A metric's column: its name in records, and its heading."""
+    """A metric's column: the kind of recipe whose records have it, its name there, and its heading."""
 
+    kind: str
     metric: str
     heading: str
 
+    def figure(self, record: Record) -> float | None:
+        """The record's figure, None where it has none: the same name is another thing in another kind."""
+        return record.metrics.get(self.metric) if record.kind == self.kind else None
+
 
 COLUMNS = (
-    Column("sacrebleu", "sacreBLEU"),
-    Column("chrf", "chrF"),
-    Column("tokenised_bleu", "tokenised BLEU"),
-    Column("accuracy", "exactly right, %"),
+    Column("translation", "sacrebleu", "sacreBLEU"),
+    Column("translation", "chrf", "chrF"),
+    Column("translation", "tokenised_bleu", "tokenised BLEU"),
+    Column("translation", "compound_split_bleu", "compound BLEU"),
+    Column("translation", "accuracy", "exactly right, %"),
+    Column("vision", "error", "error, %"),
+    Column("vision", "accuracy", "accuracy, %"),
 )
 
 
@@ -38,7 +46,7 @@ def results_table(records: Iterable[Record]) -> str:
     runs = [_check_run(list(group)) for _, group in groupby(records, key=lambda record: record.run)]
     if not runs:
         return NO_RECORDS
-    columns = [c for c in COLUMNS if any(c.metric in record.metrics for run in runs for record in run)]
+    columns = [c for c in COLUMNS if any(c.figure(record) is not None for run in runs for record in run)]
     headings = ["run", "parameters", "seeds", *(c.heading for c in columns), "training, minutes", "machine"]
     lines = [_line(headings), _line(["---"] * len(headings))]
     for run in runs:
@@ -72,7 +80,7 @@ def _check_run(run: list[Record]) -> list[Record]:
 
 
 def _figure(run: Sequence[Record], column: Column) -> str:
-    values = [record.metrics[column.metric] for record in run if column.metric in record.metrics]
+    values = [figure for record in run if (figure := column.figure(record)) is not None]
     if not values:
         return ""
     if len(values) == 1:

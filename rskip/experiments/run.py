@@ -3,24 +3,17 @@
 from __future__ import annotations
 
 import shlex
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from rskip.experiments.commands import average_command, generate_command, prepare_command, train_command
 from rskip.experiments.config_difference import config_difference
-from rskip.experiments.data_folder import data_folder, ensure_data
 from rskip.experiments.environment import gpus_to_use
+from rskip.experiments.kinds import KINDS
 from rskip.experiments.process import executable
 from rskip.experiments.recipe import Recipe
 from rskip.experiments.record import Record, read_record, record_path
 from rskip.experiments.run_folder import RunFolder
-from rskip.experiments.summary import next_steps, show_translations, summarise
-from rskip.experiments.tokens_per_update import plan_batches
-from rskip.experiments.training_precision import choose_precision
-from rskip.experiments.translation_record import translation_record
-from rskip.experiments.translation_run import average, generate, train
-from rskip.experiments.translations import read_translations
+from rskip.experiments.summary import next_steps, summarise
 
 
 def run_recipe(
@@ -35,27 +28,47 @@ def run_recipe(
         if not 0 <= seed < 2**32:
             raise ValueError(f"seed {seed} is out of range: expected 0 to {2**32 - 1}")
     gpus = gpus_to_use(gpus)
-    plan_batches(recipe.settings.train, gpus=gpus)  # what can't be divided is refused here, before any work
+    kind = KINDS[recipe.kind]
+    kind.check(recipe, gpus=gpus)
     records = [_run_seed(recipe, seed=seed, mirror=mirror, gpus=gpus) for seed in seeds]
-    print(next_steps(records[-1]), flush=True)
+    print(next_steps(records[-1], kind.places(records[-1])), flush=True)
     return records
 
 
+def publish_one(recipe: Recipe, records: Sequence[Record], *, mirror: str | None = None) -> Record:
+    """Publishes one of the recipe's runs to `checkpoints/<run>/`; returns its record."""
+    kind = KINDS[recipe.kind]
+    return kind.publish(recipe, seed=kind.to_publish(records).seed, mirror=mirror)
+
+
+def print_commands(
+    recipe: Recipe, *, seeds: Sequence[int], mirror: str | None = None, gpus: int | None = None
+) -> None:
+    """Prints the commands that `run_recipe` stands for, one a line, as a shell takes them.
+
+    gpus: how many; this machine need not have them.
+    """
+    if gpus is None or gpus < 0:
+        gpus = gpus_to_use(gpus)
+    for command in KINDS[recipe.kind].commands(recipe, seeds=seeds, mirror=mirror, gpus=gpus):
+        print(shlex.join(command))
+
+
 def _run_seed(recipe: Recipe, *, seed: int, mirror: str | None, gpus: int) -> Record:
-    path = record_path(recipe.run_name, seed)
-    folder = RunFolder(Path("runs", recipe.run_name, str(seed)))
+    path, kind = record_path(recipe.run_name, seed), KINDS[recipe.kind]
+    folder = RunFolder.of(recipe.run_name, seed)
     if path.exists():
         record = _existing_record(path, recipe, folder=folder)
     else:
-        record = _train_and_score(recipe, seed=seed, folder=folder, mirror=mirror, gpus=gpus)
+        for program in kind.programs:
+            executable(program)
+        with folder.lock() as lock:
+            folder.bind(recipe.config)
+            record = kind.train_and_score(recipe, seed=seed, folder=folder, mirror=mirror, gpus=gpus, lock=lock)
         record.write(path)
-    print(summarise(record, recipe))
-    data, split = data_folder(recipe.settings), recipe.settings.evaluate.split
-    if recipe.show and folder.generated(split).exists() and data.exists():
-        print(
-            show_translations(read_translations(folder.generated(split), data=data, split=split), recipe.show)
-        )
-    sys.stdout.flush()
+    print(summarise(record, recipe), flush=True)
+    if recipe.show and (examples := kind.examples(recipe, folder=folder)):
+        print(examples, flush=True)
     return record
 
 
@@ -68,45 +81,3 @@ def _existing_record(path: Path, recipe: Recipe, *, folder: RunFolder) -> Record
         )
     print(f"{path} is there already: not run again")
     return record
-
-
-def _train_and_score(
-    recipe: Recipe, *, seed: int, folder: RunFolder, mirror: str | None, gpus: int
-) -> Record:
-    for command in ("fairseq-train", "fairseq-generate"):
-        executable(command)
-    settings = recipe.settings
-    with folder.lock() as lock:
-        folder.bind(recipe.config)
-        data = ensure_data(settings, mirror=mirror)
-        print(f"{recipe.run_name}, seed {seed}", flush=True)
-        train(settings, seed=seed, folder=folder, data=data, gpus=gpus, lock=lock)
-        average(settings, folder=folder)
-        generated = generate(settings, folder=folder, data=data, gpus=gpus)
-        translations = read_translations(generated, data=data, split=settings.evaluate.split)
-        return translation_record(recipe, seed=seed, folder=folder, data=data, scores=translations.score())
-
-
-def print_commands(
-    recipe: Recipe, *, seeds: Sequence[int], mirror: str | None = None, gpus: int | None = None
-) -> None:
-    """Prints the commands that `run_recipe` stands for, one a line, as a shell takes them.
-
-    gpus: how many; this machine need not have them.
-    """
-    settings = recipe.settings
-    if gpus is None or gpus < 0:
-        gpus = gpus_to_use(gpus)
-    data, precision = data_folder(settings), choose_precision(settings.train, gpus=gpus)
-    commands = [prepare_command(settings, data=data, mirror=mirror)]
-    for seed in seeds:
-        folder = RunFolder(Path("runs", recipe.run_name, str(seed)))
-        commands += [
-            train_command(
-                settings, data=data, checkpoints=folder.checkpoints, seed=seed, gpus=gpus, precision=precision
-            ),
-            average_command(settings, checkpoints=folder.checkpoints, output=folder.averaged),
-            generate_command(settings, data=data, checkpoint=folder.averaged, gpu=gpus > 0),
-        ]
-    for command in commands:
-        print(shlex.join(command))

@@ -12,6 +12,7 @@ from typing import Any
 
 from rskip.atomic_file import atomic_file
 from rskip.experiments.config_difference import config_difference
+from rskip.vision.training.training_folder import TrainingFolder
 
 
 class RunFolder:
@@ -26,6 +27,13 @@ class RunFolder:
         self.precision = path / "precision"
         self.trained = path / "trained"
         self.averaged = path / "averaged.pt"
+        self.training = TrainingFolder(path / "training")
+        self.evaluation = path / "evaluation.json"
+
+    @classmethod
+    def of(cls, run_name: str, seed: int) -> RunFolder:
+        """The folder of a run's seed, from the folder that `rskip run` is called in."""
+        return cls(Path("runs", run_name, str(seed)))
 
     def generated(self, split: str) -> Path:
         """What fairseq-generate printed for the split."""

@@ -11,12 +11,15 @@ from rskip.experiments.recipe import Recipe
 from rskip.experiments.record import Record
 from rskip.experiments.run_folder import RunFolder
 from rskip.experiments.train_log import read_train_log
+from rskip.experiments.translation_settings import TranslationSettings
 from rskip.translation.scoring import Scores
 
 _DECIMALS = 4
 
 
-def translation_record(recipe: Recipe, *, seed: int, folder: RunFolder, data: Path, scores: Scores) -> Record:
+def translation_record(
+    recipe: Recipe[TranslationSettings], *, seed: int, folder: RunFolder, data: Path, scores: Scores
+) -> Record:
     """The record of a run whose averaged checkpoint has been scored.
 
     Metrics: those of `Scores`, and `valid_loss`, `valid_nll_loss` (bits a token) and `valid_ppl` of the last
@@ -33,6 +36,7 @@ def translation_record(recipe: Recipe, *, seed: int, folder: RunFolder, data: Pa
         "sacrebleu": scores.sacrebleu,
         "chrf": scores.chrf,
         "tokenised_bleu": scores.tokenised_bleu,
+        "compound_split_bleu": scores.compound_split_bleu,
         "accuracy": scores.accuracy,
         "valid_loss": last.valid_loss,
         "valid_nll_loss": last.valid_nll_loss,
@@ -42,6 +46,7 @@ def translation_record(recipe: Recipe, *, seed: int, folder: RunFolder, data: Pa
         "sacrebleu": scores.signature,
         "chrf": scores.chrf_signature,
         "tokenised_bleu": scores.tokenised_signature,
+        "compound_split_bleu": scores.compound_split_signature,
     }
     environment = log.starts[-1]
     return Record(

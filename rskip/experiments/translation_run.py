@@ -6,7 +6,6 @@ stopped anywhere goes on from there.
 
 from __future__ import annotations
 
-import os
 import time
 from pathlib import Path
 
@@ -14,9 +13,9 @@ from rskip.atomic_file import atomic_file
 from rskip.checkpoint import last_checkpoints
 from rskip.checkpoint.average import average_to_file
 from rskip.experiments.commands import generate_command, train_command
-from rskip.experiments.environment import describe_environment, training_threads
+from rskip.experiments.environment import describe_environment
 from rskip.experiments.last_checkpoint import mend_last_checkpoint
-from rskip.experiments.process import run_logged
+from rskip.experiments.process import child_environment, run_logged
 from rskip.experiments.progress import TrainingProgress
 from rskip.experiments.run_folder import RunFolder
 from rskip.experiments.tokens_per_update import plan_batches
@@ -58,7 +57,7 @@ def train(
     run_logged(
         command,
         log=folder.train_log,
-        environment=_environment(processes=max(gpus, 1)),
+        environment=child_environment(processes=max(gpus, 1)),
         inherited=[lock],
         on_poll=TrainingProgress(folder.train_log),
     )
@@ -94,9 +93,4 @@ def translate(
     """
     command = generate_command(settings, data=data, checkpoint=checkpoint, gpu=gpus > 0)
     with atomic_file(output) as temporary:
-        run_logged(command, log=log, environment=_environment(processes=1), output=temporary)
-
-
-def _environment(*, processes: int) -> dict[str, str]:
-    threads = max(training_threads() // processes, 1)
-    return {**os.environ, "OMP_NUM_THREADS": str(threads), "PYTHONUNBUFFERED": "1"}
+        run_logged(command, log=log, environment=child_environment(processes=1), output=temporary)

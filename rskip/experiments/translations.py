@@ -2,22 +2,29 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
 from pathlib import Path
 
 from rskip.text import TextPipeline
 from rskip.translation.scoring import Scores, join_subwords, read_generated, read_lines, score
 
+COMPOUND_SPLIT = ("wmt14-en-de",)  # corpora for which papers report BLEU with compounds split
+
 
 @dataclass(frozen=True, kw_only=True)
 class Translations:
-    """A translated split in its order: raw sentences, and for tokenised BLEU words joined by spaces."""
+    """A translated split in its order: raw sentences, and for tokenised BLEU words joined by spaces.
+
+    compound_split: whether compound-split BLEU is among its scores (rskip.translation.compound_split).
+    """
 
     sources: list[str]
     references: list[str]
     hypotheses: list[str]
     hypothesis_words: list[str]
     reference_words: list[str] | None
+    compound_split: bool = False
 
     def first(self, count: int) -> Translations:
         """The first `count` sentences."""
@@ -27,6 +34,7 @@ class Translations:
             hypotheses=self.hypotheses[:count],
             hypothesis_words=self.hypothesis_words[:count],
             reference_words=self.reference_words and self.reference_words[:count],
+            compound_split=self.compound_split,
         )
 
     def score(self) -> Scores:
@@ -36,6 +44,7 @@ class Translations:
             self.references,
             tokenised_hypotheses=self.hypothesis_words,
             tokenised_references=self.reference_words,
+            compound_split=self.compound_split,
         )
 
 
@@ -44,6 +53,7 @@ def read_translations(generated: Path, *, data: Path, split: str) -> Translation
 
     Raises ValueError or FileNotFoundError where a sentence or a file is missing.
     """
+    corpus = json.loads((data / "corpus.json").read_text(encoding="utf-8")).get("corpus")
     pipeline = TextPipeline.load(data / "text")
     output = read_generated(generated)
     sources, references = (
@@ -56,4 +66,5 @@ def read_translations(generated: Path, *, data: Path, split: str) -> Translation
         hypotheses=[pipeline.decode(tokens) for tokens in output.hypotheses],
         hypothesis_words=[join_subwords(tokens) for tokens in output.hypotheses],
         reference_words=output.references and [join_subwords(tokens) for tokens in output.references],
+        compound_split=corpus in COMPOUND_SPLIT,
     )

@@ -63,9 +63,12 @@ def fakes(tmp_path_factory: pytest.TempPathFactory) -> Path:
     state = {"cfg": {"model": settings}, "model": {"weight": torch.linspace(0, 1, 5)}}
     torch.save(state, root / "checkpoint.pt")
     pipeline = TextPipeline.load(root / "prepared" / "text")
+    record = json.loads((root / "prepared" / "corpus.json").read_text())
     for language in ("en", "de"):
         reference = root / "prepared" / "reference" / f"test.{language}"
         reference.write_text("\n".join(read_lines(reference)[:SENTENCES]) + "\n")
+        record["sizes"][f"reference/test.{language}"] = reference.stat().st_size
+    (root / "prepared" / "corpus.json").write_text(json.dumps(record))
     lines = []
     for index, sentence in enumerate(read_lines(root / "prepared" / "reference" / "test.de")):
         tokens = pipeline.encode_target(sentence)
@@ -82,6 +85,7 @@ def project(fakes: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Pat
     monkeypatch.setenv("FAKE_CHECKPOINT", str(fakes / "checkpoint.pt"))
     monkeypatch.setenv("FAKE_TRANSLATIONS", str(fakes / "translations.txt"))
     monkeypatch.setenv("OMP_NUM_THREADS", "3")
+    monkeypatch.setattr("rskip.experiments.training_precision.bfloat16_is_slow", lambda device: False)
     (tmp_path / "mine.yaml").write_text(RECIPE)
     return tmp_path
 
@@ -110,7 +114,8 @@ def test_a_run_leaves_a_record_of_everything(prepared: Path, capsys: pytest.Capt
     assert "tok:none" in record.signatures["tokenised_bleu"]
     assert [epoch["seconds"] for epoch in record.curve] == [10.0, 20.0, 30.0]
     assert record.training == {
-        "seconds": 30.0, "pieces": 1, "epochs": 3, "updates": 21, "target_tokens_per_second": 500.0
+        "seconds": 30.0, "pieces": 1, "precision": "bfloat16", "epochs": 3, "updates": 21,
+        "target_tokens_per_second": 500.0,
     }  # fmt: skip
     assert record.parameters == 1234
     assert record.checkpoint_sha256 == sha256_file(prepared / "runs/mine/7/averaged.pt")

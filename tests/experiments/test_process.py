@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from rskip.experiments import process
 from rskip.experiments.process import CommandFailed, last_error_line, run_logged
 
 
@@ -36,6 +37,21 @@ def test_it_is_polled_while_it_runs_and_once_at_its_end(run, tmp_path: Path) -> 
     assert seen[0] == "one\n" and seen[-1] == "one\ntwo\n"
 
 
+@pytest.mark.parametrize("from_terminal", [False, True])
+def test_an_interruption_is_passed_on_but_not_twice(
+    run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, from_terminal: bool
+) -> None:
+    monkeypatch.setattr(process, "_in_foreground", lambda: from_terminal)
+
+    def interrupt() -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        run("trap 'echo terminated' TERM; echo begun; sleep 1.5; echo saved", on_poll=interrupt)
+    expected = ["begun", "saved"] if from_terminal else ["begun", "terminated", "saved"]
+    assert (tmp_path / "log.txt").read_text().split() == expected
+
+
 @pytest.mark.parametrize(
     ("script", "kind", "message"),
     [
@@ -54,6 +70,21 @@ def test_it_is_polled_while_it_runs_and_once_at_its_end(run, tmp_path: Path) -> 
             ValueError,
             "tool refused its arguments: fairseq-train: error: no such flag",
         ),
+        (  # torchrun tells the exit status of the process that failed first
+            "echo 'rskip vision: error: depth is 21'; echo 'ChildFailedError:'; echo ' exitcode : 2 (pid: 7)'; exit 1",
+            ValueError,
+            "tool refused its arguments: rskip vision: error: depth is 21",
+        ),
+        (
+            "echo 'rskip vision: error: loss is nan'; echo 'ChildFailedError:'; echo ' exitcode : 1 (pid: 7)'; exit 1",
+            CommandFailed,
+            "tool failed (exit status 1): rskip vision: error: loss is nan",
+        ),
+        (
+            "echo 'x ChildFailedError:'; echo '  exitcode  : -9 (pid: 7)'; exit 1",
+            CommandFailed,
+            "tool failed (killed by SIGKILL)",
+        ),
         ("exit 3", CommandFailed, "tool failed (exit status 3): it printed nothing"),
         ("kill -KILL $$", CommandFailed, "tool failed (killed by SIGKILL)"),
     ],
@@ -65,7 +96,9 @@ def test_failures_say_why_and_where_the_log_is(
     with pytest.raises(kind) as error:
         run(script)
     assert message in str(error.value)
-    assert f"log: {tmp_path / 'log.txt'}" in str(error.value)
+    told = "error:" in message or kind is ValueError  # the command itself says what to do
+    advice = "" if told else "; repeat the command to go on from there"
+    assert str(error.value).endswith(f"(log: {tmp_path / 'log.txt'}{advice})")
     assert "earlier" not in str(error.value) and "\n" not in str(error.value)
 
 

@@ -1,7 +1,9 @@
-"""The weights in checkpoints/: what their records say of them, and that they still translate as well."""
+"""The weights in checkpoints/: what their records say of them, and that they still do as well."""
 
 from __future__ import annotations
 
+import json
+import lzma
 import subprocess
 import sys
 from pathlib import Path
@@ -20,8 +22,13 @@ from rskip.experiments.publish import MAX_BYTES, MAX_LOSS
 from rskip.experiments.record import Record, read_record
 from rskip.text import TextPipeline
 from rskip.translation.scoring import read_generated, score
+from rskip.vision.data import load_cifar
+from rskip.vision.evaluation import evaluate
+from rskip.vision.model_file import load_model
 
-FOLDERS = sorted(path.parent for path in (Path(__file__).parents[2] / "checkpoints").glob("*/record.json"))
+PUBLISHED = sorted(path.parent for path in (Path(__file__).parents[2] / "checkpoints").glob("*/record.json"))
+FOLDERS = [folder for folder in PUBLISHED if read_record(folder / "record.json").kind == "translation"]
+VISION_FOLDERS = [folder for folder in PUBLISHED if read_record(folder / "record.json").kind == "vision"]
 
 
 @pytest.mark.parametrize("folder", FOLDERS, ids=lambda folder: folder.name)
@@ -86,3 +93,36 @@ def _slice(record: Record, *, mirror: Path) -> tuple[list[str], list[str]]:
     options = record.config["prepare"]
     pairs = corpus.generate(pairs=options["pairs"], seed=options["seed"])["test"][:count]
     return [source for source, _ in pairs], [target for _, target in pairs]
+
+
+@pytest.mark.parametrize("folder", VISION_FOLDERS, ids=lambda folder: folder.name)
+def test_weights_for_images_and_their_record_belong_together(folder: Path, root: Path) -> None:
+    record = read_record(folder / "record.json")
+    assert record == read_record(root / record.path)
+    assert record.run == folder.name and record.published
+    weights = folder / record.published["file"]
+    assert sha256_file(weights) == record.published["sha256"]
+    assert weights.stat().st_size == record.published["bytes"] <= MAX_BYTES
+    assert record.published["error"] == record.metrics["error"]
+    model, description = load_model(folder)
+    assert sum(parameter.numel() for parameter in model.parameters()) == record.parameters
+    train = record.config["train"]
+    assert description.dataset == train["dataset"]
+    assert all(train[key] == value for key, value in description.config.items() if key != "num_classes")
+    classes = json.loads((folder / "config.json").read_text())["classes"]
+    assert len(classes) == description.config["num_classes"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("folder", VISION_FOLDERS, ids=lambda folder: folder.name)
+def test_published_weights_still_reach_their_error(folder: Path, shared: Path, tmp_path: Path) -> None:
+    pytest.importorskip("torchvision")
+    record = read_record(folder / "record.json")
+    dataset = record.config["train"]["dataset"]
+    if not (packed := list((shared / "data" / dataset).glob("*.xz"))):
+        pytest.skip(f"needs {dataset} in {shared}/data")
+    for path in packed:
+        (tmp_path / path.stem).write_bytes(lzma.decompress(path.read_bytes()))
+    model, _ = load_model(folder)
+    found = evaluate(model, load_cifar(dataset, tmp_path, train=False), dataset=dataset)
+    assert found.error == pytest.approx(record.metrics["error"], abs=0.05)  # other devices round otherwise

@@ -6,7 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from rskip.experiments.recipe import PaperFigure, load_recipe
+from rskip.experiments.kinds import KINDS
+from rskip.experiments.recipe import SETTINGS_BY_KIND, PaperFigure, load_recipe
+from rskip.experiments.results_table import COLUMNS
 
 RECIPE = """
 kind: translation
@@ -54,6 +56,7 @@ def test_what_does_not_change_the_result_is_not_in_the_config(write) -> None:
     assert told.config == plain.config
     assert told.expected.metrics == {"sacrebleu": 38}
     assert told.paper == (PaperFigure(bleu=31.45, table="rSkip Table 2"),)
+    assert (told.paper[0].measure, told.paper[0].figure) == ("BLEU", 31.45)
     assert (told.expected.minutes, told.expected.machine, told.show) == (4, "m", 3)
 
 
@@ -73,6 +76,22 @@ def test_an_override_that_changes_nothing_is_the_recipe_itself(write) -> None:
     recipe = load_recipe(write(RECIPE), overrides=["train.lr=0.005", "show=9", "description=other"])
     assert recipe.run_name == "mine"
     assert recipe.show == 9
+
+
+VISION = """
+kind: vision
+train: {dataset: cifar100, depth: 20, connection: 2.0rskip+ln, iterations: 100}
+"""
+
+
+def test_a_vision_recipe_is_its_training_with_defaults_filled_in(write) -> None:
+    recipe = load_recipe(write(VISION + "paper: [{accuracy: 94.05, table: SAS Table 4}]\n"), overrides=["train.lr=0.2"])
+    train = recipe.settings.train
+    assert (train.dataset, train.depth, train.connection) == ("cifar100", 20, "2rskip+ln")
+    assert (train.iterations, train.lr, train.momentum) == (100, 0.2, 0.9)
+    assert recipe.config == {"kind": "vision", "train": train.to_dict()}
+    assert recipe.overrides == {"train.lr": 0.2} and recipe.run_name.startswith("mine-")
+    assert (recipe.paper[0].measure, recipe.paper[0].figure) == ("accuracy, %", 94.05)
 
 
 @pytest.mark.parametrize(
@@ -103,6 +122,8 @@ def test_an_override_that_changes_nothing_is_the_recipe_itself(write) -> None:
         (RECIPE + "paper: {bleu: 31.45, table: rSkip Table 2}\n", "expected a list such as"),
         (RECIPE + "paper: [{belu: 31.45}]\n", "unknown key paper.belu; did you mean bleu?"),
         (RECIPE + "paper: [{bleu: high, table: rSkip Table 2}]\n", "paper holds"),
+        (RECIPE + "paper: [{bleu: 1.0, error: 2.0, table: rSkip Table 2}]\n", "paper holds"),
+        (RECIPE + "paper: [{error: 6.02}]\n", "paper holds"),
         (RECIPE + "  seed: 3\n", "train.seed can't be set in a recipe: use --seeds"),
         (RECIPE + "  max_tokens: 3\n", "as max-tokens"),
         (RECIPE + "  --dropout: 0.1\n", "as dropout"),
@@ -115,6 +136,12 @@ def test_an_override_that_changes_nothing_is_the_recipe_itself(write) -> None:
         (RECIPE.replace("numbers-en-de", "nubmers-en-de"), "numbers-en-de"),
         (RECIPE.replace("corpus: numbers-en-de", ""), "corpus is missing"),
         (RECIPE.replace("arch:", "ach:"), "train.arch is missing"),
+        (VISION + "corpus: numbers-en-de\n", "unknown key corpus"),
+        (VISION.replace("depth: 20", "depth: 22"), "train: depth is 22"),
+        (VISION.replace("depth: 20, ", ""), "train.depth is missing"),
+        (VISION.replace("iterations", "iteration"), "unknown setting 'iteration'"),
+        ("kind: vision\ntrain: [depth]\n", "train is ['depth']"),
+        ("kind: vision\n", "train.dataset is missing"),
         (RECIPE + "average: {last: 3\n", "not valid YAML"),
     ],
 )
@@ -150,3 +177,7 @@ def test_a_file_that_is_not_there_or_not_text(tmp_path: Path) -> None:
     (tmp_path / "binary.yaml").write_bytes(b"kind: \xff")
     with pytest.raises(ValueError, match="not valid UTF-8 .byte 6."):
         load_recipe(tmp_path / "binary.yaml")
+
+
+def test_every_kind_of_recipe_can_be_run_and_has_columns_in_tables() -> None:
+    assert set(KINDS) == set(SETTINGS_BY_KIND) == {column.kind for column in COLUMNS}

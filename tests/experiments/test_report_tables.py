@@ -119,3 +119,24 @@ def test_no_records_and_no_folder(tmp_path: Path) -> None:
         make_tables(tmp_path)
     (tmp_path / "results").mkdir()
     assert make_tables(tmp_path)[tmp_path / "results" / "README.md"].endswith("\nNo records yet.\n")
+
+
+def test_runs_of_vision_have_their_own_columns_and_heading(make_record, tmp_path: Path) -> None:
+    config = {"kind": "vision", "train": {"dataset": "cifar10", "depth": 20}}
+    seeds = [
+        make_record(
+            recipe="v", kind="vision", config=config, seed=seed, signatures={},
+            metrics={"error": error, "accuracy": 100 - error, "test_loss": 0.3},
+        )
+        for seed, error in ((1, 8.0), (2, 9.0))
+    ]  # fmt: skip
+    assert results_table(seeds) == (
+        "| run | parameters | seeds | error, % | accuracy, % | training, minutes | machine |\n" + "| --- " * 7 + "|\n"
+        "| v | 1,037,568 | 1, 2 | 8.50 ± 0.71 (2 seeds) | 91.50 ± 0.71 (2 seeds) | 10 | Zuse Z4, 2 threads |\n"
+        "\n± is the sample standard deviation over seeds.\n"
+    )
+    for record in (*seeds, make_record(metrics={"sacrebleu": 38.0, "accuracy": 7.5})):
+        record.write(tmp_path / record.path)
+    overview = make_tables(tmp_path)[tmp_path / "results" / "README.md"]
+    assert "\n## cifar10\n\n| run | parameters | seeds | error, % | accuracy, % | tr" in overview
+    assert "\n## numbers-en-de\n\n| run | parameters | seeds | sacreBLEU | exactly right, % | tr" in overview

@@ -1,0 +1,180 @@
+"""Training speed of PreAct-ResNet-20 on CIFAR-10: a plain PyTorch loop with torchvision's data against ours.
+
+The plain loop has the same model class, torchvision's CIFAR10, its transforms (RandomCrop, RandomHorizontalFlip,
+ToTensor, Normalize) and a DataLoader, once with workers and once without; ours is what `rskip vision train` does in an
+iteration. Then what each connection costs over 1xskip. All systems take turns in one process, round by round, on
+batches of 128; the ratio is that of a round's times, and its median is reported. bfloat16 is left out on a CPU that
+only emulates it. Prints a table and appends one JSON line to results/vision_speed.jsonl.
+
+    python benchmarks/vision_speed.py --data FOLDER [--rounds 7] [--steps 20] [--only speed connections]
+
+FOLDER holds cifar-10-batches-py.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from measuring.record import append_record
+from torch.utils.data import DataLoader
+from torchvision import datasets, transforms
+
+from rskip.processor import bfloat16_is_slow
+from rskip.vision import preact_resnet20
+from rskip.vision.data import load_cifar
+from rskip.vision.training.distributed import Ranks
+from rskip.vision.training.settings import TrainingSettings
+from rskip.vision.training.training_folder import TrainingFolder
+from rskip.vision.training.training_run import TrainingRun
+from rskip.vision.transforms import MEAN, STD
+
+BATCH = 128
+CONNECTIONS = (
+    "1xskip", "2xskip", "1xskip+bn", "1xskip+ln", "2xskip+ln", "wskip+ln", "2rskip+ln", "3rskip+ln", "2rskip+bn",
+    "2rskip+rms", "sas:alpha_bias=3,beta_bias=-3", "sas:gate=single", "highway",
+)  # fmt: skip
+WARM_UP = 3  # steps of each system that are not counted
+
+Step = Callable[[], object]
+
+
+def plain_loop(data: Path, device: torch.device, *, workers: int) -> Step:
+    """One iteration of the loop that everybody writes."""
+    transform = transforms.Compose(
+        [
+            transforms.RandomCrop(32, padding=4),
+            transforms.RandomHorizontalFlip(),
+            transforms.ToTensor(),
+            transforms.Normalize(MEAN["cifar10"], STD["cifar10"]),
+        ]
+    )
+    dataset = datasets.CIFAR10(str(data), train=True, transform=transform)
+    loader = DataLoader(
+        dataset, BATCH, shuffle=True, num_workers=workers, drop_last=True, persistent_workers=workers > 0
+    )
+    model = preact_resnet20().to(device).train()
+    optimiser = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9, weight_decay=2e-4)
+
+    def batches() -> Iterator[Any]:
+        while True:
+            yield from loader
+
+    endless = batches()
+
+    def step() -> None:
+        images, labels = next(endless)
+        loss = F.cross_entropy(model(images.to(device)), labels.to(device))
+        optimiser.zero_grad()
+        loss.backward()
+        optimiser.step()
+
+    return step
+
+
+def our_loop(data: Path, device: torch.device, folder: Path, **settings: Any) -> Step:
+    """One iteration of `rskip vision train`."""
+    images, test_images = (load_cifar("cifar10", data, train=train) for train in (True, False))
+    run = TrainingRun(
+        TrainingSettings(batch_size=BATCH, **settings),
+        images=images,
+        test_images=test_images,
+        files=TrainingFolder(folder),
+        seed=1,
+        device=device,
+        ranks=Ranks(),
+    )
+    return run.step
+
+
+def measure(systems: dict[str, Step], device: torch.device, *, rounds: int, steps: int) -> dict[str, list[float]]:
+    """Seconds of `steps` iterations of each system, by turns."""
+
+    def seconds(step: Step, count: int) -> float:
+        start = time.perf_counter()
+        for _ in range(count):
+            step()
+        if device.type == "cuda":
+            torch.cuda.synchronize(device)
+        return time.perf_counter() - start
+
+    for step in systems.values():
+        seconds(step, WARM_UP)
+    times: dict[str, list[float]] = {name: [] for name in systems}
+    for _ in range(rounds):
+        for name, step in systems.items():
+            times[name].append(seconds(step, steps))
+    return times
+
+
+def rows(times: dict[str, list[float]], baseline: str, steps: int) -> list[dict[str, Any]]:
+    """Images a second, and how many times the baseline's that is."""
+    found = []
+    for name, seconds in times.items():
+        ratios = [one / other for one, other in zip(times[baseline], seconds, strict=True)]
+        rate = BATCH * steps / statistics.median(seconds)
+        spread = [round(each, 3) for each in (statistics.median(ratios), min(ratios), max(ratios))]
+        found.append({"system": name, "images_per_second": round(rate, 1), "ratio": spread})
+    return found
+
+
+def show(title: str, table: list[dict[str, Any]]) -> None:
+    print(f"\n| {title} | images/s | ratio (min to max) |\n|---|---|---|")
+    for row in table:
+        print("| {} | {} | {:.2f} ({:.2f} to {:.2f}) |".format(row["system"], row["images_per_second"], *row["ratio"]))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--data", type=Path, metavar="FOLDER", help="folder that holds cifar-10-batches-py")
+    parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--steps", type=int, default=20, help="iterations a round; of connections a quarter of that")
+    parser.add_argument("--only", nargs="+", choices=("speed", "connections"), default=["speed", "connections"])
+    parser.add_argument("--device", type=torch.device, default=torch.device("cpu"))
+    parser.add_argument("--output", type=Path, default=Path("results/vision_speed.jsonl"))
+    args = parser.parse_args()
+    if args.data is None:
+        print("not measured: give --data FOLDER")
+        return
+    precisions = ["float32"] + ([] if bfloat16_is_slow(args.device) else ["bfloat16"])
+    values: dict[str, Any] = {"rounds": args.rounds, "steps": args.steps, "batch_size": BATCH}
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = Path(temporary)
+        if "speed" in args.only:
+            plain = {f"plain loop, {n} workers": plain_loop(args.data, args.device, workers=n) for n in (0, 2)}
+            ours = {
+                f"ours, {precision}{', compiled' if compiled else ''}": our_loop(
+                    args.data, args.device, folder, precision=precision, compile=compiled
+                )
+                for precision in precisions
+                for compiled in (False, True)
+            }
+            times = measure({**plain, **ours}, args.device, rounds=args.rounds, steps=args.steps)
+            fastest = min(plain, key=lambda name: statistics.median(times[name]))
+            values["speed"] = {"baseline": fastest, "rows": rows(times, fastest, args.steps)}
+            show(f"× {fastest}, float32", values["speed"]["rows"])
+        if "connections" in args.only:
+            values["connections"] = {}
+            for precision in precisions:
+                systems = {
+                    spec: our_loop(args.data, args.device, folder, precision=precision, connection=spec)
+                    for spec in CONNECTIONS
+                }
+                steps = max(1, args.steps // 4)
+                times = measure(systems, args.device, rounds=args.rounds, steps=steps)
+                values["connections"][precision] = rows(times, CONNECTIONS[0], steps)
+                show(f"{precision}, × 1xskip", values["connections"][precision])
+    append_record(args.output, "vision_speed", values)
+    print(f"\n{json.dumps({key: values[key] for key in ('speed', 'connections') if key in values})}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,358 @@
+"""Train PreAct-ResNets on CIFAR with any residual connection, and evaluate them.
+
+    rskip vision train recipes/cifar10_fast_preact20_2rskip_ln.yaml --output runs/fast --download
+    rskip vision train --depth 110 --connection 2rskip+ln --output runs/preact110
+    rskip vision evaluate runs/preact110 --picture confusion.svg
+
+`rskip run RECIPE` does both, seed by seed, and leaves records.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+if TYPE_CHECKING:
+    from rskip.vision.training import TrainingSettings
+    from rskip.vision.training.distributed import Ranks
+
+FAILED, MISTAKE = 1, 2
+
+TRAIN = """Trains one model. The settings come from a recipe of kind vision, or from options alone; an option beside a
+recipe replaces the recipe's setting. Whatever is not given is the papers' (64,000 iterations of 128 images).
+
+The same command again goes on from the last checkpoint in --output. SIGTERM and Ctrl-C save and stop. Exit status: 0
+when the training is at its end, 143 or 130 when it was stopped by a signal, 2 for a mistake in what was given, 1 when
+the training failed by itself (the loss was not finite)."""
+
+TRAIN_EXAMPLES = """examples:
+  rskip vision train recipes/cifar10_fast_preact20_1xskip.yaml --seed 2 --output runs/baseline-2 --download
+  rskip vision train --depth 20 --connection sas:alpha_bias=3,beta_bias=-3 --output runs/sas20 --data ~/data
+  rskip vision train --connection 2rskip+ln --epochs 30 --schedule one_cycle --lr 0.2 --nesterov --output runs/short
+
+on several GPUs of this machine, or several processes; the batch size is that of all together:
+  torchrun --standalone --nproc-per-node 2 -m rskip.cli.main vision train RECIPE --sync-batch-norm --output runs/two"""
+
+EVALUATE = """Evaluates a model: error, a table of the classes, who was taken for whom, images a second.
+
+MODEL is the folder of a training (its model.pt, the last iterate; else checkpoint.pt, where it stands), one of these
+files, or a folder of published weights (model.safetensors, config.json)."""
+
+EVALUATE_EXAMPLES = """examples:
+  rskip vision evaluate runs/preact110
+  rskip vision evaluate checkpoints/cifar10_fast_preact20_2rskip_ln --picture confusion.svg
+  rskip vision evaluate runs/preact110/model.pt --depth 110 --connection 2rskip+ln --split train --json"""
+
+
+class Setting(NamedTuple):
+    """An option that is a setting of the training."""
+
+    flag: str
+    kind: type
+    help: str
+    choices: tuple[str, ...] | None = None
+
+
+# what rskip.vision.training.settings has, which loads too slowly for --help
+MODEL_SETTINGS = {
+    "dataset": Setting("--dataset", str, "(default: cifar10)", ("cifar10", "cifar100")),
+    "depth": Setting("--depth", int, "6n+2, such as 20, 32, 44, 56, 110; 9n+2 of bottlenecks (default: 20)"),
+    "connection": Setting("--connection", str, "what joins each block's shortcut and branch (default: 1xskip)"),
+    "shortcut": Setting(
+        "--shortcut", str, "where the resolution changes (default: zero_pad, which has no parameters)",
+        ("zero_pad", "projection"),
+    ),
+    "block": Setting(
+        "--block", str, "two 3×3 convolutions, or a bottleneck of three (default: basic)", ("basic", "bottleneck")
+    ),
+}  # fmt: skip
+SCHEDULE_SETTINGS = {
+    "iterations": Setting("--iterations", int, "length of the training (default: 64000)"),
+    "epochs": Setting("--epochs", int, "the same in passes over the training images, in place of --iterations"),
+    "batch_size": Setting("--batch-size", int, "images an iteration, of all processes together (default: 128)"),
+    "schedule": Setting(
+        "--schedule", str, "of the learning rate: the papers' steps, or one rise and fall (default: step)",
+        ("step", "one_cycle"),
+    ),
+    "lr": Setting("--lr", float, "learning rate; the highest one of one_cycle (default: 0.1)"),
+    "warmup_lr": Setting("--warmup-lr", float, "of the warm-up (default: 0.01)"),
+    "momentum": Setting("--momentum", float, "(default: 0.9)"),
+    "nesterov": Setting("--nesterov", bool, "Nesterov's momentum (default: no)"),
+    "weight_decay": Setting("--weight-decay", float, "of all parameters (default: 2e-4)"),
+    "label_smoothing": Setting("--label-smoothing", float, "(default: 0)"),
+    "clip_norm": Setting("--clip-norm", float, "highest norm of the gradient (default: it is not clipped)"),
+}  # fmt: skip
+MACHINE_SETTINGS = {
+    "channels_last": Setting("--channels-last", bool, "order of images in memory (default: the device's faster one)"),
+    "compile": Setting("--compile", bool, "compile the model by torch.compile (default: no)"),
+    "sync_batch_norm": Setting("--sync-batch-norm", bool, "batch statistics of all processes together (default: no)"),
+    "evaluate_every": Setting("--evaluate-every", int, "epochs between two test errors of the curve (default: 1)"),
+    "save_every": Setting("--save-every", int, "iterations between two checkpoints (default: 400)"),
+}
+SETTINGS = {**MODEL_SETTINGS, **SCHEDULE_SETTINGS, **MACHINE_SETTINGS}
+PRECISIONS = ("auto", "float32", "bfloat16")
+BEST_PRECISION = "bfloat16"  # where the device multiplies it
+TELLING_SECONDS = 5.0
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declares the command's two commands and their arguments."""
+    commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
+
+    def command(name: str, description: str, examples: str) -> argparse.ArgumentParser:
+        return commands.add_parser(
+            name,
+            help=description.partition(".")[0].partition(":")[0],
+            description=description,
+            epilog=examples,
+            formatter_class=argparse.RawDescriptionHelpFormatter,
+            allow_abbrev=False,
+        )
+
+    _add_train_arguments(command("train", TRAIN, TRAIN_EXAMPLES))
+    _add_evaluate_arguments(command("evaluate", EVALUATE, EVALUATE_EXAMPLES))
+
+
+def _add_train_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("recipe", nargs="?", type=Path, metavar="RECIPE", help="recipe file of kind vision")
+    parser.add_argument(
+        "--output", type=Path, required=True, metavar="DIR", help="the training's folder, made or gone on with"
+    )
+    parser.add_argument("--seed", type=int, default=1, metavar="N", help="decides all chance (default: %(default)s)")
+    parser.add_argument(
+        "--set", nargs="+", action="append", default=[], metavar="KEY=VALUE", dest="changes",
+        help="any setting by its name, such as warmup_iterations=0 milestones=[8000,12000]",
+    )  # fmt: skip
+    _add_data_arguments(parser)
+    parser.add_argument("--tensorboard", action="store_true", help="write the curve for TensorBoard too, in --output")
+
+    _add_settings(parser.add_argument_group("model"), MODEL_SETTINGS)
+    _add_settings(parser.add_argument_group("training"), SCHEDULE_SETTINGS)
+    machine = parser.add_argument_group("machine")
+    _add_settings(machine, MACHINE_SETTINGS)
+    machine.add_argument(
+        "--precision", choices=PRECISIONS, default="auto",
+        help="what the model computes in. auto: what the training in --output began with; else what the recipe says, "
+        "or bfloat16 without a recipe; but float32 on a CPU that only emulates bfloat16 (default: %(default)s)",
+    )  # fmt: skip
+
+
+def _add_settings(group: argparse._ArgumentGroup, settings: dict[str, Setting]) -> None:
+    """Options whose default is None: not given."""
+    for field, setting in settings.items():
+        if setting.kind is bool:
+            group.add_argument(
+                setting.flag, dest=field, action=argparse.BooleanOptionalAction, default=None, help=setting.help
+            )
+        else:
+            group.add_argument(
+                setting.flag, dest=field, type=setting.kind, choices=setting.choices, help=setting.help,
+                metavar=None if setting.choices else {int: "N", float: "X", str: "SPEC"}[setting.kind],
+            )  # fmt: skip
+
+
+def _add_evaluate_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("model", type=Path, metavar="MODEL", help="folder or file of a model")
+    parser.add_argument(
+        "--split", choices=("test", "train"), default="test", help="which images (default: %(default)s)"
+    )
+    _add_data_arguments(parser)
+    parser.add_argument(
+        "--batch-size", type=int, default=500, metavar="N", help="images at a time (default: %(default)s)"
+    )
+    parser.add_argument("--precision", choices=PRECISIONS[1:], default="float32", help="(default: %(default)s)")
+    parser.add_argument(
+        "--picture", type=Path, metavar="FILE", help="draw the confusion matrix too; the name ends in .png or .svg"
+    )
+    parser.add_argument("--json", action="store_true", help="print everything as one JSON object instead")
+    expected = parser.add_argument_group("what the model must be", "A model of anything else is refused.")
+    expected.add_argument("--dataset", choices=("cifar10", "cifar100"), help="that it was trained on")
+    expected.add_argument("--depth", type=int, metavar="N", help="such as 110")
+    expected.add_argument("--connection", metavar="SPEC", help="such as 2rskip+ln")
+
+
+def _add_data_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--data", type=Path, metavar="DIR",
+        help="folder that holds cifar-10-batches-py or cifar-100-python (default: DATASET in $RSKIP_DATA, or in "
+        "~/.cache/rskip/data)",
+    )  # fmt: skip
+    parser.add_argument("--download", action="store_true", help="fetch the images where they are missing or damaged")
+    parser.add_argument("--device", help="cpu, cuda, cuda:1, ... (default: cuda where there is one, otherwise cpu)")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Trains or evaluates, as the arguments say."""
+    with _memory_in_words():
+        return {"train": run_train, "evaluate": run_evaluate}[args.command](args)
+
+
+def run_train(args: argparse.Namespace) -> int:
+    """Trains, or goes on with a training."""
+    from rskip.vision.data import load_cifar
+    from rskip.vision.evaluation import OutputsNotFinite
+    from rskip.vision.training import Diverged, Interrupted, train
+    from rskip.vision.training.distributed import Ranks
+
+    ranks = Ranks.from_environment()
+    with _told_once(ranks):
+        settings = training_settings(args, ranks)
+        if args.download:
+            load_cifar(settings.dataset, args.data, train=False, download=True)
+    try:
+        result = train(
+            settings,
+            folder=args.output,
+            data=args.data,
+            seed=args.seed,
+            device=args.device,
+            tensorboard=args.tensorboard,
+        )
+    except Interrupted as error:
+        print(f"rskip vision: {error}", file=sys.stderr)
+        return error.status
+    except (Diverged, OutputsNotFinite) as error:
+        print(f"rskip vision: error: {error}", file=sys.stderr)
+        return FAILED
+    if ranks.first:
+        print(
+            f"{result.model_file}: PreAct-ResNet-{settings.depth}, {settings.connection}, {settings.dataset}: "
+            f"test error {result.test_error:.2f} % after {result.iteration:,} iterations "
+            f"({result.seconds / 60:,.1f} min)\nby class: rskip vision evaluate {args.output}"
+        )
+    return 0
+
+
+def training_settings(args: argparse.Namespace, ranks: Ranks) -> TrainingSettings:
+    """The recipe's settings, or the papers', with what was given changed, in the precision that is due."""
+    from rskip.experiments.recipe import load_recipe
+    from rskip.vision.training import TrainingSettings
+
+    given = {field: value for field in SETTINGS if (value := getattr(args, field)) is not None}
+    if (args.epochs is None) != (args.iterations is None):  # the one that is given replaces the recipe's other one
+        given |= {field: given.get(field) for field in ("epochs", "iterations")}
+    changes = [text for group in args.changes for text in group]
+    if args.recipe is None:
+        settings = TrainingSettings.from_mapping({"precision": BEST_PRECISION, **_parsed(changes), **given})
+    else:
+        texts = [text if text.startswith("train.") else f"train.{text}" for text in changes]
+        texts += [f"train.{field}={json.dumps(value)}" for field, value in given.items()]
+        recipe = load_recipe(args.recipe, overrides=texts)
+        if recipe.kind != "vision":
+            raise ValueError(f"{args.recipe} is a recipe of kind {recipe.kind}, expected vision: `rskip run` runs it")
+        settings = recipe.settings.train
+    return replace(settings, precision=_precision(args, settings.precision, told=ranks.first))
+
+
+def _parsed(changes: Sequence[str]) -> dict[str, Any]:
+    """Texts `key=value` as settings."""
+    from rskip.experiments.yaml_reader import read_yaml_value
+
+    values = {}
+    for text in changes:
+        key, separator, value = text.partition("=")
+        if not separator:
+            raise ValueError(f"--set {text}: expected key=value, such as warmup_iterations=0")
+        values[key.removeprefix("train.")] = read_yaml_value(value, f"--set {text}")
+    return values
+
+
+def _precision(args: argparse.Namespace, asked: str, *, told: bool) -> str:
+    """As the help of --precision says.
+
+    :param asked: what the recipe and --set say.
+    :param told: whether a choice is printed; of several processes, by one.
+    """
+    from rskip.processor import bfloat16_is_slow
+    from rskip.vision.training.device import choose_device
+    from rskip.vision.training.distributed import Ranks
+    from rskip.vision.training.training_folder import TrainingFolder
+
+    if args.precision != "auto":
+        return args.precision
+    if any(text.removeprefix("train.").startswith("precision=") for group in args.changes for text in group):
+        return asked
+    begun = TrainingFolder(args.output).settings
+    if begun.is_file():
+        try:
+            return json.loads(begun.read_text(encoding="utf-8"))["settings"]["precision"]
+        except (ValueError, KeyError, TypeError) as error:
+            raise ValueError(f"{begun} is damaged: move {args.output} away to start anew") from error
+    if asked != "bfloat16" or not bfloat16_is_slow(choose_device(args.device, Ranks())):
+        return asked
+    if told:
+        print("computes in float32: this processor only emulates bfloat16, which is slower", file=sys.stderr)
+    return "float32"
+
+
+@contextmanager
+def _told_once(ranks: Ranks) -> Iterator[None]:
+    """A block in which all processes of a machine make the same mistakes: the first alone tells of them."""
+    try:
+        yield
+    except (ValueError, OSError):
+        if ranks.local_rank:
+            time.sleep(TELLING_SECONDS)  # torchrun ends all processes with the first that ends
+            raise SystemExit(MISTAKE) from None
+        raise
+
+
+@contextmanager
+def _memory_in_words() -> Iterator[None]:
+    """Makes running out of memory a mistake that names what to change."""
+    import torch
+
+    try:
+        yield
+    except (RuntimeError, MemoryError) as error:
+        if isinstance(error, (MemoryError, torch.OutOfMemoryError)) or "can't allocate memory" in str(error):
+            raise ValueError("not enough memory: give a smaller --batch-size, or another --device") from error
+        raise
+
+
+def run_evaluate(args: argparse.Namespace) -> int:
+    """Prints the evaluation, and draws it where asked."""
+    from rskip.picture_file import check_picture
+    from rskip.processor import bfloat16_is_slow
+    from rskip.vision.data import load_cifar
+    from rskip.vision.evaluation import evaluate
+    from rskip.vision.evaluation.confusion_picture import draw_confusion
+    from rskip.vision.evaluation.text_form import text_form
+    from rskip.vision.model_file import load_model
+    from rskip.vision.training.device import choose_device
+    from rskip.vision.training.distributed import Ranks
+
+    if args.picture is not None:
+        check_picture(args.picture)
+    device = choose_device(args.device, Ranks())
+    expected = {name: getattr(args, name) for name in ("dataset", "depth", "connection")}
+    model, description = load_model(
+        args.model, expected={name: value for name, value in expected.items() if value is not None}
+    )
+    if args.precision == "bfloat16" and bfloat16_is_slow(device):
+        print("this processor only emulates bfloat16: float32 is faster on it", file=sys.stderr)
+    images = load_cifar(description.dataset, args.data, train=args.split == "train", download=args.download)
+    evaluation = evaluate(
+        model,
+        images,
+        dataset=description.dataset,
+        batch_size=args.batch_size,
+        device=device,
+        precision=args.precision,
+    )
+    title = f"{description.name}, {description.dataset} {args.split}"
+    if args.picture is not None:
+        draw_confusion(evaluation, args.picture, title=title)
+    if args.json:
+        model_figures = {**description.to_dict(), "parameters": sum(p.numel() for p in model.parameters())}
+        print(json.dumps({"model": model_figures, "split": args.split, **evaluation.to_dict()}, indent=2))
+    else:
+        print(f"{description.path}: {title}{description.standing}\n{text_form(evaluation)}", end="")
+    return 0

@@ -1,0 +1,48 @@
+"""The images that a vision recipe trains on and is evaluated on, fetched where they are missing."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from rskip.vision.data import ImageSet, load_cifar
+
+
+def ensure_images(dataset: str, *, mirror: str | None) -> dict[str, ImageSet]:
+    """The images of both splits, "train" and "test".
+
+    :param mirror: the folder that holds the dataset's own folder, such as cifar-10-batches-py; None: where downloads
+        are kept, and it is downloaded there where it is missing.
+    :raises FileNotFoundError: no such folder in `mirror`.
+    :raises ValueError: a file of it is damaged.
+    """
+    folder = image_folder(mirror)
+    return {
+        split: load_cifar(dataset, folder, train=split == "train", download=mirror is None)
+        for split in ("train", "test")
+    }
+
+
+def image_folder(mirror: str | None) -> Path | None:
+    """`--mirror` as a path; None where downloads are kept.
+
+    :raises ValueError: an address, which torchvision has of its own.
+    """
+    if mirror is not None and "://" in mirror:
+        raise ValueError(f"--mirror {mirror}: expected a folder, such as one with cifar-10-batches-py in it")
+    return Path(mirror) if mirror is not None else None
+
+
+def describe_images(dataset: str, images: Mapping[str, ImageSet]) -> dict[str, Any]:
+    """Counts of images, and the MD5 of every file of the dataset: `load_cifar` reads no other."""
+    from torchvision import datasets
+
+    published = {"cifar10": datasets.CIFAR10, "cifar100": datasets.CIFAR100}[dataset]
+    files = [*published.train_list, *published.test_list, [published.meta["filename"], published.meta["md5"]]]
+    return {
+        "dataset": dataset,
+        "images": {split: len(each.labels) for split, each in images.items()},
+        "classes": len(images["train"].classes),
+        "md5": dict(sorted(files)),
+    }

@@ -1,0 +1,7 @@
+"""CIFAR in memory, and batches of it, augmented where the model computes."""
+
+from rskip.vision.data.cifar import load_cifar
+from rskip.vision.data.image_set import ImageSet
+from rskip.vision.data.loader import TrainingBatches, evaluation_batches
+
+__all__ = ["ImageSet", "TrainingBatches", "evaluation_batches", "load_cifar"]

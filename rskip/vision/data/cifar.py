@@ -1,0 +1,174 @@
+"""CIFAR-10 and CIFAR-100: found, fetched, verified, and read whole into memory.
+
+torchvision knows the addresses, the checksums and the format. What is here names the file that is wrong, and lets a
+download appear only when it is whole.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import http.client
+import os
+import tempfile
+import urllib.error
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import torch
+
+from rskip.cache_folder import cache_folder
+from rskip.connections.nearest import did_you_mean
+from rskip.vision.data.image_set import ImageSet
+from rskip.vision.transforms import MEAN, STD
+
+if TYPE_CHECKING:
+    from torchvision.datasets import CIFAR10
+
+
+def load_cifar(
+    name: str, root: str | os.PathLike[str] | None = None, *, train: bool, download: bool = False
+) -> ImageSet:
+    """The training or the test images of CIFAR-10 or CIFAR-100.
+
+    Every file of the dataset must have its official MD5 before the first one is unpickled.
+
+    :param name: cifar10 or cifar100.
+    :param root: the folder of the batches (`cifar-10-batches-py`, `cifar-100-python`), or the one that holds it; None:
+        cifar10 or cifar100 in $RSKIP_DATA (~/.cache/rskip/data).
+    :param train: the 50,000 training images; else the 10,000 test images.
+    :param download: fetch the dataset where it is missing or damaged. An archive of torchvision's name beside the
+        folder is used in place of a download; the archive of a download is removed when it is unpacked. Processes that
+        want the same folder wait for the first one's.
+    :raises FileNotFoundError: the folder or a file of it is missing.
+    :raises ValueError: an unknown name, a damaged file, or torchvision is missing.
+    :raises OSError: the download failed, or its disk is full.
+    """
+    dataset = _torchvision_class(name)
+    folder = _batches_folder(cache_folder() / name if root is None else Path(root), dataset)
+    try:
+        _verify(folder, dataset)
+    except (FileNotFoundError, ValueError):
+        if not download:
+            raise
+        _fetch(folder, dataset)
+        _verify(folder, dataset)
+    here = type(dataset.__name__, (dataset,), {"base_folder": folder.name})  # whatever the folder is called
+    with warnings.catch_warnings():
+        # numpy 2.4.0 to 2.4.4 warn of pickles as old as these
+        warnings.filterwarnings("ignore", message=r"dtype\(\): align")
+        content: CIFAR10 = here(folder.parent, train=train)
+    return ImageSet(
+        images=torch.from_numpy(content.data).permute(0, 3, 1, 2).contiguous(),  # N, H, W, C as torchvision has it
+        labels=torch.tensor(content.targets),
+        classes=tuple(content.classes),
+        mean=MEAN[name],
+        std=STD[name],
+    )
+
+
+def _torchvision_class(name: str) -> type[CIFAR10]:
+    if name not in MEAN:
+        raise ValueError(f"unknown dataset {name!r}{did_you_mean(name, MEAN)}; known: {' and '.join(MEAN)}")
+    try:
+        from torchvision import datasets
+    except ImportError as error:
+        raise ValueError(
+            f"{name} is read by torchvision, which can't be imported ({error}): pip install 'rskip[vision]'"
+        ) from error
+    return {"cifar10": datasets.CIFAR10, "cifar100": datasets.CIFAR100}[name]
+
+
+def _files(dataset: type[CIFAR10]) -> list[tuple[str, str]]:
+    """Name and official MD5 of every file that torchvision reads."""
+    batches = [(name, md5) for name, md5 in (*dataset.train_list, *dataset.test_list)]
+    return [*batches, (dataset.meta["filename"], dataset.meta["md5"])]
+
+
+def _batches_folder(root: Path, dataset: type[CIFAR10]) -> Path:
+    """`root`, where it is the folder of the batches, or else the place for it in `root`."""
+    root = root.expanduser().absolute()
+    if root.name == dataset.base_folder or any((root / name).is_file() for name, _ in _files(dataset)):
+        return root
+    return root / dataset.base_folder
+
+
+def _verify(folder: Path, dataset: type[CIFAR10]) -> None:
+    """Refuses a folder that is not, byte for byte, what the dataset's authors published."""
+    from torchvision.datasets.utils import calculate_md5
+
+    if not folder.is_dir():
+        raise FileNotFoundError(
+            f"no {dataset.__name__} in {folder.parent}: expected the folder {folder}; let it be downloaded "
+            f"(--download, download=True), unpack {dataset.url} there, or give the folder that holds {folder.name}"
+        )
+    again = f"get it again (--download, download=True, or {dataset.url})"
+    for name, expected in _files(dataset):
+        path = folder / name
+        if not path.is_file():
+            raise FileNotFoundError(f"{path} is missing: {again}")
+        md5 = calculate_md5(path)
+        if md5 != expected:
+            raise ValueError(f"{path} is damaged: its MD5 is {md5}, expected {expected}: {again}")
+
+
+def _fetch(folder: Path, dataset: type[CIFAR10]) -> None:
+    """Downloads and unpacks the dataset; each of its files appears in `folder` when all of them are there."""
+    from torchvision.datasets.utils import check_integrity, download_and_extract_archive
+
+    parent = folder.parent
+    parent.mkdir(parents=True, exist_ok=True)
+    with _one_at_a_time(parent):
+        try:
+            _verify(folder, dataset)
+            return  # another process was faster
+        except (FileNotFoundError, ValueError):
+            pass
+        with (
+            tempfile.TemporaryDirectory(dir=parent, prefix=f".{folder.name}.") as temporary,
+            _failures_in_words(parent, dataset),
+        ):
+            kept = check_integrity(parent / dataset.filename, dataset.tgz_md5)
+            download_and_extract_archive(
+                dataset.url,
+                download_root=parent if kept else temporary,
+                extract_root=temporary,
+                filename=dataset.filename,
+                md5=dataset.tgz_md5,
+            )
+            folder.mkdir(exist_ok=True)
+            for path in Path(temporary, dataset.base_folder).iterdir():
+                path.replace(folder / path.name)
+
+
+@contextmanager
+def _one_at_a_time(folder: Path) -> Iterator[None]:
+    """Waits until no other process is within this block for the same folder."""
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+@contextmanager
+def _failures_in_words(folder: Path, dataset: type[CIFAR10]) -> Iterator[None]:
+    """Lets a full disk and a failed download be OSErrors that say what to do."""
+    try:
+        yield
+    except (urllib.error.URLError, http.client.HTTPException, ConnectionError, TimeoutError, RuntimeError) as error:
+        raise OSError(
+            f"{dataset.url}: the download failed ({error}): try again, or put the archive {dataset.filename} "
+            f"into {folder}, from where it is unpacked"
+        ) from error
+    except OSError as error:
+        if error.errno != errno.ENOSPC:
+            raise
+        raise OSError(
+            f"no space left in {folder} for {dataset.__name__}: unpacking takes about 360 MB; "
+            "free that much, or give a folder on another disk"
+        ) from error

@@ -1,0 +1,150 @@
+"""Batches for training and evaluation, from pictures that lie on the device as uint8.
+
+Legend: N pictures of the set, n of a batch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from rskip.vision.data.augmentation import PADDING, crop_and_flip, normalise
+from rskip.vision.data.image_set import ImageSet
+
+
+@dataclass(frozen=True, eq=False)
+class _Epoch:
+    """What chance decides in an epoch, for every place in its order.
+
+    :param order: a permutation of the pictures. Shape: (N,).
+    :param offsets: of the crops, 0 to 8. Shape: (N, 2).
+    :param flips: Shape: (N,).
+    """
+
+    number: int
+    order: Tensor
+    offsets: Tensor
+    flips: Tensor
+
+
+class TrainingBatches:
+    """Training batches: every picture once an epoch, in a new order, cropped and flipped at random.
+
+    `batch(iteration)` is a pure function of the seed and the iteration, so a run that goes on from iteration i needs
+    to know nothing else. Chance is drawn on the CPU for a whole epoch: by a generator whose seed is
+    `numpy.random.SeedSequence(seed, spawn_key=(epoch,)).generate_state(1)[0]`, first the order, then the offsets, then
+    the flips. So a batch is the same on every device and for any number of ranks.
+
+    :param images: moved to `device` once, and kept there as uint8.
+    :param batch_size: pictures in a batch, of all ranks together.
+    :param seed: 0 or more.
+    :param device: where the batches are made.
+    :param augment: crop and flip; the order is new in each epoch without it too.
+    :param rank: this process's number, 0 to world_size - 1; it gets every `world_size`-th picture of a batch, from the
+        `rank`-th on.
+    :param world_size: how many processes share each batch.
+    :param dtype: of the pictures' values; they are computed in float32.
+    :param channels_last: lay the batches out with channels last in memory.
+    :raises ValueError: no images, a batch size below 1, or a negative seed.
+    """
+
+    def __init__(
+        self,
+        images: ImageSet,
+        *,
+        batch_size: int,
+        seed: int,
+        device: torch.device | str,
+        augment: bool = True,
+        rank: int = 0,
+        world_size: int = 1,
+        dtype: torch.dtype = torch.float32,
+        channels_last: bool = False,
+    ) -> None:
+        if not len(images):
+            raise ValueError("there are no images to train on: expected at least one")
+        if batch_size < 1:
+            raise ValueError(f"the batch size is {batch_size}: expected 1 or more")
+        if seed < 0:
+            raise ValueError(f"the seed is {seed}: expected 0 or more")
+        assert 0 <= rank < world_size
+        self._images = images.to(device)
+        self._mean, self._std = _mean_and_std(images, device)
+        self._batch_size = batch_size
+        self._seed = seed
+        self._augment = augment
+        self._rank, self._world_size = rank, world_size
+        self._dtype, self._channels_last = dtype, channels_last
+        self._epoch: _Epoch | None = None
+
+    @property
+    def batches_per_epoch(self) -> int:
+        """How many batches show every picture once; the last is short where the batch size does not divide them."""
+        return -(-len(self._images) // self._batch_size)
+
+    def batch(self, iteration: int) -> tuple[Tensor, Tensor, int]:
+        """This rank's part of a batch.
+
+        Fast in order; an iteration of another epoch than the last one's draws that epoch's numbers anew.
+
+        :param iteration: counted from 0 through all epochs.
+        :returns: normalised pictures (n, 3, H, W), their labels (n,), and how many pictures all ranks have together. n
+            is 0 where a short last batch has fewer pictures than there are ranks.
+        """
+        assert iteration >= 0
+        number, place = divmod(iteration, self.batches_per_epoch)
+        epoch = self._draw(number)
+        begin = place * self._batch_size
+        end = min(begin + self._batch_size, len(self._images))
+        part = slice(begin + self._rank, end, self._world_size)
+        rows = epoch.order[part]
+        pictures = self._images.images.index_select(0, rows)  # several times as fast as images[rows] on a CPU
+        if self._augment:
+            pictures = crop_and_flip(pictures, epoch.offsets[part], epoch.flips[part])
+        pixels = normalise(pictures, self._mean, self._std, dtype=self._dtype, channels_last=self._channels_last)
+        return pixels, self._images.labels[rows], end - begin
+
+    def _draw(self, number: int) -> _Epoch:
+        """The numbers of an epoch, kept until another one is asked for."""
+        if self._epoch is None or self._epoch.number != number:
+            count, device = len(self._images), self._images.images.device
+            generator = torch.Generator().manual_seed(_epoch_seed(self._seed, number))
+            order = torch.randperm(count, generator=generator)
+            offsets = torch.randint(2 * PADDING + 1, (count, 2), generator=generator)
+            flips = torch.randint(2, (count,), generator=generator).bool()
+            self._epoch = _Epoch(number, order.to(device), offsets.to(device), flips.to(device))
+        return self._epoch
+
+
+def _epoch_seed(seed: int, epoch: int) -> int:
+    """A seed that no other pair of seed and epoch is likely to have; 32 bits, as many as torch's generator takes in."""
+    return int(np.random.SeedSequence(seed, spawn_key=(epoch,)).generate_state(1)[0])
+
+
+def evaluation_batches(
+    images: ImageSet,
+    *,
+    batch_size: int,
+    device: torch.device | str,
+    dtype: torch.dtype = torch.float32,
+    channels_last: bool = False,
+) -> Iterator[tuple[Tensor, Tensor]]:
+    """Every picture once, in order, normalised and otherwise as it is.
+
+    :param images: on any device; moved batch by batch where that is another one than `device`.
+    :param batch_size: pictures in a batch; the last may have fewer.
+    :yields: pictures (n, 3, H, W) and their labels (n,).
+    """
+    mean, std = _mean_and_std(images, device)
+    for pictures, labels in zip(images.images.split(batch_size), images.labels.split(batch_size), strict=True):
+        pixels = normalise(pictures.to(device), mean, std, dtype=dtype, channels_last=channels_last)
+        yield pixels, labels.to(device)
+
+
+def _mean_and_std(images: ImageSet, device: torch.device | str) -> tuple[Tensor, Tensor]:
+    """On the device once and for all: a copy for each batch would wait for what the device is computing."""
+    return torch.tensor(images.mean, device=device), torch.tensor(images.std, device=device)

@@ -1,0 +1,220 @@
+"""Measures a classifier on a set of images.
+
+Legend: N batch, K classes, H, W.
+"""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from rskip.vision.data import ImageSet, evaluation_batches
+
+PRECISIONS = ("float32", "bfloat16")
+TOP = 5
+
+
+class OutputsNotFinite(ValueError):
+    """The model gives infinities or no numbers: its training diverged."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ClassFigures:
+    """One class.
+
+    count: images of it; correct: those of them that the model took for it; predicted: all that it took for it.
+    error: % of `count` that are not in `correct`; None where there is no image of the class.
+    precision: `correct` in % of `predicted`; None where nothing was taken for the class.
+    taken_for: the other class that its images are most often taken for, and `taken` of them; None where no image is.
+    """
+
+    name: str
+    count: int
+    correct: int
+    predicted: int
+    error: float | None
+    precision: float | None
+    taken_for: str | None
+    taken: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Evaluation:
+    """What `evaluate` found.
+
+    error, top5_error: % of the images whose class is not the model's first choice, not among its first five.
+    loss: mean cross-entropy in nats, without label smoothing.
+    confusion: `confusion[true][predicted]` images, in the order of `per_class`.
+    images_per_second: median over the batches, from pixels on the device to predictions, after a warm-up.
+    seconds: of the whole measurement, warm-up included.
+    """
+
+    dataset: str
+    count: int
+    error: float
+    top5_error: float
+    loss: float
+    per_class: tuple[ClassFigures, ...]
+    confusion: tuple[tuple[int, ...], ...]
+    images_per_second: float
+    seconds: float
+    batch_size: int
+    precision: str
+    device: str
+
+    @property
+    def accuracy(self) -> float:
+        """% of the images whose class is the model's first choice."""
+        return 100 - self.error
+
+    @property
+    def classes(self) -> tuple[str, ...]:
+        """Names of the classes."""
+        return tuple(figures.name for figures in self.per_class)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Everything as plain JSON values."""
+        return {**asdict(self), "accuracy": self.accuracy}
+
+
+def evaluate(
+    model: nn.Module,
+    images: ImageSet,
+    *,
+    dataset: str,
+    batch_size: int = 500,
+    device: torch.device | str | None = None,
+    precision: str = "float32",
+) -> Evaluation:
+    """Classifies every image once, without augmentation, by the model in eval mode (its mode is restored).
+
+    Of equal logits the class of the lower number goes first, so that the figures are the same on every device.
+
+    :param dataset: its name, for the report.
+    :param batch_size: images at a time; it changes speed and memory alone.
+    :param device: the model is moved there; None: where it is.
+    :param precision: float32, or bfloat16 (autocast).
+    :raises ValueError: no images, a batch size below 1, an unknown precision, or a model of another number of classes.
+    :raises OutputsNotFinite: see there.
+    """
+    if not len(images):
+        raise ValueError(f"{dataset} holds no images to evaluate on: expected at least one")
+    if batch_size < 1:
+        raise ValueError(f"the batch size is {batch_size}: expected 1 or more")
+    if precision not in PRECISIONS:
+        raise ValueError(f"unknown precision {precision!r}: expected {' or '.join(PRECISIONS)}")
+    device = _device_of(model) if device is None else torch.device(device)
+    model.to(device)
+    images = images.to(device)
+    mode = model.training
+    model.eval()
+    begin = time.perf_counter()
+    try:
+        with torch.inference_mode(), torch.autocast(device.type, torch.bfloat16, enabled=precision == "bfloat16"):
+            confusion, outside_top, loss, rates = _run(model, images, batch_size=batch_size, device=device)
+    finally:
+        model.train(mode)
+    count = len(images)
+    return Evaluation(
+        dataset=dataset,
+        count=count,
+        error=100 * (count - int(confusion.trace())) / count,
+        top5_error=100 * outside_top / count,
+        loss=loss / count,
+        per_class=per_class_figures(images.classes, confusion),
+        confusion=tuple(tuple(row) for row in confusion.tolist()),
+        images_per_second=statistics.median(rates),
+        seconds=time.perf_counter() - begin,
+        batch_size=batch_size,
+        precision=precision,
+        device=device_name(device),
+    )
+
+
+def _run(
+    model: nn.Module, images: ImageSet, *, batch_size: int, device: torch.device
+) -> tuple[Tensor, int, float, list[float]]:
+    """Confusion matrix (K, K), images outside the first five, sum of the losses, each batch's images a second."""
+    number = len(images.classes)
+    confusion = torch.zeros(number, number, dtype=torch.int64)
+    outside_top, loss, rates = 0, 0.0, []
+    model(next(iter(evaluation_batches(images, batch_size=batch_size, device=device)))[0])  # warm-up, not counted
+    began = _clock(device)
+    for pixels, labels in evaluation_batches(images, batch_size=batch_size, device=device):
+        logits = model(pixels).float()  # (N, K)
+        ended = _clock(device)
+        rates.append(len(labels) / (ended - began))
+        _check_logits(logits, number)
+        predicted, place = ranked(logits, labels)
+        confusion += torch.bincount(labels * number + predicted, minlength=number**2).view(number, number).cpu()
+        outside_top += int((place >= TOP).sum())
+        loss += float(F.cross_entropy(logits, labels, reduction="sum"))
+        began = _clock(device)
+    return confusion, outside_top, loss, rates
+
+
+def ranked(logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
+    """The model's first choice, and how many classes it prefers to the right one (0: it is right).
+
+    Of equal logits the lower number goes first.
+
+    :param logits: Shape: (N, K).
+    :param labels: Shape: (N,).
+    :returns: two tensors, each (N,).
+    """
+    right = logits.gather(1, labels[:, None])  # (N, 1)
+    numbers = torch.arange(logits.shape[1], device=logits.device)
+    before = (logits > right) | ((logits == right) & (numbers < labels[:, None]))  # (N, K)
+    return logits.argmax(dim=1), before.sum(dim=1)  # argmax gives the first of equals
+
+
+def per_class_figures(names: Sequence[str], confusion: Tensor) -> tuple[ClassFigures, ...]:
+    """Each class's figures from the confusion matrix (true, predicted). Shape: (K, K)."""
+    figures = []
+    for place, (name, row) in enumerate(zip(names, confusion.tolist(), strict=True)):
+        count, correct, predicted = sum(row), row[place], int(confusion[:, place].sum())
+        others = [0 if other == place else images for other, images in enumerate(row)]
+        taken = max(others)
+        figures.append(
+            ClassFigures(
+                name=name,
+                count=count,
+                correct=correct,
+                predicted=predicted,
+                error=100 * (count - correct) / count if count else None,
+                precision=100 * correct / predicted if predicted else None,
+                taken_for=names[others.index(taken)] if taken else None,
+                taken=taken,
+            )
+        )
+    return tuple(figures)
+
+
+def device_name(device: torch.device) -> str:
+    """`cpu`, or the GPU's own name."""
+    return torch.cuda.get_device_name(device) if device.type == "cuda" else device.type
+
+
+def _device_of(model: nn.Module) -> torch.device:
+    return next((parameter.device for parameter in model.parameters()), torch.device("cpu"))
+
+
+def _clock(device: torch.device) -> float:
+    """Seconds, when the device has done what it was given."""
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+    return time.perf_counter()
+
+
+def _check_logits(logits: Tensor, classes: int) -> None:
+    if logits.shape[1] != classes:
+        raise ValueError(f"the model knows {logits.shape[1]} classes, the images have {classes}: not the same dataset")
+    if not logits.isfinite().all():
+        raise OutputsNotFinite("the model gives outputs that are not finite: its training diverged")

@@ -1,0 +1,282 @@
+"""Pre-activation ResNets for CIFAR with any residual connection. Source: He et al. 2016b.
+
+N batch, C channels, H, W.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from rskip.connections import ConnectionSpec
+from rskip.connections.nearest import did_you_mean
+from rskip.connections.norms import BatchNorm
+from rskip.vision.blocks import BasicBlock, Bottleneck, activate, convolution
+from rskip.vision.image_connections import fill_as_linear, read_connection, reset_connections
+from rskip.vision.preact_resnet_weights import find_weights
+from rskip.vision.transforms import SIZE
+from rskip.vision.weights import WeightsEnum
+
+Spec = str | ConnectionSpec
+BLOCKS: dict[str, type[BasicBlock | Bottleneck]] = {"basic": BasicBlock, "bottleneck": Bottleneck}
+LAYERS = {"basic": 6, "bottleneck": 9}  # in one block of each of the three stages
+DEFAULTS = {"connection": "1xskip", "num_classes": 10, "shortcut": "zero_pad", "block": "basic"}
+AUTOCAST_TYPES = (torch.float32, torch.bfloat16, torch.float16)  # that autocast converts as it needs
+
+
+class PreActResNet(nn.Module):
+    """A 3×3 convolution, three stages of n blocks at 32², 16² and 8² pixels, BN + ReLU, average, linear map.
+
+    The first block's activation sits before its split into shortcut and branch, and the last BN + ReLU follows the last
+    block's connection (He et al. 2016b, appendix). Convolutions start He-normal by fan-out, the linear map as nn.Linear
+    but with bias 0, the weights of the connections' gates as the linear map's.
+
+    Member names are checkpoint API: `conv1`, `layer1` to `layer3` (blocks by number, see rskip.vision.blocks), `bn`,
+    `fc`.
+
+    :param depth: 6n + 2 (20, 32, 44, 56, 110, ...) with block="basic", 9n + 2 (164, 1001, ...) with "bottleneck".
+    :param connection: what joins shortcut and branch in every block: a spec such as "2rskip+ln".
+    :param num_classes: of the logits.
+    :param shortcut: "zero_pad" or "projection", see rskip.vision.shortcuts.
+    :param block: "basic" (two 3×3 convolutions) or "bottleneck".
+    :raises ValueError: for any other value.
+    """
+
+    def __init__(
+        self,
+        depth: int,
+        connection: Spec = "1xskip",
+        num_classes: int = 10,
+        *,
+        shortcut: str = "zero_pad",
+        block: str = "basic",
+    ) -> None:
+        super().__init__()
+        blocks_per_stage = _blocks_per_stage(depth, block)
+        if isinstance(num_classes, bool) or not isinstance(num_classes, int) or num_classes < 1:
+            raise ValueError(f"num_classes must be a whole number of at least 1, not {num_classes!r}")
+        spec = read_connection(connection)
+        self._config = {
+            "depth": depth,
+            "connection": str(spec),
+            "num_classes": num_classes,
+            "shortcut": shortcut,
+            "block": block,
+        }
+        kind = BLOCKS[block]
+
+        def stage(inputs: int, width: int, **first_block: Any) -> nn.Sequential:
+            blocks = [kind(inputs, width, connection=spec, shortcut=shortcut, **first_block)]
+            while len(blocks) < blocks_per_stage:
+                blocks.append(kind(kind.expansion * width, width, connection=spec, shortcut=shortcut))
+            return nn.Sequential(*blocks)
+
+        self.conv1 = convolution(3, 16, size=3)
+        self.layer1 = stage(16, 16, first=True)
+        self.layer2 = stage(kind.expansion * 16, 32, stride=2)
+        self.layer3 = stage(kind.expansion * 32, 64, stride=2)
+        self.bn = BatchNorm(kind.expansion * 64)
+        self.fc = nn.Linear(kind.expansion * 64, num_classes)
+        self.reset_parameters()
+
+    @property
+    def config(self) -> dict[str, Any]:
+        """Plain values from which `preact_resnet(**config)` builds the same model again; the connection is text."""
+        return dict(self._config)
+
+    def reset_parameters(self) -> None:
+        """Sets every parameter to its initial value, and BN's statistics to means of 0 and variances of 1."""
+        for module in self.modules():
+            if isinstance(module, nn.Conv2d):
+                nn.init.kaiming_normal_(module.weight, mode="fan_out", nonlinearity="relu")
+            elif isinstance(module, nn.modules.batchnorm._BatchNorm):
+                module.reset_parameters()
+        fill_as_linear(self.fc.weight)
+        nn.init.zeros_(self.fc.bias)
+        reset_connections(self)
+
+    def forward(self, images: Tensor) -> Tensor:
+        """Logits. Shape: (N, 3, 32, 32) -> (N, num_classes).
+
+        :param images: normalised (rskip.vision.CifarClassification does it), of the parameters' type or under autocast.
+        :raises ValueError: for another shape or type.
+        """
+        self._check(images)
+        x = self.layer1(self.conv1(images))  # (N, C, 32, 32)
+        x = self.layer3(self.layer2(x))  # (N, 4C, 8, 8)
+        x = activate(self.bn, x).mean(dim=(2, 3))  # (N, 4C)
+        return self.fc(x)
+
+    def _check(self, images: Tensor) -> None:
+        if not isinstance(images, Tensor):
+            raise ValueError(f"images must be a tensor (N, 3, {SIZE}, {SIZE}), not a {type(images).__name__}")
+        if images.dim() != 4 or images.shape[1:] != (3, SIZE, SIZE):
+            raise ValueError(f"images of shape {tuple(images.shape)}: expected (N, 3, {SIZE}, {SIZE})")
+        expected = self.conv1.weight.dtype
+        converted = images.dtype in AUTOCAST_TYPES and torch.is_autocast_enabled(images.device.type)
+        if images.dtype != expected and not converted:
+            raise ValueError(
+                f"images of {images.dtype}: expected normalised ones of {expected} (rskip.vision.CifarClassification)"
+            )
+
+    def extra_repr(self) -> str:
+        return ", ".join(f"{name}={value!r}" for name, value in self._config.items())
+
+
+def preact_resnet(
+    depth: int,
+    connection: Spec | None = None,
+    num_classes: int | None = None,
+    *,
+    shortcut: str | None = None,
+    block: str | None = None,
+    weights: WeightsEnum | str | None = None,
+    progress: bool = True,
+) -> PreActResNet:
+    """A PreActResNet, with trained weights if `weights` names any.
+
+    What is not given is as the weights have it; without weights connection="1xskip", num_classes=10,
+    shortcut="zero_pad", block="basic".
+
+    :param weights: a member of the depth's class of weights, such as PreActResNet20_Weights, or its name.
+    :param progress: whether a download shows its progress.
+    :raises ValueError: for a value that is not valid (see PreActResNet) or differs from the weights'.
+    """
+    found = find_weights(weights, depth)
+    asked = {
+        "depth": depth,
+        "connection": None if connection is None else str(read_connection(connection)),
+        "num_classes": num_classes,
+        "shortcut": shortcut,
+        "block": block,
+    }
+    if found is None:
+        return PreActResNet(**_completed(asked, DEFAULTS))
+    model = PreActResNet(**_completed(asked, _trained(asked, found)))
+    _load(model, found.get_state_dict(progress=progress), source=str(found))
+    return model
+
+
+def preact_resnet20(
+    connection: Spec | None = None,
+    num_classes: int | None = None,
+    *,
+    weights: WeightsEnum | str | None = None,
+    progress: bool = True,
+    **options: Any,
+) -> PreActResNet:
+    """PreAct-ResNet-20: 9 basic blocks. `options` as for `preact_resnet`."""
+    return preact_resnet(20, connection, num_classes, weights=weights, progress=progress, **options)
+
+
+def preact_resnet32(
+    connection: Spec | None = None,
+    num_classes: int | None = None,
+    *,
+    weights: WeightsEnum | str | None = None,
+    progress: bool = True,
+    **options: Any,
+) -> PreActResNet:
+    """PreAct-ResNet-32: 15 basic blocks. `options` as for `preact_resnet`."""
+    return preact_resnet(32, connection, num_classes, weights=weights, progress=progress, **options)
+
+
+def preact_resnet44(
+    connection: Spec | None = None,
+    num_classes: int | None = None,
+    *,
+    weights: WeightsEnum | str | None = None,
+    progress: bool = True,
+    **options: Any,
+) -> PreActResNet:
+    """PreAct-ResNet-44: 21 basic blocks. `options` as for `preact_resnet`."""
+    return preact_resnet(44, connection, num_classes, weights=weights, progress=progress, **options)
+
+
+def preact_resnet56(
+    connection: Spec | None = None,
+    num_classes: int | None = None,
+    *,
+    weights: WeightsEnum | str | None = None,
+    progress: bool = True,
+    **options: Any,
+) -> PreActResNet:
+    """PreAct-ResNet-56: 27 basic blocks. `options` as for `preact_resnet`."""
+    return preact_resnet(56, connection, num_classes, weights=weights, progress=progress, **options)
+
+
+def preact_resnet110(
+    connection: Spec | None = None,
+    num_classes: int | None = None,
+    *,
+    weights: WeightsEnum | str | None = None,
+    progress: bool = True,
+    **options: Any,
+) -> PreActResNet:
+    """PreAct-ResNet-110, the papers' model: 54 basic blocks. `options` as for `preact_resnet`."""
+    return preact_resnet(110, connection, num_classes, weights=weights, progress=progress, **options)
+
+
+def preact_resnet164(
+    connection: Spec | None = None,
+    num_classes: int | None = None,
+    *,
+    weights: WeightsEnum | str | None = None,
+    progress: bool = True,
+    **options: Any,
+) -> PreActResNet:
+    """PreAct-ResNet-164: 54 bottlenecks, with projections as in He's code. `options` as for `preact_resnet`."""
+    if weights is None:
+        options = {"shortcut": "projection", **options}
+    return preact_resnet(
+        164, connection, num_classes, weights=weights, progress=progress, **{"block": "bottleneck", **options}
+    )
+
+
+def _blocks_per_stage(depth: int, block: str) -> int:
+    if block not in BLOCKS:
+        raise ValueError(f"unknown block {block!r}{did_you_mean(str(block), BLOCKS)}; known: {' and '.join(BLOCKS)}")
+    layers = LAYERS[block]
+    form = f"{layers}n+2 with {block} blocks"
+    if isinstance(depth, bool) or not isinstance(depth, int):
+        raise ValueError(f"depth must be a whole number, {form}, not {depth!r}")
+    blocks, rest = divmod(depth - 2, layers)
+    if blocks < 1:
+        raise ValueError(f"depth must be {form}, not {depth}; the smallest is {layers + 2}")
+    if rest:
+        lower = depth - rest
+        raise ValueError(f"depth must be {form}, not {depth}; the nearest are {lower} and {lower + layers}")
+    return blocks
+
+
+def _completed(asked: Mapping[str, Any], others: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: others.get(name) if value is None else value for name, value in asked.items()}
+
+
+def _trained(asked: Mapping[str, Any], weights: WeightsEnum) -> dict[str, Any]:
+    """The model that the weights are of. ValueError where something else is asked for."""
+    trained = {name: weights.meta[name] for name in ("depth", "connection", "shortcut", "block")}
+    trained["num_classes"] = len(weights.meta["categories"])
+    for name, value in asked.items():
+        if value is not None and value != trained[name]:
+            raise ValueError(
+                f"{weights} is of a model with {name} {trained[name]}, but {name} {value} is asked for: "
+                "choose other weights or leave one of them out"
+            )
+    return trained
+
+
+def _load(model: PreActResNet, state: Mapping[str, Tensor], *, source: str) -> None:
+    """Loads the state. ValueError, naming the first difference, where names or shapes are not the model's."""
+    expected = {name: tuple(tensor.shape) for name, tensor in model.state_dict().items()}
+    found = {name: tuple(tensor.shape) for name, tensor in state.items()}
+    for name in sorted(expected.keys() | found.keys()):
+        if expected.get(name) != found.get(name):
+            raise ValueError(
+                f"the file of {source} doesn't hold the model that it describes ({model.extra_repr()}): {name} has "
+                f"shape {found.get(name, 'none')}, expected {expected.get(name, 'none')}"
+            )
+    model.load_state_dict(state)

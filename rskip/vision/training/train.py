@@ -1,0 +1,114 @@
+"""Training a PreAct-ResNet on CIFAR, from settings and a seed to the last iterate, in pieces of any length."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+
+from rskip.vision.data import load_cifar
+from rskip.vision.training.checkpoint import check_same_training, read_checkpoint
+from rskip.vision.training.curve import CurvePoint
+from rskip.vision.training.device import choose_device
+from rskip.vision.training.distributed import Ranks
+from rskip.vision.training.progress import Progress
+from rskip.vision.training.settings import TrainingSettings
+from rskip.vision.training.stopping import Interrupted, StopSignals
+from rskip.vision.training.training_folder import TrainingFolder
+from rskip.vision.training.training_run import TrainingRun
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainingResult:
+    """A finished training.
+
+    model_file: the last iterate. iteration: how many were done. seconds: all pieces together.
+    points: the learning curve; of several processes the first one alone knows the test figures.
+    """
+
+    model_file: Path
+    iteration: int
+    seconds: float
+    points: tuple[CurvePoint, ...]
+
+    @property
+    def test_error(self) -> float | None:
+        """The last iterate's error on the test images, %."""
+        return self.points[-1].test_error
+
+    @property
+    def test_loss(self) -> float | None:
+        """The last iterate's mean cross-entropy on the test images, in nats."""
+        return self.points[-1].test_loss
+
+
+def train(
+    settings: TrainingSettings,
+    *,
+    folder: Path,
+    data: Path | None = None,
+    seed: int,
+    device: str | None = None,
+    tensorboard: bool = False,
+) -> TrainingResult:
+    """Trains to the end of the settings' iterations, from the start or from the folder's checkpoint.pt.
+
+    Under torchrun the processes share every batch. On a CPU a training that was stopped and repeated ends with the same
+    bytes as one that was not. Seeds torch's random numbers.
+
+    :param folder: where everything is written, see `TrainingFolder`.
+    :param data: the folder of the dataset; None: where `load_cifar` looks.
+    :param seed: of the initial weights, the order of the images and their augmentation; 0 or more.
+    :param device: "cpu", "cuda", "cuda:1"; None: a GPU where there is one.
+    :param tensorboard: write the curve for TensorBoard too.
+    :raises Interrupted: SIGTERM or SIGINT came; the training is saved.
+    :raises Diverged: the loss or a weight is not finite; what was saved before is kept.
+    :raises ValueError: a mistake in what was given, a checkpoint of other settings, or a folder in use.
+    :raises OSError: the data can't be read, or the disk is full.
+    """
+    ranks = Ranks.from_environment()
+    place = choose_device(device, ranks)
+    files = TrainingFolder(folder)
+    with ranks.group(place), ExitStack() as stack:
+        with ranks.together():
+            if ranks.first:
+                stack.enter_context(files.lock())
+        with ranks.together():
+            checkpoint = read_checkpoint(files.checkpoint)
+            if checkpoint is not None:
+                check_same_training(
+                    files.checkpoint, checkpoint, settings=settings.to_dict(), seed=seed, processes=ranks.count
+                )
+            images, test_images = (load_cifar(settings.dataset, data, train=part) for part in (True, False))
+        with ranks.together():
+            run = TrainingRun(
+                settings, images=images, test_images=test_images, files=files, seed=seed, device=place, ranks=ranks
+            )
+            if checkpoint is not None:
+                run.go_on_from(checkpoint)
+            run.begin_files(tensorboard=tensorboard)
+        progress = stack.enter_context(
+            Progress(iterations=run.iterations, done=run.iteration, epochs=run.epochs, told=ranks.first)
+        )
+        signals = stack.enter_context(StopSignals(ranks))
+        while True:
+            if number := signals.received():
+                run.save()
+                interrupted = Interrupted(number, iteration=run.iteration, checkpoint=files.checkpoint)
+                if not ranks.first:
+                    ranks.leave(interrupted.status)
+                raise interrupted
+            if run.point_due:
+                progress.tell_point(run.add_point())
+            elif run.check_due:
+                run.check()
+            if run.save_due:
+                run.save()
+            if run.finished:
+                break
+            run.step()
+            progress.advance()
+        run.finish()
+        return TrainingResult(
+            model_file=files.model, iteration=run.iteration, seconds=run.seconds, points=tuple(run.curve.points)
+        )

@@ -1,0 +1,335 @@
+"""One training's state, and what is done to it."""
+
+from __future__ import annotations
+
+import json
+import time
+from dataclasses import asdict
+from typing import Any, cast
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.nn.parallel import DistributedDataParallel
+
+from rskip.atomic_file import atomic_file
+from rskip.connections import parse_connection
+from rskip.connections.features import at_least_float32
+from rskip.vision.data import ImageSet, TrainingBatches
+from rskip.vision.evaluation.evaluate import Evaluation, OutputsNotFinite, device_name, evaluate
+from rskip.vision.preact_resnet import preact_resnet
+from rskip.vision.training.checkpoint import Checkpoint, save_whole, write_checkpoint
+from rskip.vision.training.curve import Curve, CurvePoint
+from rskip.vision.training.distributed import Ranks
+from rskip.vision.training.meter import Meter
+from rskip.vision.training.schedule import learning_rate
+from rskip.vision.training.settings import TrainingSettings
+from rskip.vision.training.sync_batch_norm import with_sync_batch_norm
+from rskip.vision.training.tensorboard import TensorBoardCurve
+from rskip.vision.training.training_folder import TrainingFolder
+
+CHECK_EVERY = 100  # iterations from one look at the loss to the next: a look waits for a GPU
+
+
+class Diverged(ValueError):
+    """The loss or a weight is not finite any more. What was saved before is kept."""
+
+
+class TrainingRun:
+    """The model, its optimiser, and everything else that changes while it is trained.
+
+    :param files: where everything goes.
+    :param seed: of torch's random numbers, from here on, and of the batches.
+    :raises ValueError: settings that don't go with these images or processes.
+    """
+
+    def __init__(
+        self,
+        settings: TrainingSettings,
+        *,
+        images: ImageSet,
+        test_images: ImageSet,
+        files: TrainingFolder,
+        seed: int,
+        device: torch.device,
+        ranks: Ranks,
+    ) -> None:
+        self.settings, self.seed, self.files = settings, seed, files
+        self.device, self.ranks = device, ranks
+        self.batches = TrainingBatches(
+            images,
+            batch_size=settings.batch_size,
+            seed=seed,
+            device=device,
+            rank=ranks.rank,
+            world_size=ranks.count,
+            channels_last=settings.channels_last,
+        )
+        smallest = len(images) % settings.batch_size or settings.batch_size
+        if smallest < ranks.count:
+            raise ValueError(
+                f"an epoch's last batch has {smallest} images for {ranks.count} processes: choose another batch_size"
+            )
+        self.test_images = test_images
+        self._schedule = settings.in_iterations(self.batches.batches_per_epoch)
+        assert self._schedule.iterations is not None
+        self.iterations = self._schedule.iterations
+        torch.manual_seed(seed)
+        self.model = preact_resnet(
+            settings.depth,
+            settings.connection,
+            len(images.classes),
+            shortcut=settings.shortcut,
+            block=settings.block,
+        )
+        if settings.sync_batch_norm and ranks.count > 1:
+            with_sync_batch_norm(self.model, device)
+        self.model.to(device).train()
+        if settings.channels_last:
+            self.model.to(memory_format=torch.channels_last)
+        self._trained = self._wrapped()
+        self.optimiser = torch.optim.SGD(
+            self.model.parameters(),
+            lr=settings.lr,
+            momentum=settings.momentum,
+            nesterov=settings.nesterov,
+            weight_decay=settings.weight_decay,
+        )
+        self.meter = Meter(device, ranks)
+        self.curve = Curve(files.curve)
+        self._tensorboard: TensorBoardCurve | None = None
+        self.iteration = 0
+        self._saved = 0  # the iteration of the last checkpoint
+        self._earlier_pieces: list[dict[str, Any]] = []
+        self._piece = {"from": 0, "device": device_name(device), "torch": str(torch.__version__)}
+        self._piece_began = self._point_began = time.monotonic()
+
+    def _wrapped(self) -> nn.Module:
+        """The model as it is called in training: compiled, with averaged gradients."""
+        wrapped: nn.Module = self.model
+        if self.settings.compile:
+            # not dynamic: there are two sizes of batch, since an epoch's last one is short
+            wrapped = cast(nn.Module, torch.compile(wrapped, dynamic=False))
+        if self.ranks.count > 1:
+            wrapped = DistributedDataParallel(
+                wrapped,
+                device_ids=[self.device] if self.device.type == "cuda" else None,
+                broadcast_buffers=not self.settings.sync_batch_norm,
+                gradient_as_bucket_view=True,
+            )
+        return wrapped
+
+    def go_on_from(self, checkpoint: Checkpoint) -> None:
+        """Takes over everything that an earlier piece left.
+
+        :raises ValueError: tensors that are not this model's.
+        """
+        try:
+            self.model.load_state_dict(checkpoint.model)
+            self.optimiser.load_state_dict(checkpoint.optimiser)
+        except (RuntimeError, ValueError, KeyError) as error:
+            raise ValueError(
+                f"{self.files.checkpoint} doesn't fit its own settings ({str(error).splitlines()[0]}): it is "
+                "damaged or of another version; move it away to start anew"
+            ) from error
+        torch.set_rng_state(checkpoint.rng["cpu"])
+        if self.device.type == "cuda" and "cuda" in checkpoint.rng:
+            torch.cuda.set_rng_state(checkpoint.rng["cuda"], self.device)
+        self.meter.load(checkpoint.meter)
+        self._point_began = time.monotonic() - checkpoint.meter["seconds"]
+        self.curve.points = [CurvePoint(**point) for point in checkpoint.curve]
+        self.iteration = self._saved = checkpoint.iteration
+        self._earlier_pieces = checkpoint.pieces
+        self._piece["from"] = checkpoint.iteration
+
+    def begin_files(self, *, tensorboard: bool) -> None:
+        """Writes run.json and the curve so far; the first rank alone."""
+        if not self.ranks.first:
+            return
+        content = {
+            "settings": self.settings.to_dict(),
+            "seed": self.seed,
+            "processes": self.ranks.count,
+            "iterations": self.iterations,
+            "parameters": sum(parameter.numel() for parameter in self.model.parameters()),
+        }
+        with atomic_file(self.files.settings) as temporary:
+            temporary.write_text(json.dumps(content, indent=2) + "\n")
+        self.curve.rewrite()
+        if tensorboard:
+            last = self.curve.points[-1].iteration if self.curve.points else 0
+            self._tensorboard = TensorBoardCurve(self.files.tensorboard, after=last)
+
+    @property
+    def epochs(self) -> int:
+        """Passes over the training images, the last one perhaps not whole."""
+        return -(-self.iterations // self.batches.batches_per_epoch)
+
+    @property
+    def finished(self) -> bool:
+        """Whether all iterations are done."""
+        return self.iteration >= self.iterations
+
+    @property
+    def point_due(self) -> bool:
+        """Whether the curve wants a point here: at each epoch's end and at the training's."""
+        at_end = self.finished or self.iteration % self.batches.batches_per_epoch == 0
+        return at_end and self.meter.images > 0
+
+    @property
+    def check_due(self) -> bool:
+        """Whether it is time to look at the loss."""
+        return self.iteration % CHECK_EVERY == 0
+
+    @property
+    def save_due(self) -> bool:
+        """Whether a checkpoint is wanted here."""
+        return self.iteration > self._saved and (self.finished or self.iteration % self.settings.save_every == 0)
+
+    def step(self) -> None:
+        """One iteration: the gradient of the mean loss over the whole batch, whatever part of it each rank has."""
+        images, labels, count = self.batches.batch(self.iteration)
+        for group in self.optimiser.param_groups:
+            group["lr"] = learning_rate(self._schedule, self.iteration)
+        bfloat16 = self.settings.precision == "bfloat16"
+        with torch.autocast(self.device.type, torch.bfloat16, enabled=bfloat16):
+            logits = self._trained(images)
+        logits = at_least_float32(logits)
+        loss = F.cross_entropy(logits, labels, reduction="sum", label_smoothing=self.settings.label_smoothing)
+        self.optimiser.zero_grad()
+        # DistributedDataParallel divides the ranks' sum by their number
+        (loss * (self.ranks.count / count)).backward()
+        if self.settings.clip_norm is not None:
+            nn.utils.clip_grad_norm_(self.model.parameters(), self.settings.clip_norm)
+        self.optimiser.step()
+        self.meter.add(self.iteration, logits, labels, loss, count)
+        self.iteration += 1
+
+    def check(self) -> None:
+        """:raises Diverged: a loss since the last check, a weight or a statistic is not finite."""
+        bad = self.meter.first_bad()
+        with self.ranks.together():
+            if bad is not None:
+                raise self._diverged("the loss", bad)
+            if not _all_finite(self.model):
+                raise self._diverged("a weight or statistic", self.iteration)
+
+    def _diverged(self, what: str, iteration: int) -> Diverged:
+        """The error, in one line with what to try."""
+        lr, connection = learning_rate(self._schedule, max(0, iteration - 1)), self.settings.connection
+        normalised = parse_connection(connection).norm is not None
+        other = "" if normalised else ", or a connection with a normalisation, such as 2rskip+ln"
+        kept = f"{self.files.checkpoint} keeps iteration {self._saved:,}" if self._saved else "nothing was saved yet"
+        return Diverged(
+            f"{what} is not finite after {iteration:,} iterations (lr {lr:g}, connection {connection}): "
+            f"try a lower lr or clip_norm{other}; {kept}"
+        )
+
+    def add_point(self) -> CurvePoint:
+        """Adds a point to the curve, with a test error where one is due.
+
+        :raises Diverged: see `check`.
+        """
+        self.check()
+        train_loss, train_error = self.meter.means()
+        seconds = time.monotonic() - self._point_began
+        epoch = -(-self.iteration // self.batches.batches_per_epoch)
+        evaluation = None
+        with self.ranks.together():
+            if self.ranks.first and (self.finished or epoch % self.settings.evaluate_every == 0):
+                evaluation = self._evaluate()
+            point = CurvePoint(
+                epoch=epoch,
+                iteration=self.iteration,
+                lr=learning_rate(self._schedule, self.iteration - 1),
+                train_loss=train_loss,
+                train_error=train_error,
+                test_loss=None if evaluation is None else evaluation.loss,
+                test_error=None if evaluation is None else evaluation.error,
+                images_per_second=self.meter.images / seconds,
+                seconds=self.seconds,
+            )
+            self.curve.points.append(point)
+            if self.ranks.first:
+                self.curve.append(point)
+            if self._tensorboard is not None:
+                self._tensorboard.add(point)
+        self.meter.reset()
+        self._point_began = time.monotonic()
+        return point
+
+    def _evaluate(self) -> Evaluation:
+        """The iterate's figures on the test images."""
+        try:
+            return evaluate(
+                self.model,
+                self.test_images,
+                dataset=self.settings.dataset,
+                device=self.device,
+                precision=self.settings.precision,
+            )
+        except OutputsNotFinite as error:
+            raise self._diverged("the test loss", self.iteration) from error
+
+    @property
+    def seconds(self) -> float:
+        """Since the training's start, over all its pieces."""
+        return sum(piece["seconds"] for piece in self._pieces())
+
+    def _pieces(self) -> list[dict[str, Any]]:
+        return [*self._earlier_pieces, {**self._piece, "seconds": time.monotonic() - self._piece_began}]
+
+    def save(self) -> None:
+        """Writes the checkpoint.
+
+        :raises Diverged: see `check`; nothing is written then.
+        :raises OSError: no room; the checkpoint before stays.
+        """
+        self.check()
+        meter = {**self.meter.state(), "seconds": time.monotonic() - self._point_began}
+        with self.ranks.together():
+            if self.ranks.first:
+                rng = {"cpu": torch.get_rng_state()}
+                if self.device.type == "cuda":
+                    rng["cuda"] = torch.cuda.get_rng_state(self.device)
+                pieces = self._pieces()
+                checkpoint = Checkpoint(
+                    settings=self.settings.to_dict(),
+                    seed=self.seed,
+                    processes=self.ranks.count,
+                    iteration=self.iteration,
+                    iterations=self.iterations,
+                    model=self._state(),
+                    optimiser=self.optimiser.state_dict(),
+                    rng=rng,
+                    meter=meter,
+                    curve=[asdict(point) for point in self.curve.points],
+                    seconds=sum(piece["seconds"] for piece in pieces),
+                    pieces=pieces,
+                )
+                write_checkpoint(self.files.checkpoint, checkpoint)
+        self._saved = self.iteration
+
+    def finish(self) -> None:
+        """Writes the last iterate as model.pt."""
+        with self.ranks.together():
+            if self.ranks.first:
+                content = {
+                    "config": self.model.config,
+                    "dataset": self.settings.dataset,
+                    "model": self._state(),
+                    "iteration": self.iteration,
+                }
+                save_whole(self.files.model, content, consequence="make room and repeat the command")
+        if self._tensorboard is not None:
+            self._tensorboard.close()
+
+    def _state(self) -> dict[str, Tensor]:
+        """The model's tensors, as files have them: on the CPU, and contiguous."""
+        return {name: tensor.detach().cpu().contiguous() for name, tensor in self.model.state_dict().items()}
+
+
+def _all_finite(model: nn.Module) -> bool:
+    """Whether all parameters and buffers are; one wait for the device."""
+    floats = [tensor for tensor in model.state_dict().values() if tensor.is_floating_point()]
+    return bool(torch.stack([tensor.isfinite().all() for tensor in floats]).all())

@@ -1,0 +1,336 @@
+"""`rskip vision` as a user meets it."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+import rskip.vision.data
+from rskip.cli.main import build_parser, main
+from rskip.cli.vision import SETTINGS, training_settings
+from rskip.vision.data import ImageSet
+from rskip.vision.preact_resnet import PreActResNet, preact_resnet
+from rskip.vision.training import TrainingSettings, read_curve
+from rskip.vision.training.distributed import Ranks
+from rskip.vision.training.training_folder import TrainingFolder
+from rskip.vision.training.training_run import TrainingRun
+
+LOOP = sys.modules["rskip.vision.training.train"]
+CLASSES = ("airplane", "car", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
+SHORT = ("--depth", "8", "--batch-size", "16", "--iterations", "5", "--set", "warmup_iterations=2", "milestones=[4]")
+RECIPE = """\
+kind: vision
+description: tiny
+train:
+  dataset: cifar10
+  depth: 8
+  connection: 2rskip+ln
+  batch_size: 16
+  iterations: 5
+  milestones: [4]
+  precision: float32
+"""
+
+
+def noise(count: int, *, size: int = 32) -> ImageSet:
+    generator = torch.Generator().manual_seed(count)
+    images = torch.randint(256, (count, 3, size, size), generator=generator, dtype=torch.uint8)
+    return ImageSet(images, torch.randint(10, (count,), generator=generator), CLASSES)
+
+
+@pytest.fixture
+def data(monkeypatch: pytest.MonkeyPatch) -> None:
+    """40 training images, 30 test images."""
+
+    def load(name: str, root: Path | None = None, *, train: bool, download: bool = False) -> ImageSet:
+        return noise(40 if train else 30)
+
+    monkeypatch.setattr(rskip.vision.data, "load_cifar", load)
+    monkeypatch.setattr(LOOP, "load_cifar", load)
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of a finished training."""
+    folder = tmp_path_factory.mktemp("trained")
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        monkeypatch.setattr(LOOP, "load_cifar", lambda name, root, *, train: noise(40 if train else 30))
+        assert main(["vision", "train", *SHORT, "--precision", "float32", "--output", str(folder)]) == 0
+    return folder
+
+
+def settings_of(*arguments: str, output: Path = Path("nowhere")) -> TrainingSettings:
+    """What `rskip vision train` would train with."""
+    argv = ["vision", "train", *arguments, "--output", str(output)]
+    return training_settings(build_parser(argv).parse_args(argv), Ranks())
+
+
+def tensors(folder: Path, name: str = "model.pt") -> dict[str, torch.Tensor]:
+    return torch.load(folder / name, weights_only=True)["model"]
+
+
+def refused(capsys: pytest.CaptureFixture[str], message: str, *arguments: str, status: int = 2) -> None:
+    """The command ends with one line on stderr that has the message in it."""
+    assert main(["vision", *arguments]) == status
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    line = captured.err.splitlines()[-1]
+    assert line.startswith("rskip vision: error: ") and message in line
+    assert not [each for each in captured.err.splitlines()[:-1] if not each.startswith(("epoch ", "computes in "))]
+
+
+# what is trained
+
+
+def test_every_option_is_a_setting_of_the_training_by_its_own_name():
+    fields = TrainingSettings.__dataclass_fields__
+    assert SETTINGS.keys() <= fields.keys()
+    for name, setting in SETTINGS.items():
+        assert setting.flag == f"--{name.replace('_', '-')}"
+        assert setting.kind.__name__ in fields[name].type
+
+
+def test_without_anything_the_settings_are_the_papers(monkeypatch):
+    monkeypatch.setattr("rskip.processor.bfloat16_is_slow", lambda device: True)
+    assert settings_of() == TrainingSettings(iterations=64_000, lr=0.1, weight_decay=2e-4, batch_size=128)
+
+
+def test_options_replace_the_recipes_settings(tmp_path):
+    recipe = tmp_path / "tiny.yaml"
+    recipe.write_text(RECIPE)
+    as_written = settings_of(str(recipe))
+    assert as_written.to_dict() == {
+        **TrainingSettings().to_dict(),
+        **{"depth": 8, "connection": "2rskip+ln", "batch_size": 16, "iterations": 5, "milestones": [4]},
+    }
+    changed = settings_of(
+        str(recipe), "--connection", "sas", "--epochs", "3", "--lr", "2e-2", "--nesterov", "--precision", "bfloat16",
+        "--set", "train.milestones=[2,3]", "clip_norm=1",
+    )  # fmt: skip
+    assert changed.to_dict() == {
+        **as_written.to_dict(),
+        **{"connection": "sas", "epochs": 3, "iterations": None, "lr": 0.02, "nesterov": True},
+        **{"precision": "bfloat16", "milestones": [2, 3], "clip_norm": 1.0},
+    }
+    recipe.write_text(RECIPE.replace("iterations: 5", "epochs: 5"))
+    assert settings_of(str(recipe), "--iterations", "7").in_iterations(3).iterations == 7
+
+
+@pytest.mark.parametrize("slow", [True, False])
+def test_precision_is_the_best_that_the_device_multiplies(slow, tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr("rskip.processor.bfloat16_is_slow", lambda device: slow)
+    best = "float32" if slow else "bfloat16"
+    said = "computes in float32: this processor only emulates bfloat16, which is slower\n" if slow else ""
+    assert settings_of("--device", "cpu").precision == best
+    assert capsys.readouterr().err == said
+    recipe = tmp_path / "tiny.yaml"
+    recipe.write_text(RECIPE.replace("float32", "bfloat16"))
+    assert settings_of(str(recipe), "--device", "cpu").precision == best
+    assert capsys.readouterr().err == said
+    recipe.write_text(RECIPE)
+    for explicit in ("bfloat16", "float32"):
+        assert settings_of(str(recipe), "--precision", explicit).precision == explicit
+        assert settings_of(str(recipe), "--set", f"precision={explicit}").precision == explicit
+    assert settings_of(str(recipe)).precision == "float32"
+    assert capsys.readouterr().err == ""
+
+
+def test_a_training_goes_on_in_the_precision_that_it_began_with(trained, tmp_path, monkeypatch):
+    monkeypatch.setattr("rskip.processor.bfloat16_is_slow", lambda device: False)
+    assert settings_of(*SHORT, output=trained).precision == "float32"
+    assert settings_of(*SHORT, output=tmp_path).precision == "bfloat16"
+    assert settings_of(*SHORT, "--precision", "bfloat16", output=trained).precision == "bfloat16"
+    (tmp_path / "run.json").write_text("{}")
+    with pytest.raises(ValueError, match=r"run.json is damaged: move .* away to start anew"):
+        settings_of(*SHORT, output=tmp_path)
+
+
+# training and evaluation
+
+
+def test_training_and_evaluation_agree(data, trained, capsys):
+    settings = json.loads((trained / "run.json").read_text())["settings"]
+    assert (settings["depth"], settings["iterations"], settings["milestones"]) == (8, 5, [4])
+    last = read_curve(trained / "curve.jsonl")[-1]
+
+    assert main(["vision", "evaluate", str(trained)]) == 0
+    printed = capsys.readouterr().out
+    assert printed.startswith(f"{trained / 'model.pt'}: PreAct-ResNet-8, 1xskip, cifar10 test\n")
+    assert f"error {last.test_error:.2f} % (" in printed and f"loss {last.test_loss:.4f}" in printed
+
+    assert main(["vision", "evaluate", str(trained), "--json", "--batch-size", "7"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["error"] == last.test_error and found["loss"] == pytest.approx(last.test_loss, rel=1e-5)
+    assert sum(sum(row) for row in found["confusion"]) == found["count"] == 30
+    assert [each["name"] for each in found["per_class"]] == list(CLASSES)
+    model = preact_resnet(8)
+    assert found["model"] == {
+        "path": str(trained / "model.pt"),
+        "config": model.config,
+        "dataset": "cifar10",
+        "iteration": 5,
+        "iterations": 5,
+        "finished": True,
+        "parameters": sum(parameter.numel() for parameter in model.parameters()),
+    }
+    assert main(["vision", "evaluate", str(trained), "--json", "--split", "train"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert (found["split"], found["count"]) == ("train", 40)
+
+
+def test_the_last_line_of_a_training_says_what_came_of_it(data, tmp_path, capsys):
+    recipe = tmp_path / "tiny.yaml"
+    recipe.write_text(RECIPE)
+    output = tmp_path / "out"
+    assert main(["vision", "train", str(recipe), "--output", str(output), "--seed", "4"]) == 0
+    last = read_curve(output / "curve.jsonl")[-1]
+    first, second = capsys.readouterr().out.splitlines()
+    assert first.startswith(
+        f"{output}/model.pt: PreAct-ResNet-8, 2rskip+ln, cifar10: test error {last.test_error:.2f} % after 5 iterations"
+    )
+    assert second == f"by class: rskip vision evaluate {output}"
+    assert json.loads((output / "run.json").read_text())["seed"] == 4
+
+
+def test_picture_is_drawn_beside_the_text(data, trained, tmp_path, capsys):
+    pytest.importorskip("matplotlib", reason="pictures need matplotlib: pip install 'rskip[pictures]'")
+    assert main(["vision", "evaluate", str(trained), "--picture", str(tmp_path / "confusion.svg")]) == 0
+    assert "most often taken for" in capsys.readouterr().out
+    assert "PreAct-ResNet-8, 1xskip, cifar10 test" in (tmp_path / "confusion.svg").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_stopped_training_can_be_evaluated_and_gone_on_with(number, data, trained, tmp_path, monkeypatch, capsys):
+    step = TrainingRun.step
+
+    def stopping(self: Any) -> None:
+        if self.iteration == 3:
+            os.kill(os.getpid(), number)
+        step(self)
+
+    command = ["vision", "train", *SHORT, "--precision", "float32", "--output", str(tmp_path)]
+    with monkeypatch.context() as context:
+        context.setattr(TrainingRun, "step", stopping)
+        assert main(command) == 128 + number
+    error = capsys.readouterr().err.splitlines()[-1]
+    assert error.startswith(f"rskip vision: stopped by {number.name} after 4 iterations")
+    assert main(["vision", "evaluate", str(tmp_path)]) == 0
+    heading = capsys.readouterr().out.splitlines()[0]
+    assert heading == (
+        f"{tmp_path / 'checkpoint.pt'}: PreAct-ResNet-8, 1xskip, cifar10 test, an unfinished training: iteration 4 of 5"
+    )
+    assert main(command) == 0
+    straight = tensors(trained)
+    assert all(torch.equal(tensor, straight[name]) for name, tensor in tensors(tmp_path).items())
+
+
+# mistakes
+
+
+def test_a_training_that_diverges_fails_in_one_line(data, tmp_path, capsys):
+    arguments = ("--lr", "1e30", "--precision", "float32", "--output", str(tmp_path))
+    refused(capsys, "not finite", "train", *SHORT, *arguments, status=1)
+    assert not (tmp_path / "model.pt").exists()
+
+
+def test_settings_that_no_training_can_have(data, tmp_path, capsys):
+    output = ("--output", str(tmp_path / "out"))
+    refused(capsys, "depth is 21; basic blocks make depths 6n+2, such as 20 or 26", "train", "--depth", "21", *output)
+    refused(capsys, "did you mean", "train", "--connection", "2rskp+ln", *output)
+    refused(capsys, "iterations=5 and epochs=2 are both given", "train", *SHORT, "--epochs", "2", *output)
+    refused(capsys, "unknown setting 'weight_deca' (did you mean 'weight_decay'?)", "train", *output, "--set",
+            "weight_deca=1")  # fmt: skip
+    refused(capsys, "--set lr: expected key=value", "train", *output, "--set", "lr")
+    refused(capsys, "no recipe", "train", str(tmp_path / "none.yaml"), *output)
+    refused(capsys, "the seed is -1: expected 0 or more", "train", *SHORT, "--seed", "-1", *output)
+    refused(capsys, "device is 'gpu'", "train", *SHORT, "--device", "gpu", *output)
+    recipe = tmp_path / "tiny.yaml"
+    recipe.write_text(RECIPE)
+    refused(capsys, "tiny.yaml: train: depth is 9", "train", str(recipe), "--depth", "9", *output)
+
+
+def test_a_recipe_of_another_kind(root, tmp_path, capsys):
+    recipe = str(root / "recipes" / "multi30k_en_de_1xskip_ln.yaml")
+    refused(capsys, "is a recipe of kind translation, expected vision", "train", recipe, "--output", str(tmp_path))
+
+
+def test_a_folder_of_another_training(data, trained, capsys):
+    command = ("train", *SHORT, "--precision", "float32", "--output", str(trained))
+    refused(capsys, "depth: 8 there, 14 now", *command, "--depth", "14")
+    refused(capsys, "connection: 1xskip there, 2rskip+ln now", *command, "--connection", "2rskip+ln")
+
+
+def test_two_runs_on_one_folder(data, tmp_path, capsys):
+    with TrainingFolder(tmp_path).lock():
+        message = f"{tmp_path} is in use by another training (process {os.getpid()})"
+        refused(capsys, message, "train", *SHORT, "--output", str(tmp_path))
+
+
+def test_a_damaged_or_missing_dataset(tmp_path, capsys):
+    pytest.importorskip("torchvision", reason="CIFAR is read by torchvision: pip install 'rskip[vision]'")
+    folder = tmp_path / "data" / "cifar-10-batches-py"
+    command = ("train", *SHORT, "--output", str(tmp_path / "out"), "--data", str(tmp_path / "data"))
+    refused(capsys, f"no CIFAR10 in {tmp_path / 'data'}", *command)
+    folder.mkdir(parents=True)
+    (folder / "data_batch_1").write_bytes(b"cut off")
+    refused(capsys, f"{folder / 'data_batch_1'} is damaged: its MD5 is ", *command)
+
+
+def test_images_of_another_size(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(LOOP, "load_cifar", lambda name, root, *, train: noise(40, size=28))
+    message = "images of shape (16, 3, 28, 28): expected (N, 3, 32, 32)"
+    refused(capsys, message, "train", *SHORT, "--output", str(tmp_path))
+
+
+def test_a_full_disk(data, tmp_path, monkeypatch, capsys):
+    def full(path: Path) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr("rskip.vision.training.checkpoint.atomic_file", full)
+    refused(capsys, f"{tmp_path / 'checkpoint.pt'}: No space left on device", "train", *SHORT, "--output",
+            str(tmp_path))  # fmt: skip
+
+
+def test_out_of_memory(data, trained, monkeypatch, capsys):
+    def exhausted(*arguments: Any, **options: Any) -> None:
+        raise RuntimeError("[enforce fail at alloc_cpu.cpp:127] . DefaultCPUAllocator: can't allocate memory")
+
+    monkeypatch.setattr(PreActResNet, "forward", exhausted)
+    refused(capsys, "not enough memory: give a smaller --batch-size", "evaluate", str(trained))
+
+
+def test_models_that_cannot_be_evaluated(data, trained, tmp_path, monkeypatch, capsys):
+    refused(capsys, "no model", "evaluate", str(tmp_path / "none"))
+    refused(capsys, "holds no model: expected model.pt, checkpoint.pt, model.safetensors", "evaluate", str(tmp_path))
+    refused(
+        capsys, "holds depth 8, connection 1xskip, not the depth 110, connection 2rskip+ln asked for",
+        "evaluate", str(trained), "--depth", "110", "--connection", "2rskip+ln",
+    )  # fmt: skip
+    (tmp_path / "model.pt").write_bytes((trained / "model.pt").read_bytes()[:5000])
+    refused(capsys, "model.pt can't be read: it is cut off, damaged", "evaluate", str(tmp_path))
+    refused(capsys, "the batch size is 0: expected 1 or more", "evaluate", str(trained), "--batch-size", "0")
+    refused(capsys, "x.gif: expected a file name that ends in .png or .svg", "evaluate", "none", "--picture", "x.gif")
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    refused(capsys, "pip install 'rskip[pictures]'", "evaluate", str(trained), "--picture", str(tmp_path / "x.svg"))
+
+
+@pytest.mark.slow
+def test_several_processes_tell_of_a_mistake_once(tmp_path):
+    process = subprocess.run(
+        [
+            str(Path(sys.executable).parent / "torchrun"), "--standalone", "--nproc-per-node", "2",
+            "-m", "rskip.cli.main", "vision", "train", "--depth", "21", "--output", "out",
+        ],
+        cwd=tmp_path, env={**os.environ, "OMP_NUM_THREADS": "1"}, capture_output=True, text=True,
+    )  # fmt: skip
+    assert process.returncode != 0
+    assert process.stderr.count("rskip vision: error: depth is 21;") == 1

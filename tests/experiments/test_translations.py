@@ -1,0 +1,63 @@
+"""A translated split and its scores: compound-split BLEU beside the others where papers report it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from rskip.experiments.results_table import results_table
+from rskip.experiments.translations import read_translations
+from rskip.text import TextConfig, TextPipeline
+from rskip.text.subwords import BytePairEncoding
+from rskip.translation.scoring import score
+
+REFERENCES = ["Die Nord-Süd-Achse bleibt neu.", "Ja!"]
+HYPOTHESES = ["Die Nord-Süd-Achse ist neu.", "Ja!"]
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> Path:
+    """A data folder as far as scoring needs it, and generated.txt beside it."""
+    folder = tmp_path / "data-bin"
+    pipeline = TextPipeline(
+        TextConfig(source_language="en", target_language="de"), BytePairEncoding("#version: 0.2\nH u\n")
+    )
+    pipeline.save(folder / "text")
+    (folder / "reference").mkdir()
+    (folder / "reference" / "test.de").write_text("\n".join(REFERENCES) + "\n")
+    (folder / "reference" / "test.en").write_text("The north-south axis stays new.\nYes!\n")
+    lines = []
+    for number, (hypothesis, reference) in enumerate(zip(HYPOTHESES, REFERENCES, strict=True)):
+        tokens = [pipeline.encode_target(sentence) for sentence in (reference, hypothesis)]
+        lines += [f"T-{number}\t{tokens[0]}\n", f"H-{number}\t-0.1\t{tokens[1]}\n"]
+    (tmp_path / "generated.txt").write_text("".join(lines))
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("corpus", "split"), [("wmt14-en-de", True), ("wmt14-de-en", False), ("multi30k-en-de", False)]
+)
+def test_compounds_are_split_where_papers_report_it(data: Path, corpus: str, split: bool) -> None:
+    (data / "corpus.json").write_text(json.dumps({"corpus": corpus}))
+    translations = read_translations(data.parent / "generated.txt", data=data, split="test")
+    assert translations.hypotheses == HYPOTHESES
+    expected = score(HYPOTHESES, REFERENCES, compound_split=split)
+    found = translations.score()
+    assert (found.sacrebleu, found.compound_split_bleu) == (expected.sacrebleu, expected.compound_split_bleu)
+    assert found.compound_split_signature == expected.compound_split_signature
+    assert (found.compound_split_bleu is not None) == split
+    assert translations.first(1).score().compound_split_bleu == score(
+        HYPOTHESES[:1], REFERENCES[:1], compound_split=split
+    ).compound_split_bleu
+
+
+def test_it_has_a_column_of_its_own(make_record) -> None:
+    record = make_record(
+        metrics={"sacrebleu": 27.0, "compound_split_bleu": 28.6},
+        signatures={"sacrebleu": "13a", "compound_split_bleu": "split"},
+    )
+    table = results_table([record])
+    assert "| sacreBLEU | compound BLEU |" in table and "| 27.00 (one seed) | 28.60 (one seed) |" in table
+    assert "compound BLEU: `split`." in table

@@ -1,0 +1,306 @@
+"""CIFAR's folders: found, fetched, verified, read."""
+
+from __future__ import annotations
+
+import errno
+import functools
+import hashlib
+import http.server
+import lzma
+import os
+import pickle
+import sys
+import tarfile
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from rskip.vision.data import load_cifar
+from rskip.vision.transforms import MEAN, STD
+
+datasets = pytest.importorskip("torchvision.datasets")
+FOLDER = "cifar-10-batches-py"
+
+
+@dataclass(frozen=True)
+class TinyCifar:
+    """A CIFAR-10 of 5 * 4 training and 3 test images, whose sums torchvision takes for the official ones."""
+
+    folder: Path
+    archive: Path
+    pixels: np.ndarray
+    labels: list[int]
+    names: list[str]
+
+
+def md5(path: Path) -> str:
+    return hashlib.md5(path.read_bytes()).hexdigest()
+
+
+def write_pickle(path: Path, content: object) -> list[str]:
+    path.write_bytes(pickle.dumps(content))
+    return [path.name, md5(path)]
+
+
+class QuietHandler(http.server.SimpleHTTPRequestHandler):
+    def log_message(self, *args: object) -> None:
+        pass
+
+
+@pytest.fixture
+def address(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """Where a web server has what is in the folder `server`."""
+    (tmp_path / "server").mkdir()
+    monkeypatch.setenv("no_proxy", "127.0.0.1")
+    handler = functools.partial(QuietHandler, directory=str(tmp_path / "server"))
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True).start()
+        yield f"http://127.0.0.1:{server.server_port}"
+        server.shutdown()
+
+
+@pytest.fixture
+def tiny(tmp_path: Path, address: str, monkeypatch: pytest.MonkeyPatch) -> TinyCifar:
+    """In `server`: the folder, and its archive at the address of the download."""
+    server = tmp_path / "server"
+    folder = server / FOLDER
+    folder.mkdir()
+    generator = np.random.default_rng(1)
+    pixels = generator.integers(256, size=(23, 3072), dtype=np.uint8)
+    labels = generator.integers(10, size=23).tolist()
+    names = [f"class {number}" for number in range(10)]
+    parts = [slice(4 * number, 4 * number + 4) for number in range(5)]
+    train = [
+        write_pickle(folder / f"data_batch_{number}", {"data": pixels[part], "labels": labels[part]})
+        for number, part in enumerate(parts, start=1)
+    ]
+    test = [write_pickle(folder / "test_batch", {"data": pixels[20:], "labels": labels[20:]})]
+    meta = write_pickle(folder / "batches.meta", {"label_names": names})
+    archive = server / "cifar-10-python.tar.gz"
+    with tarfile.open(archive, "w:gz") as tar:
+        tar.add(folder, FOLDER)
+    monkeypatch.setattr(datasets.CIFAR10, "train_list", train)
+    monkeypatch.setattr(datasets.CIFAR10, "test_list", test)
+    monkeypatch.setattr(datasets.CIFAR10, "meta", {"filename": meta[0], "key": "label_names", "md5": meta[1]})
+    monkeypatch.setattr(datasets.CIFAR10, "url", f"{address}/{archive.name}")
+    monkeypatch.setattr(datasets.CIFAR10, "tgz_md5", md5(archive))
+    return TinyCifar(folder, archive, pixels.reshape(23, 3, 32, 32), labels, names)
+
+
+def test_images_labels_and_names_are_the_files(tiny):
+    for train, part in ((True, slice(20)), (False, slice(20, 23))):
+        images = load_cifar("cifar10", tiny.folder, train=train)
+        assert images.images.is_contiguous() and images.images.dtype == torch.uint8
+        assert np.array_equal(images.images.numpy(), tiny.pixels[part])
+        assert images.labels.tolist() == tiny.labels[part]
+        assert images.classes == tuple(tiny.names)
+        assert (images.mean, images.std) == (MEAN["cifar10"], STD["cifar10"])
+
+
+def test_the_folder_may_be_given_or_the_one_that_holds_it_or_have_another_name(tiny, tmp_path, monkeypatch):
+    expected = tiny.pixels[20:]
+    assert np.array_equal(load_cifar("cifar10", tiny.folder.parent, train=False).images, expected)
+    renamed = tiny.folder.rename(tmp_path / "pictures")
+    assert np.array_equal(load_cifar("cifar10", renamed, train=False).images, expected)
+    monkeypatch.chdir(renamed)
+    assert np.array_equal(load_cifar("cifar10", ".", train=False).images, expected)
+
+
+def test_without_a_folder_it_is_looked_for_in_the_data_folder(tiny, tmp_path, monkeypatch):
+    monkeypatch.setenv("RSKIP_DATA", str(tmp_path / "data"))
+    (tmp_path / "data").mkdir()
+    tiny.folder.parent.rename(tmp_path / "data" / "cifar10")
+    assert len(load_cifar("cifar10", train=True)) == 20
+
+
+def test_cifar100_has_fine_labels_and_its_own_mean(tmp_path, monkeypatch):
+    folder = tmp_path / "cifar-100-python"
+    folder.mkdir()
+    pixels = np.random.default_rng(1).integers(256, size=(3, 3072), dtype=np.uint8)
+    content = {"data": pixels, "fine_labels": [99, 0, 5], "coarse_labels": [1, 2, 3]}
+    names = [f"class {number}" for number in range(100)]
+    meta = write_pickle(folder / "meta", {"fine_label_names": names, "coarse_label_names": []})
+    monkeypatch.setattr(datasets.CIFAR100, "train_list", [write_pickle(folder / "train", content)])
+    monkeypatch.setattr(datasets.CIFAR100, "test_list", [write_pickle(folder / "test", content)])
+    monkeypatch.setattr(datasets.CIFAR100, "meta", {"filename": "meta", "key": "fine_label_names", "md5": meta[1]})
+    images = load_cifar("cifar100", tmp_path, train=True)
+    assert images.labels.tolist() == [99, 0, 5] and images.classes == tuple(names)
+    assert (images.mean, images.std) == (MEAN["cifar100"], STD["cifar100"])
+
+
+class Trap:
+    """Unpickling it leaves a file behind."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def __reduce__(self):
+        return os.mkdir, (str(self.path),)
+
+
+@pytest.mark.parametrize("name", ["data_batch_1", "data_batch_4", "test_batch", "batches.meta"])
+def test_a_damaged_file_is_named_and_nothing_is_unpickled(tiny, tmp_path, name):
+    path = tiny.folder / name
+    expected = md5(path)
+    write_pickle(path, Trap(tmp_path / "sprung"))
+    with pytest.raises(ValueError) as error:
+        load_cifar("cifar10", tiny.folder, train=True)
+    message = str(error.value)
+    assert message.startswith(f"{path} is damaged: its MD5 is {md5(path)}, expected {expected}: get it again (")
+    assert "\n" not in message
+    assert not (tmp_path / "sprung").exists()
+
+
+def test_one_flipped_byte_is_found(tiny):
+    path = tiny.folder / "data_batch_2"
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 1
+    path.write_bytes(content)
+    with pytest.raises(ValueError, match=r"data_batch_2 is damaged"):
+        load_cifar("cifar10", tiny.folder, train=False)
+
+
+def test_a_missing_file_is_named(tiny):
+    (tiny.folder / "data_batch_3").unlink()
+    with pytest.raises(FileNotFoundError, match=rf"^{tiny.folder}/data_batch_3 is missing: get it again"):
+        load_cifar("cifar10", tiny.folder.parent, train=False)
+
+
+def test_a_missing_folder_is_named(tmp_path):
+    for given in (tmp_path, tmp_path / FOLDER):
+        with pytest.raises(FileNotFoundError) as error:
+            load_cifar("cifar10", given, train=True)
+        message = str(error.value)
+        assert message.startswith(f"no CIFAR10 in {tmp_path}: expected the folder {tmp_path / FOLDER}; let it be downl")
+        assert datasets.CIFAR10.url in message
+
+
+def test_an_unknown_dataset_and_a_missing_torchvision_are_named(tmp_path, monkeypatch):
+    with pytest.raises(ValueError, match=r"^unknown dataset 'cifar-10' \(did you mean 'cifar10'\?\); known: cifar10"):
+        load_cifar("cifar-10", tmp_path, train=True)
+    monkeypatch.setitem(sys.modules, "torchvision", None)
+    with pytest.raises(ValueError, match=r"can't be imported.*pip install 'rskip\[vision\]'"):
+        load_cifar("cifar10", tmp_path, train=True)
+
+
+def test_a_download_leaves_the_files_and_nothing_else(tiny, tmp_path):
+    root = tmp_path / "new" / "data"
+    images = load_cifar("cifar10", root, train=True, download=True)
+    assert np.array_equal(images.images, tiny.pixels[:20])
+    assert [path.name for path in root.iterdir()] == [FOLDER]
+    assert sorted(os.listdir(root / FOLDER)) == sorted(os.listdir(tiny.folder))
+
+
+def test_a_download_mends_a_damaged_folder_and_leaves_what_else_is_there(tiny, tmp_path):
+    folder = tmp_path / "mine"
+    folder.mkdir()
+    for path in tiny.folder.iterdir():
+        (folder / path.name).write_bytes(path.read_bytes())
+    (folder / "data_batch_5").write_bytes(b"half")
+    (folder / "test_batch").unlink()
+    (folder / "notes.txt").write_text("mine")
+    assert len(load_cifar("cifar10", folder, train=False, download=True)) == 3
+    assert (folder / "notes.txt").read_text() == "mine"
+
+
+def test_what_is_whole_is_not_downloaded(tiny, address, monkeypatch):
+    monkeypatch.setattr(datasets.CIFAR10, "url", f"{address}/nowhere")
+    assert len(load_cifar("cifar10", tiny.folder, train=True, download=True)) == 20
+
+
+def test_an_archive_beside_the_folder_is_used_and_kept(tiny, address, tmp_path, monkeypatch):
+    monkeypatch.setattr(datasets.CIFAR10, "url", f"{address}/nowhere")
+    beside = tmp_path / tiny.archive.name
+    beside.write_bytes(tiny.archive.read_bytes())
+    assert len(load_cifar("cifar10", tmp_path, train=True, download=True)) == 20
+    assert beside.exists()
+
+
+def test_a_failed_download_says_what_to_do_and_leaves_nothing(tiny, address, tmp_path, monkeypatch):
+    root = tmp_path / "data"
+    for url, reason in (
+        (f"{address}/nowhere", "HTTP Error 404: File not found"),
+        (f"{address}/{FOLDER}/test_batch", "File not found or corrupted."),  # torchvision's words for a wrong sum
+        ("http://127.0.0.1:9/archive", "<urlopen error [Errno 111] Connection refused>"),
+    ):
+        monkeypatch.setattr(datasets.CIFAR10, "url", url)
+        with pytest.raises(OSError) as error:
+            load_cifar("cifar10", root, train=True, download=True)
+        assert str(error.value) == (
+            f"{url}: the download failed ({reason}): try again, or put the archive cifar-10-python.tar.gz into {root}, "
+            "from where it is unpacked"
+        )
+        assert not list(root.iterdir())
+
+
+def test_a_full_disk_says_so_and_leaves_nothing(tiny, tmp_path, monkeypatch):
+    def full(*args, extract_root, **options):
+        Path(extract_root, "part").write_text("part")
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(datasets.utils, "download_and_extract_archive", full)
+    with pytest.raises(OSError, match=rf"^no space left in {tmp_path / 'data'} for CIFAR10: .* free that much"):
+        load_cifar("cifar10", tmp_path / "data", train=True, download=True)
+    assert not list((tmp_path / "data").iterdir())
+
+
+def test_several_that_want_it_at_once_download_it_once(tiny, tmp_path, monkeypatch):
+    calls, loaded = [], []
+    fetch = datasets.utils.download_and_extract_archive
+
+    def counted(*args, **options):
+        calls.append(args)
+        fetch(*args, **options)
+
+    monkeypatch.setattr(datasets.utils, "download_and_extract_archive", counted)
+    root = tmp_path / "data"
+    threads = [
+        threading.Thread(target=lambda: loaded.append(len(load_cifar("cifar10", root, train=True, download=True))))
+        for _ in range(4)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert loaded == [20] * 4
+    assert len(calls) == 1
+
+
+@pytest.fixture(scope="module")
+def real(shared: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The real CIFAR-10, unpacked."""
+    folder = tmp_path_factory.mktemp("cifar") / FOLDER
+    folder.mkdir()
+    for path in sorted((shared / "data" / "cifar10").glob("*.xz")):
+        with lzma.open(path) as file:
+            (folder / path.stem).write_bytes(file.read())
+    return folder
+
+
+@pytest.mark.slow
+def test_real_cifar10_is_torchvisions(real):
+    for train, count in ((True, 5000), (False, 1000)):
+        images = load_cifar("cifar10", real, train=train)
+        theirs = datasets.CIFAR10(real.parent, train=train)
+        assert np.array_equal(images.images.permute(0, 2, 3, 1), theirs.data)
+        assert images.labels.tolist() == theirs.targets
+        assert images.labels.bincount().tolist() == [count] * 10
+        assert list(images.classes) == theirs.classes
+        assert images.classes[0] == "airplane" and images.classes[9] == "truck"
+
+
+@pytest.mark.slow
+def test_mean_and_std_are_those_of_the_real_training_images(real):
+    images = load_cifar("cifar10", real, train=True).images
+    for channel, (mean, std) in enumerate(zip(MEAN["cifar10"], STD["cifar10"], strict=True)):
+        counts = images[:, channel].flatten().bincount(minlength=256).double()  # exact, and needs no large copy
+        values = torch.arange(256, dtype=torch.float64) / 255
+        found = float((counts * values).sum() / counts.sum())
+        variance = float((counts * (values - found) ** 2).sum() / counts.sum())
+        assert round(found, 4) == mean
+        assert round(variance**0.5, 4) == std

@@ -1,0 +1,190 @@
+"""Batches for training and evaluation."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+import pytest
+import torch
+
+from rskip.vision.data import ImageSet, TrainingBatches, evaluation_batches
+from rskip.vision.data.augmentation import crop_and_flip, normalise
+from rskip.vision.transforms import MEAN, STD
+
+COUNT, BATCH = 300, 64  # five batches an epoch, 44 pictures in the last
+MEAN_10, STD_10 = torch.tensor(MEAN["cifar10"]), torch.tensor(STD["cifar10"])
+
+
+@pytest.fixture(scope="module")
+def images() -> ImageSet:
+    """Random pictures, each of a class of its own, so that a label tells which picture it is."""
+    generator = torch.Generator().manual_seed(1)
+    pixels = torch.randint(256, (COUNT, 3, 32, 32), dtype=torch.uint8, generator=generator)
+    return ImageSet(pixels, torch.arange(COUNT), tuple(str(number) for number in range(COUNT)))
+
+
+def batches_of(images: ImageSet, *, batch_size: int = BATCH, seed: int = 1, **options) -> TrainingBatches:
+    return TrainingBatches(images, batch_size=batch_size, seed=seed, device="cpu", **options)
+
+
+def same(one: tuple, other: tuple) -> bool:
+    return torch.equal(one[0], other[0]) and torch.equal(one[1], other[1]) and one[2] == other[2]
+
+
+def test_an_epoch_of_cifar_has_391_batches_of_128_and_the_last_has_80():
+    picture = torch.zeros(1, 3, 32, 32, dtype=torch.uint8)
+    cifar = ImageSet(picture.expand(50_000, 3, 32, 32), torch.arange(50_000), ("picture",))
+    batches = batches_of(cifar, batch_size=128)
+    assert batches.batches_per_epoch == 391
+    assert [batches.batch(number)[2] for number in (0, 389, 390, 391, 781)] == [128, 128, 80, 128, 80]
+
+
+@pytest.mark.parametrize("augment", [True, False])
+def test_every_epoch_shows_every_picture_once_in_a_new_order(images, augment):
+    batches = batches_of(images, augment=augment)
+    orders = []
+    for epoch in range(3):
+        parts = [batches.batch(epoch * 5 + place) for place in range(5)]
+        assert [len(labels) for _, labels, _ in parts] == [count for *_, count in parts] == [64, 64, 64, 64, 44]
+        orders.append(torch.cat([labels for _, labels, _ in parts]).tolist())
+        assert sorted(orders[-1]) == list(range(COUNT))
+    assert orders[0] != orders[1] != orders[2] != orders[0]
+
+
+def test_without_augmentation_pictures_are_as_they_are(images):
+    pixels, labels, _ = batches_of(images, augment=False).batch(7)
+    assert torch.equal(pixels, normalise(images.images[labels], MEAN_10, STD_10))
+
+
+@pytest.mark.parametrize(("seed", "iteration"), [(0, 0), (1, 4), (1, 13), (2**40, 5)])
+def test_batches_are_what_the_documentation_says(images, seed, iteration):
+    epoch, place = divmod(iteration, 5)
+    generator = torch.Generator()
+    generator.manual_seed(int(np.random.SeedSequence(seed, spawn_key=(epoch,)).generate_state(1)[0]))
+    order = torch.randperm(COUNT, generator=generator)
+    offsets = torch.randint(9, (COUNT, 2), generator=generator)
+    flips = torch.randint(2, (COUNT,), generator=generator) == 1
+    part = slice(place * BATCH, (place + 1) * BATCH)
+    pixels, labels, count = batches_of(images, seed=seed).batch(iteration)
+    assert torch.equal(labels, order[part])
+    crops = crop_and_flip(images.images[order[part]], offsets[part], flips[part])
+    assert torch.equal(pixels, normalise(crops, MEAN_10, STD_10))
+    assert count == len(order[part])
+
+
+def test_a_batch_depends_on_seed_and_iteration_alone(images):
+    in_order = batches_of(images)
+    expected = [in_order.batch(iteration) for iteration in range(15)]
+    torch.manual_seed(99)
+    mixed = batches_of(images)
+    for iteration in (14, 0, 7, 7, 3, 12, 1, 10):
+        assert same(mixed.batch(iteration), expected[iteration])
+    resumed = batches_of(images)
+    assert all(same(resumed.batch(iteration), expected[iteration]) for iteration in range(8, 15))
+
+
+def test_drawing_batches_leaves_torchs_own_generator_alone(images):
+    before = torch.get_rng_state()
+    batches_of(images).batch(0)
+    assert torch.equal(torch.get_rng_state(), before)
+
+
+def test_seeds_and_epochs_do_not_repeat_each_other(images):
+    """Neither seed + epoch nor a large seed leads to the batches of another seed."""
+    seen = set()
+    for seed in (0, 1, 2, 3, 2**32, 2**32 + 1, 2**64):
+        batches = batches_of(images, seed=seed)
+        seen |= {tuple(batches.batch(epoch * 5)[1].tolist()) for epoch in range(4)}
+    assert len(seen) == 7 * 4
+
+
+@pytest.mark.parametrize("world_size", [2, 3, 7])
+def test_ranks_parts_interleave_to_the_whole_batch(images, world_size):
+    whole = batches_of(images)
+    ranks = [batches_of(images, rank=rank, world_size=world_size) for rank in range(world_size)]
+    for iteration in (0, 4, 6, 9):
+        pixels, labels, count = whole.batch(iteration)
+        joined, joined_labels = torch.full_like(pixels, torch.nan), torch.full_like(labels, -1)
+        for rank, batches in enumerate(ranks):
+            own_pixels, own_labels, own_count = batches.batch(iteration)
+            assert own_count == count
+            joined[rank::world_size], joined_labels[rank::world_size] = own_pixels, own_labels
+        assert torch.equal(joined, pixels) and torch.equal(joined_labels, labels)
+
+
+def test_a_rank_may_get_nothing_of_a_short_batch(images):
+    few = dataclasses.replace(images, images=images.images[:9], labels=images.labels[:9])
+    parts = [batches_of(few, batch_size=8, rank=rank, world_size=4).batch(1) for rank in range(4)]
+    assert [tuple(pixels.shape) for pixels, *_ in parts] == [(1, 3, 32, 32), *[(0, 3, 32, 32)] * 3]
+    assert [(len(labels), count) for _, labels, count in parts] == [(1, 1), (0, 1), (0, 1), (0, 1)]
+
+
+def test_layout_and_type_as_asked_for(images):
+    plain = batches_of(images).batch(3)[0]
+    pixels = batches_of(images, dtype=torch.bfloat16, channels_last=True).batch(3)[0]
+    assert pixels.is_contiguous(memory_format=torch.channels_last)
+    assert torch.equal(pixels, plain.bfloat16())
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+def test_batches_are_the_same_on_a_gpu(images):
+    here = batches_of(images)
+    there = TrainingBatches(images, batch_size=BATCH, seed=1, device="cuda")
+    for iteration in (0, 4, 7):
+        pixels, labels, count = here.batch(iteration)
+        gpu_pixels, gpu_labels, gpu_count = there.batch(iteration)
+        assert gpu_pixels.is_cuda and count == gpu_count
+        assert torch.equal(gpu_labels.cpu(), labels)
+        torch.testing.assert_close(gpu_pixels.cpu(), pixels, rtol=1e-6, atol=1e-6)  # CUDA divides by 255 otherwise
+
+
+def test_evaluation_shows_every_picture_in_order(images):
+    parts = list(evaluation_batches(images, batch_size=128, device="cpu"))
+    assert [len(labels) for _, labels in parts] == [128, 128, 44]
+    assert torch.equal(torch.cat([labels for _, labels in parts]), images.labels)
+    assert torch.equal(torch.cat([pixels for pixels, _ in parts]), normalise(images.images, MEAN_10, STD_10))
+    low, _ = next(evaluation_batches(images, batch_size=8, device="cpu", dtype=torch.bfloat16, channels_last=True))
+    assert low.is_contiguous(memory_format=torch.channels_last)
+    assert torch.equal(low, parts[0][0][:8].bfloat16())
+
+
+def test_the_sets_own_mean_and_std_are_used(images):
+    other = dataclasses.replace(images, mean=MEAN["cifar100"], std=STD["cifar100"])
+    expected = normalise(images.images, torch.tensor(MEAN["cifar100"]), torch.tensor(STD["cifar100"]))
+    assert torch.equal(next(evaluation_batches(other, batch_size=COUNT, device="cpu"))[0], expected)
+    pixels, labels, _ = batches_of(other, batch_size=COUNT, augment=False).batch(0)
+    assert torch.equal(pixels, expected[labels])
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"batch_size": 0}, "the batch size is 0: expected 1 or more"),
+        ({"seed": -1}, "the seed is -1: expected 0 or more"),
+    ],
+)
+def test_wrong_options_are_refused(images, options, message):
+    with pytest.raises(ValueError, match=f"^{message}$"):
+        batches_of(images, **options)
+
+
+def test_no_images_are_refused(images):
+    none = dataclasses.replace(images, images=images.images[:0], labels=images.labels[:0])
+    with pytest.raises(ValueError, match="^there are no images to train on: expected at least one$"):
+        batches_of(none)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"images": torch.zeros(2, 3, 8, 8)}, r"images are torch.float32 of shape \(2, 3, 8, 8\): expected torch.uint"),
+        ({"images": torch.zeros(2, 8, 8, 3, dtype=torch.uint8)}, r"of shape \(2, 8, 8, 3\): expected .*\(N, 3, height"),
+        ({"labels": torch.zeros(2)}, r"labels are torch.float32 of shape \(2,\): expected torch.int64 of shape \(2,\)"),
+        ({"labels": torch.zeros(3, dtype=torch.int64)}, r"of shape \(3,\): expected torch.int64 of shape \(2,\)"),
+    ],
+)
+def test_image_sets_of_other_shape_or_type_are_refused(changes, message):
+    content = {"images": torch.zeros(2, 3, 8, 8, dtype=torch.uint8), "labels": torch.zeros(2, dtype=torch.int64)}
+    with pytest.raises(ValueError, match=message):
+        ImageSet(**{**content, **changes}, classes=("one",))

@@ -1,0 +1,143 @@
+"""What `evaluate` measures, against figures counted by hand."""
+
+from __future__ import annotations
+
+import importlib
+import math
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from rskip.vision.data import ImageSet
+from rskip.vision.evaluation import Evaluation, OutputsNotFinite, evaluate
+from rskip.vision.evaluation.evaluate import per_class_figures, ranked
+
+CLASSES = ("cat", "dog", "ship", "frog", "deer", "car")
+# logits of eight images, and their classes; the model is right on images 0, 1, 4 and 6
+LOGITS = [
+    [9.0, 1, 2, 3, 4, 5],  # cat as cat
+    [1, 9.0, 2, 3, 4, 5],  # dog as dog
+    [9.0, 6, 2, 3, 4, 5],  # dog as cat, second choice
+    [1, 3, 0.0, 3, 4, 5],  # ship as car, last choice: not among the first five
+    [1, 2, 3, 9.0, 4, 5],  # frog as frog
+    [1, 9.0, 3, 4, 5, 6],  # cat as dog, last choice
+    [0, 0, 0, 0, 0.0, 1],  # car as car
+    [7.0, 1, 2, 3, 4, 5],  # dog as cat again, last choice
+]
+LABELS = [0, 1, 1, 2, 3, 0, 5, 1]
+CONFUSION = (
+    (1, 1, 0, 0, 0, 0),
+    (2, 1, 0, 0, 0, 0),
+    (0, 0, 0, 0, 0, 1),
+    (0, 0, 0, 1, 0, 0),
+    (0, 0, 0, 0, 0, 0),
+    (0, 0, 0, 0, 0, 1),
+)
+
+
+class Table(nn.Module):
+    """Gives each image the row of a table that the image's first pixel names."""
+
+    def __init__(self, table: Tensor) -> None:
+        super().__init__()
+        self.table = nn.Parameter(table)
+        self.seen: list[tuple[bool, bool]] = []
+
+    def forward(self, images: Tensor) -> Tensor:
+        self.seen.append((self.training, torch.is_autocast_enabled(images.device.type)))
+        return self.table[(images[:, 0, 0, 0] * 255).round().long()]
+
+
+@pytest.fixture
+def images() -> ImageSet:
+    pixels = torch.arange(len(LABELS), dtype=torch.uint8)[:, None, None, None].expand(-1, 3, 32, 32).contiguous()
+    return ImageSet(pixels, torch.tensor(LABELS), CLASSES, mean=(0.0, 0.0, 0.0), std=(1.0, 1.0, 1.0))
+
+
+def figures(evaluation: Evaluation) -> dict[str, object]:
+    """All but what depends on the clock and the batches."""
+    return {
+        name: value
+        for name, value in evaluation.to_dict().items()
+        if name not in ("images_per_second", "seconds", "batch_size")
+    }
+
+
+@pytest.mark.parametrize("batch_size", [1, 3, 8, 500])
+def test_figures_are_those_counted_by_hand(images, batch_size):
+    found = evaluate(Table(torch.tensor(LOGITS)), images, dataset="cifar10", batch_size=batch_size)
+    assert found.confusion == CONFUSION
+    assert (found.count, found.error, found.accuracy, found.top5_error) == (8, 50.0, 50.0, 37.5)
+    losses = [
+        math.log(sum(math.exp(logit) for logit in row)) - row[label]
+        for row, label in zip(LOGITS, LABELS, strict=True)
+    ]
+    assert found.loss == pytest.approx(sum(losses) / 8, rel=1e-6)
+    assert found.classes == CLASSES
+    cat, dog, ship, frog, deer, car = found.per_class
+    assert (cat.count, cat.correct, cat.predicted, cat.error, cat.taken_for, cat.taken) == (2, 1, 3, 50, "dog", 1)
+    assert cat.precision == pytest.approx(100 / 3)
+    assert (dog.error, dog.precision, dog.taken_for, dog.taken) == (pytest.approx(200 / 3), 50, "cat", 2)
+    assert (ship.error, ship.precision, ship.taken_for) == (100, None, "car")
+    assert (frog.error, frog.precision, frog.taken_for, frog.taken) == (0, 100, None, 0)
+    assert (deer.count, deer.error, deer.precision, deer.taken_for) == (0, None, None, None)
+    assert (car.error, car.precision) == (0, 50)
+
+
+def test_of_equal_logits_the_lower_number_goes_first():
+    logits = torch.tensor([[1.0, 1, 1, 1, 1, 1, 1]] * 3 + [[0, 2.0, 1, 2, 0, 0, 0]] * 2)
+    predicted, place = ranked(logits, torch.tensor([0, 4, 5, 3, 0]))
+    assert predicted.tolist() == [0, 0, 0, 1, 1]
+    assert place.tolist() == [0, 4, 5, 1, 3]
+
+
+def test_the_rate_is_the_median_batchs_and_counts_its_computation_alone(images, monkeypatch):
+    module = importlib.import_module("rskip.vision.evaluation.evaluate")
+    times = iter([0.0, 1.0, 10.0, 12.0, 20.0, 21.0, 30.0])  # batches of 3, 3 and 2 images in 1, 2 and 1 seconds
+    monkeypatch.setattr(module, "_clock", lambda device: next(times))
+    found = evaluate(Table(torch.tensor(LOGITS)), images, dataset="cifar10", batch_size=3)
+    assert found.images_per_second == 2.0
+
+
+@pytest.mark.parametrize("training", [True, False])
+def test_the_model_is_in_eval_mode_and_then_as_before(images, training):
+    model = nn.Sequential(Table(torch.tensor(LOGITS)), nn.BatchNorm1d(len(CLASSES))).train(training)
+    before = {name: value.clone() for name, value in model.state_dict().items()}
+    evaluate(model, images, dataset="cifar10", batch_size=3, precision="bfloat16")
+    assert model.training is training
+    assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
+    assert set(model[0].seen) == {(False, True)}
+
+
+def test_mistakes_are_one_line(images):
+    model = Table(torch.tensor(LOGITS))
+
+    def refused(message: str, model: nn.Module = model, images: ImageSet = images, **options: object) -> None:
+        with pytest.raises(ValueError, match=message) as caught:
+            evaluate(model, images, dataset="cifar10", **options)
+        assert "\n" not in str(caught.value)
+
+    none = ImageSet(images.images[:0], images.labels[:0], CLASSES)
+    refused("cifar10 holds no images to evaluate on", images=none)
+    refused("batch size is 0: expected 1 or more", batch_size=0)
+    refused("unknown precision 'float16': expected float32 or bfloat16", precision="float16")
+    refused("knows 4 classes, the images have 6", model=Table(torch.tensor(LOGITS)[:, :4]))
+    for bad in (math.inf, math.nan):
+        table = torch.tensor(LOGITS)
+        table[5, 2] = bad
+        with pytest.raises(OutputsNotFinite, match="training diverged"):
+            evaluate(Table(table), images, dataset="cifar10")
+
+
+def test_class_figures_add_up():
+    confusion = torch.randint(0, 50, (17, 17), generator=torch.Generator().manual_seed(1))
+    found = per_class_figures([f"class {number}" for number in range(17)], confusion)
+    total = int(confusion.sum())
+    assert sum(each.count for each in found) == sum(each.predicted for each in found) == total
+    assert sum(each.correct for each in found) == int(confusion.trace())
+    for number, each in enumerate(found):
+        row = confusion[number].tolist()
+        others = row[:number] + row[number + 1 :]
+        assert each.taken == max(others)
+        assert confusion[number, int(each.taken_for.removeprefix("class "))] == each.taken

@@ -1,0 +1,117 @@
+"""An evaluation as text and as a picture."""
+
+from __future__ import annotations
+
+import re
+import sys
+import xml.etree.ElementTree as ElementTree
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+
+from rskip.picture_file import check_picture
+from rskip.vision.evaluation import Evaluation
+from rskip.vision.evaluation.confusion_picture import draw_confusion
+from rskip.vision.evaluation.evaluate import per_class_figures
+from rskip.vision.evaluation.text_form import text_form
+
+NEEDS_MATPLOTLIB = "pictures need matplotlib: pip install 'rskip[pictures]'"
+
+
+def evaluation_of(names: tuple[str, ...], confusion: list[list[int]]) -> Evaluation:
+    matrix = torch.tensor(confusion)
+    count = int(matrix.sum())
+    return Evaluation(
+        dataset="cifar10",
+        count=count,
+        error=100 * (count - int(matrix.trace())) / count,
+        top5_error=0.25,
+        loss=0.12345,
+        per_class=per_class_figures(names, matrix),
+        confusion=tuple(tuple(row) for row in confusion),
+        images_per_second=1234.5,
+        seconds=8.0,
+        batch_size=500,
+        precision="float32",
+        device="cpu",
+    )
+
+
+@pytest.fixture
+def few() -> Evaluation:
+    return evaluation_of(("cat", "airplane", "dog"), [[900, 10, 90], [0, 1000, 0], [0, 0, 0]])
+
+
+@pytest.fixture
+def many() -> Evaluation:
+    confusion = [[0] * 25 for _ in range(25)]
+    for number in range(25):
+        confusion[number][number] = 90
+        confusion[number][(number + 1) % 25] = number
+    return evaluation_of(tuple(f"class {number}" for number in range(25)), confusion)
+
+
+def test_text_of_few_classes_has_the_whole_matrix(few):
+    assert text_form(few) == """\
+error 5.00 % (100 of 2,000 images), not among the first five 0.25 %, loss 0.1235
+1,234 images/s (cpu, float32, batches of 500, median)
+
+  class     images    error  precision  most often taken for
+  cat        1,000  10.00 %   100.00 %  dog (90)
+  airplane   1,000   0.00 %    99.01 %
+  dog            0        -     0.00 %
+
+images of each class (down) by what they were taken for (across):
+                 0      1   2
+  0  cat       900     10  90
+  1  airplane    .  1,000   .
+  2  dog         .      .   .
+"""
+
+
+def test_text_of_many_classes_has_the_most_frequent_confusions(many):
+    lines = text_form(many).splitlines()
+    begin = lines.index("the most frequent confusions:")
+    assert lines[begin + 1] == "  class 24  taken for  class 0   24"
+    assert lines[begin + 2] == "  class 23  taken for  class 24  23"
+    assert lines[-1] == "  class 5   taken for  class 6    5"
+    assert len(lines) == begin + 21
+
+
+def comments_of(svg: str) -> list[str]:
+    """Texts of an SVG picture, which matplotlib keeps in comments beside the outlines of the letters."""
+    return [comment.strip() for comment in re.findall(r"<!--(.*?)-->", svg, flags=re.DOTALL)]
+
+
+def test_picture_has_every_class_and_number_and_is_the_same_again(few, tmp_path):
+    pytest.importorskip("matplotlib", reason=NEEDS_MATPLOTLIB)
+    for name in ("one.svg", "two.svg"):
+        draw_confusion(few, tmp_path / name, title="PreAct-ResNet-20")
+    svg = (tmp_path / "one.svg").read_text(encoding="utf-8")
+    assert (tmp_path / "two.svg").read_text(encoding="utf-8") == svg
+    assert ElementTree.fromstring(svg).tag == "{http://www.w3.org/2000/svg}svg"
+    texts = comments_of(svg)
+    assert [texts.count(name) for name in ("cat", "airplane", "dog")] == [2, 2, 2]
+    assert [texts.count(number) for number in ("900", "10", "90", "1,000")] == [1, 1, 1, 1]
+    assert "PreAct-ResNet-20" in texts and "error 5.00 % of 2,000 images" in texts
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["one.svg", "two.svg"]
+
+
+def test_picture_of_many_classes_has_no_numbers(many, tmp_path):
+    pytest.importorskip("matplotlib", reason=NEEDS_MATPLOTLIB)
+    draw_confusion(many, tmp_path / "many.svg", title="many")
+    texts = comments_of((tmp_path / "many.svg").read_text(encoding="utf-8"))
+    assert [texts.count(f"class {number}") for number in (0, 12, 24)] == [2, 2, 2]
+    assert "90" not in texts
+    draw_confusion(replace(many, count=9), tmp_path / "many.PNG", title="many")
+    assert (tmp_path / "many.PNG").read_bytes().startswith(b"\x89PNG\r\n\x1a\n")
+
+
+def test_a_picture_that_cannot_be_drawn_is_refused_before_the_work(monkeypatch):
+    with pytest.raises(ValueError, match=r"x\.pdf: expected a file name that ends in \.png or \.svg"):
+        check_picture(Path("x.pdf"))
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    with pytest.raises(ValueError, match=re.escape("pip install 'rskip[pictures]'")):
+        check_picture(Path("x.svg"))

@@ -1,0 +1,178 @@
+"""Models read back from what trainings and publishing write."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import save_file
+from torch import Tensor
+
+from rskip.vision.model_file import load_model
+from rskip.vision.preact_resnet import PreActResNet, preact_resnet
+
+IMAGES = torch.randn(3, 3, 32, 32, generator=torch.Generator().manual_seed(1))
+
+
+@pytest.fixture(scope="module")
+def model() -> PreActResNet:
+    """Of depth 8 with another connection than the usual one, its statistics moved."""
+    torch.manual_seed(2)
+    built = preact_resnet(8, "sas:beta_bias=-3", 7, shortcut="projection")
+    built(IMAGES)
+    return built.eval()
+
+
+def finished(built: PreActResNet, **changes: Any) -> dict[str, Any]:
+    """What model.pt holds."""
+    return {
+        "config": built.config, "dataset": "cifar10", "model": built.state_dict(), "iteration": 64_000, **changes
+    }  # fmt: skip
+
+
+def standing(model: PreActResNet) -> dict[str, Any]:
+    """What checkpoint.pt holds, as far as it is read here."""
+    settings = {name: value for name, value in model.config.items() if name != "num_classes"}
+    return {
+        "settings": {**settings, "dataset": "cifar100", "epochs": 3, "iterations": None},
+        "iteration": 500,
+        "iterations": 1173,
+        "model": model.state_dict(),
+        "optimiser": {"state": {}},
+    }
+
+
+def publish(folder: Path, state: dict[str, Tensor], **config: Any) -> Path:
+    folder.mkdir(parents=True)
+    save_file({name: tensor.contiguous() for name, tensor in state.items()}, folder / "model.safetensors")
+    (folder / "config.json").write_text(json.dumps({"task": "image-classification", **config}))
+    return folder
+
+
+def same(found: PreActResNet, model: PreActResNet) -> bool:
+    with torch.inference_mode():
+        return not found.training and torch.equal(found(IMAGES), model(IMAGES))
+
+
+def test_every_form_gives_the_same_model(model, tmp_path):
+    run, part = tmp_path / "run", tmp_path / "part"
+    run.mkdir()
+    part.mkdir()
+    torch.save(standing(model), part / "checkpoint.pt")
+    torch.save(standing(model), run / "checkpoint.pt")
+    torch.save(finished(model), run / "model.pt")
+    published = publish(tmp_path / "published", model.state_dict(), model=model.config, dataset="cifar10")
+
+    for path in (run, run / "model.pt"):
+        found, description = load_model(path)
+        assert same(found, model)
+        assert description.path == run / "model.pt"
+        assert (description.dataset, description.iteration, description.finished) == ("cifar10", 64_000, True)
+        assert description.standing == ""
+    for path in (part, run / "checkpoint.pt"):
+        found, description = load_model(path)
+        assert same(found, model)
+        assert (description.dataset, description.iteration, description.iterations) == ("cifar100", 500, 1173)
+        assert description.standing == ", an unfinished training: iteration 500 of 1,173"
+    for path in (published, published / "model.safetensors"):
+        found, description = load_model(path)
+        assert same(found, model)
+        assert (description.name, description.finished) == ("PreAct-ResNet-8, sas:beta_bias=-3", True)
+        assert dict(description.config) == model.config == found.config
+
+
+def test_what_is_expected_of_a_model_is_named_beside_what_it_is(model, tmp_path):
+    torch.save(finished(model), tmp_path / "model.pt")
+    load_model(tmp_path, expected={"depth": 8, "connection": "sas:beta_bias=-3,alpha_bias=0", "dataset": "cifar10"})
+    with pytest.raises(
+        ValueError,
+        match=r"holds depth 8, connection sas:beta_bias=-3, not the depth 110, connection 2rskip\+ln asked for",
+    ):
+        load_model(tmp_path, expected={"depth": 110, "connection": "2rskip+ln", "dataset": "cifar10"})
+    with pytest.raises(ValueError, match=r"holds dataset cifar10, not the dataset cifar100 asked for"):
+        load_model(tmp_path, expected={"depth": 8, "dataset": "cifar100"})
+    with pytest.raises(ValueError, match=r"did you mean"):
+        load_model(tmp_path, expected={"connection": "2rskp+ln"})
+
+
+class Surprise:
+    """A pickle that makes a folder when it is opened."""
+
+    def __reduce__(self):
+        return os.mkdir, ("surprise",)
+
+
+def test_a_pickle_is_never_run(model, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    torch.save(finished(model, config=Surprise()), "model.pt")
+    with pytest.raises(ValueError, match="can't be read"):
+        load_model(Path("model.pt"))
+    assert sorted(os.listdir()) == ["model.pt"]
+
+
+def test_damaged_and_foreign_files_are_one_line(model, tmp_path):
+    path = tmp_path / "model.pt"
+
+    def refused(message: str, path: Path = path) -> None:
+        with pytest.raises((ValueError, FileNotFoundError), match=message) as caught:
+            load_model(path)
+        assert "\n" not in str(caught.value)
+
+    state = model.state_dict()
+    cut = re.escape("model.pt can't be read: it is cut off, damaged, or no file of `rskip vision train`")
+    torch.save(finished(model), path)
+    whole = path.read_bytes()
+    for size in (0, 10, 5000, len(whole) // 2, len(whole) - 1):
+        path.write_bytes(whole[:size])
+        refused(cut)
+    path.write_text("hello")
+    refused(cut)
+    for content in ([1, 2], torch.zeros(3), {"model": state}, {"config": 3, "dataset": "cifar10", "iteration": 1}):
+        torch.save(content, path)
+        refused("model.pt is no file of `rskip vision train`: ")
+    torch.save(finished(model, model={"conv1.weight": 3}), path)
+    refused("its model holds other things than tensors")
+    torch.save(finished(model, config={**model.config, "depth": "8"}), path)
+    refused("its config's depth is '8', expected int")
+    torch.save(finished(model, config={**model.config, "depth": 9}), path)
+    refused(r"model.pt: depth must be 6n\+2 with basic blocks, not 9")
+
+    other = "model.pt says PreAct-ResNet-{}, but its weights are another model's: {}"
+    torch.save(finished(model, config={**model.config, "depth": 14}), path)
+    refused(other.format("14, sas:beta_bias=-3", r"layer1\.1\..* is missing"))
+    torch.save(finished(model, config={**model.config, "connection": "1xskip"}), path)
+    refused(other.format("8, 1xskip", r"layer1\.0\.connection\..* is not part of it"))
+    torch.save(finished(model, config={**model.config, "num_classes": 10}), path)
+    refused(other.format("8, sas:beta_bias=-3", r"fc\.bias has the shape \(7,\), expected \(10,\)"))
+
+    folder = publish(tmp_path / "published", state, model=model.config, dataset="cifar10")
+    weights, config = folder / "model.safetensors", folder / "config.json"
+    weights.write_bytes(weights.read_bytes()[:-4])
+    refused("model.safetensors can't be read as safetensors .*: it is cut off or damaged", folder)
+    config.write_text('{"task": "translation"}')
+    refused("config.json is of the task 'translation': expected 'image-classification'", folder)
+    config.write_text('{"task": "image-classification"}')
+    refused("config.json is damaged: it has no 'model'", folder)
+    config.write_text("{")
+    refused("config.json is not valid JSON", folder)
+    config.unlink()
+    refused("config.json is missing", folder)
+
+
+def test_where_there_is_no_model(model, tmp_path):
+    with pytest.raises(FileNotFoundError, match=r"no model .*none: expected a training's folder"):
+        load_model(tmp_path / "none")
+    (tmp_path / "training").mkdir()
+    with pytest.raises(FileNotFoundError, match=r"holds no model: expected .* in it$"):
+        load_model(tmp_path)
+    torch.save(finished(model), tmp_path / "training" / "model.pt")
+    with pytest.raises(FileNotFoundError, match=r"holds no model: .*; there is one in .*training$"):
+        load_model(tmp_path)
+    (tmp_path / "model.onnx").touch()
+    with pytest.raises(ValueError, match=r"model.onnx: expected model.pt, checkpoint.pt, model.safetensors"):
+        load_model(tmp_path / "model.onnx")

@@ -1,0 +1,102 @@
+"""Shortcuts where width or resolution change, and what the blocks feed them."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from rskip.connections import parse_connection
+from rskip.vision.blocks import BasicBlock, Bottleneck
+from rskip.vision.shortcuts import Projection, ZeroPad, build_shortcut
+
+ADD = parse_connection("1xskip")
+
+
+def test_zero_pad_takes_every_second_pixel_and_appends_zeros():
+    x = torch.arange(2 * 3 * 4 * 4, dtype=torch.float32).view(2, 3, 4, 4)
+    y = build_shortcut("zero_pad", 3, 5, stride=2)(x)
+    expected = torch.zeros(2, 5, 2, 2)
+    for row in range(2):
+        for column in range(2):
+            expected[:, :3, row, column] = x[:, :, 2 * row, 2 * column]
+    assert torch.equal(y, expected)
+
+
+def test_zero_pad_has_no_parameters_and_keeps_channels_last():
+    shortcut = ZeroPad(4, 8, stride=2)
+    x = torch.randn(2, 4, 6, 6)
+    y = shortcut(x.contiguous(memory_format=torch.channels_last))
+    assert not list(shortcut.parameters())
+    assert y.is_contiguous(memory_format=torch.channels_last)
+    assert torch.equal(y, shortcut(x))
+    gradients = []
+    inner = x.contiguous(memory_format=torch.channels_last).requires_grad_() * 1
+    inner.register_hook(gradients.append)
+    shortcut(inner).backward(y)
+    assert gradients[0].is_contiguous(memory_format=torch.channels_last)
+
+
+def test_projection_is_a_strided_linear_map_of_each_pixel():
+    shortcut = build_shortcut("projection", 3, 5, stride=2)
+    x = torch.randn(2, 3, 4, 4)
+    expected = torch.einsum("oc,nchw->nohw", shortcut.weight[:, :, 0, 0], x[:, :, ::2, ::2])
+    torch.testing.assert_close(shortcut(x), expected)
+    assert [name for name, _ in shortcut.named_parameters()] == ["weight"]
+
+
+@pytest.mark.parametrize("name", ["zero_pad", "projection"])
+def test_where_nothing_changes_the_shortcut_is_the_identity(name):
+    assert isinstance(build_shortcut(name, 7, 7, stride=1), nn.Identity)
+
+
+def test_unknown_shortcut_names_the_nearest():
+    with pytest.raises(ValueError, match=r"^unknown shortcut 'projektion' \(did you mean 'projection'\?\); known"):
+        build_shortcut("projektion", 3, 3, stride=1)
+
+
+def silent(block: BasicBlock | Bottleneck) -> BasicBlock | Bottleneck:
+    """The block with a branch that gives 0, and a normalisation that does something."""
+    last = block.conv3 if isinstance(block, Bottleneck) else block.conv2
+    nn.init.zeros_(last.weight)
+    nn.init.uniform_(block.bn1.weight, 0.5, 2)
+    nn.init.uniform_(block.bn1.bias, -1, 1)
+    return block
+
+
+def activated(block: BasicBlock | Bottleneck, x: torch.Tensor) -> torch.Tensor:
+    """ReLU(BN(x)) with the batch's own statistics, by formula."""
+    mean, variance = x.mean((0, 2, 3), keepdim=True), x.var((0, 2, 3), unbiased=False, keepdim=True)
+    weight, bias = block.bn1.weight.view(1, -1, 1, 1), block.bn1.bias.view(1, -1, 1, 1)
+    return ((x - mean) / torch.sqrt(variance + 1e-5) * weight + bias).clamp(min=0)
+
+
+@pytest.mark.parametrize("kind", [BasicBlock, Bottleneck])
+def test_the_identity_carries_the_input_itself(kind):
+    inputs = 4 * kind.expansion
+    x = torch.randn(2, inputs, 6, 6)
+    assert torch.equal(silent(kind(inputs, 4, connection=ADD))(x), x)
+
+
+@pytest.mark.parametrize("kind", [BasicBlock, Bottleneck])
+def test_the_first_blocks_shortcut_carries_the_activated_input(kind):
+    x = torch.randn(2, 4, 6, 6)
+    block = silent(kind(4, 4, connection=ADD, first=True))
+    expected = F.pad(activated(block, x), (0, 0, 0, 0, 0, 4 * kind.expansion - 4))
+    torch.testing.assert_close(block(x), expected)
+
+
+@pytest.mark.parametrize("kind", [BasicBlock, Bottleneck])
+def test_a_zero_padded_shortcut_carries_the_input_itself(kind):
+    x = torch.randn(2, 4, 6, 6)
+    block = silent(kind(4, 8, stride=2, connection=ADD))
+    assert torch.equal(block(x), F.pad(x[:, :, ::2, ::2], (0, 0, 0, 0, 0, 8 * kind.expansion - 4)))
+
+
+@pytest.mark.parametrize("kind", [BasicBlock, Bottleneck])
+def test_a_projection_reads_the_activated_input(kind):
+    x = torch.randn(2, 4, 6, 6)
+    block = silent(kind(4, 8, stride=2, connection=ADD, shortcut="projection"))
+    assert isinstance(block.shortcut, Projection)
+    torch.testing.assert_close(block(x), block.shortcut(activated(block, x)))

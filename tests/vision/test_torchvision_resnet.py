@@ -1,0 +1,112 @@
+"""torchvision's ResNets with a connection: the same model with 1xskip, another sum with the others."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+from rskip.vision import torchvision_resnet
+
+models = pytest.importorskip("torchvision.models", reason="needs torchvision")
+
+
+def images(count: int = 2, size: int = 32) -> torch.Tensor:
+    return torch.randn(count, 3, size, size, generator=torch.Generator().manual_seed(0))
+
+
+@pytest.mark.parametrize("name", ["resnet18", "resnet50", pytest.param("resnext50_32x4d", marks=pytest.mark.slow)])
+def test_1xskip_is_torchvisions_model_bit_for_bit(name):
+    stock = models.get_model(name, weights=None, num_classes=5)
+    ours = torchvision_resnet(name, num_classes=5)
+    assert list(ours.state_dict()) == list(stock.state_dict())
+    ours.load_state_dict(stock.state_dict())
+    x, labels = images(size=64), torch.tensor([0, 3])
+    for model in (ours, stock):
+        F.cross_entropy(model.train()(x), labels).backward()
+    for (name_a, a), (name_b, b) in zip(ours.named_parameters(), stock.named_parameters(), strict=True):
+        assert name_a == name_b
+        assert torch.equal(a.grad, b.grad), name_a
+    assert all(torch.equal(a, b) for a, b in zip(ours.buffers(), stock.buffers(), strict=True))
+    assert torch.equal(ours.eval()(x), stock.eval()(x))
+
+
+def test_the_same_seed_gives_torchvisions_initial_values():
+    torch.manual_seed(1)
+    stock = models.resnet18(num_classes=5).state_dict()
+    torch.manual_seed(1)
+    ours = torchvision_resnet("resnet18", "2rskip+ln", num_classes=5).state_dict()
+    assert all(torch.equal(tensor, ours[name]) for name, tensor in stock.items())
+
+
+@pytest.mark.parametrize("spec", ["2xskip", "2rskip+ln", "2rskip+bn", "wskip+rms", "sas", "sas:gate=single", "highway"])
+def test_connections_give_finite_gradients(spec):
+    torch.manual_seed(0)
+    model = torchvision_resnet("resnet18", spec, num_classes=5)
+    F.cross_entropy(model(images()), torch.tensor([0, 3])).backward()
+    for name, parameter in model.named_parameters():
+        assert parameter.grad is not None and torch.isfinite(parameter.grad).all(), name
+
+
+@pytest.mark.slow
+def test_every_connection_gives_finite_gradients(connection):
+    test_connections_give_finite_gradients(connection)
+
+
+@pytest.mark.parametrize(("name", "features"), [("resnet18", 64), ("resnet50", 256)])
+def test_a_block_is_relu_of_the_connection(name, features):
+    stock = models.get_model(name, weights=None, num_classes=5).double().eval()
+    ours = torchvision_resnet(name, "3xskip", num_classes=5).double().eval()
+    ours.load_state_dict(stock.state_dict())
+    x = torch.randn(2, features, 8, 8, dtype=torch.float64).relu()
+    theirs, block = stock.layer1[1], ours.layer1[1]
+    joined = []
+    block.connection.register_forward_hook(lambda module, pair, y: joined.append((*pair, y)))
+    y = block(x)
+    shortcut, f, z = joined[0]
+    assert torch.equal(shortcut, x)
+    torch.testing.assert_close(theirs(x), torch.relu(x + f), rtol=1e-12, atol=1e-12)
+    torch.testing.assert_close(y, torch.relu(3 * x + f), rtol=1e-12, atol=1e-12)
+    assert torch.equal(y, z.relu())
+
+
+def test_weights_of_torchvision_are_loaded(monkeypatch):
+    trained = models.resnet18()
+    asked = []
+
+    def get_state_dict(self, **options):
+        asked.append((self.name, options["progress"]))
+        return trained.state_dict()
+
+    monkeypatch.setattr(models.ResNet18_Weights, "get_state_dict", get_state_dict)
+    for weights in ("IMAGENET1K_V1", "DEFAULT", models.ResNet18_Weights.IMAGENET1K_V1):
+        model = torchvision_resnet("resnet18", weights=weights, progress=False)
+        assert torch.equal(model.eval()(images(1, 64)), trained.eval()(images(1, 64)))
+    assert asked == [("IMAGENET1K_V1", False)] * 3
+    with pytest.raises(ValueError, match="num_classes"):
+        torchvision_resnet("resnet18", weights="DEFAULT", num_classes=10)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"name": "resnet19"}, "unknown model 'resnet19' (did you mean 'resnet18'?); known: resnet18, resnet34"),
+        ({"name": "vgg16"}, "unknown model 'vgg16'; known: resnet18"),
+        ({"name": "resnet18", "connection": "2rskp+ln"}, "unknown connection '2rskp+ln' (did you mean '2rskip+ln'?)"),
+        ({"name": "resnet18", "connection": "prenorm+ln"}, "prenorm+ln is for text"),
+        (
+            {"name": "resnet18", "connection": "2rskip+ln", "weights": "DEFAULT"},
+            "torchvision's weights of resnet18 were trained with 1xskip, not 2rskip+ln: leave weights out",
+        ),
+        (
+            {"name": "resnet18", "weights": "IMAGENET1K_V9"},
+            "unknown weights 'IMAGENET1K_V9' of resnet18; known: IMAGENET1K_V1, DEFAULT",
+        ),
+        ({"name": "resnet18", "weights": models.ResNet34_Weights.DEFAULT}, "of resnet18; known: IMAGENET1K_V1"),
+    ],
+)
+def test_mistakes_are_errors_of_one_line(arguments, message):
+    with pytest.raises(ValueError) as error:
+        torchvision_resnet(**arguments)
+    assert message in str(error.value)
+    assert "\n" not in str(error.value)

@@ -1,0 +1,316 @@
+"""What a training computes, against a plain PyTorch loop and plain arithmetic."""
+
+from __future__ import annotations
+
+import io
+import json
+import lzma
+import pickle
+import shutil
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+from rskip.vision.data import ImageSet, TrainingBatches
+from rskip.vision.evaluation.evaluate import evaluate
+from rskip.vision.preact_resnet import preact_resnet
+from rskip.vision.training import CurvePoint, Diverged, TrainingResult, TrainingSettings, read_curve, train
+from rskip.vision.training.progress import Progress
+
+LOOP = sys.modules["rskip.vision.training.train"]  # the package's `train` is the function
+RUN = sys.modules["rskip.vision.training.training_run"]
+SHORT = {
+    "depth": 8,
+    "batch_size": 16,
+    "iterations": 7,
+    "warmup_iterations": 2,
+    "milestones": (5,),
+    "channels_last": False,
+}
+LR = [0.01, 0.01, 0.1, 0.1, 0.1, 0.01, 0.01]
+
+
+def coloured(count: int, *, seed: int = 0) -> ImageSet:
+    """Noise of a colour that is the class."""
+    generator = torch.Generator().manual_seed(seed)
+    labels = torch.randint(10, (count,), generator=generator)
+    colours = torch.stack([labels % 3, labels // 3 % 3, labels // 9], dim=1) * 70  # (count, 3)
+    noise = torch.randint(100, (count, 3, 32, 32), generator=generator)
+    images = (noise + colours[:, :, None, None]).to(torch.uint8)
+    return ImageSet(images=images, labels=labels, classes=tuple("abcdefghij"))
+
+
+@pytest.fixture(autouse=True)
+def synthetic(monkeypatch: pytest.MonkeyPatch) -> None:
+    """40 training images, so that an epoch has batches of 16, 16 and 8; 30 test images."""
+    images = {True: coloured(40), False: coloured(30, seed=1)}
+    monkeypatch.setattr(LOOP, "load_cifar", lambda name, root, *, train: images[train])
+
+
+def run(folder: Path, **values: object) -> TrainingResult:
+    """A short training in one process on the CPU."""
+    return train(TrainingSettings(**{**SHORT, **values}), folder=folder, seed=3, device="cpu")
+
+
+def model_of(folder: Path) -> dict[str, torch.Tensor]:
+    """The state dict in model.pt."""
+    return torch.load(folder / "model.pt", weights_only=True)["model"]
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        {},
+        {"connection": "2rskip+ln", "nesterov": True, "weight_decay": 0.01},
+        {"connection": "sas", "label_smoothing": 0.1, "clip_norm": 0.5},
+    ],
+    ids=lambda values: values.get("connection", "1xskip"),
+)
+def test_training_is_a_plain_pytorch_loop(values, tmp_path):
+    run(tmp_path, **values)
+
+    torch.manual_seed(3)
+    model = preact_resnet(8, values.get("connection", "1xskip"), 10).train()
+    batches = TrainingBatches(coloured(40), batch_size=16, seed=3, device="cpu")
+    losses, wrong = [], []
+    optimiser = torch.optim.SGD(
+        model.parameters(),
+        lr=1.0,
+        momentum=0.9,
+        weight_decay=values.get("weight_decay", 2e-4),
+        nesterov=values.get("nesterov", False),
+    )
+    for iteration, lr in enumerate(LR):
+        optimiser.param_groups[0]["lr"] = lr
+        images, labels, _ = batches.batch(iteration)
+        logits = model(images)
+        loss = F.cross_entropy(logits, labels, label_smoothing=values.get("label_smoothing", 0.0))
+        optimiser.zero_grad()
+        loss.backward()
+        if "clip_norm" in values:
+            norm = torch.cat([parameter.grad.flatten() for parameter in model.parameters()]).norm()
+            assert norm > values["clip_norm"]
+            for parameter in model.parameters():
+                parameter.grad *= values["clip_norm"] / norm
+        optimiser.step()
+        losses.append(loss.item())
+        wrong.append(int((logits.argmax(1) != labels).sum()))
+
+    trained = model_of(tmp_path)
+    for name, tensor in model.state_dict().items():
+        torch.testing.assert_close(trained[name], tensor, rtol=1e-4, atol=1e-5)
+    points = read_curve(tmp_path / "curve.jsonl")
+    means = [(16 * (losses[k] + losses[k + 1]) + 8 * losses[k + 2]) / 40 for k in (0, 3)] + [losses[6]]
+    assert [point.train_loss for point in points] == pytest.approx(means, rel=1e-4)
+    assert [point.train_error for point in points] == [2.5 * sum(wrong[:3]), 2.5 * sum(wrong[3:6]), 6.25 * wrong[6]]
+
+
+def test_the_curve_has_a_point_an_epoch_and_one_at_the_end(tmp_path):
+    result = run(tmp_path, evaluate_every=2)
+    lines = [json.loads(line) for line in (tmp_path / "curve.jsonl").read_text().splitlines()]
+    places = [(line["epoch"], line["iteration"], line["lr"]) for line in lines]
+    assert places == [(1, 3, 0.1), (2, 6, 0.01), (3, 7, 0.01)]
+    assert [line["test_error"] is None for line in lines] == [True, False, False]
+    assert sorted(line["seconds"] for line in lines) == [line["seconds"] for line in lines]
+    assert all(line["images_per_second"] > 0 for line in lines)
+    assert list(result.points) == read_curve(tmp_path / "curve.jsonl")
+
+    content = torch.load(tmp_path / "model.pt", weights_only=True)
+    assert (content["iteration"], content["dataset"]) == (7, "cifar10")
+    model = preact_resnet(**content["config"])
+    model.load_state_dict(content["model"])
+    evaluation = evaluate(model, coloured(30, seed=1), dataset="cifar10")
+    assert (result.test_error, result.test_loss) == (evaluation.error, pytest.approx(evaluation.loss, rel=1e-6))
+
+
+def test_run_json_says_what_was_trained(tmp_path):
+    run(tmp_path, connection="2RSKIP+LN")
+    content = json.loads((tmp_path / "run.json").read_text())
+    assert TrainingSettings.from_mapping(content["settings"]).connection == "2rskip+ln"
+    parameters = sum(tensor.numel() for name, tensor in model_of(tmp_path).items() if not _statistic(name))
+    assert (content["seed"], content["processes"], content["iterations"]) == (3, 1, 7)
+    assert content["parameters"] == parameters
+
+
+def _statistic(name: str) -> bool:
+    return "running" in name or "num_batches" in name
+
+
+def test_epochs_are_iterations(tmp_path):
+    run(tmp_path / "iterations", iterations=6)
+    run(tmp_path / "epochs", iterations=None, epochs=2)
+    first, second = (model_of(tmp_path / name) for name in ("iterations", "epochs"))
+    assert all(torch.equal(second[name], tensor) for name, tensor in first.items())
+
+
+def test_channels_last_changes_nothing_but_rounding(tmp_path):
+    run(tmp_path / "first", iterations=1, lr=0.1, warmup_iterations=0)
+    run(tmp_path / "last", iterations=1, lr=0.1, warmup_iterations=0, channels_last=True)
+    first, last = (model_of(tmp_path / name) for name in ("first", "last"))
+    for name, tensor in first.items():
+        torch.testing.assert_close(last[name], tensor, rtol=0, atol=1e-4)  # a ReLU may flip
+
+
+def test_the_seed_decides(tmp_path):
+    settings = TrainingSettings(**SHORT)
+    first, again, other = (
+        train(settings, folder=tmp_path / name, seed=seed, device="cpu")
+        for name, seed in (("first", 1), ("again", 1), ("other", 2))
+    )
+    bytes_of = [{name: tensor.numpy().tobytes() for name, tensor in model_of(result.model_file.parent).items()}
+                for result in (first, again, other)]  # fmt: skip
+    assert bytes_of[0] == bytes_of[1]
+    assert bytes_of[0]["fc.weight"] != bytes_of[2]["fc.weight"]
+
+
+def test_bfloat16_keeps_parameters_and_statistics_in_float32(tmp_path):
+    run(tmp_path / "bfloat16", precision="bfloat16", iterations=2)
+    run(tmp_path / "float32", iterations=2)
+    low, high = model_of(tmp_path / "bfloat16"), model_of(tmp_path / "float32")
+    assert {tensor.dtype for tensor in low.values()} == {torch.float32, torch.int64}
+    assert not torch.equal(low["conv1.weight"], high["conv1.weight"])
+    torch.testing.assert_close(low["conv1.weight"], high["conv1.weight"], rtol=0, atol=0.01)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(shutil.which("g++") is None, reason="torch.compile needs a C++ compiler on a CPU")
+def test_a_compiled_model_trains_alike(tmp_path):
+    """Two sizes of batch are compiled; the files are the same model's."""
+    run(tmp_path / "plain", connection="2rskip+ln", iterations=4, warmup_iterations=4)
+    run(tmp_path / "compiled", connection="2rskip+ln", iterations=4, warmup_iterations=4, compile=True)
+    plain, compiled = (model_of(tmp_path / name) for name in ("plain", "compiled"))
+    assert list(compiled) == list(plain)
+    for name, tensor in plain.items():
+        torch.testing.assert_close(compiled[name], tensor, rtol=0, atol=1e-4)
+
+
+@pytest.mark.slow
+def test_it_learns(tmp_path, monkeypatch):
+    many = {True: coloured(200), False: coloured(100, seed=1)}
+    monkeypatch.setattr(LOOP, "load_cifar", lambda name, root, *, train: many[train])
+    result = run(tmp_path, connection="2rskip+ln", iterations=None, epochs=5, batch_size=20, milestones=(40,))
+    assert result.points[0].train_loss > 1.5
+    assert result.points[-1].train_loss < 0.8
+    assert result.test_error < 50  # 90 without learning
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("connection", ["1xskip", "2rskip+ln"])
+def test_it_learns_real_images(connection, shared, tmp_path, monkeypatch):
+    images = {True: cifar10(shared, "data_batch_1", 2000), False: cifar10(shared, "test_batch", 500)}
+    monkeypatch.setattr(LOOP, "load_cifar", lambda name, root, *, train: images[train])
+    settings = TrainingSettings(depth=8, connection=connection, iterations=64, warmup_iterations=8, milestones=(48,))
+    result = train(settings, folder=tmp_path, seed=1, device="cpu")
+    assert result.points[-1].train_loss < result.points[0].train_loss - 0.3
+    assert result.test_error < 78  # 90 without learning; on one processor 69.2 and 69.8
+
+
+def cifar10(shared: Path, batch: str, count: int) -> ImageSet:
+    """The first images of one of CIFAR-10's files."""
+    with lzma.open(shared / "data" / "cifar10" / f"{batch}.xz") as file:
+        content = pickle.load(file, encoding="latin1")
+    images = torch.from_numpy(content["data"][:count]).view(count, 3, 32, 32)
+    return ImageSet(images=images, labels=torch.tensor(content["labels"][:count]), classes=tuple("abcdefghij"))
+
+
+@pytest.mark.parametrize(("connection", "advised"), [("2xskip", True), ("2rskip+ln", False)])
+def test_divergence_ends_in_one_line_and_saves_nothing(connection, advised, tmp_path):
+    with pytest.raises(Diverged) as error:
+        run(tmp_path, connection=connection, lr=1e30, warmup_iterations=0, save_every=1, iterations=20)
+    message = str(error.value)
+    assert "is not finite after" in message and "lr 1e+30" in message and f"connection {connection}" in message
+    assert ("a connection with a normalisation" in message) == advised
+    assert "\n" not in message
+    checkpoint = tmp_path / "checkpoint.pt"
+    if checkpoint.exists():  # the first steps may still be finite
+        state = torch.load(checkpoint, weights_only=True)
+        assert all(tensor.isfinite().all() for tensor in state["model"].values())
+        assert f"keeps iteration {state['iteration']}" in message
+    assert not (tmp_path / "model.pt").exists()
+    assert "NaN" not in (tmp_path / "curve.jsonl").read_text()
+
+
+def test_divergence_keeps_the_last_good_checkpoint(tmp_path):
+    with pytest.raises(Diverged, match=r"checkpoint.pt keeps iteration 4$"):
+        run(tmp_path, lr=1e30, warmup_iterations=4, milestones=(), save_every=2, iterations=20)
+    state = torch.load(tmp_path / "checkpoint.pt", weights_only=True)
+    assert state["iteration"] == 4
+    assert all(tensor.isfinite().all() for tensor in state["model"].values())
+    assert [point.iteration for point in read_curve(tmp_path / "curve.jsonl")] == [3]
+
+
+def test_the_loss_is_looked_at_between_points_too(tmp_path, monkeypatch):
+    monkeypatch.setattr(RUN, "CHECK_EVERY", 2)
+    monkeypatch.setattr(LOOP, "load_cifar", lambda name, root, *, train: coloured(400))
+    with pytest.raises(Diverged):
+        run(tmp_path, lr=1e30, warmup_iterations=0, milestones=(), iterations=20)  # an epoch has 25
+    assert not (tmp_path / "checkpoint.pt").exists()
+
+
+def test_a_line_an_epoch_where_there_is_no_terminal(tmp_path, capsys):
+    run(tmp_path)
+    lines = capsys.readouterr().err.splitlines()
+    assert [line.split("   ")[:3] for line in lines] == [
+        ["epoch 1/3", "iteration 3", "lr 0.1"],
+        ["epoch 2/3", "iteration 6", "lr 0.01"],
+        ["epoch 3/3", "iteration 7", "lr 0.01"],
+    ]
+    assert all("images/s" in line and "test loss" in line for line in lines)
+    assert "left" in lines[0] and "left" not in lines[2]
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def test_a_terminal_gets_a_bar_with_rate_and_remaining_time():
+    point = CurvePoint(
+        epoch=2, iteration=5, lr=0.1, train_loss=1.5, train_error=50.0, test_loss=None, test_error=None,
+        images_per_second=1234.5, seconds=10.0,
+    )  # fmt: skip
+    stream = Terminal()
+    with Progress(iterations=10, done=4, epochs=4, stream=stream) as progress:
+        assert " 4/10 [" in stream.getvalue()
+        progress.advance()
+        progress.tell_point(point)
+    told = stream.getvalue()
+    assert " 5/10 [" in told and "batch/s" in told
+    assert "epoch 2/4   iteration 5   lr 0.1   training loss 1.5000, error 50.00 %   1,234 images/s" in told
+
+    silent = Terminal()
+    with Progress(iterations=10, done=4, epochs=4, told=False, stream=silent) as progress:
+        progress.advance()
+        progress.tell_point(point)
+    assert silent.getvalue() == ""
+
+
+@pytest.mark.parametrize(
+    ("device", "words"),
+    [("gpu", "expected cpu, cuda"), ("cuda:x", "expected cpu, cuda"), ("cuda:99", "there is no GPU for 'cuda:99'")],
+)
+def test_a_device_that_is_not_there(device, words, tmp_path):
+    with pytest.raises(ValueError, match=words):
+        train(TrainingSettings(**SHORT), folder=tmp_path, seed=1, device=device)
+
+
+def test_tensorboard_has_the_curve(tmp_path):
+    pytest.importorskip("tensorboard")
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    train(TrainingSettings(**SHORT), folder=tmp_path, seed=1, device="cpu", tensorboard=True)
+    events = EventAccumulator(str(tmp_path / "tensorboard"))
+    events.Reload()
+    points = read_curve(tmp_path / "curve.jsonl")
+    assert [(event.step, event.value) for event in events.Scalars("test/error")] == [
+        (point.iteration, pytest.approx(point.test_error)) for point in points
+    ]
+
+
+def test_tensorboard_that_is_missing_is_named(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", None)
+    with pytest.raises(ValueError, match=r"pip install 'rskip\[tensorboard\]'"):
+        train(TrainingSettings(**SHORT), folder=tmp_path, seed=1, device="cpu", tensorboard=True)

@@ -1,0 +1,330 @@
+"""A training that is stopped and repeated ends as one that was not; folders that can't be gone on with.
+
+As a program this file trains on synthetic images and kills itself: FOLDER SETTINGS SIGNAL ITERATION.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import json
+import os
+import resource
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from rskip.vision.data import ImageSet
+from rskip.vision.training import Interrupted, TrainingSettings, read_curve, train
+from rskip.vision.training.distributed import Ranks
+from rskip.vision.training.stopping import StopSignals
+
+LOOP = sys.modules["rskip.vision.training.train"]
+RUN = sys.modules["rskip.vision.training.training_run"]
+SETTINGS = {
+    "depth": 8,
+    "connection": "2rskip+ln",
+    "batch_size": 16,
+    "iterations": 11,
+    "warmup_iterations": 2,
+    "milestones": [9],
+    "save_every": 4,
+}
+
+
+FILES = ["checkpoint.pt", "curve.jsonl", "lock", "model.pt", "run.json"]
+
+
+def noise(count: int) -> ImageSet:
+    """Random images of random classes."""
+    generator = torch.Generator().manual_seed(count)
+    images = torch.randint(256, (count, 3, 32, 32), generator=generator, dtype=torch.uint8)
+    labels = torch.randint(10, (count,), generator=generator)
+    return ImageSet(images=images, labels=labels, classes=tuple("abcdefghij"))
+
+
+def use_noise() -> None:
+    """An epoch has batches of 16, 16 and 8."""
+    LOOP.load_cifar = lambda name, root, *, train: noise(40 if train else 30)
+
+
+def signal_at(iteration: int, number: int) -> None:
+    """Makes the process send itself a signal in this iteration."""
+    step = RUN.TrainingRun.step
+
+    def stepping(self: Any) -> None:
+        if self.iteration == iteration:
+            os.kill(os.getpid(), number)
+        step(self)
+
+    RUN.TrainingRun.step = stepping
+
+
+def main(folder: str, settings: str, number: str, iteration: str) -> None:
+    """This file as a program."""
+    use_noise()
+    signal_at(int(iteration), int(number))
+    try:
+        train(TrainingSettings.from_mapping(json.loads(settings)), folder=Path(folder), seed=5, device="cpu")
+    except Interrupted as stop:
+        print(stop, file=sys.stderr)
+        sys.exit(stop.status)
+
+
+@pytest.fixture(autouse=True)
+def synthetic(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(LOOP, "load_cifar", lambda name, root, *, train: noise(40 if train else 30))
+
+
+def run(folder: Path, *, seed: int = 5, **changes: Any) -> None:
+    """Trains or goes on, to the end."""
+    train(TrainingSettings(**{**SETTINGS, **changes}), folder=folder, seed=seed, device="cpu")
+
+
+@pytest.fixture(scope="module")
+def straight(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of a training that was never stopped."""
+    folder = tmp_path_factory.mktemp("straight")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(LOOP, "load_cifar", lambda name, root, *, train: noise(40 if train else 30))
+        run(folder)
+    return folder
+
+
+@pytest.fixture
+def stopped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[int, int], Path]:
+    """Gives the folder of a training that got a signal in an iteration."""
+
+    def stop(iteration: int, number: int = signal.SIGTERM) -> Path:
+        with monkeypatch.context() as patch:
+            patch.setattr(RUN.TrainingRun, "step", RUN.TrainingRun.step)  # put back afterwards
+            signal_at(iteration, number)
+            with pytest.raises(Interrupted) as error:
+                run(tmp_path)
+        assert error.value.status == 128 + number
+        assert f"after {iteration + 1} iterations" in str(error.value) and "\n" not in str(error.value)
+        return tmp_path
+
+    return stop
+
+
+def content_of(folder: Path) -> dict[str, Any]:
+    return torch.load(folder / "checkpoint.pt", weights_only=True)
+
+
+def assert_same_end(folder: Path, straight: Path, *, iterations: int = 11) -> None:
+    """Equal bytes of every tensor, and equal losses."""
+    for file in ("checkpoint.pt", "model.pt"):
+        ours, theirs = (torch.load(each / file, weights_only=True) for each in (folder, straight))
+        assert ours["iteration"] == theirs["iteration"] == iterations
+        assert list(ours["model"]) == list(theirs["model"])
+        for name, tensor in theirs["model"].items():
+            assert ours["model"][name].numpy().tobytes() == tensor.numpy().tobytes(), name
+    ours, theirs = (content_of(each) for each in (folder, straight))
+    for number, state in theirs["optimiser"]["state"].items():
+        assert torch.equal(ours["optimiser"]["state"][number]["momentum_buffer"], state["momentum_buffer"])
+    assert torch.equal(ours["rng"]["cpu"], theirs["rng"]["cpu"])
+    assert figures(folder) == figures(straight)
+
+
+def figures(folder: Path) -> list[tuple[float | None, ...]]:
+    """What the curve says but for times."""
+    points = read_curve(folder / "curve.jsonl")
+    return [
+        (point.epoch, point.iteration, point.lr, point.train_loss, point.train_error, point.test_loss, point.test_error)
+        for point in points
+    ]
+
+
+@pytest.mark.parametrize(("iteration", "number"), [(0, signal.SIGINT), (4, signal.SIGTERM), (5, signal.SIGTERM)])
+def test_a_stopped_training_goes_on(iteration, number, stopped, straight):
+    """In the first iteration, in mid-epoch, and in an epoch's last iteration, whose point is still to come."""
+    folder = stopped(iteration, number)
+    assert content_of(folder)["iteration"] == iteration + 1
+    assert len(read_curve(folder / "curve.jsonl")) == iteration // 3
+    assert signal.getsignal(number) in (signal.SIG_DFL, signal.default_int_handler)
+    run(folder)
+    assert_same_end(folder, straight)
+    pieces = content_of(folder)["pieces"]
+    assert [piece["from"] for piece in pieces] == [0, iteration + 1]
+    assert content_of(folder)["seconds"] == sum(piece["seconds"] for piece in pieces)
+    assert all(point.images_per_second > 0 for point in read_curve(folder / "curve.jsonl"))
+
+
+@pytest.mark.slow
+def test_every_connection_goes_on_at_depth_20(connection, tmp_path, monkeypatch):
+    monkeypatch.setattr(LOOP, "load_cifar", lambda name, root, *, train: noise(8 if train else 4))
+    values = {"depth": 20, "connection": connection, "batch_size": 4, "iterations": 3, "milestones": []}
+    run(tmp_path / "straight", **values)
+    with monkeypatch.context() as patch:
+        patch.setattr(RUN.TrainingRun, "step", RUN.TrainingRun.step)
+        signal_at(0, signal.SIGTERM)
+        with pytest.raises(Interrupted):
+            run(tmp_path / "stopped", **values)
+    run(tmp_path / "stopped", **values)
+    assert_same_end(tmp_path / "stopped", tmp_path / "straight", iterations=3)
+    before = torch.load(tmp_path / "straight" / "checkpoint.pt", weights_only=True)["optimiser"]["state"]
+    assert all(state["momentum_buffer"].isfinite().all() for state in before.values())
+
+
+def test_a_second_signal_ends_a_process_that_is_alone():
+    before = signal.getsignal(signal.SIGINT)
+    with StopSignals(Ranks()) as signals:
+        assert signals.received() == 0
+        os.kill(os.getpid(), signal.SIGINT)
+        assert signals.received() == signal.SIGINT
+        assert signal.getsignal(signal.SIGINT) is before
+    with StopSignals(Ranks(rank=0, count=2)):
+        os.kill(os.getpid(), signal.SIGINT)
+        assert signal.getsignal(signal.SIGINT) is not before
+    assert signal.getsignal(signal.SIGINT) is before
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("iteration", [6, 10])
+def test_a_killed_training_goes_on(iteration, straight, tmp_path, environment):
+    """Killed after the checkpoint of iteration 4 in mid-epoch, then after that of 8, with a point written since."""
+    process = subprocess.run(
+        [sys.executable, __file__, str(tmp_path), json.dumps(SETTINGS), str(int(signal.SIGKILL)), str(iteration)],
+        env=environment(),
+        capture_output=True,
+        text=True,
+    )
+    assert process.returncode == -signal.SIGKILL, process.stderr
+    assert content_of(tmp_path)["iteration"] == {6: 4, 10: 8}[iteration]
+    assert read_curve(tmp_path / "curve.jsonl")[-1].iteration == {6: 6, 10: 9}[iteration]
+    with (tmp_path / "curve.jsonl").open("a") as file:
+        file.write('{"epoch": 4, "iter')  # killed in the middle of a line
+    (tmp_path / ".checkpoint.pt.x1y2z3.partial.pt").write_bytes(b"killed in the middle of a file")
+    run(tmp_path)
+    assert sorted(path.name for path in tmp_path.iterdir()) == FILES
+    assert_same_end(tmp_path, straight)
+
+
+@pytest.mark.slow
+def test_the_exit_status_says_which_signal(tmp_path, environment):
+    process = subprocess.run(
+        [sys.executable, __file__, str(tmp_path), json.dumps(SETTINGS), str(int(signal.SIGTERM)), "2"],
+        env=environment(),
+        capture_output=True,
+        text=True,
+    )
+    assert process.returncode == 143
+    assert process.stderr == (
+        f"stopped by SIGTERM after 3 iterations, which are in {tmp_path}/checkpoint.pt: repeat the command to go on\n"
+    )
+
+
+def test_a_finished_training_is_left_as_it_is(straight, tmp_path):
+    run(tmp_path)
+    before = (tmp_path / "checkpoint.pt").read_bytes()
+    (tmp_path / "model.pt").unlink()
+    (tmp_path / "curve.jsonl").unlink()
+    run(tmp_path)
+    assert (tmp_path / "checkpoint.pt").read_bytes() == before
+    assert_same_end(tmp_path, straight)
+
+
+def test_a_training_of_other_settings_is_named(stopped):
+    folder = stopped(3)
+    before = (folder / "checkpoint.pt").read_bytes()
+    with pytest.raises(ValueError) as error:
+        run(folder, seed=6, depth=14, connection="1xskip")
+    message = str(error.value)
+    assert "depth: 8 there, 14 now; connection: 2rskip+ln there, 1xskip now; seed: 5 there, 6 now" in message
+    assert str(folder / "checkpoint.pt") in message and "\n" not in message
+    assert (folder / "checkpoint.pt").read_bytes() == before
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda path: path.write_bytes(path.read_bytes()[: path.stat().st_size // 2]),
+        lambda path: path.write_bytes(b""),
+        lambda path: path.write_text("not a checkpoint"),
+        lambda path: torch.save({"model": {}}, path),
+        lambda path: torch.save([1, 2], path),
+        lambda path: torch.save(Path("anything"), path),
+    ],
+    ids=["cut off", "empty", "text", "other keys", "a list", "an object"],
+)
+def test_a_checkpoint_that_is_none(damage, stopped):
+    path = stopped(3) / "checkpoint.pt"
+    damage(path)
+    before = path.read_bytes()
+    with pytest.raises(ValueError) as error:
+        run(path.parent)
+    assert str(error.value).startswith(f"{path} can't be read") and "\n" not in str(error.value)
+    assert path.read_bytes() == before
+
+
+def test_a_checkpoint_whose_tensors_are_anothers(stopped):
+    path = stopped(3) / "checkpoint.pt"
+    content = torch.load(path, weights_only=True)
+    del content["model"]["fc.bias"]
+    torch.save(content, path)
+    with pytest.raises(ValueError, match="doesn't fit its own settings") as error:
+        run(path.parent)
+    assert "\n" not in str(error.value)
+
+
+@pytest.fixture
+def small_files() -> Iterator[None]:
+    """No file may grow over 100 KB: a checkpoint is larger, a curve is not."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, before[1]))
+    yield
+    resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+
+def test_no_room_for_the_first_checkpoint(tmp_path, small_files):
+    with pytest.raises(OSError) as error:
+        run(tmp_path)
+    assert error.value.errno == errno.EFBIG and error.value.filename == str(tmp_path / "checkpoint.pt")
+    assert "there is no earlier one" in str(error.value)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["curve.jsonl", "lock", "run.json"]
+
+
+def test_no_room_leaves_the_checkpoint_before(stopped, straight, monkeypatch):
+    folder = stopped(1)
+    before = (folder / "checkpoint.pt").read_bytes()
+
+    def full(descriptor: int) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "write_bytes", lambda path, content: full(0))
+        with pytest.raises(OSError, match="No space left on device; the checkpoint before it is kept") as error:
+            run(folder)
+    assert error.value.filename == str(folder / "checkpoint.pt")
+    assert (folder / "checkpoint.pt").read_bytes() == before
+    assert sorted(path.name for path in folder.iterdir()) == ["checkpoint.pt", "curve.jsonl", "lock", "run.json"]
+    run(folder)
+    assert_same_end(folder, straight)
+
+
+def test_a_folder_in_use_is_refused(tmp_path):
+    with (tmp_path / "lock").open("w") as file:
+        file.write("4711")
+        file.flush()
+        fcntl.flock(file, fcntl.LOCK_EX)
+        with pytest.raises(ValueError, match=r"in use by another training \(process 4711\)") as error:
+            run(tmp_path)
+    assert "\n" not in str(error.value)
+    assert [path.name for path in tmp_path.iterdir()] == ["lock"]
+
+
+def test_the_lock_ends_with_the_training(tmp_path):
+    run(tmp_path, iterations=1, milestones=[])
+    with (tmp_path / "lock").open() as file:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
