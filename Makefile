@@ -16,7 +16,7 @@ PYTEST := $(BIN)/python -m pytest --cov --cov-report=
 .DELETE_ON_ERROR:
 
 help:
-	@echo 'make demo        the main job on a generated corpus: prepare, train, average, translate, score'
+	@echo 'make demo        the main job on a generated corpus: prepare, train, average, translate, score; then a trained model'
 	@echo 'make test        ruff, mypy and the fast tests'
 	@echo 'make test-slow   the tests that train, kill, run torchrun or set up environments'
 	@echo 'make coverage    coverage of the two together, at least $(COVERAGE) % of rskip/'
@@ -27,6 +27,7 @@ help:
 
 demo: $(STAMPS)/fairseq
 	@$(BIN)/rskip run recipes/numbers_en_de_demo.yaml
+	@$(BIN)/python scripts/translate_with_hub.py
 
 setup: $(STAMPS)/fairseq $(STAMPS)/dev
 
@@ -71,7 +72,7 @@ $(STAMPS)/torch: $(STAMPS)/venv constraints.txt
 	@touch $@
 
 $(STAMPS)/rskip: $(STAMPS)/torch setup.py pyproject.toml
-	@$(PIP) --editable '.[fairseq,vision,numbers,ct2,langid,pictures]'
+	@$(PIP) --editable '.[fairseq,vision,numbers,ct2,langid,pictures,tensorboard]'
 	@touch $@
 
 $(STAMPS)/fairseq: $(STAMPS)/rskip

@@ -21,14 +21,15 @@ START_UP_FILES = sorted((ROOT / "fairseq_compat" / "site_files").iterdir())
 
 
 class BuildWithStartUpFiles(build_py):
-    """Puts the start-up files at the top of site-packages, where Python looks for them, and constraints.txt in rskip."""
+    """Puts the start-up files at the top of site-packages, where Python looks for them, and two files of the root in rskip."""
 
     def run(self):
         super().run()
         if not self.editable_mode:
             for path in START_UP_FILES:
                 shutil.copy(path, self.build_lib)
-            shutil.copy(ROOT / "constraints.txt", Path(self.build_lib, "rskip"))
+            for name in ("constraints.txt", "checkpoints.json"):
+                shutil.copy(ROOT / name, Path(self.build_lib, "rskip"))
 
 
 class EditableWheelWithStartUpFiles(editable_wheel):
@@ -61,7 +62,7 @@ def add_to_wheel(wheel, files):
 setup(
     name="rskip",
     version=re.search(r'__version__ = "(.+)"', (ROOT / "rskip" / "__init__.py").read_text("utf-8"))[1],
-    description="Transformers with other residual connections: train, average and translate, through fairseq",
+    description="Residual connections for Transformers and ResNets: train, translate, classify, through fairseq and PyTorch",
     long_description=(ROOT / "README.md").read_text("utf-8") if (ROOT / "README.md").exists() else "",
     long_description_content_type="text/markdown",
     license="MIT",
@@ -100,7 +101,8 @@ setup(
         "numbers": ["num2words"],
         "langid": ["py3langid>=0.4,<0.5"],
         "pictures": ["matplotlib>=3.7"],
-        "dev": ["pytest", "pytest-cov", "hypothesis", "ruff", "mypy", "types-PyYAML"],
+        "tensorboard": ["tensorboard"],
+        "dev": ["pytest", "pytest-cov", "hypothesis", "ruff", "mypy", "types-PyYAML", "jsonschema"],
     },
     entry_points={"console_scripts": ["rskip = rskip.cli.main:main"]},
     cmdclass={"build_py": BuildWithStartUpFiles, "editable_wheel": EditableWheelWithStartUpFiles},

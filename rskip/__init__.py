@@ -1,8 +1,24 @@
 """Residual connections for Transformers and ResNets."""
 
+import importlib
 import sys
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from rskip import zoo as zoo
+    from rskip.zoo import load as load
 
 __version__ = "0.1.0"
+
+
+def __getattr__(name: str) -> object:
+    # Imported when asked for: `import rskip` loads nothing else.
+    if name == "zoo":
+        return importlib.import_module("rskip.zoo")
+    if name == "load":
+        return importlib.import_module("rskip.zoo").load
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
 
 # `--user-dir rskip` imports this package: where fairseq is loaded, its models must be registered.
 if "fairseq" in sys.modules and hasattr(sys.modules["fairseq"], "models"):

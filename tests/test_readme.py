@@ -75,7 +75,7 @@ def test_paths_exist():
 
 def test_python_examples_run(monkeypatch):
     text = (ROOT / "README.md").read_text(encoding="utf-8")
-    use, translate, own = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
+    use, translate, load, images, own = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
     branch = torch.nn.Linear(512, 512)
     scope = {"x": torch.randn(2, 3, 512), "branch": branch}
     exec(use, scope)
@@ -89,6 +89,17 @@ def test_python_examples_run(monkeypatch):
     expected = re.search(r"translator\(.*?\)  # '(.*)'", translate)[1]
     assert scope["translator"]("Two dogs are playing in the snow.") == expected == "Zwei Hunde spielen im Schnee."
     assert [len(each.hypotheses) for each in scope["translations"]] == [3, 3]
+
+    scope = {}
+    exec(load, scope)
+    assert scope["translator"]("Two dogs are playing in the snow.") == expected
+
+    pytest.importorskip("torchvision")
+    scope = {}
+    exec(images, scope)
+    assert scope["model"].config["depth"] == 110
+    connections = {str(name) for name, _ in scope["larger"].named_modules() if name.endswith("connection")}
+    assert len(connections) == 16, "resnet50 has 16 blocks"
 
     scope = {"__name__": "readme"}
     exec(own.replace('"rezero"', '"readme_rezero"'), scope)

@@ -15,6 +15,8 @@ import pytest
 
 pytestmark = pytest.mark.slow
 
+OF_THE_ROOT = ("constraints.txt", "checkpoints.json")  # and in the package, where it is installed
+
 
 def run(*command: str | Path, folder: Path) -> subprocess.CompletedProcess[str]:
     variables = {
@@ -41,7 +43,7 @@ def checkout(tmp_path_factory: pytest.TempPathFactory, root: Path) -> Path:
     """A copy of the package, in a folder with a space in its name."""
     folder = tmp_path_factory.mktemp("clone") / "my rskip"
     folder.mkdir()
-    for name in ("setup.py", "pyproject.toml", "MANIFEST.in", "constraints.txt"):
+    for name in ("setup.py", "pyproject.toml", "MANIFEST.in", *OF_THE_ROOT):
         shutil.copy(root / name, folder)
     for name in ("rskip", "fairseq_compat"):
         shutil.copytree(root / name, folder / name, ignore=shutil.ignore_patterns("__pycache__"))
@@ -80,12 +82,13 @@ def pip_of(kind: str, python: Path) -> list[str | Path]:
     return [sys.executable, "-m", "pip", "--python", python]
 
 
-def test_wheel_holds_start_up_files_and_tested_versions(wheel: Path, checkout: Path):
+def test_wheel_holds_start_up_files_tested_versions_and_the_registry_of_models(wheel: Path, checkout: Path):
     with zipfile.ZipFile(wheel) as archive:
         names = archive.namelist()
-        assert {"fairseq_compat.pth", "fairseq_compat.start", "rskip/constraints.txt"} <= set(names)
+        assert {"fairseq_compat.pth", "fairseq_compat.start"} <= set(names)
         assert not any(name.startswith(("tests/", "benchmarks/")) for name in names)
-        assert archive.read("rskip/constraints.txt") == (checkout / "constraints.txt").read_bytes()
+        for name in OF_THE_ROOT:
+            assert archive.read(f"rskip/{name}") == (checkout / name).read_bytes()
 
 
 @pytest.mark.parametrize("pip", ["bundled", "ours"])

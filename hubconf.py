@@ -1,0 +1,19 @@
+"""torch.hub's entries: every pretrained model of checkpoints.json under its own name, and two architectures.
+
+torch.hub.load("OWNER/rskip", "transformer_tiny_2rskip_ln.multi30k.en-de") gives a translator; from a clone:
+torch.hub.load(FOLDER, NAME, source="local"). torch.hub.help shows what an entry is.
+"""
+
+import sys as _sys
+from pathlib import Path as _Path
+
+from rskip.zoo.hub import entry_points as _entry_points
+
+# what torch.hub looks for before it calls an entry, by the names that they are imported by
+dependencies = ["torch", "numpy", "safetensors", "sacremoses", "subword_nmt", "sentencepiece", "tqdm", "yaml"]
+
+# torch.hub takes this folder off the path's front again, but the processes of Translator.parallel import rskip too
+if (_folder := str(_Path(__file__).resolve().parent)) not in _sys.path[1:]:
+    _sys.path.append(_folder)
+
+globals().update(_entry_points())

@@ -1,0 +1,97 @@
+"""List, describe and publish pretrained models.
+
+    rskip zoo list
+    rskip zoo list multi30k --connection 2rskip+ln
+    rskip zoo describe transformer_tiny_2rskip_ln.multi30k.en-de
+    rskip zoo publish multi30k_en_de_2rskip_ln
+"""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+LIST = "List pretrained models, with the figure of each."
+DESCRIBE = "Describe a pretrained model: data, figures, where it comes from, licence, files."
+PUBLISH = """Make a model of the registry, checkpoints.json, of a run that `rskip run RECIPE --publish` has left in
+checkpoints/RUN. Figures are the mean and the spread over the records of all its seeds, results/RUN/*.json.
+Files, record and figures are checked against each other first. The model's card is written beside its weights,
+and the tables of models in README.md and docs/ are brought up to date. Run it in the project's folder."""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declares the command's arguments."""
+    actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
+
+    listing = actions.add_parser("list", help=LIST, description=LIST, allow_abbrev=False)
+    listing.add_argument(
+        "patterns", nargs="*", metavar="PATTERN", help="text that names hold, or a shell pattern; one has to match"
+    )
+    listing.add_argument("--task", metavar="TASK", help="translation or image-classification")
+    listing.add_argument("--connection", metavar="SPEC", help="of the model, such as 2rskip+ln")
+    listing.add_argument("--json", action="store_true", help="print whole entries, by name, as one JSON object")
+
+    describing = actions.add_parser("describe", help=DESCRIBE, description=DESCRIBE, allow_abbrev=False)
+    describing.add_argument("name", metavar="NAME", help="as `rskip zoo list` shows it")
+
+    publishing = actions.add_parser(
+        "publish",
+        help=PUBLISH.partition(". ")[0].replace("\n", " ") + ".",
+        description=PUBLISH,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    publishing.add_argument("run", metavar="RUN", help="name of the run's folder under checkpoints/ and results/")
+    publishing.add_argument("--seed", type=int, metavar="N", help="refuse when the weights are of another seed")
+    publishing.add_argument("--variant", metavar="WORD", help="ends the model's name, to tell it from another's")
+    publishing.add_argument("--url", help="base address where the files are served too (default: as it was)")
+
+
+def run(args: argparse.Namespace) -> None:
+    """Does what the action says."""
+    {"list": _list, "describe": _describe, "publish": _publish}[args.action](args)
+
+
+def _list(args: argparse.Namespace) -> None:
+    import json
+
+    from rskip.zoo.model_card import list_text
+    from rskip.zoo.names import list_models
+    from rskip.zoo.registry import read_registry
+
+    models = read_registry()
+    names = list_models(args.patterns or None, args.task, args.connection, models=models)
+    if args.json:
+        print(json.dumps({name: models[name].to_json() for name in names}, indent=2, ensure_ascii=False))
+    elif names:
+        print(list_text(models[name] for name in names))
+    else:
+        raise ValueError(f"no model matches; there are {', '.join(models) or 'none'}")
+
+
+def _describe(args: argparse.Namespace) -> None:
+    from rskip.zoo.model_card import describe
+
+    print(describe(args.name))
+
+
+def _publish(args: argparse.Namespace) -> None:
+    import dataclasses
+
+    from rskip.experiments.record import read_record
+    from rskip.zoo.publish import publish, write_tables
+
+    root = Path()
+    published = root / "checkpoints" / args.run / "record.json"
+    if args.seed is not None and published.is_file() and (seed := read_record(published).seed) != args.seed:
+        recipe = read_record(published).recipe
+        raise ValueError(
+            f"checkpoints/{args.run} holds seed {seed}: "
+            f"`rskip run recipes/{recipe}.yaml --seeds {args.seed} --publish` puts seed {args.seed} there"
+        )
+    records = [read_record(path) for path in sorted((root / "results" / args.run).glob("*.json"))]
+    entry = publish(
+        args.run, [dataclasses.asdict(record) for record in records], root=root, url=args.url, variant=args.variant
+    )
+    written = ["checkpoints.json", f"{entry.folder}/README.md", *map(str, write_tables(root))]
+    print(f"{entry.name}: {entry.size / 1e6:.1f} MB in {entry.dtype}; written: {', '.join(written)}")

@@ -1,0 +1,7 @@
+"""Pretrained models by name: listed, described, loaded."""
+
+from rskip.zoo.loading import load
+from rskip.zoo.model_card import describe
+from rskip.zoo.names import list_models
+
+__all__ = ["describe", "list_models", "load"]

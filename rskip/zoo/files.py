@@ -1,0 +1,81 @@
+"""A model's files, on this machine and verified."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from rskip.zoo.cache import cached_folder
+from rskip.zoo.download import MIRROR, fetch_model
+from rskip.zoo.entry import WEIGHTS, ModelEntry
+from rskip.zoo.sums import difference
+
+OFFLINE = "RSKIP_OFFLINE"
+ADDRESSES = ("http://", "https://")
+
+
+def model_folder(entry: ModelEntry, *, root: Path) -> Path:
+    """The folder that holds the model's files, all of them as the registry has them.
+
+    It is the first that has them: the model's folder in the checkout; the cache; NAME in the folder or at the address
+    that $RSKIP_HUB_MIRROR gives; the model's own address. Folders are read in place. From an address the files go into
+    the cache, and what is damaged there is fetched again. With $RSKIP_OFFLINE nothing is fetched.
+
+    :param root: of the checkout.
+    :raises FileNotFoundError: they are nowhere.
+    :raises ValueError: a damaged file in the checkout, in the mirror or on the server.
+    :raises OSError: the server can't be reached, or the cache can't be written.
+    """
+    cached, mirror = cached_folder(entry), _mirror()
+    shipped = root / entry.folder if entry.folder else None
+    if shipped and _has_all(shipped, entry):
+        return _checked(shipped, entry, advice="get it again (in a clone: git checkout -- FILE)")
+    if all(difference(cached / path, file) is None for path, file in entry.files.items()):
+        return cached
+    mirrored = Path(mirror, entry.name).expanduser() if mirror and not mirror.startswith(ADDRESSES) else None
+    if mirrored and _has_all(mirrored, entry):
+        return _checked(mirrored, entry, advice=f"replace it, or unset {MIRROR}")
+
+    looked = ", ".join(str(folder) for folder in (shipped, cached, mirrored) if folder)
+    nowhere = f"{entry.name}: none of the folders {looked} has all of its files, whole"
+    wanted = f"{entry.name}/{WEIGHTS} and the files beside it"
+    if os.environ.get(OFFLINE, "") not in ("", "0"):
+        raise FileNotFoundError(
+            f"{nowhere}, and {OFFLINE} forbids to fetch them: unset it, or set {MIRROR} to a folder that has {wanted}"
+        )
+    refusals = []
+    for address in _addresses(entry, mirror):
+        try:
+            fetch_model(entry, address, cached)
+            return cached
+        except FileNotFoundError as error:
+            refusals.append(str(error))
+    if refusals:
+        raise FileNotFoundError(f"{nowhere}; {'; '.join(refusals)}")
+    raise FileNotFoundError(
+        f"{nowhere}, and no address of them is known: load it from a clone of the repository that has it, or set "
+        f"{MIRROR} to a folder or an address that has {wanted}"
+    )
+
+
+def _mirror() -> str:
+    mirror = os.environ.get(MIRROR, "")
+    if "://" in mirror and not mirror.startswith(ADDRESSES):
+        raise ValueError(f"{MIRROR}={mirror}: expected a folder, or an address of {' or '.join(ADDRESSES)}")
+    return mirror
+
+
+def _addresses(entry: ModelEntry, mirror: str) -> list[str]:
+    mirrored = [f"{mirror.rstrip('/')}/{entry.name}"] if mirror.startswith(ADDRESSES) else []
+    return mirrored + ([entry.url.rstrip("/")] if entry.url else [])
+
+
+def _has_all(folder: Path, entry: ModelEntry) -> bool:
+    return all((folder / path).is_file() for path in entry.files)
+
+
+def _checked(folder: Path, entry: ModelEntry, *, advice: str) -> Path:
+    for path, file in entry.files.items():
+        if wrong := difference(folder / path, file):
+            raise ValueError(f"{folder / path} is damaged, or of another version: it {wrong}: {advice}")
+    return folder

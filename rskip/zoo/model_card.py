@@ -1,0 +1,212 @@
+"""What is told of a pretrained model: its description as text, its card in Markdown, and the table of all models."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from rskip.zoo.entry import OF_WEIGHTS, Figure, ModelEntry
+from rskip.zoo.names import find_model
+from rskip.zoo.registry import read_registry
+
+HEADINGS = {
+    "sacrebleu": "sacreBLEU",
+    "chrf": "chrF",
+    "tokenised_bleu": "tokenised BLEU",
+    "compound_split_bleu": "compound BLEU",
+    "error": "error, %",
+    "top5_error": "top-5 error, %",
+}
+_ACCURACY = {"translation": "exactly right, %", "image-classification": "accuracy, %"}
+_EXAMPLES = {
+    "translation": """\
+import rskip
+
+translator = rskip.load("{name}")
+translator("Two dogs are playing in the snow.")
+translator.translate(["A man sleeps.", "A dog runs."], beam=5, nbest=3)""",
+    "image-classification": """\
+import rskip
+from PIL import Image
+
+model = rskip.load("{name}")
+image = model.transforms()(Image.open("picture.png").resize((32, 32)))  # (3, 32, 32), normalised
+model.classes[model(image[None]).argmax().item()]""",
+}
+_TABLE_NOTE = (
+    "The figure of one seed is that of the published weights; of several seeds it is the runs' mean ± sample standard "
+    "deviation."
+)
+_MARKER = "<!-- rskip zoo: {edge} models -->"
+
+
+def describe(model: str | ModelEntry) -> str:
+    """What the model is, its data, figures, origin and licence, as lines of text.
+
+    :param model: an entry, or a name of `rskip.zoo.list_models()`.
+    :raises ValueError: no model of this name; the nearest are named.
+    """
+    entry = model if isinstance(model, ModelEntry) else find_model(read_registry(), model)
+    rows = [
+        ("data", entry.data_terms),
+        *((f"{_heading(entry, figure)}", _figure_in_words(figure)) for figure in entry.figures),
+        ("recipe", _recipe(entry)),
+        ("records", ", ".join(entry.records)),
+        ("commit", _commit(entry)),
+        ("licence", f"{entry.licence} (code and weights)"),
+        ("connection from", _paper(entry)),
+        ("files", f"{entry.size / 1e6:.1f} MB: {', '.join(entry.files)}"),
+    ]
+    width = max(len(label) for label, _ in rows)
+    return "\n".join(
+        [entry.name, f"  {_what(entry)}", *(f"  {label:<{width}}  {text}" for label, text in rows)]
+    )
+
+
+def model_card(entry: ModelEntry) -> str:
+    """The model's card, README.md beside its weights."""
+    figures = [
+        (figure.dataset, figure.split, _heading(entry, figure), _value(figure), _seeds(figure), figure.of)
+        for figure in entry.figures
+    ]
+    signatures = dict.fromkeys(
+        f"{_heading(entry, figure)}: `{figure.signature}`." for figure in entry.figures if figure.signature
+    )
+    blocks = [
+        f"# {entry.name}",
+        "Made from checkpoints.json by `rskip zoo publish`; don't edit it by hand.",
+        _what(entry, code="`"),
+        f"```python\n{_EXAMPLES[entry.task].format(name=entry.name)}\n```",
+        "## Figures",
+        _table(("dataset", "split", "metric", "figure", "seeds", "of"), figures),
+        "  \n".join(signatures),
+        _note(entry),
+        "## Where it comes from",
+        "\n".join(
+            [
+                f"- Trained by `{_recipe(entry)}`, commit {_commit(entry)}.",
+                f"- Records: {', '.join(f'`{path}`' for path in entry.records)}.",
+                f"- The connection is from: {_paper(entry)}.",
+                f"- Data: {entry.data_terms}.",
+                f"- Licence of code and weights: {entry.licence}. The data has the terms above.",
+            ]
+        ),
+        "## Files",
+        _table(
+            ("file", "bytes", "sha256"),
+            [(f"`{path}`", f"{file.size:,}", f"`{file.sha256}`") for path, file in entry.files.items()],
+        ),
+    ]
+    return "\n\n".join(block for block in blocks if block) + "\n"
+
+
+def models_table(entries: Iterable[ModelEntry]) -> str:
+    """A table of models in Markdown, by task and name, the figure of each beside it; ends with a line end."""
+    rows = []
+    for entry in sorted(entries, key=lambda entry: (entry.task, entry.name)):
+        figure = main_figure(entry)
+        rows.append(
+            (
+                f"`{entry.name}`",
+                f"`{entry.connection}`",
+                f"{_heading(entry, figure)} {_value(figure)} on {figure.split} of {figure.dataset}",
+                _seeds(figure),
+                f"{entry.parameters:,}",
+                f"{entry.size / 1e6:.1f} MB, {entry.dtype}",
+            )
+        )
+    if not rows:
+        return "No models yet.\n"
+    table = _table(("model", "connection", "figure", "seeds", "parameters", "files"), rows)
+    return f"{table}\n\n{_TABLE_NOTE}\n"
+
+
+def fill_in_models_table(text: str, entries: Iterable[ModelEntry], *, source: str) -> str:
+    """The text with the table of models between its markers made anew; without markers, the text as it is.
+
+    The markers are the lines `<!-- rskip zoo: begin models -->` and `<!-- rskip zoo: end models -->`.
+
+    :param source: names the file in errors.
+    :raises ValueError: one marker without the other, or one of them twice.
+    """
+    begin, end = (_MARKER.format(edge=edge) for edge in ("begin", "end"))
+    lines = text.splitlines()
+    found = [number for number, line in enumerate(lines) if line in (begin, end)]
+    if not found:
+        return text
+    if [lines[number] for number in found] != [begin, end]:
+        raise ValueError(f"{source}: expected one line {begin} and, below it, one line {end}")
+    table = ["", *models_table(entries).splitlines(), ""]
+    return "\n".join([*lines[: found[0] + 1], *table, *lines[found[1] :]]) + "\n"
+
+
+def list_text(entries: Iterable[ModelEntry]) -> str:
+    """One line a model: name, size, figure; without a last line end."""
+    lines = []
+    for entry in entries:
+        figure = main_figure(entry)
+        seeds = _seeds(figure).partition(" (")[0]
+        shown = f"{_heading(entry, figure)} {_value(figure)} ({seeds})"
+        lines.append((entry.name, f"{entry.size / 1e6:.1f} MB", shown))
+    widths = [max(len(line[column]) for line in lines) for column in range(2)] if lines else []
+    return "\n".join(f"{name:<{widths[0]}}  {size:>{widths[1]}}  {figure}" for name, size, figure in lines)
+
+
+def main_figure(entry: ModelEntry) -> Figure:
+    """The figure that stands for a model: of the first metric, over as many seeds as there are, else of the weights."""
+    first = [figure for figure in entry.figures if figure.metric == entry.figures[0].metric]
+    return max(first, key=lambda figure: (len(figure.seeds), figure.of == OF_WEIGHTS))
+
+
+def _what(entry: ModelEntry, *, code: str = "") -> str:
+    return (
+        f"{entry.architecture} with the connection {code}{entry.connection}{code}, {entry.task}, "
+        f"{entry.parameters:,} parameters, stored in {entry.dtype}"
+    )
+
+
+def _note(entry: ModelEntry) -> str:
+    seeds = max(len(figure.seeds) for figure in entry.figures)
+    if seeds == 1:
+        return "One seed: another seed gives another figure, so this one ranks no connection above another."
+    published = entry.figures[0].seeds[0]
+    return f"± is the sample standard deviation over seeds. The weights are those of seed {published}."
+
+
+def _heading(entry: ModelEntry, figure: Figure) -> str:
+    return _ACCURACY[entry.task] if figure.metric == "accuracy" else HEADINGS.get(figure.metric, figure.metric)
+
+
+def _value(figure: Figure) -> str:
+    return f"{figure.value:.2f}" if figure.spread is None else f"{figure.value:.2f} ± {figure.spread:.2f}"
+
+
+def _seeds(figure: Figure) -> str:
+    if len(figure.seeds) == 1:
+        return f"one seed ({figure.seeds[0]})"
+    return f"{len(figure.seeds)} seeds ({', '.join(map(str, figure.seeds))})"
+
+
+def _figure_in_words(figure: Figure) -> str:
+    return f"{_value(figure)} on {figure.split} of {figure.dataset}, {_seeds(figure)}, of the {figure.of}"
+
+
+def _recipe(entry: ModelEntry) -> str:
+    changes = "".join(f" --set {key}={value}" for key, value in entry.overrides.items())
+    return f"rskip run {entry.recipe}{changes}"
+
+
+def _commit(entry: ModelEntry) -> str:
+    if entry.commit is None:
+        return "not known"
+    return f"{entry.commit}{' with uncommitted changes' if entry.uncommitted_changes else ''}"
+
+
+def _paper(entry: ModelEntry) -> str:
+    part = f", {entry.paper.part}" if entry.paper.part else ""
+    return f"{entry.paper.authors}: {entry.paper.title}{part}, {entry.paper.url}"
+
+
+def _table(headings: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
+    headings = list(headings)
+    lines = [headings, ["---"] * len(headings), *rows]
+    return "\n".join(f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in line)} |" for line in lines)

@@ -1,0 +1,95 @@
+"""Names of pretrained models: how they are made, and which of them a user means.
+
+    ARCHITECTURE_CONNECTION.DATASET[.SOURCE-TARGET][.VARIANT]
+
+such as `transformer_tiny_2rskip_ln.multi30k.en-de` and `preact_resnet20_2rskip_ln.cifar10`. CONNECTION is the slug of
+the connection's spec (`rskip.connections.ConnectionSpec.slug`); VARIANT tells runs apart whose other parts are equal.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Mapping, Sequence
+from fnmatch import fnmatchcase
+
+from rskip.zoo.entry import TASKS, ModelEntry
+from rskip.zoo.registry import read_registry
+
+
+def model_name(
+    *,
+    architecture: str,
+    connection: str,
+    dataset: str,
+    languages: tuple[str, str] | None = None,
+    variant: str | None = None,
+) -> str:
+    """The name of a model.
+
+    :param architecture: such as transformer_tiny.
+    :param connection: a spec such as 2rskip+ln.
+    :param dataset: such as multi30k or cifar10.
+    :param languages: what a translation model translates from and to.
+    :param variant: a word of lower-case letters, digits and _.
+    :raises ValueError: no connection, or no such word.
+    """
+    from rskip.connections import parse_connection  # imports PyTorch
+
+    if variant is not None and not re.fullmatch(r"[a-z0-9][a-z0-9_]*", variant):
+        raise ValueError(f"variant is {variant!r}: expected a word of lower-case letters, digits and _, such as fast")
+    parts = [f"{architecture}_{parse_connection(connection).slug}", dataset]
+    if languages is not None:
+        parts.append("-".join(languages))
+    if variant is not None:
+        parts.append(variant)
+    return ".".join(parts)
+
+
+def find_model(models: Mapping[str, ModelEntry], name: str) -> ModelEntry:
+    """The model of that name.
+
+    :raises ValueError: there is none; names the nearest.
+    """
+    if name in models:
+        return models[name]
+    nearest = difflib.get_close_matches(name.lower(), list(models), n=3, cutoff=0.5)
+    hint = f"did you mean {' or '.join(nearest)}?" if nearest else f"there are {', '.join(models) or 'none'};"
+    raise ValueError(f"no pretrained model {name!r}: {hint} `rskip zoo list` shows all")
+
+
+def list_models(
+    pattern: str | Sequence[str] | None = None,
+    task: str | None = None,
+    connection: str | None = None,
+    *,
+    models: Mapping[str, ModelEntry] | None = None,
+) -> list[str]:
+    """The names of pretrained models, sorted.
+
+    :param pattern: a shell pattern such as `*.cifar10`, text that the name holds (`multi30k`), or several of these, of
+        which one has to match.
+    :param task: translation or image-classification.
+    :param connection: a spec, however it is written: `2RSKIP+LN` is `2rskip+ln`.
+    :param models: to choose from; default: those of checkpoints.json.
+    :raises ValueError: no task of this name, or no connection.
+    """
+    patterns = [pattern] if isinstance(pattern, str) else pattern
+    if task is not None and task not in TASKS:
+        raise ValueError(f"unknown task {task!r}: expected {' or '.join(TASKS)}")
+    if connection is not None:
+        from rskip.connections import parse_connection  # imports PyTorch
+
+        connection = str(parse_connection(connection))
+    return sorted(
+        name
+        for name, entry in (read_registry() if models is None else models).items()
+        if (patterns is None or any(_matches(name, each) for each in patterns))
+        and task in (None, entry.task)
+        and connection in (None, entry.connection)
+    )
+
+
+def _matches(name: str, pattern: str) -> bool:
+    pattern = pattern.lower()
+    return fnmatchcase(name, pattern) if re.search(r"[*?\[]", pattern) else pattern in name

@@ -1,0 +1,126 @@
+"""`rskip zoo` as a user meets it."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from rskip.cli.main import main
+from rskip.experiments.record import read_record
+from rskip.zoo.model_card import describe, model_card
+from rskip.zoo.registry import read_registry
+
+RUN = "multi30k_en_de_2rskip_ln"
+NAME = "transformer_tiny_2rskip_ln.multi30k.en-de"
+BASELINE = "transformer_tiny_1xskip_ln.multi30k.en-de"
+
+
+@pytest.fixture
+def project(root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A project with the committed run, and without a registry."""
+    for folder in ("checkpoints", "results"):
+        shutil.copytree(root / folder / RUN, tmp_path / folder / RUN)
+    (tmp_path / "checkpoints" / RUN / "README.md").unlink(missing_ok=True)
+    (tmp_path / "README.md").write_text("<!-- rskip zoo: begin models -->\n<!-- rskip zoo: end models -->\n")
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def refused(capsys: pytest.CaptureFixture[str], message: str, *arguments: str) -> None:
+    assert main(["zoo", *arguments]) == 2
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert captured.err.startswith("rskip zoo: error: ") and captured.err.count("\n") == 1
+    assert message in captured.err
+
+
+def test_list(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["zoo", "list", "multi30k", "--task", "translation"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split()[0] for line in lines] == sorted(name for name in read_registry() if "multi30k" in name)
+    assert f"{NAME}  10.5 MB  sacreBLEU 39.71 (one seed)" in lines
+    assert main(["zoo", "list", "*.en-de", "--connection", "2RSKIP+LN", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)[NAME] == json.loads(json.dumps(read_registry()[NAME].to_json()))
+
+
+def test_list_needs_no_pytorch(root: Path) -> None:
+    code = "import sys; sys.modules['torch'] = None; from rskip.cli.main import main; sys.exit(main(['zoo', 'list']))"
+    process = subprocess.run([sys.executable, "-c", code], cwd=root, capture_output=True, text=True)
+    assert process.returncode == 0, process.stderr
+    assert NAME in process.stdout
+
+
+def test_describe(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["zoo", "describe", NAME]) == 0
+    printed = capsys.readouterr().out
+    assert printed == describe(NAME) + "\n"
+    assert "39.68 on test_2016_flickr of multi30k-en-de, one seed (1), of the run\n" in printed
+    assert "captions describe Flickr images under Flickr's terms; source: Elliott et al. (2016), Multi30K" in printed
+
+
+def test_what_is_not_there_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+    refused(capsys, f"did you mean {NAME}", "describe", NAME.replace("en-de", "en-ed"))
+    refused(capsys, "no model matches; there are ", "list", "coco")
+    refused(capsys, "unknown task 'vision'", "list", "--task", "vision")
+    refused(capsys, "unknown connection", "list", "--connection", "rskp")
+
+
+def test_publish_makes_the_committed_entry_card_and_table(
+    project: Path, root: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["zoo", "publish", RUN, "--seed", "1"]) == 0
+    card = f"checkpoints/{RUN}/README.md"
+    written = f"written: checkpoints.json, {card}, README.md"
+    assert capsys.readouterr().out == f"{NAME}: 10.5 MB in float16; {written}\n"
+    made = read_registry(project / "checkpoints.json")
+    assert made == {NAME: read_registry(root / "checkpoints.json")[NAME]}
+    assert (project / card).read_text(encoding="utf-8") == model_card(made[NAME])
+    assert f"| `{NAME}` |" in (project / "README.md").read_text()
+    before = (project / "checkpoints.json").read_bytes()
+    assert main(["zoo", "publish", RUN]) == 0
+    assert (project / "checkpoints.json").read_bytes() == before
+
+
+def test_publish_of_two_seeds_says_their_mean_and_spread(project: Path) -> None:
+    record = read_record(Path("results", RUN, "1.json"))
+    metrics = {**record.metrics, "sacrebleu": record.metrics["sacrebleu"] + 1}
+    dataclasses.replace(record, seed=2, metrics=metrics, published=None).write(Path("results", RUN, "2.json"))
+    assert main(["zoo", "publish", RUN]) == 0
+    figure = read_registry(project / "checkpoints.json")[NAME].figures[1]
+    assert (figure.metric, figure.seeds, figure.of) == ("sacrebleu", (1, 2), "run")
+    assert (figure.value, figure.spread) == (40.1751, 0.7071)
+
+
+def test_publish_refuses_in_one_line(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    refused(capsys, "publish the run first, `rskip run RECIPE --publish`", "publish", "nothing")
+    refused(
+        capsys,
+        f"checkpoints/{RUN} holds seed 1: `rskip run recipes/{RUN}.yaml --seeds 3 --publish` puts seed 3 there",
+        "publish", RUN, "--seed", "3",
+    )  # fmt: skip
+    weights = Path("checkpoints", RUN, "model.safetensors")
+    content = bytearray(weights.read_bytes())
+    content[-1] ^= 1
+    weights.write_bytes(content)
+    refused(capsys, f"{weights} is not the file that checkpoints/{RUN}/record.json tells of", "publish", RUN)
+    Path("results", RUN, "1.json").write_text("{")
+    refused(capsys, f"results/{RUN}/1.json: not a JSON file", "publish", RUN)
+    shutil.rmtree("results")
+    refused(capsys, f"record.json is none of the records in results/{RUN}: publish the run again", "publish", RUN)
+    assert not Path("checkpoints.json").exists()
+    Path("checkpoints.json").write_text('{"format": 7}')
+    refused(capsys, "checkpoints.json has format 7, but this rskip reads format 1: upgrade rskip", "publish", RUN)
+    assert Path("README.md").read_text() == "<!-- rskip zoo: begin models -->\n<!-- rskip zoo: end models -->\n"
+
+
+def test_an_action_is_needed(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as caught:
+        main(["zoo"])
+    assert caught.value.code == 2
+    assert "ACTION" in capsys.readouterr().err

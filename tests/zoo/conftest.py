@@ -1,0 +1,182 @@
+"""Small models, registries that name them, and a server of their files."""
+
+from __future__ import annotations
+
+import http.server
+import json
+import shutil
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import save_file
+
+from rskip.checksum import sha256_file
+from rskip.vision.preact_resnet import PreActResNet, preact_resnet
+from rskip.zoo.entry import Figure, ModelEntry, ModelFile, Paper
+from rskip.zoo.registry import read_registry, write_registry
+
+CLASSIFIER = "preact_resnet8_2rskip_ln.cifar10"
+CLASSES = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
+
+MakeEntry = Callable[..., ModelEntry]
+
+
+@pytest.fixture(autouse=True)
+def hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """torch.hub's folder, which is not there yet; no mirror, and online."""
+    monkeypatch.setenv("TORCH_HOME", str(tmp_path / "torch"))
+    for name in ("RSKIP_HUB_MIRROR", "RSKIP_OFFLINE"):
+        monkeypatch.delenv(name, raising=False)
+    return tmp_path / "torch/hub"
+
+
+@pytest.fixture(scope="session")
+def classifier() -> PreActResNet:
+    """A PreAct-ResNet-8 whose every parameter and statistic has a random value."""
+    generator = torch.Generator().manual_seed(1)
+    model = preact_resnet(8, "2rskip+ln").eval()
+    for tensor in model.state_dict().values():
+        if tensor.is_floating_point():
+            tensor.copy_(torch.rand(tensor.shape, generator=generator) * 0.2 + 0.1)
+    return model
+
+
+@pytest.fixture
+def published(classifier: PreActResNet, tmp_path: Path) -> Path:
+    """The folder of `classifier` as a run publishes it, in the checkout `tmp_path / "checkout"`."""
+    folder = tmp_path / "checkout/checkpoints/classifier"
+    publish(classifier, folder)
+    return folder
+
+
+def publish(model: PreActResNet, folder: Path) -> None:
+    folder.mkdir(parents=True)
+    save_file(model.state_dict(), folder / "model.safetensors")
+    config = {"task": "image-classification", "model": model.config, "dataset": "cifar10", "classes": CLASSES}
+    (folder / "config.json").write_text(json.dumps(config))
+
+
+@pytest.fixture(scope="session")
+def make_entry() -> MakeEntry:
+    """Gives the entry of the files that a folder holds; the rest of it is made up."""
+
+    def make_entry(folder: Path, /, **changes: Any) -> ModelEntry:
+        files = {
+            path.relative_to(folder).as_posix(): ModelFile(size=path.stat().st_size, sha256=sha256_file(path))
+            for path in sorted(folder.rglob("*"))
+            if path.is_file()
+        }
+        values: dict[str, Any] = {
+            "name": CLASSIFIER,
+            "task": "image-classification",
+            "architecture": "preact_resnet8",
+            "connection": "2rskip+ln",
+            "parameters": 75_290,
+            "folder": f"checkpoints/{folder.name}",
+            "url": None,
+            "files": files,
+            "dtype": "float32",
+            "figures": (
+                Figure(
+                    dataset="cifar10", split="test", metric="error", value=90.0, spread=None, seeds=(1,),
+                    signature=None, of="published weights",
+                ),
+            ),
+            "recipe": "recipes/none.yaml",
+            "records": ("results/none/1.json",),
+            "commit": None,
+            "licence": "MIT",
+            "data_terms": "made up",
+            "paper": Paper(title="none", authors="nobody", url="https://paper.example", part=None),
+        }  # fmt: skip
+        return ModelEntry(**{**values, **changes})
+
+    return make_entry
+
+
+@pytest.fixture
+def registry(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[ModelEntry], Path]:
+    """Makes an entry the only one of checkpoints.json in the checkout `tmp_path / "checkout"`."""
+
+    def registry(entry: ModelEntry) -> Path:
+        path = tmp_path / "checkout/checkpoints.json"
+        write_registry(path, {entry.name: entry})
+        monkeypatch.setattr("rskip.zoo.loading.registry_file", lambda: path)
+        return path
+
+    return registry
+
+
+@pytest.fixture(scope="session")
+def clone(
+    root: Path, classifier: PreActResNet, make_entry: MakeEntry, tmp_path_factory: pytest.TempPathFactory
+) -> Path:
+    """The repository with `classifier` as one model more, where torch.hub leaves "someone/rskip"."""
+    folder = tmp_path_factory.mktemp("torch") / "hub/someone_rskip_main"
+    for name in ("rskip", "checkpoints"):
+        shutil.copytree(root / name, folder / name)
+    shutil.copy(root / "hubconf.py", folder)
+    publish(classifier, folder / "checkpoints/classifier")
+    entries = read_registry(root / "checkpoints.json")
+    entries[CLASSIFIER] = make_entry(folder / "checkpoints/classifier")
+    write_registry(folder / "checkpoints.json", entries)
+    return folder
+
+
+class ModelServer(http.server.ThreadingHTTPServer):
+    """Serves `files` (path to content) by their paths, and nothing else.
+
+    Each request takes the next of `faults`: None, an HTTP status, or ("cut", bytes after which to hang up).
+    `requests` keeps each request's path and Range header.
+    """
+
+    def __init__(self) -> None:
+        super().__init__(("127.0.0.1", 0), ModelHandler)
+        self.files: dict[str, bytes] = {}
+        self.faults: list[None | int | tuple[str, int]] = []
+        self.requests: list[tuple[str, str | None]] = []
+        self.content_type = "application/octet-stream"
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.server_port}"
+
+
+class ModelHandler(http.server.BaseHTTPRequestHandler):
+    server: ModelServer
+
+    def do_GET(self) -> None:
+        path, wanted = self.path.lstrip("/"), self.headers.get("Range")
+        self.server.requests.append((path, wanted))
+        fault = self.server.faults.pop(0) if self.server.faults else None
+        content = self.server.files.get(path)
+        if isinstance(fault, int) or content is None:
+            self.send_error(fault if isinstance(fault, int) else 404)
+            return
+        start = int(wanted.removeprefix("bytes=").removesuffix("-")) if wanted else 0
+        self.send_response(206 if wanted else 200)
+        if wanted:
+            self.send_header("Content-Range", f"bytes {start}-{len(content) - 1}/{len(content)}")
+        self.send_header("Content-Type", self.server.content_type)
+        self.send_header("Content-Length", str(len(content) - start))
+        self.end_headers()
+        self.wfile.write(content[start : start + fault[1] if fault else None])
+
+    def log_message(self, *args: object) -> None:
+        pass
+
+
+@pytest.fixture
+def server(published: Path) -> Iterator[ModelServer]:
+    """A running server that has the files of `published` as a mirror has them: CLASSIFIER/FILE."""
+    with ModelServer() as running:
+        running.files = {f"{CLASSIFIER}/{path.name}": path.read_bytes() for path in published.iterdir()}
+        thread = threading.Thread(target=running.serve_forever, kwargs={"poll_interval": 0.01})
+        thread.start()
+        yield running
+        running.shutdown()
+        thread.join()

@@ -1,0 +1,179 @@
+"""What is told of a model: description, card, line of a list, row of the table."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+
+from rskip.zoo.entry import OF_RUN, OF_WEIGHTS, Figure, ModelEntry, ModelFile, Paper
+from rskip.zoo.model_card import describe, fill_in_models_table, list_text, main_figure, model_card, models_table
+
+OF_FILE = Figure(
+    dataset="d-en-de",
+    split="test",
+    metric="sacrebleu",
+    value=39.71,
+    spread=None,
+    seeds=(2,),
+    signature="a|b",
+    of=OF_WEIGHTS,
+)
+OF_SEEDS = dataclasses.replace(OF_FILE, value=39.5, spread=0.25, seeds=(1, 2), of=OF_RUN)
+EXACT = dataclasses.replace(OF_SEEDS, metric="accuracy", value=7.0, spread=0.0, signature=None)
+ENTRY = ModelEntry(
+    name="transformer_tiny_sas.d.en-de",
+    task="translation",
+    architecture="transformer_tiny",
+    connection="sas",
+    parameters=2_500_000,
+    folder="checkpoints/run",
+    url=None,
+    files={
+        "model.safetensors": ModelFile(size=5_000_000, sha256="0" * 64),
+        "dict.en.txt": ModelFile(size=1, sha256="1" * 64),
+    },
+    dtype="float16",
+    figures=(OF_FILE, OF_SEEDS, EXACT),
+    recipe="recipes/run.yaml",
+    overrides={"train.lr": 0.2},
+    records=("results/run/1.json", "results/run/2.json"),
+    commit="a" * 40,
+    uncommitted_changes=True,
+    licence="MIT",
+    data_terms="research use",
+    paper=Paper(title="T", authors="A, B", url="https://example.org", part="Eq. 4"),
+)
+ONE_SEED = dataclasses.replace(ENTRY, figures=(OF_FILE, dataclasses.replace(OF_FILE, value=39.68, of=OF_RUN)))
+VISION = dataclasses.replace(
+    ENTRY,
+    name="preact_resnet20_sas.cifar10",
+    task="image-classification",
+    figures=(
+        dataclasses.replace(OF_FILE, metric="error", value=8.5, signature=None),
+        dataclasses.replace(OF_FILE, metric="accuracy", value=91.5, signature=None),
+    ),
+)
+
+
+def test_the_description_is_these_lines() -> None:
+    assert describe(ENTRY) == "\n".join(
+        [
+            "transformer_tiny_sas.d.en-de",
+            "  transformer_tiny with the connection sas, translation, 2,500,000 parameters, stored in float16",
+            "  data              research use",
+            "  sacreBLEU         39.71 on test of d-en-de, one seed (2), of the published weights",
+            "  sacreBLEU         39.50 ± 0.25 on test of d-en-de, 2 seeds (1, 2), of the run",
+            "  exactly right, %  7.00 ± 0.00 on test of d-en-de, 2 seeds (1, 2), of the run",
+            "  recipe            rskip run recipes/run.yaml --set train.lr=0.2",
+            "  records           results/run/1.json, results/run/2.json",
+            f"  commit            {'a' * 40} with uncommitted changes",
+            "  licence           MIT (code and weights)",
+            "  connection from   A, B: T, Eq. 4, https://example.org",
+            "  files             5.0 MB: model.safetensors, dict.en.txt",
+        ]
+    )
+
+
+def test_a_name_is_described_and_a_wrong_one_refused() -> None:
+    name = "transformer_tiny_2rskip_ln.multi30k.en-de"
+    what = "transformer_tiny with the connection 2rskip+ln, translation, 2,583,552 parameters"
+    assert describe(name).startswith(f"{name}\n  {what}, stored in float16\n")
+    with pytest.raises(ValueError, match=f"no pretrained model '{name}x': did you mean {name}"):
+        describe(f"{name}x")
+
+
+def test_the_card_has_figures_origin_and_files() -> None:
+    card = model_card(ENTRY)
+    for line in (
+        "# transformer_tiny_sas.d.en-de",
+        "transformer_tiny with the connection `sas`, translation, 2,500,000 parameters, stored in float16",
+        'translator = rskip.load("transformer_tiny_sas.d.en-de")',
+        "| d-en-de | test | sacreBLEU | 39.71 | one seed (2) | published weights |",
+        "| d-en-de | test | sacreBLEU | 39.50 ± 0.25 | 2 seeds (1, 2) | run |",
+        "sacreBLEU: `a|b`.",
+        "± is the sample standard deviation over seeds. The weights are those of seed 2.",
+        f"- Trained by `rskip run recipes/run.yaml --set train.lr=0.2`, commit {'a' * 40} with uncommitted changes.",
+        "- Data: research use.",
+        f"| `model.safetensors` | 5,000,000 | `{'0' * 64}` |",
+    ):
+        assert line in card.splitlines(), line
+    assert card.endswith("|\n") and "\n\n\n" not in card
+
+
+def test_the_card_of_one_seed_says_so() -> None:
+    assert "One seed: another seed gives another figure" in model_card(ONE_SEED)
+    assert "One seed" not in model_card(ENTRY)
+    unknown = dataclasses.replace(ENTRY, commit=None, uncommitted_changes=None)
+    assert "commit not known." in model_card(unknown)
+
+
+def test_accuracy_means_what_it_means_in_the_task() -> None:
+    assert "| exactly right, % |" in model_card(ENTRY) and "| accuracy, % |" in model_card(VISION)
+    assert 'model = rskip.load("preact_resnet20_sas.cifar10")' in model_card(VISION)
+
+
+def test_the_example_of_a_classifier_is_what_its_transforms_take() -> None:
+    pytest.importorskip("PIL", reason="the example opens a picture with Pillow")
+    import torch
+    from PIL import Image
+
+    from rskip.vision.transforms import CifarClassification
+
+    lines = {line.partition(" = ")[0]: line.partition(" = ")[2] for line in model_card(VISION).splitlines()}
+    expression = lines["image"].replace('Image.open("picture.png")', "picture").replace("model.", "")
+    picture = Image.new("RGB", (40, 50), (255, 255, 255))
+    image = eval(expression, {"picture": picture, "transforms": CifarClassification})
+    assert image.shape == (3, 32, 32)
+    white = [(1 - 0.4914) / 0.2470, (1 - 0.4822) / 0.2435, (1 - 0.4465) / 0.2616]
+    torch.testing.assert_close(image[:, 5, 7], torch.tensor(white))
+
+
+def test_several_seeds_stand_for_a_model_before_one() -> None:
+    assert main_figure(ENTRY) == OF_SEEDS
+    assert main_figure(ONE_SEED) == OF_FILE
+    assert main_figure(VISION).metric == "error"
+
+
+def test_the_list_is_aligned() -> None:
+    larger = dataclasses.replace(ENTRY, files={"model.safetensors": ModelFile(size=12_345_678, sha256="0" * 64)})
+    assert list_text([VISION, larger]) == (
+        "preact_resnet20_sas.cifar10    5.0 MB  error, % 8.50 (one seed)\n"
+        "transformer_tiny_sas.d.en-de  12.3 MB  sacreBLEU 39.50 ± 0.25 (2 seeds)"
+    )
+    assert list_text([]) == ""
+
+
+def test_the_table_is_by_task_and_name() -> None:
+    assert models_table([ENTRY, VISION]).splitlines() == [
+        "| model | connection | figure | seeds | parameters | files |",
+        "| --- | --- | --- | --- | --- | --- |",
+        "| `preact_resnet20_sas.cifar10` | `sas` | error, % 8.50 on test of d-en-de "
+        "| one seed (2) | 2,500,000 | 5.0 MB, float16 |",
+        "| `transformer_tiny_sas.d.en-de` | `sas` | sacreBLEU 39.50 ± 0.25 on test of d-en-de "
+        "| 2 seeds (1, 2) | 2,500,000 | 5.0 MB, float16 |",
+        "",
+        "The figure of one seed is that of the published weights; of several seeds it is the runs' mean "
+        "± sample standard deviation.",
+    ]
+    assert models_table([]) == "No models yet.\n"
+
+
+def test_text_without_markers_stays() -> None:
+    text = "a\nbetween `<!-- rskip zoo: begin models -->` and `<!-- rskip zoo: end models -->`"
+    assert fill_in_models_table(text, [ENTRY], source="x") == text
+
+
+def test_the_table_stands_between_lines_that_are_markers() -> None:
+    begin, end = "<!-- rskip zoo: begin models -->", "<!-- rskip zoo: end models -->"
+    text = f"a\n{begin}\nold\n{end}\nbetween `{begin}` and `{end}`\n"
+    filled = f"a\n{begin}\n\n{models_table([ENTRY])}\n{end}\nbetween `{begin}` and `{end}`\n"
+    assert fill_in_models_table(text, [ENTRY], source="x") == filled
+    assert fill_in_models_table(filled, [ENTRY], source="x") == filled
+
+
+@pytest.mark.parametrize("edges", [["begin"], ["end"], ["end", "begin"], ["begin", "begin", "end"]])
+def test_markers_come_in_pairs(edges: list[str]) -> None:
+    text = "".join(f"<!-- rskip zoo: {edge} models -->\n" for edge in edges)
+    with pytest.raises(ValueError, match="x.md: expected one line"):
+        fill_in_models_table(text, [ENTRY], source="x.md")
