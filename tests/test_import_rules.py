@@ -12,8 +12,8 @@ import pytest
 
 FLOORS = [
     {
-        *("atomic_file", "cache_folder", "checksum", "picture_file", "processor", "tested_versions"),
-        *("worker_processes", "__version__"),
+        *("atomic_file", "cache_folder", "checksum", "folder_lock", "picture_file", "processor", "tested_versions"),
+        *("torchrun", "worker_processes", "__version__"),
     },
     {"connections"},
     {"transformer", "vision"},

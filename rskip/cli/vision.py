@@ -90,7 +90,7 @@ SCHEDULE_SETTINGS = {
     "clip_norm": Setting("--clip-norm", float, "highest norm of the gradient (default: it is not clipped)"),
 }  # fmt: skip
 MACHINE_SETTINGS = {
-    "channels_last": Setting("--channels-last", bool, "order of images in memory (default: the device's faster one)"),
+    "channels_last": Setting("--channels-last", bool, "order of images in memory, which is faster (default: yes)"),
     "compile": Setting("--compile", bool, "compile the model by torch.compile (default: no)"),
     "sync_batch_norm": Setting("--sync-batch-norm", bool, "batch statistics of all processes together (default: no)"),
     "evaluate_every": Setting("--evaluate-every", int, "epochs between two test errors of the curve (default: 1)"),

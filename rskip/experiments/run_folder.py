@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import fcntl
 import json
-import os
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
 from rskip.atomic_file import atomic_file
 from rskip.experiments.config_difference import config_difference
+from rskip.folder_lock import folder_lock
 from rskip.vision.training.training_folder import TrainingFolder
 
 
@@ -76,26 +75,13 @@ class RunFolder:
                 temporary.write_text(f"{chosen}\n")
         return self.precision.read_text().strip()
 
-    @contextmanager
-    def lock(self) -> Iterator[int]:
-        """Holds the folder for this process and gives the lock's descriptor.
+    def lock(self) -> AbstractContextManager[int]:
+        """Holds the folder for this process and the trainings that inherit the lock's descriptor, which it gives.
 
-        A child that inherits the descriptor keeps the lock, so a training that outlives a killed parent is
-        never joined by a second one. Raises ValueError where another process holds it.
+        :raises ValueError: another process holds it.
         """
-        self.path.mkdir(parents=True, exist_ok=True)
-        descriptor = os.open(self.path / "lock", os.O_RDWR | os.O_CREAT, 0o666)
-        try:
-            try:
-                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                holder = os.pread(descriptor, 32, 0).decode().strip() or "unknown"
-                raise ValueError(
-                    f"{self.path} is in use by another `rskip run` or by the training that it started "
-                    f"(process {holder}): wait for it, or stop it and repeat the command to go on"
-                ) from None
-            os.ftruncate(descriptor, 0)
-            os.pwrite(descriptor, str(os.getpid()).encode(), 0)
-            yield descriptor
-        finally:
-            os.close(descriptor)
+        return folder_lock(
+            self.path,
+            busy=f"{self.path} is in use by another `rskip run` or by the training that it started "
+            "(process {process}): wait for it, or stop it and repeat the command to go on",
+        )

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass
+from contextlib import AbstractContextManager
 from datetime import timedelta
 from io import FileIO
 from pathlib import Path
 
+from rskip import torchrun
 from rskip.translation.journal import Entry, Journal
 from rskip.translation.lines import Window
 from rskip.translation.resume import part_name, write_all
@@ -18,28 +18,8 @@ _BLOCK = 1 << 20
 _FOR_EVER = timedelta(days=365)  # however much later than the first rank the last one ends
 
 
-@dataclass(frozen=True)
-class Ranks:
-    """This process among those that torchrun started; without torchrun, the only one.
-
-    rank: its number, from 0.
-    count: of the processes.
-    local_rank: its number on this machine, from 0.
-    """
-
-    rank: int = 0
-    count: int = 1
-    local_rank: int = 0
-
-    @classmethod
-    def from_environment(cls) -> Ranks:
-        """As torchrun's variables say (RANK, WORLD_SIZE, LOCAL_RANK)."""
-        rank, count, local_rank = (int(os.environ.get(name, "0")) for name in ("RANK", "WORLD_SIZE", "LOCAL_RANK"))
-        return cls(rank, count, local_rank) if count > 1 else cls()
-
-    @property
-    def first(self) -> bool:
-        return self.rank == 0
+class Ranks(torchrun.Ranks):
+    """This process among those that translate."""
 
     def own(self, windows: Iterable[Window]) -> Iterator[Window]:
         """This rank's share: every `count`th window."""
@@ -49,26 +29,12 @@ class Ranks:
         """The file of this rank's share."""
         return output.with_name(part_name(output.name, self.rank, self.count))
 
-    @contextmanager
-    def group(self) -> Iterator[None]:
+    def group(self) -> AbstractContextManager[None]:
         """Within the block the ranks know each other.
 
         :raises ValueError: another rank stopped.
         """
-        if self.count == 1:
-            yield
-            return
-        import torch.distributed as distributed
-
-        distributed.init_process_group("gloo", timeout=_FOR_EVER)
-        try:
-            yield
-        except RuntimeError as error:
-            if isinstance(error, distributed.DistError) or "gloo" in str(error).lower():
-                raise ValueError("another process of this torchrun stopped, see its message") from error
-            raise
-        finally:
-            distributed.destroy_process_group()
+        return self.process_group("gloo", timeout=_FOR_EVER)
 
     def sums(self, numbers: Sequence[int]) -> list[int]:
         """The ranks' sums of each number, when all ranks are here."""

@@ -8,27 +8,21 @@
 from __future__ import annotations
 
 import json
-import pickle
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-import torch
 from torch import Tensor
 
 from rskip.connections import parse_connection
 from rskip.vision.preact_resnet import PreActResNet, preact_resnet
+from rskip.vision.torch_file import read_torch_file
 
 FILES = ("model.pt", "checkpoint.pt", "model.safetensors")  # of a folder the first that is there
 CONFIG_FILE = "config.json"
 TASK = "image-classification"
 _CONFIG_TYPES = {"depth": int, "connection": str, "num_classes": int, "shortcut": str, "block": str}
-
-# what torch.load raises where a file is damaged
-_READ_ERRORS = (
-    RuntimeError, pickle.UnpicklingError, EOFError, ValueError, KeyError, AttributeError, TypeError, OSError
-)  # fmt: skip
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -114,17 +108,8 @@ def model_file(path: Path) -> Path:
 
 def _read_pt(path: Path) -> tuple[ModelDescription, dict[str, Tensor]]:
     """model.pt or checkpoint.pt of a training."""
+    content = read_torch_file(path)
     try:
-        content = torch.load(path, map_location="cpu", weights_only=True)
-    except _READ_ERRORS as error:
-        if isinstance(error, OSError) and error.filename is not None:
-            raise  # the file itself; one without a name is of what is in it
-        raise ValueError(
-            f"{path} can't be read: it is cut off, damaged, or no file of `rskip vision train`"
-        ) from error
-    try:
-        if not isinstance(content, dict):
-            raise TypeError(f"it holds a {type(content).__name__}")
         if "config" in content:
             config, dataset, iterations = content["config"], content["dataset"], content["iteration"]
         else:

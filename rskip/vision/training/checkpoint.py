@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import pickle
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
@@ -13,6 +12,7 @@ import torch
 from torch import Tensor
 
 from rskip.atomic_file import atomic_file
+from rskip.vision.torch_file import read_torch_file
 from rskip.vision.training.write_errors import naming
 
 
@@ -73,15 +73,10 @@ def read_checkpoint(path: Path) -> Checkpoint | None:
     """
     if not path.exists():
         return None
-    try:
-        content = torch.load(path, map_location="cpu", weights_only=True)
-        if set(content) != {field.name for field in fields(Checkpoint)}:
-            raise TypeError("other keys than a checkpoint's")
-    except (RuntimeError, pickle.UnpicklingError, EOFError, ValueError, KeyError, AttributeError, TypeError) as error:
-        raise ValueError(
-            f"{path} can't be read: it is cut off, damaged, or no checkpoint of `rskip vision train`; move it away to "
-            "start anew"
-        ) from error
+    advice = "; move it away to start anew"
+    content = read_torch_file(path, advice=advice)
+    if set(content) != {field.name for field in fields(Checkpoint)}:
+        raise ValueError(f"{path} is no checkpoint of `rskip vision train`{advice}")
     return Checkpoint(**content)
 
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import fcntl
-import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+
+from rskip.folder_lock import folder_lock
 
 
 class TrainingFolder:
@@ -30,20 +30,8 @@ class TrainingFolder:
 
         :raises ValueError: another training holds it.
         """
-        self.path.mkdir(parents=True, exist_ok=True)
-        descriptor = os.open(self.path / "lock", os.O_RDWR | os.O_CREAT, 0o666)
-        try:
-            try:
-                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                holder = os.pread(descriptor, 32, 0).decode().strip() or "unknown"
-                raise ValueError(
-                    f"{self.path} is in use by another training (process {holder}): wait for it, or give another folder"
-                ) from None
-            os.ftruncate(descriptor, 0)
-            os.pwrite(descriptor, str(os.getpid()).encode(), 0)
+        busy = f"{self.path} is in use by another training (process {{process}}): wait for it, or give another folder"
+        with folder_lock(self.path, busy=busy):
             for half_written in self.path.glob(".*.partial.*"):  # rskip.atomic_file's
                 half_written.unlink()
             yield
-        finally:
-            os.close(descriptor)
