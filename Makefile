@@ -10,7 +10,8 @@ export PIP_CONSTRAINT := constraints.txt
 export PIP_BUILD_CONSTRAINT := constraints.txt
 # per cent of the lines of rskip/ that the whole test suite must run
 COVERAGE ?= 90
-PYTEST := $(BIN)/python -m pytest --cov --cov-report=
+# as many processes as there are cores, eight at most, of one thread each; a file's tests stay together
+PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses auto --maxprocesses 8 --dist loadfile --cov --cov-report=
 
 .PHONY: help demo setup test test-slow coverage lint bench clean distclean
 .DELETE_ON_ERROR:

@@ -10,10 +10,10 @@ from pathlib import Path as _Path
 from rskip.zoo.hub import entry_points as _entry_points
 
 # what torch.hub looks for before it calls an entry, by the names that they are imported by
-dependencies = ["torch", "numpy", "safetensors", "sacremoses", "subword_nmt", "sentencepiece", "tqdm", "yaml"]
+dependencies = ["torch", "numpy", "safetensors", "sacremoses", "subword_nmt", "tqdm"]
 
 # torch.hub takes this folder off the path's front again, but the processes of Translator.parallel import rskip too
 if (_folder := str(_Path(__file__).resolve().parent)) not in _sys.path[1:]:
     _sys.path.append(_folder)
 
-globals().update(_entry_points())
+globals().update(_entry_points(root=_Path(__file__).resolve().parent))

@@ -102,7 +102,7 @@ setup(
         "langid": ["py3langid>=0.4,<0.5"],
         "pictures": ["matplotlib>=3.7"],
         "tensorboard": ["tensorboard"],
-        "dev": ["pytest", "pytest-cov", "hypothesis", "ruff", "mypy", "types-PyYAML", "jsonschema"],
+        "dev": ["pytest", "pytest-cov", "pytest-xdist", "hypothesis", "ruff", "mypy", "types-PyYAML", "jsonschema"],
     },
     entry_points={"console_scripts": ["rskip = rskip.cli.main:main"]},
     cmdclass={"build_py": BuildWithStartUpFiles, "editable_wheel": EditableWheelWithStartUpFiles},

@@ -23,6 +23,8 @@ from rskip.experiments.vision_run import evaluate_model
 from rskip.experiments.vision_settings import VisionSettings
 from rskip.vision.model_file import CONFIG_FILE, TASK, load_model
 
+MAX_LOSS = 0.05  # % of the test images: another device rounds otherwise
+
 
 def publish(recipe: Recipe[VisionSettings], *, seed: int, mirror: str | None = None) -> Record:
     """Writes `checkpoints/<run>/` from a finished run; returns its record with `published` filled in.
@@ -30,7 +32,7 @@ def publish(recipe: Recipe[VisionSettings], *, seed: int, mirror: str | None = N
     The folder holds model.safetensors (float32), config.json and record.json, and is what `rskip vision evaluate` and
     `rskip.vision.model_file.load_model` read. One seed of a run is published at a time; a folder published before is
     replaced when the new one is whole. Raises FileNotFoundError where the run's files are gone; ValueError where the
-    file is over 20 MB or the weights, read back, have another error than the record says.
+    file is over 20 MB or the weights, read back, have an error more than 0.05 away from the record's.
     """
     from safetensors.torch import save_file
 
@@ -64,10 +66,10 @@ def _gpus_of(record: Record) -> int:
 
 
 def _figures(record: Record, weights: Path, *, error: float) -> dict[str, str | int | float]:
-    if round(error, 4) != record.metrics["error"]:
+    if abs(error - record.metrics["error"]) > MAX_LOSS:
         raise ValueError(
             f"{record.run} has {error:.2f} % error when its published weights are read back, "
-            f"{record.metrics['error']:.2f} before: expected the same"
+            f"{record.metrics['error']:.2f} before: expected at most {MAX_LOSS} between them"
         )
     return {
         "file": weights.name,

@@ -119,7 +119,8 @@ class PreActResNet(nn.Module):
         converted = images.dtype in AUTOCAST_TYPES and torch.is_autocast_enabled(images.device.type)
         if images.dtype != expected and not converted:
             raise ValueError(
-                f"images of {images.dtype}: expected normalised ones of {expected} (rskip.vision.CifarClassification)"
+                f"images of {images.dtype}: expected normalised ones of {expected} (rskip.vision.CifarClassification "
+                f"gives float32; cast them with .to({expected}))"
             )
 
     def extra_repr(self) -> str:

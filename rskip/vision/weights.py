@@ -97,10 +97,12 @@ class WeightsEnum(Enum):
         cached = Path(torch.hub.get_dir(), "checkpoints", f"{run}-{self.meta['sha256'][:8]}-{name}")
         if not cached.is_file():
             cached.parent.mkdir(parents=True, exist_ok=True)
-            try:
-                torch.hub.download_url_to_file(self.url, str(cached), progress=progress)
+            try:  # it gets its name when it is whole and its sum is right
+                torch.hub.download_url_to_file(self.url, str(cached), self.meta["sha256"], progress=progress)
             except OSError as error:
                 raise OSError(f"{self.url} can't be downloaded ({error}): check the network, try again") from error
+            except RuntimeError as error:
+                raise ValueError(f"{self.url} gives another file than {self}'s ({error}): try again later") from error
         return cached
 
     def __reduce_ex__(self, protocol: Any) -> tuple[Any, ...]:

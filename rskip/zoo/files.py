@@ -43,15 +43,17 @@ def model_folder(entry: ModelEntry, *, root: Path) -> Path:
         raise FileNotFoundError(
             f"{nowhere}, and {OFFLINE} forbids to fetch them: unset it, or set {MIRROR} to a folder that has {wanted}"
         )
-    refusals = []
+    refusals: list[OSError | ValueError] = []
     for address in _addresses(entry, mirror):
         try:
             fetch_model(entry, address, cached)
             return cached
-        except FileNotFoundError as error:
-            refusals.append(str(error))
+        except (OSError, ValueError) as error:
+            refusals.append(error)
+    if len(refusals) == 1 and not isinstance(refusals[0], FileNotFoundError):
+        raise refusals[0]
     if refusals:
-        raise FileNotFoundError(f"{nowhere}; {'; '.join(refusals)}")
+        raise FileNotFoundError(f"{nowhere}; {'; '.join(map(str, refusals))}")
     raise FileNotFoundError(
         f"{nowhere}, and no address of them is known: load it from a clone of the repository that has it, or set "
         f"{MIRROR} to a folder or an address that has {wanted}"

@@ -3,27 +3,31 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rskip.zoo.entry import ModelEntry
-from rskip.zoo.loading import load
+from rskip.zoo.loading import load_entry
 from rskip.zoo.model_card import describe
-from rskip.zoo.registry import read_registry
+from rskip.zoo.registry import FILE_NAME, read_registry
 
 if TYPE_CHECKING:
     from rskip.transformer import Transformer
     from rskip.vision import PreActResNet
 
 
-def entry_points() -> dict[str, Callable[..., Any]]:
-    """The functions of hubconf.py by their names; a pretrained model's is the model's own."""
-    models = {name: _entry_point(entry) for name, entry in read_registry().items()}
+def entry_points(*, root: Path) -> dict[str, Callable[..., Any]]:
+    """The functions of hubconf.py by their names; a pretrained model's is the model's own.
+
+    :param root: of the checkout that torch.hub loads, whichever rskip is imported.
+    """
+    models = {name: _entry_point(entry, root) for name, entry in read_registry(root / FILE_NAME).items()}
     return {"transformer": transformer, "preact_resnet": preact_resnet, **models}
 
 
-def _entry_point(model: ModelEntry) -> Callable[..., Any]:
+def _entry_point(model: ModelEntry, root: Path) -> Callable[..., Any]:
     def entry_point(device: Any = None, dtype: Any = None) -> Any:
-        return load(model.name, device=device, dtype=dtype)
+        return load_entry(model, root=root, device=device, dtype=dtype)
 
     entry_point.__name__ = entry_point.__qualname__ = model.name
     entry_point.__doc__ = (

@@ -38,10 +38,23 @@ def load(name: str, device: str | torch.device | None = None, dtype: str | torch
     :raises OSError: the server can't be reached, or the cache can't be written.
     """
     path = registry_file()
-    entry = find_model(read_registry(path), name)
+    return load_entry(find_model(read_registry(path), name), root=path.parent, device=device, dtype=dtype)
+
+
+def load_entry(
+    entry: ModelEntry,
+    *,
+    root: Path,
+    device: str | torch.device | None = None,
+    dtype: str | torch.dtype | None = None,
+) -> Any:
+    """The model of an entry, as `load` gives it.
+
+    :param root: of the checkout whose registry has the entry.
+    """
     precision = _precision(entry, dtype)
     device = _usable(device)
-    folder = model_folder(entry, root=path.parent)
+    folder = model_folder(entry, root=root)
     if entry.task == "translation":
         return _load_translator(folder, precision, device)
     return _load_classifier(folder, precision, device)

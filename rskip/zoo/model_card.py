@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import shlex
 from collections.abc import Iterable
 
 from rskip.zoo.entry import OF_WEIGHTS, Figure, ModelEntry
@@ -191,8 +193,8 @@ def _figure_in_words(figure: Figure) -> str:
 
 
 def _recipe(entry: ModelEntry) -> str:
-    changes = "".join(f" --set {key}={value}" for key, value in entry.overrides.items())
-    return f"rskip run {entry.recipe}{changes}"
+    changes = [f"{key}={json.dumps(value)}" for key, value in entry.overrides.items()]
+    return shlex.join(["rskip", "run", entry.recipe, *(["--set", *changes] if changes else [])])
 
 
 def _commit(entry: ModelEntry) -> str:

@@ -28,8 +28,15 @@ def test_mistake_is_one_line(root: Path) -> None:
         torch.hub.load(str(root), TRANSLATOR, source="local", device="gpu")
 
 
+def test_a_clones_models_are_its_own_whichever_rskip_is_imported(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("rskip.zoo.registry.registry_file", lambda: pytest.fail("looks beside the imported rskip"))
+    monkeypatch.setattr("rskip.zoo.loading.registry_file", lambda: pytest.fail("looks beside the imported rskip"))
+    translator = torch.hub.load(str(root), TRANSLATOR, source="local")
+    assert translator("Two dogs are playing in the snow.") == "Zwei Hunde spielen im Schnee."
+
+
 def test_dependencies_come_first(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("rskip.zoo.hub.load", lambda *args, **settings: pytest.fail("loads"))
+    monkeypatch.setattr("rskip.zoo.hub.load_entry", lambda *args, **settings: pytest.fail("loads"))
     monkeypatch.setattr(torch.hub, "_check_module_exists", lambda name: name not in ("sacremoses", "subword_nmt"))
     with pytest.raises(RuntimeError, match="^Missing dependencies: sacremoses, subword_nmt$"):
         torch.hub.load(str(root), TRANSLATOR, source="local")

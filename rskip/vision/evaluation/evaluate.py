@@ -95,7 +95,8 @@ def evaluate(
 ) -> Evaluation:
     """Classifies every image once, without augmentation, by the model in eval mode (its mode is restored).
 
-    Of equal logits the class of the lower number goes first, so that the figures are the same on every device.
+    Of equal logits the class of the lower number goes first, on every device. In float32 a GPU's convolutions may use
+    TF32, as PyTorch's settings say.
 
     :param dataset: its name, for the report.
     :param batch_size: images at a time; it changes speed and memory alone.

@@ -6,6 +6,8 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
+import torch
+
 from rskip.vision.data import load_cifar
 from rskip.vision.training.checkpoint import check_same_training, read_checkpoint
 from rskip.vision.training.curve import CurvePoint
@@ -81,6 +83,8 @@ def train(
                 )
             images, test_images = (load_cifar(settings.dataset, data, train=part) for part in (True, False))
         with ranks.together():
+            _check_shared(files, 0 if checkpoint is None else checkpoint.iteration, ranks)
+        with ranks.together():
             run = TrainingRun(
                 settings, images=images, test_images=test_images, files=files, seed=seed, device=place, ranks=ranks
             )
@@ -111,4 +115,15 @@ def train(
         run.finish()
         return TrainingResult(
             model_file=files.model, iteration=run.iteration, seconds=run.seconds, points=tuple(run.curve.points)
+        )
+
+
+def _check_shared(files: TrainingFolder, iteration: int, ranks: Ranks) -> None:
+    """:raises ValueError: ranks of other machines see another checkpoint, or none."""
+    here = torch.tensor(iteration)
+    least, most = int(ranks.min(here)), int(ranks.max(here))
+    if least != most:
+        raise ValueError(
+            f"{files.checkpoint}: one process finds iteration {least:,}, another {most:,}: all must see one folder; "
+            "put --output where every machine can read it"
         )

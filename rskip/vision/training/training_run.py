@@ -114,7 +114,6 @@ class TrainingRun:
             wrapped = DistributedDataParallel(
                 wrapped,
                 device_ids=[self.device] if self.device.type == "cuda" else None,
-                broadcast_buffers=not self.settings.sync_batch_norm,
                 gradient_as_bucket_view=True,
             )
         return wrapped
