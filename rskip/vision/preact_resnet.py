@@ -55,7 +55,7 @@ class PreActResNet(nn.Module):
         block: str = "basic",
     ) -> None:
         super().__init__()
-        blocks_per_stage = _blocks_per_stage(depth, block)
+        blocks_per_stage = blocks_per_stage_of(depth, block)
         if isinstance(num_classes, bool) or not isinstance(num_classes, int) or num_classes < 1:
             raise ValueError(f"num_classes must be a whole number of at least 1, not {num_classes!r}")
         spec = read_connection(connection)
@@ -237,7 +237,11 @@ def preact_resnet164(
     )
 
 
-def _blocks_per_stage(depth: int, block: str) -> int:
+def blocks_per_stage_of(depth: int, block: str) -> int:
+    """How many blocks each of the three stages has.
+
+    :raises ValueError: an unknown block, or a depth that such blocks can't make.
+    """
     if block not in BLOCKS:
         raise ValueError(f"unknown block {block!r}{did_you_mean(str(block), BLOCKS)}; known: {' and '.join(BLOCKS)}")
     layers = LAYERS[block]

@@ -244,7 +244,8 @@ def test_a_training_that_diverges_fails_in_one_line(data, tmp_path, capsys):
 
 def test_settings_that_no_training_can_have(data, tmp_path, capsys):
     output = ("--output", str(tmp_path / "out"))
-    refused(capsys, "depth is 21; basic blocks make depths 6n+2, such as 20 or 26", "train", "--depth", "21", *output)
+    nearest = "depth must be 6n+2 with basic blocks, not 21; the nearest are 20 and 26"
+    refused(capsys, nearest, "train", "--depth", "21", *output)
     refused(capsys, "did you mean", "train", "--connection", "2rskp+ln", *output)
     refused(capsys, "iterations=5 and epochs=2 are both given", "train", *SHORT, "--epochs", "2", *output)
     refused(capsys, "unknown setting 'weight_deca' (did you mean 'weight_decay'?)", "train", *output, "--set",
@@ -255,7 +256,8 @@ def test_settings_that_no_training_can_have(data, tmp_path, capsys):
     refused(capsys, "device is 'gpu'", "train", *SHORT, "--device", "gpu", *output)
     recipe = tmp_path / "tiny.yaml"
     recipe.write_text(RECIPE)
-    refused(capsys, "tiny.yaml: train: depth is 9", "train", str(recipe), "--depth", "9", *output)
+    message = "tiny.yaml: train: depth must be 6n+2 with basic blocks, not 9"
+    refused(capsys, message, "train", str(recipe), "--depth", "9", *output)
 
 
 def test_a_recipe_of_another_kind(root, tmp_path, capsys):
@@ -333,4 +335,4 @@ def test_several_processes_tell_of_a_mistake_once(tmp_path):
         cwd=tmp_path, env={**os.environ, "OMP_NUM_THREADS": "1"}, capture_output=True, text=True,
     )  # fmt: skip
     assert process.returncode != 0
-    assert process.stderr.count("rskip vision: error: depth is 21;") == 1
+    assert process.stderr.count("rskip vision: error: depth must be 6n+2 with basic blocks, not 21;") == 1

@@ -12,6 +12,7 @@ from typing import Any
 
 from rskip.connections import build_connection, parse_connection
 from rskip.connections.nearest import did_you_mean
+from rskip.vision.preact_resnet import blocks_per_stage_of
 
 PAPER_ITERATIONS = 64_000
 
@@ -22,7 +23,6 @@ CHOICES = {
     "schedule": ("step", "one_cycle"),
     "precision": ("float32", "bfloat16"),
 }
-_BLOCK_DEPTH = {"basic": 6, "bottleneck": 9}  # convolutions in a block of each of the three stages
 _ONLY_FOR = {"step": ("warmup_iterations", "milestones"), "one_cycle": ("warmup_share", "final_lr")}
 
 
@@ -99,12 +99,7 @@ class TrainingSettings:
         object.__setattr__(self, "connection", str(parse_connection(self.connection)))
 
     def _check_ranges(self) -> None:
-        step = _BLOCK_DEPTH[self.block]
-        if self.depth < step + 2 or (self.depth - 2) % step:
-            below = max(1, (self.depth - 2) // step) * step + 2
-            raise ValueError(
-                f"depth is {self.depth}; {self.block} blocks make depths {step}n+2, such as {below} or {below + step}"
-            )
+        blocks_per_stage_of(self.depth, self.block)
         for name in ("batch_size", "iterations", "epochs", "evaluate_every", "save_every"):
             _in_range(name, getattr(self, name), "of at least 1", lambda value: value >= 1)
         for name in ("warmup_iterations", "final_lr", "weight_decay"):
