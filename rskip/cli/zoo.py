@@ -13,10 +13,12 @@ from pathlib import Path
 
 LIST = "List pretrained models, with the figure of each."
 DESCRIBE = "Describe a pretrained model: data, figures, where it comes from, licence, files."
-PUBLISH = """Make a model of the registry, checkpoints.json, of a run that `rskip run RECIPE --publish` has left in
-checkpoints/RUN. Figures are the mean and the spread over the records of all its seeds, results/RUN/*.json.
-Files, record and figures are checked against each other first. The model's card is written beside its weights,
-and the tables of models in README.md and docs/ are brought up to date. Run it in the project's folder."""
+PUBLISH = """Make a model of the registry, checkpoints.json, of a finished run. Its weights are those in
+checkpoints/RUN; where there are none, or of another seed than --seed, they are made from runs/RUN first, as
+`rskip run --publish` does it: without the optimiser's state, as safetensors, scored again. Figures are the mean and
+the spread over the records of all its seeds, results/RUN/*.json. Files, record and figures are checked against each
+other. The model's card is written beside its weights, and the tables of models in README.md and docs/ are brought up
+to date. Run it in the project's folder."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -42,9 +44,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         allow_abbrev=False,
     )
     publishing.add_argument("run", metavar="RUN", help="name of the run's folder under checkpoints/ and results/")
-    publishing.add_argument("--seed", type=int, metavar="N", help="refuse when the weights are of another seed")
+    publishing.add_argument(
+        "--seed", type=int, metavar="N", help="whose weights (default: those published, else as `rskip run` chooses)"
+    )
     publishing.add_argument("--variant", metavar="WORD", help="ends the model's name, to tell it from another's")
     publishing.add_argument("--url", help="base address where the files are served too (default: as it was)")
+    publishing.add_argument("--mirror", help="where the dataset is, for scoring, as `rskip run` takes it")
 
 
 def run(args: argparse.Namespace) -> None:
@@ -79,17 +84,15 @@ def _publish(args: argparse.Namespace) -> None:
     import dataclasses
 
     from rskip.experiments.record import read_record
+    from rskip.experiments.run import publish_run
     from rskip.zoo.publish import publish, write_tables
 
     root = Path()
     published = root / "checkpoints" / args.run / "record.json"
-    if args.seed is not None and published.is_file() and (seed := read_record(published).seed) != args.seed:
-        recipe = read_record(published).recipe
-        raise ValueError(
-            f"checkpoints/{args.run} holds seed {seed}: "
-            f"`rskip run recipes/{recipe}.yaml --seeds {args.seed} --publish` puts seed {args.seed} there"
-        )
     records = [read_record(path) for path in sorted((root / "results" / args.run).glob("*.json"))]
+    if not published.is_file() or (args.seed is not None and read_record(published).seed != args.seed):
+        publish_run(args.run, records, seed=args.seed, mirror=args.mirror)
+        records = [read_record(record.path) for record in records]
     entry = publish(
         args.run, [dataclasses.asdict(record) for record in records], root=root, url=args.url, variant=args.variant
     )

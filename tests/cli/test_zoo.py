@@ -98,12 +98,9 @@ def test_publish_of_two_seeds_says_their_mean_and_spread(project: Path) -> None:
 
 
 def test_publish_refuses_in_one_line(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    refused(capsys, "publish the run first, `rskip run RECIPE --publish`", "publish", "nothing")
-    refused(
-        capsys,
-        f"checkpoints/{RUN} holds seed 1: `rskip run recipes/{RUN}.yaml --seeds 3 --publish` puts seed 3 there",
-        "publish", RUN, "--seed", "3",
-    )  # fmt: skip
+    refused(capsys, "results/nothing has no record: run it first, `rskip run RECIPE`", "publish", "nothing")
+    missing = f"results/{RUN} has no record of seed 3: run it first, `rskip run RECIPE --seeds 3`"
+    refused(capsys, missing, "publish", RUN, "--seed", "3")
     weights = Path("checkpoints", RUN, "model.safetensors")
     content = bytearray(weights.read_bytes())
     content[-1] ^= 1

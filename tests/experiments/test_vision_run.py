@@ -18,6 +18,7 @@ from rskip.experiments.process import CommandFailed
 from rskip.experiments.record import read_record
 from rskip.vision.data import ImageSet, evaluation_batches
 from rskip.vision.model_file import load_model
+from rskip.zoo.registry import read_registry
 
 RECIPE = """
 kind: vision
@@ -235,6 +236,27 @@ def test_another_seed_takes_the_place_of_what_was_published(project: Path) -> No
     assert read_record(project / "checkpoints/mine/record.json").seed == 3
     assert read_record(project / "results/mine/1.json").published is None
     assert [path.name for path in (project / "checkpoints").iterdir()] == ["mine"]
+
+
+def test_a_finished_run_becomes_a_model_of_the_zoo_in_one_command(
+    project: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run("--seeds", "1", "2") == 0
+    (project / "recipes").mkdir()
+    (project / "mine.yaml").rename(project / "recipes/mine.yaml")
+    assert main(["zoo", "publish", "mine", "--seed", "2"]) == 0
+    entry = read_registry(project / "checkpoints.json")["preact_resnet8_2rskip_ln.cifar10"]
+    second = read_record(project / "results/mine/2.json")
+    assert (entry.figures[0].value, entry.figures[0].seeds) == (second.metrics["error"], (2,))
+    assert (entry.figures[1].seeds, entry.figures[1].of) == ((1, 2), "run")
+    assert sha256_file(project / "checkpoints/mine/model.safetensors") == entry.files["model.safetensors"].sha256
+
+    capsys.readouterr()
+    recipe = project / "recipes/mine.yaml"
+    recipe.write_text(recipe.read_text().replace("lr: 0.02", "lr: 0.03"))
+    assert main(["zoo", "publish", "mine", "--seed", "1"]) == 2
+    assert "results/mine/1.json was made with other settings (train.lr: 0.02" in capsys.readouterr().err
+    assert read_record(project / "checkpoints/mine/record.json").seed == 2
 
 
 def _other_error(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
