@@ -1,0 +1,72 @@
+"""Seconds from `import torch` to a loaded model, and to its first answer, for every model of the registry.
+
+Each round is a process of its own with an empty cache; the weights are the checkout's. Time starts when PyTorch is
+imported, so that it holds the import of rskip, reading the registry, comparing sums, building the model, and the first
+sentence or picture. Prints a table and appends one JSON line to results/zoo_load.jsonl.
+
+    python benchmarks/zoo_load.py [--rounds 5]
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+from measuring.record import append_record
+
+from rskip.zoo.registry import read_registry
+
+PROGRAM = """
+import sys, time
+import torch
+start = time.perf_counter()
+import rskip
+model = rskip.load(sys.argv[1])
+loaded = time.perf_counter()
+if sys.argv[2] == "translation":
+    answer = model("Two dogs are playing in the snow.")
+else:
+    picture = torch.zeros(3, 32, 32, dtype=torch.uint8)
+    answer = model.classes[model(model.transforms()(picture)[None]).argmax().item()]
+assert answer
+print(loaded - start, time.perf_counter() - start)
+"""
+
+
+def measure(name: str, task: str) -> tuple[float, float]:
+    """Seconds to the loaded model and to its first answer."""
+    with tempfile.TemporaryDirectory() as cache:
+        command = [sys.executable, "-c", PROGRAM, name, task]
+        process = subprocess.run(
+            command, env={**os.environ, "TORCH_HOME": cache}, stdout=subprocess.PIPE, text=True, check=True
+        )
+    loaded, answered = map(float, process.stdout.split())
+    return loaded, answered
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--output", type=Path, default=Path("results/zoo_load.jsonl"))
+    args = parser.parse_args()
+    models = read_registry()
+    times = [{name: measure(name, entry.task) for name, entry in models.items()} for _ in range(args.rounds)]
+    found = {}
+    print("| model | loaded, s (min to max) | first answer, s (min to max) |\n|---|---|---|")
+    for name in models:
+        columns = list(zip(*(each[name] for each in times), strict=True))
+        figures = [[round(f(seconds), 2) for f in (statistics.median, min, max)] for seconds in columns]
+        found[name] = dict(zip(("loaded", "answered"), figures, strict=True))
+        print(f"| `{name}` | {' | '.join('{:.2f} ({:.2f} to {:.2f})'.format(*each) for each in figures)} |")
+    append_record(args.output, "zoo_load", {"rounds": args.rounds, "seconds": found})
+    print(f"\n{json.dumps(found)}")
+
+
+if __name__ == "__main__":
+    main()
