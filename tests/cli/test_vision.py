@@ -252,7 +252,8 @@ def test_settings_that_no_training_can_have(data, tmp_path, capsys):
             "weight_deca=1")  # fmt: skip
     refused(capsys, "--set lr: expected key=value", "train", *output, "--set", "lr")
     refused(capsys, "no recipe", "train", str(tmp_path / "none.yaml"), *output)
-    refused(capsys, "the seed is -1: expected 0 or more", "train", *SHORT, "--seed", "-1", *output)
+    for seed in ("-1", str(2**64)):
+        refused(capsys, f"the seed is {seed}: expected 0 to {2**64 - 1}", "train", *SHORT, "--seed", seed, *output)
     refused(capsys, "device is 'gpu'", "train", *SHORT, "--device", "gpu", *output)
     recipe = tmp_path / "tiny.yaml"
     recipe.write_text(RECIPE)

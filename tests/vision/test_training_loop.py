@@ -262,6 +262,13 @@ def test_a_line_an_epoch_where_there_is_no_terminal(tmp_path, capsys):
     assert "left" in lines[0] and "left" not in lines[2]
 
 
+@pytest.mark.parametrize(("milestones", "said"), [((7, 9), True), ((6,), False), ((), False)])
+def test_a_training_that_ends_before_its_first_milestone_says_so(tmp_path, capsys, milestones, said):
+    run(tmp_path, milestones=milestones)
+    note = "note: the learning rate never falls: the training ends after 7 iterations, and the first of its milestones"
+    assert capsys.readouterr().err.startswith(note) == said
+
+
 class Terminal(io.StringIO):
     def isatty(self) -> bool:
         return True

@@ -60,7 +60,7 @@ def train(
 
     :param folder: where everything is written, see `TrainingFolder`.
     :param data: the folder of the dataset; None: where `load_cifar` looks.
-    :param seed: of the initial weights, the order of the images and their augmentation; 0 or more.
+    :param seed: of the initial weights, the order of the images and their augmentation; 0 to 2⁶⁴ - 1.
     :param device: "cpu", "cuda", "cuda:1"; None: a GPU where there is one.
     :param tensorboard: write the curve for TensorBoard too.
     :raises Interrupted: SIGTERM or SIGINT came; the training is saved.
@@ -68,6 +68,8 @@ def train(
     :raises ValueError: a mistake in what was given, a checkpoint of other settings, or a folder in use.
     :raises OSError: the data can't be read, or the disk is full.
     """
+    if not 0 <= seed < 2**64:
+        raise ValueError(f"the seed is {seed}: expected 0 to {2**64 - 1}")
     ranks = Ranks.from_environment()
     place = choose_device(device, ranks)
     files = TrainingFolder(folder)
@@ -94,6 +96,11 @@ def train(
         progress = stack.enter_context(
             Progress(iterations=run.iterations, done=run.iteration, epochs=run.epochs, told=ranks.first)
         )
+        if settings.schedule == "step" and run.iterations <= (first := (*settings.milestones, 0)[0]):
+            progress.tell(
+                f"note: the learning rate never falls: the training ends after {run.iterations:,} iterations, and the "
+                f"first of its milestones is {first:,}; give other milestones, or the schedule one_cycle"
+            )
         signals = stack.enter_context(StopSignals(ranks))
         while True:
             if number := signals.received():
