@@ -12,8 +12,8 @@ import pytest
 
 FLOORS = [
     {
-        *("atomic_file", "cache_folder", "checksum", "folder_lock", "picture_file", "processor", "tested_versions"),
-        *("torchrun", "worker_processes", "__version__"),
+        *("atomic_file", "cache_folder", "checksum", "disk_space", "download", "folder_lock", "one_at_a_time"),
+        *("picture_file", "processor", "tested_versions", "torchrun", "worker_processes", "__version__"),
     },
     {"connections"},
     {"transformer", "vision"},

@@ -4,15 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+import torch
 from torch import Tensor
+
+# fairseq writes a copy under each of these names where it trains on a GPU, or in bfloat16 or float16
+EMBEDDINGS = ("encoder.embed_tokens.weight", "decoder.embed_tokens.weight", "decoder.output_projection.weight")
 
 
 def tied_names(model: Mapping[str, Tensor]) -> dict[str, str]:
-    """Each name whose tensor an earlier name already has, to that earlier name.
+    """Each name whose tensor an earlier name already has, to that earlier name, which is none of the keys.
 
-    Two names are tied where their tensors are the same view of the same memory.
+    Two names are tied where their tensors are the same view of the same memory; embeddings also where they are equal.
     """
     first: dict[tuple[object, ...], str] = {}
+    embeddings: list[str] = []
     tied: dict[str, str] = {}
     for name, tensor in model.items():
         if tensor.numel() == 0:
@@ -26,6 +31,13 @@ def tied_names(model: Mapping[str, Tensor]) -> dict[str, str]:
         )
         if view in first:
             tied[name] = first[view]
-        else:
-            first[view] = name
+            continue
+        first[view] = name
+        if name in EMBEDDINGS:
+            for earlier in embeddings:
+                if tensor.dtype == model[earlier].dtype and torch.equal(tensor, model[earlier]):
+                    tied[name] = first[view] = earlier
+                    break
+            else:
+                embeddings.append(name)
     return tied

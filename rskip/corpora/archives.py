@@ -22,8 +22,8 @@ from typing import IO, Any, NamedTuple, cast
 from tqdm import tqdm
 
 from rskip.atomic_file import atomic_file
-from rskip.corpora.disk_space import disk_space, require_space
-from rskip.corpora.one_at_a_time import one_at_a_time
+from rskip.disk_space import disk_space, require_space
+from rskip.one_at_a_time import one_at_a_time
 
 LARGEST_RATIO = 200
 """An archive that unpacks to more than so many times its bytes is no text: text packs to a third or a tenth."""

@@ -9,11 +9,11 @@ from pathlib import Path
 
 from rskip.cache_folder import cache_folder
 from rskip.corpora.corpus import UpstreamFile
-from rskip.corpora.disk_space import disk_space
-from rskip.corpora.download import download
 from rskip.corpora.mirror_folder import MirrorFolder
-from rskip.corpora.one_at_a_time import one_at_a_time
 from rskip.corpora.received import FetchedFile, expected_sum, new_receipt, receipt_path, verify, write_receipt
+from rskip.disk_space import disk_space
+from rskip.download import download
+from rskip.one_at_a_time import one_at_a_time
 
 __all__ = ["FetchedFile", "fetch"]
 

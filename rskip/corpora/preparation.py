@@ -15,9 +15,7 @@ from rskip.corpora.binarise import binarise, find_fairseq_preprocess
 from rskip.corpora.chunks import Chunk, SplitText, plan_chunks, split_texts
 from rskip.corpora.cleaning import CleaningReport, PairCleaner
 from rskip.corpora.corpus import CleaningOptions, Corpus, GeneratedCorpus, PublishedCorpus, Text, UpstreamFile
-from rskip.corpora.disk_space import disk_space
 from rskip.corpora.fetch import FetchedFile, fetch
-from rskip.corpora.one_at_a_time import one_at_a_time
 from rskip.corpora.options import Option, PrepareOptions, cleaning_options
 from rskip.corpora.parallel import in_order
 from rskip.corpora.record import RECORD_FILE, must_make, plan, shard_folders, write_record
@@ -28,6 +26,8 @@ from rskip.corpora.stages.segment import segment_held_out, segment_train
 from rskip.corpora.stages.setting import Setting
 from rskip.corpora.stages.tokenise import REFERENCE, tokenise_held_out, tokenise_train
 from rskip.corpora.work_folder import WorkFolder, read_json, write_json
+from rskip.disk_space import disk_space
+from rskip.one_at_a_time import one_at_a_time
 from rskip.text.dictionary import Dictionary
 from rskip.text.pipeline import TextConfig
 from rskip.text.tool_versions import tool_versions

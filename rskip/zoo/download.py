@@ -8,6 +8,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from urllib.parse import quote
 
+from rskip.disk_space import disk_space
+from rskip.download import download
+from rskip.one_at_a_time import one_at_a_time
 from rskip.zoo.entry import ModelEntry
 from rskip.zoo.sums import difference
 
@@ -26,10 +29,6 @@ def fetch_model(entry: ModelEntry, address: str, folder: Path) -> None:
     :raises ValueError: a file of another size or sum; it is removed.
     :raises OSError: the server can't be reached, or `folder` can't be written.
     """
-    from rskip.corpora.disk_space import disk_space  # the package takes a moment to import
-    from rskip.corpora.download import download
-    from rskip.corpora.one_at_a_time import one_at_a_time
-
     advice = "free some, or set TORCH_HOME to a folder on another disk"
     with _said_for_models(folder), disk_space(folder, advice=advice), one_at_a_time(folder):
         for path, file in entry.files.items():
@@ -46,7 +45,7 @@ def fetch_model(entry: ModelEntry, address: str, folder: Path) -> None:
 
 @contextmanager
 def _said_for_models(folder: Path) -> Iterator[None]:
-    """Lets errors name what a user of models can change; the downloader is the corpora's and speaks of --mirror."""
+    """Lets errors name what a user of models can change; the downloader speaks of --mirror."""
     try:
         yield
     except OSError as error:

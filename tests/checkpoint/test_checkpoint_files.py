@@ -119,6 +119,24 @@ def test_safetensors_stores_a_tied_tensor_once_and_tells_no_place(save_fairseq, 
         assert place not in data
 
 
+def test_embeddings_that_fairseq_saved_as_copies_are_stored_once(tied_model, tmp_path):
+    """As its checkpoints hold them after training in bfloat16 or on a GPU."""
+    copies = {name: tensor.clone() for name, tensor in tied_model.items()}
+    write_checkpoint(tmp_path / "a.safetensors", Checkpoint(model=copies, config=CONFIG), dtype=torch.float16)
+    with safe_open(tmp_path / "a.safetensors", framework="pt") as file:
+        names = set(file.keys())
+    assert set(copies) - names == {"decoder.embed_tokens.weight", "decoder.output_projection.weight"}
+    back = read_checkpoint(tmp_path / "a.safetensors").model
+    for name in copies.keys() - names:
+        assert torch.equal(back[name], copies[name].half())
+
+    copies["decoder.embed_tokens.weight"][0, 0] += 1
+    assert tied_names(copies) == {"decoder.output_projection.weight": "encoder.embed_tokens.weight"}
+    copies["decoder.output_projection.weight"] = copies["decoder.embed_tokens.weight"]
+    assert tied_names(copies) == {"decoder.output_projection.weight": "decoder.embed_tokens.weight"}
+    assert not tied_names({f"encoder.layers.{number}.norm.weight": torch.ones(4) for number in range(2)})
+
+
 @pytest.mark.parametrize("suffix", [".pt", ".safetensors"])
 def test_same_checkpoint_same_bytes(save_fairseq, tied_model, tmp_path, suffix):
     checkpoint = read_checkpoint(save_fairseq("a.pt", tied_model))

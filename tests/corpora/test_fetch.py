@@ -23,8 +23,8 @@ import pytest
 from rskip.cache_folder import cache_folder
 from rskip.checksum import sha256_file
 from rskip.corpora.corpus import UpstreamFile
-from rskip.corpora.download import Stopped
 from rskip.corpora.fetch import fetch
+from rskip.download import Stopped
 
 NAMES = ["train.en.gz", "train.de.gz", "val.en.gz", "val.de.gz", "test.en.gz", "test.de.gz"]
 Upstream = Callable[..., list[UpstreamFile]]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import lzma
 import subprocess
 import sys
 from pathlib import Path
@@ -22,8 +21,6 @@ from rskip.experiments.publish import MAX_BYTES, MAX_LOSS
 from rskip.experiments.record import Record, read_record
 from rskip.text import TextPipeline
 from rskip.translation.scoring import read_generated, score
-from rskip.vision.data import load_cifar
-from rskip.vision.evaluation import evaluate
 from rskip.vision.model_file import load_model
 
 PUBLISHED = sorted(path.parent for path in (Path(__file__).parents[2] / "checkpoints").glob("*/record.json"))
@@ -111,18 +108,3 @@ def test_weights_for_images_and_their_record_belong_together(folder: Path, root:
     assert all(train[key] == value for key, value in description.config.items() if key != "num_classes")
     classes = json.loads((folder / "config.json").read_text())["classes"]
     assert len(classes) == description.config["num_classes"]
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("folder", VISION_FOLDERS, ids=lambda folder: folder.name)
-def test_published_weights_still_reach_their_error(folder: Path, shared: Path, tmp_path: Path) -> None:
-    pytest.importorskip("torchvision")
-    record = read_record(folder / "record.json")
-    dataset = record.config["train"]["dataset"]
-    if not (packed := list((shared / "data" / dataset).glob("*.xz"))):
-        pytest.skip(f"needs {dataset} in {shared}/data")
-    for path in packed:
-        (tmp_path / path.stem).write_bytes(lzma.decompress(path.read_bytes()))
-    model, _ = load_model(folder)
-    found = evaluate(model, load_cifar(dataset, tmp_path, train=False), dataset=dataset)
-    assert found.error == pytest.approx(record.metrics["error"], abs=0.05)  # other devices round otherwise

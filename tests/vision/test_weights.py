@@ -6,15 +6,17 @@ import copy
 import pickle
 import re
 from functools import partial
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 import pytest
 import torch
 from safetensors.torch import save_file
 
+import rskip
 from rskip.checksum import sha256_file
 from rskip.vision import CifarClassification, PreActResNet20_Weights, Weights, WeightsEnum, preact_resnet
 from rskip.vision.preact_resnet_weights import BY_DEPTH
+from rskip.zoo.registry import read_registry
 
 PUBLISHED = [weights for cls in BY_DEPTH.values() for weights in cls]
 
@@ -198,11 +200,23 @@ class Module_Weights(WeightsEnum):
     ONE = Weights("checkpoints/one/model.safetensors", partial(CifarClassification, dataset="cifar10"), {"depth": 8})
 
 
+def test_there_is_a_member_for_each_model_of_the_registry():
+    classifiers = {entry.folder for entry in read_registry().values() if entry.task == "image-classification"}
+    assert {str(PurePosixPath(weights.url).parent) for weights in PUBLISHED} == classifiers
+
+
 @pytest.mark.parametrize("weights", PUBLISHED, ids=str)
-def test_published_weights_load_and_are_as_described(weights):
+def test_published_weights_are_the_registrys_model(weights):
+    folder = str(PurePosixPath(weights.url).parent)
+    (entry,) = (entry for entry in read_registry().values() if entry.folder == folder)
     depth = next(depth for depth, cls in BY_DEPTH.items() if isinstance(weights, cls))
-    model = preact_resnet(depth, weights=weights)
-    assert sum(parameter.numel() for parameter in model.parameters()) == weights.meta["num_params"]
-    dataset = "CIFAR-10" if len(weights.meta["categories"]) == 10 else "CIFAR-100"
-    assert 0 < weights.meta["metrics"][dataset]["acc@1"] < 100
-    assert isinstance(weights.transforms(), CifarClassification)
+    model, loaded = preact_resnet(depth, weights=weights).eval(), rskip.load(entry.name)
+    assert model.config == loaded.config and model.config["connection"] == entry.connection
+    assert weights.meta["categories"] == list(loaded.classes)
+    assert weights.meta["num_params"] == entry.parameters == sum(each.numel() for each in model.parameters())
+    assert weights.meta["sha256"] == entry.files["model.safetensors"].sha256
+    assert weights.meta["recipe"] == entry.recipe
+    (figures,) = weights.meta["metrics"].values()
+    assert figures["acc@1"] == pytest.approx(100 - entry.figures[0].value, abs=0.005)
+    picture = torch.arange(3 * 32 * 32).remainder(251).to(torch.uint8).view(1, 3, 32, 32)
+    assert torch.equal(model(weights.transforms()(picture)), loaded(loaded.transforms()(picture)))

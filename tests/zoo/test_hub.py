@@ -23,6 +23,12 @@ def test_model_of_a_checkout(root: Path) -> None:
     assert translator("A man is sleeping.") == "Ein Mann schläft."
 
 
+def test_the_demo_ends_with_real_sentences_translated(root: Path, environment: Callable[..., dict[str, str]]) -> None:
+    command = [sys.executable, root / "scripts/translate_with_hub.py"]
+    process = subprocess.run(command, env=environment(), capture_output=True, text=True, check=True)
+    assert "  Two dogs are playing in the snow.\n    Zwei Hunde spielen im Schnee.\n" in process.stdout
+
+
 def test_mistake_is_one_line(root: Path) -> None:
     with pytest.raises(ValueError, match=r"^the device 'gpu' can't be used, try cpu: [^\n]+$"):
         torch.hub.load(str(root), TRANSLATOR, source="local", device="gpu")

@@ -21,7 +21,10 @@ TRANSLATOR = "transformer_tiny_2rskip_ln.multi30k.en-de"
 SCRIPT = """
 import importlib.abc, json, socket, sys
 
-REFUSED = {"fairseq", "fairseq_compat", "torchvision", "sacrebleu", "matplotlib", "PIL", "ctranslate2", "omegaconf"}
+REFUSED = {
+    *("fairseq", "fairseq_compat", "omegaconf", "torchvision", "PIL", "sacrebleu", "ctranslate2", "matplotlib"),
+    *("sentencepiece", "yaml"),
+}
 
 class Refused(importlib.abc.MetaPathFinder):
     def find_spec(self, name, path=None, target=None):

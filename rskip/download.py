@@ -16,7 +16,7 @@ from pathlib import Path
 from tqdm import tqdm
 
 from rskip.checksum import sha256_file
-from rskip.corpora.disk_space import require_space
+from rskip.disk_space import require_space
 
 BLOCK = 1 << 16
 TIMEOUT_SECONDS = 60

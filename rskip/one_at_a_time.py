@@ -26,7 +26,7 @@ def one_at_a_time(output: Path) -> Iterator[None]:
         except BlockingIOError:
             print(f"waiting for another process that is making {output}", file=sys.stderr)
             fcntl.flock(descriptor, fcntl.LOCK_EX)
-        if path.exists() and os.path.samestat(os.fstat(descriptor), path.stat()):
+        if _is_at(descriptor, path):
             break
         os.close(descriptor)  # of a lock that the process before removed
     os.set_inheritable(descriptor, True)
@@ -35,3 +35,11 @@ def one_at_a_time(output: Path) -> Iterator[None]:
     finally:
         path.unlink(missing_ok=True)
         os.close(descriptor)
+
+
+def _is_at(descriptor: int, path: Path) -> bool:
+    """Whether the open file is the one that has this name now."""
+    try:
+        return os.path.samestat(os.fstat(descriptor), path.stat())
+    except FileNotFoundError:
+        return False
