@@ -150,12 +150,11 @@ def main() -> None:
         folder = Path(temporary)
         if "speed" in args.only:
             plain = {f"plain loop, {n} workers": plain_loop(args.data, args.device, workers=n) for n in (0, 2)}
+            variants = {"": {}, ", compiled": {"compile": True}, ", channels first": {"channels_last": False}}
             ours = {
-                f"ours, {precision}{', compiled' if compiled else ''}": our_loop(
-                    args.data, args.device, folder, precision=precision, compile=compiled
-                )
+                f"ours, {precision}{name}": our_loop(args.data, args.device, folder, precision=precision, **settings)
                 for precision in precisions
-                for compiled in (False, True)
+                for name, settings in variants.items()
             }
             times = measure({**plain, **ours}, args.device, rounds=args.rounds, steps=args.steps)
             fastest = min(plain, key=lambda name: statistics.median(times[name]))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import subprocess
 from collections.abc import Callable
@@ -121,6 +122,16 @@ def test_the_papers_recipes_differ_in_dataset_depth_and_connection_alone() -> No
     assert all(config == configs[0] for config in configs)
 
 
+def hours(recipe: Recipe, *, own_speed: bool) -> float:
+    """Of training in float32, from the speed measured at depth 20, where 18 of the layers are in blocks."""
+    train = recipe.settings.train
+    measured = json.loads((ROOT / "results/vision_speed.jsonl").read_text().splitlines()[-1])
+    rates = {row["system"]: row["images_per_second"] for row in measured["connections"]["float32"]}
+    assert own_speed == (train.connection in rates)
+    images = train.epochs * 50_000 if train.epochs else train.iterations * train.batch_size
+    return images / (rates[train.connection if own_speed else "1xskip"] * 18 / (train.depth - 2)) / 3600
+
+
 @pytest.mark.parametrize("name", RECIPES)
 def test_a_recipe_states_its_command_and_what_to_expect(name: str) -> None:
     recipe = load(name)
@@ -138,6 +149,9 @@ def test_a_recipe_states_its_command_and_what_to_expect(name: str) -> None:
     else:
         assert re.search(r"has (not|never) been run", header[0]) and "Time: not measured." in header[0]
         assert recipe.expected.minutes is None
+        reckoned = re.search(r"Reckoned: about ([\d.]+) hours .* from (its own|1xskip's) speed", header[0])
+        assert reckoned, "says how long it may take"
+        assert float(reckoned[1]) == pytest.approx(hours(recipe, own_speed=reckoned[2] == "its own"), rel=0.25)
 
 
 @pytest.mark.parametrize(("script", "name"), [("cifar10", "preact110_2rskip_ln"), ("cifar100", "preact20_sas")])
