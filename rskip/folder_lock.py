@@ -8,6 +8,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from rskip.write_errors import naming
+
 
 @contextmanager
 def folder_lock(folder: Path, *, busy: str) -> Iterator[int]:
@@ -18,9 +20,11 @@ def folder_lock(folder: Path, *, busy: str) -> Iterator[int]:
 
     :param busy: the message where another process holds the folder; "{process}" in it becomes that one's number.
     :raises ValueError: another process holds it.
+    :raises OSError: the disk is full, or it can't be written to.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    descriptor = os.open(folder / "lock", os.O_RDWR | os.O_CREAT, 0o666)
+    path = folder / "lock"
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
     try:
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -28,7 +32,8 @@ def folder_lock(folder: Path, *, busy: str) -> Iterator[int]:
             holder = os.pread(descriptor, 32, 0).decode().strip() or "unknown"
             raise ValueError(busy.replace("{process}", holder)) from None
         os.ftruncate(descriptor, 0)
-        os.pwrite(descriptor, str(os.getpid()).encode(), 0)
+        with naming(path, consequence="make room and repeat the command"):
+            os.pwrite(descriptor, str(os.getpid()).encode(), 0)
         yield descriptor
     finally:
         os.close(descriptor)

@@ -13,7 +13,8 @@ import pytest
 FLOORS = [
     {
         *("atomic_file", "cache_folder", "checksum", "disk_space", "download", "folder_lock", "one_at_a_time"),
-        *("picture_file", "processor", "tested_versions", "torchrun", "worker_processes", "__version__"),
+        *("picture_file", "processor", "tested_versions", "torchrun", "worker_processes", "write_errors"),
+        *("whole_folder", "__version__"),
     },
     {"connections"},
     {"transformer", "vision"},

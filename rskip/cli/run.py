@@ -40,8 +40,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Runs the recipe once a seed; exit status 1 where a training failed by itself."""
     from rskip.experiments.process import CommandFailed
+    from rskip.experiments.publish_run import publish_one
     from rskip.experiments.recipe import load_recipe
-    from rskip.experiments.run import print_commands, publish_one, run_recipe
+    from rskip.experiments.run import print_commands, run_recipe
 
     recipe = load_recipe(args.recipe, overrides=[text for group in args.overrides for text in group])
     if args.dry_run:

@@ -12,7 +12,6 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -23,7 +22,7 @@ if TYPE_CHECKING:
     from rskip.vision.training import TrainingSettings
     from rskip.vision.training.distributed import Ranks
 
-FAILED, MISTAKE = 1, 2
+FAILED = 1
 
 TRAIN = """Trains one model. The settings come from a recipe of kind vision, or from options alone; an option beside a
 recipe replaces the recipe's setting. Whatever is not given is the papers' (64,000 iterations of 128 images).
@@ -63,7 +62,7 @@ class Setting(NamedTuple):
 # what rskip.vision.training.settings has, which loads too slowly for --help
 MODEL_SETTINGS = {
     "dataset": Setting("--dataset", str, "(default: cifar10)", ("cifar10", "cifar100")),
-    "depth": Setting("--depth", int, "6n+2, such as 20, 32, 44, 56, 110; 9n+2 of bottlenecks (default: 20)"),
+    "depth": Setting("--depth", int, "6n+2, such as 20, 32, 44, 56, 110; 9n+2 with --block bottleneck (default: 20)"),
     "connection": Setting("--connection", str, "what joins each block's shortcut and branch (default: 1xskip)"),
     "shortcut": Setting(
         "--shortcut", str, "where the resolution changes (default: zero_pad, which has no parameters)",
@@ -90,16 +89,15 @@ SCHEDULE_SETTINGS = {
     "clip_norm": Setting("--clip-norm", float, "highest norm of the gradient (default: it is not clipped)"),
 }  # fmt: skip
 MACHINE_SETTINGS = {
-    "channels_last": Setting("--channels-last", bool, "order of images in memory, which is faster (default: yes)"),
+    "channels_last": Setting("--channels-last", bool, "images lie pixel by pixel in memory (default: yes)"),
     "compile": Setting("--compile", bool, "compile the model by torch.compile (default: no)"),
     "sync_batch_norm": Setting("--sync-batch-norm", bool, "batch statistics of all processes together (default: no)"),
     "evaluate_every": Setting("--evaluate-every", int, "epochs between two test errors of the curve (default: 1)"),
-    "save_every": Setting("--save-every", int, "iterations between two checkpoints (default: 400)"),
+    "save_every": Setting("--save-every", int, "iterations between checkpoints, besides each epoch's (default: 400)"),
 }
 SETTINGS = {**MODEL_SETTINGS, **SCHEDULE_SETTINGS, **MACHINE_SETTINGS}
 PRECISIONS = ("auto", "float32", "bfloat16")
 BEST_PRECISION = "bfloat16"  # where the device multiplies it
-TELLING_SECONDS = 5.0
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -202,25 +200,26 @@ def run_train(args: argparse.Namespace) -> int:
     from rskip.vision.training.distributed import Ranks
 
     ranks = Ranks.from_environment()
-    with _told_once(ranks):
-        settings = training_settings(args, ranks)
-        if args.download:
-            load_cifar(settings.dataset, args.data, train=False, download=True)
-    try:
-        result = train(
-            settings,
-            folder=args.output,
-            data=args.data,
-            seed=args.seed,
-            device=args.device,
-            tensorboard=args.tensorboard,
-        )
-    except Interrupted as error:
-        print(f"rskip vision: {error}", file=sys.stderr)
-        return error.status
-    except (Diverged, OutputsNotFinite) as error:
-        print(f"rskip vision: error: {error}", file=sys.stderr)
-        return FAILED
+    with ranks.group(args.device):
+        with ranks.together():
+            settings = training_settings(args, ranks)
+            if args.download:
+                load_cifar(settings.dataset, args.data, train=False, download=True)
+        try:
+            result = train(
+                settings,
+                folder=args.output,
+                data=args.data,
+                seed=args.seed,
+                device=args.device,
+                tensorboard=args.tensorboard,
+            )
+        except Interrupted as error:
+            print(f"rskip vision: {error}", file=sys.stderr)
+            return error.status
+        except (Diverged, OutputsNotFinite) as error:
+            print(f"rskip vision: error: {error}", file=sys.stderr)
+            return FAILED
     if ranks.first:
         print(
             f"{result.model_file}: PreAct-ResNet-{settings.depth}, {settings.connection}, {settings.dataset}: "
@@ -248,7 +247,7 @@ def training_settings(args: argparse.Namespace, ranks: Ranks) -> TrainingSetting
         if recipe.kind != "vision":
             raise ValueError(f"{args.recipe} is a recipe of kind {recipe.kind}, expected vision: `rskip run` runs it")
         settings = recipe.settings.train
-    return replace(settings, precision=_precision(args, settings.precision, told=ranks.first))
+    return replace(settings, precision=_precision(args, settings.precision, ranks))
 
 
 def _parsed(changes: Sequence[str]) -> dict[str, Any]:
@@ -264,15 +263,13 @@ def _parsed(changes: Sequence[str]) -> dict[str, Any]:
     return values
 
 
-def _precision(args: argparse.Namespace, asked: str, *, told: bool) -> str:
-    """As the help of --precision says.
+def _precision(args: argparse.Namespace, asked: str, ranks: Ranks) -> str:
+    """As the help of --precision says; the first rank prints a choice.
 
     :param asked: what the recipe and --set say.
-    :param told: whether a choice is printed; of several processes, by one.
     """
     from rskip.processor import bfloat16_is_slow
     from rskip.vision.training.device import choose_device
-    from rskip.vision.training.distributed import Ranks
     from rskip.vision.training.training_folder import TrainingFolder
 
     if args.precision != "auto":
@@ -285,23 +282,11 @@ def _precision(args: argparse.Namespace, asked: str, *, told: bool) -> str:
             return json.loads(begun.read_text(encoding="utf-8"))["settings"]["precision"]
         except (ValueError, KeyError, TypeError) as error:
             raise ValueError(f"{begun} is damaged: move {args.output} away to start anew") from error
-    if asked != "bfloat16" or not bfloat16_is_slow(choose_device(args.device, Ranks())):
+    if asked != "bfloat16" or not bfloat16_is_slow(choose_device(args.device, ranks)):
         return asked
-    if told:
+    if ranks.first:
         print("computes in float32: this processor only emulates bfloat16, which is slower", file=sys.stderr)
     return "float32"
-
-
-@contextmanager
-def _told_once(ranks: Ranks) -> Iterator[None]:
-    """A block in which all processes of a machine make the same mistakes: the first alone tells of them."""
-    try:
-        yield
-    except (ValueError, OSError):
-        if ranks.local_rank:
-            time.sleep(TELLING_SECONDS)  # torchrun ends all processes with the first that ends
-            raise SystemExit(MISTAKE) from None
-        raise
 
 
 @contextmanager

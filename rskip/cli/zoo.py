@@ -9,16 +9,20 @@
 from __future__ import annotations
 
 import argparse
+import sys
+from collections.abc import Callable
 from pathlib import Path
+
+from rskip.cli._termination import termination_raises
 
 LIST = "List pretrained models, with the figure of each."
 DESCRIBE = "Describe a pretrained model: data, figures, where it comes from, licence, files."
 PUBLISH = """Make a model of the registry, checkpoints.json, of a finished run. Its weights are those in
-checkpoints/RUN; where there are none, or of another seed than --seed, they are made from runs/RUN first, as
-`rskip run --publish` does it: without the optimiser's state, as safetensors, scored again. Figures are the mean and
-the spread over the records of all its seeds, results/RUN/*.json. Files, record and figures are checked against each
-other. The model's card is written beside its weights, and the tables of models in README.md and docs/ are brought up
-to date. Run it in the project's folder."""
+checkpoints/RUN; where there are none, or of another seed than --seed, or they don't fit the records of the run, they
+are made from runs/RUN first, as `rskip run --publish` does it: without the optimiser's state, as safetensors, scored
+again. Figures are the mean and the spread over the records of all its seeds, results/RUN/*.json. Files, record and
+figures are checked against each other before anything is replaced. The model's card is written beside its weights, and
+the tables of models in README.md and docs/ are brought up to date. Run it in the project's folder."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -47,14 +51,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     publishing.add_argument(
         "--seed", type=int, metavar="N", help="whose weights (default: those published, else as `rskip run` chooses)"
     )
-    publishing.add_argument("--variant", metavar="WORD", help="ends the model's name, to tell it from another's")
+    publishing.add_argument(
+        "--variant", metavar="WORD", help="ends the model's name, to tell it from another's (default: as it was)"
+    )
     publishing.add_argument("--url", help="base address where the files are served too (default: as it was)")
     publishing.add_argument("--mirror", help="where the dataset is, for scoring, as `rskip run` takes it")
 
 
-def run(args: argparse.Namespace) -> None:
-    """Does what the action says."""
-    {"list": _list, "describe": _describe, "publish": _publish}[args.action](args)
+def run(args: argparse.Namespace) -> int | None:
+    """Does what the action says; exit status 1 where scoring the weights failed by itself."""
+    action: Callable[[argparse.Namespace], int | None]
+    action = {"list": _list, "describe": _describe, "publish": _publish}[args.action]
+    return action(args)
 
 
 def _list(args: argparse.Namespace) -> None:
@@ -80,21 +88,17 @@ def _describe(args: argparse.Namespace) -> None:
     print(describe(args.name))
 
 
-def _publish(args: argparse.Namespace) -> None:
-    import dataclasses
+def _publish(args: argparse.Namespace) -> int:
+    from rskip.experiments.process import CommandFailed
+    from rskip.experiments.publish_model import publish_model
+    from rskip.zoo.publish import write_tables
 
-    from rskip.experiments.record import read_record
-    from rskip.experiments.run import publish_run
-    from rskip.zoo.publish import publish, write_tables
-
-    root = Path()
-    published = root / "checkpoints" / args.run / "record.json"
-    records = [read_record(path) for path in sorted((root / "results" / args.run).glob("*.json"))]
-    if not published.is_file() or (args.seed is not None and read_record(published).seed != args.seed):
-        publish_run(args.run, records, seed=args.seed, mirror=args.mirror)
-        records = [read_record(record.path) for record in records]
-    entry = publish(
-        args.run, [dataclasses.asdict(record) for record in records], root=root, url=args.url, variant=args.variant
-    )
-    written = ["checkpoints.json", f"{entry.folder}/README.md", *map(str, write_tables(root))]
+    try:
+        with termination_raises():
+            entry = publish_model(args.run, seed=args.seed, url=args.url, variant=args.variant, mirror=args.mirror)
+            written = ["checkpoints.json", f"{entry.folder}/README.md", *map(str, write_tables(Path()))]
+    except CommandFailed as error:
+        print(f"rskip zoo: error: {error}", file=sys.stderr)
+        return 1
     print(f"{entry.name}: {entry.size / 1e6:.1f} MB in {entry.dtype}; written: {', '.join(written)}")
+    return 0

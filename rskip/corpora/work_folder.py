@@ -9,7 +9,7 @@ from typing import Any
 
 from rskip.atomic_file import atomic_file
 from rskip.corpora.record import difference
-from rskip.corpora.whole_folder import put_in_place
+from rskip.whole_folder import put_in_place
 
 STATE_FILE = "state.json"
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Generic
 
 from rskip.experiments.recipe import Recipe, SettingsT
@@ -51,5 +52,10 @@ class Kind(ABC, Generic[SettingsT]):
         """Which of a recipe's runs is published; never chosen by its figures on the test set."""
 
     @abstractmethod
-    def publish(self, recipe: Recipe[SettingsT], *, seed: int, mirror: str | None) -> Record:
-        """Writes `checkpoints/<run>/` from a finished run; returns its record with `published` filled in."""
+    def fill(self, folder: Path, recipe: Recipe[SettingsT], *, seed: int, mirror: str | None) -> Record:
+        """Writes a finished run's weights, and what loading them needs, into a folder that is to be published.
+
+        :returns: the run's record with `published` filled in.
+        :raises FileNotFoundError: the run's files are gone.
+        :raises ValueError: they are not those of its record, take too many bytes, or do worse when read back.
+        """

@@ -47,8 +47,8 @@ def run_logged(
 
     log: what it prints is appended there; output: its standard output goes there instead; inherited: file
     descriptors that it keeps open; on_poll: called about every second while it runs. When this process is
-    interrupted the command is terminated first. Raises ValueError where the command refuses its arguments
-    (exit status 2) and CommandFailed where it fails otherwise.
+    interrupted the command is terminated first. Raises ValueError where the command can't go on until its user acts
+    (exit status 2: wrong arguments, a full disk) and CommandFailed where it fails otherwise.
     """
     start = log.stat().st_size if log.exists() else 0
     with log.open("ab") as log_file, (output or log).open("ab") as output_file:
@@ -74,7 +74,7 @@ def run_logged(
         printed = log_file.read().decode(errors="replace")
     reason, status = last_error_line(printed), _exit_status(process.returncode, printed)
     if status == 2 or _REFUSAL.match(reason):
-        raise ValueError(f"{command[0]} refused its arguments: {reason} (log: {log})")
+        raise ValueError(f"{command[0]} could not go on: {reason} (log: {log})")
     ending = f"exit status {status}" if status > 0 else f"killed by {signal.Signals(-status).name}"
     advice = "" if _TOLD.match(reason) else "; repeat the command to go on from there"
     raise CommandFailed(f"{command[0]} failed ({ending}): {reason} (log: {log}{advice})")

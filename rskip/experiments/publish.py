@@ -14,51 +14,42 @@ from rskip.checksum import sha256_file
 from rskip.corpora import find_corpus
 from rskip.experiments.data_folder import ensure_data
 from rskip.experiments.environment import gpus_to_use
-from rskip.experiments.published_folder import (
-    MAX_BYTES,
-    check_scored_file,
-    check_size,
-    published_folder,
-    write_published,
-)
+from rskip.experiments.published_weights import check_scored_file, check_size
 from rskip.experiments.recipe import Recipe
 from rskip.experiments.record import Record, read_record, record_path
 from rskip.experiments.run_folder import RunFolder
 from rskip.experiments.translation_run import translate
 from rskip.experiments.translation_settings import TranslationSettings
 from rskip.experiments.translations import Translations, read_translations
+from rskip.zoo.entry_of_record import MAX_LOSS
 
-MAX_LOSS = 0.05  # sacreBLEU that float16 may cost
 SLICE = 100  # sentences from the split's start, scored for a quick check of the published weights
 
 
-def publish(recipe: Recipe[TranslationSettings], *, seed: int, mirror: str | None = None) -> Record:
-    """Writes `checkpoints/<run>/` from a finished run; returns its record with `published` filled in.
+def fill(folder: Path, recipe: Recipe[TranslationSettings], *, seed: int, mirror: str | None = None) -> Record:
+    """Writes model.safetensors (the averaged parameters in float16), text/ (the pipeline) and dict.<language>.txt.
 
-    The folder holds model.safetensors (the averaged parameters in float16), text/ (the pipeline),
-    dict.<language>.txt and record.json; one seed of a run is published at a time. A folder published before
-    is replaced when the new one is whole. Raises FileNotFoundError where the run's files are gone; ValueError
-    where the file is over 20 MB or the float16 model scores more than 0.05 sacreBLEU away from the run.
+    :param folder: to write into.
+    :returns: the run's record with `published` filled in.
+    :raises FileNotFoundError: the run's files are gone.
+    :raises ValueError: the file is over 20 MB, or the float16 model scores more than 0.05 sacreBLEU away from the run.
+    :raises CommandFailed: translating with it failed.
     """
     record = read_record(record_path(recipe.run_name, seed))
-    folder = RunFolder.of(recipe.run_name, seed)
-    check_scored_file(folder.averaged, record)
+    run = RunFolder.of(recipe.run_name, seed)
+    check_scored_file(run.averaged, record)
     data = ensure_data(recipe.settings, mirror=mirror)
-    with published_folder(recipe.run_name) as building:
-        weights = building / "model.safetensors"
-        averaged = read_checkpoint(folder.averaged)
-        corpus = find_corpus(recipe.settings.corpus)
-        averaged.config.update(source_lang=corpus.source, target_lang=corpus.target)
-        write_checkpoint(weights, averaged, dtype=torch.float16)
-        check_size(weights, most=MAX_BYTES, dtype="float16")
-        translations = _translate(recipe, weights=weights, data=data, log=folder.path / "publish.log")
-        published = dataclasses.replace(record, published=_figures(record, weights, translations))
-        shutil.copytree(data / "text", building / "text")
-        for dictionary in data.glob("dict.*.txt"):
-            shutil.copyfile(dictionary, building / dictionary.name)
-        published.write(building / "record.json")
-    write_published(published)
-    return published
+    weights = folder / "model.safetensors"
+    averaged = read_checkpoint(run.averaged)
+    corpus = find_corpus(recipe.settings.corpus)
+    averaged.config.update(source_lang=corpus.source, target_lang=corpus.target)
+    write_checkpoint(weights, averaged, dtype=torch.float16)
+    check_size(weights, dtype="float16")
+    translations = _translate(recipe, weights=weights, data=data, log=run.path / "publish.log")
+    shutil.copytree(data / "text", folder / "text")
+    for dictionary in data.glob("dict.*.txt"):
+        shutil.copyfile(dictionary, folder / dictionary.name)
+    return dataclasses.replace(record, published=_figures(record, weights, translations))
 
 
 def _translate(recipe: Recipe[TranslationSettings], *, weights: Path, data: Path, log: Path) -> Translations:

@@ -118,6 +118,12 @@ def read_records(folder: Path) -> list[Record]:
     )
 
 
+def read_run_records(run_name: str) -> list[Record]:
+    """The records of one run's seeds, in the current folder, by seed; none where it has none."""
+    paths = Path("results", run_name).glob("*.json")
+    return sorted((read_record(path) for path in paths), key=lambda record: record.seed)
+
+
 _TYPES: dict[str, tuple[type, ...]] = {
     **dict.fromkeys(("recipe", "run", "kind", "checkpoint_sha256", "date"), (str,)),
     **dict.fromkeys(("seed", "parameters", "schema"), (int,)),

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import json
 import shlex
 from collections.abc import Sequence
 from pathlib import Path
 
-from rskip.experiments.config_difference import config_difference
 from rskip.experiments.environment import gpus_to_use
 from rskip.experiments.kinds import KINDS
 from rskip.experiments.process import executable
-from rskip.experiments.recipe import Recipe, load_recipe
+from rskip.experiments.recipe import Recipe
 from rskip.experiments.record import Record, read_record, record_path
+from rskip.experiments.recorded_settings import check_settings
 from rskip.experiments.run_folder import RunFolder
 from rskip.experiments.summary import next_steps, summarise
 
@@ -36,32 +35,6 @@ def run_recipe(
     return records
 
 
-def publish_one(recipe: Recipe, records: Sequence[Record], *, mirror: str | None = None) -> Record:
-    """Publishes one of the recipe's runs to `checkpoints/<run>/`; returns its record."""
-    kind = KINDS[recipe.kind]
-    return kind.publish(recipe, seed=kind.to_publish(records).seed, mirror=mirror)
-
-
-def publish_run(run: str, records: Sequence[Record], *, seed: int | None, mirror: str | None = None) -> Record:
-    """Publishes a finished run, whose recipe is in recipes/, to `checkpoints/<run>/`; returns its record.
-
-    :param records: of the run's seeds.
-    :param seed: whose weights; None: as the kind of run chooses.
-    :raises FileNotFoundError: no such run, seed or recipe, or the run's files are gone.
-    :raises ValueError: the recipe says other settings now; what the kind's `publish` refuses.
-    """
-    chosen = [record for record in records if seed in (None, record.seed)]
-    if not chosen:
-        of_seed = "" if seed is None else f" of seed {seed}"
-        seeds = "" if seed is None else f" --seeds {seed}"
-        raise FileNotFoundError(f"results/{run} has no record{of_seed}: run it first, `rskip run RECIPE{seeds}`")
-    record = KINDS[chosen[0].kind].to_publish(chosen)
-    overrides = [f"{key}={json.dumps(value)}" for key, value in record.overrides.items()]
-    recipe = load_recipe(Path("recipes", f"{record.recipe}.yaml"), overrides=overrides)
-    _check_settings(record, recipe, folder=RunFolder.of(run, record.seed))
-    return KINDS[recipe.kind].publish(recipe, seed=record.seed, mirror=mirror)
-
-
 def print_commands(
     recipe: Recipe, *, seeds: Sequence[int], mirror: str | None = None, gpus: int | None = None
 ) -> None:
@@ -79,7 +52,7 @@ def _run_seed(recipe: Recipe, *, seed: int, mirror: str | None, gpus: int) -> Re
     path, kind = record_path(recipe.run_name, seed), KINDS[recipe.kind]
     folder = RunFolder.of(recipe.run_name, seed)
     if path.exists():
-        record = _existing_record(path, recipe, folder=folder)
+        record = _existing_record(path, recipe)
     else:
         for program in kind.programs:
             executable(program)
@@ -93,17 +66,8 @@ def _run_seed(recipe: Recipe, *, seed: int, mirror: str | None, gpus: int) -> Re
     return record
 
 
-def _existing_record(path: Path, recipe: Recipe, *, folder: RunFolder) -> Record:
+def _existing_record(path: Path, recipe: Recipe) -> Record:
     record = read_record(path)
-    _check_settings(record, recipe, folder=folder)
+    check_settings(record, recipe)
     print(f"{path} is there already: not run again")
     return record
-
-
-def _check_settings(record: Record, recipe: Recipe, *, folder: RunFolder) -> None:
-    """:raises ValueError: the recipe says other settings than the record."""
-    if record.config != recipe.config:
-        raise ValueError(
-            f"{record.path} was made with other settings ({config_difference(record.config, recipe.config)}): "
-            f"for another run give the change with --set, or remove {record.path} and {folder.path}"
-        )

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 
 from rskip.experiments.commands import average_command, generate_command, prepare_command, train_command
 from rskip.experiments.data_folder import data_folder, ensure_data
 from rskip.experiments.kind import Kind
-from rskip.experiments.publish import publish
+from rskip.experiments.publish import fill
 from rskip.experiments.recipe import Recipe
 from rskip.experiments.record import Record
 from rskip.experiments.run_folder import RunFolder
@@ -81,8 +82,8 @@ class TranslationKind(Kind[TranslationSettings]):
         """The one with the lowest loss on the validation set."""
         return min(records, key=lambda record: record.metrics["valid_loss"])
 
-    def publish(self, recipe: Recipe[TranslationSettings], *, seed: int, mirror: str | None) -> Record:
-        return publish(recipe, seed=seed, mirror=mirror)
+    def fill(self, folder: Path, recipe: Recipe[TranslationSettings], *, seed: int, mirror: str | None) -> Record:
+        return fill(folder, recipe, seed=seed, mirror=mirror)
 
 
 def _show(translated: Translations, count: int) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from rskip.experiments.kind import Kind
@@ -13,7 +14,7 @@ from rskip.experiments.run_folder import RunFolder
 from rskip.experiments.training_precision import precision_here
 from rskip.experiments.vision_commands import evaluate_command, train_command
 from rskip.experiments.vision_data import describe_images, ensure_images, image_folder
-from rskip.experiments.vision_publish import publish
+from rskip.experiments.vision_publish import fill
 from rskip.experiments.vision_record import vision_record
 from rskip.experiments.vision_run import evaluate_last, train
 from rskip.experiments.vision_settings import VisionSettings
@@ -80,8 +81,8 @@ class VisionKind(Kind[VisionSettings]):
         """The first: there is no validation set to choose by."""
         return records[0]
 
-    def publish(self, recipe: Recipe[VisionSettings], *, seed: int, mirror: str | None) -> Record:
-        return publish(recipe, seed=seed, mirror=mirror)
+    def fill(self, folder: Path, recipe: Recipe[VisionSettings], *, seed: int, mirror: str | None) -> Record:
+        return fill(folder, recipe, seed=seed, mirror=mirror)
 
 
 def _shown(figures: Mapping[str, Any]) -> str:

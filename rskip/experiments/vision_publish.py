@@ -8,31 +8,25 @@ from pathlib import Path
 
 from rskip.checksum import sha256_file
 from rskip.experiments.environment import gpus_to_use
-from rskip.experiments.published_folder import (
-    MAX_BYTES,
-    check_scored_file,
-    check_size,
-    published_folder,
-    write_published,
-)
+from rskip.experiments.published_weights import check_scored_file, check_size
 from rskip.experiments.recipe import Recipe
 from rskip.experiments.record import Record, read_record, record_path
 from rskip.experiments.run_folder import RunFolder
 from rskip.experiments.vision_data import ensure_images
 from rskip.experiments.vision_run import evaluate_model
 from rskip.experiments.vision_settings import VisionSettings
-from rskip.vision.model_file import CONFIG_FILE, TASK, load_model
+from rskip.vision.model_file import CONFIG_FILE, FORMAT, TASK, load_model
+from rskip.zoo.entry_of_record import MAX_LOSS
 
-MAX_LOSS = 0.05  # % of the test images: another device rounds otherwise
 
+def fill(folder: Path, recipe: Recipe[VisionSettings], *, seed: int, mirror: str | None = None) -> Record:
+    """Writes model.safetensors (float32) and config.json, which `rskip.vision.model_file.load_model` reads.
 
-def publish(recipe: Recipe[VisionSettings], *, seed: int, mirror: str | None = None) -> Record:
-    """Writes `checkpoints/<run>/` from a finished run; returns its record with `published` filled in.
-
-    The folder holds model.safetensors (float32), config.json and record.json, and is what `rskip vision evaluate` and
-    `rskip.vision.model_file.load_model` read. One seed of a run is published at a time; a folder published before is
-    replaced when the new one is whole. Raises FileNotFoundError where the run's files are gone; ValueError where the
-    file is over 20 MB or the weights, read back, have an error more than 0.05 away from the record's.
+    :param folder: to write into.
+    :returns: the run's record with `published` filled in.
+    :raises FileNotFoundError: the run's files are gone.
+    :raises ValueError: the file is over 20 MB, or the weights, read back, have an error more than 0.05 away from the
+        record's.
     """
     from safetensors.torch import save_file
 
@@ -42,22 +36,19 @@ def publish(recipe: Recipe[VisionSettings], *, seed: int, mirror: str | None = N
     dataset = recipe.settings.train.dataset
     images = ensure_images(dataset, mirror=mirror)["test"]
     model, description = load_model(trained)
+    weights = folder / "model.safetensors"
+    save_file({name: tensor.contiguous() for name, tensor in model.state_dict().items()}, weights)
+    check_size(weights, dtype="float32")
     config = {
+        "format": FORMAT,
         "task": TASK,
         "model": dict(description.config),
         "dataset": dataset,
         "classes": list(images.classes),
     }
-    with published_folder(recipe.run_name) as building:
-        weights = building / "model.safetensors"
-        save_file({name: tensor.contiguous() for name, tensor in model.state_dict().items()}, weights)
-        check_size(weights, most=MAX_BYTES, dtype="float32")
-        (building / CONFIG_FILE).write_text(json.dumps(config, indent=1) + "\n", encoding="utf-8")
-        found = evaluate_model(weights, dataset=dataset, images=images, gpus=_gpus_of(record))
-        published = dataclasses.replace(record, published=_figures(record, weights, error=found["error"]))
-        published.write(building / "record.json")
-    write_published(published)
-    return published
+    (folder / CONFIG_FILE).write_text(json.dumps(config, indent=1) + "\n", encoding="utf-8")
+    found = evaluate_model(weights, dataset=dataset, images=images, gpus=_gpus_of(record))
+    return dataclasses.replace(record, published=_figures(record, weights, error=found["error"]))
 
 
 def _gpus_of(record: Record) -> int:

@@ -21,6 +21,7 @@ from rskip.vision.torch_file import read_torch_file
 
 FILES = ("model.pt", "checkpoint.pt", "model.safetensors")  # of a folder the first that is there
 CONFIG_FILE = "config.json"
+FORMAT = 1  # of config.json
 TASK = "image-classification"
 _CONFIG_TYPES = {"depth": int, "connection": str, "num_classes": int, "shortcut": str, "block": str}
 
@@ -139,6 +140,13 @@ def _read_safetensors(path: Path) -> tuple[ModelDescription, dict[str, Tensor]]:
     try:
         if config["task"] != TASK:
             raise ValueError(f"{config_path} is of the task {config['task']!r}: expected {TASK!r}")
+        if type(config["format"]) is not int:
+            raise TypeError(f"its format is {config['format']!r}, expected a whole number")
+        if config["format"] != FORMAT:
+            raise ValueError(
+                f"{config_path} has format {config['format']}, but this rskip reads format {FORMAT}: "
+                "upgrade rskip (pip install --upgrade rskip)"
+            )
         description = _description(path, config["model"], config["dataset"])
     except (KeyError, TypeError, AttributeError) as error:
         raise ValueError(f"{config_path} is damaged: {_reason(error)}") from error

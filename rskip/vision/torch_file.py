@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import struct
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,8 @@ import torch
 
 # what torch.load raises where a file is damaged
 _READ_ERRORS = (
-    RuntimeError, pickle.UnpicklingError, EOFError, ValueError, KeyError, AttributeError, TypeError, OSError
+    RuntimeError, pickle.UnpicklingError, struct.error, EOFError, ValueError, LookupError, AttributeError, TypeError,
+    AssertionError, OSError,
 )  # fmt: skip
 
 

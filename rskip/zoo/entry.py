@@ -143,8 +143,7 @@ class ModelEntry:
             _expect(name, getattr(self, name), _is_text(getattr(self, name)), "text")
         _expect("parameters", self.parameters, _is_count(self.parameters), "a whole number of 1 or more")
         _expect("folder", self.folder, self.folder is None or is_inside(self.folder), "a relative path, or null")
-        served = isinstance(self.url, str) and self.url.startswith(("https://", "http://"))
-        _expect("url", self.url, self.url is None or served, "an address that begins with https://, or null")
+        check_url(self.url)
         _check_files(self.files)
         _expect("dtype", self.dtype, self.dtype in DTYPES, " or ".join(DTYPES))
         several = isinstance(self.figures, tuple) and len(self.figures) > 0
@@ -168,6 +167,12 @@ class ModelEntry:
         content = dataclasses.asdict(self)
         del content["name"]
         return content
+
+
+def check_url(url: object) -> None:
+    """:raises ValueError: neither a base address nor None."""
+    served = isinstance(url, str) and url.startswith(("https://", "http://"))
+    _expect("url", url, url is None or served, "an address that begins with https://, or null")
 
 
 def is_inside(value: object) -> bool:

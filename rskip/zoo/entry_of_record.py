@@ -18,35 +18,35 @@ from rskip.zoo.run_kinds import RUN_KINDS, Record, RunKind, RunModel
 
 LICENCE = "MIT"
 MAX_LOSS = 0.05  # what storing the weights may cost: sacreBLEU, or % of error
-NOT_OF_THE_MODEL = ("record.json", "README.md")  # files of a published folder that loading the model needs not
+RECORD = "record.json"
+NOT_OF_THE_MODEL = (RECORD, "README.md")  # files of a published folder that loading the model needs not
 
 _DECIMALS = 4
 _DTYPES = {"F32": "float32", "F16": "float16", "BF16": "bfloat16"}
 
 
 def entry_of_record(
-    folder: Path, records: Sequence[Record], *, root: Path, url: str | None = None, variant: str | None = None
+    folder: Path, records: Sequence[Record], *, url: str | None = None, variant: str | None = None
 ) -> ModelEntry:
     """The entry of a published run: figures of the published weights, and mean and spread over the run's seeds.
 
-    :param folder: checkpoints/<run>, as `rskip run --publish` leaves it.
+    :param folder: checkpoints/<run> as `rskip run --publish` leaves it, or the folder that is to become it.
     :param records: of all seeds of the run.
-    :param root: the project's folder.
     :param url: base address where the files are served too.
-    :param variant: last part of the model's name; needed where the recipe was overridden.
+    :param variant: last part of the model's name.
     :raises FileNotFoundError: a file of the folder is missing.
     :raises ValueError: files, figures and records that don't belong together; one line that names them.
     """
     records = sorted(records, key=lambda record: record["seed"])
-    published = _published_record(folder, records)
+    if (found := mismatch(folder, records)) is not None:
+        raise ValueError(f"{found}: publish the run again, `rskip zoo publish {folder.name}`")
+    published = _read(folder / RECORD)
     run = published["run"]
+    _check_agreement(published, records)
     if published["kind"] not in RUN_KINDS:
         raise ValueError(f"{run} is a run of kind {published['kind']}: expected {' or '.join(RUN_KINDS)}")
     kind = RUN_KINDS[published["kind"]]
-    _check_weights(published, kind.metrics[0], folder=folder)
-    if published["overrides"] and variant is None:
-        changes = ", ".join(f"{key}={value}" for key, value in published["overrides"].items())
-        raise ValueError(f"{run} changes its recipe ({changes}): give --variant WORD, which ends the model's name")
+    _check_loss(published, kind.metrics[0])
     model = kind.describe(folder, published)
     git = published["git"] or {}
     return ModelEntry(
@@ -61,7 +61,7 @@ def entry_of_record(
         architecture=model.architecture,
         connection=model.connection,
         parameters=published["parameters"],
-        folder=folder.relative_to(root).as_posix(),
+        folder=f"checkpoints/{run}",
         url=url,
         files=files_of(folder),
         dtype=_read_dtype(folder / WEIGHTS),
@@ -84,38 +84,47 @@ def files_of(folder: Path) -> dict[str, ModelFile]:
     return {name: ModelFile(size=paths[name].stat().st_size, sha256=sha256_file(paths[name])) for name in names}
 
 
-def _published_record(folder: Path, records: Sequence[Record]) -> Record:
-    """The folder's record, which is one of `records`; these are of one run, of the same settings and scorers."""
-    path = folder / "record.json"
+def mismatch(folder: Path, records: Sequence[Record]) -> str | None:
+    """How the folder's record is none of `records`, or its weights are not those of its record; None where both are."""
+    path = folder / RECORD
     try:
-        published = json.loads(path.read_text(encoding="utf-8"))
+        published = _read(path)
     except ValueError as error:
-        raise ValueError(f"{path}: not a JSON file ({error}): publish the run again") from None
+        return f"{path}: not a JSON file ({error})"
     if published not in records:
-        raise ValueError(f"{path} is none of the records in results/{folder.name}: publish the run again")
-    assert published["run"] == folder.name, path
+        return f"{path} is none of the records in results/{folder.name}"
+    told = published["published"]
+    if not told:
+        return f"{path} tells of no published weights"
+    if told["file"] != WEIGHTS:
+        return f"{folder / told['file']}: expected the weights in {WEIGHTS}"
+    weights = folder / WEIGHTS
+    if not weights.is_file() or weights.stat().st_size != told["bytes"] or sha256_file(weights) != told["sha256"]:
+        return f"{weights} is not the file that {path} tells of"
+    return None
+
+
+def _read(path: Path) -> Record:
+    content: Record = json.loads(path.read_text(encoding="utf-8"))
+    return content
+
+
+def _check_agreement(published: Record, records: Sequence[Record]) -> None:
+    """:raises ValueError: a record is of another run, or of other settings or scorers, than the published one."""
     for record in records:
         for key in ("run", "config", "signatures"):
             if record[key] != published[key]:
-                other = f"results/{folder.name}/{record['seed']}.json"
-                raise ValueError(f"{other} and {path} differ in {key}: remove what is out of date")
-    return published
+                one, other = (f"results/{published['run']}/{each['seed']}.json" for each in (record, published))
+                raise ValueError(f"{one} and {other} differ in {key}: remove what is out of date")
 
 
-def _check_weights(published: Record, metric: str, *, folder: Path) -> None:
-    """:raises ValueError: the weights are not those that the record tells of, or are worse than the run's own."""
-    record, told = folder / "record.json", published["published"]
-    if not told:
-        raise ValueError(f"{record} tells of no published weights: `rskip run RECIPE --publish` makes them")
-    weights = folder / told["file"]
-    if told["file"] != WEIGHTS:
-        raise ValueError(f"{weights}: expected the weights in {WEIGHTS}")
-    if weights.stat().st_size != told["bytes"] or sha256_file(weights) != told["sha256"]:
-        raise ValueError(f"{weights} is not the file that {record} tells of: publish the run again")
-    before, after = published["metrics"][metric], told[metric]
+def _check_loss(published: Record, metric: str) -> None:
+    """:raises ValueError: the published weights are worse, or better, than the run's own."""
+    before, after = published["metrics"][metric], published["published"][metric]
     if abs(after - before) > MAX_LOSS:
         raise ValueError(
-            f"{weights} has {metric} {after:.2f}, the run {before:.2f}: expected at most {MAX_LOSS} between them"
+            f"checkpoints/{published['run']}/{WEIGHTS} has {metric} {after:.2f}, the run {before:.2f}: "
+            f"expected at most {MAX_LOSS} between them"
         )
 
 

@@ -36,14 +36,25 @@ def model_name(
     """
     from rskip.connections import parse_connection  # imports PyTorch
 
-    if variant is not None and not re.fullmatch(r"[a-z0-9][a-z0-9_]*", variant):
-        raise ValueError(f"variant is {variant!r}: expected a word of lower-case letters, digits and _, such as fast")
+    check_variant(variant)
     parts = [f"{architecture}_{parse_connection(connection).slug}", dataset]
     if languages is not None:
         parts.append("-".join(languages))
     if variant is not None:
         parts.append(variant)
     return ".".join(parts)
+
+
+def check_variant(variant: str | None) -> None:
+    """:raises ValueError: neither such a word nor None."""
+    if variant is not None and not re.fullmatch(r"[a-z0-9][a-z0-9_]*", variant):
+        raise ValueError(f"variant is {variant!r}: expected a word of lower-case letters, digits and _, such as fast")
+
+
+def variant_of(entry: ModelEntry) -> str | None:
+    """The last part of the model's name where that is a variant."""
+    parts = entry.name.split(".")[3 if entry.task == "translation" else 2 :]
+    return parts[0] if parts else None
 
 
 def find_model(models: Mapping[str, ModelEntry], name: str) -> ModelEntry:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from rskip.atomic_file import atomic_file
-from rskip.zoo.entry import ModelEntry
-from rskip.zoo.entry_of_record import entry_of_record
+from rskip.zoo.entry import ModelEntry, check_url
+from rskip.zoo.entry_of_record import RECORD, entry_of_record
 from rskip.zoo.model_card import fill_in_models_table, model_card
+from rskip.zoo.names import check_variant, variant_of
 from rskip.zoo.registry import FILE_NAME, read_registry, write_registry
 from rskip.zoo.run_kinds import Record
 
@@ -26,29 +26,74 @@ def publish(
     :param records: of all its seeds (see `entry_of_record`).
     :param root: the project's folder.
     :param url: base address where the files are served too; by default the one that the model had.
+    :param variant: last part of the model's name; by default the one that it had.
     :raises FileNotFoundError: the run has no published weights.
-    :raises ValueError: what `entry_of_record` refuses, a name that another run has, or too many bytes; nothing is
-        written then.
+    :raises ValueError: what `plan_entry` refuses; nothing is written then.
     """
     folder = root / "checkpoints" / run
-    if not (folder / "record.json").is_file():
-        raise FileNotFoundError(f"no {folder / 'record.json'}: publish the run first, `rskip run RECIPE --publish`")
-    registry = root / FILE_NAME
-    entries = read_registry(registry) if registry.exists() else {}
-    entry = entry_of_record(folder, records, root=root, url=url, variant=variant)
-    before = entries.get(entry.name)
-    if before is not None and before.folder != entry.folder:
-        raise ValueError(
-            f"{entry.name} is the model of {before.folder}: give --variant WORD to publish {run} by another name"
-        )
-    if before is not None and url is None:
-        entry = dataclasses.replace(entry, url=before.url)
-    entries = {name: each for name, each in entries.items() if each.folder != entry.folder} | {entry.name: entry}
-    check_sizes(entries)
+    if not (folder / RECORD).is_file():
+        raise FileNotFoundError(f"no {folder / RECORD}: publish the run first, `rskip run RECIPE --publish`")
+    entry = plan_entry(folder, run, records, root=root, url=url, variant=variant)
     with atomic_file(folder / CARD) as temporary:
         temporary.write_text(model_card(entry), encoding="utf-8")
-    write_registry(registry, entries)
+    write_registry(root / FILE_NAME, _with(_read_entries(root), entry))
     return entry
+
+
+def plan_entry(
+    folder: Path,
+    run: str,
+    records: Sequence[Record],
+    *,
+    root: Path,
+    url: str | None = None,
+    variant: str | None = None,
+) -> ModelEntry:
+    """The entry that `publish` makes. Nothing is written.
+
+    :param folder: of the weights: checkpoints/<run>, or the folder that is to become it.
+    :raises ValueError: what `choose_name` and `entry_of_record` refuse, a name that another run has, or too many bytes.
+    """
+    url, variant = choose_name(run, records, root=root, url=url, variant=variant)
+    entries = _read_entries(root)
+    entry = entry_of_record(folder, records, url=url, variant=variant)
+    other = entries.get(entry.name)
+    if other is not None and other.folder != entry.folder:
+        raise ValueError(
+            f"{entry.name} is the model of {other.folder}: give --variant WORD to publish {run} by another name"
+        )
+    check_sizes(_with(entries, entry))
+    return entry
+
+
+def choose_name(
+    run: str, records: Sequence[Record], *, root: Path, url: str | None = None, variant: str | None = None
+) -> tuple[str | None, str | None]:
+    """The address and the variant of a run's model: those given, else those that it has in checkpoints.json.
+
+    :raises ValueError: no address, no word, or no variant where the recipe was overridden.
+    """
+    before = next((each for each in _read_entries(root).values() if each.folder == f"checkpoints/{run}"), None)
+    if before is not None:
+        url = before.url if url is None else url
+        variant = variant_of(before) if variant is None else variant
+    check_url(url)
+    check_variant(variant)
+    overrides = records[0]["overrides"] if records else {}
+    if overrides and variant is None:
+        changes = ", ".join(f"{key}={value}" for key, value in overrides.items())
+        raise ValueError(f"{run} changes its recipe ({changes}): give --variant WORD, which ends the model's name")
+    return url, variant
+
+
+def _read_entries(root: Path) -> dict[str, ModelEntry]:
+    path = root / FILE_NAME
+    return read_registry(path) if path.exists() else {}
+
+
+def _with(entries: Mapping[str, ModelEntry], entry: ModelEntry) -> dict[str, ModelEntry]:
+    """The entries with this one in the place of what its folder had before."""
+    return {name: each for name, each in entries.items() if each.folder != entry.folder} | {entry.name: entry}
 
 
 def check_sizes(entries: Mapping[str, ModelEntry]) -> None:

@@ -18,6 +18,7 @@ Record = Mapping[str, Any]
 
 _ARCHITECTURE = re.compile(r"transformer_(skip_ln|xskip_ln|xskip|wskip_ln|rskip_ln|sas|prenorm)(_(?P<size>[a-z0-9]+))?")
 _CORPUS = re.compile(r"(?P<dataset>.+)-(?P<source>[a-z]{2})-(?P<target>[a-z]{2})")
+_AGAIN = "publish the run again, `rskip run RECIPE --publish`"
 _CIFAR_TERMS = (
     "no licence stated; source: Krizhevsky (2009), Learning Multiple Layers of Features from Tiny Images, "
     "https://www.cs.toronto.edu/~kriz/cifar.html"
@@ -83,9 +84,9 @@ def _vision(folder: Path, record: Record) -> RunModel:
         dataset, depth = config["dataset"], config["model"]["depth"]
         connection, shortcut = config["model"]["connection"], config["model"]["shortcut"]
     except (ValueError, KeyError, TypeError) as error:
-        raise ValueError(f"{path} doesn't describe a model ({error!r}): publish the run again") from None
+        raise ValueError(f"{path} doesn't describe a model ({error!r}): {_AGAIN}") from None
     if (trained_on := record["config"]["train"]["dataset"]) != dataset:
-        raise ValueError(f"{path} says {dataset}, the record of {record['run']} {trained_on}: publish the run again")
+        raise ValueError(f"{path} says {dataset}, the record of {record['run']} {trained_on}: {_AGAIN}")
     return RunModel(
         task="image-classification",
         architecture=f"preact_resnet{depth}" + ("" if shortcut == "zero_pad" else f"_{shortcut}"),

@@ -348,6 +348,24 @@ def test_publishing_another_seed_takes_the_place_of_the_first(prepared: Path) ->
     assert [path.name for path in (prepared / "checkpoints").iterdir()] == ["mine"]
 
 
+def test_a_model_whose_scoring_fails_is_one_line_and_replaces_nothing(
+    prepared: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["run", "mine.yaml", "--seeds", "1", "2", "--publish"]) == 0
+    kept = [path for name in ("checkpoints", "results") for path in (prepared / name).rglob("*") if path.is_file()]
+    before = [path.read_bytes() for path in kept]
+    capsys.readouterr()
+    (prepared / "recipes").mkdir()
+    (prepared / "mine.yaml").rename(prepared / "recipes/mine.yaml")
+    monkeypatch.setenv("FAKE_TRANSLATIONS", str(prepared / "absent"))
+    assert main(["zoo", "publish", "mine", "--seed", "1"]) == 1
+    error = capsys.readouterr().err
+    assert error.startswith("rskip zoo: error: fairseq-generate failed (exit status 1): ") and error.count("\n") == 1
+    assert [path.read_bytes() for path in kept] == before
+    assert [path.name for path in (prepared / "checkpoints").iterdir()] == ["mine"]
+    assert not (prepared / "checkpoints.json").exists()
+
+
 def _spoil_more(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     text = Path(os.environ["FAKE_TRANSLATIONS"]).read_text()
     worse = "".join(
@@ -362,7 +380,7 @@ def _spoil_more(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     [
         (_spoil_more, "sacreBLEU in float16"),
         (
-            lambda project, patch: patch.setattr("rskip.experiments.publish.MAX_BYTES", 100),
+            lambda project, patch: patch.setattr("rskip.experiments.published_weights.MAX_BYTES", 100),
             "the model takes 0.0 MB",
         ),
         (lambda project, patch: (project / "runs/mine/1/averaged.pt").unlink(), "averaged.pt is gone"),

@@ -144,6 +144,16 @@ def test_precision_is_the_best_that_the_device_multiplies(slow, tmp_path, monkey
     assert capsys.readouterr().err == ""
 
 
+def test_each_process_asks_for_the_precision_of_its_own_gpu(monkeypatch):
+    taken = []
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    monkeypatch.setattr(torch.cuda, "set_device", taken.append)
+    argv = ["vision", "train", "--output", "nowhere"]
+    settings = training_settings(build_parser(argv).parse_args(argv), Ranks(rank=1, count=2, local_rank=1))
+    assert settings.precision == "bfloat16" and taken == [torch.device("cuda:1")]
+
+
 def test_a_training_goes_on_in_the_precision_that_it_began_with(trained, tmp_path, monkeypatch):
     monkeypatch.setattr("rskip.processor.bfloat16_is_slow", lambda device: False)
     assert settings_of(*SHORT, output=trained).precision == "float32"
@@ -327,13 +337,21 @@ def test_models_that_cannot_be_evaluated(data, trained, tmp_path, monkeypatch, c
 
 
 @pytest.mark.slow
-def test_several_processes_tell_of_a_mistake_once(tmp_path):
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("--depth", "21"), "depth must be 6n+2 with basic blocks, not 21;"),
+        (("--seed", "-1"), "the seed is -1: expected 0 to"),
+        (("--device", "cuda:0", "--precision", "float32"), "device is 'cuda:0' for 2 processes;"),
+    ],
+)
+def test_several_processes_tell_of_a_mistake_once(arguments, message, tmp_path):
     process = subprocess.run(
         [
             str(Path(sys.executable).parent / "torchrun"), "--standalone", "--nproc-per-node", "2",
-            "-m", "rskip.cli.main", "vision", "train", "--depth", "21", "--output", "out",
+            "-m", "rskip.cli.main", "vision", "train", *arguments, "--output", "out",
         ],
         cwd=tmp_path, env={**os.environ, "OMP_NUM_THREADS": "1"}, capture_output=True, text=True,
     )  # fmt: skip
     assert process.returncode != 0
-    assert process.stderr.count("rskip vision: error: depth must be 6n+2 with basic blocks, not 21;") == 1
+    assert process.stderr.count(f"rskip vision: error: {message}") == process.stderr.count("error: ") == 1

@@ -105,11 +105,13 @@ def test_publish_refuses_in_one_line(project: Path, capsys: pytest.CaptureFixtur
     content = bytearray(weights.read_bytes())
     content[-1] ^= 1
     weights.write_bytes(content)
-    refused(capsys, f"{weights} is not the file that checkpoints/{RUN}/record.json tells of", "publish", RUN)
+    restore = f"restore checkpoints/{RUN} and results/{RUN} from version control, or publish the run again, which fails"
+    differs = f"{weights} is not the file that checkpoints/{RUN}/record.json tells of: {restore} now: no recipes/{RUN}"
+    refused(capsys, differs, "publish", RUN)
     Path("results", RUN, "1.json").write_text("{")
     refused(capsys, f"results/{RUN}/1.json: not a JSON file", "publish", RUN)
     shutil.rmtree("results")
-    refused(capsys, f"record.json is none of the records in results/{RUN}: publish the run again", "publish", RUN)
+    refused(capsys, f"record.json is none of the records in results/{RUN}: {restore} now: results/", "publish", RUN)
     assert not Path("checkpoints.json").exists()
     Path("checkpoints.json").write_text('{"format": 7}')
     refused(capsys, "checkpoints.json has format 7, but this rskip reads format 1: upgrade rskip", "publish", RUN)

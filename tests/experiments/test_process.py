@@ -58,7 +58,7 @@ def test_an_interruption_is_passed_on_but_not_twice(
         (
             "echo 'tool: error: no such flag'; exit 2",
             ValueError,
-            "tool refused its arguments: tool: error: no such flag",
+            "tool could not go on: tool: error: no such flag",
         ),
         (
             "echo 'torch.OutOfMemoryError: full'; echo x; exit 1",
@@ -68,12 +68,12 @@ def test_an_interruption_is_passed_on_but_not_twice(
         (  # torchrun, after one of its processes
             "echo 'fairseq-train: error: no such flag'; echo 'torch.distributed.ChildFailedError:'; exit 1",
             ValueError,
-            "tool refused its arguments: fairseq-train: error: no such flag",
+            "tool could not go on: fairseq-train: error: no such flag",
         ),
         (  # torchrun tells the exit status of the process that failed first
             "echo 'rskip vision: error: depth is 21'; echo 'ChildFailedError:'; echo ' exitcode : 2 (pid: 7)'; exit 1",
             ValueError,
-            "tool refused its arguments: rskip vision: error: depth is 21",
+            "tool could not go on: rskip vision: error: depth is 21",
         ),
         (
             "echo 'rskip vision: error: loss is nan'; echo 'ChildFailedError:'; echo ' exitcode : 1 (pid: 7)'; exit 1",

@@ -17,11 +17,12 @@ from rskip.corpora.fetch import fetch
 from rskip.corpora.registry import find_corpus
 from rskip.corpora.sentences import read_sentences
 from rskip.experiments.commands import flags_to_arguments
-from rskip.experiments.publish import MAX_BYTES, MAX_LOSS
 from rskip.experiments.record import Record, read_record
 from rskip.text import TextPipeline
 from rskip.translation.scoring import read_generated, score
 from rskip.vision.model_file import load_model
+from rskip.zoo.entry_of_record import MAX_LOSS
+from rskip.zoo.publish import MAX_BYTES
 
 PUBLISHED = sorted(path.parent for path in (Path(__file__).parents[2] / "checkpoints").glob("*/record.json"))
 FOLDERS = [folder for folder in PUBLISHED if read_record(folder / "record.json").kind == "translation"]

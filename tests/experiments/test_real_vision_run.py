@@ -125,7 +125,7 @@ def test_two_processes_are_started_for_two_gpus_and_their_failures_are_one_line(
     state = torch.load(project / "two" / "checkpoint.pt", weights_only=True)
     assert (state["processes"], state["iteration"]) == (2, 4)
     assert len((project / "two" / "curve.jsonl").read_text().splitlines()) == 1
-    with pytest.raises(ValueError, match="refused its arguments: rskip vision: error: ") as refused:
+    with pytest.raises(ValueError, match="could not go on: rskip vision: error: ") as refused:
         train("train.lr=0.2", folder="two")  # another training's folder
     with pytest.raises(CommandFailed, match=re.escape("failed (exit status 1): rskip vision: error: ")) as failed:
         train("train.connection=1xskip", "train.lr=1e+30", "train.warmup_lr=1e+30", folder="diverging")

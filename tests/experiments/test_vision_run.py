@@ -215,6 +215,7 @@ def test_publish_writes_the_first_seeds_weights_as_they_are(
     assert published["bytes"] == (folder / "model.safetensors").stat().st_size
     assert (published["dtype"], published["error"]) == ("float32", record.metrics["error"])
     assert json.loads((folder / "config.json").read_text()) == {
+        "format": 1,
         "task": "image-classification",
         "model": {
             "depth": 8, "connection": "2rskip+ln", "num_classes": 10, "shortcut": "zero_pad", "block": "basic"
@@ -251,6 +252,11 @@ def test_a_finished_run_becomes_a_model_of_the_zoo_in_one_command(
     assert (entry.figures[1].seeds, entry.figures[1].of) == ((1, 2), "run")
     assert sha256_file(project / "checkpoints/mine/model.safetensors") == entry.files["model.safetensors"].sha256
 
+    dataclasses.replace(second, date="2026-01-01", published=None).write(project / "results/mine/2.json")
+    assert main(["zoo", "publish", "mine"]) == 0
+    assert read_record(project / "checkpoints/mine/record.json").seed == 2
+    assert read_record(project / "results/mine/2.json") == dataclasses.replace(second, date="2026-01-01")
+
     capsys.readouterr()
     recipe = project / "recipes/mine.yaml"
     recipe.write_text(recipe.read_text().replace("lr: 0.02", "lr: 0.03"))
@@ -271,7 +277,7 @@ def _other_error(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     ("spoil", "message"),
     [
         (_other_error, "when its published weights are read back"),
-        (lambda project, patch: patch.setattr("rskip.experiments.vision_publish.MAX_BYTES", 100), "the model takes"),
+        (lambda project, patch: patch.setattr("rskip.experiments.published_weights.MAX_BYTES", 1), "the model takes"),
         (lambda project, patch: (project / "runs/mine/1/training/model.pt").unlink(), "model.pt is gone"),
         (lambda project, patch: (project / "runs/mine/1/training/model.pt").write_bytes(b"x"), "is not the file"),
     ],

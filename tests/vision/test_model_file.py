@@ -50,7 +50,7 @@ def standing(model: PreActResNet) -> dict[str, Any]:
 def publish(folder: Path, state: dict[str, Tensor], **config: Any) -> Path:
     folder.mkdir(parents=True)
     save_file({name: tensor.contiguous() for name, tensor in state.items()}, folder / "model.safetensors")
-    (folder / "config.json").write_text(json.dumps({"task": "image-classification", **config}))
+    (folder / "config.json").write_text(json.dumps({"format": 1, "task": "image-classification", **config}))
     return folder
 
 
@@ -156,8 +156,14 @@ def test_damaged_and_foreign_files_are_one_line(model, tmp_path):
     refused("model.safetensors can't be read as safetensors .*: it is cut off or damaged", folder)
     config.write_text('{"task": "translation"}')
     refused("config.json is of the task 'translation': expected 'image-classification'", folder)
-    config.write_text('{"task": "image-classification"}')
+    config.write_text('{"format": 1, "task": "image-classification"}')
     refused("config.json is damaged: it has no 'model'", folder)
+    config.write_text('{"task": "image-classification"}')
+    refused("config.json is damaged: it has no 'format'", folder)
+    config.write_text('{"format": "1", "task": "image-classification"}')
+    refused("config.json is damaged: its format is '1', expected a whole number", folder)
+    config.write_text('{"format": 2, "task": "image-classification"}')
+    refused("config.json has format 2, but this rskip reads format 1: upgrade rskip", folder)
     config.write_text("{")
     refused("config.json is not valid JSON", folder)
     config.unlink()

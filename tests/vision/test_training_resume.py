@@ -14,6 +14,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -188,7 +189,7 @@ def test_a_second_signal_ends_a_process_that_is_alone():
 @pytest.mark.slow
 @pytest.mark.parametrize("iteration", [6, 10])
 def test_a_killed_training_goes_on(iteration, straight, tmp_path, environment):
-    """Killed after the checkpoint of iteration 4 in mid-epoch, then after that of 8, with a point written since."""
+    """Killed after the checkpoint of an epoch's end, and the point that it was saved before."""
     process = subprocess.run(
         [sys.executable, __file__, str(tmp_path), json.dumps(SETTINGS), str(int(signal.SIGKILL)), str(iteration)],
         env=environment(),
@@ -196,13 +197,38 @@ def test_a_killed_training_goes_on(iteration, straight, tmp_path, environment):
         text=True,
     )
     assert process.returncode == -signal.SIGKILL, process.stderr
-    assert content_of(tmp_path)["iteration"] == {6: 4, 10: 8}[iteration]
-    assert read_curve(tmp_path / "curve.jsonl")[-1].iteration == {6: 6, 10: 9}[iteration]
+    saved = {6: 6, 10: 9}[iteration]
+    assert content_of(tmp_path)["iteration"] == read_curve(tmp_path / "curve.jsonl")[-1].iteration == saved
+    assert [point["iteration"] for point in content_of(tmp_path)["curve"]] == list(range(3, saved, 3))
     with (tmp_path / "curve.jsonl").open("a") as file:
         file.write('{"epoch": 4, "iter')  # killed in the middle of a line
     (tmp_path / ".checkpoint.pt.x1y2z3.partial.pt").write_bytes(b"killed in the middle of a file")
     run(tmp_path)
     assert sorted(path.name for path in tmp_path.iterdir()) == FILES
+    assert_same_end(tmp_path, straight)
+
+
+@pytest.mark.parametrize("iteration", [3, 6, 11])
+def test_a_training_that_is_killed_while_it_evaluates_goes_on(iteration, straight, tmp_path, monkeypatch):
+    """Also at the training's end; save_every would have saved 0, 4 and 8."""
+    evaluate = RUN.evaluate
+    left = [3, 6, 9, 11].index(iteration)
+
+    def killed(*arguments: Any, **options: Any) -> Any:
+        nonlocal left
+        if left == 0:
+            raise RuntimeError("killed")
+        left -= 1
+        return evaluate(*arguments, **options)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(RUN, "evaluate", killed)
+        with pytest.raises(RuntimeError, match="killed"):
+            run(tmp_path)
+    assert content_of(tmp_path)["iteration"] == iteration
+    run(tmp_path)
+    assert [piece["from"] for piece in content_of(tmp_path)["pieces"]] == [0, iteration]
+    assert content_of(tmp_path)["curve"][-1]["iteration"] == 11
     assert_same_end(tmp_path, straight)
 
 
@@ -248,11 +274,12 @@ def test_a_training_of_other_settings_is_named(stopped):
         lambda path: path.write_bytes(path.read_bytes()[:5000]),
         lambda path: path.write_bytes(b""),
         lambda path: path.write_text("not a checkpoint"),
+        lambda path: path.write_text("this is not a model"),
         lambda path: torch.save({"model": {}}, path),
         lambda path: torch.save([1, 2], path),
         lambda path: torch.save(Path("anything"), path),
     ],
-    ids=["cut off", "cut off early", "empty", "text", "other keys", "a list", "an object"],
+    ids=["cut off", "cut off early", "empty", "text", "text of a t", "other keys", "a list", "an object"],
 )
 def test_a_checkpoint_that_is_none(damage, stopped):
     path = stopped(3) / "checkpoint.pt"
@@ -275,21 +302,31 @@ def test_a_checkpoint_whose_tensors_are_anothers(stopped):
     assert "\n" not in str(error.value)
 
 
-@pytest.fixture
-def small_files() -> Iterator[None]:
-    """No file may grow over 100 KB: a checkpoint is larger, a curve is not."""
+@contextmanager
+def files_of_at_most(size: int) -> Iterator[None]:
+    """A block in which no file may grow larger, in bytes."""
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, before[1]))
-    yield
-    resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
 
 
-def test_no_room_for_the_first_checkpoint(tmp_path, small_files):
-    with pytest.raises(OSError) as error:
+@pytest.mark.parametrize(
+    ("size", "name", "advice", "left"),
+    [
+        (0, "lock", "make room and repeat the command", ["lock"]),
+        (20, "run.json", "make room and repeat the command", ["lock"]),
+        (100_000, "checkpoint.pt", "there is no earlier one: make room", ["curve.jsonl", "lock", "run.json"]),
+    ],
+)
+def test_no_room_for_a_first_file(size, name, advice, left, tmp_path):
+    with pytest.raises(OSError) as error, files_of_at_most(size):
         run(tmp_path)
-    assert error.value.errno == errno.EFBIG and error.value.filename == str(tmp_path / "checkpoint.pt")
-    assert "there is no earlier one" in str(error.value)
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["curve.jsonl", "lock", "run.json"]
+    assert error.value.errno == errno.EFBIG and error.value.filename == str(tmp_path / name)
+    assert f"File too large; {advice}" in str(error.value)
+    assert sorted(path.name for path in tmp_path.iterdir()) == left
 
 
 def test_no_room_leaves_the_checkpoint_before(stopped, straight, monkeypatch):

@@ -57,7 +57,7 @@ def publish(model: PreActResNet, folder: Path) -> None:
     folder.mkdir(parents=True)
     save_file(model.state_dict(), folder / "model.safetensors")
     config = {"task": "image-classification", "model": model.config, "dataset": "cifar10", "classes": CLASSES}
-    (folder / "config.json").write_text(json.dumps(config))
+    (folder / "config.json").write_text(json.dumps({"format": 1, **config}))
 
 
 @pytest.fixture(scope="session")

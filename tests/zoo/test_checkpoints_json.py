@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import re
 from pathlib import Path
 from statistics import fmean, stdev
 from typing import Any
@@ -17,6 +16,7 @@ from rskip.experiments.recipe import load_recipe
 from rskip.zoo.entry import OF_RUN, OF_WEIGHTS, WEIGHTS, ModelEntry
 from rskip.zoo.entry_of_record import NOT_OF_THE_MODEL, entry_of_record
 from rskip.zoo.model_card import model_card
+from rskip.zoo.names import variant_of
 from rskip.zoo.publish import check_sizes, outdated_tables
 from rskip.zoo.registry import read_registry, write_registry
 
@@ -99,10 +99,8 @@ def test_figures_are_those_of_the_records(root: Path, entry: ModelEntry) -> None
 @pytest.mark.parametrize("entry", SHIPPED.values(), ids=lambda entry: entry.name)
 def test_publishing_again_changes_nothing(root: Path, entry: ModelEntry) -> None:
     records = [read(root / path) for path in entry.records]
-    unnamed = re.fullmatch(r"[^.]+\.[^.]+(\.[a-z]{2}-[a-z]{2})?", entry.name)
-    variant = None if unnamed else entry.name.rpartition(".")[2]
     folder = root / str(entry.folder)
-    made = entry_of_record(folder, records, root=root, url=entry.url, variant=variant)
+    made = entry_of_record(folder, records, url=entry.url, variant=variant_of(entry))
     for field in dataclasses.fields(entry):
         assert getattr(entry, field.name) == getattr(made, field.name), f"{entry.name}: {field.name}"
     assert (folder / "README.md").read_text(encoding="utf-8") == model_card(entry), f"{entry.name}: its card"

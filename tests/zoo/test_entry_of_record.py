@@ -23,6 +23,7 @@ from rskip.zoo.registry import read_registry, write_registry
 RUN = "cifar10_preact20_2rskip_ln"
 NAME = "preact_resnet20_2rskip_ln.cifar10"
 CONFIG = {
+    "format": 1,
     "task": "image-classification",
     "model": {"depth": 20, "connection": "2rskip+ln", "num_classes": 10, "shortcut": "zero_pad", "block": "basic"},
     "dataset": "cifar10",
@@ -69,7 +70,7 @@ def test_an_entry_has_the_figures_of_the_weights_and_of_all_seeds(tmp_path: Path
     records = make_run(tmp_path, errors=(8.0, 9.0, 8.5))
     folder = tmp_path / "checkpoints" / RUN
     (folder / "README.md").write_text("the card")
-    entry = entry_of_record(folder, records[::-1], root=tmp_path, url="https://example.org")
+    entry = entry_of_record(folder, records[::-1], url="https://example.org")
     common = {"dataset": "cifar10", "split": "test", "signature": None}
     seeds = (1, 2, 3)
     assert entry.figures == (
@@ -93,7 +94,7 @@ def test_an_entry_has_the_figures_of_the_weights_and_of_all_seeds(tmp_path: Path
 def test_one_seed_has_no_spread_and_a_projection_is_named(tmp_path: Path) -> None:
     model = {**CONFIG["model"], "shortcut": "projection"}  # type: ignore[dict-item]
     records = make_run(tmp_path, config={**CONFIG, "model": model})
-    entry = entry_of_record(tmp_path / "checkpoints" / RUN, records[1:], root=tmp_path)
+    entry = entry_of_record(tmp_path / "checkpoints" / RUN, records[1:])
     assert {(figure.spread, figure.seeds) for figure in entry.figures} == {(None, (2,))}
     assert entry.name == "preact_resnet20_projection_2rskip_ln.cifar10"
 
@@ -107,10 +108,6 @@ def test_one_seed_has_no_spread_and_a_projection_is_named(tmp_path: Path) -> Non
         (lambda record: record["published"].update(file="model.pt"), "expected the weights in model.safetensors"),
         (lambda record: record["published"].update(error=9.06), "has error 9.06, the run 9.00: expected at most 0.05"),
         (lambda record: record.update(kind="captioning"), "is a run of kind captioning: expected translation"),
-        (
-            lambda record: record.update(overrides={"train.lr": 0.2}),
-            "changes its recipe (train.lr=0.2): give --variant WORD",
-        ),
         (lambda record: record.update(config={"train": {"dataset": "cifar100"}}), "says cifar10, the record of"),
     ],
 )
@@ -122,7 +119,7 @@ def test_a_record_that_does_not_fit_is_one_line(
     folder = tmp_path / "checkpoints" / RUN
     (folder / "record.json").write_text(json.dumps(record))
     with pytest.raises(ValueError) as caught:
-        entry_of_record(folder, [record], root=tmp_path)
+        entry_of_record(folder, [record])
     assert message in str(caught.value) and "\n" not in str(caught.value)
 
 
@@ -130,10 +127,10 @@ def test_records_that_do_not_belong_together_are_named(tmp_path: Path) -> None:
     records = make_run(tmp_path)
     folder = tmp_path / "checkpoints" / RUN
     other = {**records[0], "config": {"train": {"dataset": "cifar10", "lr": 1}}}
-    with pytest.raises(ValueError, match=f"results/{RUN}/1.json and .*record.json differ in config: remove what"):
-        entry_of_record(folder, [other, records[1]], root=tmp_path)
-    with pytest.raises(ValueError, match=f"record.json is none of the records in results/{RUN}: publish"):
-        entry_of_record(folder, records[:1], root=tmp_path)
+    with pytest.raises(ValueError, match=f"results/{RUN}/1.json and results/{RUN}/2.json differ in config: remove"):
+        entry_of_record(folder, [other, records[1]])
+    with pytest.raises(ValueError, match=f"none of the records in results/{RUN}: publish .*`rskip zoo publish {RUN}`"):
+        entry_of_record(folder, records[:1])
 
 
 @pytest.mark.parametrize(
@@ -150,7 +147,7 @@ def test_a_damaged_file_is_named(tmp_path: Path, file: str, content: str, messag
     folder = tmp_path / "checkpoints" / RUN
     (folder / file).write_text(content)
     with pytest.raises(ValueError) as caught:
-        entry_of_record(folder, records, root=tmp_path)
+        entry_of_record(folder, records)
     assert message in str(caught.value) and "\n" not in str(caught.value)
 
 
@@ -163,7 +160,7 @@ def test_weights_have_one_number_format(tmp_path: Path) -> None:
     records[1]["published"].update(told)
     (folder / "record.json").write_text(json.dumps(records[1]))
     with pytest.raises(ValueError, match="model.safetensors holds F16 and F32: expected one"):
-        entry_of_record(folder, records, root=tmp_path)
+        entry_of_record(folder, records)
 
 
 def test_publishing_makes_replaces_and_keeps_the_address(tmp_path: Path) -> None:
@@ -175,8 +172,25 @@ def test_publishing_makes_replaces_and_keeps_the_address(tmp_path: Path) -> None
     assert second.url == "https://example.org" and second.figures[1].value == 8.5
     card = tmp_path / "checkpoints" / RUN / "README.md"
     assert card.read_text(encoding="utf-8") == model_card(second)
-    renamed = publish(RUN, records, root=tmp_path, variant="again")
-    assert list(read_registry(tmp_path / "checkpoints.json")) == [renamed.name] == [f"{NAME}.again"]
+
+
+def test_a_renamed_model_keeps_its_address_and_its_name_until_it_is_renamed_again(tmp_path: Path) -> None:
+    records = make_run(tmp_path)
+    publish(RUN, records, root=tmp_path, url="https://example.org")
+    for variant, name in (("again", f"{NAME}.again"), (None, f"{NAME}.again"), ("once_more", f"{NAME}.once_more")):
+        entry = publish(RUN, records, root=tmp_path, variant=variant)
+        assert read_registry(tmp_path / "checkpoints.json") == {name: entry}
+        assert (entry.name, entry.url) == (name, "https://example.org")
+
+
+def test_a_run_that_changes_its_recipe_needs_a_variant_once(tmp_path: Path) -> None:
+    records = [{**record, "overrides": {"train.lr": 0.2}} for record in make_run(tmp_path)]
+    (tmp_path / "checkpoints" / RUN / "record.json").write_text(json.dumps(records[1]))
+    with pytest.raises(ValueError, match=r"changes its recipe \(train.lr=0.2\): give --variant WORD"):
+        publish(RUN, records, root=tmp_path)
+    assert not (tmp_path / "checkpoints.json").exists()
+    publish(RUN, records, root=tmp_path, variant="fast")
+    assert publish(RUN, records, root=tmp_path).name == f"{NAME}.fast"
 
 
 def test_runs_of_one_name_need_a_variant(tmp_path: Path) -> None:

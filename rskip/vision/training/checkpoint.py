@@ -13,7 +13,7 @@ from torch import Tensor
 
 from rskip.atomic_file import atomic_file
 from rskip.vision.torch_file import read_torch_file
-from rskip.vision.training.write_errors import naming
+from rskip.write_errors import naming
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from rskip.atomic_file import atomic_file
-from rskip.vision.training.write_errors import naming
+from rskip.write_errors import naming
 
 _FULL = "the training stops; its last checkpoint is whole: make room and repeat the command to go on"
 

@@ -20,12 +20,13 @@ _TELLING_SECONDS = 1.0  # torchrun ends all processes when one has ended
 class Ranks(torchrun.Ranks):
     """This process among those that train."""
 
-    def group(self, device: torch.device) -> AbstractContextManager[None]:
+    def group(self, device: str | None) -> AbstractContextManager[None]:
         """Within the block the ranks know each other: through gloo on CPUs, nccl on GPUs.
 
+        :param device: as `choose_device` takes it, which may still refuse it.
         :raises ValueError: another rank stopped.
         """
-        backend = "cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo"
+        backend = "cpu:gloo,cuda:nccl" if device != "cpu" and torch.cuda.is_available() else "gloo"
         return self.process_group(backend, advice="; repeat the command to go on from the last checkpoint")
 
     def sum(self, tensor: Tensor) -> Tensor:

@@ -52,7 +52,7 @@ class TrainingSettings:
     :param compile: the model is compiled by torch.compile.
     :param sync_batch_norm: batch normalisation takes its statistics over all processes' images.
     :param evaluate_every: epochs from one test error of the curve to the next; the last iterate always has one.
-    :param save_every: iterations from one checkpoint to the next.
+    :param save_every: iterations from one checkpoint to the next; each epoch's end has one too.
     :raises ValueError: a value of another type or range, or two that contradict, named in one line.
     """
 

@@ -68,13 +68,13 @@ def train(
     :raises ValueError: a mistake in what was given, a checkpoint of other settings, or a folder in use.
     :raises OSError: the data can't be read, or the disk is full.
     """
-    if not 0 <= seed < 2**64:
-        raise ValueError(f"the seed is {seed}: expected 0 to {2**64 - 1}")
     ranks = Ranks.from_environment()
-    place = choose_device(device, ranks)
     files = TrainingFolder(folder)
-    with ranks.group(place), ExitStack() as stack:
+    with ranks.group(device), ExitStack() as stack:
         with ranks.together():
+            if not 0 <= seed < 2**64:
+                raise ValueError(f"the seed is {seed}: expected 0 to {2**64 - 1}")
+            place = choose_device(device, ranks)
             if ranks.first:
                 stack.enter_context(files.lock())
         with ranks.together():
@@ -109,12 +109,14 @@ def train(
                 if not ranks.first:
                     ranks.leave(interrupted.status)
                 raise interrupted
-            if run.point_due:
-                progress.tell_point(run.add_point())
-            elif run.check_due:
-                run.check()
             if run.save_due:
                 run.save()
+            elif run.check_due:
+                run.check()
+            if run.point_due:
+                progress.tell_point(run.add_point())
+                if run.finished:
+                    run.save()
             if run.finished:
                 break
             run.step()

@@ -27,6 +27,7 @@ from rskip.vision.training.settings import TrainingSettings
 from rskip.vision.training.sync_batch_norm import with_sync_batch_norm
 from rskip.vision.training.tensorboard import TensorBoardCurve
 from rskip.vision.training.training_folder import TrainingFolder
+from rskip.write_errors import naming
 
 CHECK_EVERY = 100  # iterations from one look at the loss to the next: a look waits for a GPU
 
@@ -142,7 +143,11 @@ class TrainingRun:
         self._piece["from"] = checkpoint.iteration
 
     def begin_files(self, *, tensorboard: bool) -> None:
-        """Writes run.json and the curve so far; the first rank alone."""
+        """Writes run.json and the curve so far; the first rank alone.
+
+        :raises ValueError: TensorBoard is asked for and not installed.
+        :raises OSError: no room on the disk or no permission.
+        """
         if not self.ranks.first:
             return
         content = {
@@ -152,7 +157,8 @@ class TrainingRun:
             "iterations": self.iterations,
             "parameters": sum(parameter.numel() for parameter in self.model.parameters()),
         }
-        with atomic_file(self.files.settings) as temporary:
+        path = self.files.settings
+        with naming(path, consequence="make room and repeat the command"), atomic_file(path) as temporary:
             temporary.write_text(json.dumps(content, indent=2) + "\n")
         self.curve.rewrite()
         if tensorboard:
@@ -182,8 +188,8 @@ class TrainingRun:
 
     @property
     def save_due(self) -> bool:
-        """Whether a checkpoint is wanted here."""
-        return self.iteration > self._saved and (self.finished or self.iteration % self.settings.save_every == 0)
+        """Whether a checkpoint is wanted here; before a point it is, whose evaluation may take long."""
+        return self.iteration > self._saved and (self.point_due or self.iteration % self.settings.save_every == 0)
 
     def step(self) -> None:
         """One iteration: the gradient of the mean loss over the whole batch, whatever part of it each rank has."""
@@ -217,19 +223,18 @@ class TrainingRun:
         """The error, in one line with what to try."""
         lr, connection = learning_rate(self._schedule, max(0, iteration - 1)), self.settings.connection
         normalised = parse_connection(connection).norm is not None
-        other = "" if normalised else ", or a connection with a normalisation, such as 2rskip+ln"
+        first = "" if normalised else "a connection with a normalisation, such as 2rskip+ln, or "
         kept = f"{self.files.checkpoint} keeps iteration {self._saved:,}" if self._saved else "nothing was saved yet"
         return Diverged(
             f"{what} is not finite after {iteration:,} iterations (lr {lr:g}, connection {connection}): "
-            f"try a lower lr or clip_norm{other}; {kept}"
+            f"try {first}a lower lr or clip_norm; {kept}"
         )
 
     def add_point(self) -> CurvePoint:
         """Adds a point to the curve, with a test error where one is due.
 
-        :raises Diverged: see `check`.
+        :raises Diverged: the model's outputs for the test images are not finite.
         """
-        self.check()
         train_loss, train_error = self.meter.means()
         seconds = time.monotonic() - self._point_began
         epoch = -(-self.iteration // self.batches.batches_per_epoch)
