@@ -1,23 +1,42 @@
-"""The trained weights of PreActResNets: one class a depth, whose members are added when weights are published.
-
-A member is written
-
-    CIFAR10_2RSKIP_LN = Weights(
-        url="checkpoints/<run>/model.safetensors",
-        transforms=partial(CifarClassification, dataset="cifar10"),
-        meta={"depth": 20, "connection": "2rskip+ln", "shortcut": "zero_pad", "block": "basic",
-              "categories": [...], "num_params": ..., "recipe": "recipes/<run>.yaml",
-              "metrics": {"CIFAR-10": {"acc@1": ...}}, "sha256": "..."},
-    )
-"""
+"""The trained weights of PreActResNets: one class a depth, with a member for each model of checkpoints.json."""
 
 from __future__ import annotations
 
-from rskip.vision.weights import WeightsEnum
+from functools import partial
+
+from rskip.vision.transforms import CifarClassification
+from rskip.vision.weights import Weights, WeightsEnum
+
+CIFAR10_CATEGORIES = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
+
+
+def _cifar10(run: str, connection: str, *, num_params: int, accuracy: float, sha256: str) -> Weights:
+    """Weights that ship in checkpoints/ of a PreAct-ResNet-20 as the recipes have it."""
+    return Weights(
+        url=f"checkpoints/{run}/model.safetensors",
+        transforms=partial(CifarClassification, dataset="cifar10"),
+        meta={
+            "depth": 20,
+            "connection": connection,
+            "shortcut": "zero_pad",
+            "block": "basic",
+            "categories": list(CIFAR10_CATEGORIES),
+            "num_params": num_params,
+            "recipe": f"recipes/{run}.yaml",
+            "metrics": {"CIFAR-10": {"acc@1": accuracy}},
+            "sha256": sha256,
+        },
+    )
 
 
 class PreActResNet20_Weights(WeightsEnum):
-    """None yet."""
+    """Of the fast recipes, 30 epochs; DEFAULT is the baseline."""
+
+    CIFAR10_1XSKIP = _cifar10(
+        "cifar10_fast_preact20_1xskip", "1xskip", num_params=269_722, accuracy=90.29,
+        sha256="b50e8e53272722bb3fd0cb35d0d66134782998a758d8a6277bb7f2b4ff4d0856",
+    )  # fmt: skip
+    DEFAULT = CIFAR10_1XSKIP
 
 
 class PreActResNet32_Weights(WeightsEnum):
