@@ -10,6 +10,7 @@ import pytest
 import torch
 
 from rskip.cli.main import build_parser
+from rskip.connections import build_connection, registry
 from rskip.experiments.recipe import load_recipe
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -102,8 +103,8 @@ def test_python_examples_run(monkeypatch):
     assert len(connections) == 16, "resnet50 has 16 blocks"
 
     scope = {"__name__": "readme"}
+    monkeypatch.setattr(registry, "_families", dict(registry._families))
     exec(own.replace('"rezero"', '"readme_rezero"'), scope)
-    from rskip.connections import build_connection
 
     x = torch.randn(2, 4)
     assert torch.equal(build_connection("readme_rezero", 4)(x, torch.ones(2, 4)), x)
