@@ -300,6 +300,7 @@ def test_checksum_right_behind_a_block(make: Any, tmp_path: Path) -> None:
     "content",
     [b"", b"no archive", b"<html>" * 1000, b"PK\x03\x04" + b"x" * 1000]
     + [pack(b"no tar" * 1000) for pack in (gzip.compress, bz2.compress, lzma.compress)],
+    ids=["empty", "text", "html", "damaged zip", "gzip", "bzip2", "xz"],
 )
 def test_no_archive(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "a.tgz").write_bytes(content)
