@@ -78,6 +78,7 @@ def test_there_are_recipes() -> None:
     assert {path.stem for path in RECIPES} == {
         "numbers_en_de_demo",
         *(f"multi30k_en_de_{name}" for name in ("1xskip_ln", "2xskip_ln", "2rskip_ln", "sas")),
+        "multi30k_en_fr_2rskip_ln",
         *PAPERS,
     }
 
