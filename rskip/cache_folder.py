@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+from rskip.expanded_path import expanded_path
+
 
 def cache_folder() -> Path:
     """$RSKIP_DATA, or ~/.cache/rskip/data.
@@ -12,4 +14,4 @@ def cache_folder() -> Path:
     Several processes and users may share it. Who only reads it needs nothing more; users who all fetch into it must be
     able to write to each other's files (a common group, umask 002).
     """
-    return Path(os.environ.get("RSKIP_DATA") or "~/.cache/rskip/data").expanduser()
+    return expanded_path(os.environ.get("RSKIP_DATA") or "~/.cache/rskip/data", "RSKIP_DATA")

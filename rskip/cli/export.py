@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rskip.cli._model_arguments import add_model_arguments, model_settings
+from rskip.cli._model_path import model_path
 
 if TYPE_CHECKING:
     from rskip.checkpoint import Checkpoint
@@ -48,13 +49,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     for each in (ct2, fairseq):
         each.add_argument(
-            "--model", type=Path, required=True, metavar="PATH", help="a model's folder, or its checkpoint"
+            "--model", required=True, metavar="MODEL", help="its folder or checkpoint, or a name of `rskip zoo list`"
         )
         each.add_argument("--force", action="store_true", help="replace what an earlier export wrote there")
 
 
 def run(args: argparse.Namespace) -> None:
     """Writes the model and says where."""
+    args.model = model_path(args.model, task="translation")
     (export_ct2 if args.format == "ct2" else export_fairseq)(args)
 
 

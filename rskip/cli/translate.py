@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from rskip.cli._model_arguments import add_model_arguments, model_settings
+from rskip.cli._model_path import model_path
 
 if TYPE_CHECKING:
     from rskip.generation import SearchOptions
@@ -83,7 +84,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.epilog = EXAMPLES
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.add_argument("files", nargs="*", metavar="FILE", help="text in UTF-8; none, or -: standard input")
-    parser.add_argument("--model", required=True, metavar="PATH", help="a model's folder, or its checkpoint")
+    parser.add_argument(
+        "--model", required=True, metavar="MODEL", help="its folder or checkpoint, or a name of `rskip zoo list`"
+    )
     parser.add_argument("--interactive", action="store_true", help="ask for sentences at the terminal")
 
     output = parser.add_argument_group("output")
@@ -282,9 +285,11 @@ def load_translator(args: argparse.Namespace, ranks: Ranks) -> Translator:
     device = args.device or ("cuda" if torch.cuda.is_available() and args.precision != "int8" else "cpu")
     if device == "cuda" and ranks.count > 1:
         device = f"cuda:{ranks.local_rank}"
-    if not os.path.exists(args.model):
+    args.model = model_path(args.model, task="translation")
+    if not args.model.exists():
         raise FileNotFoundError(
-            f"no model {args.model}: expected the folder of one, or its checkpoint{models_nearby()}"
+            f"no model {args.model}: expected the folder of one, its checkpoint, or a name that `rskip zoo list` shows"
+            f"{models_nearby()}"
         )
     if args.precision == "bfloat16" and bfloat16_is_slow(torch.device(device)) and ranks.first and not args.quiet:
         print("this processor doesn't multiply bfloat16: float32 is faster on it", file=sys.stderr)

@@ -18,6 +18,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from rskip.cli._model_path import model_path
+
 if TYPE_CHECKING:
     from rskip.vision.training import TrainingSettings
     from rskip.vision.training.distributed import Ranks
@@ -42,7 +44,7 @@ on several GPUs of this machine, or several processes; the batch size is that of
 EVALUATE = """Evaluates a model: error, a table of the classes, who was taken for whom, images a second.
 
 MODEL is the folder of a training (its model.pt, the last iterate; else checkpoint.pt, where it stands), one of these
-files, or a folder of published weights (model.safetensors, config.json)."""
+files, a folder of published weights (model.safetensors, config.json), or a name that `rskip zoo list` shows."""
 
 EVALUATE_EXAMPLES = """examples:
   rskip vision evaluate runs/preact110
@@ -157,7 +159,7 @@ def _add_settings(group: argparse._ArgumentGroup, settings: dict[str, Setting]) 
 
 
 def _add_evaluate_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("model", type=Path, metavar="MODEL", help="folder or file of a model")
+    parser.add_argument("model", metavar="MODEL", help="folder or file of a model, or a name of `rskip zoo list`")
     parser.add_argument(
         "--split", choices=("test", "train"), default="test", help="which images (default: %(default)s)"
     )
@@ -235,9 +237,10 @@ def training_settings(args: argparse.Namespace, ranks: Ranks) -> TrainingSetting
     from rskip.vision.training import TrainingSettings
 
     given = {field: value for field in SETTINGS if (value := getattr(args, field)) is not None}
-    if (args.epochs is None) != (args.iterations is None):  # the one that is given replaces the recipe's other one
-        given |= {field: given.get(field) for field in ("epochs", "iterations")}
     changes = [text for group in args.changes for text in group]
+    if (args.epochs is None) != (args.iterations is None):  # the one that is given replaces the recipe's other one
+        set_too = {text.partition("=")[0].removeprefix("train.") for text in changes}
+        given |= {field: given.get(field) for field in ("epochs", "iterations") if field not in set_too}
     if args.recipe is None:
         settings = TrainingSettings.from_mapping({"precision": BEST_PRECISION, **_parsed(changes), **given})
     else:
@@ -310,7 +313,7 @@ def run_evaluate(args: argparse.Namespace) -> int:
     from rskip.vision.evaluation import evaluate
     from rskip.vision.evaluation.confusion_picture import draw_confusion
     from rskip.vision.evaluation.text_form import text_form
-    from rskip.vision.model_file import load_model
+    from rskip.vision.model_file import TASK, load_model
     from rskip.vision.training.device import choose_device
     from rskip.vision.training.distributed import Ranks
 
@@ -319,7 +322,8 @@ def run_evaluate(args: argparse.Namespace) -> int:
     device = choose_device(args.device, Ranks())
     expected = {name: getattr(args, name) for name in ("dataset", "depth", "connection")}
     model, description = load_model(
-        args.model, expected={name: value for name, value in expected.items() if value is not None}
+        model_path(args.model, task=TASK),
+        expected={name: value for name, value in expected.items() if value is not None},
     )
     if args.precision == "bfloat16" and bfloat16_is_slow(device):
         print("this processor only emulates bfloat16: float32 is faster on it", file=sys.stderr)

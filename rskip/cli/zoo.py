@@ -54,7 +54,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     publishing.add_argument(
         "--variant", metavar="WORD", help="ends the model's name, to tell it from another's (default: as it was)"
     )
-    publishing.add_argument("--url", help="base address where the files are served too (default: as it was)")
+    publishing.add_argument("--url", help="of a folder where the files are served too (default: as it was)")
     publishing.add_argument("--mirror", help="where the dataset is, for scoring, as `rskip run` takes it")
 
 

@@ -94,7 +94,7 @@ def parse_connection(text: str) -> ConnectionSpec:
 
     ValueError for text that names no connection, with what is valid and the nearest known spec.
     """
-    match = _SPEC.fullmatch(text.strip().lower())
+    match = _SPEC.fullmatch(text.strip().lower()) if isinstance(text, str) else None
     if match is None:
         form = "[λ]family[+norm][:option=value,...], for example 2rskip+ln or sas:gate=single"
         raise ValueError(f"{text!r} is not a connection: write {form}")

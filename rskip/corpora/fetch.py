@@ -13,6 +13,7 @@ from rskip.corpora.mirror_folder import MirrorFolder
 from rskip.corpora.received import FetchedFile, expected_sum, new_receipt, receipt_path, verify, write_receipt
 from rskip.disk_space import disk_space
 from rskip.download import download
+from rskip.expanded_path import expanded_path
 from rskip.one_at_a_time import one_at_a_time
 
 __all__ = ["FetchedFile", "fetch"]
@@ -54,7 +55,7 @@ def fetch(
                 raise ValueError(
                     f"--mirror {mirror}: expected a folder, or an address that begins with http:// or https://"
                 )
-            mirror_folder = MirrorFolder(Path(mirror).expanduser(), cache=cache)
+            mirror_folder = MirrorFolder(expanded_path(mirror, "--mirror"), cache=cache)
             mirror_folder.require(files)
             return _several_at_once(files, lambda file, stop: mirror_folder.get(file), at_once=at_once)
         if offline:

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from rskip.connections.nearest import did_you_mean
 from rskip.experiments.publish_run import publish_run
 from rskip.experiments.record import Record, read_record, read_run_records
 from rskip.whole_folder import recover
@@ -33,9 +34,11 @@ def publish_model(
     :param variant: last part of the model's name; None: as it was.
     :param mirror: where the dataset is, for scoring.
     :raises FileNotFoundError: no such run, seed or recipe.
-    :raises ValueError: what can't be published; weights, records and registry are then as they were.
+    :raises ValueError: a path in place of a name; what can't be published. Weights, records and registry are then as
+        they were.
     :raises CommandFailed: scoring the weights failed, likewise.
     """
+    _check_run(run)
     root, folder = Path(), Path("checkpoints", run)
     recover(folder)
     records = read_run_records(run)
@@ -60,6 +63,15 @@ def publish_model(
                 f"which fails now: {error}"
             ) from error
     return publish(run, _plain(read_run_records(run)), root=root, url=url, variant=variant)
+
+
+def _check_run(run: str) -> None:
+    """Refuses what names no folder right in results/."""
+    if run in ("", "..") or Path(run).name != run:
+        raise ValueError(f"{run!r} is no run: expected the name of a folder in results/, such as multi30k_en_de_sas")
+    runs = {path.parent.name for path in Path("results").glob("*/*.json")}
+    if run not in runs and (near := did_you_mean(run, runs)):
+        raise FileNotFoundError(f"results/{run} has no record{near}: give a run that has, or run it first")
 
 
 def _published_seed(folder: Path, records: Sequence[Record]) -> int | None:

@@ -24,9 +24,7 @@ def run_recipe(
     A run that has its record is not run again, one that was stopped goes on. gpus: how many train it, 0 for the CPU;
     one where there is one, unless given. Raises ValueError, FileNotFoundError, or CommandFailed, each with one line.
     """
-    for seed in seeds:
-        if not 0 <= seed < 2**32:
-            raise ValueError(f"seed {seed} is out of range: expected 0 to {2**32 - 1}")
+    _check_seeds(seeds)
     gpus = gpus_to_use(gpus)
     kind = KINDS[recipe.kind]
     kind.check(recipe, gpus=gpus)
@@ -40,12 +38,19 @@ def print_commands(
 ) -> None:
     """Prints the commands that `run_recipe` stands for, one a line, as a shell takes them.
 
-    gpus: how many; this machine need not have them.
+    gpus: how many; this machine need not have them. Raises ValueError where there is no such seed.
     """
+    _check_seeds(seeds)
     if gpus is None or gpus < 0:
         gpus = gpus_to_use(gpus)
     for command in KINDS[recipe.kind].commands(recipe, seeds=seeds, mirror=mirror, gpus=gpus):
         print(shlex.join(command))
+
+
+def _check_seeds(seeds: Sequence[int]) -> None:
+    for seed in seeds:
+        if not 0 <= seed < 2**32:
+            raise ValueError(f"seed {seed} is out of range: expected 0 to {2**32 - 1}")
 
 
 def _run_seed(recipe: Recipe, *, seed: int, mirror: str | None, gpus: int) -> Record:

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from rskip.expanded_path import expanded_path
 from rskip.vision.data import ImageSet, load_cifar
 
 
@@ -14,10 +15,12 @@ def ensure_images(dataset: str, *, mirror: str | None) -> dict[str, ImageSet]:
 
     :param mirror: the folder that holds the dataset's own folder, such as cifar-10-batches-py; None: where downloads
         are kept, and it is downloaded there where it is missing.
-    :raises FileNotFoundError: no such folder in `mirror`.
+    :raises FileNotFoundError: no such folder, or none of the dataset's in `mirror`.
     :raises ValueError: a file of it is damaged.
     """
     folder = image_folder(mirror)
+    if folder is not None and not folder.is_dir():
+        raise FileNotFoundError(f"--mirror {mirror} is no folder: expected one that holds {dataset}'s, or no --mirror")
     return {
         split: load_cifar(dataset, folder, train=split == "train", download=mirror is None)
         for split in ("train", "test")
@@ -27,11 +30,11 @@ def ensure_images(dataset: str, *, mirror: str | None) -> dict[str, ImageSet]:
 def image_folder(mirror: str | None) -> Path | None:
     """`--mirror` as a path; None where downloads are kept.
 
-    :raises ValueError: an address, which torchvision has of its own.
+    :raises ValueError: an address (torchvision has its own), or the home of an unknown user.
     """
     if mirror is not None and "://" in mirror:
         raise ValueError(f"--mirror {mirror}: expected a folder, such as one with cifar-10-batches-py in it")
-    return Path(mirror) if mirror is not None else None
+    return expanded_path(mirror, "--mirror") if mirror is not None else None
 
 
 def describe_images(dataset: str, images: Mapping[str, ImageSet]) -> dict[str, Any]:

@@ -23,6 +23,10 @@ def _mapping_without_duplicates(loader: _Loader, node: yaml.MappingNode) -> dict
     seen = set()
     for key_node, _ in node.value:
         key = loader.construct_object(key_node, deep=True)
+        if isinstance(key, (list, dict)):
+            raise yaml.constructor.ConstructorError(
+                None, None, "a key is a list or a mapping: expected a name", key_node.start_mark
+            )
         if key in seen:
             raise yaml.constructor.ConstructorError(
                 None, None, f"key {key!r} is given twice", key_node.start_mark

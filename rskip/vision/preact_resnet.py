@@ -114,13 +114,15 @@ class PreActResNet(nn.Module):
         if not isinstance(images, Tensor):
             raise ValueError(f"images must be a tensor (N, 3, {SIZE}, {SIZE}), not a {type(images).__name__}")
         if images.dim() != 4 or images.shape[1:] != (3, SIZE, SIZE):
-            raise ValueError(f"images of shape {tuple(images.shape)}: expected (N, 3, {SIZE}, {SIZE})")
+            one = "; one image as a batch: images[None]" if images.shape == (3, SIZE, SIZE) else ""
+            raise ValueError(f"images of shape {tuple(images.shape)}: expected (N, 3, {SIZE}, {SIZE}){one}")
         expected = self.conv1.weight.dtype
         converted = images.dtype in AUTOCAST_TYPES and torch.is_autocast_enabled(images.device.type)
         if images.dtype != expected and not converted:
+            cast = f"; cast them with .to({expected})" if images.is_floating_point() else ""
             raise ValueError(
                 f"images of {images.dtype}: expected normalised ones of {expected} (rskip.vision.CifarClassification "
-                f"gives float32; cast them with .to({expected}))"
+                f"makes such ones, in float32{cast})"
             )
 
     def extra_repr(self) -> str:

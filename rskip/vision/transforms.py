@@ -46,9 +46,10 @@ class CifarClassification(nn.Module):
         """
         pixels = image if isinstance(image, Tensor) else _read(image)
         if pixels.dim() not in (3, 4) or pixels.shape[-3:] != (3, SIZE, SIZE):
+            last = pixels.dim() > 2 and pixels.shape[-1] == 3
             raise ValueError(
                 f"an image of shape {tuple(pixels.shape)}: expected (3, {SIZE}, {SIZE}) or (N, 3, {SIZE}, {SIZE}); "
-                f"resize it to {SIZE} x {SIZE} first"
+                + ("bring the channels to the front" if last else f"resize it to {SIZE} x {SIZE} first")
             )
         if pixels.dtype == torch.uint8:
             pixels = pixels.to(torch.float32) / 255

@@ -171,8 +171,8 @@ class ModelEntry:
 
 def check_url(url: object) -> None:
     """:raises ValueError: neither a base address nor None."""
-    served = isinstance(url, str) and url.startswith(("https://", "http://"))
-    _expect("url", url, url is None or served, "an address that begins with https://, or null")
+    served = isinstance(url, str) and re.match(r"https?://\S+$", url) is not None
+    _expect("url", url, url is None or served, "an address that begins with https:// and has no space, or null")
 
 
 def is_inside(value: object) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+from rskip.expanded_path import expanded_path
 from rskip.zoo.cache import cached_folder
 from rskip.zoo.download import MIRROR, fetch_model
 from rskip.zoo.entry import WEIGHTS, ModelEntry
@@ -32,7 +33,7 @@ def model_folder(entry: ModelEntry, *, root: Path) -> Path:
         return _checked(shipped, entry, advice="get it again (in a clone: git checkout -- FILE)")
     if all(difference(cached / path, file) is None for path, file in entry.files.items()):
         return cached
-    mirrored = Path(mirror, entry.name).expanduser() if mirror and not mirror.startswith(ADDRESSES) else None
+    mirrored = expanded_path(mirror, MIRROR) / entry.name if mirror and not mirror.startswith(ADDRESSES) else None
     if mirrored and _has_all(mirrored, entry):
         return _checked(mirrored, entry, advice=f"replace it, or unset {MIRROR}")
 

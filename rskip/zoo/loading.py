@@ -74,10 +74,13 @@ def _usable(device: str | torch.device | None) -> torch.device:
     import torch
 
     try:
-        return torch.empty(0, device="cpu" if device is None else device).device
-    except (RuntimeError, AssertionError) as error:
+        found = torch.empty(0, device="cpu" if device is None else device).device
+    except (RuntimeError, AssertionError, TypeError) as error:
         reason = str(error).strip().partition("\n")[0]
         raise ValueError(f"the device {str(device)!r} can't be used, try cpu: {reason}") from error
+    if found.type == "meta":
+        raise ValueError("the device 'meta' holds no weights, try cpu")
+    return found
 
 
 def _load_translator(folder: Path, precision: str, device: torch.device) -> Any:

@@ -62,6 +62,8 @@ def find_model(models: Mapping[str, ModelEntry], name: str) -> ModelEntry:
 
     :raises ValueError: there is none; names the nearest.
     """
+    if not isinstance(name, str):
+        raise ValueError(f"a pretrained model's name is a string, not {name!r}")
     if name in models:
         return models[name]
     nearest = difflib.get_close_matches(name.lower(), list(models), n=3, cutoff=0.5)
@@ -86,6 +88,9 @@ def list_models(
     :raises ValueError: no task of this name, or no connection.
     """
     patterns = [pattern] if isinstance(pattern, str) else pattern
+    several = isinstance(patterns, Sequence) and all(isinstance(each, str) for each in patterns)
+    if not (patterns is None or several):
+        raise ValueError(f"pattern is {pattern!r}: expected text, such as '*.cifar10', or several")
     if task is not None and task not in TASKS:
         raise ValueError(f"unknown task {task!r}: expected {' or '.join(TASKS)}")
     if connection is not None:

@@ -285,6 +285,8 @@ def test_several_gpus_share_the_tokens_of_an_update(
         (["mine.yaml", "--set", "trian.lr=3"], "unknown key trian; did you mean train?"),
         (["mine.yaml", "--set", "train.connection=2rskpi+ln"], "train.connection"),
         (["mine.yaml", "--seeds", "-1"], "seed -1 is out of range"),
+        (["mine.yaml", "--seeds", "-1", "--dry-run"], "seed -1 is out of range"),
+        (["mine.yaml", "--set", "train.lr={{lr}}"], "a key is a list or a mapping: expected a name"),
         (["mine.yaml", "--gpus", "99"], "--gpus 99: PyTorch sees "),
         (["mine.yaml", "--gpus", "-1", "--dry-run"], "--gpus -1: PyTorch sees "),
     ],

@@ -283,7 +283,10 @@ def test_ten_thousand_words_whole(translate, tmp_path):
         (["TEXT", "--device", "nowhere"], "the device 'nowhere' can't be used, try cpu"),
         (["TEXT", "--dictionaries", "TMP/none"], "no folder TMP/none"),
         (["TEXT", "--text", "TMP/none"], "no text pipeline TMP/none"),
-        (["TEXT", "--model", "rskip_zoo_name"], "no model rskip_zoo_name: expected the folder of one, or its checkpo"),
+        (["TEXT", "--model", "rskip_zoo_name"], "no model rskip_zoo_name: expected the folder of one, its checkpoint,"),
+        (["TEXT", "--model", "transformer_2rskip_ln.multi30k"], "(did you mean 'transformer_tiny_2rskip_ln.multi30k."),
+        (["TEXT", "--model", "preact_resnet20_1xskip.cifar10"], "is a model for image-classification: expected "),
+
     ],
 )
 def test_mistakes_are_one_line(translate, text, tmp_path, arguments, message):
@@ -295,6 +298,15 @@ def test_mistakes_are_one_line(translate, text, tmp_path, arguments, message):
     assert error.startswith("rskip translate: error: ") and error.count("\n") == 1
     assert filled(message) in error
     assert [path.name for path in tmp_path.iterdir()] == ["text.en"]
+
+
+def test_a_name_of_the_zoo_is_its_model(translate, text, model, monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)  # where the name is no folder's
+    name = "transformer_tiny_2rskip_ln.multi30k.en-de"
+    status, output, error = translate(text, "--model", name, "--scores")
+    assert (status, output) == translate(text, "--scores")[:2] and status == 0 and output
+    (tmp_path / name).mkdir()
+    assert f"no checkpoint (.safetensors, .pt) in the folder {name}" in translate(text, "--model", name)[2]
 
 
 def test_a_model_that_is_missing_is_told_with_those_there_are(translate, text, root, monkeypatch):

@@ -197,6 +197,15 @@ def test_training_and_evaluation_agree(data, trained, capsys):
     assert (found["split"], found["count"]) == ("train", 40)
 
 
+def test_a_name_of_the_zoo_is_its_model(data, root, capsys):
+    assert main(["vision", "evaluate", "preact_resnet20_1xskip.cifar10", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    folder = root / "checkpoints" / "cifar10_fast_preact20_1xskip"
+    assert found["model"]["path"] == str(folder / "model.safetensors")
+    assert main(["vision", "evaluate", str(folder), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["confusion"] == found["confusion"]
+
+
 def test_the_last_line_of_a_training_says_what_came_of_it(data, tmp_path, capsys):
     recipe = tmp_path / "tiny.yaml"
     recipe.write_text(RECIPE)
@@ -258,6 +267,8 @@ def test_settings_that_no_training_can_have(data, tmp_path, capsys):
     refused(capsys, nearest, "train", "--depth", "21", *output)
     refused(capsys, "did you mean", "train", "--connection", "2rskp+ln", *output)
     refused(capsys, "iterations=5 and epochs=2 are both given", "train", *SHORT, "--epochs", "2", *output)
+    both = "iterations=9 and epochs=2 are both given: give one of them, and null for one of a recipe"
+    refused(capsys, both, "train", "--epochs", "2", "--set", "iterations=9", *output)
     refused(capsys, "unknown setting 'weight_deca' (did you mean 'weight_decay'?)", "train", *output, "--set",
             "weight_deca=1")  # fmt: skip
     refused(capsys, "--set lr: expected key=value", "train", *output, "--set", "lr")
@@ -292,6 +303,7 @@ def test_a_damaged_or_missing_dataset(tmp_path, capsys):
     pytest.importorskip("torchvision", reason="CIFAR is read by torchvision: pip install 'rskip[vision]'")
     folder = tmp_path / "data" / "cifar-10-batches-py"
     command = ("train", *SHORT, "--output", str(tmp_path / "out"), "--data", str(tmp_path / "data"))
+    refused(capsys, "~nobody-here: no home folder of that user is known", *command[:-1], "~nobody-here")
     refused(capsys, f"no CIFAR10 in {tmp_path / 'data'}", *command)
     folder.mkdir(parents=True)
     (folder / "data_batch_1").write_bytes(b"cut off")
@@ -323,6 +335,9 @@ def test_out_of_memory(data, trained, monkeypatch, capsys):
 
 def test_models_that_cannot_be_evaluated(data, trained, tmp_path, monkeypatch, capsys):
     refused(capsys, "no model", "evaluate", str(tmp_path / "none"))
+    refused(capsys, "did you mean 'preact_resnet20_1xskip.cifar10'?", "evaluate", "preact_resnet20.cifar10")
+    translator = "transformer_tiny_2rskip_ln.multi30k.en-de"
+    refused(capsys, f"{translator} is a model for translation: expected one for image-cl", "evaluate", translator)
     refused(capsys, "holds no model: expected model.pt, checkpoint.pt, model.safetensors", "evaluate", str(tmp_path))
     refused(
         capsys, "holds depth 8, connection 1xskip, not the depth 110, connection 2rskip+ln asked for",

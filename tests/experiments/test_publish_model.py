@@ -187,3 +187,25 @@ def test_records_of_other_runs_are_not_read(project: Callable[..., None]) -> Non
     Path("results/other/1.json").write_text("{")
     assert main(["zoo", "publish", "mine", "--seed", "1"]) == 0
     assert published() == (1, [1])
+
+
+@pytest.mark.parametrize(
+    ("run", "message"),
+    [
+        ("", "'' is no run: expected the name of a folder in results/"),
+        ("..", "'..' is no run: expected"),
+        ("/", "'/' is no run: expected"),
+        ("results/mine", "'results/mine' is no run: expected"),
+        ("mnie", "results/mnie has no record (did you mean 'mine'?): give a run that has, or run it first"),
+        ("numbers", "results/numbers has no record: run it first, `rskip run RECIPE`"),
+    ],
+)
+def test_what_names_no_run_is_refused(
+    project: Callable[..., None], capsys: pytest.CaptureFixture[str], run: str, message: str
+) -> None:
+    before = snapshot()
+    capsys.readouterr()
+    assert main(["zoo", "publish", run]) == 2
+    error = capsys.readouterr().err
+    assert error.startswith(f"rskip zoo: error: {message}") and error.count("\n") == 1
+    assert snapshot() == before

@@ -77,6 +77,8 @@ def test_dtype(in_registry: Path, classifier: PreActResNet, dtype: Any) -> None:
         ),
         (CLASSIFIER, {"dtype": torch.float64}, "can't compute in 'float64': expected one of"),
         (CLASSIFIER, {"device": "gpu"}, r"^the device 'gpu' can't be used, try cpu: Expected one of cpu, cuda"),
+        (CLASSIFIER, {"device": 3.5}, r"^the device '3.5' can't be used, try cpu: [^\n]+$"),
+        (CLASSIFIER, {"device": "meta"}, "^the device 'meta' holds no weights, try cpu$"),
         (CLASSIFIER, {"device": "cuda:99"}, r"^the device 'cuda:99' can't be used, try cpu: [^\n]+$"),
     ],
 )  # fmt: skip

@@ -92,6 +92,10 @@ def test_models_are_listed_by_pattern_task_and_connection(
 
 
 def test_what_is_no_task_or_connection_is_named() -> None:
+    with pytest.raises(ValueError, match="pattern is 5: expected text"):
+        list_models(5, models=MODELS)  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match=r"\['1xskip'\] is not a connection"):
+        list_models(connection=["1xskip"], models=MODELS)  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="unknown task 'vision': expected translation or image-classification"):
         list_models(task="vision")
     with pytest.raises(ValueError, match=re.escape("unknown connection '2rskp+ln' (did you mean '2rskip+ln'?)")):
@@ -108,5 +112,7 @@ def test_the_nearest_names_are_offered() -> None:
     )
     with pytest.raises(ValueError, match="there are transformer_tiny_2rskip_ln.multi30k.en-de, transformer"):
         find_model(MODELS, "xyz")
+    with pytest.raises(ValueError, match=r"a pretrained model's name is a string, not \['xyz'\]"):
+        find_model(MODELS, ["xyz"])  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="there are none"):
         find_model({}, "xyz")

@@ -99,6 +99,7 @@ BAD = [
     (("folder",), "/etc", "folder is '/etc': expected a relative path, or null"),
     (("folder",), "checkpoints/../..", "expected a relative path, or null"),
     (("folder",), "C:\\models", "expected a relative path, or null"),
+    (("url",), "https://example.org/a b", "url is 'https://example.org/a b': expected an address that begins with"),
     (("url",), "ftp://example.org", "url is 'ftp://example.org': expected an address that begins with https://"),
     (("files",), [], "files: expected keys and values"),
     (("files", "model.safetensors"), ..., "files has no model.safetensors"),

@@ -22,6 +22,7 @@ import torch
 
 from rskip.cache_folder import cache_folder
 from rskip.connections.nearest import did_you_mean
+from rskip.expanded_path import expanded_path
 from rskip.vision.data.image_set import ImageSet
 from rskip.vision.transforms import MEAN, STD
 
@@ -90,7 +91,7 @@ def _files(dataset: type[CIFAR10]) -> list[tuple[str, str]]:
 
 def _batches_folder(root: Path, dataset: type[CIFAR10]) -> Path:
     """`root`, where it is the folder of the batches, or else the place for it in `root`."""
-    root = root.expanduser().absolute()
+    root = expanded_path(root, "the folder of images").absolute()
     if root.name == dataset.base_folder or any((root / name).is_file() for name, _ in _files(dataset)):
         return root
     return root / dataset.base_folder

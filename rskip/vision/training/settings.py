@@ -87,7 +87,10 @@ class TrainingSettings:
         for field, kind in typing.get_type_hints(type(self)).items():
             object.__setattr__(self, field, _of_type(kind, field, getattr(self, field)))
         if self.iterations is not None and self.epochs is not None:
-            raise ValueError(f"iterations={self.iterations} and epochs={self.epochs} are both given: give one of them")
+            raise ValueError(
+                f"iterations={self.iterations} and epochs={self.epochs} are both given: give one of them, and null for "
+                "one of a recipe"
+            )
         if self.iterations is None and self.epochs is None:
             object.__setattr__(self, "iterations", PAPER_ITERATIONS)
         for name, choices in CHOICES.items():
