@@ -36,6 +36,10 @@ class PreActResNet20_Weights(WeightsEnum):
         "cifar10_fast_preact20_1xskip", "1xskip", num_params=269_722, accuracy=90.29,
         sha256="b50e8e53272722bb3fd0cb35d0d66134782998a758d8a6277bb7f2b4ff4d0856",
     )  # fmt: skip
+    CIFAR10_2RSKIP_LN = _cifar10(
+        "cifar10_fast_preact20_2rskip_ln", "2rskip+ln", num_params=271_066, accuracy=90.71,
+        sha256="6839f4e670e046385d55fa09a5b79fbf792c7ac570adc6ac7067bb99b9af8e15",
+    )  # fmt: skip
     DEFAULT = CIFAR10_1XSKIP
 
 
