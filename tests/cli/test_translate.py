@@ -327,6 +327,7 @@ def test_damaged_text_is_named_and_output_so_far_is_whole(translate, tmp_path):
     assert (tmp_path / "out.partial").read_text() == output
 
 
+@pytest.mark.slow
 def test_worker_processes_write_the_same(translate, tmp_path):
     (tmp_path / "in.en").write_text("A dog runs.\n\nTwo men.\nA woman sings.\n" * 3)
     files = [str(tmp_path / name) for name in ("alone", "together")]

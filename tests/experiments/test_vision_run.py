@@ -137,7 +137,15 @@ def test_what_is_done_is_not_done_again(project: Path, capsys: pytest.CaptureFix
     assert (again.metrics, again.training) == (first["metrics"], first["training"])
 
 
+def test_a_mirror_that_is_no_folder(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("--mirror", "nowhere") == 2
+    message = "--mirror nowhere is no folder: expected one that holds cifar10's, or no --mirror"
+    assert capsys.readouterr().err == f"rskip run: error: {message}\n"
+    assert not (project / "commands").exists()
+
+
 def test_the_command_of_a_training(project: Path) -> None:
+    Path("there").mkdir()
     assert run("--set", "train.connection=1xskip", "train.lr=0.01", "--seeds", "3", "--mirror", "there") == 0
     (folder,) = (project / "runs").iterdir()
     assert commands(project) == [

@@ -165,6 +165,7 @@ def test_fairseq_generate_prints_the_same_lines(generate, multi30k):
     assert_same_lines(ours, generate("translation", multi30k / "bin", *flags))
 
 
+@pytest.mark.slow
 def test_fairseq_score_reads_the_output(generate, multi30k, fairseq_program, tmp_path):
     """As in fairseq's examples: the lines that grep and cut leave."""
     flags = ["--post-process", "--precision", "float32", *SHORT]

@@ -19,7 +19,9 @@ def check(model, memory, histories, logits):
         torch.testing.assert_close(logits[row], full, rtol=0, atol=1e-9)
 
 
-@pytest.mark.parametrize("widths", [(1,), (4,), (3, 1, 5, 2), (70,), (2, 100)], ids=str)
+@pytest.mark.parametrize(
+    "widths", [(1,), (4,), (3, 1, 5, 2), pytest.param((70,), marks=pytest.mark.slow), (2, 100)], ids=str
+)
 @pytest.mark.parametrize("removal", [0.0, 0.08, 0.5])
 def test_any_sequence_of_reorderings(build, widths, removal):
     model = build("2rskip+ln")
