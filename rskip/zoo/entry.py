@@ -171,7 +171,7 @@ class ModelEntry:
 
 def check_url(url: object) -> None:
     """:raises ValueError: neither a base address nor None."""
-    served = isinstance(url, str) and re.match(r"https?://\S+$", url) is not None
+    served = isinstance(url, str) and re.fullmatch(r"https?://\S+", url) is not None
     _expect("url", url, url is None or served, "an address that begins with https:// and has no space, or null")
 
 

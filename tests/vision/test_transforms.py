@@ -54,7 +54,10 @@ def test_a_float_image_is_left_as_it_is():
 @pytest.mark.parametrize(
     ("image", "message"),
     [
-        (torch.zeros(3, 28, 28), r"an image of shape \(3, 28, 28\): expected \(3, 32, 32\) or .*; resize it"),
+        (
+            torch.zeros(3, 28, 28),
+            r"an image of shape \(3, 28, 28\): expected \(3, 32, 32\) or \(N, 3, 32, 32\); resize it to 32 x 32 first$",
+        ),
         (torch.zeros(32, 32, 3), r"an image of shape \(32, 32, 3\): expected .*; bring the channels to the front$"),
         (torch.zeros(32, 32), r"an image of shape \(32, 32\): expected"),
         (torch.zeros(3, 32, 32, dtype=torch.int64), "an image of torch.int64: expected torch.uint8"),

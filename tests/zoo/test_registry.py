@@ -100,6 +100,7 @@ BAD = [
     (("folder",), "checkpoints/../..", "expected a relative path, or null"),
     (("folder",), "C:\\models", "expected a relative path, or null"),
     (("url",), "https://example.org/a b", "url is 'https://example.org/a b': expected an address that begins with"),
+    (("url",), "https://example.org\n", "expected an address that begins with https:// and has no space, or null"),
     (("url",), "ftp://example.org", "url is 'ftp://example.org': expected an address that begins with https://"),
     (("files",), [], "files: expected keys and values"),
     (("files", "model.safetensors"), ..., "files has no model.safetensors"),
