@@ -12,7 +12,7 @@ from rskip.text.subwords import Subwords, subwords_class
 from rskip.text.tokeniser import PunctuationNormaliser, build_tokeniser
 
 CONFIG_FILE = "pipeline.json"
-FORMAT = 1
+FORMAT = 1  # which is not written; a later one is
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -120,8 +120,7 @@ class TextPipeline:
         with atomic_file(folder / self._subwords.file_name) as temporary:
             self._subwords.save(temporary)
         with atomic_file(folder / CONFIG_FILE) as temporary:
-            values = {"format": FORMAT, **dataclasses.asdict(self.config)}
-            text = json.dumps(values, indent=2, ensure_ascii=False, sort_keys=True)
+            text = json.dumps(dataclasses.asdict(self.config), indent=2, ensure_ascii=False, sort_keys=True)
             temporary.write_text(text + "\n", encoding="utf-8")
 
     @classmethod
@@ -150,7 +149,7 @@ class TextPipeline:
 def _read_config(path: Path) -> TextConfig:
     try:
         values = json.loads(path.read_text(encoding="utf-8"))
-        if (written := values.pop("format", FORMAT)) == FORMAT:  # the first files name none
+        if (written := values.pop("format", FORMAT)) == FORMAT:
             return TextConfig.from_dict(values)
     except (ValueError, AttributeError, TypeError) as error:
         raise ValueError(f"{path} is not a text pipeline: {error}") from error
