@@ -89,7 +89,7 @@ def prepare(
         captured = capsys.readouterr()
         assert captured.out == ""
         *stages, told = captured.err.splitlines()
-        assert all(re.fullmatch(r"[a-z ]+: [\d,]+ of [\d,]+ pairs", line) for line in stages)
+        assert all(re.fullmatch(r"[a-z ]+: [\d,]+ of [\d,]+ pairs|binarise: [\d,]+ pairs, by .+", line) for line in stages)
         return status, f"{told}\n"
 
     return run
