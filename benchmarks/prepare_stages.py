@@ -1,10 +1,11 @@
 """Seconds of each stage of `rskip prepare` on WMT'14's kind of text, and the hours that WMT'14 would take.
 
-Real text: newstest2012 and newstest2013 in English and French, repeated to two numbers of pairs, prepared with WMT'14's
-settings (but that repetitions stay). What a further pair costs in each stage is the difference of the two runs, so what
-does not grow with the pairs (starting processes, learning codes) is left out of the rates. From these, for WMT'14's
-numbers of pairs: the hours with as many workers as measured, and with 16 if the stages that use workers go on to gain
-from them as from 1 to 2. Prints tables, appends one JSON line to results/prepare_stages.jsonl.
+Real text: newstest2012 and newstest2013 in English and French, repeated to two numbers of pairs, prepared with
+WMT'14's settings (but that repetitions stay). What a further pair costs in each stage is the difference of the two
+runs, so what does not grow with the pairs (starting processes) is left out of the rates. From these, for WMT'14's
+numbers of pairs, the hours without learning codes, whose time has a bound: with as many workers as measured, and with
+16 if the stages that use workers go on to gain from them as from 1 to 2. Prints tables, appends one JSON line to
+results/prepare_stages.jsonl.
 
     python benchmarks/prepare_stages.py --texts FOLDER [--pairs 100000 300000] [--workers 1 2]
 
@@ -31,10 +32,11 @@ from rskip.corpora.sentences import read_sentences
 
 LANGUAGES = ("en", "fr")
 TRAIN, HELD_OUT = ("newstest2012", "newstest2013"), "newstest2014.en-fr"
+LEARNING = "learn codes"
 STAGES = {
     "check": "_check",
     "tokenise and clean": "tokenise_train",
-    "learn codes": "learn",
+    LEARNING: "learn",
     "segment": "segment_train",
     "put in order": "assemble",
     "binarise": "_binarise",
@@ -94,13 +96,16 @@ def measure(texts: Path, pairs: int, workers: int) -> dict[str, float]:
 
 
 def hours(rates: dict[str, dict[str, float]], pairs: int) -> dict[str, float]:
-    """From seconds a pair in each stage: by number of workers, the last one extrapolated to CORES."""
-    found = {f"{workers} workers": sum(rate.values()) * pairs / 3600 for workers, rate in rates.items()}
+    """From seconds a pair in each stage but learning: by number of workers, the last one extrapolated to CORES."""
+    stages = [stage for stage in STAGES if stage != LEARNING]
+    found = {
+        f"{workers} workers": sum(rate[stage] for stage in stages) * pairs / 3600 for workers, rate in rates.items()
+    }
     (few, slow), (many, fast) = list(rates.items())
     gained = {stage: slow[stage] / fast[stage] / (int(many) / int(few)) for stage in WITH_WORKERS}
     seconds = sum(
         slow[stage] * int(few) / CORES / min(gained[stage], 1.0) if stage in WITH_WORKERS else fast[stage]
-        for stage in STAGES
+        for stage in stages
     )
     return {name: round(value, 2) for name, value in {**found, f"{CORES} cores": seconds * pairs / 3600}.items()}
 

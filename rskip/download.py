@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import errno
 import http.client
 import json
 import ssl
@@ -21,6 +22,7 @@ from rskip.disk_space import require_space
 BLOCK = 1 << 16
 TIMEOUT_SECONDS = 60
 BUSY = (408, 425, 429, 500, 502, 503, 504)  # HTTP statuses that are worth another attempt
+NO_NETWORK = (errno.ENETDOWN, errno.ENETUNREACH, errno.EHOSTDOWN, errno.EHOSTUNREACH)
 BROKEN_CONNECTION = (
     urllib.error.URLError,
     http.client.HTTPException,
@@ -146,6 +148,10 @@ class _Transfer:
                 reason: Exception = error
             except (*BROKEN_CONNECTION, CutShort) as error:
                 reason = error
+            except OSError as error:
+                if error.errno not in NO_NETWORK:
+                    raise
+                reason = error
         raise OSError(
             f"{self.url}: download failed in {attempts} attempts ({reason}): run it again to go on from "
             "what was received, or give --mirror"
@@ -198,6 +204,8 @@ class _Transfer:
                 while block := response.read1(BLOCK):  # what is there, so that nothing is lost when no more comes
                     file.write(block)
                     bar.update(len(block))
+                    if self.size is not None and file.tell() > self.size:
+                        break  # the server told no length, and sends more than there may be
                     if self.stop.is_set():
                         raise Stopped
         size = self.partial.stat().st_size

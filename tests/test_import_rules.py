@@ -14,7 +14,7 @@ FLOORS = [
     {
         *("atomic_file", "cache_folder", "checksum", "disk_space", "download", "expanded_path", "folder_lock"),
         *("one_at_a_time", "picture_file", "processor", "tested_versions", "torchrun", "worker_processes"),
-        *("write_errors", "whole_folder", "__version__"),
+        *("usable_device", "write_errors", "whole_folder", "__version__"),
     },
     {"connections"},
     {"transformer", "vision"},

@@ -86,4 +86,4 @@ def _check_format(path: Path, found: str | None) -> None:
             f"{path} has the format {found!r}, but this rskip reads {FORMAT!r}: upgrade rskip "
             "(pip install --upgrade rskip)"
         )
-    raise ValueError(f"{path} is not a checkpoint of rskip: its metadata has no format {FORMAT!r}")
+    raise ValueError(f"{path} is no translation model of rskip: its metadata has no format {FORMAT!r}")

@@ -6,7 +6,7 @@ from pathlib import Path
 
 
 def model_path(model: str | Path, *, task: str) -> Path:
-    """The path, where something is there; else the folder with the files of the pretrained model of that name.
+    """The path, where something is there; else the weights of the pretrained model of that name.
 
     Its files are looked for, and fetched, as `rskip.load` does it. What is neither is returned as a path: the reader of
     the model says what it expects there.
@@ -21,6 +21,7 @@ def model_path(model: str | Path, *, task: str) -> Path:
         return path
 
     from rskip.connections.nearest import did_you_mean
+    from rskip.zoo.entry import WEIGHTS
     from rskip.zoo.files import model_folder
     from rskip.zoo.registry import read_registry, registry_file
 
@@ -30,7 +31,7 @@ def model_path(model: str | Path, *, task: str) -> Path:
         entry = models[path.name]
         if entry.task != task:
             raise ValueError(f"{entry.name} is a model for {entry.task}: expected one for {task}")
-        return model_folder(entry, root=registry.parent)
+        return model_folder(entry, root=registry.parent) / WEIGHTS  # the file, whose sum was compared
     if near := did_you_mean(path.name, models):
         raise FileNotFoundError(f"no model {path}{near}: expected a path, or a name that `rskip zoo list` shows")
     return path

@@ -26,7 +26,10 @@ def in_order(job: Callable[[Task], Result], tasks: Iterable[Task], *, workers: i
     :raises OSError: a worker was ended from outside, or memory was exhausted; besides what `job` raises.
     """
     if workers == 1:
-        yield from map(job, tasks)
+        try:
+            yield from map(job, tasks)
+        except MemoryError as error:
+            raise OSError("memory is exhausted: free some; the same command goes on") from error
         return
     processes = WorkerProcesses(workers, _begin, job)
     try:

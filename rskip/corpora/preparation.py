@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import shutil
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -224,7 +225,9 @@ def _check(setting: Setting, texts: list[SplitText]) -> list[int]:
     paths = {path for text in texts if text.sides is not None for path, _ in text.sides}
     small = sum(path.stat().st_size for path in paths) < _SMALL
     counts = []
-    with tqdm(desc="check", total=sum(text.sentences or 0 for text in texts), unit=" pairs", disable=None) as bar:
+    known = [text.sentences for text in texts if text.sentences is not None]
+    total = sum(known) if len(known) == len(texts) else None
+    with tqdm(desc="check", total=total, unit=" pairs", disable=None) as bar:
         for count in in_order(SplitText.count, texts, workers=1 if small else setting.processes(len(texts))):
             counts.append(count)
             bar.update(count)
@@ -242,6 +245,8 @@ def _binarise(setting: Setting, texts: Path, shard: int, sentences: Mapping[str,
     if building.exists():
         shutil.rmtree(building)
     source, target = setting.languages
+    pairs = sum(sentences.values())
+    print(f"binarise: {pairs:,} pairs, by fairseq-preprocess, which tells nothing until it ends", file=sys.stderr)
     binarise(
         texts / name,
         building,

@@ -10,10 +10,11 @@ from typing import Any
 from rskip.connections.nearest import did_you_mean
 from rskip.experiments.publish_run import publish_run
 from rskip.experiments.record import Record, read_record, read_run_records
+from rskip.one_at_a_time import one_at_a_time
 from rskip.whole_folder import recover
 from rskip.zoo.entry import ModelEntry
 from rskip.zoo.entry_of_record import RECORD, mismatch
-from rskip.zoo.publish import choose_name, plan_entry, publish
+from rskip.zoo.publish import changed_file, choose_name, outdated_tables, plan_entry, publish
 
 
 def publish_model(
@@ -40,10 +41,14 @@ def publish_model(
     """
     _check_run(run)
     root, folder = Path(), Path("checkpoints", run)
-    recover(folder)
+    with one_at_a_time(folder):
+        recover(folder)
+    outdated_tables(Path())  # says so before anything is replaced, where one can't be filled in
     records = read_run_records(run)
     url, variant = choose_name(run, _plain(records), root=root, url=url, variant=variant)
-    wrong = mismatch(folder, _plain(records)) if (folder / RECORD).is_file() else None
+    wrong = None
+    if (folder / RECORD).is_file():
+        wrong = mismatch(folder, _plain(records)) or changed_file(run, root=root)
     published = _published_seed(folder, records)
     if published is None or wrong or seed not in (None, published):
         try:

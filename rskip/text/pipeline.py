@@ -12,6 +12,7 @@ from rskip.text.subwords import Subwords, subwords_class
 from rskip.text.tokeniser import PunctuationNormaliser, build_tokeniser
 
 CONFIG_FILE = "pipeline.json"
+FORMAT = 1  # which is not written; a later one is
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -127,7 +128,7 @@ class TextPipeline:
         """Reads what `save` wrote.
 
         :raises FileNotFoundError: no pipeline there, or its units' file is missing.
-        :raises ValueError: pipeline.json is not one of ours.
+        :raises ValueError: pipeline.json is not one of ours, or of a format that a later rskip writes.
         """
         folder = Path(folder)
         path = folder / CONFIG_FILE
@@ -135,11 +136,7 @@ class TextPipeline:
             raise FileNotFoundError(
                 f"no text pipeline in {folder}: expected {CONFIG_FILE}, which `rskip prepare` writes"
             )
-        try:
-            values = json.loads(path.read_text(encoding="utf-8"))
-            config = TextConfig.from_dict(values)
-        except (ValueError, AttributeError, TypeError) as error:
-            raise ValueError(f"{path} is not a text pipeline: {error}") from error
+        config = _read_config(path)
         units = subwords_class(config.subwords)
         if not (folder / units.file_name).is_file():
             raise FileNotFoundError(f"{folder / units.file_name} is missing: {path} asks for it")
@@ -147,3 +144,15 @@ class TextPipeline:
             return cls(config, units.load(folder / units.file_name))
         except (ValueError, RuntimeError) as error:  # SentencePiece raises the second
             raise ValueError(f"{folder / units.file_name}: {error}") from error
+
+
+def _read_config(path: Path) -> TextConfig:
+    try:
+        values = json.loads(path.read_text(encoding="utf-8"))
+        if (written := values.pop("format", FORMAT)) == FORMAT:
+            return TextConfig.from_dict(values)
+    except (ValueError, AttributeError, TypeError) as error:
+        raise ValueError(f"{path} is not a text pipeline: {error}") from error
+    raise ValueError(
+        f"{path} has the format {written!r}, but this rskip reads {FORMAT}: upgrade rskip (pip install --upgrade rskip)"
+    )

@@ -29,6 +29,7 @@ from rskip.translation.source import LengthRule, Source, read_source, token_indi
 from rskip.translation.text_files import Text, build_text, find_text
 from rskip.translation.translation import SentenceError, TranslatedHypothesis, Translation
 from rskip.translation.workers import Workers
+from rskip.usable_device import usable_device
 
 DEFAULT_OPTIONS = SearchOptions(beam=4, length_penalty=1.0, max_length_a=2.0, max_length_b=50)
 MAX_TOKENS = 4096
@@ -132,11 +133,7 @@ class Translator:
 
     def to(self, device: str | torch.device) -> Translator:
         """Moves the model; not while another thread translates. Raises `ValueError` where there is no such device."""
-        try:
-            found = torch.empty(0, device=device).device
-        except (RuntimeError, AssertionError) as error:
-            reason = str(error).strip().partition("\n")[0]
-            raise ValueError(f"the device {str(device)!r} can't be used, try cpu: {reason}") from error
+        found = usable_device(device)
         if found.type != "cpu" and isinstance(self.model.decoder.output_projection, Int8Linear):
             raise ValueError(f"an int8 model is for CPUs, not for {found}: load it in bfloat16 there")
         self.model.to(device)

@@ -132,7 +132,7 @@ def _read_safetensors(path: Path) -> tuple[ModelDescription, dict[str, Tensor]]:
 
     config_path = path.parent / CONFIG_FILE
     if not config_path.is_file():
-        raise FileNotFoundError(f"{config_path} is missing: {path.name} can't be read without it")
+        raise FileNotFoundError(f"{config_path} is missing: an image model has it beside {path.name}")
     try:
         config = json.loads(config_path.read_text(encoding="utf-8"))
     except ValueError as error:

@@ -30,8 +30,9 @@ def model_folder(entry: ModelEntry, *, root: Path) -> Path:
     cached, mirror = cached_folder(entry), _mirror()
     shipped = root / entry.folder if entry.folder else None
     if shipped and _has_all(shipped, entry):
-        return _checked(shipped, entry, advice="get it again (in a clone: git checkout -- FILE)")
-    if all(difference(cached / path, file) is None for path, file in entry.files.items()):
+        again = "git checkout -- FILE" if (root / ".git").exists() else "torch.hub.load with force_reload=True"
+        return _checked(shipped, entry, advice=f"get it again ({again})")
+    if _is_whole(cached, entry):
         return cached
     mirrored = expanded_path(mirror, MIRROR) / entry.name if mirror and not mirror.startswith(ADDRESSES) else None
     if mirrored and _has_all(mirrored, entry):
@@ -75,6 +76,14 @@ def _addresses(entry: ModelEntry, mirror: str) -> list[str]:
 
 def _has_all(folder: Path, entry: ModelEntry) -> bool:
     return all((folder / path).is_file() for path in entry.files)
+
+
+def _is_whole(folder: Path, entry: ModelEntry) -> bool:
+    """Whether the folder has every file as it should be; not, where one can't be read."""
+    try:
+        return all(difference(folder / path, file) is None for path, file in entry.files.items())
+    except OSError:
+        return False
 
 
 def _checked(folder: Path, entry: ModelEntry, *, advice: str) -> Path:

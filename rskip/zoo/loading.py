@@ -52,8 +52,10 @@ def load_entry(
 
     :param root: of the checkout whose registry has the entry.
     """
+    from rskip.usable_device import usable_device  # imports PyTorch
+
     precision = _precision(entry, dtype)
-    device = _usable(device)
+    device = usable_device("cpu" if device is None else device)
     folder = model_folder(entry, root=root)
     if entry.task == "translation":
         return _load_translator(folder, precision, device)
@@ -68,19 +70,6 @@ def _precision(entry: ModelEntry, dtype: str | torch.dtype | None) -> str:
     if name not in known:
         raise ValueError(f"{entry.name} can't compute in {name!r}: expected one of {', '.join(known)}")
     return name
-
-
-def _usable(device: str | torch.device | None) -> torch.device:
-    import torch
-
-    try:
-        found = torch.empty(0, device="cpu" if device is None else device).device
-    except (RuntimeError, AssertionError, TypeError) as error:
-        reason = str(error).strip().partition("\n")[0]
-        raise ValueError(f"the device {str(device)!r} can't be used, try cpu: {reason}") from error
-    if found.type == "meta":
-        raise ValueError("the device 'meta' holds no weights, try cpu")
-    return found
 
 
 def _load_translator(folder: Path, precision: str, device: torch.device) -> Any:

@@ -14,7 +14,7 @@ _RSKIP = Paper(
     part=None,
 )
 _SAS = Paper(
-    title="Self-Adaptive Scaling for Learnable Residual Structure",
+    title="Self-Adaptive Scaling Approach for Learnable Residual Structure",
     authors="Fenglin Liu, Meng Gao, Yuanxin Liu, Kai Lei",
     url="https://aclanthology.org/K19-1080",
     part="Eq. 4",

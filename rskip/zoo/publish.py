@@ -6,8 +6,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from rskip.atomic_file import atomic_file
-from rskip.zoo.entry import ModelEntry, check_url
-from rskip.zoo.entry_of_record import RECORD, entry_of_record
+from rskip.one_at_a_time import one_at_a_time
+from rskip.zoo.entry import WEIGHTS, ModelEntry, check_url
+from rskip.zoo.entry_of_record import RECORD, entry_of_record, files_of
 from rskip.zoo.model_card import fill_in_models_table, model_card
 from rskip.zoo.names import check_variant, variant_of
 from rskip.zoo.registry import FILE_NAME, read_registry, write_registry
@@ -15,6 +16,11 @@ from rskip.zoo.run_kinds import Record
 
 MAX_BYTES, MAX_BYTES_IN_ALL = 20_000_000, 100_000_000
 CARD = "README.md"
+_SIZES = [
+    f"{stack}-{size}"
+    for stack in ("encoder", "decoder")
+    for size in ("embed-dim", "ffn-embed-dim", "layers", "attention-heads")
+]  # what an architecture's name stands for, as recipes call it
 
 
 def publish(
@@ -33,10 +39,11 @@ def publish(
     folder = root / "checkpoints" / run
     if not (folder / RECORD).is_file():
         raise FileNotFoundError(f"no {folder / RECORD}: publish the run first, `rskip run RECIPE --publish`")
-    entry = plan_entry(folder, run, records, root=root, url=url, variant=variant)
-    with atomic_file(folder / CARD) as temporary:
-        temporary.write_text(model_card(entry), encoding="utf-8")
-    write_registry(root / FILE_NAME, _with(_read_entries(root), entry))
+    with one_at_a_time(root / FILE_NAME):
+        entry = plan_entry(folder, run, records, root=root, url=url, variant=variant)
+        with atomic_file(folder / CARD) as temporary:
+            temporary.write_text(model_card(entry), encoding="utf-8")
+        write_registry(root / FILE_NAME, _with(_read_entries(root), entry))
     return entry
 
 
@@ -73,17 +80,36 @@ def choose_name(
 
     :raises ValueError: no address, no word, or no variant where the recipe was overridden.
     """
-    before = next((each for each in _read_entries(root).values() if each.folder == f"checkpoints/{run}"), None)
-    if before is not None:
+    if (before := _entry_of(run, root)) is not None:
         url = before.url if url is None else url
         variant = variant_of(before) if variant is None else variant
     check_url(url)
     check_variant(variant)
-    overrides = records[0]["overrides"] if records else {}
-    if overrides and variant is None:
-        changes = ", ".join(f"{key}={value}" for key, value in overrides.items())
-        raise ValueError(f"{run} changes its recipe ({changes}): give --variant WORD, which ends the model's name")
+    if records and variant is None:
+        train = records[0]["config"]["train"]
+        for what, changes in (
+            ("recipe", records[0]["overrides"]),
+            ("architecture", {key: train[key] for key in _SIZES if key in train}),
+        ):
+            if changes:
+                told = ", ".join(f"{key}={value}" for key, value in changes.items())
+                raise ValueError(f"{run} changes its {what} ({told}): give --variant WORD, which ends the model's name")
     return url, variant
+
+
+def changed_file(run: str, *, root: Path) -> str | None:
+    """Which file of a published model is not as checkpoints.json has it, where its weights are; None where all are."""
+    if (before := _entry_of(run, root)) is None:
+        return None
+    files = files_of(root / "checkpoints" / run)
+    if files.get(WEIGHTS) != before.files.get(WEIGHTS):
+        return None  # published since: with other files, it may be
+    changed = [name for name in sorted(files | before.files) if files.get(name) != before.files.get(name)]
+    return f"checkpoints/{run}/{changed[0]} is not as {FILE_NAME} has it" if changed else None
+
+
+def _entry_of(run: str, root: Path) -> ModelEntry | None:
+    return next((each for each in _read_entries(root).values() if each.folder == f"checkpoints/{run}"), None)
 
 
 def _read_entries(root: Path) -> dict[str, ModelEntry]:
@@ -114,7 +140,7 @@ def outdated_tables(root: Path) -> dict[Path, str]:
 
     :raises ValueError: a marker without its other.
     """
-    models = read_registry(root / FILE_NAME).values()
+    models = _read_entries(root).values()
     texts = {}
     for path in (root / "README.md", *sorted((root / "docs").rglob("*.md"))):
         if path.is_file():

@@ -60,9 +60,16 @@ def _translation(folder: Path, record: Record) -> RunModel:
     with safe_open(folder / WEIGHTS, framework="np") as file:
         config = json.loads((file.metadata() or {}).get("config", "{}"))
     architecture = _ARCHITECTURE.fullmatch(config.get("arch", ""))
-    connection = config.get("model", {}).get("connection")
+    model = config.get("model", {})
+    connection = model.get("connection")
     if architecture is None or connection is None:
         raise ValueError(f"{folder / WEIGHTS} is no Transformer with a connection of rskip's: its metadata names none")
+    for stack in ("encoder", "decoder"):
+        if (own := model.get(f"{stack}_connection") or connection) != connection:
+            raise ValueError(
+                f"{folder / WEIGHTS}: its {stack} has the connection {own}, the rest {connection}, and a model's name "
+                "has room for one: load it from its folder, Translator.from_pretrained(FOLDER)"
+            )
     split = record["config"]["evaluate"]["split"]
     texts = corpus.splits.get(split, ()) if isinstance(corpus, PublishedCorpus) else ()
     return RunModel(
@@ -83,13 +90,20 @@ def _vision(folder: Path, record: Record) -> RunModel:
         config = json.loads(path.read_text(encoding="utf-8"))
         dataset, depth = config["dataset"], config["model"]["depth"]
         connection, shortcut = config["model"]["connection"], config["model"]["shortcut"]
+        block = config["model"].get("block", "basic")
     except (ValueError, KeyError, TypeError) as error:
         raise ValueError(f"{path} doesn't describe a model ({error!r}): {_AGAIN}") from None
     if (trained_on := record["config"]["train"]["dataset"]) != dataset:
         raise ValueError(f"{path} says {dataset}, the record of {record['run']} {trained_on}: {_AGAIN}")
     return RunModel(
         task="image-classification",
-        architecture=f"preact_resnet{depth}" + ("" if shortcut == "zero_pad" else f"_{shortcut}"),
+        architecture="_".join(
+            [
+                f"preact_resnet{depth}",
+                *([block] if block != ("bottleneck" if depth == 164 else "basic") else []),
+                *([shortcut] if shortcut != "zero_pad" else []),
+            ]
+        ),
         connection=connection,
         name_of_dataset=dataset,
         languages=None,

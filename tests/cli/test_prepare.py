@@ -89,7 +89,8 @@ def prepare(
         captured = capsys.readouterr()
         assert captured.out == ""
         *stages, told = captured.err.splitlines()
-        assert all(re.fullmatch(r"[a-z ]+: [\d,]+ of [\d,]+ pairs", line) for line in stages)
+        stage = re.compile(r"[a-z ]+: [\d,]+ of [\d,]+ pairs|binarise: [\d,]+ pairs, by .+")
+        assert all(map(stage.fullmatch, stages))
         return status, f"{told}\n"
 
     return run

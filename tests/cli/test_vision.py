@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -197,7 +198,17 @@ def test_training_and_evaluation_agree(data, trained, capsys):
     assert (found["split"], found["count"]) == ("train", 40)
 
 
-def test_a_name_of_the_zoo_is_its_model(data, root, capsys):
+def test_a_name_of_the_zoo_is_its_model(data, root, capsys, tmp_path, monkeypatch):
+    name = "preact_resnet20_1xskip.cifar10"
+    with monkeypatch.context() as context:  # a file without a sum, which would be read first in a training's folder
+        shutil.copytree(root / "checkpoints" / "cifar10_fast_preact20_1xskip", tmp_path / name)
+        (tmp_path / name / "model.pt").write_bytes(b"no model")
+        context.setenv("RSKIP_HUB_MIRROR", str(tmp_path))
+        shutil.copy(root / "checkpoints.json", tmp_path)
+        context.setattr("rskip.zoo.registry.registry_file", lambda: tmp_path / "checkpoints.json")
+        assert main(["vision", "evaluate", name, "--json"]) == 0
+        found = json.loads(capsys.readouterr().out)
+        assert found["model"]["path"] == str(tmp_path / name / "model.safetensors")
     assert main(["vision", "evaluate", "preact_resnet20_1xskip.cifar10", "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
     folder = root / "checkpoints" / "cifar10_fast_preact20_1xskip"

@@ -44,7 +44,7 @@ def test_list(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["zoo", "list", "multi30k", "--task", "translation"]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert [line.split()[0] for line in lines] == sorted(name for name in read_registry() if "multi30k" in name)
-    assert f"{NAME}  10.5 MB  sacreBLEU 39.71 (one seed)" in lines
+    assert f"{NAME}  5.5 MB  sacreBLEU 39.71 (one seed)" in lines
     assert main(["zoo", "list", "*.en-de", "--connection", "2RSKIP+LN", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)[NAME] == json.loads(json.dumps(read_registry()[NAME].to_json()))
 
@@ -77,7 +77,7 @@ def test_publish_makes_the_committed_entry_card_and_table(
     assert main(["zoo", "publish", RUN, "--seed", "1"]) == 0
     card = f"checkpoints/{RUN}/README.md"
     written = f"written: checkpoints.json, {card}, README.md"
-    assert capsys.readouterr().out == f"{NAME}: 10.5 MB in float16; {written}\n"
+    assert capsys.readouterr().out == f"{NAME}: 5.5 MB in float16; {written}\n"
     made = read_registry(project / "checkpoints.json")
     assert made == {NAME: read_registry(root / "checkpoints.json")[NAME]}
     assert (project / card).read_text(encoding="utf-8") == model_card(made[NAME])

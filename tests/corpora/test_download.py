@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import http.client
 import http.server
 import threading
 import time
@@ -90,6 +91,49 @@ def test_wrong_size_is_seen_before_the_download(server: Any, tmp_path: Path) -> 
         download(f"{server.url}/{NAME}", target, size=7_000_000_000, attempts=3, first_wait=0.0)
     assert len(server.requests) == 1
     assert target.with_name(f"{NAME}.partial").stat().st_size == 0
+
+
+def test_an_endless_answer_without_a_length_ends_at_the_files_size(tmp_path: Path) -> None:
+    sent = 0
+
+    class Endless(http.server.BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            nonlocal sent
+            self.send_response(200)
+            self.end_headers()
+            try:
+                while sent < 1 << 26:
+                    sent += self.wfile.write(bytes(1 << 16))
+            except OSError:  # nobody reads any more
+                pass
+
+        def log_message(self, *args: object) -> None: ...
+
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Endless) as running:
+        threading.Thread(target=running.serve_forever, kwargs={"poll_interval": 0.01}).start()
+        with pytest.raises(ValueError, match=r"a\.gz: wrong size: expected 1,000 bytes, got [\d,]+; the file"):
+            download(f"http://127.0.0.1:{running.server_port}/a.gz", tmp_path / "a.gz", size=1000, first_wait=0.0)
+        running.shutdown()
+    assert sent < 1 << 26 and list(tmp_path.iterdir()) == []
+
+
+def test_a_network_that_goes_away_is_tried_again_and_a_bad_disk_is_not(
+    server: Any, fetch_train: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read = http.client.HTTPResponse.read1
+    faults = [errno.ENETUNREACH, errno.EHOSTUNREACH]
+
+    def read1(response: http.client.HTTPResponse, size: int) -> bytes:
+        if faults:
+            raise OSError(faults.pop(), "gone")
+        return read(response, size)
+
+    monkeypatch.setattr("http.client.HTTPResponse.read1", read1)
+    assert fetch_train(attempts=3).read_bytes() == (server.folder / NAME).read_bytes()
+    faults = [errno.EIO]
+    with pytest.raises(OSError, match="gone") as caught:
+        fetch_train(attempts=3)
+    assert caught.value.errno == errno.EIO and len(server.requests) == 4
 
 
 def test_missing_file_is_not_tried_again(server: Any, fetch_train: Any, tmp_path: Path) -> None:

@@ -15,6 +15,7 @@ from rskip.corpora import PrepareOptions, prepare
 from rskip.corpora.cleaning import languages
 from rskip.corpora.corpus import CleaningOptions, PrepareDefaults
 from rskip.corpora.stages.assemble import dictionary_entries
+from rskip.corpora.stages.pair_text import PairText
 from rskip.text import Dictionary, TextPipeline
 
 TRAIN = [
@@ -113,6 +114,33 @@ def test_without_cleaning_all_pairs_stay_and_there_is_no_report(corpus: Any, mir
 def test_what_is_asked_for_is_cleaned_whatever_else_is_off(corpus: Any, mirror: Path, output: Path) -> None:
     made(corpus, mirror, output, clean=False, duplicates=True, max_words=8)
     assert json.loads((output / "cleaning.json").read_text())["total"]["dropped"] == {"too long": 1, "duplicate": 1}
+
+
+def test_pairs_of_valid_and_test_that_are_not_dropped_are_counted(corpus: Any, mirror: Path, output: Path) -> None:
+    made(corpus, mirror, output, leaks=False)
+    assert "Sie sehen ihn ." in words(output / "train.de")
+    total = json.loads((output / "cleaning.json").read_text())["total"]
+    assert "leak" not in total["dropped"] and total["also in valid or test"] == 1 and total["kept"] == 6
+
+
+def test_memory_that_runs_out_is_not_the_sentences_doing_and_nothing_is_lost(
+    corpus: Any, mirror: Path, output: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    words_of = PairText.words
+
+    def exhausted(self: PairText, pair: Any) -> Any:
+        if pair[0] == "Yes":  # in the third chunk
+            raise MemoryError
+        return words_of(self, pair)
+
+    with monkeypatch.context() as context:
+        context.setattr(PairText, "words", exhausted)
+        with pytest.raises(OSError, match="^memory is exhausted: .*; the same command goes on$"):
+            made(corpus, mirror, output)
+    done = sorted(output.with_name(f"{output.name}.partial").glob("words/train-*.en"))
+    assert len(done) == 2 and not output.exists()
+    made(corpus, mirror, output)
+    assert words(output / "train.en") == KEPT
 
 
 def test_options_resolve_to_themselves(corpus: Any) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import re
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -135,6 +136,42 @@ def test_what_cannot_be_published_again_says_what_to_do(
         "checkpoints/mine and results/mine from version control, or publish the run again, which fails now: "
         "runs/mine/2 is gone: remove results/mine/2.json and run the recipe again\n"
     )
+    assert snapshot() == before
+
+
+@pytest.mark.parametrize(
+    "spoil",
+    [
+        lambda folder: (folder / "config.json").write_text(json.dumps({**CONFIG, "note": 1})),
+        lambda folder: (folder / "notes.txt").write_text("mine"),
+        lambda folder: (folder / "config.json").unlink(),
+    ],
+)
+def test_a_file_beside_the_weights_that_changed_is_not_taken_for_published(
+    project: Callable[..., None], spoil: Callable[[Path], object], capsys: pytest.CaptureFixture[str]
+) -> None:
+    before = snapshot()
+    spoil(Path("checkpoints/mine"))
+    assert main(["zoo", "publish", "mine"]) == 0  # of the run's own files, which are there
+    assert snapshot() == before
+    spoil(Path("checkpoints/mine"))
+    Path("runs").rename("runs_elsewhere")
+    capsys.readouterr()
+    assert main(["zoo", "publish", "mine"]) == 2
+    error = capsys.readouterr().err
+    assert re.match(r"rskip zoo: error: checkpoints/mine/[a-z.]+ is not as checkpoints\.json has it: restore ", error)
+    assert Path("checkpoints.json").read_bytes() == before["checkpoints.json"]
+
+
+def test_a_table_that_cannot_be_filled_in_is_said_before_anything_is_replaced(
+    project: Callable[..., None], capsys: pytest.CaptureFixture[str]
+) -> None:
+    Path("README.md").write_text("<!-- rskip zoo: begin models -->\n")
+    before = snapshot()
+    capsys.readouterr()
+    assert main(["zoo", "publish", "mine", "--seed", "1"]) == 2
+    error = capsys.readouterr().err
+    assert error.startswith("rskip zoo: error: README.md") and error.count("\n") == 1
     assert snapshot() == before
 
 

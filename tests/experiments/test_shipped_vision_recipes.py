@@ -152,6 +152,7 @@ def test_a_recipe_states_its_command_and_what_to_expect(name: str) -> None:
         assert recipe.expected.minutes is None
         reckoned = re.search(r"Reckoned: about ([\d.]+) hours .* from (its own|1xskip's) speed", header[0])
         assert reckoned, "says how long it may take"
+        assert (" hours or more " in header[0]) == (reckoned[2] != "its own"), "another connection takes longer"
         assert float(reckoned[1]) == pytest.approx(hours(recipe, own_speed=reckoned[2] == "its own"), rel=0.25)
 
 

@@ -69,6 +69,7 @@ def test_threads_share_one(pipeline: TextPipeline) -> None:
     [
         ({"tokenizer": "moses"}, r"\.json is not a text pipeline: unknown key tokenizer: expected dash_"),
         ({"source_language": None}, r"is not a text pipeline: source_language missing"),
+        ({"format": 2, "later": True}, r"pipeline\.json has the format 2, but this rskip reads 1: upgrade rskip"),
         ({"tokeniser": "mosse"}, "unknown tokeniser 'mosse'"),
         ({"subwords": "wordpiece"}, "unknown subword units 'wordpiece'"),
     ],

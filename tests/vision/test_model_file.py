@@ -167,7 +167,7 @@ def test_damaged_and_foreign_files_are_one_line(model, tmp_path):
     config.write_text("{")
     refused("config.json is not valid JSON", folder)
     config.unlink()
-    refused("config.json is missing", folder)
+    refused("config.json is missing: an image model has it beside model.safetensors$", folder)
 
 
 def test_where_there_is_no_model(model, tmp_path):

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+import errno
+import os
 import re
 import shutil
 from collections.abc import Callable
@@ -11,6 +13,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from rskip.checksum import sha256_file
 from rskip.zoo.cache import cached_folder
 from rskip.zoo.entry import ModelEntry, ModelFile
 from rskip.zoo.files import model_folder
@@ -75,9 +78,29 @@ def test_damaged_file_of_the_checkout_is_named_and_left(
     damaged = (published / file).read_bytes()
     path, sha256 = re.escape(str(published / file)), entry.files[file].sha256
     message = rf"^{path} is damaged, or of another version: it has the sha256 [0-9a-f]{{64}}, expected {sha256}: get it"
-    with pytest.raises(ValueError, match=message):
+    with pytest.raises(ValueError, match=rf"{message} again \(torch\.hub\.load with force_reload=True\)$"):
+        model_folder(entry, root=checkout)
+    (checkout / ".git").mkdir()
+    with pytest.raises(ValueError, match=rf"{message} again \(git checkout -- FILE\)$"):
         model_folder(entry, root=checkout)
     assert (published / file).read_bytes() == damaged
+
+
+@pytest.mark.parametrize("number", [errno.EACCES, errno.EIO])
+def test_a_cache_that_cannot_be_read_leaves_the_mirror(
+    entry: ModelEntry, installed: Path, mirror: Path, monkeypatch: pytest.MonkeyPatch, number: int
+) -> None:
+    cached = cached_folder(entry)
+    shutil.copytree(mirror, cached)
+    assert model_folder(entry, root=installed) == cached
+
+    def unreadable(path: Path) -> str:
+        if path.is_relative_to(cached):
+            raise OSError(number, os.strerror(number), str(path))
+        return sha256_file(path)
+
+    monkeypatch.setattr("rskip.zoo.sums.sha256_file", unreadable)
+    assert model_folder(entry, root=installed) == mirror
 
 
 def test_file_cut_short(entry: ModelEntry, checkout: Path, published: Path) -> None:

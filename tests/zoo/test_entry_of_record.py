@@ -5,7 +5,9 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
+import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +21,7 @@ from rskip.zoo.model_card import model_card
 from rskip.zoo.papers import paper_of
 from rskip.zoo.publish import publish, write_tables
 from rskip.zoo.registry import read_registry, write_registry
+from rskip.zoo.run_kinds import RUN_KINDS
 
 RUN = "cifar10_preact20_2rskip_ln"
 NAME = "preact_resnet20_2rskip_ln.cifar10"
@@ -193,6 +196,69 @@ def test_a_run_that_changes_its_recipe_needs_a_variant_once(tmp_path: Path) -> N
     assert publish(RUN, records, root=tmp_path).name == f"{NAME}.fast"
 
 
+def test_a_run_of_other_sizes_than_its_architectures_needs_a_variant(tmp_path: Path) -> None:
+    train = {"dataset": "cifar10", "encoder-layers": 6, "dropout": 0.1}
+    records = [{**record, "config": {"train": train}} for record in make_run(tmp_path)]
+    (tmp_path / "checkpoints" / RUN / "record.json").write_text(json.dumps(records[1]))
+    with pytest.raises(ValueError, match=r"changes its architecture \(encoder-layers=6\): give --variant WORD"):
+        publish(RUN, records, root=tmp_path)
+    assert publish(RUN, records, root=tmp_path, variant="deep").name == f"{NAME}.deep"
+
+
+@pytest.mark.parametrize(
+    ("depth", "block", "architecture"),
+    [
+        (20, "bottleneck", "preact_resnet20_bottleneck"),
+        (164, "bottleneck", "preact_resnet164"),
+        (164, "basic", "preact_resnet164_basic"),
+    ],
+)
+def test_a_depth_with_two_kinds_of_blocks_has_two_names(
+    tmp_path: Path, depth: int, block: str, architecture: str
+) -> None:
+    model = {**CONFIG["model"], "depth": depth, "block": block}  # type: ignore[dict-item]
+    records = make_run(tmp_path, config={**CONFIG, "model": model})
+    entry = entry_of_record(tmp_path / "checkpoints" / RUN, records)
+    assert (entry.architecture, entry.name) == (architecture, f"{architecture}_2rskip_ln.cifar10")
+
+
+def test_a_transformer_of_two_connections_has_no_name(tmp_path: Path) -> None:
+    record = {"config": {"corpus": "multi30k-en-de", "evaluate": {"split": "test"}}}
+    model: dict[str, Any] = {"connection": "2rskip+ln", "encoder_connection": None, "decoder_connection": "2rskip+ln"}
+
+    def described() -> Any:
+        metadata = {"config": json.dumps({"arch": "transformer_rskip_ln_tiny", "model": model})}
+        save_file({"a": np.ones(1, dtype=np.float16)}, tmp_path / "model.safetensors", metadata=metadata)
+        return RUN_KINDS["translation"].describe(tmp_path, record)
+
+    assert (described().architecture, described().connection) == ("transformer_tiny", "2rskip+ln")
+    model["encoder_connection"] = "sas"
+    with pytest.raises(ValueError, match=r"its encoder has the connection sas, the rest 2rskip\+ln, and a"):
+        described()
+
+
+def test_two_runs_that_are_published_at_once_are_both_in_the_registry(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    runs = {RUN: make_run(tmp_path), f"{RUN}_fast": make_run(tmp_path, f"{RUN}_fast")}
+
+    def slow(path: Path) -> Any:
+        entries = read_registry(path)
+        time.sleep(0.05)
+        return entries
+
+    publish(RUN, runs[RUN], root=tmp_path)
+    monkeypatch.setattr("rskip.zoo.publish.read_registry", slow)
+    with ThreadPoolExecutor() as pool:
+        found = [
+            pool.submit(publish, run, records, root=tmp_path, variant=variant)
+            for (run, records), variant in zip(runs.items(), ("slow", "fast"), strict=True)
+        ]
+        names = [each.result().name for each in found]
+    assert list(read_registry(tmp_path / "checkpoints.json")) == sorted(names) == [f"{NAME}.fast", f"{NAME}.slow"]
+    assert not list(tmp_path.glob(".*"))
+
+
 def test_runs_of_one_name_need_a_variant(tmp_path: Path) -> None:
     publish(RUN, make_run(tmp_path), root=tmp_path)
     records = make_run(tmp_path, f"{RUN}_fast")
@@ -252,7 +318,7 @@ def test_tables_between_markers_follow_the_registry(tmp_path: Path) -> None:
         ("2xskip+ln", "translation", "Rethinking Skip Connection with Layer", "Eq. 2 and 3"),
         ("3rskip+ln", "translation", "Rethinking Skip Connection with Layer", "Eq. 4"),
         ("wskip+ln", "translation", "Rethinking Skip Connection with Layer", "section 4.3"),
-        ("sas:gate=single", "translation", "Self-Adaptive Scaling", "Eq. 4"),
+        ("sas:gate=single", "translation", "Self-Adaptive Scaling Approach for Learnable Residual Structure", "Eq. 4"),
         ("highway", "image-classification", "Highway Networks", None),
         ("prenorm+ln", "translation", "On Layer Normalization in the Transformer", None),
     ],

@@ -54,14 +54,28 @@ def test_classifier_gives_the_published_models_logits(in_registry: Path, classif
     assert model.classes[3] == "cat" and len(model.classes) == 10
 
 
-@pytest.mark.parametrize("dtype", [torch.bfloat16, "bfloat16"])
-def test_dtype(in_registry: Path, classifier: PreActResNet, dtype: Any) -> None:
+@pytest.mark.parametrize(
+    ("dtype", "computed"),
+    [(torch.bfloat16, torch.bfloat16), ("bfloat16", torch.bfloat16), ("float16", torch.float16)],
+)
+def test_dtype(in_registry: Path, classifier: PreActResNet, dtype: Any, computed: torch.dtype) -> None:
     model = rskip.load(CLASSIFIER, dtype=dtype, device=torch.device("cpu"))
-    expected = copy.deepcopy(classifier).to(torch.bfloat16)
+    expected = copy.deepcopy(classifier).to(computed)
     for parameter, value in zip(model.parameters(), expected.parameters(), strict=True):
-        assert parameter.dtype == torch.bfloat16 and torch.equal(parameter, value)
-    image = model.transforms()(torch.zeros(1, 3, 32, 32)).bfloat16()
+        assert parameter.dtype == computed and torch.equal(parameter, value)
+    image = model.transforms()(torch.zeros(1, 3, 32, 32)).to(computed)
     assert torch.equal(model(image), expected(image))
+
+
+def test_a_translators_dtype_is_its_precision(root: Path) -> None:
+    folder = root / "checkpoints/multi30k_en_de_2rskip_ln"
+    loaded, own, float32 = (
+        rskip.load(TRANSLATOR, dtype="bfloat16"),
+        Translator.from_pretrained(folder, precision="bfloat16"),
+        rskip.load(TRANSLATOR),
+    )
+    scores = [each.translate(["A man is sleeping."])[0].hypotheses[0].token_scores for each in (loaded, own, float32)]
+    assert scores[0] == scores[1] != scores[2]
 
 
 @pytest.mark.parametrize(

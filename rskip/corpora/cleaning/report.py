@@ -12,6 +12,7 @@ from rskip.corpora.corpus import CleaningOptions
 PAIRS = "pairs"
 SOURCE_HELD_OUT = "source also in valid or test"
 TARGET_HELD_OUT = "target also in valid or test"
+LEFT_IN = "also in valid or test"
 TOTAL = "total"
 
 
@@ -34,7 +35,13 @@ class CleaningReport:
         return cls(looked_for(options))
 
     def count(
-        self, text: str, reason: str | None, *, pairs: int = 1, held_out_sides: tuple[bool, bool] = (False, False)
+        self,
+        text: str,
+        reason: str | None,
+        *,
+        pairs: int = 1,
+        held_out_sides: tuple[bool, bool] = (False, False),
+        left_in: bool | None = None,
     ) -> None:
         """Counts pairs of a text.
 
@@ -42,10 +49,14 @@ class CleaningReport:
         :param reason: why they are dropped; None: they stay.
         :param held_out_sides: whether their source, and whether their target, is in valid or test; counted of pairs
             that stay.
+        :param left_in: whether they are in valid or test themselves, where such pairs aren't dropped; counted of pairs
+            that stay. None: not looked for.
         """
         assert reason is None or reason in self.reasons
         counts = self._texts.setdefault(text, Counter())
         counts[PAIRS] += pairs
+        if left_in is not None:
+            counts[LEFT_IN] += pairs if left_in and reason is None else 0
         if reason is not None:
             counts[reason] += pairs
             return
@@ -107,6 +118,8 @@ class CleaningReport:
         }
         if LEAK in self.reasons:
             counts |= {key: self._sum(key, text) for key in (SOURCE_HELD_OUT, TARGET_HELD_OUT)}
+        if any(LEFT_IN in of for name, of in self._texts.items() if text in (None, name)):
+            counts[LEFT_IN] = self._sum(LEFT_IN, text)
         return counts
 
     @classmethod
@@ -118,8 +131,8 @@ class CleaningReport:
         try:
             report = cls(tuple(values["reasons"]))
             for text, counts in values["texts"].items():
-                sides = {key: counts[key] for key in (SOURCE_HELD_OUT, TARGET_HELD_OUT) if key in counts}
-                report._texts[text] = Counter({PAIRS: counts[PAIRS], **counts["dropped"], **sides})
+                held_out = {key: counts[key] for key in (SOURCE_HELD_OUT, TARGET_HELD_OUT, LEFT_IN) if key in counts}
+                report._texts[text] = Counter({PAIRS: counts[PAIRS], **counts["dropped"], **held_out})
             same = report.to_dict() == values
         except (AssertionError, AttributeError, KeyError, TypeError) as error:
             raise ValueError(f"not a cleaning report: {error!r}") from error
@@ -143,10 +156,11 @@ class CleaningReport:
         return [name, *(f"{count:,}" for count in (pairs, *dropped, kept)), _percentage(kept, pairs)]
 
     def _about_leaks(self) -> list[str]:
-        if LEAK not in self.reasons:
-            return []
-        source, target = self._sum(SOURCE_HELD_OUT, None), self._sum(TARGET_HELD_OUT, None)
         before = ", counted before duplicates were dropped" if DUPLICATE in self.reasons else ""
+        if LEAK not in self.reasons:
+            left_in = self._sum(LEFT_IN, None)
+            return [f"kept: pairs that are also in valid or test ({left_in:,}){before}"] if left_in else []
+        source, target = self._sum(SOURCE_HELD_OUT, None), self._sum(TARGET_HELD_OUT, None)
         return [
             f"leaks: pairs that are also in valid or test were dropped ({self.dropped(LEAK):,})",
             f"kept: pairs whose source ({source:,}) or target ({target:,}) is there with another translation{before}",

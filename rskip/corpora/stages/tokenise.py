@@ -65,7 +65,7 @@ def tokenise_train(
             config=setting.config,
             tokenised=setting.tokenised,
             cleaning=setting.cleaning,
-            held_out=_held_out(setting, texts, held_out_splits) if setting.cleaning.leaks else None,
+            held_out=_held_out(setting, texts, held_out_splits) if setting.cleaning != CleaningOptions() else None,
             words=setting.work.folder(WORDS),
             digests=setting.work.folder(DIGESTS) if setting.cleaning.duplicates else None,
             reports=reports,
@@ -95,6 +95,7 @@ def _held_out(setting: Setting, texts: Sequence[SplitText], splits: Collection[s
 class Tokenise:
     """Makes one chunk's files in the three folders; the report comes last, as a sign that they are whole.
 
+    :param held_out: the pairs of valid and test; None: not looked for.
     :param digests: None: no digests.
     """
 
@@ -131,11 +132,16 @@ class Tokenise:
         for number, (source, target) in enumerate(pairs, start=chunk.first):
             try:
                 words = words_of((clean(source), clean(target)))
+            except (MemoryError, OSError):
+                raise  # not the sentence's doing
             except Exception as error:
                 raise ValueError(f"{chunk.place}: sentence {number} can't be tokenised: {error!r}") from error
             reason = cleaner.reason(words)
             report.count(
-                chunk.text, reason, held_out_sides=(False, False) if reason else cleaner.held_out_sides(words)
+                chunk.text,
+                reason,
+                held_out_sides=(False, False) if reason else cleaner.held_out_sides(words),
+                left_in=None if self.cleaning.leaks or self.held_out is None else words in self.held_out,
             )
             if reason is None:
                 kept.append(words)

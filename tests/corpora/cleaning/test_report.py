@@ -59,6 +59,18 @@ def test_table_of_one_text_and_of_none() -> None:
     assert report.table() == "   pairs  empty  kept\na      1      1     0  0.00 %\n"
 
 
+def test_pairs_of_valid_and_test_that_stay() -> None:
+    report = CleaningReport.of(CleaningOptions(empty=True))
+    for reason, left_in in ((None, True), (None, False), ("empty", True), (None, True)):
+        report.count("a", reason, left_in=left_in)
+    assert report.table().splitlines()[-1] == "kept: pairs that are also in valid or test (2)"
+    assert report.to_dict()["texts"]["a"]["also in valid or test"] == 2
+    none = CleaningReport.of(CleaningOptions(empty=True))
+    none.count("b", None, left_in=False)
+    assert none.table().count("\n") == 2 and none.to_dict()["total"]["also in valid or test"] == 0
+    assert CleaningReport.from_dict((report + none).to_dict()) == none + report
+
+
 def test_json() -> None:
     values = (europarl() + news()).to_dict()
     assert values["reasons"] == ["empty", "too long", "leak", "duplicate"]
