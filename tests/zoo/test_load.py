@@ -74,7 +74,7 @@ def test_a_translators_dtype_is_its_precision(root: Path) -> None:
         Translator.from_pretrained(folder, precision="bfloat16"),
         rskip.load(TRANSLATOR),
     )
-    scores = [each.translate(["A man is sleeping."])[0].hypotheses[0].token_scores for each in (loaded, own, float32)]
+    scores = [each.translate(["A man is sleeping."])[0].hypotheses[0].score for each in (loaded, own, float32)]
     assert scores[0] == scores[1] != scores[2]
 
 
