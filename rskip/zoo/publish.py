@@ -104,7 +104,7 @@ def changed_file(run: str, *, root: Path) -> str | None:
     files = files_of(root / "checkpoints" / run)
     if files.get(WEIGHTS) != before.files.get(WEIGHTS):
         return None  # published since: with other files, it may be
-    changed = [name for name in sorted(files | before.files) if files.get(name) != before.files.get(name)]
+    changed = [name for name in sorted({*files, *before.files}) if files.get(name) != before.files.get(name)]
     return f"checkpoints/{run}/{changed[0]} is not as {FILE_NAME} has it" if changed else None
 
 
