@@ -43,7 +43,7 @@ def publish_model(
     root, folder = Path(), Path("checkpoints", run)
     with one_at_a_time(folder):
         recover(folder)
-    outdated_tables(Path())  # says so before anything is replaced, where one can't be filled in
+    outdated_tables(root)  # says so before anything is replaced, where one can't be filled in
     records = read_run_records(run)
     url, variant = choose_name(run, _plain(records), root=root, url=url, variant=variant)
     wrong = None
