@@ -48,6 +48,16 @@ def test_dependencies_come_first(root: Path, monkeypatch: pytest.MonkeyPatch) ->
         torch.hub.load(str(root), TRANSLATOR, source="local")
 
 
+def test_too_old_python_and_windows_come_before_everything(root: Path) -> None:
+    for name, value, told in (
+        ("version_info", (3, 9, 18), "rskip needs Python 3.10 or newer, and this is Python 3.9"),
+        ("platform", "win32", "rskip needs Linux, and this is Windows: use the Windows Subsystem for Linux (WSL)"),
+    ):
+        code = f"import sys; sys.{name} = {value!r}; exec(open({str(root / 'hubconf.py')!r}).read())"
+        process = subprocess.run([sys.executable, "-S", "-c", code], capture_output=True, text=True)
+        assert process.stderr.splitlines()[-1] == f"RuntimeError: {told}"
+
+
 def test_every_entry_tells_what_it_is(root: Path) -> None:
     hubconf = torch.hub._import_module("hubconf", root / "hubconf.py")
     for name, entry in read_registry().items():
