@@ -56,6 +56,7 @@ def run(args: argparse.Namespace) -> int:
                 published = record.published or {}
                 size = f"{published['bytes'] / 1e6:.1f} MB in {published['dtype']}"
                 print(f"checkpoints/{record.run}: seed {record.seed}, {size}")
+                print(f"rskip zoo publish {record.run}   makes it a model of checkpoints.json, or updates that")
     except CommandFailed as error:
         print(f"rskip run: error: {error}", file=sys.stderr)
         return 1

@@ -339,7 +339,8 @@ def test_publish_writes_half_precision_weights_of_the_seed_with_the_lowest_valid
     assert (checkpoint.config["source_lang"], checkpoint.config["target_lang"]) == ("en", "de")
     for path in [*(data / "text").iterdir(), *data.glob("dict.*")]:
         assert (folder / path.relative_to(data)).read_bytes() == path.read_bytes()
-    assert "checkpoints/mine: seed 2, 0.0 MB in float16" in capsys.readouterr().out
+    told = capsys.readouterr().out
+    assert "checkpoints/mine: seed 2, 0.0 MB in float16\nrskip zoo publish mine " in told
 
 
 def test_publishing_another_seed_takes_the_place_of_the_first(prepared: Path) -> None:
