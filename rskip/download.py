@@ -76,13 +76,15 @@ def download(
     :param first_wait: seconds before the second attempt; each further wait is twice as long.
     :returns: the file's sum.
     :raises FileNotFoundError: the server has no such file.
-    :raises ValueError: the file's size or sum is wrong; it is removed.
+    :raises ValueError: the file's size or sum is wrong; it is removed. Or `url` is no address, or a folder lies where
+        the file belongs.
     :raises OSError: every attempt failed; what was received is kept.
     :raises Stopped: `stop` was set; what was received is kept.
     """
     target.parent.mkdir(parents=True, exist_ok=True)
     transfer = _Transfer(url, target, size, sha256, stop or threading.Event())
     partial = transfer.partial
+    transfer.refuse_folders()
     resumed = partial.exists() and partial.stat().st_size > 0
     transfer.receive(attempts=attempts, first_wait=first_wait)
     received = sha256_file(partial)
@@ -122,6 +124,12 @@ class _Transfer:
     def _note(self) -> Path:
         return self.partial.with_name(self.partial.name + ".json")
 
+    def refuse_folders(self) -> None:
+        """:raises ValueError: a folder lies where a file belongs."""
+        for path in (self.target, self.partial, self._note):
+            if path.is_dir():
+                raise ValueError(f"{path} is a folder, and a downloaded file belongs there: remove it")
+
     def begin_anew(self) -> None:
         """Empties the partial file."""
         with self.partial.open("wb"):
@@ -143,7 +151,8 @@ class _Transfer:
             except urllib.error.HTTPError as error:
                 if error.code not in BUSY:
                     raise FileNotFoundError(
-                        f"{self.url}: the server says {error.code} {error.reason}: check the address, or give --mirror"
+                        f"{self.url}: the server says {error.code} {_on_one_line(error.reason)}: check the address, "
+                        "or give --mirror"
                     ) from error
                 reason: Exception = error
             except (*BROKEN_CONNECTION, CutShort) as error:
@@ -153,7 +162,7 @@ class _Transfer:
                     raise
                 reason = error
         raise OSError(
-            f"{self.url}: download failed in {attempts} attempts ({reason}): run it again to go on from "
+            f"{self.url}: download failed in {attempts} attempts ({_on_one_line(reason)}): run it again to go on from "
             "what was received, or give --mirror"
         )
 
@@ -166,25 +175,29 @@ class _Transfer:
         start = self.partial.stat().st_size
         if start and start == (self.size or (beginning and beginning.total)):
             return
-        request = urllib.request.Request(self.url, headers={"User-Agent": "rskip"})
+        headers = {"User-Agent": "rskip"}
         if start:
-            request.add_header("Range", f"bytes={start}-")
+            headers["Range"] = f"bytes={start}-"
             if self.sha256 is None and beginning is not None and beginning.validator:
-                request.add_header("If-Range", beginning.validator)
+                headers["If-Range"] = beginning.validator
         try:
+            request = urllib.request.Request(self.url, headers=headers)
             response = urllib.request.urlopen(request, timeout=TIMEOUT_SECONDS)
         except urllib.error.HTTPError as error:
             if start and error.code == http.HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE:
                 self.begin_anew()
                 raise CutShort("what was received does not fit the server's file") from error
             raise
+        except ValueError as error:  # the address, or one that the server sends to
+            reason = _on_one_line(error)
+            raise ValueError(f"{self.url}: no address to fetch from ({reason}): use another --mirror") from error
         with response:
             self._refuse_web_page(response.headers)
             if start and not response.headers.get("Content-Range", "").startswith(f"bytes {start}-"):
                 self.begin_anew()
                 start = 0
-            length = response.headers.get("Content-Length")
-            total = start + int(length) if length is not None else None
+            length = response.headers.get("Content-Length", "")
+            total = start + int(length) if length.isdecimal() else None
             if None not in (total, self.size) and total != self.size:
                 raise ValueError(
                     f"{self.url}: wrong size: expected {self.size:,} bytes, the server's file has {total:,}: "
@@ -208,9 +221,9 @@ class _Transfer:
                         break  # the server told no length, and sends more than there may be
                     if self.stop.is_set():
                         raise Stopped
-        size = self.partial.stat().st_size
-        if total is not None and size < total:
-            raise CutShort(f"the connection ended after {size:,} of {total:,} bytes")
+        size, whole = self.partial.stat().st_size, self.size if total is None else total
+        if whole is not None and size < whole:
+            raise CutShort(f"the connection ended after {size:,} of {whole:,} bytes")
 
     def _refuse_web_page(self, headers: Message) -> None:
         if headers.get_content_type() == "text/html" and self.target.suffix not in (".html", ".htm"):
@@ -227,6 +240,11 @@ class _Transfer:
 
     def _write_note(self, beginning: Beginning) -> None:
         self._note.write_text(json.dumps(dataclasses.asdict(beginning)), encoding="utf-8")
+
+
+def _on_one_line(reason: object) -> str:
+    """What a server or a library says, without line breaks and what a terminal would obey."""
+    return " ".join("".join(each if each.isprintable() else " " for each in str(reason)).split())
 
 
 def _validator(headers: Message) -> str | None:

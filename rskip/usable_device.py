@@ -12,7 +12,7 @@ def usable_device(device: str | torch.device) -> torch.device:
     """
     try:
         found = torch.empty(0, device=device).device
-    except (RuntimeError, AssertionError, TypeError) as error:
+    except (RuntimeError, AssertionError, TypeError, ImportError) as error:
         reason = str(error).strip().partition("\n")[0]
         raise ValueError(f"the device {str(device)!r} can't be used, try cpu: {reason}") from error
     if found.type == "meta":

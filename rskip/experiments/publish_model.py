@@ -77,6 +77,8 @@ def _check_run(run: str) -> None:
     runs = {path.parent.name for path in Path("results").glob("*/*.json")}
     if run not in runs and (near := did_you_mean(run, runs)):
         raise FileNotFoundError(f"results/{run} has no record{near}: give a run that has, or run it first")
+    if run not in runs and not Path("checkpoints", run).exists():
+        raise FileNotFoundError(f"results/{run} has no record: run it first, `rskip run RECIPE`")
 
 
 def _published_seed(folder: Path, records: Sequence[Record]) -> int | None:

@@ -9,6 +9,7 @@ from typing import Any
 
 from rskip.connections import parse_connection
 
+_TYPES = {"int": int, "bool": bool, "str": str}
 ACTIVATIONS = ("relu", "gelu", "gelu_accurate", "gelu_fast", "tanh", "linear", "swish")
 
 
@@ -51,6 +52,9 @@ class TransformerConfig:
     checkpoint_activations: bool = False
 
     def __post_init__(self) -> None:
+        for name in ("source_vocabulary", "target_vocabulary"):
+            if getattr(self, name) <= self.padding_index:
+                raise ValueError(f"{name}={getattr(self, name)}: expected more than padding_index={self.padding_index}")
         for side in ("encoder", "decoder"):
             embed_dim, heads = getattr(self, f"{side}_embed_dim"), getattr(self, f"{side}_attention_heads")
             if embed_dim < 1 or heads < 1 or embed_dim % heads:
@@ -80,13 +84,20 @@ class TransformerConfig:
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> TransformerConfig:
-        """The configuration that `to_dict` gave. An unknown key is a `ValueError` that names the nearest known one."""
+        """The configuration that `to_dict` gave.
+
+        :raises ValueError: a value of another type, or an unknown key; the nearest known one is named.
+        """
         known = [field.name for field in fields(cls)]
         for key in values:
             if key not in known:
                 near = difflib.get_close_matches(key, known, n=1)
                 hint = f"did you mean {near[0]!r}?" if near else f"known keys: {', '.join(known)}"
                 raise ValueError(f"unknown key {key!r} in a TransformerConfig: {hint}")
+        for field in fields(cls):
+            kinds = (float, int) if field.type == "float" else (_TYPES[str(field.type)],)
+            if field.name in values and type(values[field.name]) not in kinds:
+                raise ValueError(f"{field.name}={values[field.name]!r}: expected {kinds[0].__name__}")
         return cls(**values)
 
     def to_dict(self) -> dict[str, Any]:

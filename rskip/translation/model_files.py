@@ -32,7 +32,7 @@ def find_checkpoint(path: str | os.PathLike[str]) -> Path:
     if not path.is_dir():
         raise FileNotFoundError(
             f"no model {path}: expected a checkpoint file ({', '.join(_SUFFIXES)}), or a folder that holds one, its "
-            "dictionaries and its text pipeline"
+            "dictionaries and its text pipeline (`rskip zoo list` shows the names that rskip.load takes)"
         )
     for name in _PREFERRED:
         if (path / name).is_file():

@@ -6,8 +6,9 @@ Every field is checked when an entry is made. Nothing here imports PyTorch or an
 from __future__ import annotations
 
 import dataclasses
-import math
+import fnmatch
 import re
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -15,6 +16,10 @@ from typing import Any
 TASKS = ("translation", "image-classification")
 DTYPES = ("float32", "float16", "bfloat16")
 WEIGHTS = "model.safetensors"
+READ_WITH_WEIGHTS = {  # by task: what a model is built from besides, as shell patterns
+    "translation": ("text/pipeline.json", "dict.*.txt"),
+    "image-classification": ("config.json",),
+}
 PLAIN_SUFFIXES = (".json", ".txt", ".bpe", ".model")  # of what lies beside the weights: nothing that can hold a pickle
 OF_WEIGHTS, OF_RUN = "published weights", "run"
 
@@ -144,7 +149,7 @@ class ModelEntry:
         _expect("parameters", self.parameters, _is_count(self.parameters), "a whole number of 1 or more")
         _expect("folder", self.folder, self.folder is None or is_inside(self.folder), "a relative path, or null")
         check_url(self.url)
-        _check_files(self.files)
+        _check_files(self.files, self.task)
         _expect("dtype", self.dtype, self.dtype in DTYPES, " or ".join(DTYPES))
         several = isinstance(self.figures, tuple) and len(self.figures) > 0
         _expect("figures", self.figures, several, "a list of 1 figure or more")
@@ -179,14 +184,17 @@ def is_inside(value: object) -> bool:
     """Whether the value is a path that stays in the folder that it is relative to, written with "/"."""
     return (
         isinstance(value, str)
-        and re.search(r"[\\:\0]|^~", value) is None
+        and re.search(r"[\\:\x00-\x1f]|^~", value) is None
         and not {"", ".", ".."} & set(value.split("/"))
     )
 
 
-def _check_files(files: Mapping[str, ModelFile]) -> None:
+def _check_files(files: Mapping[str, ModelFile], task: str) -> None:
     if not isinstance(files, Mapping) or WEIGHTS not in files:
         raise ValueError(f"files has no {WEIGHTS}: expected the model's weights in it")
+    for pattern in READ_WITH_WEIGHTS[task]:
+        if not fnmatch.filter(files, pattern):
+            raise ValueError(f"files has no {pattern}: expected it, since {task} reads it beside the weights")
     for path in files:
         if not is_inside(path):
             raise ValueError(f"files has {path!r}: expected paths within the model's folder, with / between names")
@@ -209,7 +217,7 @@ def _is_count(value: object) -> bool:
 
 
 def _is_number(value: object) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and abs(value) <= sys.float_info.max
 
 
 def _matches(pattern: re.Pattern[str], value: object) -> bool:

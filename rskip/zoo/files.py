@@ -39,7 +39,7 @@ def model_folder(entry: ModelEntry, *, root: Path) -> Path:
         return _checked(mirrored, entry, advice=f"replace it, or unset {MIRROR}")
 
     looked = ", ".join(str(folder) for folder in (shipped, cached, mirrored) if folder)
-    nowhere = f"{entry.name}: none of the folders {looked} has all of its files, whole"
+    nowhere = f"{entry.name}: none of the folders {looked} has all of its files, whole and readable"
     wanted = f"{entry.name}/{WEIGHTS} and the files beside it"
     if os.environ.get(OFFLINE, "") not in ("", "0"):
         raise FileNotFoundError(
@@ -75,7 +75,10 @@ def _addresses(entry: ModelEntry, mirror: str) -> list[str]:
 
 
 def _has_all(folder: Path, entry: ModelEntry) -> bool:
-    return all((folder / path).is_file() for path in entry.files)
+    try:
+        return all((folder / path).is_file() for path in entry.files)
+    except OSError:  # a folder that may not be looked into, a name that is too long
+        return False
 
 
 def _is_whole(folder: Path, entry: ModelEntry) -> bool:
@@ -88,6 +91,10 @@ def _is_whole(folder: Path, entry: ModelEntry) -> bool:
 
 def _checked(folder: Path, entry: ModelEntry, *, advice: str) -> Path:
     for path, file in entry.files.items():
-        if wrong := difference(folder / path, file):
+        try:
+            wrong = difference(folder / path, file)
+        except OSError as error:
+            raise OSError(f"{folder / path} can't be read ({error.strerror}): {advice}") from error
+        if wrong:
             raise ValueError(f"{folder / path} is damaged, or of another version: it {wrong}: {advice}")
     return folder

@@ -81,12 +81,21 @@ def _load_translator(folder: Path, precision: str, device: torch.device) -> Any:
 def _load_classifier(folder: Path, precision: str, device: torch.device) -> Any:
     import torch
 
-    from rskip.vision.model_file import load_model
+    from rskip.vision.model_file import CONFIG_FILE, load_model
     from rskip.vision.transforms import CifarClassification
 
     model, description = load_model(folder / WEIGHTS)
     model.to(device, getattr(torch, precision))
-    classes = json.loads((folder / "config.json").read_text(encoding="utf-8"))["classes"]
+    config = folder / CONFIG_FILE
+    classes = json.loads(config.read_text(encoding="utf-8")).get("classes")
+    logits = description.config["num_classes"]
+    named = isinstance(classes, list) and all(isinstance(each, str) for each in classes)
+    if not named or len(classes) != logits:
+        raise ValueError(f"{config} is damaged: its classes are {classes!r}, expected {logits} names")
+    try:
+        CifarClassification(description.dataset)
+    except ValueError as error:
+        raise ValueError(f"{config} is damaged: {error}") from None
     pretrained: Any = model  # nn.Module's own attributes are typed as modules and tensors
     pretrained.transforms = partial(CifarClassification, description.dataset)
     pretrained.classes = tuple(classes)

@@ -43,7 +43,7 @@ def read_registry(path: Path | None = None) -> dict[str, ModelEntry]:
     path = registry_file() if path is None else path
     try:
         content = json.loads(path.read_text(encoding="utf-8"), object_pairs_hook=_without_repeated_keys)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise ValueError(f"{path}: not a registry of models: {error}") from None
     if not isinstance(content, dict) or type(content.get("format")) is not int:
         raise ValueError(f"{path}: not a registry of models: it says no format")
@@ -64,10 +64,12 @@ def read_entry(name: str, content: Any, *, source: str = FILE_NAME) -> ModelEntr
     :param source: what begins each error, before the model's name.
     :raises ValueError: one line that names the model and the field.
     """
-    place = f"{source}: {name}"
+    place = f"{source}: {_on_one_line(name)}"
     values = _fields(ModelEntry, content, place, not_there=("name",))
     files = _mapping(values["files"], f"{place}: files")
-    values["files"] = {path: _part(ModelFile, file, f"{place}: files: {path}") for path, file in files.items()}
+    values["files"] = {
+        path: _part(ModelFile, file, f"{place}: files: {_on_one_line(path)}") for path, file in files.items()
+    }
     if isinstance(values["figures"], tuple):
         values["figures"] = tuple(
             _part(Figure, figure, f"{place}: figures: number {number}")
@@ -102,7 +104,8 @@ def _fields(kind: type, content: Any, place: str, *, not_there: tuple[str, ...] 
     known = [each for each in dataclasses.fields(kind) if each.name not in not_there]
     for key in content:
         if key not in [each.name for each in known]:
-            raise ValueError(f"{place}: unknown key {key}: expected {', '.join(each.name for each in known)}")
+            expected = ", ".join(each.name for each in known)
+            raise ValueError(f"{place}: unknown key {_on_one_line(key)}: expected {expected}")
     for each in known:
         optional = each.default is not dataclasses.MISSING or each.default_factory is not dataclasses.MISSING
         if each.name not in content and not optional:
@@ -116,10 +119,14 @@ def _mapping(value: Any, place: str) -> dict[str, Any]:
     return value
 
 
+def _on_one_line(text: str) -> str:
+    return text if text.isprintable() else repr(text)
+
+
 def _without_repeated_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     content: dict[str, Any] = {}
     for key, value in pairs:
         if key in content:
-            raise ValueError(f"{key} is given twice: expected once")
+            raise ValueError(f"{_on_one_line(key)} is given twice: expected once")
         content[key] = value
     return content

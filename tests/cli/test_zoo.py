@@ -97,6 +97,14 @@ def test_publish_of_two_seeds_says_their_mean_and_spread(project: Path) -> None:
     assert (figure.value, figure.spread) == (40.1751, 0.7071)
 
 
+def test_publishing_what_is_not_there_leaves_an_empty_folder_empty(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    refused(capsys, "results/nothing has no record: run it first, `rskip run RECIPE`", "publish", "nothing")
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_publish_refuses_in_one_line(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
     refused(capsys, "results/nothing has no record: run it first, `rskip run RECIPE`", "publish", "nothing")
     missing = f"results/{RUN} has no record of seed 3: run it first, `rskip run RECIPE --seeds 3`"

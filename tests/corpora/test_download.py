@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import hashlib
 import http.client
 import http.server
 import threading
@@ -115,6 +116,29 @@ def test_an_endless_answer_without_a_length_ends_at_the_files_size(tmp_path: Pat
             download(f"http://127.0.0.1:{running.server_port}/a.gz", tmp_path / "a.gz", size=1000, first_wait=0.0)
         running.shutdown()
     assert sent < 1 << 26 and list(tmp_path.iterdir()) == []
+
+
+def test_an_answer_without_a_usable_length_is_resumed_where_the_size_is_known(
+    answering: AnsweringServer, tmp_path: Path
+) -> None:
+    body = bytes(range(256))
+    answering.answers = [
+        Answer(body[:100], headers={"Content-Length": "256, 256"}),
+        Answer(body[100:], 206, {"Content-Range": "bytes 100-255/256", "Content-Length": "many"}),
+    ]
+    download(answering.url, tmp_path / NAME, size=256, sha256=hashlib.sha256(body).hexdigest(), first_wait=0.0)
+    assert (tmp_path / NAME).read_bytes() == body
+    assert [request.get("Range") for request in answering.requests] == [None, "bytes=100-"]
+
+
+def test_a_servers_words_are_put_on_one_line(answering: AnsweringServer, tmp_path: Path) -> None:
+    answering.answers = [Answer(b"", 302, {"Location": "/again"})] * 20
+    message = r"the server says 302 [^\n]+ infinite loop\. [^\n]+, or give --mirror$"
+    with pytest.raises(FileNotFoundError, match=message):
+        download(answering.url, tmp_path / NAME, first_wait=0.0)
+    answering.answers = [Answer(b"", 302, {"Location": "http://[::1/x"})]
+    with pytest.raises(ValueError, match=r": no address to fetch from \(Invalid IPv6 URL\): use another --mirror$"):
+        download(answering.url, tmp_path / NAME, first_wait=0.0)
 
 
 def test_a_network_that_goes_away_is_tried_again_and_a_bad_disk_is_not(

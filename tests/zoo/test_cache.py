@@ -103,6 +103,42 @@ def test_a_cache_that_cannot_be_read_leaves_the_mirror(
     assert model_folder(entry, root=installed) == mirror
 
 
+def test_a_checkout_that_cannot_be_looked_into_leaves_the_mirror(
+    entry: ModelEntry, checkout: Path, mirror: Path, published: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    is_file = Path.is_file
+
+    def unreadable(path: Path) -> bool:
+        if path.is_relative_to(published):
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path))
+        return is_file(path)
+
+    monkeypatch.setattr(Path, "is_file", unreadable)
+    assert model_folder(entry, root=checkout) == mirror
+
+
+def test_a_file_of_the_mirror_that_cannot_be_read_is_named(
+    entry: ModelEntry, installed: Path, mirror: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def unreadable(path: Path) -> str:
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path))
+
+    monkeypatch.setattr("rskip.zoo.sums.sha256_file", unreadable)
+    with pytest.raises(OSError) as error:
+        model_folder(entry, root=installed)
+    assert str(error.value) == (
+        f"{mirror / next(iter(entry.files))} can't be read (Permission denied): replace it, or unset RSKIP_HUB_MIRROR"
+    )
+
+
+def test_a_mirror_of_an_impossible_name_is_nowhere(
+    entry: ModelEntry, installed: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("RSKIP_HUB_MIRROR", "x" * 5000)
+    with pytest.raises(FileNotFoundError, match=rf"^{NAME}: none of the folders "):
+        model_folder(entry, root=installed)
+
+
 def test_file_cut_short(entry: ModelEntry, checkout: Path, published: Path) -> None:
     content = (published / "model.safetensors").read_bytes()
     (published / "model.safetensors").write_bytes(content[:-1])
@@ -142,8 +178,8 @@ def test_nowhere(
     with pytest.raises(FileNotFoundError) as error:
         model_folder(entry, root=installed)
     assert str(error.value) == (
-        f"{NAME}: none of the folders {folders} has all of its files, whole, and no address of them is known: load it "
-        f"from a clone of the repository that has it, or {wanted}"
+        f"{NAME}: none of the folders {folders} has all of its files, whole and readable, "
+        f"and no address of them is known: load it from a clone of the repository that has it, or {wanted}"
     )
     monkeypatch.setenv("RSKIP_HUB_MIRROR", str(tmp_path / "empty"))
     with pytest.raises(FileNotFoundError, match=rf"{cached}, {tmp_path}/empty/{NAME} has all"):
@@ -158,7 +194,7 @@ def test_offline_fetches_nothing(
     monkeypatch.setenv("RSKIP_OFFLINE", "1")
     assert model_folder(served, root=installed) == mirror
     monkeypatch.setenv("RSKIP_HUB_MIRROR", "https://mirror.example")
-    message = rf"^{NAME}: none of .* whole, and RSKIP_OFFLINE forbids to fetch them: unset it, or set RSKIP_HUB_MIRROR"
+    message = rf"^{NAME}: none of .* readable, and RSKIP_OFFLINE forbids to fetch them: unset it, or set RSKIP_HUB"
     with pytest.raises(FileNotFoundError, match=message):
         model_folder(served, root=installed)
     cached = cached_folder(entry)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import errno
+import io
 import json
 import os
 import re
@@ -171,6 +172,43 @@ def test_no_network_leaves_the_cache(entry: ModelEntry, server: Any, monkeypatch
         get(entry)
     assert (folder / "config.json").read_bytes() == whole["config.json"]
     assert (folder / "model.safetensors").read_bytes() == b"damaged"
+
+
+@pytest.mark.parametrize("address", ["http://[::1", "http://127.0.0.1:9/mod\u00e8les", f"http://{'x' * 70}.example"])
+def test_address_that_can_not_be_asked(
+    entry: ModelEntry, monkeypatch: pytest.MonkeyPatch, address: str
+) -> None:
+    monkeypatch.setenv("RSKIP_HUB_MIRROR", address)
+    message = rf"^{re.escape(address)}/{CONFIG}: no address to fetch from \([^\n]+\): use another RSKIP_HUB_MIRROR$"
+    with pytest.raises(ValueError, match=message):
+        get(entry)
+
+
+@pytest.mark.parametrize("name", ["model.safetensors", "model.safetensors.partial", "model.safetensors.partial.json"])
+def test_folder_where_a_file_belongs(entry: ModelEntry, server: Any, name: str) -> None:
+    folder = cached_folder(entry)
+    (folder / name).mkdir(parents=True)
+    with pytest.raises(ValueError, match=rf"/{name} is a folder, and a downloaded file belongs there: remove it$"):
+        get(entry)
+    assert server.requests == [(CONFIG, None)]
+    (folder / name).rmdir()
+    get(entry)
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def test_progress_on_a_terminal_alone(
+    entry: ModelEntry, server: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    shutil.rmtree(get(entry))
+    assert capsys.readouterr().err == ""
+    monkeypatch.setattr("sys.stderr", terminal := Terminal())
+    get(entry)
+    size = len(server.files[WEIGHTS])
+    assert re.search(rf"model\.safetensors: 100%.*{size / 1000:.0f}k/{size / 1000:.0f}k", terminal.getvalue())
 
 
 def test_models_own_address_where_the_mirror_lacks_it(

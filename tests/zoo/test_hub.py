@@ -77,6 +77,23 @@ def test_transformer_without_weights(root: Path) -> None:
         torch.hub.load(str(root), "transformer", 10, 12, source="local", encoder_layer=1)
 
 
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"source_vocabulary": 0}, "^source_vocabulary=0: expected more than padding_index=1$"),
+        ({"target_vocabulary": "10"}, "^target_vocabulary='10': expected int$"),
+        ({"encoder_layers": 2.0}, "^encoder_layers=2.0: expected int$"),
+        ({"dropout": "a"}, "^dropout='a': expected float$"),
+        ({"share_all_embeddings": 1}, "^share_all_embeddings=1: expected bool$"),
+    ],
+)
+def test_wrong_setting_of_a_transformer_is_one_line(root: Path, settings: dict[str, object], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        torch.hub.load(
+            str(root), "transformer", source="local", **{"source_vocabulary": 20, "target_vocabulary": 20, **settings}
+        )
+
+
 def test_preact_resnet_without_weights(root: Path) -> None:
     model = torch.hub.load(str(root), "preact_resnet", 14, connection="2RSKIP+LN", num_classes=100, source="local")
     assert model.config == {

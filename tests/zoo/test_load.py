@@ -92,6 +92,7 @@ def test_a_translators_dtype_is_its_precision(root: Path) -> None:
         (CLASSIFIER, {"dtype": torch.float64}, "can't compute in 'float64': expected one of"),
         (CLASSIFIER, {"device": "gpu"}, r"^the device 'gpu' can't be used, try cpu: Expected one of cpu, cuda"),
         (CLASSIFIER, {"device": 3.5}, r"^the device '3.5' can't be used, try cpu: [^\n]+$"),
+        (CLASSIFIER, {"device": "hpu"}, r"^the device 'hpu' can't be used, try cpu: [^\n]+$"),
         (CLASSIFIER, {"device": "meta"}, "^the device 'meta' holds no weights, try cpu$"),
         (CLASSIFIER, {"device": "cuda:99"}, r"^the device 'cuda:99' can't be used, try cpu: [^\n]+$"),
     ],
@@ -114,6 +115,29 @@ def test_registry_of_a_later_version(in_registry: Path) -> None:
     content = json.loads(in_registry.read_text())
     in_registry.write_text(json.dumps({**content, "format": 2}))
     with pytest.raises(ValueError, match=r"checkpoints\.json has format 2, .*: upgrade rskip \(pip"):
+        rskip.load(CLASSIFIER)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"classes": ["cat"]}, r"its classes are \['cat'\], expected 10 names$"),
+        ({"classes": 3}, "its classes are 3, expected 10 names$"),
+        ({"classes": None}, "its classes are None, expected 10 names$"),
+        ({"dataset": "mnist"}, "unknown dataset 'mnist'"),
+    ],
+)
+def test_a_config_that_does_not_fit_is_named(
+    registry: Callable[[ModelEntry], Path],
+    make_entry: Callable[..., ModelEntry],
+    published: Path,
+    changes: dict[str, Any],
+    message: str,
+) -> None:
+    config = published / "config.json"
+    config.write_text(json.dumps({**json.loads(config.read_text()), **changes}))
+    registry(make_entry(published))
+    with pytest.raises(ValueError, match=rf"^{config} is damaged: {message}"):
         rskip.load(CLASSIFIER)
 
 
@@ -143,6 +167,10 @@ def test_pickle_that_is_called_safetensors_runs_nothing(
         weights.write_bytes(pickle.dumps(Malicious(victim)))
     else:
         torch.save({"model": Malicious(victim)}, weights)
+    if task == "translation":
+        (published / "text").mkdir()
+        for name in ("text/pipeline.json", "dict.de.txt"):
+            (published / name).write_text("not reached")
     registry(make_entry(published, task=task))
     (published / "model.pt").write_bytes(weights.read_bytes())
     with pytest.raises(ValueError, match=r"model\.safetensors can't be read as safetensors "):

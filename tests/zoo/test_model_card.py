@@ -32,6 +32,7 @@ ENTRY = ModelEntry(
     files={
         "model.safetensors": ModelFile(size=5_000_000, sha256="0" * 64),
         "dict.en.txt": ModelFile(size=1, sha256="1" * 64),
+        "text/pipeline.json": ModelFile(size=1, sha256="2" * 64),
     },
     dtype="float16",
     figures=(OF_FILE, OF_SEEDS, EXACT),
@@ -49,6 +50,7 @@ VISION = dataclasses.replace(
     ENTRY,
     name="preact_resnet20_sas.cifar10",
     task="image-classification",
+    files={name: ModelFile(size=2_500_000, sha256="1" * 64) for name in ("model.safetensors", "config.json")},
     figures=(
         dataclasses.replace(OF_FILE, metric="error", value=8.5, signature=None),
         dataclasses.replace(OF_FILE, metric="accuracy", value=91.5, signature=None),
@@ -70,7 +72,7 @@ def test_the_description_is_these_lines() -> None:
             f"  commit            {'a' * 40} with uncommitted changes",
             "  licence           MIT (code and weights)",
             "  connection from   A, B: T, Eq. 4, https://example.org",
-            "  files             5.0 MB: model.safetensors, dict.en.txt",
+            "  files             5.0 MB: model.safetensors, dict.en.txt, text/pipeline.json",
         ]
     )
 
@@ -136,7 +138,8 @@ def test_several_seeds_stand_for_a_model_before_one() -> None:
 
 
 def test_the_list_is_aligned() -> None:
-    larger = dataclasses.replace(ENTRY, files={"model.safetensors": ModelFile(size=12_345_678, sha256="0" * 64)})
+    weights = {"model.safetensors": ModelFile(size=12_345_676, sha256="0" * 64)}
+    larger = dataclasses.replace(ENTRY, files={**ENTRY.files, **weights})
     assert list_text([VISION, larger]) == (
         "preact_resnet20_sas.cifar10    5.0 MB  error, % 8.50 (one seed)\n"
         "transformer_tiny_sas.d.en-de  12.3 MB  sacreBLEU 39.50 ± 0.25 (2 seeds)"

@@ -11,11 +11,10 @@ from rskip.zoo.entry import ModelEntry
 from rskip.zoo.names import find_model, list_models, model_name
 from rskip.zoo.registry import read_registry
 
-TEMPLATE = next(iter(read_registry().values()))
-
 
 def model(name: str, task: str, connection: str) -> ModelEntry:
-    return dataclasses.replace(TEMPLATE, name=name, task=task, connection=connection)
+    template = next(each for each in read_registry().values() if each.task == task)
+    return dataclasses.replace(template, name=name, connection=connection)
 
 
 MODELS = {
@@ -57,7 +56,7 @@ MODELS = {
 )
 def test_a_name_is_made_of_its_parts_and_an_entry_takes_it(parts: dict[str, object], name: str) -> None:
     assert model_name(**parts) == name  # type: ignore[arg-type]
-    assert dataclasses.replace(TEMPLATE, name=name).name == name
+    assert dataclasses.replace(next(iter(read_registry().values())), name=name).name == name
 
 
 @pytest.mark.parametrize("variant", ["", "Fast", "two words", "a.b", "../x"])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -107,6 +108,12 @@ BAD = [
     (("files", "model.pt"), {"size": 1, "sha256": "0" * 64}, "files has 'model.pt': expected model.safetensors, and"),
     (("files", "other.safetensors"), {"size": 1, "sha256": "0" * 64}, "files has 'other.safetensors'"),
     (("files", "../x.json"), {"size": 1, "sha256": "0" * 64}, "files has '../x.json': expected paths within"),
+    (("files", "config.json"), ..., "files has no config.json: expected it, since image-classification reads it"),
+    (("task",), "translation", "files has no text/pipeline.json: expected it, since translation reads it beside"),
+    (("files", "a\nb.txt"), {"size": 1, "sha256": "0" * 64}, "files has 'a\\nb.txt': expected paths within"),
+    (("files", "a\nb.txt"), {"size": 0, "sha256": "0" * 64}, "files: 'a\\nb.txt': size is 0"),
+    (("a\nb",), 1, "unknown key 'a\\nb': expected task, "),
+    ((*FIGURE, "value"), 10**400, "expected a finite number"),
     (("files", "config.json"), 24, "files: config.json: expected keys and values"),
     (("files", "config.json", "size"), -1, "files: config.json: size is -1: expected a whole number of bytes"),
     (("files", "config.json", "sha256"), "A" * 64, "expected 64 hexadecimal digits, in lower case"),
@@ -160,6 +167,8 @@ def test_a_bad_name_is_one_line(tmp_path: Path, name: str) -> None:
         ('{"format": 1, "models": {}, "more": 1}', "expected the keys format and models"),
         ('{"format": 1, "models": {"a.b": 1, "a.b": 2}}', "a.b is given twice: expected once"),
         ('{"format": 1, "models": {"a.b": null}}', "checkpoints.json: a.b: expected keys and values"),
+        ('{"format": 1, "models": {"a\\nb": null}}', "checkpoints.json: 'a\\nb': expected keys and values"),
+        ("[" * 100_000, "not a registry of models"),
         ("\xff", "not a registry of models"),
     ],
 )
@@ -168,7 +177,7 @@ def test_a_bad_file_is_one_line(tmp_path: Path, text: str, message: str) -> None
     path.write_text(text, encoding="latin-1")
     with pytest.raises(ValueError) as caught:
         read_registry(path)
-    assert message in str(caught.value) and "checkpoints.json" in str(caught.value)
+    assert message in str(caught.value) and "checkpoints.json" in str(caught.value) and "\n" not in str(caught.value)
 
 
 def test_a_figure_that_is_no_number_is_refused(tmp_path: Path) -> None:
@@ -192,6 +201,13 @@ def test_the_schema_says_what_the_reader_says(root: Path) -> None:
         return bool(validator.is_valid({"format": 1, "models": {name: content}}))
 
     assert valid(NAME, CONTENT)
+    translator = {path: CONTENT["files"]["config.json"] for path in ("model.safetensors", "text/pipeline.json")}
+    with_dictionary = {**translator, "dict.de.txt": CONTENT["files"]["config.json"]}
+    for files, complete in ((with_dictionary, True), (translator, False)):
+        content = {**CONTENT, "task": "translation", "files": files}
+        assert valid(NAME, content) is complete
+        with nullcontext() if complete else pytest.raises(ValueError, match=r"files has no dict\.\*\.txt"):
+            read_entry(NAME, content)
     assert valid(NAME, changed(FIGURE, {**CONTENT["figures"][0], "seeds": [1], "spread": None}))
     accepted = [where for where, value, _ in BAD if valid(NAME, changed(where, value))]
     assert accepted == []
