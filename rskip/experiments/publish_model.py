@@ -41,8 +41,9 @@ def publish_model(
     """
     _check_run(run)
     root, folder = Path(), Path("checkpoints", run)
-    with one_at_a_time(folder):
-        recover(folder)
+    if folder.parent.is_dir():  # else there is nothing to recover, and the lock would make it
+        with one_at_a_time(folder):
+            recover(folder)
     outdated_tables(root)  # says so before anything is replaced, where one can't be filled in
     records = read_run_records(run)
     url, variant = choose_name(run, _plain(records), root=root, url=url, variant=variant)
@@ -77,8 +78,6 @@ def _check_run(run: str) -> None:
     runs = {path.parent.name for path in Path("results").glob("*/*.json")}
     if run not in runs and (near := did_you_mean(run, runs)):
         raise FileNotFoundError(f"results/{run} has no record{near}: give a run that has, or run it first")
-    if run not in runs and not Path("checkpoints", run).exists():
-        raise FileNotFoundError(f"results/{run} has no record: run it first, `rskip run RECIPE`")
 
 
 def _published_seed(folder: Path, records: Sequence[Record]) -> int | None:
