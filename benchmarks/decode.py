@@ -27,7 +27,7 @@ from decoding.speed import build_systems, measure_speed, print_speed
 from decoding.workloads import Workload, base, small, trained
 from measuring.record import append_record
 
-from rskip.experiments.environment import available_cores
+from rskip.machine.environment import available_cores
 
 PARTS = ("trained", "small", "base", "latency", "memory")
 RATIOS = ("ratio_fairseq_float32", "ratio_ct2_float32", "ratio_best_to_ct2_int8")

@@ -38,7 +38,7 @@ from rskip.corpora.stages.segment import TOKENS, segment_train
 from rskip.corpora.stages.setting import Setting
 from rskip.corpora.stages.tokenise import tokenise_train
 from rskip.corpora.work_folder import WorkFolder
-from rskip.experiments.environment import available_cores
+from rskip.machine.environment import available_cores
 from rskip.text.pipeline import TextConfig, TextPipeline
 from rskip.text.subwords import BytePairEncoding
 

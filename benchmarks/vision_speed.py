@@ -28,7 +28,7 @@ from measuring.record import append_record
 from torch.utils.data import DataLoader
 from torchvision import datasets, transforms
 
-from rskip.processor import bfloat16_is_slow
+from rskip.machine.device import bfloat16_is_slow
 from rskip.vision import preact_resnet20
 from rskip.vision.data import load_cifar
 from rskip.vision.training.distributed import Ranks

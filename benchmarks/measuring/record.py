@@ -7,7 +7,7 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
-from rskip.experiments.environment import describe_environment
+from rskip.machine.environment import describe_environment
 
 
 def append_record(path: Path, benchmark: str, values: dict[str, Any]) -> dict[str, Any]:

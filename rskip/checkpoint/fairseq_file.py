@@ -15,9 +15,9 @@ import numpy
 import torch
 from torch.serialization import get_safe_globals, safe_globals
 
-from rskip.atomic_file import atomic_file
 from rskip.checkpoint.checkpoint import Checkpoint
 from rskip.checkpoint.config import config_from_state, state_from_config
+from rskip.files.whole import atomic_file
 
 # The types that fairseq leaves in its files, all of them inert: its settings, and metrics' numbers.
 # numpy's constructors go by another module name in files that were written under numpy 1.

@@ -60,7 +60,7 @@ def examine() -> Findings:
 
 def look_at_machine(findings: Findings) -> None:
     """Python, platform, cores."""
-    from rskip.experiments.environment import available_cores
+    from rskip.machine.environment import available_cores
 
     findings.show("Python", f"{platform.python_version()} ({sys.executable})")
     findings.show("platform", f"{platform.platform()}, {available_cores()} CPU cores for this process")
@@ -73,7 +73,7 @@ def look_at_machine(findings: Findings) -> None:
 def look_at_packages(findings: Findings) -> None:
     """Installed versions against the tested ones, and requirements that are missing."""
     from rskip.cli.setup_fairseq import version
-    from rskip.tested_versions import constraints_file, read_tested_versions
+    from rskip.machine.versions import constraints_file, read_tested_versions
 
     tested = read_tested_versions()
     for package in ("rskip", "torch", "torchvision"):
@@ -175,7 +175,7 @@ def look_at_fairseq(findings: Findings) -> None:
 
 def look_at_cache(findings: Findings) -> None:
     """Where downloads are kept, and how much lies there."""
-    from rskip.cache_folder import cache_folder
+    from rskip.files.cache import cache_folder
 
     folder: Path = cache_folder()
     size = sum(path.stat().st_size for path in folder.rglob("*") if path.is_file()) if folder.is_dir() else 0

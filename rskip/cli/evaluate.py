@@ -176,7 +176,7 @@ def write_json(path: Path, scores: dict[str, Scores], comparisons: list[Comparis
     import json
     from dataclasses import asdict
 
-    from rskip.atomic_file import atomic_file
+    from rskip.files.whole import atomic_file
 
     values: dict[str, object] = {role: asdict(each) for role, each in scores.items()}
     if comparisons:

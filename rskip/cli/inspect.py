@@ -41,7 +41,7 @@ def run(args: argparse.Namespace) -> None:
             raise ValueError(f"--{name} is {number}: expected 0 or more")
     if args.picture is not None:
         from rskip.corpora.inspection.picture import draw
-        from rskip.picture_file import check_picture
+        from rskip.files.picture import check_picture
 
         check_picture(args.picture)
     inspection = inspect_data(args.data, lopsided=args.lopsided, examples=args.examples, seed=args.seed)

@@ -277,7 +277,7 @@ def load_translator(args: argparse.Namespace, ranks: Ranks) -> Translator:
     """The model on its device."""
     import torch
 
-    from rskip.processor import bfloat16_is_slow
+    from rskip.machine.device import bfloat16_is_slow
     from rskip.translation import Translator
 
     if args.threads is not None:

@@ -271,7 +271,7 @@ def _precision(args: argparse.Namespace, asked: str, ranks: Ranks) -> str:
 
     :param asked: what the recipe and --set say.
     """
-    from rskip.processor import bfloat16_is_slow
+    from rskip.machine.device import bfloat16_is_slow
     from rskip.vision.training.device import choose_device
     from rskip.vision.training.training_folder import TrainingFolder
 
@@ -307,8 +307,8 @@ def _memory_in_words() -> Iterator[None]:
 
 def run_evaluate(args: argparse.Namespace) -> int:
     """Prints the evaluation, and draws it where asked."""
-    from rskip.picture_file import check_picture
-    from rskip.processor import bfloat16_is_slow
+    from rskip.files.picture import check_picture
+    from rskip.machine.device import bfloat16_is_slow
     from rskip.vision.data import load_cifar
     from rskip.vision.evaluation import evaluate
     from rskip.vision.evaluation.confusion_picture import draw_confusion

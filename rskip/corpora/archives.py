@@ -21,9 +21,9 @@ from typing import IO, Any, NamedTuple, cast
 
 from tqdm import tqdm
 
-from rskip.atomic_file import atomic_file
-from rskip.disk_space import disk_space, require_space
-from rskip.one_at_a_time import one_at_a_time
+from rskip.files.disk import disk_space, require_space
+from rskip.files.lock import one_at_a_time
+from rskip.files.whole import atomic_file
 
 LARGEST_RATIO = 200
 """An archive that unpacks to more than so many times its bytes is no text: text packs to a third or a tenth."""

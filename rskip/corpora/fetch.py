@@ -7,14 +7,13 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from pathlib import Path
 
-from rskip.cache_folder import cache_folder
 from rskip.corpora.corpus import UpstreamFile
 from rskip.corpora.mirror_folder import MirrorFolder
 from rskip.corpora.received import FetchedFile, expected_sum, new_receipt, receipt_path, verify, write_receipt
-from rskip.disk_space import disk_space
-from rskip.download import download
-from rskip.expanded_path import expanded_path
-from rskip.one_at_a_time import one_at_a_time
+from rskip.files.cache import cache_folder, expanded_path
+from rskip.files.disk import disk_space
+from rskip.files.download import download
+from rskip.files.lock import one_at_a_time
 
 __all__ = ["FetchedFile", "fetch"]
 

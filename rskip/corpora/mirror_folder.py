@@ -11,11 +11,11 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from rskip.atomic_file import atomic_file
-from rskip.checksum import sha256_file
 from rskip.corpora.corpus import UpstreamFile
 from rskip.corpora.received import FetchedFile, new_receipt, read_receipt, verify, write_receipt
-from rskip.one_at_a_time import one_at_a_time
+from rskip.files.checksum import sha256_file
+from rskip.files.lock import one_at_a_time
+from rskip.files.whole import atomic_file
 
 PACKED = (".gz", ".xz")
 """In place of NAME there may be NAME.gz or NAME.xz."""

@@ -8,7 +8,7 @@ from concurrent.futures import Future
 from concurrent.futures.process import BrokenProcessPool
 from typing import Any, TypeVar
 
-from rskip.worker_processes import WorkerProcesses
+from rskip.machine.workers import WorkerProcesses
 
 Task = TypeVar("Task")
 Result = TypeVar("Result")

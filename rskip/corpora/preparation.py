@@ -27,8 +27,8 @@ from rskip.corpora.stages.segment import segment_held_out, segment_train
 from rskip.corpora.stages.setting import Setting
 from rskip.corpora.stages.tokenise import REFERENCE, tokenise_held_out, tokenise_train
 from rskip.corpora.work_folder import WorkFolder, read_json, write_json
-from rskip.disk_space import disk_space
-from rskip.one_at_a_time import one_at_a_time
+from rskip.files.disk import disk_space
+from rskip.files.lock import one_at_a_time
 from rskip.text.dictionary import Dictionary
 from rskip.text.pipeline import TextConfig
 from rskip.text.tool_versions import tool_versions

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from datetime import datetime, timezone
 from pathlib import Path
 
-from rskip.atomic_file import atomic_file
-from rskip.checksum import sha256_file
 from rskip.corpora.corpus import UpstreamFile
+from rskip.files.checksum import sha256_file
+from rskip.files.whole import atomic_file
 
 ALWAYS_SUMMED = 64 << 20
 """Files up to so many bytes are summed whenever they are verified; it takes a fraction of a second."""

@@ -7,10 +7,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from rskip.atomic_file import atomic_file
-from rskip.checksum import sha256_file
 from rskip.corpora.corpus import Corpus, PublishedCorpus
 from rskip.corpora.options import Option
+from rskip.files.checksum import sha256_file
+from rskip.files.whole import atomic_file
 
 RECORD_FILE = "corpus.json"
 

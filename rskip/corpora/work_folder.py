@@ -7,9 +7,8 @@ import shutil
 from pathlib import Path
 from typing import Any
 
-from rskip.atomic_file import atomic_file
 from rskip.corpora.record import difference
-from rskip.whole_folder import put_in_place
+from rskip.files.whole import atomic_file, put_in_place
 
 STATE_FILE = "state.json"
 

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from rskip.corpora import PrepareOptions, find_corpus, prepare
-from rskip.experiments.environment import available_cores
 from rskip.experiments.translation_settings import TranslationSettings
+from rskip.machine.environment import available_cores
 
 
 def data_folder(settings: TranslationSettings) -> Path:

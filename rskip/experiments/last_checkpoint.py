@@ -6,8 +6,8 @@ import shutil
 import zipfile
 from pathlib import Path
 
-from rskip.atomic_file import atomic_file
 from rskip.checkpoint import last_checkpoints
+from rskip.files.whole import atomic_file
 
 
 def mend_last_checkpoint(folder: Path) -> None:

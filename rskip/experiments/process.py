@@ -10,7 +10,7 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from rskip.experiments.environment import training_threads
+from rskip.machine.environment import training_threads
 
 _POLL_SECONDS = 1.0
 _STOP_SECONDS = 30.0

@@ -10,10 +10,8 @@ from pathlib import Path
 import torch
 
 from rskip.checkpoint import read_checkpoint, write_checkpoint
-from rskip.checksum import sha256_file
 from rskip.corpora import find_corpus
 from rskip.experiments.data_folder import ensure_data
-from rskip.experiments.environment import gpus_to_use
 from rskip.experiments.published_weights import check_scored_file, check_size
 from rskip.experiments.recipe import Recipe
 from rskip.experiments.record import Record, read_record, record_path
@@ -21,6 +19,8 @@ from rskip.experiments.run_folder import RunFolder
 from rskip.experiments.translation_run import translate
 from rskip.experiments.translation_settings import TranslationSettings
 from rskip.experiments.translations import Translations, read_translations
+from rskip.files.checksum import sha256_file
+from rskip.machine.environment import gpus_to_use
 from rskip.zoo.entry_of_record import MAX_LOSS
 
 SLICE = 100  # sentences from the split's start, scored for a quick check of the published weights

@@ -11,8 +11,8 @@ from rskip.experiments.kinds import KINDS
 from rskip.experiments.recipe import Recipe, load_recipe
 from rskip.experiments.record import Record, read_run_records
 from rskip.experiments.recorded_settings import check_settings
-from rskip.one_at_a_time import one_at_a_time
-from rskip.whole_folder import whole_folder
+from rskip.files.lock import one_at_a_time
+from rskip.files.whole import whole_folder
 
 Check = Callable[[Path, Sequence[Record]], object]
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from rskip.checksum import sha256_file
 from rskip.experiments.record import Record
+from rskip.files.checksum import sha256_file
 from rskip.zoo.publish import MAX_BYTES
 
 

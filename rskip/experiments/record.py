@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rskip.atomic_file import atomic_file
 from rskip.experiments.keys import refuse_unknown_keys
+from rskip.files.whole import atomic_file
 
 SCHEMA = 1
 

@@ -12,9 +12,9 @@ from collections.abc import Sequence
 from fnmatch import fnmatchcase
 from pathlib import Path
 
-from rskip.atomic_file import atomic_file
 from rskip.experiments.record import Record, read_records
 from rskip.experiments.results_table import NO_RECORDS, results_table
+from rskip.files.whole import atomic_file
 
 _MARKER = re.compile(r"^<!-- rskip report: (begin|end) (\S+) -->$")
 _HEADER = "# Results\n\nMade from the records in this folder by `rskip report`; don't edit it by hand.\n"

@@ -6,7 +6,6 @@ import shlex
 from collections.abc import Sequence
 from pathlib import Path
 
-from rskip.experiments.environment import gpus_to_use
 from rskip.experiments.kinds import KINDS
 from rskip.experiments.process import executable
 from rskip.experiments.recipe import Recipe
@@ -14,6 +13,7 @@ from rskip.experiments.record import Record, read_record, record_path
 from rskip.experiments.recorded_settings import check_settings
 from rskip.experiments.run_folder import RunFolder
 from rskip.experiments.summary import next_steps, summarise
+from rskip.machine.environment import gpus_to_use
 
 
 def run_recipe(

@@ -8,9 +8,9 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
-from rskip.atomic_file import atomic_file
 from rskip.experiments.config_difference import config_difference
-from rskip.folder_lock import folder_lock
+from rskip.files.lock import folder_lock
+from rskip.files.whole import atomic_file
 from rskip.vision.training.training_folder import TrainingFolder
 
 

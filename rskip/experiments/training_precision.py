@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 import torch
 
-from rskip.processor import bfloat16_is_slow
+from rskip.machine.device import bfloat16_is_slow
 
 LOW_PRECISION = {"bf16": "bfloat16", "fp16": "float16", "amp": "float16"}  # fairseq-train's flags
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 from datetime import datetime, timezone
 from pathlib import Path
 
-from rskip.checksum import sha256_file
 from rskip.experiments.data_folder import describe_data
 from rskip.experiments.recipe import Recipe
 from rskip.experiments.record import Record
 from rskip.experiments.run_folder import RunFolder
 from rskip.experiments.train_log import read_train_log
 from rskip.experiments.translation_settings import TranslationSettings
+from rskip.files.checksum import sha256_file
 from rskip.translation.scoring import Scores
 
 _DECIMALS = 4

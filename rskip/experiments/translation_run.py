@@ -9,11 +9,9 @@ from __future__ import annotations
 import time
 from pathlib import Path
 
-from rskip.atomic_file import atomic_file
 from rskip.checkpoint import last_checkpoints
 from rskip.checkpoint.average import average_to_file
 from rskip.experiments.commands import generate_command, train_command
-from rskip.experiments.environment import describe_environment
 from rskip.experiments.last_checkpoint import mend_last_checkpoint
 from rskip.experiments.process import child_environment, run_logged
 from rskip.experiments.progress import TrainingProgress
@@ -22,6 +20,8 @@ from rskip.experiments.tokens_per_update import plan_batches
 from rskip.experiments.train_log import start_line
 from rskip.experiments.training_precision import choose_precision, recipe_precision
 from rskip.experiments.translation_settings import TranslationSettings
+from rskip.files.whole import atomic_file
+from rskip.machine.environment import describe_environment
 
 
 def train(

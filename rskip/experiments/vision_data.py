@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from rskip.expanded_path import expanded_path
+from rskip.files.cache import expanded_path
 from rskip.vision.data import ImageSet, load_cifar
 
 

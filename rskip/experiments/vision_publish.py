@@ -6,8 +6,6 @@ import dataclasses
 import json
 from pathlib import Path
 
-from rskip.checksum import sha256_file
-from rskip.experiments.environment import gpus_to_use
 from rskip.experiments.published_weights import check_scored_file, check_size
 from rskip.experiments.recipe import Recipe
 from rskip.experiments.record import Record, read_record, record_path
@@ -15,6 +13,8 @@ from rskip.experiments.run_folder import RunFolder
 from rskip.experiments.vision_data import ensure_images
 from rskip.experiments.vision_run import evaluate_model
 from rskip.experiments.vision_settings import VisionSettings
+from rskip.files.checksum import sha256_file
+from rskip.machine.environment import gpus_to_use
 from rskip.vision.model_file import CONFIG_FILE, FORMAT, TASK, load_model
 from rskip.zoo.entry_of_record import MAX_LOSS
 

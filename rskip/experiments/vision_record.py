@@ -8,12 +8,12 @@ from datetime import datetime, timezone
 from statistics import fmean
 from typing import Any
 
-from rskip.checksum import sha256_file
 from rskip.experiments.recipe import Recipe
 from rskip.experiments.record import Record
 from rskip.experiments.run_folder import RunFolder
 from rskip.experiments.train_log import read_train_log
 from rskip.experiments.vision_settings import VisionSettings
+from rskip.files.checksum import sha256_file
 from rskip.vision.model_file import load_model
 from rskip.vision.training.curve import read_curve
 

@@ -12,8 +12,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from rskip.atomic_file import atomic_file
-from rskip.experiments.environment import describe_environment
 from rskip.experiments.process import child_environment, run_logged
 from rskip.experiments.recipe import Recipe
 from rskip.experiments.run_folder import RunFolder
@@ -22,6 +20,8 @@ from rskip.experiments.training_precision import precision_here
 from rskip.experiments.vision_commands import train_command
 from rskip.experiments.vision_progress import VisionProgress
 from rskip.experiments.vision_settings import VisionSettings
+from rskip.files.whole import atomic_file
+from rskip.machine.environment import describe_environment
 from rskip.vision.data import ImageSet
 from rskip.vision.evaluation import evaluate
 from rskip.vision.model_file import load_model

@@ -7,7 +7,7 @@ import json
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from rskip.atomic_file import atomic_file
+from rskip.files.whole import atomic_file
 from rskip.text.subwords import Subwords, subwords_class
 from rskip.text.tokeniser import PunctuationNormaliser, build_tokeniser
 

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from rskip.processor import multiplies_bfloat16
+from rskip.machine.device import multiplies_bfloat16
 
 # Below so many multiplications the unpacked way is faster (docs/speed.md).
 _FEWEST_MULTIPLICATIONS = {torch.float32: 2**22, torch.bfloat16: 0}

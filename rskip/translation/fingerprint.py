@@ -7,7 +7,7 @@ import os
 import tempfile
 from pathlib import Path
 
-from rskip.checksum import sha256_file
+from rskip.files.checksum import sha256_file
 from rskip.text import TextPipeline
 from rskip.translation.model_files import find_checkpoint
 from rskip.translation.translator import Translator

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from rskip.whole_folder import whole_folder
+from rskip.files.whole import whole_folder
 
 
 @contextmanager

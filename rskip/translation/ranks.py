@@ -9,7 +9,7 @@ from datetime import timedelta
 from io import FileIO
 from pathlib import Path
 
-from rskip import torchrun
+from rskip.machine import ranks as machine
 from rskip.translation.journal import Entry, Journal
 from rskip.translation.lines import Window
 from rskip.translation.resume import part_name, write_all
@@ -18,7 +18,7 @@ _BLOCK = 1 << 20
 _FOR_EVER = timedelta(days=365)  # however much later than the first rank the last one ends
 
 
-class Ranks(torchrun.Ranks):
+class Ranks(machine.Ranks):
     """This process among those that translate."""
 
     def own(self, windows: Iterable[Window]) -> Iterator[Window]:

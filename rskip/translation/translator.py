@@ -17,6 +17,7 @@ from rskip.checkpoint import build_transformer, read_checkpoint
 from rskip.checkpoint.transformer import check_translates
 from rskip.connections.nearest import did_you_mean
 from rskip.generation import Hypothesis, SearchOptions
+from rskip.machine.device import usable_device
 from rskip.text import Dictionary, TextPipeline
 from rskip.transformer import Transformer
 from rskip.transformer.int8_linear import Int8Linear
@@ -29,7 +30,6 @@ from rskip.translation.source import LengthRule, Source, read_source, token_indi
 from rskip.translation.text_files import Text, build_text, find_text
 from rskip.translation.translation import SentenceError, TranslatedHypothesis, Translation
 from rskip.translation.workers import Workers
-from rskip.usable_device import usable_device
 
 DEFAULT_OPTIONS = SearchOptions(beam=4, length_penalty=1.0, max_length_a=2.0, max_length_b=50)
 MAX_TOKENS = 4096

@@ -12,9 +12,9 @@ from typing import Any
 import torch
 
 from rskip.generation import Hypothesis, SearchOptions
+from rskip.machine.workers import WorkerProcesses
 from rskip.transformer import Transformer
 from rskip.translation.piece_search import Piece, search_batch
-from rskip.worker_processes import WorkerProcesses
 
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3  # glibc's malloc.h
 

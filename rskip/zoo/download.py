@@ -8,8 +8,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from urllib.parse import quote
 
-from rskip.disk_space import disk_space
-from rskip.one_at_a_time import one_at_a_time
+from rskip.files.disk import disk_space
+from rskip.files.lock import one_at_a_time
 from rskip.zoo.entry import ModelEntry
 from rskip.zoo.sums import difference
 
@@ -28,7 +28,9 @@ def fetch_model(entry: ModelEntry, address: str, folder: Path) -> None:
     :raises ValueError: a file of another size or sum; it is removed.
     :raises OSError: the server can't be reached, or `folder` can't be written.
     """
-    from rskip.download import download  # its imports would nearly double those of `rskip zoo list`, which fetches none
+    from rskip.files.download import (
+        download,  # its imports would nearly double those of `rskip zoo list`, which fetches none
+    )
 
     advice = "free some, or set TORCH_HOME to a folder on another disk"
     with _said_for_models(folder), disk_space(folder, advice=advice), one_at_a_time(folder):

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from statistics import fmean, stdev
 
-from rskip.checksum import sha256_file
+from rskip.files.checksum import sha256_file
 from rskip.zoo.entry import OF_RUN, OF_WEIGHTS, WEIGHTS, Figure, ModelEntry, ModelFile
 from rskip.zoo.names import model_name
 from rskip.zoo.papers import paper_of

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from rskip.expanded_path import expanded_path
+from rskip.files.cache import expanded_path
 from rskip.zoo.cache import cached_folder
 from rskip.zoo.download import MIRROR, fetch_model
 from rskip.zoo.entry import WEIGHTS, ModelEntry

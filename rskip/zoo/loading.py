@@ -52,7 +52,7 @@ def load_entry(
 
     :param root: of the checkout whose registry has the entry.
     """
-    from rskip.usable_device import usable_device  # imports PyTorch
+    from rskip.machine.device import usable_device  # imports PyTorch
 
     precision = _precision(entry, dtype)
     device = usable_device("cpu" if device is None else device)

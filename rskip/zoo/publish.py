@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from rskip.atomic_file import atomic_file
-from rskip.one_at_a_time import one_at_a_time
+from rskip.files.lock import one_at_a_time
+from rskip.files.whole import atomic_file
 from rskip.zoo.entry import WEIGHTS, ModelEntry, check_url
 from rskip.zoo.entry_of_record import RECORD, entry_of_record, files_of
 from rskip.zoo.model_card import fill_in_models_table, model_card

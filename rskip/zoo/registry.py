@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
-from rskip.atomic_file import atomic_file
+from rskip.files.whole import atomic_file
 from rskip.zoo.entry import Figure, ModelEntry, ModelFile, Paper
 
 FORMAT = 1

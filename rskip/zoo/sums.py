@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from rskip.checksum import sha256_file
+from rskip.files.checksum import sha256_file
 from rskip.zoo.entry import ModelFile
 
 

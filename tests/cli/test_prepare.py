@@ -17,7 +17,6 @@ from pathlib import Path
 
 import pytest
 
-from rskip.checksum import sha256_file
 from rskip.cli.main import main
 from rskip.cli.prepare import SUBWORDS as KINDS
 from rskip.cli.prepare import add_arguments
@@ -25,6 +24,7 @@ from rskip.corpora import CORPORA, PrepareOptions
 from rskip.corpora.corpus import ParallelText, PrepareDefaults, PublishedCorpus, Text, UpstreamFile
 from rskip.corpora.options import command_line_flags
 from rskip.experiments.commands import flags_to_arguments
+from rskip.files.checksum import sha256_file
 from rskip.text.subwords import SUBWORDS
 
 ENGLISH = ["A dog runs.", "Two men run.", "They see him.", "He runs."]

@@ -16,12 +16,12 @@ import pytest
 import torch
 
 from rskip.checkpoint import read_checkpoint
-from rskip.checksum import sha256_file
 from rskip.cli.main import main
 from rskip.corpora import PrepareOptions, find_corpus, prepare
 from rskip.experiments.data_folder import data_folder
 from rskip.experiments.recipe import load_recipe
 from rskip.experiments.record import read_record
+from rskip.files.checksum import sha256_file
 from rskip.text import TextPipeline
 from rskip.translation.scoring import read_lines, score
 

@@ -21,7 +21,7 @@ import torch
 from rskip.cli.main import build_parser, main
 from rskip.cli.translate import PRECISIONS, SEARCH_FLAGS, TOO_LONG, load_translator, worker_count
 from rskip.generation import SearchOptions
-from rskip.processor import bfloat16_is_slow
+from rskip.machine.device import bfloat16_is_slow
 from rskip.transformer import precision
 from rskip.transformer.int8_linear import int8_is_exact
 from rskip.translation import Translator, long_sentences

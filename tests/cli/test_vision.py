@@ -101,7 +101,7 @@ def test_every_option_is_a_setting_of_the_training_by_its_own_name():
 
 
 def test_without_anything_the_settings_are_the_papers(monkeypatch):
-    monkeypatch.setattr("rskip.processor.bfloat16_is_slow", lambda device: True)
+    monkeypatch.setattr("rskip.machine.device.bfloat16_is_slow", lambda device: True)
     assert settings_of() == TrainingSettings(iterations=64_000, lr=0.1, weight_decay=2e-4, batch_size=128)
 
 
@@ -128,7 +128,7 @@ def test_options_replace_the_recipes_settings(tmp_path):
 
 @pytest.mark.parametrize("slow", [True, False])
 def test_precision_is_the_best_that_the_device_multiplies(slow, tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr("rskip.processor.bfloat16_is_slow", lambda device: slow)
+    monkeypatch.setattr("rskip.machine.device.bfloat16_is_slow", lambda device: slow)
     best = "float32" if slow else "bfloat16"
     said = "computes in float32: this processor only emulates bfloat16, which is slower\n" if slow else ""
     assert settings_of("--device", "cpu").precision == best
@@ -156,7 +156,7 @@ def test_each_process_asks_for_the_precision_of_its_own_gpu(monkeypatch):
 
 
 def test_a_training_goes_on_in_the_precision_that_it_began_with(trained, tmp_path, monkeypatch):
-    monkeypatch.setattr("rskip.processor.bfloat16_is_slow", lambda device: False)
+    monkeypatch.setattr("rskip.machine.device.bfloat16_is_slow", lambda device: False)
     assert settings_of(*SHORT, output=trained).precision == "float32"
     assert settings_of(*SHORT, output=tmp_path).precision == "bfloat16"
     assert settings_of(*SHORT, "--precision", "bfloat16", output=trained).precision == "bfloat16"

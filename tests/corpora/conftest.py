@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from rskip.checksum import sha256_file
 from rskip.corpora.corpus import ParallelText, PrepareDefaults, PublishedCorpus, Text, UpstreamFile
+from rskip.files.checksum import sha256_file
 
 ENGLISH = ["A dog runs.", "The man's dog-sled is “new”.", "Two men run.", "They see him.", "He runs."]
 GERMAN = [

@@ -15,8 +15,8 @@ from typing import Any
 
 import pytest
 
-from rskip.checksum import sha256_file
-from rskip.download import Stopped, download
+from rskip.files.checksum import sha256_file
+from rskip.files.download import Stopped, download
 
 NAME = "train.en.gz"
 
@@ -197,7 +197,7 @@ def test_full_disk_is_not_tried_again(server: Any, fetch_train: Any, monkeypatch
         def update(self, count: int) -> None:
             raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr("rskip.download.tqdm", FullDisk)
+    monkeypatch.setattr("rskip.files.download.tqdm", FullDisk)
     with pytest.raises(OSError, match="No space left"):
         fetch_train(attempts=3)
     assert len(server.requests) == 1
@@ -330,7 +330,7 @@ def test_web_page_in_place_of_the_file(answering: AnsweringServer, tmp_path: Pat
 
 
 def test_server_that_falls_silent(answering: AnsweringServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("rskip.download.TIMEOUT_SECONDS", 0.2)
+    monkeypatch.setattr("rskip.files.download.TIMEOUT_SECONDS", 0.2)
     answering.answers = [Answer(b"0123", length=10, hang=1.0), rest(b"456789", 4, 10)]
     download(answering.url, tmp_path / NAME, attempts=2, first_wait=0.0)
     assert answering.requests[-1]["Range"] == "bytes=4-"

@@ -20,11 +20,11 @@ from typing import Any
 
 import pytest
 
-from rskip.cache_folder import cache_folder
-from rskip.checksum import sha256_file
 from rskip.corpora.corpus import UpstreamFile
 from rskip.corpora.fetch import fetch
-from rskip.download import Stopped
+from rskip.files.cache import cache_folder
+from rskip.files.checksum import sha256_file
+from rskip.files.download import Stopped
 
 NAMES = ["train.en.gz", "train.de.gz", "val.en.gz", "val.de.gz", "test.en.gz", "test.de.gz"]
 Upstream = Callable[..., list[UpstreamFile]]

@@ -13,10 +13,10 @@ import numpy as np
 import pytest
 from safetensors.numpy import save_file
 
-from rskip.checksum import sha256_file
 from rskip.cli.main import main
 from rskip.experiments.recipe import Recipe, load_recipe
 from rskip.experiments.record import Record, read_record, record_path
+from rskip.files.checksum import sha256_file
 from rskip.zoo.registry import read_registry
 
 NAME = "preact_resnet8_2rskip_ln.cifar10"

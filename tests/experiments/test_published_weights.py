@@ -11,13 +11,13 @@ import pytest
 import torch
 
 from rskip.checkpoint import read_checkpoint, write_checkpoint
-from rskip.checksum import sha256_file
 from rskip.corpora.corpus import PublishedCorpus
 from rskip.corpora.fetch import fetch
 from rskip.corpora.registry import find_corpus
 from rskip.corpora.sentences import read_sentences
 from rskip.experiments.commands import flags_to_arguments
 from rskip.experiments.record import Record, read_record
+from rskip.files.checksum import sha256_file
 from rskip.text import TextPipeline
 from rskip.translation.scoring import read_generated, score
 from rskip.vision.model_file import load_model

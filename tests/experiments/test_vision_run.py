@@ -11,11 +11,11 @@ from pathlib import Path
 import pytest
 import torch
 
-from rskip.checksum import sha256_file
 from rskip.cli.main import main
 from rskip.experiments import training_precision, vision_run
 from rskip.experiments.process import CommandFailed
 from rskip.experiments.record import read_record
+from rskip.files.checksum import sha256_file
 from rskip.vision.data import ImageSet, evaluation_batches
 from rskip.vision.model_file import load_model
 from rskip.zoo.registry import read_registry

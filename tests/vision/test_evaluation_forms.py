@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from rskip.picture_file import check_picture
+from rskip.files.picture import check_picture
 from rskip.vision.evaluation import Evaluation
 from rskip.vision.evaluation.confusion_picture import draw_confusion
 from rskip.vision.evaluation.evaluate import per_class_figures

@@ -13,7 +13,7 @@ import torch
 from safetensors.torch import save_file
 
 import rskip
-from rskip.checksum import sha256_file
+from rskip.files.checksum import sha256_file
 from rskip.vision import CifarClassification, PreActResNet20_Weights, Weights, WeightsEnum, preact_resnet
 from rskip.vision.preact_resnet_weights import BY_DEPTH
 from rskip.zoo.registry import read_registry

@@ -14,7 +14,7 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
-from rskip.checksum import sha256_file
+from rskip.files.checksum import sha256_file
 from rskip.vision.preact_resnet import PreActResNet, preact_resnet
 from rskip.zoo.entry import Figure, ModelEntry, ModelFile, Paper
 from rskip.zoo.registry import read_registry, write_registry

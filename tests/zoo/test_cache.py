@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from rskip.checksum import sha256_file
+from rskip.files.checksum import sha256_file
 from rskip.zoo.cache import cached_folder
 from rskip.zoo.entry import ModelEntry, ModelFile
 from rskip.zoo.files import model_folder

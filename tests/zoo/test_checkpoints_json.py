@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from rskip.checksum import sha256_file
 from rskip.connections import parse_connection
 from rskip.experiments.recipe import load_recipe
+from rskip.files.checksum import sha256_file
 from rskip.zoo.entry import OF_RUN, OF_WEIGHTS, WEIGHTS, ModelEntry
 from rskip.zoo.entry_of_record import NOT_OF_THE_MODEL, entry_of_record
 from rskip.zoo.model_card import model_card

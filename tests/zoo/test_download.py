@@ -243,7 +243,7 @@ def test_cache_that_may_only_be_read(entry: ModelEntry, monkeypatch: pytest.Monk
     def refused(path: Any, *args: object, **kwargs: object) -> int:
         raise OSError(number, os.strerror(number), str(path))
 
-    monkeypatch.setattr("rskip.one_at_a_time.os.open", refused)
+    monkeypatch.setattr("rskip.files.lock.os.open", refused)
     assert get(entry) == folder  # what it has is good
     (folder / "config.json").unlink()
     with pytest.raises(OSError, match=rf": {os.strerror(number)}: set TORCH_HOME to a folder that can be written, or "):

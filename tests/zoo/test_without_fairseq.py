@@ -43,7 +43,7 @@ socket.socket.connect = socket.getaddrinfo = no_network
 import torch
 clone, classifier, translator = sys.argv[1:]
 found = {"list": torch.hub.list("someone/rskip"), "help": torch.hub.help("someone/rskip:main", translator)}
-import rskip, rskip.download  # the latter as a model's download does
+import rskip, rskip.files.download  # the latter as a model's download does
 found["rskip"] = rskip.__file__
 translate = torch.hub.load("someone/rskip", translator, trust_repo=True)
 found["translation"] = translate("A dog runs through the tall grass.")

@@ -10,7 +10,7 @@ import numpy as np
 from rskip.corpora.inspection.inspection import Inspection
 from rskip.corpora.inspection.lengths import percentile
 from rskip.corpora.inspection.vocabulary import descending_frequencies
-from rskip.picture_file import check_picture, picture
+from rskip.files.picture import check_picture, picture
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
-from rskip.atomic_file import atomic_file
 from rskip.corpora.chunks import Chunk, SplitText, read_chunks
 from rskip.corpora.cleaning import CleaningReport, HeldOut, PairCleaner, SentenceCleaner, pair_digest
 from rskip.corpora.corpus import CleaningOptions, Pair
@@ -17,6 +16,7 @@ from rskip.corpora.stages.pair_text import PairText
 from rskip.corpora.stages.progress import progress
 from rskip.corpora.stages.setting import Setting
 from rskip.corpora.work_folder import write_json
+from rskip.files.whole import atomic_file
 from rskip.text.pipeline import TextConfig
 
 WORDS, DIGESTS, REPORTS, REFERENCE = "words", "digests", "reports", "reference"

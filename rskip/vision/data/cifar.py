@@ -20,9 +20,8 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from rskip.cache_folder import cache_folder
 from rskip.connections.nearest import did_you_mean
-from rskip.expanded_path import expanded_path
+from rskip.files.cache import cache_folder, expanded_path
 from rskip.vision.data.image_set import ImageSet
 from rskip.vision.transforms import MEAN, STD
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from rskip.picture_file import picture
+from rskip.files.picture import picture
 from rskip.vision.evaluation.evaluate import Evaluation
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ def draw_confusion(evaluation: Evaluation, path: Path, *, title: str) -> None:
     root, so that rare confusions can be seen beside the diagonal. Up to MOST_NUMBERED classes each cell has its number.
 
     :param title: its first line; the error is written under it.
-    :raises ValueError: as `rskip.picture_file.check_picture`.
+    :raises ValueError: as `rskip.files.picture.check_picture`.
     """
     classes = len(evaluation.classes)
     side = 3.0 + 0.5 * classes if classes <= MOST_NUMBERED else 3.0 + 0.13 * classes

@@ -11,9 +11,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from rskip.atomic_file import atomic_file
+from rskip.files.disk import naming
+from rskip.files.whole import atomic_file
 from rskip.vision.torch_file import read_torch_file
-from rskip.write_errors import naming
 
 
 @dataclass(frozen=True, kw_only=True)

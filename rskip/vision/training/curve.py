@@ -6,8 +6,8 @@ import json
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from rskip.atomic_file import atomic_file
-from rskip.write_errors import naming
+from rskip.files.disk import naming
+from rskip.files.whole import atomic_file
 
 _FULL = "the training stops; its last checkpoint is whole: make room and repeat the command to go on"
 

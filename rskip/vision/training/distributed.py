@@ -11,13 +11,13 @@ import torch
 import torch.distributed as distributed
 from torch import Tensor
 
-from rskip import torchrun
+from rskip.machine import ranks as machine
 
 _MISTAKE = 2  # exit status of a user's mistake, which the first failing rank tells of
 _TELLING_SECONDS = 1.0  # torchrun ends all processes when one has ended
 
 
-class Ranks(torchrun.Ranks):
+class Ranks(machine.Ranks):
     """This process among those that train."""
 
     def group(self, device: str | None) -> AbstractContextManager[None]:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from rskip.folder_lock import folder_lock
+from rskip.files.lock import folder_lock
 
 
 class TrainingFolder:
@@ -32,6 +32,6 @@ class TrainingFolder:
         """
         busy = f"{self.path} is in use by another training (process {{process}}): wait for it, or give another folder"
         with folder_lock(self.path, busy=busy):
-            for half_written in self.path.glob(".*.partial.*"):  # rskip.atomic_file's
+            for half_written in self.path.glob(".*.partial.*"):  # rskip.files.whole's
                 half_written.unlink()
             yield

@@ -12,9 +12,10 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
-from rskip.atomic_file import atomic_file
 from rskip.connections import parse_connection
 from rskip.connections.features import at_least_float32
+from rskip.files.disk import naming
+from rskip.files.whole import atomic_file
 from rskip.vision.data import ImageSet, TrainingBatches
 from rskip.vision.evaluation.evaluate import Evaluation, OutputsNotFinite, device_name, evaluate
 from rskip.vision.preact_resnet import preact_resnet
@@ -27,7 +28,6 @@ from rskip.vision.training.settings import TrainingSettings
 from rskip.vision.training.sync_batch_norm import with_sync_batch_norm
 from rskip.vision.training.tensorboard import TensorBoardCurve
 from rskip.vision.training.training_folder import TrainingFolder
-from rskip.write_errors import naming
 
 CHECK_EVERY = 100  # iterations from one look at the loss to the next: a look waits for a GPU
 

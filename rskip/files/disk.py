@@ -1,4 +1,4 @@
-"""A full disk, said clearly."""
+"""Errors of writing that name the file: a full disk, a folder that can't be written."""
 
 from __future__ import annotations
 
@@ -44,3 +44,13 @@ def require_space(path: Path, size: int) -> None:
     free = shutil.disk_usage(path.parent).free
     if size > free:
         raise OSError(errno.ENOSPC, f"{size:,} bytes needed, {free:,} free", str(path))
+
+
+@contextmanager
+def naming(path: Path, *, consequence: str) -> Iterator[None]:
+    """Makes an OSError in the block one that names `path`, why it could not be written, and the consequence."""
+    try:
+        yield
+    except OSError as error:
+        reason = os.strerror(error.errno) if error.errno else str(error)
+        raise OSError(error.errno, f"{reason}; {consequence}", str(path)) from error

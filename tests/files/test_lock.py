@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from rskip.one_at_a_time import one_at_a_time
+from rskip.files.lock import one_at_a_time
 
 
 def test_the_second_waits_for_the_first(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -36,7 +36,7 @@ def test_what_a_killed_process_started_is_waited_for(tmp_path: Path) -> None:
     program = f"""
 import os, signal, subprocess
 from pathlib import Path
-from rskip.one_at_a_time import one_at_a_time
+from rskip.files.lock import one_at_a_time
 with one_at_a_time(Path({str(tmp_path / "out")!r})):
     child = "while [ ! -e {tmp_path}/end ]; do sleep 0.01; done; touch {tmp_path}/ended"
     subprocess.Popen(["sh", "-c", child], close_fds=False)

@@ -13,7 +13,7 @@ _LINE = re.compile(
 
 def constraints_file() -> Path:
     """Where constraints.txt lies."""
-    package = Path(__file__).resolve().parent
+    package = Path(__file__).resolve().parents[1]
     for path in (package / "constraints.txt", package.parent / "constraints.txt"):
         if path.exists():
             return path

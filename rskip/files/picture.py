@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rskip.atomic_file import atomic_file
+from rskip.files.whole import atomic_file
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

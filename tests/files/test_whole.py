@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from rskip.whole_folder import whole_folder
+from rskip.files.whole import whole_folder
 
 
 def names(folder: Path) -> list[str]:

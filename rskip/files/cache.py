@@ -1,8 +1,18 @@
-"""Paths as users write them."""
+"""Where downloads are kept, and paths as users write them."""
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
+
+
+def cache_folder() -> Path:
+    """$RSKIP_DATA, or ~/.cache/rskip/data.
+
+    Several processes and users may share it. Who only reads it needs nothing more; users who all fetch into it must be
+    able to write to each other's files (a common group, umask 002).
+    """
+    return expanded_path(os.environ.get("RSKIP_DATA") or "~/.cache/rskip/data", "RSKIP_DATA")
 
 
 def expanded_path(path: str | Path, source: str) -> Path:

@@ -16,8 +16,8 @@ from pathlib import Path
 
 from tqdm import tqdm
 
-from rskip.checksum import sha256_file
-from rskip.disk_space import require_space
+from rskip.files.checksum import sha256_file
+from rskip.files.disk import require_space
 
 BLOCK = 1 << 16
 TIMEOUT_SECONDS = 60

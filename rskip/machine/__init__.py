@@ -1,0 +1,1 @@
+"""What a program runs on: processor and devices, torchrun's processes, worker processes, versions."""
