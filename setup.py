@@ -76,6 +76,7 @@ setup(
         "torch>=2.6",
         "numpy",
         "safetensors",
+        "msgspec>=0.20",
         "PyYAML",
         "sacremoses",
         "subword-nmt",

@@ -20,7 +20,7 @@ def model_path(model: str | Path, *, task: str) -> Path:
     if path.exists() or len(path.parts) != 1:
         return path
 
-    from rskip.connections.nearest import did_you_mean
+    from rskip.settings.nearest import did_you_mean
     from rskip.zoo.entry import WEIGHTS
     from rskip.zoo.files import model_folder
     from rskip.zoo.registry import read_registry, registry_file

@@ -14,7 +14,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from rskip.connections.features import at_least_float32, check_features
-from rskip.connections.nearest import did_you_mean
+from rskip.settings.nearest import did_you_mean
 
 EPS = 1e-5
 MOMENTUM = 0.1  # of batch normalisation's running statistics

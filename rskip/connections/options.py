@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import Protocol
 
-from rskip.connections.nearest import did_you_mean
+from rskip.settings.nearest import did_you_mean
 
 OptionValue = float | bool | str
 

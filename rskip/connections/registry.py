@@ -7,8 +7,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from rskip.connections.nearest import did_you_mean
 from rskip.connections.options import Option
+from rskip.settings.nearest import did_you_mean
 
 if TYPE_CHECKING:
     from rskip.connections.connection import Connection

@@ -8,10 +8,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from rskip.connections.nearest import did_you_mean
 from rskip.connections.norms import NORMS
 from rskip.connections.options import OptionValue, plain_number
 from rskip.connections.registry import Family, find_family
+from rskip.settings.nearest import did_you_mean
 
 Options = tuple[tuple[str, OptionValue], ...]
 

@@ -7,11 +7,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from rskip.connections.nearest import did_you_mean
 from rskip.experiments.publish_run import publish_run
 from rskip.experiments.record import Record, read_record, read_run_records
 from rskip.files.lock import one_at_a_time
 from rskip.files.whole import recover
+from rskip.settings.nearest import did_you_mean
 from rskip.zoo.entry import ModelEntry
 from rskip.zoo.entry_of_record import RECORD, mismatch
 from rskip.zoo.publish import changed_file, choose_name, outdated_tables, plan_entry, publish

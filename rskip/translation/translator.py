@@ -15,9 +15,9 @@ import torch
 
 from rskip.checkpoint import build_transformer, read_checkpoint
 from rskip.checkpoint.transformer import check_translates
-from rskip.connections.nearest import did_you_mean
 from rskip.generation import Hypothesis, SearchOptions
 from rskip.machine.device import usable_device
+from rskip.settings.nearest import did_you_mean
 from rskip.text import Dictionary, TextPipeline
 from rskip.transformer import Transformer
 from rskip.transformer.int8_linear import Int8Linear

@@ -12,8 +12,8 @@ import torch
 from torch import Tensor, nn
 
 from rskip.connections import ConnectionSpec
-from rskip.connections.nearest import did_you_mean
 from rskip.connections.norms import BatchNorm
+from rskip.settings.nearest import did_you_mean
 from rskip.vision.blocks import BasicBlock, Bottleneck, activate, convolution
 from rskip.vision.image_connections import fill_as_linear, read_connection, reset_connections
 from rskip.vision.preact_resnet_weights import find_weights

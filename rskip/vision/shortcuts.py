@@ -8,7 +8,7 @@ from __future__ import annotations
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from rskip.connections.nearest import did_you_mean
+from rskip.settings.nearest import did_you_mean
 
 
 class ZeroPad(nn.Module):

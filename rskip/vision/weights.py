@@ -20,8 +20,8 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor, nn
 
-from rskip.connections.nearest import did_you_mean
 from rskip.files.checksum import sha256_file
+from rskip.settings.nearest import did_you_mean
 
 Member = TypeVar("Member", bound="WeightsEnum")
 CHECKPOINTS = Path(__file__).resolve().parents[2] / "checkpoints"  # of a checkout; an installed package has none

@@ -20,8 +20,8 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from rskip.connections.nearest import did_you_mean
 from rskip.files.cache import cache_folder, expanded_path
+from rskip.settings.nearest import did_you_mean
 from rskip.vision.data.image_set import ImageSet
 from rskip.vision.transforms import MEAN, STD
 

@@ -11,7 +11,7 @@ from types import NoneType
 from typing import Any
 
 from rskip.connections import build_connection, parse_connection
-from rskip.connections.nearest import did_you_mean
+from rskip.settings.nearest import did_you_mean
 from rskip.vision.preact_resnet import blocks_per_stage_of
 
 PAPER_ITERATIONS = 64_000

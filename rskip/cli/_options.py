@@ -1,0 +1,79 @@
+"""Command-line flags of a type of settings: one for each field, from the same definition as its Python form."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Collection
+from typing import Any
+
+from msgspec import inspect as types
+
+from rskip.settings.errors import SettingError
+
+
+def add_options(parser: Any, kind: type, *, leave_out: Collection[str] = ()) -> None:
+    """Adds a flag for each field of a Struct or dataclass: `max_words` is `--max-words`, a bool has `--no-...` too.
+
+    The help is the field's `msgspec.Meta(description=...)`; its `extra` may give another `flag` and a `metavar`. A flag
+    that is not given is None in the parsed arguments (`given_options`).
+
+    :param parser: an argparse parser or group.
+    :param leave_out: fields that have no flag.
+    """
+    for name, info in _fields(kind).items():
+        if name in leave_out:
+            continue
+        extra = _extra(info)
+        keywords: dict[str, Any] = {"dest": name, "default": None, "help": _description(info).replace("%", "%%")}
+        plain = _plain(info)
+        if isinstance(plain, types.BoolType):
+            keywords["action"] = argparse.BooleanOptionalAction
+        elif isinstance(plain, types.LiteralType):
+            keywords["choices"] = plain.values
+        else:
+            keywords["type"] = {types.IntType: int, types.FloatType: float}.get(type(plain), str)
+            keywords["metavar"] = extra.get("metavar", "N" if isinstance(plain, types.IntType) else None)
+        parser.add_argument(flag_of(kind, name), **keywords)
+
+
+def given_options(args: argparse.Namespace, kind: type) -> dict[str, Any]:
+    """The fields that the user gave flags for, with their values."""
+    names = [name for name in _fields(kind) if getattr(args, name, None) is not None]
+    return {name: getattr(args, name) for name in names}
+
+
+def flag_of(kind: type, name: str) -> str:
+    """The flag of a field, with its dashes."""
+    info = _fields(kind).get(name)
+    flag = _extra(info).get("flag") if info is not None else None
+    return f"--{flag or name.replace('_', '-')}"
+
+
+def said_of_flag(error: SettingError, kind: type) -> ValueError:
+    """The error with the flag in place of the field's name."""
+    return ValueError(error.sentence(flag_of(kind, error.name)) if error.name else str(error))
+
+
+def _fields(kind: type) -> dict[str, types.Type]:
+    info = types.type_info(kind)
+    assert isinstance(info, (types.StructType, types.DataclassType)), kind
+    return {field.name: field.type for field in info.fields}
+
+
+def _extra(info: types.Type | None) -> dict[str, Any]:
+    return {**(info.extra or {}), **_extra(info.type)} if isinstance(info, types.Metadata) else {}
+
+
+def _description(info: types.Type) -> str:
+    if not isinstance(info, types.Metadata):
+        return ""
+    return (info.extra_json_schema or {}).get("description") or _description(info.type)
+
+
+def _plain(info: types.Type) -> types.Type:
+    """The type without its metadata and without null."""
+    if isinstance(info, types.Metadata):
+        return _plain(info.type)
+    if isinstance(info, types.UnionType):
+        return _plain(next(kind for kind in info.types if not isinstance(kind, types.NoneType)))
+    return info

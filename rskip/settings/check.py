@@ -1,0 +1,213 @@
+"""Plain values to typed settings, strictly: no value is converted but whole numbers to floats, no key is left over."""
+
+from __future__ import annotations
+
+import math
+import operator
+import re
+from collections.abc import Callable, Mapping
+from functools import cache
+from typing import Any, TypeVar
+
+import msgspec
+from msgspec import inspect as types
+
+from rskip.settings.errors import SettingError, joined, shown_key
+from rskip.settings.nearest import nearest
+
+T = TypeVar("T")
+
+
+def convert(content: Any, kind: type[T], *, name: str = "", source: str = "") -> T:
+    """`content` as `kind`: a msgspec Struct, a dataclass, or any type that msgspec converts to.
+
+    What a type says in `msgspec.Meta` is checked (`ge=1`, `pattern=...`); floats must be finite. Meta's `extra` may
+    give the words of what is `expected`. A type's own check, `__post_init__`, may raise SettingError too.
+
+    :param name: of the setting, which begins the names of its parts in errors.
+    :param source: where the content is from, such as a file's path.
+    :raises SettingError: the first value that is wrong, key that is unknown, or key that is missing.
+    """
+    try:
+        return _convert(content, _type_info(kind), name)  # type: ignore[arg-type]
+    except SettingError as error:
+        raise (error.within(source=source) if source else error) from None
+
+
+def check(settings: Any) -> None:
+    """Checks every field of a Struct or dataclass that was made in Python, for its `__post_init__`.
+
+    :raises SettingError: the first value that is wrong.
+    """
+    kind: Any = type(settings)
+    for field in _fields(_type_info(kind)):
+        _convert(getattr(settings, field.name), field.type, field.encode_name)
+
+
+def to_plain(settings: Any) -> Any:
+    """Settings as plain values, as JSON has them: the same order of keys as the fields', tuples as lists."""
+    return msgspec.json.decode(msgspec.json.encode(settings))
+
+
+def field_names(kind: type) -> list[str]:
+    """The keys of a Struct or dataclass."""
+    return [field.encode_name for field in _fields(_type_info(kind))]
+
+
+@cache
+def _type_info(kind: Any) -> types.Type:
+    return types.type_info(kind)
+
+
+def _fields(info: types.Type) -> tuple[types.Field, ...]:
+    assert isinstance(info, (types.StructType, types.DataclassType)), info
+    return info.fields
+
+
+def _convert(value: Any, info: types.Type, name: str, expected: str = "") -> Any:
+    if isinstance(info, types.Metadata):
+        return _convert(value, info.type, name, (info.extra or {}).get("expected", expected))
+    if isinstance(info, types.UnionType):
+        return _convert_union(value, info, name, expected)
+    if isinstance(info, (types.StructType, types.DataclassType)):
+        return _convert_fields(value, info, name, expected)
+    if isinstance(info, (types.ListType, types.VarTupleType)):
+        return _convert_items(value, info, name, expected)
+    if isinstance(info, types.DictType):
+        return _convert_entries(value, info, name, expected)
+    if isinstance(info, types.CustomType) and isinstance(value, info.cls):
+        return value
+    if isinstance(info, types.AnyType):
+        return value
+    if isinstance(info, types.FloatType) and type(value) is int:
+        value = float(value) if abs(value) < 2**1023 else value
+    if not _is_of(value, info):
+        near = _hint(value, info)
+        raise SettingError.of_value(name, value, (expected or describe(info)) + near)
+    return value
+
+
+def _hint(value: Any, info: types.Type) -> str:
+    near = nearest(value, map(str, info.values)) if isinstance(info, types.LiteralType) else []
+    return f" (did you mean {near[0]}?)" if near else ""
+
+
+def _convert_union(value: Any, info: types.UnionType, name: str, expected: str) -> Any:
+    if value is None and info.includes_none:
+        return None
+    kinds = [kind for kind in info.types if not isinstance(kind, types.NoneType)]
+    if len(kinds) == 1:
+        expected = expected or f"{describe(kinds[0])}{', or null' if info.includes_none else ''}"
+        return _convert(value, kinds[0], name, expected)
+    for kind in kinds:
+        try:
+            return _convert(value, kind, name)
+        except SettingError:
+            continue
+    raise SettingError.of_value(name, value, expected or describe(info))
+
+
+def _convert_fields(
+    value: Any, info: types.StructType | types.DataclassType, name: str, expected: str
+) -> Any:
+    if isinstance(value, info.cls):
+        return value
+    if not isinstance(value, Mapping):
+        raise _not_a_mapping(name, value, expected)
+    fields = {field.encode_name: field for field in info.fields}
+    for key in value:
+        if key not in fields:
+            raise SettingError.of_unknown_key(name, key, fields)
+    for key, field in fields.items():
+        if key not in value and field.required:
+            raise SettingError(joined(name, key), "is missing", expected=describe(field.type))
+    given = {
+        fields[key].name: _convert(item, fields[key].type, joined(name, key)) for key, item in value.items()
+    }
+    try:
+        return info.cls(**given)
+    except SettingError as error:
+        raise error.within(name) from None
+
+
+def _convert_items(
+    value: Any, info: types.ListType | types.VarTupleType, name: str, expected: str
+) -> Any:
+    if not isinstance(value, (list, tuple)) or not _long_enough(value, info):
+        raise SettingError.of_value(name, value, expected or describe(info))
+    items = [_convert(item, info.item_type, f"{name}[{number}]") for number, item in enumerate(value)]
+    return tuple(items) if isinstance(info, types.VarTupleType) else items
+
+
+def _convert_entries(value: Any, info: types.DictType, name: str, expected: str) -> Any:
+    if not isinstance(value, Mapping):
+        raise _not_a_mapping(name, value, expected)
+    for key in value:
+        if not _is_of(key, info.key_type):
+            raise SettingError(joined(name, shown_key(key)), "is a key", expected=describe(info.key_type))
+    return {key: _convert(item, info.value_type, joined(name, shown_key(key))) for key, item in value.items()}
+
+
+def _not_a_mapping(name: str, value: Any, expected: str) -> SettingError:
+    if not name:
+        kind = "nothing" if value is None else f"a {type(value).__name__}"
+        return SettingError("", f"it holds {kind}", expected=expected or "keys and values")
+    return SettingError.of_value(name, value, expected or "keys and values")
+
+
+def _is_of(value: Any, info: types.Type) -> bool:
+    if isinstance(info, types.Metadata):
+        return _is_of(value, info.type)
+    if isinstance(info, types.BoolType):
+        return isinstance(value, bool)
+    if isinstance(info, types.IntType):
+        return type(value) is int and _in_range(value, info)
+    if isinstance(info, types.FloatType):
+        return type(value) is float and math.isfinite(value) and _in_range(value, info)
+    if isinstance(info, types.LiteralType):
+        return any(type(value) is type(each) and value == each for each in info.values)
+    if isinstance(info, types.NoneType):
+        return value is None
+    if isinstance(info, types.StrType):
+        if not isinstance(value, str) or not _long_enough(value, info):
+            return False
+        return info.pattern is None or re.search(info.pattern, value) is not None
+    raise AssertionError(f"no check of {info}")
+
+
+_LIMITS: tuple[tuple[str, Callable[[Any, Any], bool], str], ...] = (
+    ("ge", operator.ge, "{} or more"),
+    ("gt", operator.gt, "more than {}"),
+    ("le", operator.le, "at most {}"),
+    ("lt", operator.lt, "below {}"),
+)
+
+
+def _in_range(value: Any, info: types.IntType | types.FloatType) -> bool:
+    return all((limit := getattr(info, name)) is None or holds(value, limit) for name, holds, _ in _LIMITS)
+
+
+def _long_enough(value: Any, info: Any) -> bool:
+    return info.min_length is None or len(value) >= info.min_length
+
+
+def describe(info: types.Type) -> str:
+    """What a value of the type is, in words that follow "expected"."""
+    if isinstance(info, types.Metadata):
+        return (info.extra or {}).get("expected") or describe(info.type)
+    if isinstance(info, types.UnionType):
+        kinds = [describe(kind) for kind in info.types if not isinstance(kind, types.NoneType)]
+        return ", or ".join([" or ".join(kinds), *(["null"] if info.includes_none else [])])
+    if isinstance(info, types.LiteralType):
+        return " or ".join(map(str, info.values))
+    if isinstance(info, (types.IntType, types.FloatType)):
+        limits = [words.format(f"{limit:g}") for key, _, words in _LIMITS if (limit := getattr(info, key)) is not None]
+        word = "a whole number" if isinstance(info, types.IntType) else "a number"
+        return ", ".join([word, " and ".join(limits)] if limits else [word])
+    if isinstance(info, (types.ListType, types.VarTupleType)):
+        return f"a list of {describe(info.item_type)}"
+    if isinstance(info, types.StrType):
+        return "text"
+    if isinstance(info, types.BoolType):
+        return "true or false"
+    return "keys and values"

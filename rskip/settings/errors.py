@@ -1,0 +1,75 @@
+"""What is wrong with a setting, in its parts: Python, the command line and fairseq each name it as their users do."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from rskip.settings.nearest import nearest
+
+UNKNOWN = "unknown key"
+
+class SettingError(ValueError):
+    """A setting that can't be used. Its text is `sentence()`.
+
+    :param name: the setting, its levels joined by dots, such as `train.lr`; "" for a whole file.
+    :param problem: what is wrong with it, as words that follow its name, such as `is 0`.
+    :param expected: what it has to be; "" where `problem` says it.
+    :param advice: what to do.
+    :param source: where it was given, such as a file.
+    """
+
+    def __init__(
+        self, name: str, problem: str, *, expected: str = "", advice: str = "", source: str = ""
+    ) -> None:
+        self.name, self.problem, self.expected, self.advice, self.source = name, problem, expected, advice, source
+        super().__init__(self.sentence())
+
+    @classmethod
+    def of_value(cls, name: str, value: object, expected: str, *, advice: str = "", source: str = "") -> SettingError:
+        """`name` has a value that it can't have."""
+        return cls(name, f"is {shown(value)}", expected=expected, advice=advice, source=source)
+
+    @classmethod
+    def of_unknown_key(cls, name: str, key: object, known: Iterable[str], *, source: str = "") -> SettingError:
+        """`name`, a mapping, has a key that nobody knows."""
+        known = list(known)
+        near = nearest(key, known)
+        hint = f"did you mean {near[0]}?" if near else f"known keys: {', '.join(known)}"
+        return cls(joined(name, shown_key(key)), UNKNOWN, advice=hint, source=source)
+
+    def sentence(self, name: str | None = None) -> str:
+        """One line that says what was given, what is expected, and what to do.
+
+        :param name: what the setting is called where the sentence is read, such as --beam.
+        """
+        name = self.name if name is None else name
+        what = (self.problem, name) if self.problem == UNKNOWN else (name, self.problem)
+        expected = f"expected {self.expected}" if self.expected else ""
+        parts = (self.source, " ".join(part for part in what if part), expected)
+        return "; ".join(part for part in (": ".join(part for part in parts if part), self.advice) if part)
+
+    def within(self, name: str = "", *, source: str = "") -> SettingError:
+        """The same of a setting that lies in the mapping `name`, or that was given in `source`."""
+        return SettingError(
+            joined(name, self.name),
+            self.problem,
+            expected=self.expected,
+            advice=self.advice,
+            source=source or self.source,
+        )
+
+
+def joined(*names: str) -> str:
+    """Names of levels as one dotted name; empty ones are left out."""
+    return ".".join(name for name in names if name)
+
+
+def shown(value: object) -> str:
+    """A value as an error shows it, cut where it is long."""
+    text = repr(value)
+    return text if len(text) <= 80 else f"{text[:77]}..."
+
+
+def shown_key(key: object) -> str:
+    """A mapping's key as an error shows it: as it is where it prints, else as Python writes it."""
+    return key if isinstance(key, str) and key.isprintable() and key else repr(key)

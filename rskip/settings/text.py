@@ -1,0 +1,114 @@
+"""YAML and JSON as plain values: `5e-3` is a number, and a key that is given twice is an error."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from rskip.settings.errors import SettingError, shown_key
+
+MAX_DEPTH = 100
+
+# YAML 1.1, which PyYAML follows, takes 5e-3 (no point) for text; YAML 1.2 and people take it for a number.
+_FLOAT = re.compile(r"[-+]?[0-9]+(\.[0-9]*)?[eE][-+]?[0-9]+$")
+
+
+class _Loader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[misc]  # C: five times as fast
+    pass
+
+
+_Loader.add_implicit_resolver("tag:yaml.org,2002:float", _FLOAT, list("-+0123456789"))
+
+
+def _mapping_without_repeated_keys(loader: Any, node: yaml.MappingNode) -> dict[Any, Any]:
+    seen = set()
+    for key_node, _ in node.value:
+        key = loader.construct_object(key_node, deep=True)
+        if isinstance(key, (list, dict)):
+            raise yaml.constructor.ConstructorError(
+                None, None, "a key is a list or a mapping: expected a name", key_node.start_mark
+            )
+        if key in seen:
+            raise yaml.constructor.ConstructorError(
+                None, None, f"key {shown_key(key)} is given twice: expected once", key_node.start_mark
+            )
+        seen.add(key)
+    return loader.construct_mapping(node, deep=True)
+
+
+_Loader.add_constructor("tag:yaml.org,2002:map", _mapping_without_repeated_keys)
+
+
+def read_yaml(path: Path) -> Any:
+    """The file's content as plain values.
+
+    :raises SettingError: it is not YAML, or a key is given twice; names the file and the line.
+    """
+    return parse_yaml(_read(path), source=str(path))
+
+
+def parse_yaml(text: str, *, source: str) -> Any:
+    """The text's content as plain values.
+
+    :param source: names the text in errors.
+    :raises SettingError: as `read_yaml`.
+    """
+    try:
+        _refuse_depth(text, source)
+        return yaml.load(text, Loader=_Loader)
+    except yaml.YAMLError as error:
+        mark = getattr(error, "problem_mark", None)
+        line = f", line {mark.line + 1}" if mark else ""
+        problem = getattr(error, "problem", None) or str(error).splitlines()[0]
+        raise SettingError("", f"not valid YAML: {problem}", source=f"{source}{line}") from None
+
+
+def _refuse_depth(text: str, source: str) -> None:
+    """Refuses what would overflow the stack of libyaml, which crashes the process."""
+    depth = 0
+    for event in yaml.parse(text, Loader=_Loader):
+        depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
+        if depth > MAX_DEPTH:
+            raise SettingError("", f"nested more than {MAX_DEPTH} levels deep", source=source)
+
+
+def read_json(path: Path) -> Any:
+    """The file's content as plain values.
+
+    :raises SettingError: it is not JSON, or a key is given twice; names the file.
+    """
+    return parse_json(_read(path), source=str(path))
+
+
+def parse_json(text: str, *, source: str) -> Any:
+    """The text's content as plain values.
+
+    :param source: names the text in errors.
+    :raises SettingError: as `read_json`.
+    """
+    try:
+        return json.loads(text, object_pairs_hook=_object_without_repeated_keys)
+    except ValueError as error:
+        raise SettingError("", f"not valid JSON: {error}", source=source) from None
+    except RecursionError:
+        raise SettingError("", "nested too deeply", source=source) from None
+
+
+def _object_without_repeated_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    content: dict[str, Any] = {}
+    for key, value in pairs:
+        if key in content:
+            raise ValueError(f"key {shown_key(key)} is given twice: expected once")
+        content[key] = value
+    return content
+
+
+def _read(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8")
+    except UnicodeDecodeError as error:
+        raise SettingError("", f"not valid UTF-8 (byte {error.start})", source=str(path)) from None

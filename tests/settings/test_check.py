@@ -1,0 +1,112 @@
+"""Plain values to typed settings: what is refused, and how it is named."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal
+
+import msgspec
+import pytest
+
+from rskip.settings.check import check, convert, describe, to_plain
+from rskip.settings.errors import SettingError
+
+Count = Annotated[int, msgspec.Meta(ge=1)]
+
+
+class Inner(msgspec.Struct, frozen=True, kw_only=True):
+    share: Annotated[float, msgspec.Meta(gt=0, lt=1)] = 0.5
+    kind: Literal["step", "one_cycle"] = "step"
+
+
+class Outer(msgspec.Struct, frozen=True, kw_only=True):
+    count: Count
+    inner: Inner = Inner()
+    several: tuple[Inner, ...] = ()
+    named: Mapping[str, Count] = {}
+    anything: Mapping[str, Any] | None = None
+    text: Annotated[str, msgspec.Meta(pattern="^[a-z]+$", extra={"expected": "a word of small letters"})] = "a"
+    yes: bool = False
+    steps: tuple[int, ...] = (1,)
+
+    def __post_init__(self) -> None:
+        if self.yes and self.count == 1:
+            raise SettingError("yes", "is true", expected="a count of 2 or more beside it", advice="raise count")
+
+
+def test_converts() -> None:
+    content = {"count": 2, "inner": {"share": 0.25}, "several": [{}], "named": {"a": 1}, "steps": [3, 4]}
+    made = convert(content, Outer)
+    assert made == Outer(count=2, inner=Inner(share=0.25), several=(Inner(),), named={"a": 1}, steps=(3, 4))
+    assert convert(to_plain(made), Outer) == made
+    assert to_plain(made)["several"] == [{"share": 0.5, "kind": "step"}]
+    assert list(to_plain(made)) == ["count", "inner", "several", "named", "anything", "text", "yes", "steps"]
+
+
+def test_whole_numbers_may_stand_for_floats() -> None:
+    share = convert({"share": 1}, dataclasses.make_dataclass("Any", [("share", float)]), name="x").share
+    assert (share, type(share)) == (1.0, float)
+
+
+WRONG = [
+    ({}, "count is missing: expected a whole number, 1 or more"),
+    ({"count": "2"}, "count is '2': expected a whole number, 1 or more"),
+    ({"count": True}, "count is True: expected a whole number, 1 or more"),
+    ({"count": 2.0}, "count is 2.0: expected a whole number, 1 or more"),
+    ({"count": 0}, "count is 0: expected a whole number, 1 or more"),
+    ({"count": 1, "yes": 1}, "yes is 1: expected true or false"),
+    ({"count": 1, "yes": None}, "yes is None: expected true or false"),
+    ({"count": 1, "inner": {"share": 1.0}}, "inner.share is 1.0: expected a number, more than 0 and below 1"),
+    ({"count": 1, "inner": {"share": float("nan")}}, "inner.share is nan: expected a number, more than 0 and below 1"),
+    ({"count": 1, "inner": {"kind": "stp"}}, "inner.kind is 'stp': expected one_cycle or step (did you mean step?)"),
+    ({"count": 1, "inner": []}, "inner is []: expected keys and values"),
+    ({"count": 1, "innr": 1}, "unknown key innr; did you mean inner?"),
+    ({"count": 1, "inner": {"q": 1}}, "unknown key inner.q; known keys: share, kind"),
+    ({"count": 1, "several": {}}, "several is {}: expected a list of keys and values"),
+    (
+        {"count": 1, "several": [{}, {"share": "x"}]},
+        "several[1].share is 'x': expected a number, more than 0 and below 1",
+    ),
+    ({"count": 1, "named": {"a": 0}}, "named.a is 0: expected a whole number, 1 or more"),
+    ({"count": 1, "named": {1: 1}}, "named.1 is a key: expected text"),
+    ({"count": 1, "anything": 3}, "anything is 3: expected keys and values, or null"),
+    ({"count": 1, "text": "A"}, "text is 'A': expected a word of small letters"),
+    ({"count": 1, "steps": [1, "2"]}, "steps[1] is '2': expected a whole number"),
+    ({"count": 1, "yes": True}, "yes is true: expected a count of 2 or more beside it; raise count"),
+    ([], "it holds a list: expected keys and values"),
+    (None, "it holds nothing: expected keys and values"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("content", "message"), WRONG, ids=[message for _, message in WRONG])
+def test_refuses(content: Any, message: str) -> None:
+    with pytest.raises(SettingError) as caught:
+        convert(content, Outer, source="file.yaml")
+    assert str(caught.value) == f"file.yaml: {message}"
+
+
+def test_the_parts_of_an_error_are_its_own() -> None:
+    with pytest.raises(SettingError) as caught:
+        convert({"count": 1, "inner": {"share": 2}}, Outer, name="outer", source="file.yaml")
+    error = caught.value
+    assert (error.name, error.problem, error.source) == ("outer.inner.share", "is 2.0", "file.yaml")
+    assert error.sentence("--share") == "file.yaml: --share is 2.0: expected a number, more than 0 and below 1"
+
+
+def test_check_of_settings_made_in_python() -> None:
+    @dataclasses.dataclass(frozen=True)
+    class Options:
+        beam: Count = 4
+
+        def __post_init__(self) -> None:
+            check(self)
+
+    assert Options(2).beam == 2
+    for wrong in (0, 1.5, None, "4"):
+        with pytest.raises(SettingError, match=f"^beam is {wrong!r}: expected a whole number, 1 or more$"):
+            Options(wrong)  # type: ignore[arg-type]
+
+
+def test_describe_names_alternatives() -> None:
+    assert describe(msgspec.inspect.type_info(int | str | None)) == "a whole number or text, or null"
