@@ -17,11 +17,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Returns 1 where --check finds a table that is out of date."""
-    from rskip.experiments.report import find_outdated, write_tables
+    from rskip.experiments.report import outdated_tables
+    from rskip.records.tables import write_documents
 
-    root = Path()
+    outdated = outdated_tables(Path())
     if args.check:
-        outdated = find_outdated(root)
         if outdated:
             names = ", ".join(map(str, outdated))
             print(
@@ -29,6 +29,5 @@ def run(args: argparse.Namespace) -> int:
                 file=sys.stderr,
             )
         return 1 if outdated else 0
-    changed = write_tables(root)
-    print("\n".join(f"{path}: written" for path in changed) or "every table is up to date")
+    print("\n".join(f"{path}: written" for path in write_documents(outdated)) or "every table is up to date")
     return 0

@@ -12,8 +12,12 @@ from rskip.cli._termination import termination_raises
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the subcommand's arguments."""
     parser.add_argument(
-        "recipe", type=Path, help="recipe file, such as recipes/multi30k_en_de_2rskip_ln.yaml"
+        "recipe", type=Path, help="recipe file, such as recipes/multi30k_en_de.yaml, or one row of it by its run's name"
     )
+    parser.add_argument(
+        "--rows", nargs="+", metavar="ROW",
+        help="which rows of the file, by name or shell pattern; without it they are listed, with what is done",
+    )  # fmt: skip
     parser.add_argument(
         "--seeds", type=int, nargs="+", default=[1], metavar="N", help="one run each (default: 1)"
     )
@@ -38,21 +42,27 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Runs the recipe once a seed; exit status 1 where a training failed by itself."""
-    from rskip.experiments.process import CommandFailed
-    from rskip.experiments.publish_run import publish_one
-    from rskip.experiments.recipe import load_recipe
-    from rskip.experiments.run import print_commands, run_recipe
+    """Runs the rows once a seed; exit status 1 where a training failed by itself."""
+    from rskip.experiments.publish import publish_weights
+    from rskip.experiments.recipe import load_recipes
+    from rskip.experiments.runner import print_commands, rows_table, run_recipes
+    from rskip.tasks.process import CommandFailed
 
-    recipe = load_recipe(args.recipe, overrides=[text for group in args.overrides for text in group])
+    overrides = [text for group in args.overrides for text in group]
+    recipes = load_recipes(args.recipe, rows=args.rows, overrides=overrides)
+    if args.rows is None and recipes[0].row is not None and args.recipe == recipes[0].path:
+        print(f"{args.recipe} has {len(recipes)} rows; --rows NAME ... runs them")
+        print(rows_table(recipes, seeds=args.seeds))
+        return 0
     if args.dry_run:
-        print_commands(recipe, seeds=args.seeds, mirror=args.mirror, gpus=args.gpus)
+        print_commands(recipes, seeds=args.seeds, mirror=args.mirror, gpus=args.gpus)
         return 0
     try:
         with termination_raises():
-            records = run_recipe(recipe, seeds=args.seeds, mirror=args.mirror, gpus=args.gpus)
-            if args.publish:
-                record = publish_one(recipe, records, mirror=args.mirror)
+            records = run_recipes(recipes, seeds=args.seeds, mirror=args.mirror, gpus=args.gpus)
+            for recipe in recipes if args.publish else []:
+                own = [record for record in records if record.run == recipe.run_name]
+                record = publish_weights(recipe, own, mirror=args.mirror)
                 published = record.published or {}
                 size = f"{published['bytes'] / 1e6:.1f} MB in {published['dtype']}"
                 print(f"checkpoints/{record.run}: seed {record.seed}, {size}")

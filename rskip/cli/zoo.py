@@ -89,14 +89,16 @@ def _describe(args: argparse.Namespace) -> None:
 
 
 def _publish(args: argparse.Namespace) -> int:
-    from rskip.experiments.process import CommandFailed
-    from rskip.experiments.publish_model import publish_model
-    from rskip.zoo.publish import write_tables
+    from rskip.experiments.publish import publish_model
+    from rskip.records.tables import write_documents
+    from rskip.tasks.process import CommandFailed
+    from rskip.zoo.publishing import outdated_tables
 
     try:
         with termination_raises():
             entry = publish_model(args.run, seed=args.seed, url=args.url, variant=args.variant, mirror=args.mirror)
-            written = ["checkpoints.json", f"{entry.folder}/README.md", *map(str, write_tables(Path()))]
+            tables = write_documents(outdated_tables(Path()))
+            written = ["checkpoints.json", f"{entry.folder}/README.md", *map(str, tables)]
     except CommandFailed as error:
         print(f"rskip zoo: error: {error}", file=sys.stderr)
         return 1

@@ -1,81 +1,184 @@
-"""The weights of a run, made small enough to be committed, and shown to be as good as the run's own."""
+"""A finished run's weights in checkpoints/<run>/, and as a model of the registry, checkpoints.json."""
 
 from __future__ import annotations
 
-import dataclasses
-import shutil
-import tempfile
+import json
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
-import torch
+import msgspec
 
-from rskip.checkpoint import read_checkpoint, write_checkpoint
-from rskip.corpora import find_corpus
-from rskip.experiments.data_folder import ensure_data
-from rskip.experiments.published_weights import check_scored_file, check_size
-from rskip.experiments.recipe import Recipe
-from rskip.experiments.record import Record, read_record, record_path
-from rskip.experiments.run_folder import RunFolder
-from rskip.experiments.translation_run import translate
-from rskip.experiments.translation_settings import TranslationSettings
-from rskip.experiments.translations import Translations, read_translations
+from rskip.experiments.recipe import Recipe, find_recipe, load_recipe
+from rskip.experiments.runner import check_settings
 from rskip.files.checksum import sha256_file
+from rskip.files.lock import one_at_a_time
+from rskip.files.whole import recover, whole_folder
 from rskip.machine.environment import gpus_to_use
-from rskip.zoo.entry_of_record import MAX_LOSS
+from rskip.records import Record, read_record, read_run_records
+from rskip.settings.nearest import did_you_mean
+from rskip.tasks import task_of_kind
+from rskip.tasks.run import Run
+from rskip.zoo.entry import WEIGHTS, ModelEntry
+from rskip.zoo.publishing import (
+    RECORD,
+    changed_file,
+    check_figure,
+    check_size,
+    choose_name,
+    mismatch,
+    outdated_tables,
+    plan_entry,
+    register,
+)
 
-SLICE = 100  # sentences from the split's start, scored for a quick check of the published weights
 
+def publish_weights(recipe: Recipe, records: Sequence[Record], *, mirror: str | None = None) -> Record:
+    """Publishes one of the recipe's runs, as its task chooses, to `checkpoints/<run>/`; returns its record.
 
-def fill(folder: Path, recipe: Recipe[TranslationSettings], *, seed: int, mirror: str | None = None) -> Record:
-    """Writes model.safetensors (the averaged parameters in float16), text/ (the pipeline) and dict.<language>.txt.
-
-    :param folder: to write into.
-    :returns: the run's record with `published` filled in.
     :raises FileNotFoundError: the run's files are gone.
-    :raises ValueError: the file is over 20 MB, or the float16 model scores more than 0.05 sacreBLEU away from the run.
-    :raises CommandFailed: translating with it failed.
+    :raises ValueError: they are not those of its record, take too many bytes, or do worse when read back. What was
+        published before is there as it was.
+    :raises CommandFailed: scoring the weights failed, likewise.
     """
-    record = read_record(record_path(recipe.run_name, seed))
-    run = RunFolder.of(recipe.run_name, seed)
-    check_scored_file(run.averaged, record)
-    data = ensure_data(recipe.settings, mirror=mirror)
-    weights = folder / "model.safetensors"
-    averaged = read_checkpoint(run.averaged)
-    corpus = find_corpus(recipe.settings.corpus)
-    averaged.config.update(source_lang=corpus.source, target_lang=corpus.target)
-    write_checkpoint(weights, averaged, dtype=torch.float16)
-    check_size(weights, dtype="float16")
-    translations = _translate(recipe, weights=weights, data=data, log=run.path / "publish.log")
-    shutil.copytree(data / "text", folder / "text")
-    for dictionary in data.glob("dict.*.txt"):
-        shutil.copyfile(dictionary, folder / dictionary.name)
-    return dataclasses.replace(record, published=_figures(record, weights, translations))
+    return _publish(recipe, recipe.task.choose(records), mirror=mirror)
 
 
-def _translate(recipe: Recipe[TranslationSettings], *, weights: Path, data: Path, log: Path) -> Translations:
-    """What the published weights, read back, translate the evaluated split to."""
-    with tempfile.TemporaryDirectory() as temporary:
-        checkpoint, output = Path(temporary, "published.pt"), Path(temporary, "generated.txt")
-        write_checkpoint(checkpoint, read_checkpoint(weights), dtype=torch.float32)
-        translate(
-            recipe.settings, checkpoint=checkpoint, data=data, output=output, log=log, gpus=gpus_to_use(None)
-        )
-        return read_translations(output, data=data, split=recipe.settings.evaluate.split)
+def publish_model(
+    run: str,
+    *,
+    seed: int | None = None,
+    url: str | None = None,
+    variant: str | None = None,
+    mirror: str | None = None,
+) -> ModelEntry:
+    """Makes or replaces the model of a run, in the current folder, which is the project's.
+
+    Its weights are those in checkpoints/<run>/. Where there are none, or of another seed than `seed`, or they or their
+    record are not as one of the run's records tells, they are published again first.
+
+    :param seed: whose weights; None: the published ones', else as the task chooses.
+    :param url: base address where the files are served too; None: as it was.
+    :param variant: last part of the model's name; None: as it was.
+    :param mirror: where the dataset is, for scoring.
+    :raises FileNotFoundError: no such run, seed or recipe.
+    :raises ValueError: a path in place of a name; what can't be published. Weights, records and registry are then as
+        they were.
+    :raises CommandFailed: scoring the weights failed, likewise.
+    """
+    _check_run(run)
+    folder = Path("checkpoints", run)
+    if folder.parent.is_dir():  # else there is nothing to recover, and the lock would make it
+        with one_at_a_time(folder):
+            recover(folder)
+    outdated_tables(Path())  # says so before anything is replaced, where one can't be filled in
+    records = read_run_records(run)
+    url, variant = choose_name(run, records, url=url, variant=variant)
+    wrong = None
+    if (folder / RECORD).is_file():
+        wrong = mismatch(folder, records) or changed_file(run)
+    published = _published_seed(folder, records)
+    if published is None or wrong or seed not in (None, published):
+        try:
+            recipe, record = _run_to_publish(run, records, published if seed is None else seed)
+            _publish(recipe, record, mirror=mirror, url=url, variant=variant, register=True)
+        except (ValueError, FileNotFoundError) as error:
+            if wrong is None:
+                raise
+            raise ValueError(
+                f"{wrong}: restore checkpoints/{run} and results/{run} from version control, or publish the run again, "
+                f"which fails now: {error}"
+            ) from error
+    return register(run, read_run_records(run), url=url, variant=variant)
 
 
-def _figures(record: Record, weights: Path, translations: Translations) -> dict[str, str | int | float]:
-    bleu = translations.score().sacrebleu
-    if abs(bleu - record.metrics["sacrebleu"]) > MAX_LOSS:
-        raise ValueError(
-            f"{record.run} has {bleu:.2f} sacreBLEU in float16, {record.metrics['sacrebleu']:.2f} before: "
-            f"expected at most {MAX_LOSS} between them"
-        )
-    return {
+def _run_to_publish(run: str, records: Sequence[Record], seed: int | None) -> tuple[Recipe, Record]:
+    chosen = [record for record in records if seed in (None, record.seed)]
+    if not chosen:
+        of_seed = "" if seed is None else f" of seed {seed}"
+        seeds = "" if seed is None else f" --seeds {seed}"
+        raise FileNotFoundError(f"results/{run} has no record{of_seed}: run it first, `rskip run RECIPE{seeds}`")
+    record = task_of_kind(chosen[0].kind).choose(chosen)
+    path = find_recipe(record.recipe)
+    overrides = [f"{key}={json.dumps(value)}" for key, value in record.overrides.items()]
+    try:
+        recipe = load_recipe(path, overrides=overrides)
+    except FileNotFoundError:
+        raise FileNotFoundError(
+            f"no {path}, the recipe of {record.path}: put it there, or go to the project's folder"
+        ) from None
+    check_settings(record, recipe)
+    return recipe, record
+
+
+def _publish(
+    recipe: Recipe,
+    record: Record,
+    *,
+    mirror: str | None,
+    url: str | None = None,
+    variant: str | None = None,
+    register: bool = False,
+) -> Record:
+    """Writes the weights and the record.
+
+    :param register: whether they are to be a model of the registry: what that refuses is refused before anything is
+        replaced.
+    """
+    run = Run(
+        name=recipe.run_name, seed=record.seed, settings=recipe.settings, mirror=mirror, gpus=gpus_to_use(None)
+    )
+    folder = Path("checkpoints", recipe.run_name)
+    with one_at_a_time(folder):
+        record = read_record(record.path)
+        others = [each for each in read_run_records(run.name) if each.seed != run.seed]
+        without = [msgspec.structs.replace(other, published=None) for other in others]
+        with whole_folder(folder) as building:
+            published = _export(recipe, run, record, building)
+            published.write(building / RECORD)
+            if register:
+                plan_entry(building, run.name, [*without, published], url=url, variant=variant)
+        for other, unpublished in zip(others, without, strict=True):
+            if other.published:
+                unpublished.write(other.path)
+        published.write(published.path)
+        return published
+
+
+def _export(recipe: Recipe, run: Run[Any], record: Record, building: Path) -> Record:
+    """Fills the folder; returns the record with `published` filled in."""
+    task, trained = recipe.task, recipe.task.scored_file(run)
+    if not trained.is_file():
+        raise FileNotFoundError(f"{trained} is gone: remove {record.path} and run the recipe again to publish it")
+    if sha256_file(trained) != record.checkpoint_sha256:
+        raise ValueError(f"{trained} is not the file that {record.path} tells of: remove both and run again")
+    figures = task.export_weights(run, record, building)
+    weights = building / WEIGHTS
+    check_size(weights, task.published_dtype)
+    file = {
         "file": weights.name,
-        "dtype": "float16",
+        "dtype": task.published_dtype,
         "bytes": weights.stat().st_size,
         "sha256": sha256_file(weights),
-        "sacrebleu": round(bleu, 4),
-        "slice_sentences": SLICE,
-        "slice_sacrebleu": round(translations.first(SLICE).score().sacrebleu, 4),
     }
+    published = msgspec.structs.replace(record, published={**file, **figures})
+    check_figure(published, task)
+    return published
+
+
+def _check_run(run: str) -> None:
+    """Refuses what names no folder right in results/."""
+    if run in ("", "..") or Path(run).name != run:
+        raise ValueError(f"{run!r} is no run: expected the name of a folder in results/, such as multi30k_en_de_sas")
+    runs = {path.parent.name for path in Path("results").glob("*/*.json")}
+    if run not in runs and (near := did_you_mean(run, runs)):
+        raise FileNotFoundError(f"results/{run} has no record{near}: give a run that has, or run it first")
+
+
+def _published_seed(folder: Path, records: Sequence[Record]) -> int | None:
+    """The seed of the published record, where the run has a record of that seed."""
+    try:
+        seed = read_record(folder / RECORD).seed
+    except (FileNotFoundError, ValueError):
+        return None
+    return seed if any(record.seed == seed for record in records) else None

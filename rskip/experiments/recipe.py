@@ -1,92 +1,83 @@
-"""Recipes: one YAML file says everything that a run's result depends on.
+"""Recipes: one YAML file says everything that the results of a study's runs depend on.
 
-A recipe has fields of its own (`kind`, `description`, `expected`, `paper`, `show`) and the fields of its kind's
-settings (`rskip.experiments.translation_settings`, `rskip.experiments.vision_settings`). Only the settings decide what
-a run computes; they are the run's *config*. Overrides (`--set train.lr=0.003`) change settings, so they name
-another run.
+A recipe has fields of its own (`kind`, `description`, `expected`, `paper`, `show`, `rows`) and the settings of its task
+(`rskip.tasks`). `rows` make a file a sweep: a row is a name and what it changes, in any field but `kind`. The run of a
+row is named FILE_ROW. Only the settings decide what a run computes; they are its *config*. Overrides
+(`--set train.lr=0.003`) change settings, so they name another run.
 """
 
 from __future__ import annotations
 
 import copy
-import dataclasses
 import hashlib
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import Any, Generic, TypeVar, cast
+from typing import Annotated, Any
 
-from rskip.experiments.keys import refuse_unknown_keys
-from rskip.experiments.translation_settings import TranslationSettings
-from rskip.experiments.vision_settings import VisionSettings
-from rskip.experiments.yaml_reader import read_yaml, read_yaml_value
+import msgspec
 
-SETTINGS_BY_KIND: dict[str, Any] = {"translation": TranslationSettings, "vision": VisionSettings}
-SettingsT = TypeVar("SettingsT")
+from rskip.settings.check import convert, field_names
+from rskip.settings.errors import SettingError, joined
+from rskip.settings.nearest import did_you_mean
+from rskip.settings.override import parse_overrides, set_dotted
+from rskip.settings.text import read_yaml
+from rskip.tasks import Task, task_of_kind
 
-_OWN_FIELDS = ("kind", "description", "expected", "paper", "show")
-
-
-@dataclass(frozen=True, kw_only=True)
-class Expected:
-    """What the recipe's author saw: metrics by their names in records, and the time on which machine."""
-
-    metrics: Mapping[str, float] = field(default_factory=dict)
-    minutes: float | None = None
-    machine: str | None = None
+FOLDER = Path("recipes")
+_ROW_NAME = "^[a-z0-9][a-z0-9_.-]*$"
 
 
-MEASURES = {"bleu": "BLEU", "error": "error, %", "accuracy": "accuracy, %"}  # what papers give, and its name
-
-
-@dataclass(frozen=True, kw_only=True)
-class PaperFigure:
-    """A figure that a paper published for what the recipe runs, by one measure. It is never a result of ours.
+class PaperFigure(msgspec.Struct, frozen=True, kw_only=True):
+    """A figure that a paper published for what a row runs, by one of its task's measures. Never a result of ours.
 
     :param table: where, such as "rSkip Table 2".
-    :param bleu: as the paper gives it; by which scorer, the papers don't say.
-    :param error: of classification, in %.
-    :param accuracy: of classification, in %.
     """
 
     table: str
-    bleu: float | None = None
-    error: float | None = None
-    accuracy: float | None = None
+    measure: str
+    figure: float
 
-    @property
-    def measure(self) -> str:
-        """The measure's name, as people write it."""
-        return next(name for field, name in MEASURES.items() if getattr(self, field) is not None)
 
-    @property
-    def figure(self) -> float:
-        """The figure, by that measure."""
-        return next(value for field in MEASURES if (value := getattr(self, field)) is not None)
+class OwnFields(msgspec.Struct, frozen=True, kw_only=True):
+    """What a recipe says beside its settings.
+
+    :param expected: what its author saw: metrics by their names in records, `minutes` of training, on which `machine`.
+    :param paper: papers' figures, each `{<measure>: figure, table: where}`.
+    :param show: how many outputs are printed of a run.
+    """
+
+    kind: str
+    description: str = ""
+    expected: Mapping[str, float | str] = {}
+    paper: list[Mapping[str, float | str]] = []
+    show: Annotated[int, msgspec.Meta(ge=0)] = 0
 
 
 @dataclass(frozen=True, kw_only=True)
-class Recipe(Generic[SettingsT]):
-    """A recipe after its overrides were applied.
+class Recipe:
+    """One row of a recipe's file, or the whole of a file without rows, after its overrides were applied.
 
-    path: its file; overrides: dotted key -> value, only those that change something.
+    :param path: the file.
+    :param row: None of a file without rows.
+    :param overrides: dotted key to value, only those that change something.
     """
 
     path: Path
-    kind: str
-    settings: SettingsT
-    description: str = ""
-    expected: Expected = Expected()
+    row: str | None
+    task: Task[Any]
+    settings: Any
+    own: OwnFields
     paper: tuple[PaperFigure, ...] = ()
-    show: int = 0
     overrides: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def name(self) -> str:
-        """The file's name without `.yaml`."""
-        return self.path.stem
+        """The file's name without `.yaml`, and the row's."""
+        return self.path.stem if self.row is None else f"{self.path.stem}_{self.row}"
 
     @property
     def run_name(self) -> str:
@@ -99,110 +90,160 @@ class Recipe(Generic[SettingsT]):
     @property
     def config(self) -> dict[str, Any]:
         """Everything that the result depends on, as plain JSON values."""
-        return {"kind": self.kind, **json.loads(json.dumps(dataclasses.asdict(cast(Any, self.settings))))}
+        return {"kind": self.task.kind, **self.task.config(self.settings)}
+
+    @property
+    def command(self) -> str:
+        """What runs it."""
+        return f"rskip run {self.path}" + (f" --rows {self.row}" if self.row is not None else "")
 
 
-def load_recipe(path: str | os.PathLike[str], *, overrides: list[str] | None = None) -> Recipe:
-    """Reads and checks a recipe.
+def load_recipe(path: str | os.PathLike[str], *, overrides: Sequence[str] = ()) -> Recipe:
+    """Reads and checks one run's recipe: a file without rows, or a row, `recipes/FILE_ROW.yaml`.
 
-    path: the YAML file; overrides: texts `dotted.key=value`, the value in YAML. Raises FileNotFoundError and
-    ValueError with one line that names the file, the key, and the nearest known key.
+    :param overrides: texts `dotted.key=value`, the value in YAML.
+    :raises FileNotFoundError: no such file and no such row.
+    :raises SettingError: one line that names the file, the key, and the nearest known key; or the file has rows.
     """
-    path = Path(path)
-    if not path.is_file():
-        raise FileNotFoundError(f"no recipe {path}: give the path of a recipe file such as recipes/NAME.yaml")
+    recipes = load_recipes(path, overrides=overrides)
+    if len(recipes) != 1 or (recipes[0].row is not None and Path(path) == recipes[0].path):
+        listed = ", ".join(str(recipe.row) for recipe in recipes)
+        raise SettingError("", f"has rows ({listed})", expected="one of them", advice="name it", source=str(path))
+    return recipes[0]
+
+
+def load_recipes(
+    path: str | os.PathLike[str], *, rows: Sequence[str] | None = None, overrides: Sequence[str] = ()
+) -> list[Recipe]:
+    """Reads and checks a file's rows, in its order; a file without rows is one recipe.
+
+    `recipes/FILE_ROW.yaml` stands for the row ROW of recipes/FILE.yaml, since runs are named so.
+
+    :param rows: which, by name or shell pattern; None: all.
+    :param overrides: as `load_recipe`, for each of them.
+    :raises FileNotFoundError: as `load_recipe`.
+    :raises SettingError: as `load_recipe`, or no such row.
+    """
+    path, named = _find(Path(path))
+    changes = parse_overrides(overrides)
     content = read_yaml(path)
     if not isinstance(content, dict):
-        raise ValueError(
-            f"{path}: a recipe is a mapping of keys to values, this file holds {_kind_of(content)}"
-        )
+        kind = "nothing" if content is None else f"a {type(content).__name__}"
+        raise SettingError("", f"it holds {kind}", expected="keys and values of a recipe", source=str(path))
     try:
-        return _build(path, content, _parse_overrides(overrides or []))
-    except ValueError as error:
-        raise ValueError(f"{path}: {error}") from None
+        known = _read_rows(content)
+        if named is not None:
+            rows = [*(rows or []), named]
+        chosen = list(known) if rows is None else _choose(rows, known)
+        common = {key: value for key, value in content.items() if key != "rows"}
+        if not known:
+            return [_build(path, None, common, changes)]
+        recipes = []
+        for row in chosen:
+            try:
+                recipes.append(_build(path, row, merge(common, known[row]), changes))
+            except SettingError as error:
+                raise error.within(source=f"{path}, row {row}") from None
+        return recipes
+    except SettingError as error:
+        raise (error if error.source else error.within(source=str(path))) from None
 
 
-def _build(path: Path, content: dict[str, Any], overrides: dict[str, Any]) -> Recipe:
-    kind = content.get("kind")
-    if not isinstance(kind, str) or kind not in SETTINGS_BY_KIND:
-        known = ", ".join(SETTINGS_BY_KIND)
-        raise ValueError(f"kind is {kind!r}; this version runs recipes of kind {known}")
-    settings_class = SETTINGS_BY_KIND[kind]
-    settings_fields = [f.name for f in dataclasses.fields(settings_class)]
+def find_recipe(name: str) -> Path:
+    """The path that stands for a run's recipe, by the name that its record has, in recipes/ of the current folder."""
+    return FOLDER / f"{name}.yaml"
+
+
+def merge(common: Mapping[str, Any], row: Mapping[str, Any]) -> dict[str, Any]:
+    """The common content with a row's keys set, level by level."""
+    merged = copy.deepcopy(dict(common))
+    for key, value in row.items():
+        before = merged.get(key)
+        merged[key] = merge(before, value) if isinstance(before, dict) and isinstance(value, dict) else value
+    return merged
+
+
+def _find(path: Path) -> tuple[Path, str | None]:
+    """The file, and the row that the path names where there is no such file."""
+    if path.is_file():
+        return path, None
+    if path.suffix == ".yaml":
+        parts = path.stem.split("_")
+        for count in range(len(parts) - 1, 0, -1):
+            file = path.with_name("_".join(parts[:count]) + ".yaml")
+            if file.is_file():
+                return file, "_".join(parts[count:])
+    recipes = [each.name for each in path.parent.glob("*.yaml")] if path.parent.is_dir() else []
+    near = did_you_mean(path.name, recipes)
+    raise FileNotFoundError(f"no recipe {path}{near}: give the path of a recipe file such as recipes/NAME.yaml")
+
+
+def _read_rows(content: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+    if "rows" not in content:
+        return {}
+    name = Annotated[str, msgspec.Meta(pattern=_ROW_NAME, extra={"expected": "a row's name, as 2rskip_ln"})]
+    rows: dict[str, Any] = convert(content["rows"], dict[name, dict[str, Any] | None], name="rows")  # type: ignore[valid-type]
+    if not rows:
+        raise SettingError("rows", "is empty", expected="a row or more, or no `rows`")
+    for row, changes in rows.items():
+        for key in ("kind", "rows"):
+            if key in (changes or {}):
+                raise SettingError(f"rows.{row}.{key}", "can't be changed by a row")
+    return {row: changes or {} for row, changes in rows.items()}
+
+
+def _choose(patterns: Sequence[str], known: Mapping[str, Any]) -> list[str]:
+    for pattern in patterns:
+        if not any(fnmatchcase(row, pattern) for row in known):
+            rows = ", ".join(known) or "none: the file is one run"
+            raise SettingError("", f"no row {pattern}{did_you_mean(pattern, known)}; its rows: {rows}")
+    return [row for row in known if any(fnmatchcase(row, pattern) for pattern in patterns)]
+
+
+def _build(path: Path, row: str | None, content: dict[str, Any], overrides: Mapping[str, Any]) -> Recipe:
+    task = task_of_kind(content.get("kind"))
+    own = field_names(OwnFields)
+    settings = field_names(task.settings)
     effective = {}
     changed = copy.deepcopy(content)
     for key, value in overrides.items():
-        if key.split(".")[0] == "kind":
-            raise ValueError("kind can't be overridden: write another recipe")
-        before = _set_dotted(changed, key, value)
-        if key.split(".")[0] in settings_fields and before != value:
+        section = key.split(".")[0]
+        if section == "kind":
+            raise SettingError("kind", "can't be overridden", advice="write another recipe")
+        before = set_dotted(changed, key, value)
+        if section in settings and before != value:
             effective[key] = value
-    refuse_unknown_keys(changed, [*_OWN_FIELDS, *settings_fields])
-    show = changed.get("show", 0)
-    if not isinstance(show, int) or isinstance(show, bool) or show < 0:
-        raise ValueError(f"show is {show!r}; expected how many examples to print, 0 or more")
+    for key in changed:
+        if key not in (*own, *settings):
+            raise SettingError.of_unknown_key("", key, [*own, "rows", *settings])
+    fields = convert({key: changed[key] for key in own if changed.get(key) is not None}, OwnFields)
     return Recipe(
         path=path,
-        kind=kind,
-        settings=settings_class.from_mapping({k: v for k, v in changed.items() if k in settings_fields}),
-        description=str(changed.get("description", "")).strip(),
-        expected=_read_expected(changed.get("expected") or {}),
-        paper=_read_paper(changed.get("paper") or []),
-        show=show,
+        row=row,
+        task=task,
+        settings=task.read_settings({key: changed[key] for key in settings if changed.get(key) is not None}),
+        own=_check_expected(fields),
+        paper=tuple(_paper_figure(each, task, number) for number, each in enumerate(fields.paper)),
         overrides=effective,
     )
 
 
-def _read_expected(content: Any) -> Expected:
-    if not isinstance(content, dict):
-        raise ValueError(
-            f"expected is {_kind_of(content)}; expected a mapping such as {{sacrebleu: 38.0, minutes: 40}}"
-        )
-    metrics = {key: value for key, value in content.items() if key not in ("minutes", "machine")}
-    for key, value in [*metrics.items(), ("minutes", content.get("minutes", 0))]:
-        if not _is_number(value):
-            raise ValueError(f"expected.{key} is {value!r}; expected a number")
-    return Expected(metrics=metrics, minutes=content.get("minutes"), machine=content.get("machine"))
+def _check_expected(own: OwnFields) -> OwnFields:
+    for key, value in own.expected.items():
+        if isinstance(value, str) != (key == "machine"):
+            kind = "text" if key == "machine" else "a number"
+            raise SettingError.of_value(joined("expected", key), value, kind)
+    return own
 
 
-def _read_paper(content: Any) -> tuple[PaperFigure, ...]:
-    form = "expected a list such as [{bleu: 31.45, table: rSkip Table 2}] or [{error: 6.02, table: rSkip Table 1}]"
-    if not isinstance(content, list) or not all(isinstance(each, dict) for each in content):
-        raise ValueError(f"paper is {content!r}; {form}")
-    for each in content:
-        refuse_unknown_keys(each, (*MEASURES, "table"), within="paper")
-        figures = [each[measure] for measure in MEASURES if measure in each]
-        if not (len(figures) == 1 and _is_number(figures[0]) and isinstance(each.get("table"), str)):
-            raise ValueError(f"paper holds {each!r}; {form}")
-    return tuple(PaperFigure(**each) for each in content)
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool)
-
-
-def _parse_overrides(texts: list[str]) -> dict[str, Any]:
-    overrides = {}
-    for text in texts:
-        key, separator, value = text.partition("=")
-        if not separator or not all(key.split(".")):
-            raise ValueError(f"--set {text}: expected key=value with a dotted key, such as train.lr=0.003")
-        overrides[key] = read_yaml_value(value, f"--set {text}")
-    return overrides
-
-
-def _set_dotted(content: dict[str, Any], dotted_key: str, value: Any) -> Any:
-    """Sets the value in place and returns the one before (None where there was none)."""
-    *parents, last = dotted_key.split(".")
-    inner = content
-    for parent in parents:
-        inner = inner.setdefault(parent, {})
-        if not isinstance(inner, dict):
-            raise ValueError(f"--set {dotted_key}: {parent} is one value, not a mapping")
-    before = inner.get(last)
-    inner[last] = value
-    return before
-
-
-def _kind_of(value: Any) -> str:
-    return "nothing" if value is None else f"a {type(value).__name__}"
+def _paper_figure(content: Mapping[str, Any], task: Task[Any], number: int) -> PaperFigure:
+    name = f"paper[{number}]"
+    for key in content:
+        if key not in (*task.measures, "table"):
+            raise SettingError.of_unknown_key(name, key, [*task.measures, "table"])
+    figures = [(measure, content[measure]) for measure in task.measures if measure in content]
+    if len(figures) != 1 or not isinstance(figures[0][1], float) or not isinstance(content.get("table"), str):
+        measures = " or ".join(f"{{{measure}: 6.02, table: rSkip Table 1}}" for measure in task.measures)
+        raise SettingError.of_value(name, dict(content), measures)
+    measure, figure = figures[0]
+    return PaperFigure(table=content["table"], measure=task.measures[measure], figure=figure)

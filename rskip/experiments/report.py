@@ -1,4 +1,4 @@
-"""The project's tables, made from its records.
+"""The project's tables, made from its records: one row a run, the mean over its seeds.
 
 results/README.md is made whole. In README.md and docs/, a table stands between the lines `<!-- rskip report:
 begin PATTERN -->` and `<!-- rskip report: end PATTERN -->`, where PATTERN is a shell pattern of recipe names,
@@ -7,93 +7,126 @@ such as `multi30k_en_de_*`; runs with overrides are left to results/README.md.
 
 from __future__ import annotations
 
-import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from fnmatch import fnmatchcase
+from itertools import groupby
 from pathlib import Path
+from statistics import fmean
 
-from rskip.experiments.record import Record, read_records
-from rskip.experiments.results_table import NO_RECORDS, results_table
-from rskip.files.whole import atomic_file
+from rskip.records import Record, read_records
+from rskip.records.statistics import summarise
+from rskip.records.tables import fill_in, markdown_table, outdated_documents
+from rskip.tasks import Column, task_of_kind, tasks
+from rskip.tasks.run import config_difference
 
-_MARKER = re.compile(r"^<!-- rskip report: (begin|end) (\S+) -->$")
+NO_RECORDS = "No records yet.\n"
 _HEADER = "# Results\n\nMade from the records in this folder by `rskip report`; don't edit it by hand.\n"
 
 
-def make_tables(root: Path) -> dict[Path, str]:
-    """Every file under `root` that holds a table, with the text that it should have.
+def outdated_tables(root: Path) -> dict[Path, str]:
+    """The files whose tables differ from the records, or are missing, with the text that they should have.
 
-    Raises FileNotFoundError where there is no results folder, ValueError for a bad record or marker.
+    :raises FileNotFoundError: there is no results folder.
+    :raises ValueError: a bad record or marker.
     """
     if not (root / "results").is_dir():
-        raise FileNotFoundError(
-            f"no folder results in {root.resolve().name}: run this in the project's folder"
-        )
+        raise FileNotFoundError(f"no folder results in {root.resolve().name}: run this in the project's folder")
     records = read_records(root / "results")
-    texts = {root / "results" / "README.md": _overview(records)}
-    for path in [root / "README.md", *sorted((root / "docs").rglob("*.md"))]:
-        if path.is_file():
-            text = path.read_text(encoding="utf-8")
-            if "<!-- rskip report:" in text:
-                texts[path] = fill_in_tables(text, records, source=str(path))
-    return texts
+    overview, text = root / "results" / "README.md", _overview(records)
+    texts = {} if overview.is_file() and overview.read_text(encoding="utf-8") == text else {overview: text}
+
+    def table(pattern: str) -> str:
+        return results_table(r for r in records if not r.overrides and fnmatchcase(r.recipe, pattern))
+
+    filled = outdated_documents(root, lambda text, source: fill_in(text, "rskip report", table, source=source))
+    return texts | filled
 
 
-def write_tables(root: Path) -> list[Path]:
-    """Writes the tables that differ from the records; returns the files that changed."""
-    changed = find_outdated(root)
-    texts = make_tables(root)
-    for path in changed:
-        with atomic_file(path) as temporary:
-            temporary.write_text(texts[path], encoding="utf-8")
-    return changed
+def results_table(records: Iterable[Record]) -> str:
+    """A table of the runs, the signatures of its scores below it; "No records yet." where there are none.
 
+    A figure is the mean ± the sample standard deviation over the run's seeds, or one seed's figure.
 
-def find_outdated(root: Path) -> list[Path]:
-    """The files whose tables differ from the records, or are missing."""
-    return [
-        path
-        for path, text in make_tables(root).items()
-        if not path.is_file() or path.read_text(encoding="utf-8") != text
+    :raises ValueError: a run's records were made with different settings or scorers.
+    """
+    runs = [_check_run(list(group)) for _, group in groupby(records, key=lambda record: record.run)]
+    if not runs:
+        return NO_RECORDS
+    columns = [
+        (task.kind, column)
+        for task in tasks().values()
+        for column in task.columns
+        if any(run[0].kind == task.kind and any(column.metric in record.metrics for record in run) for run in runs)
     ]
+    headings = [column.heading for _, column in columns]
+    rows = [
+        [
+            _run_label(run[0]),
+            f"{run[0].parameters:,}",
+            ", ".join(str(record.seed) for record in run),
+            *(_figure(run, column) if run[0].kind == kind else "" for kind, column in columns),
+            f"{fmean(record.training['seconds'] for record in run) / 60:.0f}",
+            "; ".join(dict.fromkeys(_machine(record) for record in run)),
+        ]
+        for run in runs
+    ]
+    table = markdown_table(["run", "parameters", "seeds", *headings, "training, minutes", "machine"], rows)
+    return "\n".join([table, "", *_notes(runs), ""])
 
 
-def fill_in_tables(text: str, records: Sequence[Record], *, source: str) -> str:
-    """The text with every table between markers made anew; `source` names the file in errors."""
-    lines: list[str] = []
-    open_name = None
-    for number, line in enumerate(text.splitlines(), start=1):
-        match = _MARKER.match(line.strip())
-        if match is None:
-            if "<!-- rskip report:" in line:
-                raise ValueError(
-                    f"{source}, line {number}: expected <!-- rskip report: begin PATTERN --> or end PATTERN"
-                )
-            if open_name is None:
-                lines.append(line)
-            continue
-        edge, name = match.groups()
-        if (edge == "begin") != (open_name is None) or (edge == "end" and name != open_name):
-            raise ValueError(f"{source}, line {number}: {line.strip()} doesn't match the marker before it")
-        if edge == "end":
-            shown = [r for r in records if not r.overrides and fnmatchcase(r.recipe, name)]
-            lines += ["", *results_table(shown).rstrip("\n").split("\n"), ""]
-        lines.append(line)
-        open_name = name if edge == "begin" else None
-    if open_name is not None:
-        raise ValueError(f"{source}: the table {open_name} has no end marker")
-    return "\n".join(lines) + "\n"
+def _check_run(run: list[Record]) -> list[Record]:
+    first = run[0]
+    for other in run[1:]:
+        if other.config != first.config:
+            raise ValueError(
+                f"{first.path} and {other.path} were made with different settings "
+                f"({config_difference(first.config, other.config)}): remove the one that is out of date"
+            )
+        if other.signatures != first.signatures:
+            raise ValueError(f"{first.path} and {other.path} were scored differently: they can't be averaged")
+    return run
+
+
+def _figure(run: Sequence[Record], column: Column) -> str:
+    values = [record.metrics[column.metric] for record in run if column.metric in record.metrics]
+    if not values:
+        return ""
+    return f"{summarise(values)} ({'one seed' if len(values) == 1 else f'{len(values)} seeds'})"
+
+
+def _run_label(record: Record) -> str:
+    changes = ", ".join(f"{key}={value}" for key, value in record.overrides.items())
+    return f"{record.recipe} with {changes}" if changes else record.recipe
+
+
+def _machine(record: Record) -> str:
+    machine = record.machine
+    if machine.get("gpu"):
+        count = machine.get("gpus", 1)
+        return f"{count} × {machine['gpu']}" if count > 1 else str(machine["gpu"])
+    return f"{machine['cpu']}, {machine['threads']} thread{'s' if machine['threads'] != 1 else ''}"
+
+
+def _notes(runs: Sequence[Sequence[Record]]) -> list[str]:
+    notes = []
+    if any(len(run) > 1 for run in runs):
+        notes.append("± is the sample standard deviation over seeds.")
+    signed: dict[tuple[str, str], list[Record]] = {}
+    for run in runs:
+        for metric, signature in run[0].signatures.items():
+            signed.setdefault((metric, signature), []).append(run[0])
+    for (metric, signature), firsts in signed.items():
+        others = any(m == metric and s != signature for m, s in signed)
+        of = f" of {', '.join(map(_run_label, firsts))}" if others else ""
+        heading = dict(task_of_kind(firsts[0].kind).columns).get(metric, metric)
+        notes.append(f"{heading}{of}: `{signature}`.")
+    return ["  \n".join(notes)] if notes else []
 
 
 def _overview(records: Sequence[Record]) -> str:
     by_data: dict[str, list[Record]] = {}
     for record in records:
-        by_data.setdefault(_data_name(record), []).append(record)
+        by_data.setdefault(task_of_kind(record.kind).dataset(record.config), []).append(record)
     if not by_data:
         return f"{_HEADER}\n{NO_RECORDS}"
     return _HEADER + "".join(f"\n## {name}\n\n{results_table(by_data[name])}" for name in sorted(by_data))
-
-
-def _data_name(record: Record) -> str:
-    """The corpus or the dataset that the run's config names."""
-    return str(record.config.get("corpus") or record.config.get("train", {}).get("dataset") or record.kind)

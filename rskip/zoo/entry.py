@@ -5,44 +5,46 @@ Every field is checked when an entry is made. Nothing here imports PyTorch or an
 
 from __future__ import annotations
 
-import dataclasses
 import fnmatch
 import re
-import sys
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Any
+from typing import Annotated, Any, Literal
 
-TASKS = ("translation", "image-classification")
-DTYPES = ("float32", "float16", "bfloat16")
+import msgspec
+from msgspec import Meta
+
+from rskip.settings.check import check, to_plain
+from rskip.settings.errors import SettingError
+from rskip.tasks.task import find_task
+
 WEIGHTS = "model.safetensors"
-READ_WITH_WEIGHTS = {  # by task: what a model is built from besides, as shell patterns
-    "translation": ("text/pipeline.json", "dict.*.txt"),
-    "image-classification": ("config.json",),
-}
 PLAIN_SUFFIXES = (".json", ".txt", ".bpe", ".model")  # of what lies beside the weights: nothing that can hold a pickle
 OF_WEIGHTS, OF_RUN = "published weights", "run"
 
-_NAME = re.compile(r"[a-z][a-z0-9_-]*(\.[a-z0-9][a-z0-9_-]*){1,3}")
-_SHA256 = re.compile(r"[0-9a-f]{64}")
-_COMMIT = re.compile(r"[0-9a-f]{40}")
+Text = Annotated[str, Meta(pattern=r"\S")]
+Count = Annotated[int, Meta(ge=1)]
+Url = Annotated[
+    str,
+    Meta(pattern=r"^https?://\S+$", extra={"expected": "an address that begins with https:// and has no space, or null"}),
+]
+RelativePath = Annotated[
+    str,
+    Meta(
+        description="a relative path that stays in its folder, with / between names",
+        pattern=r"^(?!~)(?!\.{0,2}(/|$))(?!.*/\.{0,2}(/|$))[^\\:\x00-\x1f]+$",
+        extra={"expected": "a relative path"},
+    ),
+]
 
 
-@dataclass(frozen=True, kw_only=True)
-class ModelFile:
+class ModelFile(msgspec.Struct, frozen=True, kw_only=True):
     """A file of a model: its size in bytes and the SHA-256 sum of its content."""
 
-    size: int
-    sha256: str
-
-    def __post_init__(self) -> None:
-        """:raises ValueError: a field that is not what it has to be."""
-        _expect("size", self.size, _is_count(self.size), "a whole number of bytes, 1 or more")
-        _expect("sha256", self.sha256, _matches(_SHA256, self.sha256), "64 hexadecimal digits, in lower case")
+    size: Annotated[int, Meta(ge=1, extra={"expected": "a whole number of bytes, 1 or more"})]
+    sha256: Annotated[str, Meta(pattern="^[0-9a-f]{64}$", extra={"expected": "64 hexadecimal digits, in lower case"})]
 
 
-@dataclass(frozen=True, kw_only=True)
-class Figure:
+class Figure(msgspec.Struct, frozen=True, kw_only=True):
     """One figure of a model.
 
     :param dataset: such as multi30k-en-de.
@@ -56,54 +58,40 @@ class Figure:
         stored for publishing.
     """
 
-    dataset: str
-    split: str
-    metric: str
+    dataset: Text
+    split: Text
+    metric: Text
     value: float
-    spread: float | None
-    seeds: tuple[int, ...]
-    signature: str | None
-    of: str
+    spread: Annotated[float, Meta(ge=0)] | None
+    seeds: Annotated[tuple[int, ...], Meta(min_length=1)]
+    signature: Text | None
+    of: Literal["published weights", "run"]
 
     def __post_init__(self) -> None:
-        """:raises ValueError: a field that is not what it has to be."""
-        for name in ("dataset", "split", "metric"):
-            _expect(name, getattr(self, name), _is_text(getattr(self, name)), "text")
-        _expect("value", self.value, _is_number(self.value), "a finite number")
-        whole = isinstance(self.seeds, tuple) and all(type(seed) is int for seed in self.seeds)
-        distinct = whole and 0 < len(self.seeds) == len(set(self.seeds))
-        _expect("seeds", self.seeds, distinct, "a list of different whole numbers, 1 or more of them")
-        if len(self.seeds) == 1:
-            _expect("spread", self.spread, self.spread is None, "null, since there is one seed")
-        else:
-            valid = self.spread is not None and _is_number(self.spread) and self.spread >= 0
-            _expect("spread", self.spread, valid, "a number of 0 or more, since there are several seeds")
-        _expect("signature", self.signature, self.signature is None or _is_text(self.signature), "text or null")
-        _expect("of", self.of, self.of in (OF_WEIGHTS, OF_RUN), f"{OF_WEIGHTS!r} or {OF_RUN!r}")
+        """:raises SettingError: a field that is not what it has to be."""
+        check(self)
+        if len(set(self.seeds)) != len(self.seeds):
+            raise SettingError.of_value("seeds", list(self.seeds), "different whole numbers")
+        if len(self.seeds) == 1 and self.spread is not None:
+            raise SettingError.of_value("spread", self.spread, "null, since there is one seed")
+        if len(self.seeds) > 1 and self.spread is None:
+            raise SettingError.of_value("spread", None, "a number of 0 or more, since there are several seeds")
 
 
-@dataclass(frozen=True, kw_only=True)
-class Paper:
-    """The paper that the model's connection is from, and where in it, or None."""
+class PaperEntry(msgspec.Struct, frozen=True, kw_only=True):
+    """The paper that the model's connection is from, and where in it, or None. An own connection may have no address."""
 
-    title: str
-    authors: str
-    url: str
-    part: str | None
-
-    def __post_init__(self) -> None:
-        """:raises ValueError: a field that is not what it has to be."""
-        for name in ("title", "authors", "url"):
-            _expect(name, getattr(self, name), _is_text(getattr(self, name)), "text")
-        _expect("part", self.part, self.part is None or _is_text(self.part), "text or null")
+    title: Text
+    authors: Text | None
+    url: Text | None
+    part: Text | None
 
 
-@dataclass(frozen=True, kw_only=True)
-class ModelEntry:
+class ModelEntry(msgspec.Struct, frozen=True, kw_only=True):
     """A pretrained model.
 
     :param name: see `rskip.zoo.names`.
-    :param task: one of TASKS.
+    :param task: of `rskip.tasks.tasks()`.
     :param architecture: such as transformer_tiny or preact_resnet20.
     :param connection: the canonical spec of its residual connections.
     :param parameters: how many the model has.
@@ -120,47 +108,35 @@ class ModelEntry:
     :param data_terms: the terms of the data that it was trained on, and where that data is from.
     """
 
-    name: str
-    task: str
-    architecture: str
-    connection: str
-    parameters: int
-    folder: str | None
-    url: str | None
+    name: Annotated[
+        str,
+        Meta(
+            pattern=r"^[a-z][a-z0-9_-]*(\.[a-z0-9][a-z0-9_-]*){1,3}$",
+            extra={"expected": "a name such as transformer_tiny_2rskip_ln.multi30k.en-de"},
+        ),
+    ]
+    task: Annotated[str, Meta(description="of `rskip.tasks`: translation, image-classification, or one's own")]
+    architecture: Annotated[Text, Meta(description="such as transformer_tiny or preact_resnet20")]
+    connection: Annotated[Text, Meta(description="canonical spec, such as 2rskip+ln")]
+    parameters: Count
+    folder: RelativePath | None
+    url: Url | None
     files: Mapping[str, ModelFile]
-    dtype: str
-    figures: tuple[Figure, ...]
-    recipe: str
-    overrides: Mapping[str, Any] = field(default_factory=dict)
-    records: tuple[str, ...]
-    commit: str | None
+    dtype: Literal["float32", "float16", "bfloat16"]
+    figures: Annotated[tuple[Figure, ...], Meta(min_length=1)]
+    recipe: RelativePath
+    overrides: Mapping[str, Any] = {}
+    records: Annotated[tuple[RelativePath, ...], Meta(min_length=1)]
+    commit: Annotated[str, Meta(pattern="^[0-9a-f]{40}$", extra={"expected": "40 hexadecimal digits, or null"})] | None
     uncommitted_changes: bool | None = None
-    licence: str
-    data_terms: str
-    paper: Paper
+    licence: Text
+    data_terms: Text
+    paper: PaperEntry
 
     def __post_init__(self) -> None:
-        """:raises ValueError: a field that is not what it has to be."""
-        example = "a name such as transformer_tiny_2rskip_ln.multi30k.en-de"
-        _expect("name", self.name, _matches(_NAME, self.name), example)
-        _expect("task", self.task, self.task in TASKS, " or ".join(TASKS))
-        for name in ("architecture", "connection", "licence", "data_terms"):
-            _expect(name, getattr(self, name), _is_text(getattr(self, name)), "text")
-        _expect("parameters", self.parameters, _is_count(self.parameters), "a whole number of 1 or more")
-        _expect("folder", self.folder, self.folder is None or is_inside(self.folder), "a relative path, or null")
-        check_url(self.url)
-        _check_files(self.files, self.task)
-        _expect("dtype", self.dtype, self.dtype in DTYPES, " or ".join(DTYPES))
-        several = isinstance(self.figures, tuple) and len(self.figures) > 0
-        _expect("figures", self.figures, several, "a list of 1 figure or more")
-        _expect("recipe", self.recipe, is_inside(self.recipe), "a relative path")
-        _expect("overrides", self.overrides, isinstance(self.overrides, Mapping), "keys and values")
-        paths = isinstance(self.records, tuple) and len(self.records) > 0 and all(map(is_inside, self.records))
-        _expect("records", self.records, paths, "a list of relative paths, 1 or more of them")
-        known = self.commit is None or _matches(_COMMIT, self.commit)
-        _expect("commit", self.commit, known, "40 hexadecimal digits, or null")
-        changed = self.uncommitted_changes
-        _expect("uncommitted_changes", changed, changed is None or isinstance(changed, bool), "true, false or null")
+        """:raises SettingError: a field that is not what it has to be."""
+        check(self)
+        _check_files(self.files, find_task(self.task).model_files, self.task)
 
     @property
     def size(self) -> int:
@@ -169,56 +145,23 @@ class ModelEntry:
 
     def to_json(self) -> dict[str, Any]:
         """The entry as plain values, all but its name."""
-        content = dataclasses.asdict(self)
+        content: dict[str, Any] = to_plain(self)
         del content["name"]
         return content
 
 
-def check_url(url: object) -> None:
-    """:raises ValueError: neither a base address nor None."""
-    served = isinstance(url, str) and re.fullmatch(r"https?://\S+", url) is not None
-    _expect("url", url, url is None or served, "an address that begins with https:// and has no space, or null")
+def is_inside(path: str) -> bool:
+    """Whether a path stays in the folder that it is relative to, written with "/"."""
+    return re.search(r"[\\:\x00-\x1f]|^~", path) is None and not {"", ".", ".."} & set(path.split("/"))
 
 
-def is_inside(value: object) -> bool:
-    """Whether the value is a path that stays in the folder that it is relative to, written with "/"."""
-    return (
-        isinstance(value, str)
-        and re.search(r"[\\:\x00-\x1f]|^~", value) is None
-        and not {"", ".", ".."} & set(value.split("/"))
-    )
-
-
-def _check_files(files: Mapping[str, ModelFile], task: str) -> None:
-    if not isinstance(files, Mapping) or WEIGHTS not in files:
-        raise ValueError(f"files has no {WEIGHTS}: expected the model's weights in it")
-    for pattern in READ_WITH_WEIGHTS[task]:
+def _check_files(files: Mapping[str, ModelFile], beside: tuple[str, ...], task: str) -> None:
+    for pattern in (WEIGHTS, *beside):
         if not fnmatch.filter(files, pattern):
-            raise ValueError(f"files has no {pattern}: expected it, since {task} reads it beside the weights")
+            raise SettingError("files", f"has no {pattern}", expected=f"what {task} reads")
     for path in files:
         if not is_inside(path):
-            raise ValueError(f"files has {path!r}: expected paths within the model's folder, with / between names")
+            raise SettingError("files", f"has {path!r}", expected="paths within the model's folder, with / between names")
         if path != WEIGHTS and not path.endswith(PLAIN_SUFFIXES):
-            suffixes = ", ".join(PLAIN_SUFFIXES)
-            raise ValueError(f"files has {path!r}: expected {WEIGHTS}, and names that end in one of {suffixes}")
-
-
-def _expect(name: str, value: object, valid: bool, expected: str) -> None:
-    if not valid:
-        raise ValueError(f"{name} is {value!r}: expected {expected}")
-
-
-def _is_text(value: object) -> bool:
-    return isinstance(value, str) and bool(value.strip())
-
-
-def _is_count(value: object) -> bool:
-    return type(value) is int and value >= 1
-
-
-def _is_number(value: object) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool) and abs(value) <= sys.float_info.max
-
-
-def _matches(pattern: re.Pattern[str], value: object) -> bool:
-    return isinstance(value, str) and pattern.fullmatch(value) is not None
+            expected = f"{WEIGHTS}, and names that end in one of {', '.join(PLAIN_SUFFIXES)}"
+            raise SettingError("files", f"has {path!r}", expected=expected)

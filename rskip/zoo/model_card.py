@@ -6,39 +6,17 @@ import json
 import shlex
 from collections.abc import Iterable
 
+from rskip.records.statistics import Summary
+from rskip.records.tables import markdown_table
+from rskip.tasks import find_task
 from rskip.zoo.entry import OF_WEIGHTS, Figure, ModelEntry
 from rskip.zoo.names import find_model
 from rskip.zoo.registry import read_registry
 
-HEADINGS = {
-    "sacrebleu": "sacreBLEU",
-    "chrf": "chrF",
-    "tokenised_bleu": "tokenised BLEU",
-    "compound_split_bleu": "compound BLEU",
-    "error": "error, %",
-    "top5_error": "top-5 error, %",
-}
-_ACCURACY = {"translation": "exactly right, %", "image-classification": "accuracy, %"}
-_EXAMPLES = {
-    "translation": """\
-import rskip
-
-translator = rskip.load("{name}")
-translator("Two dogs are playing in the snow.")
-translator.translate(["A man sleeps.", "A dog runs."], beam=5, nbest=3)""",
-    "image-classification": """\
-import rskip
-from PIL import Image
-
-model = rskip.load("{name}")
-image = model.transforms()(Image.open("picture.png").resize((32, 32)))  # (3, 32, 32), normalised
-model.classes[model(image[None]).argmax().item()]""",
-}
 _TABLE_NOTE = (
     "The figure of one seed is that of the published weights; of several seeds it is the runs' mean ± sample standard "
     "deviation."
 )
-_MARKER = "<!-- rskip zoo: {edge} models -->"
 
 
 def describe(model: str | ModelEntry) -> str:
@@ -77,9 +55,9 @@ def model_card(entry: ModelEntry) -> str:
         f"# {entry.name}",
         "Made from checkpoints.json by `rskip zoo publish`; don't edit it by hand.",
         _what(entry, code="`"),
-        f"```python\n{_EXAMPLES[entry.task].format(name=entry.name)}\n```",
+        f"```python\n{find_task(entry.task).example.format(name=entry.name)}\n```",
         "## Figures",
-        _table(("dataset", "split", "metric", "figure", "seeds", "of"), figures),
+        markdown_table(("dataset", "split", "metric", "figure", "seeds", "of"), figures),
         "  \n".join(signatures),
         _note(entry),
         "## Where it comes from",
@@ -93,7 +71,7 @@ def model_card(entry: ModelEntry) -> str:
             ]
         ),
         "## Files",
-        _table(
+        markdown_table(
             ("file", "bytes", "sha256"),
             [(f"`{path}`", f"{file.size:,}", f"`{file.sha256}`") for path, file in entry.files.items()],
         ),
@@ -118,27 +96,8 @@ def models_table(entries: Iterable[ModelEntry]) -> str:
         )
     if not rows:
         return "No models yet.\n"
-    table = _table(("model", "connection", "figure", "seeds", "parameters", "files"), rows)
+    table = markdown_table(("model", "connection", "figure", "seeds", "parameters", "files"), rows)
     return f"{table}\n\n{_TABLE_NOTE}\n"
-
-
-def fill_in_models_table(text: str, entries: Iterable[ModelEntry], *, source: str) -> str:
-    """The text with the table of models between its markers made anew; without markers, the text as it is.
-
-    The markers are the lines `<!-- rskip zoo: begin models -->` and `<!-- rskip zoo: end models -->`.
-
-    :param source: names the file in errors.
-    :raises ValueError: one marker without the other, or one of them twice.
-    """
-    begin, end = (_MARKER.format(edge=edge) for edge in ("begin", "end"))
-    lines = text.splitlines()
-    found = [number for number, line in enumerate(lines) if line in (begin, end)]
-    if not found:
-        return text
-    if [lines[number] for number in found] != [begin, end]:
-        raise ValueError(f"{source}: expected one line {begin} and, below it, one line {end}")
-    table = ["", *models_table(entries).splitlines(), ""]
-    return "\n".join([*lines[: found[0] + 1], *table, *lines[found[1] :]]) + "\n"
 
 
 def list_text(entries: Iterable[ModelEntry]) -> str:
@@ -175,11 +134,12 @@ def _note(entry: ModelEntry) -> str:
 
 
 def _heading(entry: ModelEntry, figure: Figure) -> str:
-    return _ACCURACY[entry.task] if figure.metric == "accuracy" else HEADINGS.get(figure.metric, figure.metric)
+    task = find_task(entry.task)
+    return dict((*task.columns, *task.more_figures)).get(figure.metric, figure.metric)
 
 
 def _value(figure: Figure) -> str:
-    return f"{figure.value:.2f}" if figure.spread is None else f"{figure.value:.2f} ± {figure.spread:.2f}"
+    return str(Summary(figure.value, figure.spread, len(figure.seeds)))
 
 
 def _seeds(figure: Figure) -> str:
@@ -204,11 +164,6 @@ def _commit(entry: ModelEntry) -> str:
 
 
 def _paper(entry: ModelEntry) -> str:
-    part = f", {entry.paper.part}" if entry.paper.part else ""
-    return f"{entry.paper.authors}: {entry.paper.title}{part}, {entry.paper.url}"
-
-
-def _table(headings: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
-    headings = list(headings)
-    lines = [headings, ["---"] * len(headings), *rows]
-    return "\n".join(f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in line)} |" for line in lines)
+    paper = entry.paper
+    source = f"{paper.authors}: {paper.title}" if paper.authors else paper.title
+    return ", ".join(part for part in (source, paper.part, paper.url) if part)

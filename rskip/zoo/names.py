@@ -8,12 +8,14 @@ the connection's spec (`rskip.connections.ConnectionSpec.slug`); VARIANT tells r
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections.abc import Mapping, Sequence
 from fnmatch import fnmatchcase
 
-from rskip.zoo.entry import TASKS, ModelEntry
+from rskip.settings.errors import SettingError
+from rskip.settings.nearest import nearest
+from rskip.tasks import find_task
+from rskip.zoo.entry import ModelEntry
 from rskip.zoo.registry import read_registry
 
 
@@ -46,15 +48,16 @@ def model_name(
 
 
 def check_variant(variant: str | None) -> None:
-    """:raises ValueError: neither such a word nor None."""
+    """:raises SettingError: neither such a word nor None."""
     if variant is not None and not re.fullmatch(r"[a-z0-9][a-z0-9_]*", variant):
-        raise ValueError(f"variant is {variant!r}: expected a word of lower-case letters, digits and _, such as fast")
+        expected = "a word of lower-case letters, digits and _, such as fast"
+        raise SettingError.of_value("variant", variant, expected)
 
 
 def variant_of(entry: ModelEntry) -> str | None:
-    """The last part of the model's name where that is a variant."""
-    parts = entry.name.split(".")[3 if entry.task == "translation" else 2 :]
-    return parts[0] if parts else None
+    """The last part of the model's name where that is a variant: one word, where languages have a hyphen."""
+    further = entry.name.split(".")[2:]
+    return further[-1] if further and "-" not in further[-1] else None
 
 
 def find_model(models: Mapping[str, ModelEntry], name: str) -> ModelEntry:
@@ -66,8 +69,8 @@ def find_model(models: Mapping[str, ModelEntry], name: str) -> ModelEntry:
         raise ValueError(f"a pretrained model's name is a string, not {name!r}")
     if name in models:
         return models[name]
-    nearest = difflib.get_close_matches(name.lower(), list(models), n=3, cutoff=0.5)
-    hint = f"did you mean {' or '.join(nearest)}?" if nearest else f"there are {', '.join(models) or 'none'};"
+    near = nearest(name.lower(), models, count=3)
+    hint = f"did you mean {' or '.join(near)}?" if near else f"there are {', '.join(models) or 'none'};"
     raise ValueError(f"no pretrained model {name!r}: {hint} `rskip zoo list` shows all")
 
 
@@ -91,8 +94,8 @@ def list_models(
     several = isinstance(patterns, Sequence) and all(isinstance(each, str) for each in patterns)
     if not (patterns is None or several):
         raise ValueError(f"pattern is {pattern!r}: expected text, such as '*.cifar10', or several")
-    if task is not None and task not in TASKS:
-        raise ValueError(f"unknown task {task!r}: expected {' or '.join(TASKS)}")
+    if task is not None:
+        find_task(task)
     if connection is not None:
         from rskip.connections import parse_connection  # imports PyTorch
 

@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from rskip.settings.errors import SettingError
+
 KEY = "tokens-per-update"
 
 _POSITIONS = 1024  # fairseq's --max-source-positions and --max-target-positions where they are not given
@@ -89,8 +91,9 @@ def check_tokens_per_update(train: Mapping[str, object]) -> None:
         return
     for name, meaning in ((KEY, "tokens of an update"), ("max-tokens", "the most that one GPU takes at a time")):
         value = train.get(name)
-        if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-            raise ValueError(f"train.{name} is {value!r}; expected a whole number, {meaning}")
+        if type(value) is not int or value < 1:
+            raise SettingError.of_value(f"train.{name}", value, f"a whole number, {meaning}")
     for name in ("update-freq", "batch-size"):
         if train.get(name) is not None:
-            raise ValueError(f"train.{name} can't be set beside train.{KEY}, which decides how an update is divided")
+            problem = f"can't be set beside train.{KEY}, which decides how an update is divided"
+            raise SettingError(f"train.{name}", problem)

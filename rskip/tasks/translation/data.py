@@ -1,4 +1,4 @@
-"""The data folder that a recipe trains on, made where it is missing."""
+"""The data folder that a run trains on, made where it is missing."""
 
 from __future__ import annotations
 
@@ -8,28 +8,23 @@ from pathlib import Path
 from typing import Any
 
 from rskip.corpora import PrepareOptions, find_corpus, prepare
-from rskip.experiments.translation_settings import TranslationSettings
 from rskip.machine.environment import available_cores
+from rskip.tasks.translation.settings import TranslationSettings
 
 
 def data_folder(settings: TranslationSettings) -> Path:
     """`data-bin/<corpus>`, with a hash of the options where they are not the corpus's own."""
-    if settings.prepare == PrepareOptions().resolve(find_corpus(settings.corpus)):
+    options = settings.resolved_preparation()
+    if options == PrepareOptions().resolve(find_corpus(settings.corpus)):
         return Path("data-bin", settings.corpus)
-    canonical = json.dumps(dict(settings.prepare), sort_keys=True)
+    canonical = json.dumps(options, sort_keys=True)
     return Path("data-bin", f"{settings.corpus}-{hashlib.sha256(canonical.encode()).hexdigest()[:8]}")
 
 
 def ensure_data(settings: TranslationSettings, *, mirror: str | None) -> Path:
     """Returns the data folder, made as `rskip prepare` makes it where it is not there whole."""
-    folder = data_folder(settings)
-    prepare(
-        find_corpus(settings.corpus),
-        folder,
-        options=PrepareOptions(**settings.prepare),  # type: ignore[arg-type]
-        mirror=mirror,
-        workers=available_cores(),
-    )
+    folder, corpus = data_folder(settings), find_corpus(settings.corpus)
+    prepare(corpus, folder, options=settings.prepare, mirror=mirror, workers=available_cores())
     return folder
 
 

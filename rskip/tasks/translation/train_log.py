@@ -1,4 +1,4 @@
-"""Reading train.log: what `fairseq-train --log-format json` prints, and a line of ours at each start."""
+"""Reading train.log: what `fairseq-train --log-format json` prints, and `rskip run`'s line before each session."""
 
 from __future__ import annotations
 
@@ -7,10 +7,12 @@ import math
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
+from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-_START = "rskip run | "
+from rskip.tasks.run import SESSION
+
 _JSON_LINE = re.compile(r"\| INFO \| (train|valid|train_inner) \| (\{.*\})$")
 _PARAMETERS = re.compile(r"num\. shared model params: ([\d,]+)")
 
@@ -19,7 +21,7 @@ _PARAMETERS = re.compile(r"num\. shared model params: ([\d,]+)")
 class Epoch:
     """One epoch of the learning curve. Losses are in bits a target token, as fairseq logs them.
 
-    update: updates done by the epoch's end; seconds: training time up to there, over all pieces of the run.
+    update: updates done by the epoch's end; seconds: training time up to there, over all sessions.
     """
 
     epoch: int
@@ -40,20 +42,13 @@ class Epoch:
 class TrainLog:
     """A training as its log tells it.
 
-    starts: what each piece of the run was started with (`start_line`); seconds: the pieces' training times,
-    summed; target_tokens_per_second: mean over the epochs.
+    seconds: the sessions' training times, summed; target_tokens_per_second: mean over the epochs.
     """
 
-    starts: list[dict[str, Any]] = field(default_factory=list)
     curve: list[Epoch] = field(default_factory=list)
     seconds: float = 0.0
     parameters: int | None = None
     target_tokens_per_second: float | None = None
-
-
-def start_line(description: Mapping[str, Any]) -> str:
-    """The line that is written to train.log when a piece of the run starts."""
-    return f"{_START}{json.dumps(description)}\n"
 
 
 def read_train_log(lines: Iterable[str]) -> TrainLog:
@@ -61,18 +56,17 @@ def read_train_log(lines: Iterable[str]) -> TrainLog:
     log = TrainLog()
     epochs: dict[int, Epoch] = {}
     rates: dict[int, float] = {}
-    finished_pieces = piece = 0.0
+    finished = session = 0.0
     for line in lines:
         line = line.rstrip("\n")
-        if line.startswith(_START):
-            log.starts.append(json.loads(line[len(_START) :]))
-            finished_pieces, piece = finished_pieces + piece, 0.0
+        if line.startswith(SESSION):
+            finished, session = finished + session, 0.0
         elif match := _PARAMETERS.search(line):
             log.parameters = int(match[1].replace(",", ""))
         elif match := _JSON_LINE.search(line):
             tag, values = match[1], json.loads(match[2])
             wall = values.get("train_wall" if tag == "train" else "wall")
-            piece = float(wall) if wall is not None else piece
+            session = float(wall) if wall is not None else session
             if tag == "train_inner":
                 continue
             epoch = epochs.setdefault(values["epoch"], Epoch(epoch=values["epoch"]))
@@ -80,9 +74,9 @@ def read_train_log(lines: Iterable[str]) -> TrainLog:
                 _read_validation(epoch, values)
             else:
                 _read_training(epoch, values)
-                epoch.seconds = finished_pieces + piece
+                epoch.seconds = finished + session
                 rates[epoch.epoch] = _number(values, "train_wps") or 0.0
-    log.seconds = finished_pieces + piece
+    log.seconds = finished + session
     log.curve = [epochs[number] for number in sorted(epochs)]
     log.target_tokens_per_second = round(fmean(rates.values()), 1) if any(rates.values()) else None
     return log
@@ -105,3 +99,36 @@ def _number(values: Mapping[str, Any], key: str) -> float | None:
     """None where the log has no such value or not a finite one (which JSON can't hold)."""
     value = values.get(key)
     return float(value) if value is not None and math.isfinite(float(value)) else None
+
+
+class TrainingProgress:
+    """Call it now and then: it prints a line for each epoch that ended since the last call."""
+
+    def __init__(self, log: Path) -> None:
+        self._log = log
+        self._size = -1
+        self._printed = len(self._ended())
+
+    def __call__(self) -> None:
+        for epoch in self._ended()[self._printed :]:
+            self._printed += 1
+            print(_line(epoch), flush=True)
+
+    def _ended(self) -> list[Epoch]:
+        if not self._log.exists() or self._log.stat().st_size == self._size:
+            return []
+        self._size = self._log.stat().st_size
+        with self._log.open(encoding="utf-8", errors="replace") as lines:
+            return [epoch for epoch in read_train_log(lines).curve if epoch.seconds is not None]
+
+
+def _line(epoch: Epoch) -> str:
+    parts = [f"  epoch {epoch.epoch:3d}"]
+    if epoch.train_loss is not None:
+        parts.append(f"train loss {epoch.train_loss:.3f}")
+    if epoch.valid_loss is not None:
+        parts.append(f"valid loss {epoch.valid_loss:.3f}")
+    if epoch.valid_ppl is not None:
+        parts.append(f"ppl {epoch.valid_ppl:.2f}")
+    parts.append(f"{(epoch.seconds or 0) / 60:.1f} min")
+    return "   ".join(parts)

@@ -1,0 +1,177 @@
+"""Running a recipe's rows: one record a seed."""
+
+from __future__ import annotations
+
+import dataclasses
+import shlex
+from collections.abc import Sequence
+from datetime import datetime, timezone
+from typing import Any
+
+from rskip.experiments.recipe import Recipe
+from rskip.files.checksum import sha256_file
+from rskip.machine.environment import gpus_to_use
+from rskip.records import Record, read_record, record_path
+from rskip.settings.errors import SettingError
+from rskip.tasks.process import executable
+from rskip.tasks.run import Run, config_difference
+from rskip.tasks.task import Outcome
+
+
+def run_recipes(
+    recipes: Sequence[Recipe], *, seeds: Sequence[int], mirror: str | None = None, gpus: int | None = None
+) -> list[Record]:
+    """Runs each recipe once a seed, in the current folder; returns the records in that order.
+
+    A run that has its record is not run again, one that was stopped goes on.
+
+    :param gpus: how many train a run, 0 for the CPU; one where there is one, unless given.
+    :raises ValueError: likewise FileNotFoundError, or CommandFailed where a training failed by itself; one line.
+    """
+    runs = plan_runs(recipes, seeds=seeds, mirror=mirror, gpus=gpus_to_use(gpus))
+    for recipe in recipes:
+        recipe.task.check(recipe.settings, gpus=runs[0][1].gpus)
+    records = [run_seed(recipe, run) for recipe, run in runs]
+    recipe, run = runs[-1]
+    print(next_steps(records[-1], recipe.task.artifacts(run)), flush=True)
+    return records
+
+
+def plan_runs(
+    recipes: Sequence[Recipe], *, seeds: Sequence[int], mirror: str | None, gpus: int
+) -> list[tuple[Recipe, Run[Any]]]:
+    """Every recipe with each seed, seed by seed.
+
+    :raises SettingError: no such seed.
+    """
+    for seed in seeds:
+        if not 0 <= seed < 2**32:
+            raise SettingError("seed", f"{seed} is out of range", expected=f"0 to {2**32 - 1}")
+    return [
+        (recipe, Run(name=recipe.run_name, seed=seed, settings=recipe.settings, mirror=mirror, gpus=gpus))
+        for seed in seeds
+        for recipe in recipes
+    ]
+
+
+def run_seed(recipe: Recipe, run: Run[Any]) -> Record:
+    """Trains and scores a run, unless it has its record; writes the record, and prints what came out."""
+    path = record_path(run.name, run.seed)
+    if path.exists():
+        record = read_record(path)
+        check_settings(record, recipe)
+        print(f"{path} is there already: not run again")
+    else:
+        for program in recipe.task.programs:
+            executable(program)
+        with run.folder.lock() as lock:
+            run.folder.bind(recipe.config)
+            run = dataclasses.replace(run, lock=lock)
+            recipe.task.train(run)
+            record = make_record(recipe, run, recipe.task.score(run))
+        record.write(path)
+    print(summary(record, recipe), flush=True)
+    if recipe.own.show and (outputs := recipe.task.sample_outputs(run, recipe.own.show)):
+        print(outputs, flush=True)
+    return record
+
+
+def make_record(recipe: Recipe, run: Run[Any], outcome: Outcome) -> Record:
+    """The record of a run that has been scored."""
+    sessions = run.folder.sessions()
+    last = sessions[-1]
+    training = {"seconds": outcome.training["seconds"], "pieces": len(sessions), "precision": last.get("precision")}
+    return Record(
+        recipe=recipe.name,
+        run=run.name,
+        kind=recipe.task.kind,
+        seed=run.seed,
+        config=recipe.config,
+        overrides=dict(recipe.overrides),
+        metrics=outcome.metrics,
+        signatures=outcome.signatures,
+        curve=outcome.curve,
+        training={**training, **outcome.training},
+        parameters=outcome.parameters,
+        checkpoint_sha256=sha256_file(recipe.task.scored_file(run)),
+        data=outcome.data,
+        git=last["git"],
+        packages=last["packages"],
+        machine=last["machine"],
+        date=datetime.now(timezone.utc).isoformat(timespec="seconds"),
+    )
+
+
+def check_settings(record: Record, recipe: Recipe) -> None:
+    """:raises ValueError: the recipe says other settings than the record."""
+    if record.config != recipe.config:
+        raise ValueError(
+            f"{record.path} was made with other settings ({config_difference(record.config, recipe.config)}): for "
+            f"another run give the change with --set, or remove {record.path} and runs/{record.run}/{record.seed}"
+        )
+
+
+def print_commands(
+    recipes: Sequence[Recipe], *, seeds: Sequence[int], mirror: str | None = None, gpus: int | None = None
+) -> None:
+    """Prints the commands that `run_recipes` stands for, one a line, as a shell takes them.
+
+    :param gpus: how many; this machine need not have them.
+    :raises SettingError: no such seed.
+    """
+    if gpus is None or gpus < 0:
+        gpus = gpus_to_use(gpus)
+    printed = set()
+    for recipe, run in plan_runs(recipes, seeds=seeds, mirror=mirror, gpus=gpus):
+        for command in recipe.task.commands(run):
+            if (line := shlex.join(command)) not in printed:  # data are prepared once
+                printed.add(line)
+                print(line)
+
+
+def rows_table(recipes: Sequence[Recipe], *, seeds: Sequence[int]) -> str:
+    """Which rows of a file are done: one line a row, its seeds with and without a record. Several lines."""
+    lines = []
+    width = max(len(recipe.row or "") for recipe in recipes)
+    for recipe in recipes:
+        done = [seed for seed in seeds if record_path(recipe.run_name, seed).exists()]
+        missing = [seed for seed in seeds if seed not in done]
+        parts = [f"{name} {', '.join(map(str, each))}" for name, each in (("done", done), ("missing", missing)) if each]
+        lines.append(f"  {recipe.row:<{width}}  seeds {'; '.join(parts)}   {recipe.own.description}".rstrip())
+    return "\n".join(lines)
+
+
+def summary(record: Record, recipe: Recipe) -> str:
+    """The record's figures beside the expected and published ones, the time, where the record lies. Several lines."""
+    lines = [f"\n{record.run}, seed {record.seed}"]
+    expected = recipe.own.expected
+    for metric, heading in recipe.task.columns:
+        if (figure := record.metrics.get(metric)) is None:
+            continue
+        line = f"  {heading:<18}{figure:7.2f}"
+        if metric in expected:
+            line += f"   (the recipe expects {expected[metric]:g})"
+        lines.append(line)
+    lines += [
+        f"  {'the paper':<18}{each.figure:7.2f}   ({each.measure}, {each.table}; not a result of ours)"
+        for each in recipe.paper
+    ]
+    line = f"  {'training':<18}{record.training['seconds'] / 60:7.1f} minutes"
+    if "minutes" in expected:
+        on = f" on {expected['machine']}" if "machine" in expected else ""
+        line += f"   (the recipe expects {expected['minutes']:g}{on})"
+    return "\n".join([*lines, line, f"  {'record':<18}{record.path}"])
+
+
+def next_steps(record: Record, artifacts: dict[str, str]) -> str:
+    """Where to look next: the run's own files, then what every run has. Several lines."""
+    places = {
+        **artifacts,
+        str(record.path): "settings, learning curve, figures and versions",
+        "recipes/": "other recipes; --set train.lr=0.003 changes a setting",
+        "rskip report": "the tables of all records",
+    }
+    width = max(map(len, places))
+    return "\n".join(
+        ["", "where to look next", *(f"  {place:<{width}}  {what}" for place, what in places.items())]
+    )

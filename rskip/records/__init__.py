@@ -1,0 +1,5 @@
+"""Records of runs, one a seed; statistics over seeds, and tables made of both."""
+
+from rskip.records.record import Record, read_record, read_records, read_run_records, record_path
+
+__all__ = ["Record", "read_record", "read_records", "read_run_records", "record_path"]

@@ -1,0 +1,104 @@
+"""Records: what a run left behind, one JSON file a seed. Tables and figures are made from these alone."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any
+
+import msgspec
+
+from rskip.files.whole import atomic_file
+from rskip.settings.check import check, convert
+from rskip.settings.errors import SettingError
+from rskip.settings.text import read_json
+
+SCHEMA = 1
+
+Sha256 = Annotated[str, msgspec.Meta(pattern="^[0-9a-f]{64}$", extra={"expected": "64 hexadecimal digits"})]
+
+
+class Record(msgspec.Struct, frozen=True, kw_only=True):
+    """One run's record.
+
+    :param recipe: the row's name, such as `multi30k_en_de_sas`.
+    :param run: name of the folder under results/: the recipe's, and a hash where settings were overridden.
+    :param kind: the task's, as in the recipe.
+    :param config: everything that the result depends on.
+    :param metrics: final figures by name; BLEU, chrF, error and accuracy are percentages.
+    :param signatures: the scorer's signature of a metric, where it has one.
+    :param curve: one mapping an epoch.
+    :param training: `seconds` (over all sessions), `pieces` (how many sessions), and what else the task tells.
+    :param parameters: how many the model has.
+    :param checkpoint_sha256: of the file that was scored.
+    :param data: what the data was made from.
+    :param packages: versions; with `machine` and `git`: of the last session of the training.
+    :param git: None outside a checkout.
+    :param date: when the record was written, ISO 8601, UTC.
+    :param published: the file in checkpoints/ that was made of the run, and its own figures; None: there is none.
+    """
+
+    schema: int = SCHEMA
+    recipe: str
+    run: str
+    kind: str
+    seed: int
+    config: Mapping[str, Any]
+    overrides: Mapping[str, Any]
+    metrics: Mapping[str, float]
+    signatures: Mapping[str, str]
+    curve: list[Mapping[str, Any]]
+    training: Mapping[str, Any]
+    parameters: int
+    checkpoint_sha256: Sha256
+    data: Mapping[str, Any]
+    packages: Mapping[str, str]
+    machine: Mapping[str, Any]
+    date: str
+    git: Mapping[str, Any] | None = None
+    published: Mapping[str, Any] | None = None
+
+    def __post_init__(self) -> None:
+        """:raises SettingError: a field is not what a record holds."""
+        if self.schema != SCHEMA:
+            raise SettingError.of_value("schema", self.schema, f"{SCHEMA}, which this version reads")
+        check(self)
+        if not self.metrics:
+            raise SettingError("metrics", "is empty", expected="at least one figure")
+        if unsigned := set(self.signatures) - set(self.metrics):
+            raise SettingError(f"signatures.{min(unsigned)}", "has no figure in metrics")
+        if any("epoch" not in epoch for epoch in self.curve):
+            raise SettingError("curve", "holds an entry without `epoch`")
+        if missing := {"seconds", "pieces"} - set(self.training):
+            raise SettingError(f"training.{min(missing)}", "is missing")
+
+    @property
+    def path(self) -> Path:
+        """Where the record lies, from the project's root."""
+        return record_path(self.run, self.seed)
+
+    def write(self, path: Path) -> None:
+        """Writes the record as JSON, whole or not at all."""
+        with atomic_file(path) as temporary:
+            temporary.write_text(json.dumps(msgspec.structs.asdict(self), indent=1, allow_nan=False) + "\n")
+
+
+def record_path(run_name: str, seed: int) -> Path:
+    """`results/<run name>/<seed>.json`."""
+    return Path("results", run_name, f"{seed}.json")
+
+
+def read_record(path: Path) -> Record:
+    """:raises SettingError: one line that names the file and the field."""
+    return convert(read_json(path), Record, source=str(path))
+
+
+def read_records(folder: Path) -> list[Record]:
+    """All records under a results folder, by run name and seed; none where the folder is missing."""
+    return sorted(map(read_record, folder.glob("*/*.json")), key=lambda record: (record.run, record.seed))
+
+
+def read_run_records(run_name: str) -> list[Record]:
+    """The records of one run's seeds, in the current folder, by seed; none where it has none."""
+    return sorted(map(read_record, Path("results", run_name).glob("*.json")), key=lambda record: record.seed)

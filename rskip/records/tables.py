@@ -1,0 +1,70 @@
+"""Tables in Markdown, and their place between two marker lines of a document."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+
+from rskip.files.whole import atomic_file
+
+
+def markdown_table(headings: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """A table in Markdown, without a last line end."""
+    lines = [headings, ["---"] * len(headings), *rows]
+    return "\n".join(f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in line)} |" for line in lines)
+
+
+def fill_in(text: str, command: str, table: Callable[[str], str], *, source: str) -> str:
+    """The text with every table of a command made anew; without its markers, the text as it is.
+
+    A table stands between the lines `<!-- COMMAND: begin NAME -->` and `<!-- COMMAND: end NAME -->`.
+
+    :param command: such as `rskip report`.
+    :param table: gives the table of a NAME, which ends with a line end.
+    :param source: names the text in errors.
+    :raises ValueError: a marker of another form, or without its other; names the line.
+    """
+    beginning, marker = f"<!-- {command}:", re.compile(rf"^<!-- {re.escape(command)}: (begin|end) (\S+) -->$")
+    lines: list[str] = []
+    open_name = None
+    for number, line in enumerate(text.splitlines(), start=1):
+        match = marker.match(line.strip())
+        if match is None:
+            if beginning in line:
+                raise ValueError(f"{source}, line {number}: expected {beginning} begin NAME --> or end NAME")
+            if open_name is None:
+                lines.append(line)
+            continue
+        edge, name = match.groups()
+        if (edge == "begin") != (open_name is None) or (edge == "end" and name != open_name):
+            raise ValueError(f"{source}, line {number}: {line.strip()} doesn't match the marker before it")
+        if edge == "end":
+            lines += ["", *table(name).rstrip("\n").split("\n"), ""]
+        lines.append(line)
+        open_name = name if edge == "begin" else None
+    if open_name is not None:
+        raise ValueError(f"{source}: the table {open_name} has no end marker")
+    return "\n".join(lines) + "\n" if beginning in text else text
+
+
+def outdated_documents(root: Path, filled: Callable[[str, str], str]) -> dict[Path, str]:
+    """README.md and the documents of docs/ whose tables differ from what they should be, as they should be.
+
+    :param filled: gives a document's text, from its text and its path, with its tables made anew (`fill_in`).
+    """
+    texts = {}
+    for path in [root / "README.md", *sorted((root / "docs").rglob("*.md"))]:
+        if path.is_file():
+            text = path.read_text(encoding="utf-8")
+            if (new := filled(text, str(path))) != text:
+                texts[path] = new
+    return texts
+
+
+def write_documents(texts: dict[Path, str]) -> list[Path]:
+    """Writes each text, whole or not at all; returns the paths."""
+    for path, text in texts.items():
+        with atomic_file(path) as temporary:
+            temporary.write_text(text, encoding="utf-8")
+    return list(texts)

@@ -1,0 +1,112 @@
+"""Image classification: a PreAct-ResNet is trained on CIFAR; its last iterate is evaluated, never the best one."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rskip.records import Record
+from rskip.settings.errors import SettingError
+from rskip.tasks.task import Column, ModelDescription, Outcome, Task
+
+if TYPE_CHECKING:
+    import torch
+
+    from rskip.tasks.image_classification.settings import VisionSettings
+    from rskip.tasks.run import Run
+    from rskip.vision import Classifier
+
+
+class ImageClassification(Task["VisionSettings"]):
+    """Small images to classes, by a PreAct-ResNet."""
+
+    name = "image-classification"
+    kind = "vision"
+    programs = ("rskip",)
+    columns = (Column("error", "error, %"), Column("accuracy", "accuracy, %"))
+    more_figures = (Column("top5_error", "top-5 error, %"),)
+    measures = {"error": "error, %", "accuracy": "accuracy, %"}
+    precisions = ("float32", "bfloat16", "float16")
+    model_files = ("config.json",)
+    example = """\
+import rskip
+from PIL import Image
+
+model = rskip.load("{name}")
+image = model.transforms()(Image.open("picture.png").resize((32, 32)))  # (3, 32, 32), normalised
+model.classes[model(image[None]).argmax().item()]"""
+
+    @property
+    def settings(self) -> type[VisionSettings]:
+        from rskip.tasks.image_classification.settings import VisionSettings
+
+        return VisionSettings
+
+    def read_settings(self, content: Mapping[str, Any]) -> VisionSettings:
+        from rskip.tasks.image_classification.settings import check_required
+
+        check_required(content)
+        return super().read_settings(content)
+
+    def config(self, settings: VisionSettings) -> dict[str, Any]:
+        return {"train": settings.train.to_dict()}
+
+    def dataset(self, config: Mapping[str, Any]) -> str:
+        return str(config["train"]["dataset"])
+
+    def check(self, settings: VisionSettings, *, gpus: int) -> None:
+        if gpus > (size := settings.train.batch_size):
+            raise SettingError("train.batch_size", f"is {size}", expected=f"at least one image for each of {gpus} GPUs")
+
+    def train(self, run: Run[VisionSettings]) -> None:
+        from rskip.tasks.image_classification.data import ensure_images
+        from rskip.tasks.image_classification.training import train
+
+        ensure_images(run.settings.train.dataset, mirror=run.mirror)
+        print(f"{run.name}, seed {run.seed}", flush=True)
+        train(run)
+
+    def score(self, run: Run[VisionSettings]) -> Outcome:
+        from rskip.tasks.image_classification.training import score
+
+        return score(run)
+
+    def scored_file(self, run: Run[VisionSettings]) -> Path:
+        from rskip.tasks.image_classification.training import training_folder
+
+        return training_folder(run).model
+
+    def commands(self, run: Run[VisionSettings]) -> list[list[str]]:
+        from rskip.tasks.image_classification.training import commands
+
+        return commands(run)
+
+    def sample_outputs(self, run: Run[VisionSettings], count: int) -> str:
+        from rskip.tasks.image_classification.training import worst_classes
+
+        return worst_classes(run, count)
+
+    def artifacts(self, run: Run[VisionSettings]) -> dict[str, str]:
+        from rskip.tasks.image_classification.training import evaluation_file
+
+        return {
+            str(run.folder.train_log): "what the training printed",
+            str(evaluation_file(run)): "every class, and which are taken for which",
+            str(self.scored_file(run)): "the model, for `rskip vision evaluate`",
+        }
+
+    def export_weights(self, run: Run[VisionSettings], record: Record, folder: Path) -> dict[str, Any]:
+        from rskip.tasks.image_classification.publishing import export_weights
+
+        return export_weights(run, record, folder)
+
+    def describe(self, folder: Path, record: Record) -> ModelDescription:
+        from rskip.tasks.image_classification.publishing import describe
+
+        return describe(folder, record)
+
+    def load(self, folder: Path, *, precision: str, device: torch.device) -> Classifier:
+        from rskip.vision import Classifier
+
+        return Classifier.from_pretrained(folder, precision=precision, device=device)

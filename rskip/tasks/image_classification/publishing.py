@@ -1,0 +1,78 @@
+"""A vision run's weights as safetensors, and what the registry tells of them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from safetensors.torch import save_file
+
+from rskip.connections import parse_connection
+from rskip.machine.environment import gpus_to_use
+from rskip.records import Record
+from rskip.settings.errors import SettingError
+from rskip.settings.text import read_json
+from rskip.tasks.image_classification.data import ensure_images
+from rskip.tasks.image_classification.settings import VisionSettings
+from rskip.tasks.image_classification.training import DECIMALS, evaluate_model, training_folder
+from rskip.tasks.run import Run
+from rskip.tasks.task import ModelDescription
+from rskip.vision.model_file import CONFIG_FILE, FORMAT, TASK, load_model
+
+CIFAR_TERMS = (
+    "no licence stated; source: Krizhevsky (2009), Learning Multiple Layers of Features from Tiny Images, "
+    "https://www.cs.toronto.edu/~kriz/cifar.html"
+)
+
+
+def export_weights(run: Run[VisionSettings], record: Record, folder: Path) -> dict[str, Any]:
+    """Writes model.safetensors (float32) and config.json, which `rskip.vision.model_file.load_model` reads.
+
+    :returns: the error of the weights read back.
+    """
+    dataset = run.settings.train.dataset
+    images = ensure_images(dataset, mirror=run.mirror)["test"]
+    model, description = load_model(training_folder(run).model)
+    weights = folder / "model.safetensors"
+    save_file({name: tensor.contiguous() for name, tensor in model.state_dict().items()}, weights)
+    config = {
+        "format": FORMAT,
+        "task": TASK,
+        "model": dict(description.config),
+        "dataset": dataset,
+        "classes": list(images.classes),
+    }
+    (folder / CONFIG_FILE).write_text(json.dumps(config, indent=1) + "\n", encoding="utf-8")
+    gpus = gpus_to_use(None) if record.machine.get("gpu") else 0  # where the run was evaluated: others round otherwise
+    found = evaluate_model(weights, dataset=dataset, images=images, gpus=gpus)
+    return {"error": round(found["error"], DECIMALS)}
+
+
+def describe(folder: Path, record: Record) -> ModelDescription:
+    """The model in a published folder, by its config.json."""
+    path = folder / CONFIG_FILE
+    try:
+        config = read_json(path)
+        dataset, model = config["dataset"], config["model"]
+        depth, connection, shortcut = model["depth"], model["connection"], model["shortcut"]
+        block = model.get("block", "basic")
+    except (SettingError, KeyError, TypeError, AttributeError) as error:
+        raise ValueError(f"{path} doesn't describe a model ({error!r}): publish the run again") from None
+    if (trained_on := record.config["train"]["dataset"]) != dataset:
+        raise ValueError(f"{path} says {dataset}, the record of {record.run} {trained_on}: publish the run again")
+    parts = [
+        f"preact_resnet{depth}",
+        *([block] if block != ("bottleneck" if depth == 164 else "basic") else []),
+        *([shortcut] if shortcut != "zero_pad" else []),
+    ]
+    spec = parse_connection(connection)
+    return ModelDescription(
+        architecture="_".join(parts),
+        connection=connection,
+        dataset=dataset,
+        measured_on=dataset,
+        split="test",
+        data_terms=CIFAR_TERMS,
+        paper=PREACT_RESNET if spec == parse_connection("1xskip") else spec.paper,
+    )

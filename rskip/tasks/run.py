@@ -1,0 +1,181 @@
+"""One run: a seed of a recipe's row, the folder that it works in, and the sessions of its training."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Generic, TypeVar
+
+from rskip.files.lock import folder_lock
+from rskip.files.whole import atomic_file
+from rskip.machine.environment import describe_environment
+from rskip.tasks.process import child_environment, run_logged
+
+SettingsT = TypeVar("SettingsT")
+
+SESSION = "rskip run | "  # begins the line of train.log that says what a session runs on
+
+
+@dataclass(frozen=True, kw_only=True)
+class Run(Generic[SettingsT]):
+    """What a task trains and scores.
+
+    :param name: the folder's under runs/ and results/.
+    :param mirror: where the dataset is; None: at its public source.
+    :param gpus: how many train, 0 for the CPU.
+    :param lock: descriptor of the folder's lock, which the training inherits.
+    """
+
+    name: str
+    seed: int
+    settings: SettingsT
+    mirror: str | None = None
+    gpus: int = 0
+    lock: int | None = None
+    folder: RunFolder = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "folder", RunFolder(Path("runs", self.name, str(self.seed))))
+
+    def train(
+        self, command: Callable[[str], Sequence[str]], *, asked: str, resumed: bool, report: Callable[[], None]
+    ) -> None:
+        """Runs a session of the training to its end, its output in the folder's train.log.
+
+        :param command: gives the command line, by the precision that the training computes in.
+        :param asked: the precision that the settings ask for.
+        :param resumed: whether it goes on from a checkpoint.
+        :param report: called about every second, to print what is new.
+        :raises ValueError: another number of GPUs than at the training's start, or the command refuses its arguments.
+        :raises CommandFailed: it failed by itself.
+        """
+        self.folder.keep_processes(max(self.gpus, 1))
+        precision = self.folder.keep_precision(precision_here(asked, gpus=self.gpus))
+        words = command(precision)
+        print(f"{'resuming' if resumed else 'training'}; log: {self.folder.train_log}", flush=True)
+        if precision != asked:
+            print(f"in {precision}: the recipe says {asked}, which is slower on a processor that doesn't multiply it")
+        session = {**describe_environment(), "precision": precision}
+        session["machine"] |= {"gpus": self.gpus} if self.gpus > 0 else {"gpu": None}
+        with self.folder.train_log.open("a", encoding="utf-8") as log:
+            started = time.strftime("%Y-%m-%dT%H:%M:%S%z")
+            log.write(f"{SESSION}{json.dumps({'started': started, **session})}\n")
+        run_logged(
+            words,
+            log=self.folder.train_log,
+            environment=child_environment(processes=max(self.gpus, 1)),
+            inherited=[] if self.lock is None else [self.lock],
+            on_poll=report,
+        )
+
+
+class RunFolder:
+    """The folder of one run, `runs/<run name>/<seed>/`: who works in it, and what it was started with."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.train_log = path / "train.log"
+
+    def lock(self) -> AbstractContextManager[int]:
+        """Holds the folder for this process and the trainings that inherit the lock's descriptor, which it gives.
+
+        :raises ValueError: another process holds it.
+        """
+        return folder_lock(
+            self.path,
+            busy=f"{self.path} is in use by another `rskip run` or by the training that it started "
+            "(process {process}): wait for it, or stop it and repeat the command to go on",
+        )
+
+    def bind(self, config: Mapping[str, Any]) -> None:
+        """Writes the config into a new folder.
+
+        :raises ValueError: the folder belongs to another config.
+        """
+        file = self.path / "run.json"
+        if not file.exists():
+            _write(file, json.dumps(config, indent=2))
+            return
+        if (started_with := json.loads(file.read_text())) != config:
+            raise ValueError(
+                f"{self.path} was started with other settings ({config_difference(started_with, config)}): "
+                "for another run give the change with --set, or move that folder away"
+            )
+
+    def keep_processes(self, count: int) -> None:
+        """Holds a training to the number of processes that it was started with.
+
+        fairseq resumes at a batch's number, which is another place in the data on another number of GPUs.
+
+        :raises ValueError: another number than at its start.
+        """
+        file = self.path / "processes"
+        if not file.exists():
+            _write(file, str(count))
+        elif (before := int(file.read_text())) != count:
+            raise ValueError(
+                f"{self.path} was started on {before} GPU{'s' * (before > 1)} and goes on there only, not on {count}: "
+                f"give --gpus {before}, or move that folder away to start anew"
+            )
+
+    def keep_precision(self, chosen: str) -> str:
+        """What a training was started in, `chosen` where it starts now: its checkpoints fit no other precision."""
+        file = self.path / "precision"
+        if not file.exists():
+            _write(file, chosen)
+        return file.read_text().strip()
+
+    def sessions(self) -> list[dict[str, Any]]:
+        """What each session of the training ran on: git, packages, machine, precision; in order.
+
+        :raises ValueError: the folder has no training's log.
+        """
+        if self.train_log.is_file():
+            with self.train_log.open(encoding="utf-8", errors="replace") as lines:
+                found = [json.loads(line.removeprefix(SESSION)) for line in lines if line.startswith(SESSION)]
+            if found:
+                return found
+        raise ValueError(f"{self.train_log} doesn't tell of a training: move {self.path} away and run again")
+
+
+def precision_here(asked: str, *, gpus: int) -> str:
+    """What is asked for, but float32 for bfloat16 on a CPU that doesn't multiply it.
+
+    PyTorch emulates it there, several times slower than float32 (docs/speed.md); float32 is the more exact.
+
+    :param gpus: how many, 0 for the CPU.
+    """
+    if asked != "bfloat16" or gpus > 0:
+        return asked
+    import torch
+
+    from rskip.machine.device import bfloat16_is_slow
+
+    return "float32" if bfloat16_is_slow(torch.device("cpu")) else asked
+
+
+def config_difference(before: Mapping[str, Any], now: Mapping[str, Any]) -> str:
+    """Each differing key once, as `train.lr: 0.005 there, 0.003 now; train.bf16: none there, True now`."""
+    old, new = _flatten(before), _flatten(now)
+    keys = [key for key in {**old, **new} if old.get(key) != new.get(key)]
+    return "; ".join(f"{key}: {_shown(old, key)} there, {_shown(new, key)} now" for key in keys)
+
+
+def _flatten(config: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    flat: dict[str, Any] = {}
+    for key, value in config.items():
+        flat.update(_flatten(value, f"{prefix}{key}.") if isinstance(value, Mapping) else {f"{prefix}{key}": value})
+    return flat
+
+
+def _shown(flat: Mapping[str, Any], key: str) -> Any:
+    return flat.get(key, "none")
+
+
+def _write(path: Path, text: str) -> None:
+    with atomic_file(path) as temporary:
+        temporary.write_text(text + "\n", encoding="utf-8")

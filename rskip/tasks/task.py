@@ -1,0 +1,222 @@
+"""What a task is: everything that differs between translation, image classification, and whatever comes next.
+
+    recipe -> settings -> train -> score -> record -> tables
+                                   export -> registry -> load
+
+`rskip run`, `rskip report`, `rskip zoo` and `rskip.load` know no task by name: they look it up here. A further task is a
+class derived from `Task` whose instance is given to `register_task`.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, NamedTuple, TypeVar
+
+import msgspec
+
+from rskip.settings.check import convert, to_plain
+from rskip.settings.errors import SettingError
+from rskip.settings.nearest import nearest
+
+if TYPE_CHECKING:
+    import torch
+
+    from rskip.connections import Paper
+    from rskip.records import Record
+    from rskip.tasks.run import Run
+
+SettingsT = TypeVar("SettingsT")
+
+
+class Column(NamedTuple):
+    """A metric in tables and model cards: its name in records, and its heading."""
+
+    metric: str
+    heading: str
+
+
+class Outcome(msgspec.Struct, frozen=True, kw_only=True):
+    """What training and scoring came to: the part of a record that the task tells.
+
+    :param training: figures of the training beside its sessions and precision; `seconds` among them.
+    :param data: what the data was made from.
+    """
+
+    metrics: Mapping[str, float]
+    signatures: Mapping[str, str]
+    curve: list[Mapping[str, Any]]
+    training: Mapping[str, Any]
+    parameters: int
+    data: Mapping[str, Any]
+
+
+class ModelDescription(msgspec.Struct, frozen=True, kw_only=True):
+    """A published model: the parts of its name, what its figures were measured on, and where data and form are from.
+
+    :param architecture: such as transformer_tiny.
+    :param connection: the canonical spec.
+    :param dataset: in the model's name, such as multi30k.
+    :param languages: source and target, of translation.
+    :param measured_on: name of the dataset in the entry's figures, such as multi30k-en-de.
+    :param split: of it.
+    :param data_terms: licence and origin of the data.
+    :param paper: of the connection, or of the architecture where the connection is its own.
+    """
+
+    architecture: str
+    connection: str
+    dataset: str
+    languages: tuple[str, str] | None = None
+    measured_on: str
+    split: str
+    data_terms: str
+    paper: Paper
+
+
+class Task(ABC, Generic[SettingsT]):
+    """A task.
+
+    :cvar name: in checkpoints.json and `rskip zoo list --task`.
+    :cvar kind: in recipes and records.
+    :cvar programs: that training and scoring start, installed beside Python.
+    :cvar columns: the metrics that tables show, the main one first.
+    :cvar more_figures: further metrics that a published model's entry has.
+    :cvar measures: what papers' figures are called in recipes, and their names.
+    :cvar precisions: what a loaded model can compute in.
+    :cvar model_files: what a published model is built from beside its weights, as shell patterns.
+    :cvar published_dtype: what weights are published in.
+    :cvar example: how to use a loaded model, in Python; `{name}` stands for the model's name.
+    """
+
+    name: ClassVar[str]
+    kind: ClassVar[str]
+    programs: ClassVar[tuple[str, ...]] = ()
+    columns: ClassVar[tuple[Column, ...]]
+    more_figures: ClassVar[tuple[Column, ...]] = ()
+    measures: ClassVar[Mapping[str, str]] = {}
+    precisions: ClassVar[tuple[str, ...]] = ("float32",)
+    model_files: ClassVar[tuple[str, ...]] = ()
+    published_dtype: ClassVar[str] = "float32"
+    example: ClassVar[str] = 'import rskip\n\nmodel = rskip.load("{name}")'
+
+    @property
+    @abstractmethod
+    def settings(self) -> type[SettingsT]:
+        """The type of a recipe's settings."""
+
+    def read_settings(self, content: Mapping[str, Any]) -> SettingsT:
+        """:raises SettingError: a key that is unknown, missing or has a wrong value."""
+        return convert(content, self.settings)
+
+    def config(self, settings: SettingsT) -> dict[str, Any]:
+        """The settings as plain values, from which `read_settings` makes the same again."""
+        plain: dict[str, Any] = to_plain(settings)
+        return plain
+
+    def dataset(self, config: Mapping[str, Any]) -> str:
+        """Name of the dataset in a record's config, under which tables stand."""
+        return str(config.get("dataset", self.kind))
+
+    def architecture_changes(self, config: Mapping[str, Any]) -> dict[str, Any]:
+        """What a record's config changes of the architecture that its model is named by."""
+        return {}
+
+    def check(self, settings: SettingsT, *, gpus: int) -> None:  # noqa: B027  (nothing to refuse)
+        """Refuses what can be seen to be impossible here, before any work.
+
+        :raises ValueError: settings that don't fit so many GPUs.
+        """
+
+    @abstractmethod
+    def train(self, run: Run[SettingsT]) -> None:
+        """Trains to the end, in the folder that the caller has locked; goes on where a session before stopped.
+
+        :raises CommandFailed: a training failed by itself.
+        """
+
+    @abstractmethod
+    def score(self, run: Run[SettingsT]) -> Outcome:
+        """Scores what the training ended with. Work that is done already is not repeated."""
+
+    @abstractmethod
+    def scored_file(self, run: Run[SettingsT]) -> Path:
+        """The checkpoint that the training ends with, which is scored."""
+
+    def commands(self, run: Run[SettingsT]) -> list[list[str]]:
+        """The commands that the run stands for, as words."""
+        return []
+
+    def sample_outputs(self, run: Run[SettingsT], count: int) -> str:
+        """So many outputs of a run that is done, in several lines; empty where nothing is left to show."""
+        return ""
+
+    def artifacts(self, run: Run[SettingsT]) -> dict[str, str]:
+        """Files of the run to look at next, and what they are."""
+        return {}
+
+    def choose(self, records: Sequence[Record]) -> Record:
+        """Whose weights are published; never chosen by figures on the test set."""
+        return records[0]
+
+    @abstractmethod
+    def export_weights(self, run: Run[SettingsT], record: Record, folder: Path) -> dict[str, Any]:
+        """Writes model.safetensors, and what loading it needs, into a folder that is to be published.
+
+        :returns: figures of the published weights, read back: the main metric, and what else the record tells of them.
+        :raises FileNotFoundError: the run's files are gone.
+        :raises ValueError: they are not those of its record.
+        """
+
+    @abstractmethod
+    def describe(self, folder: Path, record: Record) -> ModelDescription:
+        """The model in a published folder.
+
+        :raises ValueError: what the folder holds is no such model, or not the record's.
+        """
+
+    @abstractmethod
+    def load(self, folder: Path, *, precision: str, device: torch.device) -> Any:
+        """The model of a published folder, ready for use."""
+
+
+_tasks: dict[str, Task[Any]] = {}
+
+
+def register_task(task: Task[Any]) -> None:
+    """Makes a task known by its name and its kind."""
+    for other in _tasks.values():
+        if other.name != task.name and other.kind == task.kind:
+            raise ValueError(f"the task {other.name} has the kind {task.kind!r} already")
+    _tasks[task.name] = task
+
+
+def tasks() -> dict[str, Task[Any]]:
+    """The tasks by their names."""
+    return dict(_tasks)
+
+
+def find_task(name: str) -> Task[Any]:
+    """The task that checkpoints.json calls so.
+
+    :raises SettingError: there is none.
+    """
+    if name not in _tasks:
+        near = nearest(name, _tasks)
+        advice = f"did you mean {near[0]}?" if near else "a task of one's own is known once its module is imported"
+        raise SettingError.of_value("task", name, " or ".join(_tasks), advice=advice)
+    return _tasks[name]
+
+
+def task_of_kind(kind: object) -> Task[Any]:
+    """The task that recipes and records call so.
+
+    :raises SettingError: there is none.
+    """
+    found = [task for task in _tasks.values() if task.kind == kind]
+    if not found:
+        kinds = [task.kind for task in _tasks.values()]
+        near = nearest(kind, kinds)
+        raise SettingError.of_value("kind", kind, " or ".join(kinds), advice=f"did you mean {near[0]}?" if near else "")
+    return found[0]

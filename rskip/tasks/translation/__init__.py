@@ -1,0 +1,118 @@
+"""Translation: a corpus is prepared, fairseq trains and translates, the average of the last checkpoints is scored."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rskip.records import Record
+from rskip.tasks.task import Column, ModelDescription, Outcome, Task
+
+if TYPE_CHECKING:
+    import torch
+
+    from rskip.tasks.run import Run
+    from rskip.tasks.translation.settings import TranslationSettings
+    from rskip.translation import Translator
+
+
+class Translation(Task["TranslationSettings"]):
+    """Text in one language to text in another, by a Transformer."""
+
+    name = kind = "translation"
+    programs = ("fairseq-train", "fairseq-generate")
+    columns = (
+        Column("sacrebleu", "sacreBLEU"),
+        Column("chrf", "chrF"),
+        Column("tokenised_bleu", "tokenised BLEU"),
+        Column("compound_split_bleu", "compound BLEU"),
+        Column("accuracy", "exactly right, %"),
+    )
+    measures = {"bleu": "BLEU"}
+    precisions = ("float32", "bfloat16", "int8")
+    model_files = ("text/pipeline.json", "dict.*.txt")
+    published_dtype = "float16"
+    example = """\
+import rskip
+
+translator = rskip.load("{name}")
+translator("Two dogs are playing in the snow.")
+translator.translate(["A man sleeps.", "A dog runs."], beam=5, nbest=3)"""
+
+    @property
+    def settings(self) -> type[TranslationSettings]:
+        from rskip.tasks.translation.settings import TranslationSettings
+
+        return TranslationSettings
+
+    def config(self, settings: TranslationSettings) -> dict[str, Any]:
+        return settings.to_plain()
+
+    def dataset(self, config: Mapping[str, Any]) -> str:
+        return str(config["corpus"])
+
+    def architecture_changes(self, config: Mapping[str, Any]) -> dict[str, Any]:
+        sizes = ("embed-dim", "ffn-embed-dim", "layers", "attention-heads")
+        names = [f"{stack}-{size}" for stack in ("encoder", "decoder") for size in sizes]
+        return {name: config["train"][name] for name in names if name in config["train"]}
+
+    def check(self, settings: TranslationSettings, *, gpus: int) -> None:
+        from rskip.tasks.translation.batches import plan_batches
+
+        plan_batches(settings.train, gpus=gpus)
+
+    def train(self, run: Run[TranslationSettings]) -> None:
+        from rskip.tasks.translation.data import ensure_data
+        from rskip.tasks.translation.training import average, train
+
+        ensure_data(run.settings, mirror=run.mirror)
+        print(f"{run.name}, seed {run.seed}", flush=True)
+        train(run)
+        average(run)
+
+    def score(self, run: Run[TranslationSettings]) -> Outcome:
+        from rskip.tasks.translation.scoring import score
+
+        return score(run)
+
+    def scored_file(self, run: Run[TranslationSettings]) -> Path:
+        from rskip.tasks.translation.commands import averaged
+
+        return averaged(run)
+
+    def commands(self, run: Run[TranslationSettings]) -> list[list[str]]:
+        from rskip.tasks.translation.commands import commands
+
+        return commands(run)
+
+    def sample_outputs(self, run: Run[TranslationSettings], count: int) -> str:
+        from rskip.tasks.translation.scoring import first_translations
+
+        return first_translations(run, count)
+
+    def artifacts(self, run: Run[TranslationSettings]) -> dict[str, str]:
+        return {
+            str(run.folder.train_log): "what the training printed",
+            str(self.scored_file(run)): "the averaged model, for fairseq-generate and fairseq-interactive",
+        }
+
+    def choose(self, records: Sequence[Record]) -> Record:
+        """The one with the lowest loss on the validation set."""
+        return min(records, key=lambda record: record.metrics["valid_loss"])
+
+    def export_weights(self, run: Run[TranslationSettings], record: Record, folder: Path) -> dict[str, Any]:
+        """The averaged parameters in float16, the text pipeline and the dictionaries; scored again in float16."""
+        from rskip.tasks.translation.publishing import export_weights
+
+        return export_weights(run, record, folder)
+
+    def describe(self, folder: Path, record: Record) -> ModelDescription:
+        from rskip.tasks.translation.publishing import describe
+
+        return describe(folder, record)
+
+    def load(self, folder: Path, *, precision: str, device: torch.device) -> Translator:
+        from rskip.translation import Translator
+
+        return Translator.from_pretrained(folder / "model.safetensors", precision=precision, device=device)

@@ -1,0 +1,92 @@
+"""A translation run's weights, made small enough to be committed, and what the registry tells of them."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import safe_open
+
+from rskip.checkpoint import read_checkpoint, write_checkpoint
+from rskip.connections import ConnectionSpec, parse_connection
+from rskip.corpora import find_corpus
+from rskip.corpora.corpus import PublishedCorpus
+from rskip.records import Record
+from rskip.tasks.run import Run
+from rskip.tasks.task import ModelDescription
+from rskip.tasks.translation.commands import averaged
+from rskip.tasks.translation.data import ensure_data
+from rskip.tasks.translation.scoring import DECIMALS, Translations, read_translations, translate
+from rskip.tasks.translation.settings import TranslationSettings
+
+SLICE = 100  # sentences from the split's start, scored for a quick check of the published weights
+
+_SIZED = re.compile(r"transformer_\w+?(?:_(?P<size>tiny|small|iwslt|2layer|big))?")
+_CORPUS = re.compile(r"(?P<dataset>.+)-[a-z]{2}-[a-z]{2}")
+_BASELINE = ConnectionSpec("xskip", 1, "ln")  # the Transformer's own
+
+
+def export_weights(run: Run[TranslationSettings], record: Record, folder: Path) -> dict[str, Any]:
+    """Writes model.safetensors (the averaged parameters in float16), text/ (the pipeline) and dict.<language>.txt.
+
+    :returns: sacreBLEU of the weights read back, on the whole split and on its first sentences.
+    """
+    data, corpus = ensure_data(run.settings, mirror=run.mirror), find_corpus(run.settings.corpus)
+    checkpoint = read_checkpoint(averaged(run))
+    checkpoint.config.update(source_lang=corpus.source, target_lang=corpus.target)
+    write_checkpoint(folder / "model.safetensors", checkpoint, dtype=torch.float16)
+    shutil.copytree(data / "text", folder / "text")
+    for dictionary in data.glob("dict.*.txt"):
+        shutil.copyfile(dictionary, folder / dictionary.name)
+    translations = _translate(run, weights=folder / "model.safetensors", data=data)
+    return {
+        "sacrebleu": round(translations.score().sacrebleu, DECIMALS),
+        "slice_sentences": SLICE,
+        "slice_sacrebleu": round(translations.first(SLICE).score().sacrebleu, DECIMALS),
+    }
+
+
+def _translate(run: Run[TranslationSettings], *, weights: Path, data: Path) -> Translations:
+    """What the published weights, read back, translate the evaluated split to."""
+    with tempfile.TemporaryDirectory() as temporary:
+        checkpoint, output = Path(temporary, "published.pt"), Path(temporary, "generated.txt")
+        write_checkpoint(checkpoint, read_checkpoint(weights), dtype=torch.float32)
+        translate(run, checkpoint=checkpoint, output=output, log=run.folder.path / "publish.log")
+        return read_translations(output, data=data, split=run.settings.evaluate.split)
+
+
+def describe(folder: Path, record: Record) -> ModelDescription:
+    """The model in a published folder, by the config in its weights and the corpus of its record."""
+    weights = folder / "model.safetensors"
+    corpus, split = find_corpus(record.config["corpus"]), record.config["evaluate"]["split"]
+    named = _CORPUS.fullmatch(corpus.name)
+    assert named is not None, corpus.name
+    with safe_open(weights, framework="np") as file:
+        config = json.loads((file.metadata() or {}).get("config", "{}"))
+    arch, model = config.get("arch"), config.get("model", {})
+    connection = model.get("connection")
+    if not isinstance(arch, str) or connection is None:
+        raise ValueError(f"{weights} is no Transformer with a connection of rskip's: its metadata names none")
+    for stack in ("encoder", "decoder"):
+        if (own := model.get(f"{stack}_connection") or connection) != connection:
+            raise ValueError(
+                f"{weights}: its {stack} has the connection {own}, the rest {connection}, and a model's name "
+                "has room for one: load it from its folder, Translator.from_pretrained(FOLDER)"
+            )
+    spec, sized = parse_connection(connection), _SIZED.fullmatch(arch)
+    texts = corpus.splits.get(split, ()) if isinstance(corpus, PublishedCorpus) else ()
+    return ModelDescription(
+        architecture=f"transformer_{sized['size'] or 'base'}" if sized else re.sub(r"[^a-z0-9_]", "_", arch.lower()),
+        connection=connection,
+        dataset=named["dataset"],
+        languages=(corpus.source, corpus.target),
+        measured_on=corpus.name,
+        split="+".join(text.name for text in texts) or split,
+        data_terms=f"{corpus.licence}; source: {corpus.citation}, {corpus.homepage}",
+        paper=TRANSFORMER if spec == _BASELINE else spec.paper,
+    )

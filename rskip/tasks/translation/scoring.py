@@ -1,0 +1,155 @@
+"""Scoring a translation run: fairseq-generate's output as raw sentences, scored against the corpus's own."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+
+from rskip.files.whole import atomic_file
+from rskip.tasks.process import child_environment, run_logged
+from rskip.tasks.run import Run
+from rskip.tasks.task import Outcome
+from rskip.tasks.translation.commands import averaged, generate_command
+from rskip.tasks.translation.data import data_folder, describe_data
+from rskip.tasks.translation.settings import TranslationSettings
+from rskip.tasks.translation.train_log import read_train_log
+from rskip.text import TextPipeline
+from rskip.translation.scoring import Scores, join_subwords, read_generated, read_lines, score as score_sentences
+
+DECIMALS = 4
+COMPOUND_SPLIT = ("wmt14-en-de",)  # corpora for which papers report BLEU with compounds split
+
+
+@dataclass(frozen=True, kw_only=True)
+class Translations:
+    """A translated split in its order: raw sentences, and for tokenised BLEU words joined by spaces.
+
+    compound_split: whether compound-split BLEU is among its scores (rskip.translation.compound_split).
+    """
+
+    sources: list[str]
+    references: list[str]
+    hypotheses: list[str]
+    hypothesis_words: list[str]
+    reference_words: list[str] | None
+    compound_split: bool = False
+
+    def first(self, count: int) -> Translations:
+        """The first `count` sentences."""
+        return Translations(
+            sources=self.sources[:count],
+            references=self.references[:count],
+            hypotheses=self.hypotheses[:count],
+            hypothesis_words=self.hypothesis_words[:count],
+            reference_words=self.reference_words and self.reference_words[:count],
+            compound_split=self.compound_split,
+        )
+
+    def score(self) -> Scores:
+        """Scores of the hypotheses; ValueError where their number isn't the references'."""
+        return score_sentences(
+            self.hypotheses,
+            self.references,
+            tokenised_hypotheses=self.hypothesis_words,
+            tokenised_references=self.reference_words,
+            compound_split=self.compound_split,
+        )
+
+
+def read_translations(generated: Path, *, data: Path, split: str) -> Translations:
+    """Reads fairseq-generate's output and the raw sentences of the data folder.
+
+    Raises ValueError or FileNotFoundError where a sentence or a file is missing.
+    """
+    corpus = json.loads((data / "corpus.json").read_text(encoding="utf-8")).get("corpus")
+    pipeline = TextPipeline.load(data / "text")
+    output = read_generated(generated)
+    sources, references = (
+        read_lines(data / "reference" / f"{split}.{language}")
+        for language in (pipeline.source_language, pipeline.target_language)
+    )
+    return Translations(
+        sources=sources,
+        references=references,
+        hypotheses=[pipeline.decode(tokens) for tokens in output.hypotheses],
+        hypothesis_words=[join_subwords(tokens) for tokens in output.hypotheses],
+        reference_words=output.references and [join_subwords(tokens) for tokens in output.references],
+        compound_split=corpus in COMPOUND_SPLIT,
+    )
+
+
+def score(run: Run[TranslationSettings]) -> Outcome:
+    """Translates the evaluated split with the averaged checkpoint, where that is not done, and scores it.
+
+    Metrics: those of `Scores`, and `valid_loss`, `valid_nll_loss` (bits a token) and `valid_ppl` of the last
+    epoch, before averaging.
+    """
+    output = _generated(run)
+    if not output.exists():
+        print(f"translating {run.settings.evaluate.split}", flush=True)
+        log = run.folder.path / "generate.log"
+        log.unlink(missing_ok=True)
+        translate(run, checkpoint=averaged(run), output=output, log=log)
+    data = data_folder(run.settings)
+    scores = read_translations(output, data=data, split=run.settings.evaluate.split).score()
+    with run.folder.train_log.open(encoding="utf-8", errors="replace") as lines:
+        log_read = read_train_log(lines)
+    if not log_read.curve or log_read.parameters is None:
+        raise ValueError(
+            f"{run.folder.train_log} doesn't tell of a training: move {run.folder.path} away and run again"
+        )
+    last = log_read.curve[-1]
+    figures = {
+        "sacrebleu": scores.sacrebleu,
+        "chrf": scores.chrf,
+        "tokenised_bleu": scores.tokenised_bleu,
+        "compound_split_bleu": scores.compound_split_bleu,
+        "accuracy": scores.accuracy,
+        "valid_loss": last.valid_loss,
+        "valid_nll_loss": last.valid_nll_loss,
+        "valid_ppl": last.valid_ppl,
+    }
+    signatures = {
+        "sacrebleu": scores.signature,
+        "chrf": scores.chrf_signature,
+        "tokenised_bleu": scores.tokenised_signature,
+        "compound_split_bleu": scores.compound_split_signature,
+    }
+    return Outcome(
+        metrics={name: round(value, DECIMALS) for name, value in figures.items() if value is not None},
+        signatures={name: text for name, text in signatures.items() if text is not None},
+        curve=[epoch.as_dict() for epoch in log_read.curve],
+        training={
+            "seconds": log_read.seconds,
+            "epochs": last.epoch,
+            "updates": last.update,
+            "target_tokens_per_second": log_read.target_tokens_per_second,
+        },
+        parameters=log_read.parameters,
+        data=describe_data(data),
+    )
+
+
+def translate(run: Run[TranslationSettings], *, checkpoint: Path, output: Path, log: Path) -> None:
+    """Writes what fairseq-generate prints for the evaluated split to `output`, its messages to `log`."""
+    command = generate_command(run, checkpoint=checkpoint)
+    with atomic_file(output) as temporary:
+        run_logged(command, log=log, environment=child_environment(processes=1), output=temporary)
+
+
+def first_translations(run: Run[TranslationSettings], count: int) -> str:
+    """The first sentences of the evaluated split with their translations; empty where they are gone."""
+    data, output = data_folder(run.settings), _generated(run)
+    if not (output.exists() and data.exists()):
+        return ""
+    shown = read_translations(output, data=data, split=run.settings.evaluate.split).first(count)
+    lines = []
+    for source, reference, hypothesis in zip(shown.sources, shown.references, shown.hypotheses, strict=True):
+        lines += ["", f"  source     {source}", f"  reference  {reference}", f"  model      {hypothesis}"]
+    return "\n".join(lines)
+
+
+def _generated(run: Run[TranslationSettings]) -> Path:
+    """What fairseq-generate printed."""
+    return run.folder.path / f"generate-{run.settings.evaluate.split}.txt"

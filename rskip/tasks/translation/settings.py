@@ -1,0 +1,181 @@
+"""What a translation run's result depends on."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any
+
+import msgspec
+
+from rskip.connections import parse_connection
+from rskip.corpora import PrepareOptions, find_corpus
+from rskip.settings.check import to_plain
+from rskip.settings.errors import SettingError
+from rskip.tasks.translation.batches import check_tokens_per_update
+
+Flag = str | int | float | bool | None
+Flags = Annotated[Mapping[str, Flag], msgspec.Meta(extra={"expected": "flags and their values"})]
+
+USER_DIR = "rskip"  # of fairseq, unless train.user-dir says another
+_SET_BY_RSKIP_RUN = {
+    "train": {
+        "seed": "use --seeds",
+        "source-lang": "it is the corpus's",
+        "target-lang": "it is the corpus's",
+        "save-dir": "it is the run's folder",
+        "restore-file": "an interrupted run is resumed by repeating the command",
+        "log-format": "it is always json, records read it",
+        "cpu": "it follows the machine",
+        "no-save": "averaging needs the checkpoints",
+        "no-epoch-checkpoints": "averaging needs them",
+        "no-last-checkpoints": "resuming needs them",
+        "keep-last-epochs": "it is what average.last needs",
+        "keep-interval-updates": "it is what average.last needs",
+        "distributed-world-size": "use --gpus",
+    },
+    "generate": {
+        "path": "it is the averaged checkpoint",
+        "source-lang": "it is the corpus's",
+        "target-lang": "it is the corpus's",
+        "user-dir": "it is train.user-dir",
+        "gen-subset": "use evaluate.split",
+        "results-path": "it is the run's folder",
+        "remove-bpe": "the text pipeline decodes",
+        "post-process": "the text pipeline decodes",
+        "quiet": "scoring needs the output",
+        "cpu": "it follows the machine",
+    },
+}
+_CONNECTION_FLAGS = ("connection", "encoder-connection", "decoder-connection")
+
+
+class AverageSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """Which checkpoints are averaged: the last `last` (1: no averaging).
+
+    They are those of epochs, or those of updates where the recipe sets train.save-interval-updates.
+    """
+
+    last: Annotated[int, msgspec.Meta(ge=1)] = 10
+
+
+class EvaluateSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """Which split of the corpus is translated and scored."""
+
+    split: str = "test"
+
+
+class TranslationSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """Settings of one translation run.
+
+    :param corpus: a name that `rskip prepare` knows.
+    :param prepare: how it is prepared, the corpus's defaults filled in.
+    :param train: flags of fairseq-train without the leading dashes, with `arch`, and `tokens-per-update`
+        (`rskip.tasks.translation.batches`). A flag that is true is given bare, one that is false or null is left out.
+        `user-dir` is a folder of one's own, which is imported here too, so that its connections have names.
+    :param generate: likewise of fairseq-generate.
+    :raises SettingError: a value that can't be, or two that contradict.
+    """
+
+    corpus: Annotated[str, msgspec.Meta(min_length=1, extra={"expected": "a name such as multi30k-en-de"})]
+    prepare: PrepareOptions = PrepareOptions()
+    train: Flags
+    average: AverageSettings = AverageSettings()
+    generate: Flags = {}
+    evaluate: EvaluateSettings = EvaluateSettings()
+
+    def __post_init__(self) -> None:
+        self.resolved_preparation()
+        for section in ("train", "generate"):
+            _check_flags(section, getattr(self, section))
+        _check_training(self.train)
+        _check_enough_checkpoints(self.train, self.average)
+
+    @property
+    def averages_by(self) -> str:
+        """Whether checkpoints are kept and averaged by "epoch" or by "update"."""
+        return "update" if self.train.get("save-interval-updates") else "epoch"
+
+    @property
+    def user_dir(self) -> str:
+        """fairseq's --user-dir."""
+        return str(self.train.get("user-dir") or USER_DIR)
+
+    def resolved_preparation(self) -> dict[str, Any]:
+        """The options of `rskip prepare`, the corpus's defaults filled in, as records have them."""
+        try:
+            return dict(self.prepare.resolve(find_corpus(self.corpus)))
+        except SettingError as error:
+            raise error.within("prepare") from None
+
+    def to_plain(self) -> dict[str, Any]:
+        """Everything that the result depends on, as plain JSON values."""
+        return {
+            "corpus": self.corpus,
+            "prepare": self.resolved_preparation(),
+            **{name: to_plain(getattr(self, name)) for name in ("train", "average", "generate", "evaluate")},
+        }
+
+
+def _check_flags(section: str, flags: Mapping[str, Flag]) -> None:
+    for name in flags:
+        if not name or name.startswith("-") or "_" in name or "=" in name:
+            wanted = name.lstrip("-").replace("_", "-")
+            raise SettingError(f"{section}.{name}", f"is no flag: without leading dashes and underscores it is {wanted}")
+        if name in _SET_BY_RSKIP_RUN[section]:
+            raise SettingError(f"{section}.{name}", f"can't be set in a recipe: {_SET_BY_RSKIP_RUN[section][name]}")
+
+
+def _check_training(train: Mapping[str, Flag]) -> None:
+    if not isinstance(train.get("arch"), str):
+        raise SettingError("train.arch", "is missing", expected="an architecture such as transformer_rskip_ln_tiny")
+    if not any(train.get(limit) for limit in ("max-epoch", "max-update")):
+        raise SettingError("train", "says no end", advice="give train.max-epoch or train.max-update")
+    check_tokens_per_update(train)
+    if train.get("user-dir") is not None:
+        import_user_dir(Path(str(train["user-dir"])))
+    for flag in _CONNECTION_FLAGS:
+        if (text := train.get(flag)) is None:
+            continue
+        try:
+            spec = parse_connection(str(text))
+        except ValueError as error:
+            raise SettingError(f"train.{flag}", f"is {text}", advice=str(error)) from None
+        if spec.norm == "bn":
+            problem = f"is {text}, which normalises over the batch, padding included"
+            raise SettingError(f"train.{flag}", problem, advice="on text use +ln or +rms")
+
+
+def import_user_dir(folder: Path) -> None:
+    """Imports a user-dir of fairseq's, as fairseq does, so that the connections that it registers have names here.
+
+    :raises SettingError: there is no such package, or importing it fails.
+    """
+    if not (folder / "__init__.py").is_file():
+        raise SettingError.of_value("train.user-dir", str(folder), "a folder with an __init__.py, seen from here")
+    parent = str(folder.resolve().parent)
+    if parent not in sys.path:
+        sys.path.insert(0, parent)
+    try:
+        importlib.import_module(folder.resolve().name)
+    except Exception as error:  # whatever one's own code raises
+        problem = f"is {folder}, which can't be imported ({type(error).__name__}: {error})"
+        raise SettingError("train.user-dir", problem) from error
+
+
+def _check_enough_checkpoints(train: Mapping[str, Flag], average: AverageSettings) -> None:
+    interval, updates, epochs = (train.get(name) for name in ("save-interval-updates", "max-update", "max-epoch"))
+    if interval:
+        if type(interval) is not int or interval < 1:
+            raise SettingError.of_value("train.save-interval-updates", interval, "a whole number of updates")
+        if isinstance(updates, int) and 0 < updates < interval * average.last:
+            problem = (
+                f"is {average.last}, but train.max-update is {updates} and a checkpoint is written every {interval} "
+                "(train.save-interval-updates)"
+            )
+            raise SettingError("average.last", problem, advice="average fewer")
+    elif isinstance(epochs, int) and 0 < epochs < average.last:
+        problem = f"is {average.last}, but train.max-epoch is {epochs}"
+        raise SettingError("average.last", problem, advice="average at most those")

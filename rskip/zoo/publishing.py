@@ -1,0 +1,279 @@
+"""Published weights, checkpoints/<run>/, as a model of the registry: its entry, its card, the tables of models."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from rskip.files.checksum import sha256_file
+from rskip.files.lock import one_at_a_time
+from rskip.files.whole import atomic_file
+from rskip.records import Record, read_record
+from rskip.records.statistics import summarise
+from rskip.records.tables import fill_in, outdated_documents
+from rskip.settings.check import convert
+from rskip.settings.errors import SettingError
+from rskip.tasks import ModelDescription, Task, task_of_kind
+from rskip.zoo.entry import OF_RUN, OF_WEIGHTS, WEIGHTS, Figure, ModelEntry, ModelFile, PaperEntry, Url
+from rskip.zoo.model_card import model_card, models_table
+from rskip.zoo.names import check_variant, model_name, variant_of
+from rskip.zoo.registry import FILE_NAME, read_registry, write_registry
+
+LICENCE = "MIT"
+MAX_BYTES, MAX_BYTES_IN_ALL = 20_000_000, 100_000_000
+MAX_LOSS = 0.05  # what storing the weights may cost: sacreBLEU, or % of error
+RECORD, CARD = "record.json", "README.md"  # files of a published folder that loading the model needs not
+
+_DECIMALS = 4
+_DTYPES = {"F32": "float32", "F16": "float16", "BF16": "bfloat16"}
+
+
+def register(run: str, records: Sequence[Record], *, url: str | None = None, variant: str | None = None) -> ModelEntry:
+    """Makes or replaces the model of a run in checkpoints.json, and writes its card beside its weights.
+
+    :param run: name of its folder under checkpoints/ and results/ of the current folder, which is the project's.
+    :param records: of all its seeds.
+    :param url: base address where the files are served too; by default the one that the model had.
+    :param variant: last part of the model's name; by default the one that it had.
+    :raises FileNotFoundError: the run has no published weights.
+    :raises ValueError: what `plan_entry` refuses; nothing is written then.
+    """
+    folder = Path("checkpoints", run)
+    if not (folder / RECORD).is_file():
+        raise FileNotFoundError(f"no {folder / RECORD}: publish the run first, `rskip run RECIPE --publish`")
+    with one_at_a_time(Path(FILE_NAME)):
+        entry = plan_entry(folder, run, records, url=url, variant=variant)
+        with atomic_file(folder / CARD) as temporary:
+            temporary.write_text(model_card(entry), encoding="utf-8")
+        write_registry(Path(FILE_NAME), _with(_read_entries(), entry))
+    return entry
+
+
+def plan_entry(
+    folder: Path, run: str, records: Sequence[Record], *, url: str | None = None, variant: str | None = None
+) -> ModelEntry:
+    """The entry that `register` makes: figures of the published weights, and mean and spread over the run's seeds.
+
+    Nothing is written.
+
+    :param folder: of the weights: checkpoints/<run>, or the folder that is to become it.
+    :raises FileNotFoundError: a file of the folder is missing.
+    :raises ValueError: files, figures and records that don't belong together, a name that another run has, or too many
+        bytes; one line that names them.
+    """
+    url, variant = choose_name(run, records, url=url, variant=variant)
+    if (found := mismatch(folder, records)) is not None:
+        raise ValueError(f"{found}: publish the run again, `rskip zoo publish {folder.name}`")
+    published = read_record(folder / RECORD)
+    _check_agreement(published, records)
+    task = task_of_kind(published.kind)
+    check_figure(published, task)
+    model = task.describe(folder, published)
+    git = published.git or {}
+    entry = ModelEntry(
+        name=model_name(
+            architecture=model.architecture,
+            connection=model.connection,
+            dataset=model.dataset,
+            languages=model.languages,
+            variant=variant,
+        ),
+        task=task.name,
+        architecture=model.architecture,
+        connection=model.connection,
+        parameters=published.parameters,
+        folder=f"checkpoints/{run}",
+        url=url,
+        files=files_of(folder),
+        dtype=_read_dtype(folder / WEIGHTS),
+        figures=tuple(_figures(published, records, task=task, model=model)),
+        recipe=f"recipes/{published.recipe}.yaml",
+        overrides=published.overrides,
+        records=tuple(str(record.path) for record in sorted(records, key=lambda record: record.seed)),
+        commit=git.get("commit"),
+        uncommitted_changes=git.get("dirty"),
+        licence=LICENCE,
+        data_terms=model.data_terms,
+        paper=PaperEntry(
+            title=model.paper.title, authors=model.paper.authors, url=model.paper.url, part=model.paper.part
+        ),
+    )
+    entries = _read_entries()
+    if (other := entries.get(entry.name)) is not None and other.folder != entry.folder:
+        raise ValueError(
+            f"{entry.name} is the model of {other.folder}: give --variant WORD to publish {run} by another name"
+        )
+    check_sizes(_with(entries, entry))
+    return entry
+
+
+def choose_name(
+    run: str, records: Sequence[Record], *, url: str | None = None, variant: str | None = None
+) -> tuple[str | None, str | None]:
+    """The address and the variant of a run's model: those given, else those that it has in checkpoints.json.
+
+    :raises SettingError: no address, no word, or no variant where the recipe was overridden.
+    """
+    if (before := _entry_of(run)) is not None:
+        url = before.url if url is None else url
+        variant = variant_of(before) if variant is None else variant
+    if url is not None:
+        convert(url, Url, name="url")
+    check_variant(variant)
+    if records and variant is None:
+        record = records[0]
+        for what, changes in (
+            ("recipe", record.overrides),
+            ("architecture", task_of_kind(record.kind).architecture_changes(record.config)),
+        ):
+            if changes:
+                listed = ", ".join(f"{key}={value}" for key, value in changes.items())
+                problem = f"is missing: {run} changes its {what} ({listed})"
+                raise SettingError("variant", problem, expected="a word that ends the model's name")
+    return url, variant
+
+
+def files_of(folder: Path) -> dict[str, ModelFile]:
+    """Size and sum of every file that loading the folder's model needs, the weights first."""
+    paths = {path.relative_to(folder).as_posix(): path for path in folder.rglob("*") if path.is_file()}
+    names = sorted(paths.keys() - {RECORD, CARD}, key=lambda name: (name != WEIGHTS, name))
+    return {name: ModelFile(size=paths[name].stat().st_size, sha256=sha256_file(paths[name])) for name in names}
+
+
+def mismatch(folder: Path, records: Sequence[Record]) -> str | None:
+    """How the folder's record is none of `records`, or its weights are not those of its record; None where both are."""
+    path = folder / RECORD
+    try:
+        record = read_record(path)
+    except SettingError as error:
+        return str(error)
+    if record not in records:
+        return f"{path} is none of the records in results/{folder.name}"
+    published = record.published
+    if not published:
+        return f"{path} tells of no published weights"
+    weights = folder / WEIGHTS
+    if published["file"] != WEIGHTS:
+        return f"{folder / published['file']}: expected the weights in {WEIGHTS}"
+    if (
+        not weights.is_file()
+        or weights.stat().st_size != published["bytes"]
+        or sha256_file(weights) != published["sha256"]
+    ):
+        return f"{weights} is not the file that {path} tells of"
+    return None
+
+
+def changed_file(run: str) -> str | None:
+    """Which file of a published model is not as checkpoints.json has it, where its weights are; None where all are."""
+    if (before := _entry_of(run)) is None:
+        return None
+    files = files_of(Path("checkpoints", run))
+    if files.get(WEIGHTS) != before.files.get(WEIGHTS):
+        return None  # published since: with other files, it may be
+    changed = [name for name in sorted({*files, *before.files}) if files.get(name) != before.files.get(name)]
+    return f"checkpoints/{run}/{changed[0]} is not as {FILE_NAME} has it" if changed else None
+
+
+def check_figure(record: Record, task: Task[Any]) -> None:
+    """:raises ValueError: the published weights are worse, or better, than the run's own."""
+    metric = task.columns[0].metric
+    before, after = record.metrics[metric], (record.published or {})[metric]
+    if abs(after - before) > MAX_LOSS:
+        raise ValueError(
+            f"checkpoints/{record.run}/{WEIGHTS} has {metric} {after:.2f} when it is read back, the run {before:.2f}: "
+            f"expected at most {MAX_LOSS} between them"
+        )
+
+
+def check_size(weights: Path, dtype: str) -> None:
+    """:raises ValueError: the file has more bytes than are published."""
+    if (size := weights.stat().st_size) > MAX_BYTES:
+        raise ValueError(
+            f"the model takes {size / 1e6:.1f} MB in {dtype}: "
+            f"models of up to {MAX_BYTES / 1e6:.0f} MB are published in checkpoints/"
+        )
+
+
+def check_sizes(entries: Mapping[str, ModelEntry]) -> None:
+    """:raises ValueError: a model, or all that ship in the repository together, take more bytes than they may."""
+    shipped = [entry for entry in entries.values() if entry.folder is not None]
+    for entry in shipped:
+        if entry.size > MAX_BYTES:
+            raise ValueError(f"{entry.name} takes {entry.size / 1e6:.1f} MB: expected at most {MAX_BYTES / 1e6:.0f} MB")
+    if (total := sum(entry.size for entry in shipped)) > MAX_BYTES_IN_ALL:
+        raise ValueError(
+            f"the models in checkpoints/ take {total / 1e6:.1f} MB together: "
+            f"expected at most {MAX_BYTES_IN_ALL / 1e6:.0f} MB"
+        )
+
+
+def outdated_tables(root: Path) -> dict[Path, str]:
+    """README.md and the documents in docs/ whose table of models differs from checkpoints.json, as they should be.
+
+    :raises ValueError: a marker without its other.
+    """
+    path = root / FILE_NAME
+    table = models_table(read_registry(path).values() if path.exists() else [])
+    return outdated_documents(root, lambda text, source: fill_in(text, "rskip zoo", lambda _: table, source=source))
+
+
+def _check_agreement(published: Record, records: Sequence[Record]) -> None:
+    """:raises ValueError: a record is of another run, or of other settings or scorers, than the published one."""
+    for record in records:
+        for key in ("run", "config", "signatures"):
+            if getattr(record, key) != getattr(published, key):
+                raise ValueError(f"{record.path} and {published.path} differ in {key}: remove what is out of date")
+
+
+def _figures(
+    published: Record, records: Sequence[Record], *, task: Task[Any], model: ModelDescription
+) -> Iterator[Figure]:
+    """The figure of the published weights, then each metric's mean over the records."""
+    records = sorted(records, key=lambda record: record.seed)
+
+    def figure(metric: str, values: list[float], seeds: list[int], of: Any) -> Figure:
+        summary = summarise(values)
+        return Figure(
+            dataset=model.measured_on,
+            split=model.split,
+            metric=metric,
+            value=round(summary.mean, _DECIMALS),
+            spread=None if summary.spread is None else round(summary.spread, _DECIMALS),
+            seeds=tuple(seeds),
+            signature=published.signatures.get(metric),
+            of=of,
+        )
+
+    main = task.columns[0].metric
+    yield figure(main, [(published.published or {})[main]], [published.seed], OF_WEIGHTS)
+    for metric, _ in (*task.columns, *task.more_figures):
+        values = [record.metrics[metric] for record in records if metric in record.metrics]
+        if len(values) == len(records):
+            yield figure(metric, values, [record.seed for record in records], OF_RUN)
+
+
+def _read_dtype(weights: Path) -> Any:
+    """The number format of the file's floating-point tensors, which is one."""
+    from safetensors import safe_open
+
+    with safe_open(weights, framework="np") as file:
+        found = {file.get_slice(name).get_dtype() for name in file.keys()} & set(_DTYPES)  # noqa: SIM118
+    if len(found) != 1:
+        raise ValueError(f"{weights} holds {' and '.join(sorted(found)) or 'no floating-point tensors'}: expected one")
+    return _DTYPES[found.pop()]
+
+
+def _entry_of(run: str) -> ModelEntry | None:
+    return next((each for each in _read_entries().values() if each.folder == f"checkpoints/{run}"), None)
+
+
+def _read_entries() -> dict[str, ModelEntry]:
+    path = Path(FILE_NAME)
+    return read_registry(path) if path.exists() else {}
+
+
+def _with(entries: Mapping[str, ModelEntry], entry: ModelEntry) -> dict[str, ModelEntry]:
+    """The entries with this one in the place of what its folder had before."""
+    return {name: each for name, each in entries.items() if each.folder != entry.folder} | {entry.name: entry}
