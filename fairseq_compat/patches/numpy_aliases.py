@@ -10,7 +10,7 @@ import importlib
 from types import ModuleType
 from typing import Any
 
-from fairseq_compat.mend import Mend
+from fairseq_compat.patch import Patch
 
 MODULES = ("fairseq.data.data_utils", "fairseq.modules.dynamic_crf_layer")
 
@@ -28,7 +28,7 @@ def active() -> bool:
     return all(getattr(np, "int", None) is int and getattr(np, "float", None) is float for np in views)
 
 
-NUMPY_ALIASES = Mend(
+NUMPY_ALIASES = Patch(
     name="numpy-aliases",
     modules=MODULES,
     symptom="AttributeError: module 'numpy' has no attribute 'int' (or 'float')",

@@ -17,7 +17,7 @@ import os
 import sys
 from typing import Any
 
-from fairseq_compat.mend import Mend
+from fairseq_compat.patch import Patch
 
 
 def installed_package(name: str) -> str | None:
@@ -73,7 +73,7 @@ def active() -> bool:
     return True
 
 
-USER_DIR = Mend(
+USER_DIR = Patch(
     name="user-dir",
     modules=("fairseq.utils",),
     symptom="--user-dir NAME from another folder or after `import NAME`: FileNotFoundError, unknown --arch",

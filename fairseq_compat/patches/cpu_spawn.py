@@ -11,7 +11,7 @@ import os
 import socket
 from typing import Any
 
-from fairseq_compat.mend import Mend
+from fairseq_compat.patch import Patch
 
 TORCHRUN_VARIABLES = ("MASTER_ADDR", "MASTER_PORT", "WORLD_SIZE", "RANK")
 
@@ -66,7 +66,7 @@ def active() -> bool:
     return getattr(utils.call_main, "spawns_on_cpu", False)
 
 
-CPU_SPAWN = Mend(
+CPU_SPAWN = Patch(
     name="cpu-spawn",
     modules=("fairseq.distributed.utils",),
     symptom="--cpu --distributed-world-size 2: AssertionError: world size is 2 but have 0 available devices",

@@ -11,7 +11,7 @@ from __future__ import annotations
 import functools
 from typing import Any
 
-from fairseq_compat.mend import Mend
+from fairseq_compat.patch import Patch
 
 COPIED = ("in_proj", "out_proj", "fc1", "fc2")
 COPIES = tuple(f"{name}_{kind}" for name in COPIED for kind in ("weight", "bias"))
@@ -42,7 +42,7 @@ def active() -> bool:
     return not layer.can_use_fastpath and not any(getattr(layer, name).requires_grad for name in COPIES)
 
 
-ENCODER_FAST_PATH = Mend(
+ENCODER_FAST_PATH = Patch(
     name="encoder-fast-path",
     modules=("fairseq.modules.transformer_layer",),
     symptom="stock transformer: `Mask Type should be defined` in generate; default DDP misses gradients",

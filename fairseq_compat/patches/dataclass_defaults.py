@@ -13,7 +13,7 @@ import dataclasses
 from collections.abc import Iterator
 from typing import Any
 
-from fairseq_compat.mend import Mend
+from fairseq_compat.patch import Patch
 
 
 def hash_by_identity(cls: type, **options: Any) -> None:
@@ -44,7 +44,7 @@ def active() -> bool:
     return CommonConfig.__hash__ is object.__hash__
 
 
-DATACLASS_DEFAULTS = Mend(
+DATACLASS_DEFAULTS = Patch(
     name="dataclass-defaults",
     modules=("fairseq.dataclass.configs",),
     symptom="`import fairseq` from Python 3.11 on: ValueError: mutable default ... use default_factory",

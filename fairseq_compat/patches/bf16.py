@@ -10,7 +10,7 @@ import argparse
 import functools
 from typing import Any
 
-from fairseq_compat.mend import Mend
+from fairseq_compat.patch import Patch
 
 
 def decouple_tpu(module: Any) -> None:
@@ -39,7 +39,7 @@ def active() -> bool:
     return not options.parse_args_and_arch(parser, ["--bf16"]).tpu
 
 
-BF16 = Mend(
+BF16 = Patch(
     name="bf16",
     modules=("fairseq.options",),
     symptom="--bf16 turns on --tpu: NameError or ImportError about torch_xla",

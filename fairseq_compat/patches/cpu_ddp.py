@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from fairseq_compat.mend import Mend
+from fairseq_compat.patch import Patch
 
 
 def drop_device_ids_on_cpu(module: Any) -> None:
@@ -32,7 +32,7 @@ def active() -> bool:
     return distributed_fairseq_model.DistributedDataParallel is not DistributedDataParallel
 
 
-CPU_DDP = Mend(
+CPU_DDP = Patch(
     name="cpu-ddp",
     modules=("fairseq.models.distributed_fairseq_model",),
     symptom="torchrun on CPU: ValueError: DistributedDataParallel device_ids and output_device arguments ...",

@@ -1,4 +1,4 @@
-"""Warnings about fairseq's own code, which its user can't mend: these are silenced, and no others."""
+"""Warnings about fairseq's own code, which its users can't fix: these are silenced, and no others."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import contextlib
 import warnings
 from collections.abc import Iterator
 
-from fairseq_compat.mend import Mend
+from fairseq_compat.patch import Patch
 
 KNOWN = (
     # PyTorch, of code in fairseq
@@ -40,7 +40,7 @@ def active() -> bool:
     return {pattern.pattern for pattern in patterns if pattern is not None} >= set(KNOWN)
 
 
-KNOWN_WARNINGS = Mend(
+KNOWN_WARNINGS = Patch(
     name="known-warnings",
     modules=("fairseq",),
     symptom="pages of deprecation warnings about fairseq's own code",

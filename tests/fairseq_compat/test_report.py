@@ -7,9 +7,9 @@ import sys
 
 import pytest
 
-from fairseq_compat.mends import MENDS
+from fairseq_compat.patches import PATCHES
 
-NAMES = [mend.name for mend in MENDS]
+NAMES = [patch.name for patch in PATCHES]
 
 
 def report(python, without: str = "") -> dict:
@@ -19,16 +19,16 @@ def report(python, without: str = "") -> dict:
     return json.loads(process.stdout)
 
 
-def test_every_mend_is_active(python):
-    assert report(python) == {"hook": True, "fairseq": "0.12.2", "mends": dict.fromkeys(NAMES, True)}
+def test_every_patch_is_active(python):
+    assert report(python) == {"hook": True, "fairseq": "0.12.2", "patches": dict.fromkeys(NAMES, True)}
 
 
-def test_a_mend_left_out_is_told_from_the_others(python):
-    """Two halves of the mends, so that each is seen active beside inactive ones."""
+def test_a_patch_left_out_is_told_from_the_others(python):
+    """Two halves of the patches, so that each is seen active beside inactive ones."""
     others = [name for name in NAMES if name != "dataclass-defaults"]
     for half in (others[::2], others[1::2]):
-        mends = report(python, without=",".join(half))["mends"]
-        assert mends == {name: name not in half for name in NAMES}
+        patches = report(python, without=",".join(half))["patches"]
+        assert patches == {name: name not in half for name in NAMES}
 
 
 @pytest.mark.skipif(sys.version_info < (3, 11), reason="Python 3.10 lets fairseq's dataclasses pass")

@@ -10,7 +10,7 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from fairseq_compat.mend import Mend
+from fairseq_compat.patch import Patch
 
 
 def plain_data_types() -> list[Any]:
@@ -59,7 +59,7 @@ def active() -> bool:
     return True
 
 
-SAFE_GLOBALS = Mend(
+SAFE_GLOBALS = Patch(
     name="safe-globals",
     modules=("fairseq",),
     symptom="Weights only load failed (argparse.Namespace, NumPy scalars): generate, resume, hub, averaging",

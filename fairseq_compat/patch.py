@@ -1,4 +1,4 @@
-"""What a mend is."""
+"""What a patch is."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from typing import Any
 
 
 @dataclass(frozen=True, kw_only=True)
-class Mend:
+class Patch:
     """A change to modules of fairseq, made from outside at the moment when they are imported.
 
     name: what FAIRSEQ_COMPAT_DISABLE and `rskip doctor` call it
     modules: full names of the modules whose import sets it off
     symptom: what a user meets without it, in one line
-    active: imports fairseq and tells whether the mend is in force in this process
+    active: imports fairseq and tells whether the patch is in force in this process
     during: context that such a module's code runs in
     after: called with such a module once its code has run
     """
