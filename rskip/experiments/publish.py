@@ -64,7 +64,7 @@ def _translate(recipe: Recipe[TranslationSettings], *, weights: Path, data: Path
 
 
 def _figures(record: Record, weights: Path, translations: Translations) -> dict[str, str | int | float]:
-    bleu = translations.score().sacrebleu
+    bleu = translations.score()["sacrebleu"].value
     if abs(bleu - record.metrics["sacrebleu"]) > MAX_LOSS:
         raise ValueError(
             f"{record.run} has {bleu:.2f} sacreBLEU in float16, {record.metrics['sacrebleu']:.2f} before: "
@@ -77,5 +77,5 @@ def _figures(record: Record, weights: Path, translations: Translations) -> dict[
         "sha256": sha256_file(weights),
         "sacrebleu": round(bleu, 4),
         "slice_sentences": SLICE,
-        "slice_sacrebleu": round(translations.first(SLICE).score().sacrebleu, 4),
+        "slice_sacrebleu": round(translations.first(SLICE).score()["sacrebleu"].value, 4),
     }

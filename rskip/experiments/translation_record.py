@@ -12,17 +12,17 @@ from rskip.experiments.run_folder import RunFolder
 from rskip.experiments.train_log import read_train_log
 from rskip.experiments.translation_settings import TranslationSettings
 from rskip.files.checksum import sha256_file
-from rskip.translation.scoring import Scores
+from rskip.translation.scoring import Score
 
 _DECIMALS = 4
 
 
 def translation_record(
-    recipe: Recipe[TranslationSettings], *, seed: int, folder: RunFolder, data: Path, scores: Scores
+    recipe: Recipe[TranslationSettings], *, seed: int, folder: RunFolder, data: Path, scores: dict[str, Score]
 ) -> Record:
     """The record of a run whose averaged checkpoint has been scored.
 
-    Metrics: those of `Scores`, and `valid_loss`, `valid_nll_loss` (bits a token) and `valid_ppl` of the last
+    Metrics: `scores`, and `valid_loss`, `valid_nll_loss` (bits a token) and `valid_ppl` of the last
     epoch, before averaging.
     """
     with folder.train_log.open(encoding="utf-8", errors="replace") as lines:
@@ -33,20 +33,10 @@ def translation_record(
         )
     last = log.curve[-1]
     figures = {
-        "sacrebleu": scores.sacrebleu,
-        "chrf": scores.chrf,
-        "tokenised_bleu": scores.tokenised_bleu,
-        "compound_split_bleu": scores.compound_split_bleu,
-        "accuracy": scores.accuracy,
+        **{name: each.value for name, each in scores.items()},
         "valid_loss": last.valid_loss,
         "valid_nll_loss": last.valid_nll_loss,
         "valid_ppl": last.valid_ppl,
-    }
-    signatures = {
-        "sacrebleu": scores.signature,
-        "chrf": scores.chrf_signature,
-        "tokenised_bleu": scores.tokenised_signature,
-        "compound_split_bleu": scores.compound_split_signature,
     }
     environment = log.starts[-1]
     return Record(
@@ -57,7 +47,7 @@ def translation_record(
         config=recipe.config,
         overrides=dict(recipe.overrides),
         metrics={name: round(value, _DECIMALS) for name, value in figures.items() if value is not None},
-        signatures={name: text for name, text in signatures.items() if text is not None},
+        signatures={name: each.signature for name, each in scores.items() if each.signature is not None},
         curve=[epoch.as_dict() for epoch in log.curve],
         training={
             "seconds": log.seconds,

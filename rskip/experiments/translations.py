@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from rskip.text import TextPipeline
-from rskip.translation.scoring import Scores, join_subwords, read_generated, read_lines, score
+from rskip.translation.scoring import Score, join_subwords, read_generated, read_lines, score
 
 COMPOUND_SPLIT = ("wmt14-en-de",)  # corpora for which papers report BLEU with compounds split
 
@@ -37,7 +37,7 @@ class Translations:
             compound_split=self.compound_split,
         )
 
-    def score(self) -> Scores:
+    def score(self) -> dict[str, Score]:
         """Scores of the hypotheses; ValueError where their number isn't the references'."""
         return score(
             self.hypotheses,
