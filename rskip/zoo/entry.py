@@ -13,6 +13,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from rskip.settings.paper import Paper
+
 TASKS = ("translation", "image-classification")
 DTYPES = ("float32", "float16", "bfloat16")
 WEIGHTS = "model.safetensors"
@@ -83,22 +85,6 @@ class Figure:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Paper:
-    """The paper that the model's connection is from, and where in it, or None."""
-
-    title: str
-    authors: str
-    url: str
-    part: str | None
-
-    def __post_init__(self) -> None:
-        """:raises ValueError: a field that is not what it has to be."""
-        for name in ("title", "authors", "url"):
-            _expect(name, getattr(self, name), _is_text(getattr(self, name)), "text")
-        _expect("part", self.part, self.part is None or _is_text(self.part), "text or null")
-
-
-@dataclass(frozen=True, kw_only=True)
 class ModelEntry:
     """A pretrained model.
 
@@ -118,6 +104,7 @@ class ModelEntry:
     :param uncommitted_changes: whether there were changes beside that commit; None where it is not known.
     :param licence: of code and weights.
     :param data_terms: the terms of the data that it was trained on, and where that data is from.
+    :param paper: that its connection is from.
     """
 
     name: str

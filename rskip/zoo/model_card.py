@@ -204,8 +204,9 @@ def _commit(entry: ModelEntry) -> str:
 
 
 def _paper(entry: ModelEntry) -> str:
-    part = f", {entry.paper.part}" if entry.paper.part else ""
-    return f"{entry.paper.authors}: {entry.paper.title}{part}, {entry.paper.url}"
+    paper = entry.paper
+    named = f"{paper.authors}: {paper.title}" if paper.authors else paper.title
+    return ", ".join(part for part in (named, paper.part, paper.url) if part)
 
 
 def _table(headings: Iterable[str], rows: Iterable[Iterable[str]]) -> str:

@@ -13,7 +13,8 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from rskip.files.whole import atomic_file
-from rskip.zoo.entry import Figure, ModelEntry, ModelFile, Paper
+from rskip.settings.paper import Paper
+from rskip.zoo.entry import Figure, ModelEntry, ModelFile
 
 FORMAT = 1
 FILE_NAME = "checkpoints.json"

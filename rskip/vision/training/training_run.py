@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
 from rskip.connections import parse_connection
-from rskip.connections.features import at_least_float32
+from rskip.connections.norms import at_least_float32
 from rskip.files.disk import naming
 from rskip.files.whole import atomic_file
 from rskip.machine.ranks import Ranks
