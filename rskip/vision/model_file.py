@@ -16,10 +16,10 @@ import msgspec
 from torch import Tensor
 
 from rskip.connections import parse_connection
+from rskip.files.torch_file import read_torch_file
 from rskip.settings.check import convert, field_names, to_plain
 from rskip.settings.text import read_json
 from rskip.vision.preact_resnet import PreActResNet, preact_resnet
-from rskip.vision.torch_file import read_torch_file
 from rskip.vision.transforms import CLASSES
 
 FILES = ("model.pt", "checkpoint.pt", "model.safetensors")  # of a folder the first that is there
@@ -141,7 +141,7 @@ def model_file(path: Path) -> Path:
 
 def _read_pt(path: Path) -> tuple[ModelDescription, dict[str, Tensor]]:
     """model.pt or checkpoint.pt of a training."""
-    content = read_torch_file(path)
+    content = read_torch_file(path, kind="file of `rskip vision train`")
     try:
         if "config" in content:
             config, dataset, iterations = content["config"], content["dataset"], content["iteration"]

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from rskip.vision.torch_file import read_torch_file
+from rskip.files.torch_file import read_torch_file
 
 
 def of_another_storage() -> bytes:
@@ -35,6 +35,6 @@ def refused(content: bytes, folder: Path) -> None:
     path = folder / "model.pt"
     path.write_bytes(content)
     with pytest.raises(ValueError) as error:
-        read_torch_file(path, advice="; move it away")
-    expected = f"{path} can't be read: it is cut off, damaged, or no file of `rskip vision train`; move it away"
+        read_torch_file(path, kind="model", advice="; move it away")
+    expected = f"{path} can't be read: it is cut off, damaged, or no model; move it away"
     assert str(error.value) == expected
