@@ -29,9 +29,9 @@ from torch.utils.data import DataLoader
 from torchvision import datasets, transforms
 
 from rskip.machine.device import bfloat16_is_slow
+from rskip.machine.ranks import Ranks
 from rskip.vision import preact_resnet20
 from rskip.vision.data import load_cifar
-from rskip.vision.training.distributed import Ranks
 from rskip.vision.training.settings import TrainingSettings
 from rskip.vision.training.training_folder import TrainingFolder
 from rskip.vision.training.training_run import TrainingRun

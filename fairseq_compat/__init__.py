@@ -1,8 +1,8 @@
-"""Mends that make fairseq 0.12.2 work on current Python, PyTorch and NumPy from outside, with no edited file.
+"""Patches that make fairseq 0.12.2 work on current Python, PyTorch and NumPy from outside, with no edited file.
 
 A start-up hook (`fairseq_compat.pth`; from Python 3.15 `fairseq_compat.start`) calls
 `fairseq_compat.startup.register` in every process of the environment. That registers an import hook and does
-nothing else; the mends act when, and only when, fairseq's own modules are imported. Each mend is a file of
-`fairseq_compat.mends`. The environment variable FAIRSEQ_COMPAT_DISABLE leaves mends out (names separated by
+nothing else; the patches act when, and only when, fairseq's own modules are imported. Each patch is a file of
+`fairseq_compat.patches`. The environment variable FAIRSEQ_COMPAT_DISABLE leaves patches out (names separated by
 commas, or `all`), to see a symptom with one's own eyes.
 """

@@ -4,15 +4,15 @@ import sys
 
 
 class FairseqFinder:
-    """Meta path finder that hands fairseq's modules to `fairseq_compat.import_hook`; deaf to all else."""
+    """Meta path finder that hands fairseq's modules to `fairseq_compat.import_hook` and ignores all others."""
 
     @staticmethod
     def find_spec(fullname, path=None, target=None):
         if fullname != "fairseq" and not fullname.startswith("fairseq."):
             return None
-        from fairseq_compat.import_hook import mended_spec
+        from fairseq_compat.import_hook import patched_spec
 
-        return mended_spec(fullname, path, target)
+        return patched_spec(fullname, path, target)
 
 
 def register() -> None:

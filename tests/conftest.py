@@ -33,7 +33,7 @@ def shared() -> Path:
 
 @pytest.fixture(scope="session")
 def environment() -> Environment:
-    """Gives this process's environment with one thread, all mends on, and the variables that it is called with."""
+    """Gives this process's environment with one thread, all patches on, and the variables that it is called with."""
 
     def environment(**variables: str) -> dict[str, str]:
         kept = {name: value for name, value in os.environ.items() if name != "FAIRSEQ_COMPAT_DISABLE"}

@@ -65,7 +65,7 @@ def trained(mirror: str | None, *, sentences: int | None) -> Workload:
 
     def bleu(hypotheses: list[Tokens]) -> float:
         decoded = [pipeline.decode(target.decode(tokens)) for tokens in hypotheses]
-        return round(score(decoded, texts[corpus.target]).sacrebleu, 2)
+        return round(score(decoded, texts[corpus.target])["sacrebleu"].value, 2)
 
     return Workload(
         name="Multi30k EN-DE, trained, 128/256/4, 4+4 layers",

@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import pickle
-import re
-import struct
-import zipfile
 from argparse import Namespace
 from collections.abc import Mapping
 from pathlib import Path
@@ -13,10 +9,10 @@ from typing import Any, NamedTuple
 
 import numpy
 import torch
-from torch.serialization import get_safe_globals, safe_globals
 
 from rskip.checkpoint.checkpoint import Checkpoint
 from rskip.checkpoint.config import config_from_state, state_from_config
+from rskip.files.torch_file import read_torch_file
 from rskip.files.whole import atomic_file
 
 # The types that fairseq leaves in its files, all of them inert: its settings, and metrics' numbers.
@@ -33,18 +29,8 @@ _ALLOWED: list[Any] = [
     *((function, f"numpy._core.multiarray.{name}") for name, function in _NUMPY_CONSTRUCTORS.items()),
     *((function, f"numpy.core.multiarray.{name}") for name, function in _NUMPY_CONSTRUCTORS.items()),
 ]
-_UNREADABLE = (
-    RuntimeError,
-    EOFError,
-    pickle.UnpicklingError,
-    ValueError,
-    KeyError,
-    IndexError,
-    AttributeError,
-    TypeError,
-    struct.error,
-)
 _AVERAGED_FROM = "averaged_from"
+_KIND = "checkpoint of fairseq"
 
 
 class Validation(NamedTuple):
@@ -90,7 +76,7 @@ def write_fairseq(path: Path, checkpoint: Checkpoint) -> None:
 
 def read_validation(path: Path) -> Validation:
     """The validation score inside a .pt file, without reading its tensors into memory."""
-    state = _load(path, mmap=zipfile.is_zipfile(path))
+    state = _load(path, mmap=True)
     groups = state.get("cfg") or {}
     options = groups.get("checkpoint", {}) if groups else vars(state.get("args") or Namespace())
     score = (state.get("extra_state") or {}).get("val_loss")
@@ -101,22 +87,11 @@ def read_validation(path: Path) -> Validation:
 
 
 def _load(path: Path, *, mmap: bool = False) -> dict[str, Any]:
-    try:
-        # safe_globals forgets its types at the end, also those that someone else had allowed before.
-        known = get_safe_globals()
-        with safe_globals([kind for kind in _ALLOWED if kind not in known]):
-            state = torch.load(path, map_location="cpu", weights_only=True, mmap=mmap)
-    except _UNREADABLE as error:
-        if refused := re.search(r"GLOBAL (\S+) (?:was not an allowed global|whose module)", str(error)):
-            raise ValueError(
-                f"{path} asks for {refused[1]}, which no checkpoint of a model needs; "
-                "it was not loaded, since that could run code"
-            ) from error
-        raise ValueError(f"{path} can't be read as a checkpoint: cut off, or another kind of file") from error
-    if not isinstance(state, dict) or not isinstance(state.get("model"), Mapping):
-        raise ValueError(f"{path} is not a checkpoint of fairseq: it holds no 'model'")
+    state = read_torch_file(path, kind=_KIND, allowed=_ALLOWED, mmap=mmap)
+    if not isinstance(state.get("model"), Mapping):
+        raise ValueError(f"{path} is no {_KIND}: it holds no 'model'")
     if not (state.get("cfg") or state.get("args")):
-        raise ValueError(f"{path} is not a checkpoint of fairseq: it holds neither 'cfg' nor 'args'")
+        raise ValueError(f"{path} is no {_KIND}: it holds neither 'cfg' nor 'args'")
     return state
 
 

@@ -1,22 +1,16 @@
-"""Connections that are a stock Transformer's in other words: the same function with the connections that stock has.
-
-LN(λx + βf) = LN(x + (β/λ)f) up to the normalisation's eps, so the factor β/λ goes into the branch's last linear map.
-"""
+"""Models that are a stock Transformer in other words: the same function with the connections that stock has."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, replace
 
 import torch
 from torch import Tensor
 
 from rskip.checkpoint.checkpoint import Checkpoint
 from rskip.checkpoint.stock import stock_connection, to_stock
-from rskip.connections import parse_connection
-from rskip.connections.registry import find_family
-from rskip.connections.spec import ConnectionSpec
+from rskip.connections import Fold, find_family, parse_connection
 from rskip.transformer import Transformer, TransformerConfig
 
 POSTNORM, PRENORM = stock_connection(normalize_before=False), stock_connection(normalize_before=True)
@@ -25,51 +19,18 @@ _CONNECTION = re.compile(r"((encoder|decoder)\.layers\.\d+\.\w+_connection)\.(.+
 _NO_SETTINGS = ("source_vocabulary", "target_vocabulary", "padding_index", "encoder_connection", "decoder_connection")
 
 
-@dataclass(frozen=True)
-class Fold:
-    """How a connection becomes a stock one.
-
-    connection: the stock one. factor: what the branch's last linear map is multiplied by.
-    renamed: members of the connection to those of the stock one, where they differ.
-    """
-
-    connection: str
-    factor: float = 1.0
-    renamed: dict[str, str] = field(default_factory=dict)
-
-
-def _fold_xskip(spec: ConnectionSpec) -> Fold | None:
-    settings = spec.settings
-    return Fold(POSTNORM, settings["branch_scale"] / settings["scale"]) if spec.norm == "ln" else None
-
-
-def _fold_rskip(spec: ConnectionSpec) -> Fold | None:
-    return Fold(POSTNORM, renamed={"norms.0": "norm"}) if spec.norm == "ln" and spec.recursion == 1 else None
-
-
-def _fold_prenorm(spec: ConnectionSpec) -> Fold | None:
-    return Fold(PRENORM) if spec.norm == "ln" else None
-
-
-_FOLDS: dict[str, Callable[[ConnectionSpec], Fold | None]] = {
-    "xskip": _fold_xskip,
-    "rskip": _fold_rskip,
-    "prenorm": _fold_prenorm,
-}
-
-
 def find_fold(connection: str) -> Fold:
-    """How this connection becomes a stock one.
+    """How this connection becomes a stock Transformer's.
 
     :raises ValueError: it is another function; the message says which.
     """
     spec = parse_connection(connection)
-    fold = _FOLDS[spec.family](spec) if spec.family in _FOLDS else None
-    if fold is None:
-        formula = find_family(spec.family).formula
+    fold = spec.fold or Fold(str(spec))
+    if fold.connection not in (POSTNORM, PRENORM):
         raise ValueError(
-            f"{spec} ({formula}) is not the block of a stock Transformer, norm(x + f) or x + F(norm(x)) with ln, and "
-            "can't be folded into one: translate with `rskip translate`, which runs every connection"
+            f"{spec} ({find_family(spec.family).formula}) is not the block of a stock Transformer, norm(x + f) or "
+            "x + F(norm(x)) with ln, and can't be folded into one: translate with `rskip translate`, which runs every "
+            "connection"
         )
     return fold
 

@@ -1,4 +1,4 @@
-"""Tell what is installed, which mends of fairseq are active, and what is wrong with this environment.
+"""Tell what is installed, which patches of fairseq are active, and what is wrong with this environment.
 
 Exit status 0 where nothing is wrong, 1 where something is; each thing that is wrong comes with what to do."""
 
@@ -126,8 +126,8 @@ def look_at_compiler(findings: Findings) -> None:
 
 
 def look_at_fairseq(findings: Findings) -> None:
-    """fairseq, the start-up hook and the mends, seen from a fresh process that nobody prepared."""
-    from fairseq_compat.mends import MENDS
+    """fairseq, the start-up hook and the patches, seen from a fresh process that nobody prepared."""
+    from fairseq_compat.patches import PATCHES
     from rskip.cli.setup_fairseq import FAIRSEQ, real_needs, version
 
     installed = version("fairseq")
@@ -137,7 +137,7 @@ def look_at_fairseq(findings: Findings) -> None:
         return
     if installed != FAIRSEQ:
         findings.wrong.append(
-            f"fairseq {installed} is installed, the mends are for {FAIRSEQ}: rskip setup-fairseq"
+            f"fairseq {installed} is installed, the patches are for {FAIRSEQ}: rskip setup-fairseq"
         )
     missing = [requirement for package, requirement in real_needs().items() if version(package) is None]
     if missing:
@@ -151,7 +151,7 @@ def look_at_fairseq(findings: Findings) -> None:
     if process.returncode:
         last = process.stderr.strip().rpartition("\n")[2]
         findings.wrong.append(
-            f"the mends can't be examined ({last}): pip install --force-reinstall --no-deps rskip"
+            f"the patches can't be examined ({last}): pip install --force-reinstall --no-deps rskip"
         )
         return
     report = json.loads(process.stdout)
@@ -163,12 +163,12 @@ def look_at_fairseq(findings: Findings) -> None:
         findings.wrong.append(
             f"fairseq can't be imported ({' '.join(report['error'].split())}): rskip setup-fairseq"
         )
-    for mend in MENDS:
-        active = report["mends"].get(mend.name, False)
-        findings.show(f"  {mend.name}", "active" if active else "NOT active")
+    for patch in PATCHES:
+        active = report["patches"].get(patch.name, False)
+        findings.show(f"  {patch.name}", "active" if active else "NOT active")
         if not active and "error" not in report:
             findings.wrong.append(
-                f"the mend {mend.name} is not active, so: {mend.symptom}; is FAIRSEQ_COMPAT_DISABLE set? "
+                f"the patch {patch.name} is not active, so: {patch.symptom}; is FAIRSEQ_COMPAT_DISABLE set? "
                 "Otherwise install rskip again"
             )
 

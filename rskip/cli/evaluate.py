@@ -7,12 +7,31 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
-    from rskip.translation.scoring import Comparison, Scores
+    from rskip.translation.scoring import Comparison, Score
 
 EXAMPLES = """examples:
   rskip evaluate --hypothesis output.de --reference test.de --baseline other-output.de
   rskip evaluate --generated generate-test.txt --data data-bin/multi30k-en-de --split test
   rskip evaluate --hypothesis output.de --reference newstest2014.de --compound-split"""
+
+# what is printed of each metric, and what tokens the ones that sacreBLEU doesn't compare with are of
+PRINTED = (
+    ({"sacrebleu": "sacreBLEU", "chrf": "chrF2", "accuracy": "exact matches"}, None),
+    ({"tokenised_bleu": "tokenised BLEU"}, "on this corpus' own tokens"),
+    (
+        {"compound_split_bleu": "compound BLEU", "compound_split_own_bleu": "  on own tokens"},
+        "German tokens, hyphenated compounds split",
+    ),
+)
+# the metrics in --json, and the names of their signatures there
+JSON_NAMES = {
+    "sacrebleu": "signature",
+    "chrf": "chrf_signature",
+    "accuracy": None,
+    "tokenised_bleu": "tokenised_signature",
+    "compound_split_bleu": "compound_split_signature",
+    "compound_split_own_bleu": "compound_split_own_signature",
+}
 
 
 class System(NamedTuple):
@@ -81,7 +100,7 @@ def run(args: argparse.Namespace) -> None:
         names["baseline"] = args.baseline
 
     systems: dict[str, System] = {}
-    scores: dict[str, Scores] = {}
+    scores: dict[str, dict[str, Score]] = {}
     for role, path in names.items():
         system = systems[role] = read_system(path, data=args.data)
         if len(system.hypotheses) != len(references):
@@ -97,7 +116,7 @@ def run(args: argparse.Namespace) -> None:
             compound_split=args.compound_split,
             compound_split_own=args.compound_split and system.moses_words,
         )
-        print_scores(path, scores[role])
+        print_scores(path, scores[role], sentences=len(references))
     comparisons = []
     if args.baseline is not None:
         comparisons = paired_bootstrap(
@@ -105,7 +124,7 @@ def run(args: argparse.Namespace) -> None:
         )
         print_comparisons(comparisons)
     if args.json is not None:
-        write_json(args.json, scores, comparisons)
+        write_json(args.json, scores, comparisons, sentences=len(references))
 
 
 def reference_file(data: Path, split: str) -> Path:
@@ -144,20 +163,15 @@ def read_system(path: Path, *, data: Path | None) -> System:
     )
 
 
-def print_scores(path: Path, scores: Scores) -> None:
+def print_scores(path: Path, scores: dict[str, Score], *, sentences: int) -> None:
     """A line for each metric, with its signature."""
-    print(f"{path}: {scores.sentences} sentences")
-    print(f"  sacreBLEU       {scores.sacrebleu:6.2f}  {scores.signature}")
-    print(f"  chrF2           {scores.chrf:6.2f}  {scores.chrf_signature}")
-    print(f"  exact matches   {scores.accuracy:6.2f} %")
-    if scores.tokenised_bleu is not None:
-        print(f"  tokenised BLEU  {scores.tokenised_bleu:6.2f}  {scores.tokenised_signature}")
-        print("                  (on this corpus' own tokens: not comparable with sacreBLEU)")
-    if scores.compound_split_bleu is not None:
-        print(f"  compound BLEU   {scores.compound_split_bleu:6.2f}  {scores.compound_split_signature}")
-        if scores.compound_split_own_bleu is not None:
-            print(f"    on own tokens {scores.compound_split_own_bleu:6.2f}  {scores.compound_split_own_signature}")
-        print("                  (German tokens, hyphenated compounds split: not comparable with sacreBLEU)")
+    print(f"{path}: {sentences} sentences")
+    for labels, tokens in PRINTED:
+        printed = {label: scores[metric] for metric, label in labels.items() if metric in scores}
+        for label, (value, signature) in printed.items():
+            print(f"  {label:15} {value:6.2f} {f' {signature}' if signature else '%'}")
+        if printed and tokens:
+            print(f"                  ({tokens}: not comparable with sacreBLEU)")
 
 
 def print_comparisons(comparisons: list[Comparison]) -> None:
@@ -171,14 +185,27 @@ def print_comparisons(comparisons: list[Comparison]) -> None:
         )
 
 
-def write_json(path: Path, scores: dict[str, Scores], comparisons: list[Comparison]) -> None:
+def in_json(scores: dict[str, Score], sentences: int) -> dict[str, object]:
+    """Values and signatures under the names of --json's form; null for what was not computed."""
+    values: dict[str, object] = {"sentences": sentences}
+    for metric, signature in JSON_NAMES.items():
+        found = scores.get(metric)
+        values[metric] = found and found.value
+        if signature:
+            values[signature] = found and found.signature
+    return values
+
+
+def write_json(
+    path: Path, scores: dict[str, dict[str, Score]], comparisons: list[Comparison], *, sentences: int
+) -> None:
     """`{"system": …, "baseline": …, "comparisons": […]}`, the last two only where there is a baseline."""
     import json
     from dataclasses import asdict
 
     from rskip.files.whole import atomic_file
 
-    values: dict[str, object] = {role: asdict(each) for role, each in scores.items()}
+    values: dict[str, object] = {role: in_json(found, sentences) for role, found in scores.items()}
     if comparisons:
         values["comparisons"] = [asdict(each) for each in comparisons]
     with atomic_file(path) as temporary:

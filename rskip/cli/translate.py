@@ -22,12 +22,12 @@ from rskip.cli._model_path import model_path
 
 if TYPE_CHECKING:
     from rskip.generation import SearchOptions
+    from rskip.machine.ranks import Ranks
     from rskip.translation import Translation, Translator
     from rskip.translation.jobs import Job
     from rskip.translation.lines import Window
     from rskip.translation.output_lines import LineForm
     from rskip.translation.progress import Progress
-    from rskip.translation.ranks import Ranks
     from rskip.translation.resume import ResumableFile
 
 EXAMPLES = """examples:
@@ -163,20 +163,23 @@ def run(args: argparse.Namespace) -> None:
 
 def translate_files(args: argparse.Namespace) -> None:
     """Files or standard input to files or standard output."""
+    from rskip.machine.ranks import Ranks
     from rskip.translation.fingerprint import model_sha256
     from rskip.translation.jobs import known_sum, plan_jobs
     from rskip.translation.progress import Progress, duration, speed
-    from rskip.translation.ranks import Ranks
+    from rskip.translation.ranks import FOREVER
 
     ranks = Ranks.from_environment()
     jobs = plan_jobs(args.files or ["-"], args.output)
     check_jobs(jobs, args, ranks)
     options = search_options(args)
-    with ranks.group():
+    with ranks.process_group("gloo", timeout=FOREVER):
         jobs = unfinished_jobs(jobs, args, ranks)
         if not jobs:
             return
         ranks.wait()
+        import torch  # takes a second, and the mistakes above are found without it
+
         translator = load_translator(args, ranks)
         settings = {"model": model_sha256(args.model, translator), **described(args, options, translator)}
         progress = Progress(
@@ -194,7 +197,7 @@ def translate_files(args: argparse.Namespace) -> None:
                 translate_job(job, args, options, translator, settings, progress, ranks, workers)
                 progress.before += job.size or 0
         progress.end()
-        lines, tokens = ranks.sums([progress.lines, progress.tokens])
+        lines, tokens = ranks.sum(torch.tensor([progress.lines, progress.tokens])).tolist()
         seconds = progress.seconds if ranks.count == 1 else time.perf_counter() - started
         if ranks.first and not args.quiet:
             how = f"{translator.device}, {args.precision}{f', {workers} workers' if workers > 1 else ''}"
@@ -209,8 +212,8 @@ def translate_interactively(args: argparse.Namespace) -> None:
             raise ValueError(f"{flag} doesn't go with --interactive")
     if not (sys.stdin.isatty() and sys.stdout.isatty()):
         raise ValueError("--interactive is for a terminal: without it standard input is translated")
+    from rskip.machine.ranks import Ranks
     from rskip.translation.interactive import converse
-    from rskip.translation.ranks import Ranks
 
     ranks = Ranks.from_environment()
     if ranks.count > 1:
@@ -384,14 +387,14 @@ def translate_job(
     """One output."""
     from rskip.translation.lines import read_windows
     from rskip.translation.ranks import merge_parts
-    from rskip.translation.resume import ResumableFile
+    from rskip.translation.resume import ResumableFile, part_name
     from rskip.translation.stream import translate_stream
 
     def translated(window: Window) -> list[Translation]:
         return translate(translator, window.lines, seeded(options, window.number), args)
 
     def windows(wait: float | None) -> Iterator[Window]:
-        return ranks.own(read_windows(job.inputs, lines=args.buffer_size, characters=WINDOW_CHARACTERS, wait=wait))
+        return ranks.share(read_windows(job.inputs, lines=args.buffer_size, characters=WINDOW_CHARACTERS, wait=wait))
 
     form = chosen_form(args, options)
     if not job.to_file:
@@ -400,7 +403,8 @@ def translate_job(
         return
     assert job.output is not None
     job.output.parent.mkdir(parents=True, exist_ok=True)
-    file = ResumableFile(ranks.part(job.output), settings, resume=args.resume)
+    part = job.output.with_name(part_name(job.output.name, ranks.rank, ranks.count))
+    file = ResumableFile(part, settings, resume=args.resume)
     try:
         with saying_what_is_kept(file):
             missing = file.missing(windows(None))

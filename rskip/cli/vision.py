@@ -21,8 +21,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from rskip.cli._model_path import model_path
 
 if TYPE_CHECKING:
+    from rskip.machine.ranks import Ranks
     from rskip.vision.training import TrainingSettings
-    from rskip.vision.training.distributed import Ranks
 
 FAILED = 1
 
@@ -196,13 +196,14 @@ def run(args: argparse.Namespace) -> int:
 
 def run_train(args: argparse.Namespace) -> int:
     """Trains, or goes on with a training."""
+    from rskip.machine.ranks import Ranks
     from rskip.vision.data import load_cifar
     from rskip.vision.evaluation import OutputsNotFinite
     from rskip.vision.training import Diverged, Interrupted, train
-    from rskip.vision.training.distributed import Ranks
+    from rskip.vision.training.device import process_group
 
     ranks = Ranks.from_environment()
-    with ranks.group(args.device):
+    with process_group(ranks, args.device):
         with ranks.together():
             settings = training_settings(args, ranks)
             if args.download:
@@ -247,8 +248,8 @@ def training_settings(args: argparse.Namespace, ranks: Ranks) -> TrainingSetting
         texts = [text if text.startswith("train.") else f"train.{text}" for text in changes]
         texts += [f"train.{field}={json.dumps(value)}" for field, value in given.items()]
         recipe = load_recipe(args.recipe, overrides=texts)
-        if recipe.kind != "vision":
-            raise ValueError(f"{args.recipe} is a recipe of kind {recipe.kind}, expected vision: `rskip run` runs it")
+        if recipe.task.kind != "vision":
+            raise ValueError(f"{args.recipe} is a recipe of kind {recipe.task.kind}, expected vision: `rskip run` runs it")
         settings = recipe.settings.train
     return replace(settings, precision=_precision(args, settings.precision, ranks))
 
@@ -309,13 +310,13 @@ def run_evaluate(args: argparse.Namespace) -> int:
     """Prints the evaluation, and draws it where asked."""
     from rskip.files.picture import check_picture
     from rskip.machine.device import bfloat16_is_slow
+    from rskip.machine.ranks import Ranks
     from rskip.vision.data import load_cifar
     from rskip.vision.evaluation import evaluate
     from rskip.vision.evaluation.confusion_picture import draw_confusion
     from rskip.vision.evaluation.text_form import text_form
     from rskip.vision.model_file import TASK, load_model
     from rskip.vision.training.device import choose_device
-    from rskip.vision.training.distributed import Ranks
 
     if args.picture is not None:
         check_picture(args.picture)

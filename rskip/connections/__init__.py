@@ -4,18 +4,25 @@ A connection is named by a spec, `[λ]family[+norm][:option=value,...]`, such as
 `sas:gate=single`. docs/connections.md lists all of them with formula, meaning and source.
 """
 
-from rskip.connections.build import build_connection
 from rskip.connections.connection import Connection
 from rskip.connections.highway import Highway
 from rskip.connections.norms import build_norm
-from rskip.connections.options import Choice, Flag, Number
 from rskip.connections.prenorm import PreNorm
-from rskip.connections.registry import Factor, Family, list_connections, register_connection
-from rskip.connections.rskip import RSkip
+from rskip.connections.registry import (
+    Choice,
+    Factor,
+    Family,
+    Flag,
+    Fold,
+    Number,
+    find_family,
+    list_connections,
+    register_connection,
+)
+from rskip.connections.rskip import RSkip, WSkip, XSkip
 from rskip.connections.sas import SAS
-from rskip.connections.spec import ConnectionSpec, parse_connection
-from rskip.connections.wskip import WSkip
-from rskip.connections.xskip import XSkip
+from rskip.connections.spec import ConnectionSpec, build_connection, parse_connection
+from rskip.settings.paper import Paper
 
 __all__ = [
     "SAS",
@@ -25,14 +32,17 @@ __all__ = [
     "Factor",
     "Family",
     "Flag",
+    "Fold",
     "Highway",
     "Number",
+    "Paper",
     "PreNorm",
     "RSkip",
     "WSkip",
     "XSkip",
     "build_connection",
     "build_norm",
+    "find_family",
     "list_connections",
     "parse_connection",
     "register_connection",

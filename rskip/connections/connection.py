@@ -6,9 +6,8 @@ from collections.abc import Callable
 
 from torch import Tensor, nn
 
-from rskip.connections.features import check_features
 from rskip.connections.gates import Gate
-from rskip.connections.norms import BatchNorm, LayerNorm, RMSNorm
+from rskip.connections.norms import BatchNorm, LayerNorm, RMSNorm, check_features
 
 
 class Connection(nn.Module):

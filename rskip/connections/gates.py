@@ -7,7 +7,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor, nn
 
-from rskip.connections.features import at_least_float32
+from rskip.connections.norms import at_least_float32
 
 
 class Gate(nn.Module):

@@ -7,8 +7,8 @@ from torch import Tensor
 
 from rskip.connections.connection import Connection
 from rskip.connections.gates import scaling_gate, transform_gate
-from rskip.connections.options import Choice, Number
-from rskip.connections.registry import register_connection
+from rskip.connections.registry import Choice, Number, register_connection
+from rskip.settings.paper import Paper
 
 
 @register_connection(
@@ -16,6 +16,11 @@ from rskip.connections.registry import register_connection
     formula="T ⊙ f + (1-T) ⊙ x, T = σ(xW + b)",
     source="Srivastava et al. 2015; SAS paper, Table 6; gate=shortcut: He et al. 2016b",
     options={"gate": Choice("transform", "shortcut", "single", "full"), "bias": Number(-3)},
+    paper=Paper(
+        title="Highway Networks",
+        authors="Rupesh Kumar Srivastava, Klaus Greff, Jürgen Schmidhuber",
+        url="https://arxiv.org/abs/1505.00387",
+    ),
 )
 class Highway(Connection):
     """y = T ⊙ f + (1-T) ⊙ x, where `gate` says what T is.

@@ -1,4 +1,4 @@
-"""Normalisations of a connection's output: eps 1e-5, statistics in float32 or better.
+"""Normalisations of a connection's output: eps 1e-5, statistics in float32 or better; where features lie.
 
 Shapes: (B, T, C) with feature_dim=-1 for text, (N, C, H, W) with feature_dim=1 for images. Member names are
 torch.nn's (`weight`, `bias`, `running_mean`, ...); they are checkpoint API.
@@ -13,12 +13,26 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from rskip.connections.features import at_least_float32, check_features
 from rskip.settings.nearest import did_you_mean
 
 EPS = 1e-5
 MOMENTUM = 0.1  # of batch normalisation's running statistics
 NORMS = ("ln", "rms", "bn")
+
+
+def check_features(features: int, feature_dim: int) -> None:
+    """ValueError unless `features` is a whole number of at least 1 and `feature_dim` is -1 or 1."""
+    if isinstance(features, bool) or not isinstance(features, int) or features < 1:
+        raise ValueError(f"features must be a whole number of at least 1, not {features!r}")
+    if feature_dim not in (-1, 1):
+        raise ValueError(
+            f"feature_dim must be -1 (text: (B, T, C)) or 1 (images: (N, C, H, W)), not {feature_dim!r}"
+        )
+
+
+def at_least_float32(z: Tensor) -> Tensor:
+    """float16 and bfloat16 as float32; float32 and float64 as they are."""
+    return z.to(torch.promote_types(z.dtype, torch.float32))
 
 
 class LayerNorm(nn.LayerNorm):

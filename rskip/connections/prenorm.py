@@ -7,6 +7,7 @@ from torch import Tensor
 from rskip.connections.connection import Connection
 from rskip.connections.norms import build_norm
 from rskip.connections.registry import register_connection
+from rskip.settings.paper import Paper
 
 
 @register_connection(
@@ -16,6 +17,11 @@ from rskip.connections.registry import register_connection
     norms=("ln", "rms"),
     closing_norm=True,
     text_only=True,
+    paper=Paper(
+        title="On Layer Normalization in the Transformer Architecture",
+        authors="Ruibin Xiong et al.",
+        url="https://arxiv.org/abs/2002.04745",
+    ),
 )
 class PreNorm(Connection):
     """y = x + f, where f = F(norm(x)). Members: `norm`."""

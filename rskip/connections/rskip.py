@@ -1,12 +1,67 @@
-"""The recursive skip connection: the input is added again and again, with a normalisation each time."""
+"""The rSkip paper's connections: the input enters with a factor (xskip, wskip), or several times (rskip)."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import replace
+
+import torch
 from torch import Tensor, nn
 
 from rskip.connections.connection import Connection
 from rskip.connections.norms import build_norm
-from rskip.connections.registry import Factor, register_connection
+from rskip.connections.registry import Factor, Fold, Number, register_connection
+from rskip.connections.spec import ConnectionSpec
+from rskip.settings.paper import Paper
+
+PAPER = Paper(
+    title="Rethinking Skip Connection with Layer Normalization in Transformers and ResNets",
+    authors="Fenglin Liu, Xuancheng Ren, Zhiyuan Zhang, Xu Sun, Yuexian Zou",
+    url="https://arxiv.org/abs/2105.07205",
+)
+
+
+def _fold_xskip(spec: ConnectionSpec) -> Fold | None:
+    """LN(λx + βf) = LN(x + (β/λ)f), and RMS likewise; batch normalisation's running statistics have a scale."""
+    settings = spec.settings
+    factor = settings["branch_scale"] / settings["scale"]
+    return Fold(f"1xskip+{spec.norm}", factor) if spec.norm in ("ln", "rms") else None
+
+
+def _fold_rskip(spec: ConnectionSpec) -> Fold | None:
+    return Fold(f"1xskip+{spec.norm}", renamed={"norms.0": "norm"}) if spec.recursion == 1 else None
+
+
+@register_connection(
+    "xskip",
+    formula="norm(λx + βf), β = branch_scale",
+    source="rSkip paper, Eq. 2 and 3; λ=β=1 is ResNet (He et al. 2016), with ln the post-norm Transformer",
+    factor=Factor("scale"),
+    norms=(None, "ln", "rms", "bn"),
+    options={"branch_scale": Number(1, positive=True)},
+    paper=replace(PAPER, part="Eq. 2 and 3"),
+    fold=_fold_xskip,
+)
+class XSkip(Connection):
+    """y = norm(λx + βf): λ is `scale`, β is `branch_scale`. Members: `norm`, None without a normalisation."""
+
+    def __init__(
+        self, features: int, *, scale: float, norm: str | None, branch_scale: float, feature_dim: int = -1
+    ) -> None:
+        super().__init__(features, feature_dim=feature_dim)
+        self.scale = scale
+        self.branch_scale = branch_scale
+        self.norm = None if norm is None else build_norm(norm, features, feature_dim)
+
+    def combine(self, x: Tensor, f: Tensor) -> Tensor:
+        if self.scale == 1:
+            z = torch.add(x, f, alpha=self.branch_scale)
+        else:
+            z = torch.add(f if self.branch_scale == 1 else self.branch_scale * f, x, alpha=self.scale)
+        return z if self.norm is None else self.norm(z)
+
+    def extra_repr(self) -> str:
+        return f"scale={self.scale}, branch_scale={self.branch_scale}, {super().extra_repr()}"
 
 
 @register_connection(
@@ -16,6 +71,8 @@ from rskip.connections.registry import Factor, register_connection
     factor=Factor("recursion", integer=True),
     norms=("ln", "rms", "bn"),
     without_norm="{factor}rskip without a normalisation equals {factor}xskip",
+    paper=replace(PAPER, part="Eq. 4"),
+    fold=_fold_rskip,
 )
 class RSkip(Connection):
     """y_1 = norm_1(x + f), y_k = norm_k(x + y_{k-1}), y = y_λ: λ is `recursion`.
@@ -36,3 +93,33 @@ class RSkip(Connection):
 
     def extra_repr(self) -> str:
         return f"recursion={self.recursion}, {super().extra_repr()}"
+
+
+@register_connection(
+    "wskip",
+    formula="norm(w ⊙ x + f), w learned",
+    source="rSkip paper, section 4.3, Learning λ",
+    norms=("ln", "rms", "bn"),
+    options={"init": Number(1)},
+    paper=replace(PAPER, part="section 4.3"),
+)
+class WSkip(Connection):
+    """y = norm(w ⊙ x + f): w, one number a feature, starts as `init`. Members: `skip_weight` (C), `norm`."""
+
+    def __init__(self, features: int, *, norm: str, init: float, feature_dim: int = -1) -> None:
+        super().__init__(features, feature_dim=feature_dim)
+        self.init = init
+        self.skip_weight = nn.Parameter(torch.full((features,), float(init)))
+        self.norm = build_norm(norm, features, feature_dim)
+
+    def reset_parameters(self, weight_init: Callable[[Tensor], object] = nn.init.xavier_uniform_) -> None:
+        super().reset_parameters(weight_init)
+        nn.init.constant_(self.skip_weight, self.init)
+
+    def combine(self, x: Tensor, f: Tensor) -> Tensor:
+        trailing = x.dim() - 2 if self.feature_dim == 1 else 0
+        w = self.skip_weight.view(-1, *[1] * trailing)
+        return self.norm(torch.addcmul(f, w, x))
+
+    def extra_repr(self) -> str:
+        return f"init={self.init}, {super().extra_repr()}"

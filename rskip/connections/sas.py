@@ -8,9 +8,9 @@ from torch import Tensor
 from rskip.connections.connection import Connection
 from rskip.connections.gates import scaling_gate
 from rskip.connections.norms import build_norm
-from rskip.connections.options import Choice, Flag, Number
-from rskip.connections.registry import register_connection
+from rskip.connections.registry import Choice, Flag, Number, register_connection
 from rskip.connections.spec import ConnectionSpec
+from rskip.settings.paper import Paper
 
 
 def _check(spec: ConnectionSpec) -> None:
@@ -36,6 +36,12 @@ def _check(spec: ConnectionSpec) -> None:
         "beta_bias": Number(0),
     },
     check=_check,
+    paper=Paper(
+        title="Self-Adaptive Scaling Approach for Learnable Residual Structure",
+        authors="Fenglin Liu, Meng Gao, Yuanxin Liu, Kai Lei",
+        url="https://aclanthology.org/K19-1080",
+        part="Eq. 4",
+    ),
 )
 class SAS(Connection):
     """y = αx + βf + γ norm(x + f), where α, β and γ are one factor a position each.

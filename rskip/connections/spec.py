@@ -1,4 +1,4 @@
-"""The text that names a connection: `[λ]family[+norm][:option=value,...]`."""
+"""The text that names a connection, `[λ]family[+norm][:option=value,...]`, and the module that it names."""
 
 from __future__ import annotations
 
@@ -8,10 +8,11 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from rskip.connections.norms import NORMS
-from rskip.connections.options import OptionValue, plain_number
-from rskip.connections.registry import Family, find_family
+from rskip.connections.connection import Connection
+from rskip.connections.norms import NORMS, check_features
+from rskip.connections.registry import Family, Fold, OptionValue, find_family, plain_number
 from rskip.settings.nearest import did_you_mean
+from rskip.settings.paper import Paper
 
 Options = tuple[tuple[str, OptionValue], ...]
 
@@ -88,6 +89,16 @@ class ConnectionSpec:
         """The normalisation that closes a stack of such blocks (see build_norm); None where none does."""
         return self.norm if find_family(self.family).closing_norm else None
 
+    @property
+    def paper(self) -> Paper:
+        """The paper that the connection is from."""
+        return find_family(self.family).paper
+
+    @property
+    def fold(self) -> Fold | None:
+        """The simpler connection that it becomes for inference; None where there is none."""
+        return find_family(self.family).fold(self)
+
 
 def parse_connection(text: str) -> ConnectionSpec:
     """Reads `[λ]family[+norm][:option=value,...]`, in any case.
@@ -110,6 +121,20 @@ def parse_connection(text: str) -> ConnectionSpec:
         options[name] = value
     factor = None if match["factor"] is None else float(match["factor"])
     return ConnectionSpec(match["family"], factor, match["norm"], tuple(options.items()))
+
+
+def build_connection(spec: str | ConnectionSpec, features: int, *, feature_dim: int = -1) -> Connection:
+    """The connection that `spec` names, for `features` features along `feature_dim`: -1 on text, 1 on images.
+
+    ValueError for a spec that is not valid, for bn on text and for prenorm on images.
+    """
+    if isinstance(spec, str):
+        spec = parse_connection(spec)
+    check_features(features, feature_dim)
+    family = find_family(spec.family)
+    if family.text_only and feature_dim != -1:
+        raise ValueError(f"{spec} is for text (feature_dim=-1); choose another connection for images")
+    return family.connection(features, feature_dim=feature_dim, **spec.settings)
 
 
 def _check_factor(family: Family, factor: float | None, rest: str) -> float | None:

@@ -182,7 +182,7 @@ def _read_rows(content: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
     if "rows" not in content:
         return {}
     name = Annotated[str, msgspec.Meta(pattern=_ROW_NAME, extra={"expected": "a row's name, as 2rskip_ln"})]
-    rows: dict[str, Any] = convert(content["rows"], dict[name, dict[str, Any] | None], name="rows")  # type: ignore[valid-type]
+    rows: dict[str, Any] = convert(content["rows"], dict[name, dict[str, Any] | None], name="rows")
     if not rows:
         raise SettingError("rows", "is empty", expected="a row or more, or no `rows`")
     for row, changes in rows.items():

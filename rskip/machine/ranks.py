@@ -3,13 +3,21 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+import time
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import TypeVar
+from itertools import islice
+from typing import TYPE_CHECKING, NoReturn, TypeVar
 
-Self = TypeVar("Self", bound="Ranks")
+if TYPE_CHECKING:
+    from torch import Tensor
+
+Item = TypeVar("Item")
+
+_MISTAKE = 2  # exit status of a user's mistake, which the first failing rank reports
+_REPORTING_SECONDS = 1.0  # torchrun ends all processes when one has ended
 
 
 @dataclass(frozen=True)
@@ -26,7 +34,7 @@ class Ranks:
     local_rank: int = 0
 
     @classmethod
-    def from_environment(cls: type[Self]) -> Self:
+    def from_environment(cls) -> Ranks:
         """As torchrun's variables say (RANK, WORLD_SIZE, LOCAL_RANK)."""
         rank, count, local_rank = (int(os.environ.get(name, "0")) for name in ("RANK", "WORLD_SIZE", "LOCAL_RANK"))
         return cls(rank, count, local_rank) if count > 1 else cls()
@@ -35,6 +43,10 @@ class Ranks:
     def first(self) -> bool:
         """Whether this process is the one that writes what is written once, and prints."""
         return self.rank == 0
+
+    def share(self, items: Iterable[Item]) -> Iterator[Item]:
+        """This rank's items: every `count`th one."""
+        return islice(items, self.rank, None, self.count)
 
     @contextmanager
     def process_group(self, backend: str, *, advice: str = "", timeout: timedelta | None = None) -> Iterator[None]:
@@ -64,3 +76,58 @@ class Ranks:
         finally:
             if own:
                 distributed.destroy_process_group()
+
+    def sum(self, tensor: Tensor) -> Tensor:
+        """The ranks' sum of a tensor, when all ranks are here; the tensor itself stays as it is."""
+        return self._reduce(tensor, "SUM")
+
+    def min(self, tensor: Tensor) -> Tensor:
+        """The ranks' minimum of a tensor, likewise."""
+        return self._reduce(tensor, "MIN")
+
+    def max(self, tensor: Tensor) -> Tensor:
+        """The ranks' maximum of a tensor, likewise."""
+        return self._reduce(tensor, "MAX")
+
+    def _reduce(self, tensor: Tensor, operation: str) -> Tensor:
+        reduced = tensor.clone()
+        if self.count > 1:
+            import torch.distributed as distributed
+
+            distributed.all_reduce(reduced, getattr(distributed.ReduceOp, operation))
+        return reduced
+
+    def wait(self) -> None:
+        """Until all ranks are here."""
+        if self.count > 1:
+            import torch
+
+            self.sum(torch.tensor(0))
+
+    @contextmanager
+    def together(self) -> Iterator[None]:
+        """A block after which all ranks go on or none: where one fails by a user's mistake, all end.
+
+        The first rank that failed raises its error; the others end silently, so it is reported once.
+        """
+        if self.count == 1:
+            yield
+            return
+        import torch
+
+        failure: ValueError | OSError | None = None
+        try:
+            yield
+        except (ValueError, OSError) as error:
+            failure = error
+        first_failed = int(self.min(torch.tensor(self.count if failure is None else self.rank)))
+        if first_failed == self.count:
+            return
+        if failure is not None and first_failed == self.rank:
+            raise failure
+        self.leave(_MISTAKE)
+
+    def leave(self, status: int) -> NoReturn:
+        """Ends this process silently, when the rank that reports why has had time to do so."""
+        time.sleep(_REPORTING_SECONDS)
+        raise SystemExit(status)

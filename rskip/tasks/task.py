@@ -3,8 +3,8 @@
     recipe -> settings -> train -> score -> record -> tables
                                    export -> registry -> load
 
-`rskip run`, `rskip report`, `rskip zoo` and `rskip.load` know no task by name: they look it up here. A further task is a
-class derived from `Task` whose instance is given to `register_task`.
+`rskip run`, `rskip report`, `rskip zoo` and `rskip.load` know no task by name: they look it up here. A further task is
+a class derived from `Task` whose instance is given to `register_task`.
 """
 
 from __future__ import annotations

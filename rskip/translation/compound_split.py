@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
-from typing import NamedTuple
 
 from sacrebleu.metrics import BLEU
 from sacremoses import MosesPunctNormalizer
@@ -21,13 +20,6 @@ LANGUAGE = "de"
 GERMAN_TOKENS, OWN_TOKENS = "moses-de", "own"
 _COMPOUND = re.compile(rb"(\S)-(\S)")
 _SPLIT = b"##AT##-##AT##"
-
-
-class CompoundSplitBleu(NamedTuple):
-    """The score, a percentage, and how it was computed; None where it was not."""
-
-    score: float | None
-    signature: str | None
 
 
 def german_words(sentences: Iterable[str]) -> list[str]:
@@ -52,8 +44,9 @@ def split_compounds(words: str) -> str:
     return _COMPOUND.sub(rb"\1 " + _SPLIT + rb" \2", words.encode()).decode()
 
 
-def compound_split_bleu(hypotheses: Sequence[str], references: Sequence[str], *, tokens: str) -> CompoundSplitBleu:
-    """BLEU by the definition of Moses' multi-bleu.perl (cased, without smoothing) after `split_compounds`.
+def compound_split_bleu(hypotheses: Sequence[str], references: Sequence[str], *, tokens: str) -> tuple[float, str]:
+    """BLEU by the definition of Moses' multi-bleu.perl (cased, without smoothing) after `split_compounds`, a
+    percentage, and its signature.
 
     :param hypotheses: words joined by spaces.
     :param references: as many.
@@ -67,4 +60,4 @@ def compound_split_bleu(hypotheses: Sequence[str], references: Sequence[str], *,
     if tokens == GERMAN_TOKENS:
         kind += f"|sacremoses:{tool_versions('sacremoses')['sacremoses']}"
     signature = str(bleu.get_signature()).replace("tok:none", kind)
-    return CompoundSplitBleu(score, f"{signature}|comparable-with-sacreBLEU:no")
+    return score, f"{signature}|comparable-with-sacreBLEU:no"

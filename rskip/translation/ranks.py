@@ -3,53 +3,16 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Iterator, Sequence
 from datetime import timedelta
 from io import FileIO
 from pathlib import Path
 
-from rskip.machine import ranks as machine
 from rskip.translation.journal import Entry, Journal
-from rskip.translation.lines import Window
 from rskip.translation.resume import part_name, write_all
 
 _BLOCK = 1 << 20
-_FOR_EVER = timedelta(days=365)  # however much later than the first rank the last one ends
-
-
-class Ranks(machine.Ranks):
-    """This process among those that translate."""
-
-    def own(self, windows: Iterable[Window]) -> Iterator[Window]:
-        """This rank's share: every `count`th window."""
-        return (window for window in windows if window.number % self.count == self.rank)
-
-    def part(self, output: Path) -> Path:
-        """The file of this rank's share."""
-        return output.with_name(part_name(output.name, self.rank, self.count))
-
-    def group(self) -> AbstractContextManager[None]:
-        """Within the block the ranks know each other.
-
-        :raises ValueError: another rank stopped.
-        """
-        return self.process_group("gloo", timeout=_FOR_EVER)
-
-    def sums(self, numbers: Sequence[int]) -> list[int]:
-        """The ranks' sums of each number, when all ranks are here."""
-        if self.count == 1:
-            return list(numbers)
-        import torch
-        import torch.distributed as distributed
-
-        tensor = torch.tensor(numbers, dtype=torch.int64)
-        distributed.all_reduce(tensor)
-        return tensor.tolist()
-
-    def wait(self) -> None:
-        """Until all ranks are here."""
-        self.sums([0])
+FOREVER = timedelta(days=365)  # however much later than the first rank the last one ends
 
 
 def merge_parts(output: Path, count: int) -> None:

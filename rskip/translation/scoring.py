@@ -11,46 +11,19 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 from sacrebleu.metrics import BLEU, CHRF
 from sacrebleu.significance import PairedTest
 
-from rskip.translation.compound_split import (
-    GERMAN_TOKENS,
-    OWN_TOKENS,
-    CompoundSplitBleu,
-    compound_split_bleu,
-    german_words,
-)
+from rskip.translation.compound_split import GERMAN_TOKENS, OWN_TOKENS, compound_split_bleu, german_words
 
 
-@dataclass(frozen=True, kw_only=True)
-class Scores:
-    """Scores of a corpus, all of them percentages.
+class Score(NamedTuple):
+    """A percentage, and sacreBLEU's signature that says how it was computed; None for plain counting."""
 
-    sentences: how many were scored.
-    sacrebleu, signature: BLEU of raw text, cased, sacreBLEU's tokenisation 13a; how it was computed.
-    chrf, chrf_signature: chrF2 of raw text (Popovic, 2015).
-    accuracy: hypotheses that equal their reference, spaces at the ends aside.
-    tokenised_bleu, tokenised_signature: BLEU of the tokens given, as they are; None where there were none.
-    compound_split_bleu, compound_split_signature: what papers report for WMT'14 English-German, of raw text in
-        Moses' tokens (rskip.translation.compound_split); None where not asked for.
-    compound_split_own_bleu, compound_split_own_signature: the same of the tokens given; None where not asked for.
-    """
-
-    sentences: int
-    sacrebleu: float
-    signature: str
-    chrf: float
-    chrf_signature: str
-    accuracy: float
-    tokenised_bleu: float | None = None
-    tokenised_signature: str | None = None
-    compound_split_bleu: float | None = None
-    compound_split_signature: str | None = None
-    compound_split_own_bleu: float | None = None
-    compound_split_own_signature: str | None = None
+    value: float
+    signature: str | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -93,47 +66,42 @@ def score(
     tokenised_references: Sequence[str] | None = None,
     compound_split: bool = False,
     compound_split_own: bool = False,
-) -> Scores:
-    """Scores raw hypotheses against raw references, line by line.
+) -> dict[str, Score]:
+    """Scores of raw hypotheses against raw references, line by line.
+
+    sacrebleu: BLEU of raw text, cased, sacreBLEU's tokenisation 13a.
+    chrf: chrF2 of raw text (Popovic, 2015).
+    tokenised_bleu: BLEU of the tokens given, as they are; where they are given.
+    compound_split_bleu: what papers report for WMT'14 English-German, of raw German in Moses' tokens, as tensor2tensor
+        computes it (rskip.translation.compound_split).
+    compound_split_own_bleu: the same of the tokens given, as fairseq computes it.
+    accuracy: hypotheses that equal their reference, spaces at the ends aside.
 
     :param tokenised_hypotheses: words joined by spaces, for tokenised BLEU; needs `tokenised_references`.
-    :param compound_split: also compound-split BLEU of raw German, as tensor2tensor computes it.
-    :param compound_split_own: also compound-split BLEU of the tokenised sentences, as fairseq computes it: they must
-        be tokens of Moses' tokeniser.
+    :param compound_split: give `compound_split_bleu`.
+    :param compound_split_own: give `compound_split_own_bleu`; the tokens given must be those of Moses' tokeniser.
     :raises ValueError: nothing to score, or unequal numbers of lines.
     """
     _check_aligned(hypotheses, references)
-    bleu, chrf = BLEU(force=True), CHRF()
-    bleu_score, chrf_score = (metric.corpus_score(hypotheses, [references]).score for metric in (bleu, chrf))
-    correct = sum(h.strip() == r.strip() for h, r in zip(hypotheses, references, strict=True))
-    tokenised_bleu = tokenised_signature = None
+    scores = {
+        "sacrebleu": _corpus_score(BLEU(force=True), hypotheses, references),
+        "chrf": _corpus_score(CHRF(), hypotheses, references),
+    }
     if tokenised_hypotheses is not None and tokenised_references is not None:
         _check_aligned(tokenised_hypotheses, tokenised_references)
         tokenised = BLEU(tokenize="none", force=True)
-        tokenised_bleu = tokenised.corpus_score(tokenised_hypotheses, [tokenised_references]).score
-        tokenised_signature = str(tokenised.get_signature())
-    raw_split = own_split = CompoundSplitBleu(None, None)
+        scores["tokenised_bleu"] = _corpus_score(tokenised, tokenised_hypotheses, tokenised_references)
     if compound_split:
-        raw_split = compound_split_bleu(
-            german_words(hypotheses), german_words(references), tokens=GERMAN_TOKENS
-        )
+        german = german_words(hypotheses), german_words(references)
+        scores["compound_split_bleu"] = Score(*compound_split_bleu(*german, tokens=GERMAN_TOKENS))
     if compound_split_own:
         assert tokenised_hypotheses is not None and tokenised_references is not None
-        own_split = compound_split_bleu(tokenised_hypotheses, tokenised_references, tokens=OWN_TOKENS)
-    return Scores(
-        sentences=len(references),
-        sacrebleu=bleu_score,
-        signature=str(bleu.get_signature()),
-        chrf=chrf_score,
-        chrf_signature=str(chrf.get_signature()),
-        accuracy=100 * correct / len(references),
-        tokenised_bleu=tokenised_bleu,
-        tokenised_signature=tokenised_signature,
-        compound_split_bleu=raw_split.score,
-        compound_split_signature=raw_split.signature,
-        compound_split_own_bleu=own_split.score,
-        compound_split_own_signature=own_split.signature,
-    )
+        scores["compound_split_own_bleu"] = Score(
+            *compound_split_bleu(tokenised_hypotheses, tokenised_references, tokens=OWN_TOKENS)
+        )
+    correct = sum(h.strip() == r.strip() for h, r in zip(hypotheses, references, strict=True))
+    scores["accuracy"] = Score(100 * correct / len(references))
+    return scores
 
 
 def paired_bootstrap(
@@ -230,6 +198,10 @@ def join_subwords(tokens: str) -> str:
 
 _HYPOTHESIS = re.compile(r"H-(\d+)\t[^\t]*\t(.*)")
 _REFERENCE = re.compile(r"T-(\d+)\t(.*)")
+
+
+def _corpus_score(metric: BLEU | CHRF, hypotheses: Sequence[str], references: Sequence[str]) -> Score:
+    return Score(metric.corpus_score(hypotheses, [references]).score, str(metric.get_signature()))
 
 
 def _in_order(sentences: dict[int, str], path: str | os.PathLike[str]) -> list[str]:

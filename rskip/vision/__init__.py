@@ -3,6 +3,7 @@
 Data, training and evaluation are in rskip.vision.data, rskip.vision.training and rskip.vision.evaluation.
 """
 
+from rskip.vision.classifier import Classifier, Prediction
 from rskip.vision.preact_resnet import (
     PreActResNet,
     preact_resnet,
@@ -27,6 +28,7 @@ from rskip.vision.weights import Weights, WeightsEnum
 
 __all__ = [
     "CifarClassification",
+    "Classifier",
     "PreActResNet",
     "PreActResNet20_Weights",
     "PreActResNet32_Weights",
@@ -34,6 +36,7 @@ __all__ = [
     "PreActResNet56_Weights",
     "PreActResNet110_Weights",
     "PreActResNet164_Weights",
+    "Prediction",
     "Weights",
     "WeightsEnum",
     "preact_resnet",

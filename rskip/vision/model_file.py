@@ -7,23 +7,46 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
+import msgspec
 from torch import Tensor
 
 from rskip.connections import parse_connection
+from rskip.files.torch_file import read_torch_file
+from rskip.settings.check import convert, field_names, to_plain
+from rskip.settings.text import read_json
 from rskip.vision.preact_resnet import PreActResNet, preact_resnet
-from rskip.vision.torch_file import read_torch_file
+from rskip.vision.transforms import CLASSES
 
 FILES = ("model.pt", "checkpoint.pt", "model.safetensors")  # of a folder the first that is there
 CONFIG_FILE = "config.json"
 FORMAT = 1  # of config.json
 TASK = "image-classification"
-_CONFIG_TYPES = {"depth": int, "connection": str, "num_classes": int, "shortcut": str, "block": str}
+Dataset = Literal["cifar10", "cifar100"]
+
+
+class ModelConfig(msgspec.Struct, frozen=True, kw_only=True):
+    """What `preact_resnet` builds a model from."""
+
+    depth: int
+    connection: str
+    num_classes: int
+    shortcut: str
+    block: str
+
+
+class PublishedConfig(msgspec.Struct, frozen=True, kw_only=True):
+    """config.json, beside published weights."""
+
+    format: int
+    task: str
+    model: ModelConfig
+    dataset: Dataset
+    classes: tuple[str, ...] | None = None  # names of the logits
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,12 +56,14 @@ class ModelDescription:
     path: the file of the weights.
     config: what `preact_resnet` builds it from.
     dataset: that it was trained on, `cifar10` or `cifar100`.
+    classes: names of its logits, as published weights have them, else the dataset's; None: config.json has none.
     iteration: of its training, where the file says so; iterations: how many the training has, likewise.
     """
 
     path: Path
     config: Mapping[str, Any]
     dataset: str
+    classes: tuple[str, ...] | None
     iteration: int | None = None
     iterations: int | None = None
 
@@ -60,8 +85,15 @@ class ModelDescription:
         return f", an unfinished training: iteration {self.iteration:,} of {self.iterations:,}"
 
     def to_dict(self) -> dict[str, Any]:
-        """Everything as plain JSON values."""
-        return {**asdict(self), "path": str(self.path), "finished": self.finished}
+        """Everything but the classes as plain JSON values."""
+        return {
+            "path": str(self.path),
+            "config": dict(self.config),
+            "dataset": self.dataset,
+            "iteration": self.iteration,
+            "iterations": self.iterations,
+            "finished": self.finished,
+        }
 
 
 def load_model(
@@ -109,7 +141,7 @@ def model_file(path: Path) -> Path:
 
 def _read_pt(path: Path) -> tuple[ModelDescription, dict[str, Tensor]]:
     """model.pt or checkpoint.pt of a training."""
-    content = read_torch_file(path)
+    content = read_torch_file(path, kind="file of `rskip vision train`")
     try:
         if "config" in content:
             config, dataset, iterations = content["config"], content["dataset"], content["iteration"]
@@ -117,12 +149,22 @@ def _read_pt(path: Path) -> tuple[ModelDescription, dict[str, Tensor]]:
             settings, iterations = content["settings"], content["iterations"]
             config = {**settings, "num_classes": len(content["model"]["fc.bias"])}
             dataset = settings["dataset"]
-        return (
-            _description(path, config, dataset, iteration=content["iteration"], iterations=iterations),
-            _state(content["model"]),
+        description = ModelDescription(
+            path=path,
+            config=_plain_config({name: config[name] for name in field_names(ModelConfig)}, path),
+            dataset=convert(dataset, Dataset, name="dataset", source=str(path)),  # type: ignore[arg-type]
+            classes=CLASSES[dataset],
+            iteration=content["iteration"],
+            iterations=iterations,
         )
+        return description, _state(content["model"])
     except (KeyError, TypeError, AttributeError) as error:
-        raise ValueError(f"{path} is no file of `rskip vision train`: {_reason(error)}") from error
+        reason = f"it has no {error}" if isinstance(error, KeyError) else str(error)
+        raise ValueError(f"{path} is no file of `rskip vision train`: {reason}") from error
+
+
+def _plain_config(content: Any, path: Path) -> dict[str, Any]:
+    return to_plain(convert(content, ModelConfig, name="config", source=str(path)))
 
 
 def _read_safetensors(path: Path) -> tuple[ModelDescription, dict[str, Tensor]]:
@@ -130,26 +172,10 @@ def _read_safetensors(path: Path) -> tuple[ModelDescription, dict[str, Tensor]]:
     from safetensors import SafetensorError
     from safetensors.torch import load_file
 
-    config_path = path.parent / CONFIG_FILE
-    if not config_path.is_file():
-        raise FileNotFoundError(f"{config_path} is missing: an image model has it beside {path.name}")
-    try:
-        config = json.loads(config_path.read_text(encoding="utf-8"))
-    except ValueError as error:
-        raise ValueError(f"{config_path} is not valid JSON: {error}") from error
-    try:
-        if config["task"] != TASK:
-            raise ValueError(f"{config_path} is of the task {config['task']!r}: expected {TASK!r}")
-        if type(config["format"]) is not int:
-            raise TypeError(f"its format is {config['format']!r}, expected a whole number")
-        if config["format"] != FORMAT:
-            raise ValueError(
-                f"{config_path} has format {config['format']}, but this rskip reads format {FORMAT}: "
-                "upgrade rskip (pip install --upgrade rskip)"
-            )
-        description = _description(path, config["model"], config["dataset"])
-    except (KeyError, TypeError, AttributeError) as error:
-        raise ValueError(f"{config_path} is damaged: {_reason(error)}") from error
+    config = _read_config(path.parent / CONFIG_FILE, beside=path.name)
+    description = ModelDescription(
+        path=path, config=to_plain(config.model), dataset=config.dataset, classes=config.classes
+    )
     try:
         return description, load_file(path)
     except SafetensorError as error:
@@ -158,17 +184,21 @@ def _read_safetensors(path: Path) -> tuple[ModelDescription, dict[str, Tensor]]:
         ) from error
 
 
-def _description(
-    path: Path, config: Any, dataset: Any, *, iteration: int | None = None, iterations: int | None = None
-) -> ModelDescription:
-    """Checked as far as building the model needs it."""
-    for key, kind in _CONFIG_TYPES.items():
-        if type(config[key]) is not kind:
-            raise ValueError(f"{path}: its config's {key} is {config[key]!r}, expected {kind.__name__}")
-    config = {key: config[key] for key in _CONFIG_TYPES}
-    return ModelDescription(
-        path=path, config=config, dataset=str(dataset), iteration=iteration, iterations=iterations
-    )
+def _read_config(path: Path, *, beside: str) -> PublishedConfig:
+    """config.json, whose task and format are looked at first: another one's has other keys."""
+    if not path.is_file():
+        raise FileNotFoundError(f"{path} is missing: an image model has it beside {beside}")
+    content = read_json(path)
+    if isinstance(content, dict):
+        if (task := content.get("task", TASK)) != TASK:
+            raise ValueError(f"{path} is of the task {task!r}: expected {TASK!r}")
+        found = content.get("format")
+        if type(found) is int and found != FORMAT:
+            raise ValueError(
+                f"{path} has format {found}, but this rskip reads format {FORMAT}: upgrade rskip (pip install "
+                "--upgrade rskip)"
+            )
+    return convert(content, PublishedConfig, source=str(path))
 
 
 def _state(content: Any) -> dict[str, Tensor]:
@@ -176,10 +206,6 @@ def _state(content: Any) -> dict[str, Tensor]:
     if not all(isinstance(tensor, Tensor) for tensor in content.values()):
         raise TypeError("its model holds other things than tensors")
     return dict(content)
-
-
-def _reason(error: Exception) -> str:
-    return f"it has no {error}" if isinstance(error, KeyError) else str(error)
 
 
 def _check_expected(description: ModelDescription, expected: Mapping[str, Any]) -> None:

@@ -18,11 +18,28 @@ SIZE = 32  # pixels, both ways
 MEAN = {"cifar10": (0.4914, 0.4822, 0.4465), "cifar100": (0.5071, 0.4865, 0.4409)}
 STD = {"cifar10": (0.2470, 0.2435, 0.2616), "cifar100": (0.2673, 0.2564, 0.2762)}
 
+# names of the classes, in the order of their numbers
+CLASSES: dict[str, tuple[str, ...]] = {
+    "cifar10": ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck"),
+    "cifar100": (
+        "apple", "aquarium_fish", "baby", "bear", "beaver", "bed", "bee", "beetle", "bicycle", "bottle", "bowl",
+        "boy", "bridge", "bus", "butterfly", "camel", "can", "castle", "caterpillar", "cattle", "chair",
+        "chimpanzee", "clock", "cloud", "cockroach", "couch", "crab", "crocodile", "cup", "dinosaur", "dolphin",
+        "elephant", "flatfish", "forest", "fox", "girl", "hamster", "house", "kangaroo", "keyboard", "lamp",
+        "lawn_mower", "leopard", "lion", "lizard", "lobster", "man", "maple_tree", "motorcycle", "mountain",
+        "mouse", "mushroom", "oak_tree", "orange", "orchid", "otter", "palm_tree", "pear", "pickup_truck",
+        "pine_tree", "plain", "plate", "poppy", "porcupine", "possum", "rabbit", "raccoon", "ray", "road", "rocket",
+        "rose", "sea", "seal", "shark", "shrew", "skunk", "skyscraper", "snail", "snake", "spider", "squirrel",
+        "streetcar", "sunflower", "sweet_pepper", "table", "tank", "telephone", "television", "tiger", "tractor",
+        "train", "trout", "tulip", "turtle", "wardrobe", "whale", "willow_tree", "wolf", "woman", "worm",
+    ),
+}  # fmt: skip
+
 
 class CifarClassification(nn.Module):
     """From an image or a batch of them to a model's input: values in [0, 1], minus MEAN, over STD.
 
-    In the manner of torchvision's presets, so `weights.transforms()` gives one.
+    In the manner of torchvision's presets; `Classifier.transforms()` gives one.
 
     :param dataset: "cifar10" or "cifar100": whose mean and standard deviation.
     :raises ValueError: for another dataset.
@@ -40,8 +57,8 @@ class CifarClassification(nn.Module):
     def forward(self, image: Any) -> Tensor:
         """The normalised image in float32. Shape: (3, 32, 32) or (N, 3, 32, 32), as `image`.
 
-        :param image: a PIL image (converted to RGB), or a tensor (3, 32, 32) or (N, 3, 32, 32), uint8 or of
-            floating point in [0, 1].
+        :param image: a PIL image (converted to RGB), a tensor (3, 32, 32) or (N, 3, 32, 32), or a NumPy array
+            (32, 32, 3) or (N, 32, 32, 3); tensors and arrays are uint8, or of floating point in [0, 1].
         :raises ValueError: for anything else.
         """
         pixels = image if isinstance(image, Tensor) else _read(image)
@@ -62,9 +79,9 @@ class CifarClassification(nn.Module):
     def describe(self) -> str:
         """What it accepts and does, in words."""
         return (
-            f"Accepts PIL images and tensors (3, {SIZE}, {SIZE}) or (N, 3, {SIZE}, {SIZE}), of uint8 or of floating "
-            f"point in [0, 1]. Values are brought to [0, 1] and normalised with mean={self.mean} and std={self.std} "
-            f"({self.dataset})."
+            f"Accepts PIL images, tensors (3, {SIZE}, {SIZE}) or (N, 3, {SIZE}, {SIZE}) and arrays ({SIZE}, {SIZE}, 3) "
+            f"or (N, {SIZE}, {SIZE}, 3), of uint8 or of floating point in [0, 1]. Values are brought to [0, 1] and "
+            f"normalised with mean={self.mean} and std={self.std} ({self.dataset})."
         )
 
     def extra_repr(self) -> str:
@@ -72,7 +89,14 @@ class CifarClassification(nn.Module):
 
 
 def _read(image: Any) -> Tensor:
-    """The pixels of a PIL image. Shape: (3, H, W), uint8."""
-    if not hasattr(image, "convert"):
-        raise ValueError(f"a {type(image).__name__} is no image: expected a PIL image or a tensor")
-    return torch.from_numpy(np.array(image.convert("RGB"))).permute(2, 0, 1)  # (H, W, 3) -> (3, H, W)
+    """The pixels of a PIL image or an array, channels first. Shape: (3, H, W), or (N, 3, H, W) of arrays."""
+    if isinstance(image, np.ndarray):
+        if image.ndim not in (3, 4) or image.shape[-1] != 3:
+            raise ValueError(f"an array of shape {image.shape}: expected ({SIZE}, {SIZE}, 3) or (N, {SIZE}, {SIZE}, 3)")
+        pixels = image
+    elif hasattr(image, "convert"):
+        pixels = np.array(image.convert("RGB"))
+    else:
+        kind = type(image).__name__
+        raise ValueError(f"a {kind} is no image: expected a PIL image, a tensor or an array")
+    return torch.from_numpy(np.ascontiguousarray(pixels)).movedim(-1, -3)  # (..., H, W, 3) -> (..., 3, H, W)

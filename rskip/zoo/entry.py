@@ -15,6 +15,7 @@ from msgspec import Meta
 
 from rskip.settings.check import check, to_plain
 from rskip.settings.errors import SettingError
+from rskip.settings.paper import Paper
 from rskip.tasks.task import find_task
 
 WEIGHTS = "model.safetensors"
@@ -25,7 +26,7 @@ Text = Annotated[str, Meta(pattern=r"\S")]
 Count = Annotated[int, Meta(ge=1)]
 Url = Annotated[
     str,
-    Meta(pattern=r"^https?://\S+$", extra={"expected": "an address that begins with https:// and has no space, or null"}),
+    Meta(pattern=r"^https?://\S+$", extra={"expected": "an https:// address without spaces, or null"}),
 ]
 RelativePath = Annotated[
     str,
@@ -78,15 +79,6 @@ class Figure(msgspec.Struct, frozen=True, kw_only=True):
             raise SettingError.of_value("spread", None, "a number of 0 or more, since there are several seeds")
 
 
-class PaperEntry(msgspec.Struct, frozen=True, kw_only=True):
-    """The paper that the model's connection is from, and where in it, or None. An own connection may have no address."""
-
-    title: Text
-    authors: Text | None
-    url: Text | None
-    part: Text | None
-
-
 class ModelEntry(msgspec.Struct, frozen=True, kw_only=True):
     """A pretrained model.
 
@@ -106,6 +98,7 @@ class ModelEntry(msgspec.Struct, frozen=True, kw_only=True):
     :param uncommitted_changes: whether there were changes beside that commit; None where it is not known.
     :param licence: of code and weights.
     :param data_terms: the terms of the data that it was trained on, and where that data is from.
+    :param paper: that its connection is from.
     """
 
     name: Annotated[
@@ -131,7 +124,7 @@ class ModelEntry(msgspec.Struct, frozen=True, kw_only=True):
     uncommitted_changes: bool | None = None
     licence: Text
     data_terms: Text
-    paper: PaperEntry
+    paper: Paper
 
     def __post_init__(self) -> None:
         """:raises SettingError: a field that is not what it has to be."""
@@ -161,7 +154,8 @@ def _check_files(files: Mapping[str, ModelFile], beside: tuple[str, ...], task: 
             raise SettingError("files", f"has no {pattern}", expected=f"what {task} reads")
     for path in files:
         if not is_inside(path):
-            raise SettingError("files", f"has {path!r}", expected="paths within the model's folder, with / between names")
+            expected = "paths within the model's folder, with / between names"
+            raise SettingError("files", f"has {path!r}", expected=expected)
         if path != WEIGHTS and not path.endswith(PLAIN_SUFFIXES):
             expected = f"{WEIGHTS}, and names that end in one of {', '.join(PLAIN_SUFFIXES)}"
             raise SettingError("files", f"has {path!r}", expected=expected)

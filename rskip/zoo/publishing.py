@@ -15,7 +15,7 @@ from rskip.records.tables import fill_in, outdated_documents
 from rskip.settings.check import convert
 from rskip.settings.errors import SettingError
 from rskip.tasks import ModelDescription, Task, task_of_kind
-from rskip.zoo.entry import OF_RUN, OF_WEIGHTS, WEIGHTS, Figure, ModelEntry, ModelFile, PaperEntry, Url
+from rskip.zoo.entry import OF_RUN, OF_WEIGHTS, WEIGHTS, Figure, ModelEntry, ModelFile, Url
 from rskip.zoo.model_card import model_card, models_table
 from rskip.zoo.names import check_variant, model_name, variant_of
 from rskip.zoo.registry import FILE_NAME, read_registry, write_registry
@@ -95,9 +95,7 @@ def plan_entry(
         uncommitted_changes=git.get("dirty"),
         licence=LICENCE,
         data_terms=model.data_terms,
-        paper=PaperEntry(
-            title=model.paper.title, authors=model.paper.authors, url=model.paper.url, part=model.paper.part
-        ),
+        paper=model.paper,
     )
     entries = _read_entries()
     if (other := entries.get(entry.name)) is not None and other.folder != entry.folder:

@@ -197,7 +197,7 @@ class Attack:
 def test_a_pickle_that_runs_code_is_refused_by_its_type_and_not_run(tmp_path, zipped):
     state = {"model": {}, "cfg": {"x": 1}, "extra_state": Attack(tmp_path / "ran")}
     torch.save(state, tmp_path / "a.pt", _use_new_zipfile_serialization=zipped)
-    with pytest.raises(ValueError, match=r"a.pt asks for \w+.mkdir, which no checkpoint") as caught:
+    with pytest.raises(ValueError, match=r"a.pt can't be read: it asks for \w+.mkdir, which no checkpoint") as caught:
         read_checkpoint(tmp_path / "a.pt")
     assert "\n" not in str(caught.value)
     assert not (tmp_path / "ran").exists()
@@ -219,7 +219,7 @@ def test_damaged_files(tied_model, tmp_path, suffix, content):
     path.write_bytes(
         {"cut off": whole[: len(whole) // 2], "empty": b"", "text": b"hello, this is no model\n"}[content]
     )
-    with pytest.raises(ValueError, match=rf"a\{suffix} can't be read as ") as caught:
+    with pytest.raises(ValueError, match=rf"a\{suffix} can't be read") as caught:
         read_checkpoint(path)
     assert "\n" not in str(caught.value)
 
@@ -227,7 +227,7 @@ def test_damaged_files(tied_model, tmp_path, suffix, content):
 @pytest.mark.parametrize(
     ("state", "message"),
     [
-        ([1, 2], "holds no 'model'"),
+        ([1, 2], "holds a list"),
         ({"weights": {}}, "holds no 'model'"),
         ({"model": {"a": torch.ones(1)}}, "neither 'cfg' nor 'args'"),
     ],

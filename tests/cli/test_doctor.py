@@ -8,18 +8,18 @@ from types import SimpleNamespace
 
 import pytest
 
-from fairseq_compat.mends import MENDS
+from fairseq_compat.patches import PATCHES
 from rskip.cli import doctor, setup_fairseq
 
-NAMES = [mend.name for mend in MENDS]
+NAMES = [patch.name for patch in PATCHES]
 
 
 @pytest.fixture
 def answer(monkeypatch):
-    """Makes the fresh process answer this about the mends."""
+    """Makes the fresh process answer this about the patches."""
 
     def install(**changes) -> None:
-        report = {"hook": True, "fairseq": "0.12.2", "mends": dict.fromkeys(NAMES, True), **changes}
+        report = {"hook": True, "fairseq": "0.12.2", "patches": dict.fromkeys(NAMES, True), **changes}
         process = SimpleNamespace(returncode=0, stdout=json.dumps(report), stderr="")
         monkeypatch.setattr(subprocess, "run", lambda *args, **kwargs: process)
 
@@ -47,7 +47,7 @@ def findings(look) -> doctor.Findings:
 
 
 def test_this_environment_is_fine(capsys):
-    """All of it, with a real process: the environment that runs the tests has every mend in force."""
+    """All of it, with a real process: the environment that runs the tests has every patch in force."""
     assert doctor.run(SimpleNamespace()) == 0
     shown = dict(
         line.strip().split(maxsplit=1) for line in capsys.readouterr().out.splitlines() if "  " in line
@@ -64,21 +64,21 @@ def test_all_fine_is_said(answer, monkeypatch, capsys):
 
 def test_wrong_things_are_listed_and_status_1(monkeypatch, capsys):
     found = doctor.Findings()
-    found.wrong.append("it is broken: mend it")
+    found.wrong.append("it is broken: fix it")
     monkeypatch.setattr(doctor, "examine", lambda: found)
     assert doctor.run(SimpleNamespace()) == 1
     out = capsys.readouterr().out
-    assert "wrong:\n  - it is broken: mend it\n" in out
+    assert "wrong:\n  - it is broken: fix it\n" in out
     assert "nothing is wrong" not in out
 
 
-def test_mends_are_shown(answer):
-    answer(mends={**dict.fromkeys(NAMES, True), "bf16": False})
+def test_patches_are_shown(answer):
+    answer(patches={**dict.fromkeys(NAMES, True), "bf16": False})
     found = findings(doctor.look_at_fairseq)
     assert [line.split()[1:] for line in found.lines if line.startswith("  bf16")] == [["NOT", "active"]]
     assert sum(line.endswith(" active") and "NOT" not in line for line in found.lines) == len(NAMES) - 1
     assert len(found.wrong) == 1
-    assert "the mend bf16 is not active" in found.wrong[0]
+    assert "the patch bf16 is not active" in found.wrong[0]
     assert "--tpu" in found.wrong[0]
 
 
@@ -91,13 +91,13 @@ def test_another_fairseq_and_missing_needs(answer, installed):
     answer()
     installed(fairseq="0.12.3", bitarray=None)
     assert findings(doctor.look_at_fairseq).wrong == [
-        "fairseq 0.12.3 is installed, the mends are for 0.12.2: rskip setup-fairseq",
+        "fairseq 0.12.3 is installed, the patches are for 0.12.2: rskip setup-fairseq",
         "fairseq needs bitarray: rskip setup-fairseq",
     ]
 
 
 def test_missing_hook_and_failing_import(answer):
-    answer(hook=False, fairseq=None, mends={}, error="ValueError: mutable\ndefault")
+    answer(hook=False, fairseq=None, patches={}, error="ValueError: mutable\ndefault")
     wrong = findings(doctor.look_at_fairseq).wrong
     assert wrong[0].startswith("the start-up hook did not run")
     assert wrong[1] == "fairseq can't be imported (ValueError: mutable default): rskip setup-fairseq"

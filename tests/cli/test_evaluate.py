@@ -40,8 +40,8 @@ def test_raw_text(tmp_path, capsys):
     expected = score(HYPOTHESES, REFERENCES)
     assert capsys.readouterr().out.splitlines() == [
         f"{hypothesis}: 3 sentences",
-        f"  sacreBLEU       {expected.sacrebleu:6.2f}  {expected.signature}",
-        f"  chrF2           {expected.chrf:6.2f}  {expected.chrf_signature}",
+        "  sacreBLEU       {:6.2f}  {}".format(*expected["sacrebleu"]),
+        "  chrF2           {:6.2f}  {}".format(*expected["chrf"]),
         "  exact matches    33.33 %",
     ]
 
@@ -61,7 +61,7 @@ def test_output_of_fairseq_generate_is_decoded_and_its_tokens_scored_too(data, t
     written = json.loads(out.read_text())
     raw = score(HYPOTHESES, REFERENCES)
     assert written.keys() == {"system"}
-    assert written["system"]["sacrebleu"] == pytest.approx(raw.sacrebleu)
+    assert written["system"]["sacrebleu"] == pytest.approx(raw["sacrebleu"].value)
     assert written["system"]["accuracy"] == pytest.approx(100 / 3)
     # By hand, hypotheses of 5, 8 and 2 words: 13 of 15 match, 9 of 12 pairs, 7 of 9 triples, 5 of 7 fours.
     tokenised = 100 * (13 / 15 * 9 / 12 * 7 / 9 * 5 / 7) ** 0.25
@@ -149,7 +149,7 @@ def test_baseline(tmp_path, capsys):
     assert main(["evaluate", *arguments, "--json", str(tmp_path / "scores.json")]) == 0
     written = json.loads((tmp_path / "scores.json").read_text())
     assert written["system"]["sacrebleu"] == pytest.approx(100)
-    assert written["baseline"]["sacrebleu"] == pytest.approx(score(worse, references).sacrebleu)
+    assert written["baseline"]["sacrebleu"] == pytest.approx(score(worse, references)["sacrebleu"].value)
     assert [each["metric"] for each in written["comparisons"]] == ["BLEU", "chrF2"]
     assert written["comparisons"][0]["p_value"] == pytest.approx(1 / 101)
     printed = capsys.readouterr().out

@@ -16,6 +16,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from rskip.experiments.commands import flags_to_arguments
 
 from rskip.cli.main import main
 from rskip.cli.prepare import SUBWORDS as KINDS
@@ -23,7 +24,6 @@ from rskip.cli.prepare import add_arguments
 from rskip.corpora import CORPORA, PrepareOptions
 from rskip.corpora.corpus import ParallelText, PrepareDefaults, PublishedCorpus, Text, UpstreamFile
 from rskip.corpora.options import command_line_flags
-from rskip.experiments.commands import flags_to_arguments
 from rskip.files.checksum import sha256_file
 from rskip.text.subwords import SUBWORDS
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from rskip.experiments.record import Record
 
 from rskip.cli.main import main
-from rskip.experiments.record import Record
 
 
 @pytest.fixture

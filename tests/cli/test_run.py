@@ -14,13 +14,13 @@ from pathlib import Path
 
 import pytest
 import torch
+from rskip.experiments.data_folder import data_folder
+from rskip.experiments.record import read_record
 
 from rskip.checkpoint import read_checkpoint
 from rskip.cli.main import main
 from rskip.corpora import PrepareOptions, find_corpus, prepare
-from rskip.experiments.data_folder import data_folder
 from rskip.experiments.recipe import load_recipe
-from rskip.experiments.record import read_record
 from rskip.files.checksum import sha256_file
 from rskip.text import TextPipeline
 from rskip.translation.scoring import read_lines, score
@@ -332,7 +332,7 @@ def test_publish_writes_half_precision_weights_of_the_seed_with_the_lowest_valid
     assert published["sacrebleu"] == record.metrics["sacrebleu"]
     data = prepared / data_folder(load_recipe("mine.yaml").settings)
     references = read_lines(data / "reference" / "test.de")[:100]
-    expected = score(["x"] * SPOILT + references[SPOILT:], references).sacrebleu
+    expected = score(["x"] * SPOILT + references[SPOILT:], references)["sacrebleu"].value
     assert (published["slice_sentences"], published["slice_sacrebleu"]) == (100, round(expected, 4))
     checkpoint = read_checkpoint(folder / "model.safetensors")
     assert torch.equal(checkpoint.model["weight"], torch.linspace(0, 1, 5).half())

@@ -22,10 +22,10 @@ from rskip.cli.main import build_parser, main
 from rskip.cli.translate import PRECISIONS, SEARCH_FLAGS, TOO_LONG, load_translator, worker_count
 from rskip.generation import SearchOptions
 from rskip.machine.device import bfloat16_is_slow
+from rskip.machine.ranks import Ranks
 from rskip.transformer import precision
 from rskip.transformer.int8_linear import int8_is_exact
 from rskip.translation import Translator, long_sentences
-from rskip.translation.ranks import Ranks
 from rskip.translation.translator import DEFAULT_OPTIONS, MAX_TOKENS
 
 TEXT = "A dog runs.\n\n   \nTwo men play football\r\nA woman."

@@ -10,9 +10,9 @@ import sys
 from pathlib import Path
 
 import pytest
+from rskip.experiments.record import read_record
 
 from rskip.cli.main import main
-from rskip.experiments.record import read_record
 from rskip.zoo.model_card import describe, model_card
 from rskip.zoo.registry import read_registry
 

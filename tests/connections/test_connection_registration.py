@@ -9,7 +9,9 @@ from torch import Tensor, nn
 from rskip.connections import (
     Connection,
     Factor,
+    Fold,
     Number,
+    Paper,
     build_connection,
     build_norm,
     list_connections,
@@ -46,11 +48,14 @@ def test_a_connection_of_ones_own_in_a_few_lines(draw, assert_same):
     assert str(parse_connection("gskip:init=1.0")) == "gskip"
     first = list_connections()[0]  # sorted by name
     assert (first.name, first.formula) == ("gskip", "g·x + f, g learned")
+    assert parse_connection("gskip").paper == Paper("a test", authors=None, url=None)
     with pytest.raises(ValueError, match=r"did you mean 'gskip'\?"):
         parse_connection("gskp")
 
 
-def test_one_with_factor_norm_and_closing_norm(draw):
+def test_one_with_factor_norm_closing_norm_paper_and_fold(draw):
+    paper = Paper("T", "A", "https://paper.example", "Eq. 1")
+
     @register_connection(
         "kskip",
         formula="norm(x)·k + f",
@@ -60,6 +65,8 @@ def test_one_with_factor_norm_and_closing_norm(draw):
         default_norm="rms",
         closing_norm=True,
         text_only=True,
+        paper=paper,
+        fold=lambda spec: Fold(f"1xskip+{spec.norm}", 0.5),
     )
     class TimesSkip(Connection):
         def __init__(self, features: int, *, times: int, norm: str, feature_dim: int = -1) -> None:
@@ -71,6 +78,7 @@ def test_one_with_factor_norm_and_closing_norm(draw):
             return self.norm(x) * self.times + f
 
     spec = parse_connection("3kskip+rms")
+    assert (spec.paper, spec.fold) == (paper, Fold("1xskip+rms", 0.5))
     assert (str(spec), spec.norm, spec.closing_norm, spec.factor) == ("3kskip", "rms", "rms", 3)
     x, f = draw(2, 4)
     expected = 3 * nn.functional.rms_norm(x, (4,), eps=1e-5) + f

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import copy
-
 import pytest
 import torch
 import torch.nn.functional as F
@@ -118,24 +116,32 @@ def test_rms_is_ln_where_the_mean_is_0(spec, draw, assert_same):
     assert_same(ln(*centred), rms(*centred), [x, f], [x, f])
 
 
-@pytest.mark.parametrize("scale", [0.5, 2.0, 3.0])
-def test_xskip_with_ln_folds_into_the_branchs_last_linear_map(scale, build, draw, assert_same, copy_norm):
-    torch.manual_seed(0)
-    ours, stock = build(f"{scale}xskip+ln", 6), build("1xskip+ln", 6)
-    last = nn.Linear(6, 6).double()
-    folded = copy.deepcopy(last)
-    with torch.no_grad():
-        folded.weight /= scale
-        folded.bias /= scale
-    x, hidden = draw(3, 4, 6)
-    y, z = ours(1e4 * x, 1e4 * last(hidden)), stock(1e4 * x, 1e4 * folded(hidden))
-    assert_same(y, z, [x, hidden, *ours.parameters()], [x, hidden, *stock.parameters()], tolerance=1e-9)
-    stock.norm.eps = ours.norm.eps / scale**2
-    y, z = ours(x, last(hidden)), stock(x, folded(hidden))
-    assert_same(y, z, [x, hidden, *ours.parameters()], [x, hidden, *stock.parameters()])
-    of_last = torch.autograd.grad(y.square().sum(), last.weight)[0]
-    of_folded = torch.autograd.grad(z.square().sum(), folded.weight)[0]
-    torch.testing.assert_close(of_last, of_folded / scale)
+FOLDS = {
+    "0.5xskip+ln": ("1xskip+ln", 2.0),
+    "3xskip+ln": ("1xskip+ln", 1 / 3),
+    "1xskip+rms:branch_scale=3": ("1xskip+rms", 3.0),
+    "4xskip+ln:branch_scale=2": ("1xskip+ln", 0.5),
+    "1rskip+rms": ("1xskip+rms", 1.0),
+    "1rskip+bn": ("1xskip+bn", 1.0),
+}
+
+
+@pytest.mark.parametrize(("spec", "simpler", "factor"), [(spec, *fold) for spec, fold in FOLDS.items()])
+def test_a_connection_folds_into_a_simpler_one(spec, simpler, factor, build, draw, assert_same):
+    fold = parse_connection(spec).fold
+    assert (fold.connection, fold.factor) == (simpler, factor)
+    ours, theirs = (build(each, 6, feature_dim=1).eval() for each in (spec, simpler))
+    state = {name.rpartition("."): tensor for name, tensor in ours.state_dict().items()}
+    theirs.load_state_dict({f"{fold.renamed.get(of, of)}.{name}": value for (of, _, name), value in state.items()})
+    x, f = draw(3, 6, 2, 2)
+    for module in [*ours.modules(), *theirs.modules()]:
+        module.eps = 0.0  # exact up to eps
+    assert_same(ours(x, f), theirs(x, factor * f), [x, f, *ours.parameters()], [x, f, *theirs.parameters()])
+
+
+@pytest.mark.parametrize("spec", ["2xskip", "2xskip+bn", "2rskip+ln", "wskip+ln", "sas", "highway", "prenorm+ln"])
+def test_others_fold_into_nothing(spec):
+    assert parse_connection(spec).fold is None
 
 
 CASES = {

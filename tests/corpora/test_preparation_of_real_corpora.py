@@ -12,10 +12,10 @@ from pathlib import Path
 from xml.sax.saxutils import escape
 
 import pytest
+from rskip.experiments.data_folder import describe_data
 
 from rskip.corpora import PrepareOptions, find_corpus, prepare
 from rskip.corpora.corpus import ParallelText, PublishedCorpus, Text
-from rskip.experiments.data_folder import describe_data
 from rskip.text import TextPipeline
 
 pytestmark = pytest.mark.slow

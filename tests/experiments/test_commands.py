@@ -6,7 +6,6 @@ import sys
 from pathlib import Path
 
 import pytest
-
 from rskip.experiments.commands import average_command, flags_to_arguments, generate_command, train_command
 from rskip.experiments.tokens_per_update import Batches, plan_batches, split_update
 from rskip.experiments.translation_settings import TranslationSettings

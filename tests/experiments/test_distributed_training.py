@@ -11,12 +11,12 @@ from pathlib import Path
 
 import pytest
 import torch
-
-from rskip.checkpoint import read_checkpoint
 from rskip.experiments.commands import train_command
 from rskip.experiments.process import run_logged
 from rskip.experiments.tokens_per_update import plan_batches
 from rskip.experiments.translation_settings import TranslationSettings
+
+from rskip.checkpoint import read_checkpoint
 
 pytestmark = pytest.mark.slow
 

@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 import torch
-
 from rskip.experiments.last_checkpoint import mend_last_checkpoint
 
 

@@ -6,9 +6,9 @@ import sys
 from pathlib import Path
 
 import pytest
+from rskip.experiments.process import CommandFailed, last_error_line, run_logged
 
 from rskip.experiments import process
-from rskip.experiments.process import CommandFailed, last_error_line, run_logged
 
 
 @pytest.fixture

@@ -11,11 +11,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from rskip.experiments.record import Record, read_record, record_path
 from safetensors.numpy import save_file
 
 from rskip.cli.main import main
 from rskip.experiments.recipe import Recipe, load_recipe
-from rskip.experiments.record import Record, read_record, record_path
 from rskip.files.checksum import sha256_file
 from rskip.zoo.registry import read_registry
 

@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 import torch
-
-from rskip.checkpoint import read_checkpoint
 from rskip.experiments.record import read_record
 from rskip.experiments.training_precision import choose_precision
+
+from rskip.checkpoint import read_checkpoint
 
 RECIPE = """
 kind: translation

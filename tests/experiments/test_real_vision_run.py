@@ -14,11 +14,11 @@ from pathlib import Path
 
 import pytest
 import torch
-
 from rskip.experiments.process import CommandFailed, child_environment, run_logged
-from rskip.experiments.recipe import load_recipe
 from rskip.experiments.record import read_record
 from rskip.experiments.vision_commands import train_command
+
+from rskip.experiments.recipe import load_recipe
 
 pytestmark = pytest.mark.slow
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-
 from rskip.experiments.kinds import KINDS
-from rskip.experiments.recipe import SETTINGS_BY_KIND, PaperFigure, load_recipe
 from rskip.experiments.results_table import COLUMNS
+
+from rskip.experiments.recipe import SETTINGS_BY_KIND, PaperFigure, load_recipe
 
 RECIPE = """
 kind: translation

@@ -7,9 +7,9 @@ import json
 from pathlib import Path
 
 import pytest
+from rskip.experiments.record import read_record, read_records, record_path
 
 from rskip.experiments.recipe import load_recipe
-from rskip.experiments.record import read_record, read_records, record_path
 
 
 def test_written_and_read_back(make_record, tmp_path: Path) -> None:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from rskip.experiments.results_table import results_table
 
 from rskip.experiments.report import fill_in_tables, find_outdated, make_tables, write_tables
-from rskip.experiments.results_table import results_table
 
 HEADINGS = (
     "| run | parameters | seeds | sacreBLEU | chrF | training, minutes | machine |\n" + "| --- " * 7 + "|\n"

@@ -7,7 +7,6 @@ import sys
 from pathlib import Path
 
 import pytest
-
 from rskip.experiments.run_folder import RunFolder
 
 

@@ -12,11 +12,11 @@ from pathlib import Path
 
 import pytest
 import torch
+from rskip.experiments.commands import average_command, generate_command, train_command
+from rskip.experiments.tokens_per_update import KEY
 
 from rskip.corpora import find_corpus
-from rskip.experiments.commands import average_command, generate_command, train_command
 from rskip.experiments.recipe import Recipe, load_recipe
-from rskip.experiments.tokens_per_update import KEY
 
 ROOT = Path(__file__).parents[2]
 RECIPES = sorted(path for path in (ROOT / "recipes").glob("*.yaml") if not path.stem.startswith("cifar"))

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from rskip.experiments.training_precision import choose_precision
 
 from rskip.experiments import training_precision
-from rskip.experiments.training_precision import choose_precision
 
 
 @pytest.mark.parametrize(

@@ -6,9 +6,9 @@ import json
 from pathlib import Path
 
 import pytest
-
 from rskip.experiments.results_table import results_table
 from rskip.experiments.translations import read_translations
+
 from rskip.text import TextConfig, TextPipeline
 from rskip.text.subwords import BytePairEncoding
 from rskip.translation.scoring import score
@@ -45,12 +45,10 @@ def test_compounds_are_split_where_papers_report_it(data: Path, corpus: str, spl
     assert translations.hypotheses == HYPOTHESES
     expected = score(HYPOTHESES, REFERENCES, compound_split=split)
     found = translations.score()
-    assert (found.sacrebleu, found.compound_split_bleu) == (expected.sacrebleu, expected.compound_split_bleu)
-    assert found.compound_split_signature == expected.compound_split_signature
-    assert (found.compound_split_bleu is not None) == split
-    assert translations.first(1).score().compound_split_bleu == score(
-        HYPOTHESES[:1], REFERENCES[:1], compound_split=split
-    ).compound_split_bleu
+    assert {name: found[name] for name in expected} == expected
+    assert ("compound_split_bleu" in found) == split
+    first = score(HYPOTHESES[:1], REFERENCES[:1], compound_split=split)
+    assert translations.first(1).score().get("compound_split_bleu") == first.get("compound_split_bleu")
 
 
 def test_it_has_a_column_of_its_own(make_record) -> None:

@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 import torch
+from rskip.experiments.process import CommandFailed
+from rskip.experiments.record import read_record
 
 from rskip.cli.main import main
 from rskip.experiments import training_precision, vision_run
-from rskip.experiments.process import CommandFailed
-from rskip.experiments.record import read_record
 from rskip.files.checksum import sha256_file
 from rskip.vision.data import ImageSet, evaluation_batches
 from rskip.vision.model_file import load_model
@@ -204,8 +204,9 @@ def test_mistakes_are_one_line(
 def test_more_gpus_than_images_in_a_batch_are_refused(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 64)
     with pytest.raises(ValueError, match="--gpus 17: train.batch_size is 16"):
-        from rskip.experiments.recipe import load_recipe
         from rskip.experiments.run import run_recipe
+
+        from rskip.experiments.recipe import load_recipe
 
         run_recipe(load_recipe("mine.yaml"), seeds=[1], gpus=17)
 

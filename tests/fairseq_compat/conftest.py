@@ -1,4 +1,4 @@
-"""Fresh processes with and without a mend."""
+"""Fresh processes with and without a patch."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Environment = Callable[..., dict[str, str]]
 
 @pytest.fixture
 def bare_python(tmp_path: Path, environment: Environment) -> Callable[..., Process]:
-    """Runs code in a process of its own, in an empty folder; `without` names mends to leave out."""
+    """Runs code in a process of its own, in an empty folder; `without` names patches to leave out."""
 
     def run(code: str, *options: str, without: str = "", **variables: str) -> Process:
         return subprocess.run(

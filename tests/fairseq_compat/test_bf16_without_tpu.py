@@ -1,4 +1,4 @@
-"""Mend of --bf16, which turned on --tpu."""
+"""Patch of --bf16, which turned on --tpu."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ print(args.bf16, args.tpu)
 
 
 @pytest.mark.parametrize("flag", ["--bf16", "--memory-efficient-bf16"])
-def test_bf16_turns_on_tpu_without_the_mend(python, flag):
+def test_bf16_turns_on_tpu_without_the_patch(python, flag):
     assert python(PARSE.format(flags=[flag]), without="bf16").stdout == "True True\n"
 
 

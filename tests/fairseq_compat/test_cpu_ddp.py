@@ -1,4 +1,4 @@
-"""Mend of default DistributedDataParallel on CPU."""
+"""Patch of default DistributedDataParallel on CPU."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ torch.distributed.destroy_process_group()
 """
 
 
-def test_device_ids_are_refused_without_the_mend(python, tmp_path):
+def test_device_ids_are_refused_without_the_patch(python, tmp_path):
     process = python(WRAP.format(file=str(tmp_path / "rendezvous")), without="cpu-ddp")
     assert process.returncode == 1
     assert "DistributedDataParallel device_ids and output_device arguments" in process.stderr

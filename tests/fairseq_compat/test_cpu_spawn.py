@@ -1,4 +1,4 @@
-"""Mend of `--cpu --distributed-world-size 2` without torchrun."""
+"""Patch of `--cpu --distributed-world-size 2` without torchrun."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def leave_mark(cfg):
 """
 
 
-def test_asserts_on_devices_without_the_mend(python, tmp_path: Path):
+def test_asserts_on_devices_without_the_patch(python, tmp_path: Path):
     (tmp_path / "marks.py").write_text(MARKS)
     process = python(SPAWN, without="cpu-spawn", CUDA_VISIBLE_DEVICES="")
     assert process.returncode == 1

@@ -1,4 +1,4 @@
-"""Mend of `mutable default ... use default_factory`."""
+"""Patch of `mutable default ... use default_factory`."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import pytest
 
 
 @pytest.mark.skipif(sys.version_info < (3, 11), reason="Python 3.10 lets fairseq's dataclasses pass")
-def test_import_fails_without_the_mend(python):
+def test_import_fails_without_the_patch(python):
     process = python("import fairseq", without="dataclass-defaults")
     assert process.returncode == 1
     assert "mutable default <class 'fairseq.dataclass.configs.CommonConfig'>" in process.stderr

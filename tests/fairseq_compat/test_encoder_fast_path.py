@@ -1,4 +1,4 @@
-"""Mends of the stock encoder layer: `Mask Type should be defined`, skipped residuals, dead parameters."""
+"""Patches of the stock encoder layer: `Mask Type should be defined`, skipped residuals, dead parameters."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ print(sum(p.requires_grad and p.grad is None for p in trained.parameters()), len
 )
 
 
-def test_overridden_residual_is_skipped_in_evaluation_without_the_mend(python):
+def test_overridden_residual_is_skipped_in_evaluation_without_the_patch(python):
     assert python(EVALUATE, without="encoder-fast-path").stdout == "False\n"
 
 
@@ -55,7 +55,7 @@ def test_overridden_residual_holds_in_evaluation(python):
     assert python(EVALUATE).stdout == "True\n"
 
 
-def test_padded_batch_crashes_without_the_mend(python):
+def test_padded_batch_crashes_without_the_patch(python):
     process = python(PADDED, without="encoder-fast-path")
     assert process.returncode == 1
     assert "Mask Type should be defined" in process.stderr
@@ -65,7 +65,7 @@ def test_padded_batch_works(python):
     assert python(PADDED).stdout == "done\n"
 
 
-def test_eight_parameters_get_no_gradient_without_the_mend(python):
+def test_eight_parameters_get_no_gradient_without_the_patch(python):
     assert python(GRADIENTS, without="encoder-fast-path").stdout == "8 24\n"
 
 

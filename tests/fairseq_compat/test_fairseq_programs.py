@@ -1,4 +1,4 @@
-"""fairseq's programs at work with a stock `transformer`: all mends on, and the symptoms with one off."""
+"""fairseq's programs at work with a stock `transformer`: all patches on, and the symptoms with one off."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def test_generate(fairseq_program, reversed_words, checkpoint):
     assert sorted(map(int, re.findall(r"^H-(\d+)\t", process.stdout, re.MULTILINE))) == list(range(20))
 
 
-def test_generate_crashes_without_the_mended_encoder(fairseq_program, reversed_words, checkpoint):
+def test_generate_crashes_without_the_patched_encoder(fairseq_program, reversed_words, checkpoint):
     process = fairseq_program(
         "fairseq-generate",
         "bin",
@@ -152,7 +152,7 @@ def test_bf16_trains_on_cpu_close_to_float32(fairseq_program, reversed_words):
     assert rounded != exact
 
 
-def test_bf16_fails_without_the_mend(fairseq_program, reversed_words):
+def test_bf16_fails_without_the_patch(fairseq_program, reversed_words):
     process = fairseq_program(
         "fairseq-train",
         *TRAIN,
@@ -193,7 +193,7 @@ def test_torchrun_equals_one_process_with_twice_the_batches(fairseq_program, rev
         ("encoder-fast-path", "Expected to have finished reduction in the prior iteration"),
     ],
 )
-def test_torchrun_fails_without_the_mend(fairseq_program, reversed_words, without, symptom):
+def test_torchrun_fails_without_the_patch(fairseq_program, reversed_words, without, symptom):
     process = torchrun(fairseq_program, reversed_words, without)
     assert process.returncode == 1
     assert symptom in process.stderr

@@ -7,7 +7,7 @@ import re
 import pytest
 
 
-def test_import_warns_without_the_mend(python):
+def test_import_warns_without_the_patch(python):
     assert "`torch.jit.script` is deprecated" in python("import fairseq", without="known-warnings").stderr
 
 
@@ -31,7 +31,7 @@ TRAIN = [
 
 @pytest.mark.slow
 @pytest.mark.parametrize("without", ["", "known-warnings"])
-def test_training_warns_only_without_the_mend(fairseq_program, reversed_words, without):
+def test_training_warns_only_without_the_patch(fairseq_program, reversed_words, without):
     """Under Python's own choice of what to show, which hides deprecations that concern no user."""
     process = fairseq_program(
         "fairseq-train", *TRAIN, folder=reversed_words, without=without, PYTHONWARNINGS=""

@@ -1,4 +1,4 @@
-"""Mend of `np.int` and `np.float`."""
+"""Patch of `np.int` and `np.float`."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ print(layer(torch.randn(1, 3, 8), targets, torch.ones(1, 3, dtype=torch.bool)).i
 """
 
 
-def test_masking_fails_without_the_mend(python):
+def test_masking_fails_without_the_patch(python):
     process = python(MASK, without="numpy-aliases")
     assert process.returncode == 1
     assert "module 'numpy' has no attribute 'int'" in process.stderr
@@ -31,7 +31,7 @@ def test_masking_works_and_numpy_stays_as_it_is(python):
     assert process.stdout == "bool True False\n", process.stderr
 
 
-def test_dynamic_crf_fails_without_the_mend(python):
+def test_dynamic_crf_fails_without_the_patch(python):
     process = python(CRF, without="numpy-aliases")
     assert process.returncode == 1
     assert "module 'numpy' has no attribute 'float'" in process.stderr

@@ -1,4 +1,4 @@
-"""Mend of `Weights only load failed`."""
+"""Patch of `Weights only load failed`."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def save_checkpoint(folder: Path) -> None:
     torch.save(state, folder / "checkpoint.pt")
 
 
-def test_checkpoints_do_not_load_without_the_mend(python, tmp_path):
+def test_checkpoints_do_not_load_without_the_patch(python, tmp_path):
     save_checkpoint(tmp_path)
     process = python(LOAD, without="safe-globals")
     assert process.returncode == 1

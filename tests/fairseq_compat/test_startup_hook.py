@@ -6,7 +6,7 @@ import pkgutil
 import sys
 
 import fairseq_compat.startup
-from fairseq_compat.mends import MENDS, enabled_mends
+from fairseq_compat.patches import PATCHES, enabled_patches
 
 
 def test_every_process_has_the_hook_and_nothing_more(bare_python):
@@ -14,7 +14,7 @@ def test_every_process_has_the_hook_and_nothing_more(bare_python):
         """
         import sys
         from fairseq_compat.startup import FairseqFinder
-        names = {"torch", "numpy", "fairseq", "fairseq_compat.mends", "fairseq_compat.import_hook"}
+        names = {"torch", "numpy", "fairseq", "fairseq_compat.patches", "fairseq_compat.import_hook"}
         print(sys.meta_path[0] is FairseqFinder, sorted(names & set(sys.modules)))
         """
     )
@@ -57,14 +57,14 @@ def test_pth_line_is_silent_where_the_package_is_gone(root, bare_python):
     assert (process.stdout, process.stderr) == ("on\n", "")
 
 
-def test_disabled_mends_are_left_out(monkeypatch):
+def test_disabled_patches_are_left_out(monkeypatch):
     monkeypatch.setenv("FAIRSEQ_COMPAT_DISABLE", "bf16, user-dir")
-    assert {mend.name for mend in MENDS} - {mend.name for mend in enabled_mends()} == {"bf16", "user-dir"}
+    assert {patch.name for patch in PATCHES} - {patch.name for patch in enabled_patches()} == {"bf16", "user-dir"}
     monkeypatch.setenv("FAIRSEQ_COMPAT_DISABLE", "all")
-    assert enabled_mends() == []
+    assert enabled_patches() == []
 
 
-def test_mended_modules_keep_loader_and_source(bare_python):
+def test_patched_modules_keep_loader_and_source(bare_python):
     process = bare_python(
         """
         import inspect, fairseq.options

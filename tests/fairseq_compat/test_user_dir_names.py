@@ -1,4 +1,4 @@
-"""Mend of `--user-dir NAME`."""
+"""Patch of `--user-dir NAME`."""
 
 from __future__ import annotations
 
@@ -34,13 +34,13 @@ def installed(tmp_path: Path) -> str:
     return str(package.parent)
 
 
-def test_name_is_not_found_from_another_folder_without_the_mend(python, installed):
+def test_name_is_not_found_from_another_folder_without_the_patch(python, installed):
     process = python(PARSE.format(times=1, user_dir="stellar"), without="user-dir", PYTHONPATH=installed)
     assert process.returncode == 1
     assert "FileNotFoundError" in process.stderr
 
 
-def test_imported_package_is_not_registered_without_the_mend(python, installed):
+def test_imported_package_is_not_registered_without_the_patch(python, installed):
     code = "import stellar" + PARSE.format(times=1, user_dir=f"{installed}/stellar")
     assert python(code, without="user-dir", PYTHONPATH=installed).stdout == "False\n"
 

@@ -101,7 +101,7 @@ def test_installed_hook_works_and_goes_with_the_package(
 
     report = json.loads(run_well(environment, "-m", "fairseq_compat.report", folder=tmp_path))
     assert report["hook"]
-    assert set(report["mends"].values()) == {True}
+    assert set(report["patches"].values()) == {True}
     assert run_well(environment.parent / "rskip", "--version", folder=tmp_path).startswith("rskip ")
     code = "from rskip.machine.versions import *; print(constraints_file().read_text())"
     assert run_well(environment, "-c", code, folder=tmp_path).startswith("# The versions")

@@ -80,12 +80,12 @@ def test_values_by_hand():
     # As words with their compound split: 7 of 8 match, 5 of 7 pairs, 3 of 6 triples, 2 of 5 fours: together 1/8.
     hypothesis, reference = "die Nord-Süd Achse ist neu .", "die Nord-Süd Achse bleibt neu ."
     found = compound_split_bleu([hypothesis], [reference], tokens=OWN_TOKENS)
-    assert found.score == pytest.approx(100 * (1 / 8) ** 0.25, abs=1e-9)
+    assert found[0] == pytest.approx(100 * (1 / 8) ** 0.25, abs=1e-9)
     # Shorter than its reference by one of six words: e^(1 - 6/5), and every n-gram matches.
     found = compound_split_bleu(["a-b c d"], ["a-b c d e"], tokens=OWN_TOKENS)
-    assert found.score == pytest.approx(100 * math.exp(-1 / 5), abs=1e-9)
+    assert found[0] == pytest.approx(100 * math.exp(-1 / 5), abs=1e-9)
     # Nothing is smoothed: no four words match.
-    assert compound_split_bleu(["a b c d"], ["a b c e"], tokens=OWN_TOKENS).score == 0
+    assert compound_split_bleu(["a b c d"], ["a b c e"], tokens=OWN_TOKENS)[0] == 0
     assert multi_bleu(["a b c d"], ["a b c e"]) == 0
 
 
@@ -107,8 +107,7 @@ def test_scores_are_apart_from_sacrebleu():
     words = ["Die Nord @-@ Süd @-@ Achse ist neu .", "Ja , genau ."]
     reference_words = ["Die Nord @-@ Süd @-@ Achse bleibt neu .", "Ja , genau ."]
     plain = score(hypotheses, references, tokenised_hypotheses=words, tokenised_references=reference_words)
-    assert (plain.compound_split_bleu, plain.compound_split_signature) == (None, None)
-    assert (plain.compound_split_own_bleu, plain.compound_split_own_signature) == (None, None)
+    assert list(plain) == ["sacrebleu", "chrf", "tokenised_bleu", "accuracy"]
     scores = score(
         hypotheses,
         references,
@@ -117,19 +116,21 @@ def test_scores_are_apart_from_sacrebleu():
         compound_split=True,
         compound_split_own=True,
     )
-    assert (scores.sacrebleu, scores.tokenised_bleu) == (plain.sacrebleu, plain.tokenised_bleu)
+    assert {name: scores[name] for name in plain} == plain
     raw = [
         ["Die Nord ##AT##-##AT## Süd ##AT##-##AT## Achse ist neu .", "Ja , genau ."],
         ["Die Nord ##AT##-##AT## Süd ##AT##-##AT## Achse bleibt neu .", "Ja , genau ."],
     ]
-    assert scores.compound_split_bleu == pytest.approx(multi_bleu(*raw), abs=1e-9)
+    assert scores["compound_split_bleu"].value == pytest.approx(multi_bleu(*raw), abs=1e-9)
     own = [[line.replace("@-@", "@ ##AT##-##AT## @") for line in side] for side in (words, reference_words)]
-    assert scores.compound_split_own_bleu == pytest.approx(multi_bleu(*own), abs=1e-9)
-    assert scores.compound_split_bleu != pytest.approx(scores.sacrebleu, abs=0.1)
+    assert scores["compound_split_own_bleu"].value == pytest.approx(multi_bleu(*own), abs=1e-9)
+    assert scores["compound_split_bleu"].value != pytest.approx(scores["sacrebleu"].value, abs=0.1)
     pattern = r"nrefs:1\|case:mixed\|eff:no\|tok:{}\|smooth:none\|version:[\d.]+\|comparable-with-sacreBLEU:no"
-    moses = GERMAN_TOKENS + r"\|split:##AT##-##AT##\|sacremoses:[\d.]+"
-    assert re.fullmatch(pattern.format(moses), scores.compound_split_signature)
-    assert re.fullmatch(pattern.format(OWN_TOKENS + r"\|split:##AT##-##AT##"), scores.compound_split_own_signature)
+    for name, tokens in (
+        ("compound_split_bleu", GERMAN_TOKENS + r"\|split:##AT##-##AT##\|sacremoses:[\d.]+"),
+        ("compound_split_own_bleu", OWN_TOKENS + r"\|split:##AT##-##AT##"),
+    ):
+        assert re.fullmatch(pattern.format(tokens), scores[name].signature)
 
 
 def spoilt(line: str, draw: random.Random) -> str:
@@ -162,7 +163,7 @@ def test_newstest2014_is_split_as_by_perl(newstest2014):
 
 def test_newstest2014_scores_as_moses_defines_it(newstest2014):
     hypotheses, references = newstest2014
-    found = compound_split_bleu(hypotheses, references, tokens=GERMAN_TOKENS).score
+    found = compound_split_bleu(hypotheses, references, tokens=GERMAN_TOKENS)[0]
     split = [[split_compounds(line) for line in side] for side in newstest2014]
     assert found == pytest.approx(multi_bleu(*split), abs=1e-9)
     sacrebleu = BLEU(tokenize="none", smooth_method="none", force=True).corpus_score(split[0], [split[1]]).score
@@ -182,7 +183,7 @@ def test_newstest2014_scores_as_fairseqs_script_does(newstest2014, tmp_path, fai
     assert done.returncode == 0, done.stderr
     printed = re.search(r"BLEU4 = ([\d.]+), .*syslen=(\d+), reflen=(\d+)", done.stdout)
     assert printed is not None, done.stdout
-    found = compound_split_bleu(hypotheses, references, tokens=OWN_TOKENS).score
+    found = compound_split_bleu(hypotheses, references, tokens=OWN_TOKENS)[0]
     assert float(printed[1]) == pytest.approx(found, abs=0.015)
     lengths = [sum(len(split_compounds(line).split()) for line in side) for side in newstest2014]
     assert [int(printed[2]), int(printed[3])] == lengths

@@ -6,9 +6,10 @@ import random
 
 import pytest
 
+from rskip.machine.ranks import Ranks
 from rskip.translation.lines import read_windows
-from rskip.translation.ranks import Ranks, merge_parts
-from rskip.translation.resume import ResumableFile
+from rskip.translation.ranks import merge_parts
+from rskip.translation.resume import ResumableFile, part_name
 
 
 @pytest.fixture
@@ -24,9 +25,9 @@ def windows(source):
 
 
 def write_part(ranks, source, output, stop=10**9):
-    file = ResumableFile(ranks.part(output), {}, resume=True)
+    file = ResumableFile(output.with_name(part_name(output.name, ranks.rank, ranks.count)), {}, resume=True)
     generator = random.Random(0)
-    for window in file.missing(ranks.own(windows(source))):
+    for window in file.missing(ranks.share(windows(source))):
         if window.number >= stop:
             break
         file.write(window, "".join(f"{line}\n" * generator.randint(1, 3) for line in window.lines).encode())
@@ -48,7 +49,7 @@ def test_parts_become_one_output_in_the_order_of_the_input(source, tmp_path, cou
 
 
 def test_every_window_is_one_ranks(source):
-    shares = [[window.number for window in Ranks(rank, 4).own(windows(source))] for rank in range(4)]
+    shares = [[window.number for window in Ranks(rank, 4).share(windows(source))] for rank in range(4)]
     assert shares == [[0, 4, 8, 12], [1, 5, 9, 13], [2, 6, 10, 14], [3, 7, 11]]
 
 

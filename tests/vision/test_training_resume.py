@@ -21,9 +21,9 @@ from typing import Any
 import pytest
 import torch
 
+from rskip.machine.ranks import Ranks
 from rskip.vision.data import ImageSet
 from rskip.vision.training import Interrupted, TrainingSettings, read_curve, train
-from rskip.vision.training.distributed import Ranks
 from rskip.vision.training.stopping import StopSignals
 
 LOOP = sys.modules["rskip.vision.training.train"]

@@ -32,6 +32,7 @@ def test_every_kind_of_input_gives_what_torchvision_gives(dataset):
     preset = CifarClassification(dataset)
     tensor = torch.from_numpy(pixels).permute(2, 0, 1)
     assert torch.equal(preset(image), expected)
+    assert torch.equal(preset(pixels), expected)
     assert torch.equal(preset(tensor), expected)
     assert torch.equal(preset(tensor.float() / 255), expected)
     assert torch.equal(preset(torch.stack([tensor, tensor.flip(2)])), torch.stack([expected, expected.flip(2)]))
@@ -60,8 +61,10 @@ def test_a_float_image_is_left_as_it_is():
         ),
         (torch.zeros(32, 32, 3), r"an image of shape \(32, 32, 3\): expected .*; bring the channels to the front$"),
         (torch.zeros(32, 32), r"an image of shape \(32, 32\): expected"),
+        (np.zeros((3, 32, 32), np.uint8), r"an array of shape \(3, 32, 32\): expected \(32, 32, 3\) or"),
+        (np.zeros((32, 31, 3), np.uint8), r"an image of shape \(3, 32, 31\): expected .*; resize it"),
         (torch.zeros(3, 32, 32, dtype=torch.int64), "an image of torch.int64: expected torch.uint8"),
-        ("cat.png", "a str is no image: expected a PIL image or a tensor"),
+        ("cat.png", "a str is no image: expected a PIL image, a tensor or an array"),
     ],
 )
 def test_other_input_is_an_error_that_says_what_is_expected(image, message):

@@ -9,15 +9,15 @@ from statistics import fmean, stdev
 from typing import Any
 
 import pytest
+from rskip.zoo.entry_of_record import NOT_OF_THE_MODEL, entry_of_record
+from rskip.zoo.publish import check_sizes, outdated_tables
 
 from rskip.connections import parse_connection
 from rskip.experiments.recipe import load_recipe
 from rskip.files.checksum import sha256_file
 from rskip.zoo.entry import OF_RUN, OF_WEIGHTS, WEIGHTS, ModelEntry
-from rskip.zoo.entry_of_record import NOT_OF_THE_MODEL, entry_of_record
 from rskip.zoo.model_card import model_card
 from rskip.zoo.names import variant_of
-from rskip.zoo.publish import check_sizes, outdated_tables
 from rskip.zoo.registry import read_registry, write_registry
 
 MODELS = read_registry(Path(__file__).parents[2] / "checkpoints.json")

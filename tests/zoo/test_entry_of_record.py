@@ -13,15 +13,15 @@ from typing import Any
 
 import numpy as np
 import pytest
+from rskip.zoo.entry_of_record import entry_of_record
+from rskip.zoo.papers import paper_of
+from rskip.zoo.publish import publish, write_tables
+from rskip.zoo.run_kinds import RUN_KINDS
 from safetensors.numpy import save_file
 
 from rskip.zoo.entry import OF_RUN, OF_WEIGHTS, Figure, ModelFile
-from rskip.zoo.entry_of_record import entry_of_record
 from rskip.zoo.model_card import model_card
-from rskip.zoo.papers import paper_of
-from rskip.zoo.publish import publish, write_tables
 from rskip.zoo.registry import read_registry, write_registry
-from rskip.zoo.run_kinds import RUN_KINDS
 
 RUN = "cifar10_preact20_2rskip_ln"
 NAME = "preact_resnet20_2rskip_ln.cifar10"

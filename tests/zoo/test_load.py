@@ -118,26 +118,13 @@ def test_registry_of_a_later_version(in_registry: Path) -> None:
         rskip.load(CLASSIFIER)
 
 
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"classes": ["cat"]}, r"its classes are \['cat'\], expected 10 names$"),
-        ({"classes": 3}, "its classes are 3, expected 10 names$"),
-        ({"classes": None}, "its classes are None, expected 10 names$"),
-        ({"dataset": "mnist"}, "unknown dataset 'mnist'"),
-    ],
-)
 def test_a_config_that_does_not_fit_is_named(
-    registry: Callable[[ModelEntry], Path],
-    make_entry: Callable[..., ModelEntry],
-    published: Path,
-    changes: dict[str, Any],
-    message: str,
+    registry: Callable[[ModelEntry], Path], make_entry: Callable[..., ModelEntry], published: Path
 ) -> None:
     config = published / "config.json"
-    config.write_text(json.dumps({**json.loads(config.read_text()), **changes}))
+    config.write_text(json.dumps({**json.loads(config.read_text()), "classes": ["cat"]}))
     registry(make_entry(published))
-    with pytest.raises(ValueError, match=rf"^{config} is damaged: {message}"):
+    with pytest.raises(ValueError, match=rf"^{config} is damaged: its classes are \['cat'\], expected 10 names$"):
         rskip.load(CLASSIFIER)
 
 

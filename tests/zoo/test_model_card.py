@@ -180,3 +180,8 @@ def test_markers_come_in_pairs(edges: list[str]) -> None:
     text = "".join(f"<!-- rskip zoo: {edge} models -->\n" for edge in edges)
     with pytest.raises(ValueError, match="x.md: expected one line"):
         fill_in_models_table(text, [ENTRY], source="x.md")
+
+
+def test_a_connection_without_a_paper_is_named_by_its_source() -> None:
+    entry = dataclasses.replace(ENTRY, paper=Paper("Me 2026, My own connection", authors=None, url=None))
+    assert "- The connection is from: Me 2026, My own connection.\n" in model_card(entry)

@@ -8,7 +8,7 @@ from typing import Any
 
 from safetensors.torch import save_file
 
-from rskip.connections import parse_connection
+from rskip.connections import ConnectionSpec, Paper, parse_connection
 from rskip.machine.environment import gpus_to_use
 from rskip.records import Record
 from rskip.settings.errors import SettingError
@@ -20,6 +20,12 @@ from rskip.tasks.run import Run
 from rskip.tasks.task import ModelDescription
 from rskip.vision.model_file import CONFIG_FILE, FORMAT, TASK, load_model
 
+_BASELINE = ConnectionSpec("xskip", 1)  # the PreAct-ResNet's own connection, of this paper
+_PREACT_RESNET = Paper(
+    title="Identity Mappings in Deep Residual Networks",
+    authors="Kaiming He, Xiangyu Zhang, Shaoqing Ren, Jian Sun",
+    url="https://arxiv.org/abs/1603.05027",
+)
 CIFAR_TERMS = (
     "no licence stated; source: Krizhevsky (2009), Learning Multiple Layers of Features from Tiny Images, "
     "https://www.cs.toronto.edu/~kriz/cifar.html"
@@ -74,5 +80,5 @@ def describe(folder: Path, record: Record) -> ModelDescription:
         measured_on=dataset,
         split="test",
         data_terms=CIFAR_TERMS,
-        paper=PREACT_RESNET if spec == parse_connection("1xskip") else spec.paper,
+        paper=_PREACT_RESNET if spec == _BASELINE else spec.paper,
     )

@@ -22,6 +22,5 @@ class VisionSettings(msgspec.Struct, frozen=True, kw_only=True):
 def check_required(content: Mapping[str, Any]) -> None:
     """:raises SettingError: a recipe leaves out what it has to say."""
     train = content.get("train")
-    for name in REQUIRED if isinstance(train, Mapping) else ():
-        if name not in train:
-            raise SettingError(f"train.{name}", "is missing")
+    if isinstance(train, Mapping) and (missing := [name for name in REQUIRED if name not in train]):
+        raise SettingError(f"train.{missing[0]}", "is missing")

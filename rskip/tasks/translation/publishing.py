@@ -13,7 +13,7 @@ import torch
 from safetensors import safe_open
 
 from rskip.checkpoint import read_checkpoint, write_checkpoint
-from rskip.connections import ConnectionSpec, parse_connection
+from rskip.connections import ConnectionSpec, Paper, parse_connection
 from rskip.corpora import find_corpus
 from rskip.corpora.corpus import PublishedCorpus
 from rskip.records import Record
@@ -28,7 +28,13 @@ SLICE = 100  # sentences from the split's start, scored for a quick check of the
 
 _SIZED = re.compile(r"transformer_\w+?(?:_(?P<size>tiny|small|iwslt|2layer|big))?")
 _CORPUS = re.compile(r"(?P<dataset>.+)-[a-z]{2}-[a-z]{2}")
-_BASELINE = ConnectionSpec("xskip", 1, "ln")  # the Transformer's own
+_BASELINE = ConnectionSpec("xskip", 1, "ln")  # the Transformer's own connection, of this paper
+_TRANSFORMER = Paper(
+    title="Attention Is All You Need",
+    authors="Ashish Vaswani et al.",
+    url="https://arxiv.org/abs/1706.03762",
+    part="section 3.1",
+)
 
 
 def export_weights(run: Run[TranslationSettings], record: Record, folder: Path) -> dict[str, Any]:
@@ -45,9 +51,9 @@ def export_weights(run: Run[TranslationSettings], record: Record, folder: Path) 
         shutil.copyfile(dictionary, folder / dictionary.name)
     translations = _translate(run, weights=folder / "model.safetensors", data=data)
     return {
-        "sacrebleu": round(translations.score().sacrebleu, DECIMALS),
+        "sacrebleu": round(translations.score()["sacrebleu"].value, DECIMALS),
         "slice_sentences": SLICE,
-        "slice_sacrebleu": round(translations.first(SLICE).score().sacrebleu, DECIMALS),
+        "slice_sacrebleu": round(translations.first(SLICE).score()["sacrebleu"].value, DECIMALS),
     }
 
 
@@ -88,5 +94,5 @@ def describe(folder: Path, record: Record) -> ModelDescription:
         measured_on=corpus.name,
         split="+".join(text.name for text in texts) or split,
         data_terms=f"{corpus.licence}; source: {corpus.citation}, {corpus.homepage}",
-        paper=TRANSFORMER if spec == _BASELINE else spec.paper,
+        paper=_TRANSFORMER if spec == _BASELINE else spec.paper,
     )

@@ -15,7 +15,8 @@ from rskip.tasks.translation.data import data_folder, describe_data
 from rskip.tasks.translation.settings import TranslationSettings
 from rskip.tasks.translation.train_log import read_train_log
 from rskip.text import TextPipeline
-from rskip.translation.scoring import Scores, join_subwords, read_generated, read_lines, score as score_sentences
+from rskip.translation.scoring import Score, join_subwords, read_generated, read_lines
+from rskip.translation.scoring import score as score_sentences
 
 DECIMALS = 4
 COMPOUND_SPLIT = ("wmt14-en-de",)  # corpora for which papers report BLEU with compounds split
@@ -46,7 +47,7 @@ class Translations:
             compound_split=self.compound_split,
         )
 
-    def score(self) -> Scores:
+    def score(self) -> dict[str, Score]:
         """Scores of the hypotheses; ValueError where their number isn't the references'."""
         return score_sentences(
             self.hypotheses,
@@ -82,7 +83,7 @@ def read_translations(generated: Path, *, data: Path, split: str) -> Translation
 def score(run: Run[TranslationSettings]) -> Outcome:
     """Translates the evaluated split with the averaged checkpoint, where that is not done, and scores it.
 
-    Metrics: those of `Scores`, and `valid_loss`, `valid_nll_loss` (bits a token) and `valid_ppl` of the last
+    Metrics: `Translations.score`'s, and `valid_loss`, `valid_nll_loss` (bits a token) and `valid_ppl` of the last
     epoch, before averaging.
     """
     output = _generated(run)
@@ -101,24 +102,14 @@ def score(run: Run[TranslationSettings]) -> Outcome:
         )
     last = log_read.curve[-1]
     figures = {
-        "sacrebleu": scores.sacrebleu,
-        "chrf": scores.chrf,
-        "tokenised_bleu": scores.tokenised_bleu,
-        "compound_split_bleu": scores.compound_split_bleu,
-        "accuracy": scores.accuracy,
+        **{name: each.value for name, each in scores.items()},
         "valid_loss": last.valid_loss,
         "valid_nll_loss": last.valid_nll_loss,
         "valid_ppl": last.valid_ppl,
     }
-    signatures = {
-        "sacrebleu": scores.signature,
-        "chrf": scores.chrf_signature,
-        "tokenised_bleu": scores.tokenised_signature,
-        "compound_split_bleu": scores.compound_split_signature,
-    }
     return Outcome(
         metrics={name: round(value, DECIMALS) for name, value in figures.items() if value is not None},
-        signatures={name: text for name, text in signatures.items() if text is not None},
+        signatures={name: each.signature for name, each in scores.items() if each.signature is not None},
         curve=[epoch.as_dict() for epoch in log_read.curve],
         training={
             "seconds": log_read.seconds,

@@ -123,7 +123,7 @@ def _check_flags(section: str, flags: Mapping[str, Flag]) -> None:
     for name in flags:
         if not name or name.startswith("-") or "_" in name or "=" in name:
             wanted = name.lstrip("-").replace("_", "-")
-            raise SettingError(f"{section}.{name}", f"is no flag: without leading dashes and underscores it is {wanted}")
+            raise SettingError(f"{section}.{name}", f"is no flag: without dashes before it and underscores it is {wanted}")
         if name in _SET_BY_RSKIP_RUN[section]:
             raise SettingError(f"{section}.{name}", f"can't be set in a recipe: {_SET_BY_RSKIP_RUN[section][name]}")
 

@@ -12,8 +12,8 @@ import torch
 from torch import Tensor
 
 from rskip.files.disk import naming
+from rskip.files.torch_file import read_torch_file
 from rskip.files.whole import atomic_file
-from rskip.vision.torch_file import read_torch_file
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -74,7 +74,7 @@ def read_checkpoint(path: Path) -> Checkpoint | None:
     if not path.exists():
         return None
     advice = "; move it away to start anew"
-    content = read_torch_file(path, advice=advice)
+    content = read_torch_file(path, kind="file of `rskip vision train`", advice=advice)
     if set(content) != {field.name for field in fields(Checkpoint)}:
         raise ValueError(f"{path} is no checkpoint of `rskip vision train`{advice}")
     return Checkpoint(**content)

@@ -2,9 +2,21 @@
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager
+
 import torch
 
-from rskip.vision.training.distributed import Ranks
+from rskip.machine.ranks import Ranks
+
+
+def process_group(ranks: Ranks, device: str | None) -> AbstractContextManager[None]:
+    """Within the block the ranks know each other: through gloo on CPUs, nccl on GPUs.
+
+    :param device: as `choose_device` takes it, which may still refuse it.
+    :raises ValueError: another rank stopped.
+    """
+    backend = "cpu:gloo,cuda:nccl" if device != "cpu" and torch.cuda.is_available() else "gloo"
+    return ranks.process_group(backend, advice="; repeat the command to go on from the last checkpoint")
 
 
 def choose_device(name: str | None, ranks: Ranks) -> torch.device:

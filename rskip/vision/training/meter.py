@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from rskip.vision.training.distributed import Ranks
+from rskip.machine.ranks import Ranks
 
 _NEVER = torch.iinfo(torch.int64).max
 

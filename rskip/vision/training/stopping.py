@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from rskip.vision.training.distributed import Ranks
+from rskip.machine.ranks import Ranks
 
 SIGNALS = (signal.SIGTERM, signal.SIGINT)
 

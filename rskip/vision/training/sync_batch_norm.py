@@ -13,7 +13,7 @@ import torch.distributed as distributed
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from rskip.connections.features import at_least_float32
+from rskip.connections.norms import at_least_float32
 
 
 def with_sync_batch_norm(module: nn.Module, device: torch.device) -> nn.Module:

@@ -8,11 +8,11 @@ from pathlib import Path
 
 import torch
 
+from rskip.machine.ranks import Ranks
 from rskip.vision.data import load_cifar
 from rskip.vision.training.checkpoint import check_same_training, read_checkpoint
 from rskip.vision.training.curve import CurvePoint
-from rskip.vision.training.device import choose_device
-from rskip.vision.training.distributed import Ranks
+from rskip.vision.training.device import choose_device, process_group
 from rskip.vision.training.progress import Progress
 from rskip.vision.training.settings import TrainingSettings
 from rskip.vision.training.stopping import Interrupted, StopSignals
@@ -70,7 +70,7 @@ def train(
     """
     ranks = Ranks.from_environment()
     files = TrainingFolder(folder)
-    with ranks.group(device), ExitStack() as stack:
+    with process_group(ranks, device), ExitStack() as stack:
         with ranks.together():
             if not 0 <= seed < 2**64:
                 raise ValueError(f"the seed is {seed}: expected 0 to {2**64 - 1}")

@@ -13,15 +13,15 @@ from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
 from rskip.connections import parse_connection
-from rskip.connections.features import at_least_float32
+from rskip.connections.norms import at_least_float32
 from rskip.files.disk import naming
 from rskip.files.whole import atomic_file
+from rskip.machine.ranks import Ranks
 from rskip.vision.data import ImageSet, TrainingBatches
 from rskip.vision.evaluation.evaluate import Evaluation, OutputsNotFinite, device_name, evaluate
 from rskip.vision.preact_resnet import preact_resnet
 from rskip.vision.training.checkpoint import Checkpoint, save_whole, write_checkpoint
 from rskip.vision.training.curve import Curve, CurvePoint
-from rskip.vision.training.distributed import Ranks
 from rskip.vision.training.meter import Meter
 from rskip.vision.training.schedule import learning_rate
 from rskip.vision.training.settings import TrainingSettings

@@ -1,0 +1,34 @@
+"""One file a patch; PATCHES holds them all, in the order in which those of one module are applied."""
+
+from __future__ import annotations
+
+import os
+
+from fairseq_compat.patch import Patch
+from fairseq_compat.patches.bf16 import BF16
+from fairseq_compat.patches.cpu_ddp import CPU_DDP
+from fairseq_compat.patches.cpu_spawn import CPU_SPAWN
+from fairseq_compat.patches.dataclass_defaults import DATACLASS_DEFAULTS
+from fairseq_compat.patches.encoder_fast_path import ENCODER_FAST_PATH
+from fairseq_compat.patches.known_warnings import KNOWN_WARNINGS
+from fairseq_compat.patches.numpy_aliases import NUMPY_ALIASES
+from fairseq_compat.patches.safe_globals import SAFE_GLOBALS
+from fairseq_compat.patches.user_dir import USER_DIR
+
+PATCHES: tuple[Patch, ...] = (
+    DATACLASS_DEFAULTS,
+    SAFE_GLOBALS,
+    ENCODER_FAST_PATH,
+    BF16,
+    CPU_DDP,
+    CPU_SPAWN,
+    USER_DIR,
+    NUMPY_ALIASES,
+    KNOWN_WARNINGS,
+)
+
+
+def enabled_patches() -> list[Patch]:
+    """The patches that FAIRSEQ_COMPAT_DISABLE leaves on."""
+    disabled = {name.strip() for name in os.environ.get("FAIRSEQ_COMPAT_DISABLE", "").split(",")}
+    return [patch for patch in PATCHES if not disabled & {patch.name, "all"}]

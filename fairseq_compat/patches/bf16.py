@@ -1,0 +1,48 @@
+"""bfloat16 without a TPU.
+
+fairseq's option parser makes --bf16 imply --tpu, and the trainer then asks for torch_xla. bfloat16 works on
+today's CPUs and GPUs, so the two are decoupled: tpu is true only where the user gave --tpu.
+"""
+
+from __future__ import annotations
+
+import argparse
+import functools
+from typing import Any
+
+from fairseq_compat.patch import Patch
+
+
+def decouple_tpu(module: Any) -> None:
+    """Wraps `parse_args_and_arch`, which returns the arguments, or a pair of them and the rest."""
+    original = module.parse_args_and_arch
+
+    @functools.wraps(original)
+    def parse_args_and_arch(parser: Any, input_args: Any = None, *args: Any, **kwargs: Any) -> Any:
+        result = original(parser, input_args, *args, **kwargs)
+        parsed = result[0] if isinstance(result, tuple) else result
+        if getattr(parsed, "bf16", False):
+            tpu_parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
+            tpu_parser.add_argument("--tpu", action="store_true")
+            parsed.tpu = tpu_parser.parse_known_args(input_args)[0].tpu
+        return result
+
+    module.parse_args_and_arch = parse_args_and_arch
+
+
+def active() -> bool:
+    from fairseq import options
+
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--bf16", action="store_true")
+    parser.set_defaults(batch_size=None, fp16=False)
+    return not options.parse_args_and_arch(parser, ["--bf16"]).tpu
+
+
+BF16 = Patch(
+    name="bf16",
+    modules=("fairseq.options",),
+    symptom="--bf16 turns on --tpu: NameError or ImportError about torch_xla",
+    after=decouple_tpu,
+    active=active,
+)

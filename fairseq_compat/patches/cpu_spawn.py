@@ -1,0 +1,75 @@
+"""`--cpu --distributed-world-size N` without torchrun.
+
+fairseq starts one process a GPU: with none it stops at an assertion, or would start none. On CPU the number
+of processes is the world size.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import socket
+from typing import Any
+
+from fairseq_compat.patch import Patch
+
+TORCHRUN_VARIABLES = ("MASTER_ADDR", "MASTER_PORT", "WORLD_SIZE", "RANK")
+
+
+def spawns_on_cpu(cfg: Any) -> bool:
+    """True where fairseq would start its own processes on one machine, and the user asked for the CPU."""
+    distributed = cfg.distributed_training
+    return (
+        cfg.common.cpu
+        and distributed.distributed_world_size > 1
+        and distributed.distributed_init_method is None
+        and distributed.distributed_port <= 0
+        and not distributed.distributed_no_spawn
+        and not all(name in os.environ for name in TORCHRUN_VARIABLES)
+    )
+
+
+def free_port() -> int:
+    """A TCP port of this machine that is free now."""
+    with socket.socket() as listener:
+        listener.bind(("localhost", 0))
+        return listener.getsockname()[1]
+
+
+def spawn_by_world_size(module: Any) -> None:
+    """Wraps `fairseq.distributed.utils.call_main`."""
+    original = module.call_main
+
+    @functools.wraps(original)
+    def call_main(cfg: Any, main: Any, **kwargs: Any) -> None:
+        if not spawns_on_cpu(cfg):
+            original(cfg, main, **kwargs)
+            return
+        import torch
+
+        distributed = cfg.distributed_training
+        distributed.distributed_init_method = f"tcp://localhost:{free_port()}"
+        distributed.distributed_num_procs = distributed.distributed_world_size
+        kwargs["start_rank"] = distributed.distributed_rank
+        distributed.distributed_rank = None
+        torch.multiprocessing.spawn(
+            fn=module.distributed_main, args=(main, cfg, kwargs), nprocs=distributed.distributed_world_size
+        )
+
+    call_main.spawns_on_cpu = True  # type: ignore[attr-defined]
+    module.call_main = call_main
+
+
+def active() -> bool:
+    from fairseq.distributed import utils
+
+    return getattr(utils.call_main, "spawns_on_cpu", False)
+
+
+CPU_SPAWN = Patch(
+    name="cpu-spawn",
+    modules=("fairseq.distributed.utils",),
+    symptom="--cpu --distributed-world-size 2: AssertionError: world size is 2 but have 0 available devices",
+    after=spawn_by_world_size,
+    active=active,
+)

@@ -1,0 +1,51 @@
+"""The fast path of fairseq's encoder layer, written for torch 1.12.
+
+It crashes on current PyTorch. It also skips an overridden `residual_connection` without a word, in evaluation
+after a checkpoint was loaded; and its copies of the layer's weights are parameters that never get a gradient,
+at which DistributedDataParallel stops under its default settings. The path is switched off and the copies are
+frozen. They stay in the state dict: checkpoints of 0.12.2 hold them, and loading puts them back.
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+from fairseq_compat.patch import Patch
+
+COPIED = ("in_proj", "out_proj", "fc1", "fc2")
+COPIES = tuple(f"{name}_{kind}" for name in COPIED for kind in ("weight", "bias"))
+
+
+def switch_off_fast_path(module: Any) -> None:
+    """Wraps the constructor of TransformerEncoderLayerBase."""
+    layer_class = module.TransformerEncoderLayerBase
+    original = layer_class.__init__
+
+    @functools.wraps(original)
+    def __init__(self: Any, *args: Any, **kwargs: Any) -> None:
+        original(self, *args, **kwargs)
+        self.can_use_fastpath = False
+        for name in COPIES:
+            getattr(self, name).requires_grad_(False)
+
+    layer_class.__init__ = __init__
+
+
+def active() -> bool:
+    from fairseq.models.transformer import TransformerConfig
+    from fairseq.modules.transformer_layer import TransformerEncoderLayerBase
+
+    config = TransformerConfig()
+    config.encoder.embed_dim = config.encoder.ffn_embed_dim = config.encoder.attention_heads = 2
+    layer = TransformerEncoderLayerBase(config)
+    return not layer.can_use_fastpath and not any(getattr(layer, name).requires_grad for name in COPIES)
+
+
+ENCODER_FAST_PATH = Patch(
+    name="encoder-fast-path",
+    modules=("fairseq.modules.transformer_layer",),
+    symptom="stock transformer: `Mask Type should be defined` in generate; default DDP misses gradients",
+    after=switch_off_fast_path,
+    active=active,
+)

@@ -1,0 +1,68 @@
+"""Checkpoints with `weights_only` on.
+
+torch.load refuses classes that it doesn't know (since 2.6, unless told otherwise). fairseq's checkpoints hold
+an argparse.Namespace, the model's arguments, and NumPy scalars and arrays where metrics were tracked. These
+plain data types are allow-listed; `weights_only` itself stays on.
+"""
+
+from __future__ import annotations
+
+import argparse
+from typing import Any
+
+from fairseq_compat.patch import Patch
+
+
+def plain_data_types() -> list[Any]:
+    """argparse.Namespace, and all that NumPy pickles arrays and scalars of plain numbers and strings with.
+
+    Pairs of a function and a name stand for the name under which NumPy 1 or 2 pickled that function.
+    """
+    import numpy
+    import numpy.dtypes
+
+    core = numpy._core if hasattr(numpy, "_core") else numpy.core
+    functions = (core.multiarray.scalar, core.multiarray._reconstruct)
+    kinds = (getattr(numpy.dtypes, name) for name in numpy.dtypes.__all__)
+    return [
+        argparse.Namespace,
+        numpy.ndarray,
+        numpy.dtype,
+        *(kind for kind in kinds if kind is not numpy.dtypes.ObjectDType),
+        *((function, f"numpy.core.multiarray.{function.__name__}") for function in functions),
+        *((function, f"numpy._core.multiarray.{function.__name__}") for function in functions),
+    ]
+
+
+def allow_plain_data_types(module: Any) -> None:
+    """Adds them to PyTorch's allow-list."""
+    import torch
+
+    torch.serialization.add_safe_globals(plain_data_types())
+
+
+def active() -> bool:
+    import io
+
+    import fairseq  # noqa: F401
+    import numpy
+    import torch
+
+    content = {"args": argparse.Namespace(arch="a"), "scalar": numpy.float64(0.5), "array": numpy.arange(3)}
+    buffer = io.BytesIO()
+    torch.save(content, buffer)
+    buffer.seek(0)
+    try:
+        torch.load(buffer, weights_only=True)
+    except Exception:
+        return False
+    return True
+
+
+SAFE_GLOBALS = Patch(
+    name="safe-globals",
+    modules=("fairseq",),
+    symptom="Weights only load failed (argparse.Namespace, NumPy scalars): generate, resume, hub, averaging",
+    after=allow_plain_data_types,
+    active=active,
+)
