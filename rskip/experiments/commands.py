@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
-from rskip.corpora import find_corpus
+from rskip.corpora import PrepareOptions, find_corpus
 from rskip.corpora.options import command_line_flags
 from rskip.corpora.record import shard_folders
 from rskip.experiments.process import executable
@@ -30,7 +30,7 @@ def flags_to_arguments(flags: Mapping[str, Flag]) -> list[str]:
 
 def prepare_command(settings: TranslationSettings, *, data: Path, mirror: str | None) -> list[str]:
     """`rskip prepare`, which makes the data folder."""
-    flags = command_line_flags(settings.prepare)
+    flags = command_line_flags(PrepareOptions(**settings.prepare))  # type: ignore[arg-type]
     return [
         "rskip",
         *("prepare", settings.corpus, "--output", str(data)),

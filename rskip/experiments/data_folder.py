@@ -14,7 +14,7 @@ from rskip.machine.environment import available_cores
 
 def data_folder(settings: TranslationSettings) -> Path:
     """`data-bin/<corpus>`, with a hash of the options where they are not the corpus's own."""
-    if settings.prepare == PrepareOptions().resolve(find_corpus(settings.corpus)):
+    if settings.prepare == PrepareOptions().resolve(find_corpus(settings.corpus)).to_plain():
         return Path("data-bin", settings.corpus)
     canonical = json.dumps(dict(settings.prepare), sort_keys=True)
     return Path("data-bin", f"{settings.corpus}-{hashlib.sha256(canonical.encode()).hexdigest()[:8]}")

@@ -11,6 +11,7 @@ from rskip.connections import parse_connection
 from rskip.corpora import PrepareOptions, find_corpus
 from rskip.experiments.keys import refuse_unknown_keys
 from rskip.experiments.tokens_per_update import check_tokens_per_update
+from rskip.settings.errors import SettingError
 
 Flag = str | int | float | bool | None
 
@@ -95,9 +96,6 @@ class TranslationSettings:
         if not isinstance(content["corpus"], str):
             raise ValueError(f"corpus is {content['corpus']!r}; expected a name such as multi30k-en-de")
         prepare = _read_section(PrepareOptions, "prepare", content.get("prepare") or {})
-        for name in ("size", "pairs", "seed"):
-            if not isinstance(value := getattr(prepare, name), (int, type(None))) or isinstance(value, bool):
-                raise ValueError(f"prepare.{name} is {value!r}; expected a whole number")
         train, generate = (_read_flags(key, content.get(key) or {}) for key in ("train", "generate"))
         _check_training(train)
         average = _read_section(AverageSettings, "average", content.get("average") or {})
@@ -109,7 +107,7 @@ class TranslationSettings:
         evaluate = _read_section(EvaluateSettings, "evaluate", content.get("evaluate") or {})
         return cls(
             corpus=content["corpus"],
-            prepare=prepare.resolve(find_corpus(content["corpus"])),
+            prepare=prepare.resolve(find_corpus(content["corpus"])).to_plain(),
             train=train,
             average=average,
             generate=generate,
@@ -156,7 +154,10 @@ def _read_section(section_class: type, name: str, content: Any) -> Any:
     if not isinstance(content, dict):
         raise ValueError(f"{name} is {content!r}; expected a mapping")
     refuse_unknown_keys(content, [f.name for f in dataclasses.fields(section_class)], within=name)
-    return section_class(**content)
+    try:
+        return section_class(**content)
+    except SettingError as error:
+        raise error.within(name) from None
 
 
 def _check_enough_checkpoints(train: Mapping[str, Flag], average: AverageSettings) -> None:
