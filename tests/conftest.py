@@ -2,18 +2,30 @@
 
 from __future__ import annotations
 
+import json
 import os
 import random
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from functools import cache
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 Process = subprocess.CompletedProcess[str]
 Environment = Callable[..., dict[str, str]]
 ROOT = Path(__file__).resolve().parent.parent
+PROGRAMS = Path(sys.executable).parent
+
+# What the processes that are forked from have imported: what fairseq takes most of its time for; and fairseq, after
+# the packages of rskip that import much, whose `fairseq_plugin` is left to --user-dir.
+TORCH = ["torch.distributed", "torch.nn.parallel", "torch.quantization", "hydra", "sacrebleu"]
+FAIRSEQ = ["rskip.checkpoint", "rskip.generation", "fairseq.models", *(
+    f"fairseq_cli.{name}" for name in ("preprocess", "train", "generate", "interactive", "validate", "eval_lm")
+)]  # fmt: skip
 
 
 @pytest.fixture(scope="session")
@@ -43,20 +55,64 @@ def environment() -> Environment:
 
 
 @pytest.fixture(scope="session")
-def fairseq_program(environment: Environment) -> Callable[..., Process]:
-    """Runs one of the environment's programs (`fairseq-train`, `torchrun`) in a folder."""
+def forked(environment: Environment) -> Iterator[Callable[..., Process]]:
+    """Runs `python ARGUMENTS...` in a folder, forked from a process that has PyTorch imported already, and fairseq with
+    all patches too unless `fairseq=False` or `without` names patches to leave out. A tenth of a process's own time."""
+    with ExitStack() as servers:
+
+        @cache
+        def server(fairseq: bool) -> subprocess.Popen[str]:
+            command = [sys.executable, str(ROOT / "tests" / "fork_server.py"), *TORCH, *(FAIRSEQ if fairseq else [])]
+            pipe = subprocess.PIPE
+            process = subprocess.Popen(command, env=environment(), stdin=pipe, stdout=pipe, text=True)
+            servers.enter_context(process)
+            servers.callback(lambda: process.stdin and process.stdin.close())
+            return process
+
+        def run(
+            *arguments: str, folder: Path, fairseq: bool = True, without: str = "", text: str = "", **variables: str
+        ) -> Process:
+            process = server(fairseq and not without)
+            request = {
+                "arguments": arguments,
+                "folder": str(folder),
+                "environment": environment(FAIRSEQ_COMPAT_DISABLE=without, **variables),
+                "text": text,
+            }
+            assert process.stdin and process.stdout
+            print(json.dumps(request), file=process.stdin, flush=True)
+            return Process(arguments, **json.loads(process.stdout.readline()))
+
+        yield run
+
+
+@pytest.fixture(scope="session")
+def own_process(environment: Environment) -> Callable[..., Process]:
+    """Runs one of the environment's programs (`fairseq-train`, `torchrun`) in a folder, as a shell would."""
 
     def run(
         name: str, *arguments: str, folder: Path, without: str = "", text: str = "", **variables: str
     ) -> Process:
         return subprocess.run(
-            [str(Path(sys.executable).parent / name), *arguments],
+            [str(PROGRAMS / name), *arguments],
             cwd=folder,
             env=environment(FAIRSEQ_COMPAT_DISABLE=without, **variables),
             input=text,
             capture_output=True,
             text=True,
         )
+
+    return run
+
+
+@pytest.fixture(scope="session")
+def fairseq_program(forked: Callable[..., Process], own_process: Callable[..., Process]) -> Callable[..., Process]:
+    """As `own_process`, which `torchrun` gets; other programs are forked from a process that has imported fairseq."""
+
+    def run(name: str, *arguments: str, **options: Any) -> Process:
+        if name == "torchrun":
+            return own_process(name, *arguments, **options)
+        return forked(str(PROGRAMS / name), *arguments, **options)
 
     return run
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Collection
+from collections.abc import Iterable
 from typing import Any
 
 from msgspec import inspect as types
@@ -11,18 +11,18 @@ from msgspec import inspect as types
 from rskip.settings.errors import SettingError
 
 
-def add_options(parser: Any, kind: type, *, leave_out: Collection[str] = ()) -> None:
+def add_options(parser: Any, kind: type, *, only: Iterable[str] | None = None) -> None:
     """Adds a flag for each field of a Struct or dataclass: `max_words` is `--max-words`, a bool has `--no-...` too.
 
     The help is the field's `msgspec.Meta(description=...)`; its `extra` may give another `flag` and a `metavar`. A flag
     that is not given is None in the parsed arguments (`given_options`).
 
     :param parser: an argparse parser or group.
-    :param leave_out: fields that have no flag.
+    :param only: the fields that get a flag, in this order; None: all.
     """
-    for name, info in _fields(kind).items():
-        if name in leave_out:
-            continue
+    fields = _fields(kind)
+    for name in fields if only is None else only:
+        info = fields[name]
         extra = _extra(info)
         keywords: dict[str, Any] = {"dest": name, "default": None, "help": _description(info).replace("%", "%%")}
         plain = _plain(info)

@@ -51,7 +51,8 @@ def build_parser(argv: Sequence[str]) -> argparse.ArgumentParser:
             formatter_class=argparse.RawDescriptionHelpFormatter,
             allow_abbrev=False,
         )
-        module.add_arguments(subparser)
+        if name in argv:  # only then: some load what declares them
+            module.add_arguments(subparser)
     return parser
 
 

@@ -249,7 +249,8 @@ def training_settings(args: argparse.Namespace, ranks: Ranks) -> TrainingSetting
         texts += [f"train.{field}={json.dumps(value)}" for field, value in given.items()]
         recipe = load_recipe(args.recipe, overrides=texts)
         if recipe.task.kind != "vision":
-            raise ValueError(f"{args.recipe} is a recipe of kind {recipe.task.kind}, expected vision: `rskip run` runs it")
+            kind = recipe.task.kind
+            raise ValueError(f"{args.recipe} is a recipe of kind {kind}, expected vision: `rskip run` runs it")
         settings = recipe.settings.train
     return replace(settings, precision=_precision(args, settings.precision, ranks))
 

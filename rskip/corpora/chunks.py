@@ -9,7 +9,7 @@ from itertools import islice
 from pathlib import Path
 
 from rskip.corpora.corpus import SPLITS, Corpus, GeneratedCorpus, Pair, PublishedCorpus, Text
-from rskip.corpora.options import Option
+from rskip.corpora.options import PrepareOptions
 from rskip.corpora.text_pairs import TextFile, read_pairs
 
 PAIRS_IN_CHUNK = 20_000
@@ -83,15 +83,13 @@ class Chunk:
     size: int
 
 
-def split_texts(
-    corpus: Corpus, options: Mapping[str, Option], files: Mapping[Text, Path]
-) -> list[SplitText]:
+def split_texts(corpus: Corpus, options: PrepareOptions, files: Mapping[Text, Path]) -> list[SplitText]:
     """Every text of every split, in order.
 
     :param files: where the corpus's texts lie, unpacked.
     """
     if isinstance(corpus, GeneratedCorpus):
-        generated = corpus.generate(pairs=options["pairs"], seed=options["seed"])
+        generated = corpus.generate(pairs=options.pairs, seed=options.seed)
         return [
             SplitText(split=split, name=corpus.name, sides=None, generated=pairs)
             for split, pairs in ((split, generated[split]) for split in SPLITS)

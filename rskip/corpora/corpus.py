@@ -4,9 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import Annotated, Literal
+
+from msgspec import Meta
+
+from rskip.settings.check import check
+from rskip.settings.errors import SettingError
 
 SPLITS = ("train", "valid", "test")
 """Every corpus has these; further test sets are test1, test2 and so on, as fairseq calls them."""
+
+Entities = Literal["keep", "unescape"]
+
+Count = Annotated[int, Meta(ge=1)]
 
 Pair = tuple[str, str]
 """A source sentence and its translation."""
@@ -73,16 +83,22 @@ class CleaningOptions:
     :param duplicates: all but the first of equal pairs.
     :param leaks: pairs that are also in valid or test.
     :param languages: pairs of which a side is not in its language.
+    :raises SettingError: a value that can't be.
     """
 
     remove_non_printing: bool = False
-    entities: str = "keep"
+    entities: Entities = "keep"
     empty: bool = False
-    max_words: int | None = None
+    max_words: Count | None = None
     max_ratio: float | None = None
     duplicates: bool = False
     leaks: bool = False
     languages: bool = False
+
+    def __post_init__(self) -> None:
+        check(self)
+        if self.max_ratio is not None and self.max_ratio < 1:
+            raise SettingError.of_value("max_ratio", self.max_ratio, "a number, 1 or more")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -95,7 +111,7 @@ class PrepareDefaults:
 
     cleaning: CleaningOptions = CleaningOptions()
     tokenised: bool = False
-    size: int = 10_000
+    size: Count = 10_000
 
 
 @dataclass(frozen=True, kw_only=True)

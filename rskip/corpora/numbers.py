@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from decimal import Decimal
 
 from rskip.corpora.corpus import GeneratedCorpus, Pair, PrepareDefaults
+from rskip.settings.errors import SettingError
 
 VALID_PAIRS = TEST_PAIRS = 1_000
 
@@ -214,14 +215,14 @@ def generate_numbers(*, pairs: int, seed: int, german_first: bool = False) -> di
     :raises ValueError: no pairs, or more than there are sentences.
     """
     if pairs < 1:
-        raise ValueError(f"--pairs is {pairs}: expected 1 or more")
+        raise SettingError.of_value("pairs", pairs, "1 or more")
     wanted = {"test": TEST_PAIRS, "valid": VALID_PAIRS, "train": pairs}
     sentences = _distinct(random.Random(seed))
     splits: dict[str, list[Pair]] = {}
     for split, count in wanted.items():
         splits[split] = [pair for _, pair in zip(range(count), sentences, strict=False)]
-        if len(splits[split]) < count:
-            raise ValueError(f"--pairs is {pairs:,}: there are only about {len(splits[split]):,} sentences")
+        if (found := len(splits[split])) < count:
+            raise SettingError.of_value("pairs", pairs, f"at most about {found:,}, all the sentences there are")
     if german_first:
         splits = {split: [(german, english) for english, german in held] for split, held in splits.items()}
     return splits

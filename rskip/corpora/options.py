@@ -3,165 +3,152 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any, get_type_hints
 
-from rskip.corpora.cleaning.sentence import ENTITIES
-from rskip.corpora.corpus import CleaningOptions, Corpus, GeneratedCorpus
-from rskip.text.subwords import subwords_class
+from msgspec import Meta
+
+from rskip.corpora.corpus import CleaningOptions, Corpus, Count, Entities, GeneratedCorpus
+from rskip.settings.check import check
+from rskip.settings.errors import SettingError
+from rskip.text.subwords import SubwordKind
 
 Option = str | int | float | bool
 NO_LIMIT = 0
 """Of `max_words` and `max_ratio`: any length or ratio."""
-
-_LIMITS = ("max_words", "max_ratio")
-_WHOLE_NUMBERS = ("size", "pairs", "seed", "max_words", "learn_sample", "shards")
-_YES_OR_NO = tuple(field.name for field in dataclasses.fields(CleaningOptions) if isinstance(field.default, bool))
 
 
 @dataclass(frozen=True, kw_only=True)
 class PrepareOptions:
     """Everything that changes the bytes of a prepared corpus. None stands for the corpus's own default.
 
-    :param subwords: "bpe", "sentencepiece" or "sentencepiece-bpe".
-    :param size: BPE merges, or SentencePiece units.
-    :param pairs: training pairs; for generated corpora only.
-    :param seed: for generated corpora only.
-    :param clean: False: no cleaning but what the next eight ask for, whatever the corpus's defaults.
-    :param remove_non_printing: as in `CleaningOptions`, like the seven below.
-    :param entities: "keep" or "unescape".
-    :param empty: drop pairs with an empty side.
-    :param max_words: NO_LIMIT: pairs of any length.
-    :param max_ratio: NO_LIMIT: pairs of any ratio.
-    :param duplicates: drop all but the first of equal pairs.
-    :param leaks: drop training pairs that are in valid or test.
-    :param languages: drop pairs of which a side is not in its language.
-    :param learn_sample: learn the subword units from about this many pairs, every k-th; None: from as many as
-        `rskip.corpora.stages.learn` says.
-    :param bpe_dropout: probability with which a merge is left out, in the training text alone.
-    :param shards: parts of the training set, each a folder that fairseq-train reads by itself.
+    Those of cleaning are `CleaningOptions`, with NO_LIMIT for any length or ratio.
+
+    :raises SettingError: a value that can't be.
     """
 
-    subwords: str = "bpe"
-    size: int | None = None
-    pairs: int | None = None
-    seed: int | None = None
-    clean: bool = True
-    remove_non_printing: bool | None = None
-    entities: str | None = None
-    empty: bool | None = None
-    max_words: int | None = None
-    max_ratio: float | None = None
-    duplicates: bool | None = None
-    leaks: bool | None = None
-    languages: bool | None = None
-    learn_sample: int | None = None
-    bpe_dropout: float = 0.0
-    shards: int = 1
+    subwords: Annotated[
+        SubwordKind, Meta(description="kind (default: bpe, that of subword-nmt)", extra={"flag": "subword"})
+    ] = "bpe"
+    size: Annotated[
+        Count | None,
+        Meta(description="BPE merges or SentencePiece units (default: the corpus's own)", extra={"flag": "bpe-size"}),
+    ] = None
+    pairs: Annotated[Count | None, Meta(description="training pairs of a generated corpus")] = None
+    seed: Annotated[int | None, Meta(description="of a generated corpus")] = None
+    clean: Annotated[bool, Meta(description="False: no cleaning but what is asked for")] = True
+    remove_non_printing: Annotated[bool | None, Meta(description="remove control and format characters")] = None
+    entities: Annotated[
+        Entities | None, Meta(description="keep HTML entities such as &quot;, or make characters of them")
+    ] = None
+    empty: Annotated[
+        bool | None, Meta(description="drop pairs with an empty side", extra={"flag": "drop-empty"})
+    ] = None
+    max_words: Annotated[
+        Annotated[int, Meta(ge=0)] | None, Meta(description="drop pairs with a longer side; 0: any length")
+    ] = None
+    max_ratio: Annotated[
+        float | None,
+        Meta(
+            description="drop pairs with a side of over R times the other's words; 0: any",
+            extra={"metavar": "R", "expected": "a number, 1 or more, or 0 for any"},
+        ),
+    ] = None
+    duplicates: Annotated[
+        bool | None, Meta(description="drop all but the first of equal pairs", extra={"flag": "drop-duplicates"})
+    ] = None
+    leaks: Annotated[
+        bool | None, Meta(description="drop pairs that are also in valid or test", extra={"flag": "drop-leaks"})
+    ] = None
+    languages: Annotated[
+        bool | None,
+        Meta(description="drop pairs of which a side is in another language", extra={"flag": "language-filter"}),
+    ] = None
+    learn_sample: Annotated[
+        Count | None,
+        Meta(
+            description="learn them from every k-th pair, about N in all "
+            "(default: at most 5,000,000; SentencePiece 500,000)"
+        ),
+    ] = None
+    bpe_dropout: Annotated[
+        Annotated[float, Meta(ge=0, lt=1)],
+        Meta(
+            description="leave each merge out with this probability, in train alone",
+            extra={"metavar": "P", "expected": "a probability, 0 or more and below 1"},
+        ),
+    ] = 0.0
+    shards: Annotated[
+        Count,
+        Meta(
+            description="parts of the training set, each an epoch of fairseq-train, for corpora larger than memory"
+        ),
+    ] = 1
 
-    def resolve(self, corpus: Corpus) -> dict[str, Option]:
-        """The options that `corpus` has, its defaults in place; what is off, and is off by default, is left out.
+    def __post_init__(self) -> None:
+        check(self)
+        if self.max_ratio is not None and self.max_ratio != NO_LIMIT and self.max_ratio < 1:
+            raise SettingError.of_value("max_ratio", self.max_ratio, "a number, 1 or more, or 0 for any")
+        if self.bpe_dropout and self.subwords != "bpe":
+            raise SettingError("bpe_dropout", f"is for subwords bpe, not for {self.subwords}")
 
-        `PrepareOptions(**resolved)` resolves to the same again.
+    def resolve(self, corpus: Corpus) -> PrepareOptions:
+        """These options with the corpus's defaults in place; None where cleaning is off, and off by default.
 
-        :raises ValueError: an unknown kind of subword units, a value that can't be, or an option that the corpus
-            doesn't have.
+        What is resolved resolves to itself.
+
+        :raises SettingError: an option that the corpus doesn't have.
         """
-        self._check_types()
-        subwords_class(self.subwords)
-        size = corpus.defaults.size if self.size is None else self.size
-        if size < 1:
-            raise ValueError(f"the number of subword units is {size}: expected 1 or more")
-        resolved: dict[str, Option] = {"subwords": self.subwords, "size": size}
-        if isinstance(corpus, GeneratedCorpus):
-            resolved["pairs"] = corpus.pairs if self.pairs is None else self.pairs
-            resolved["seed"] = corpus.seed if self.seed is None else self.seed
-        elif self.pairs is not None or self.seed is not None:
-            raise ValueError(f"--pairs and --seed are for generated corpora: {corpus.name} is published")
-        return {**resolved, **self._resolve_cleaning(corpus.defaults.cleaning), **self._resolve_stages()}
-
-    def _check_types(self) -> None:
-        for name in _WHOLE_NUMBERS:
-            value = getattr(self, name)
-            if value is not None and (not isinstance(value, int) or isinstance(value, bool)):
-                raise ValueError(f"{name} is {value!r}: expected a whole number")
-        for name in ("clean", *_YES_OR_NO):
-            if not isinstance(getattr(self, name), bool | None):
-                raise ValueError(f"{name} is {getattr(self, name)!r}: expected true or false")
-        for name in ("max_ratio", "bpe_dropout"):
-            value = getattr(self, name)
-            if value is not None and (not isinstance(value, int | float) or isinstance(value, bool)):
-                raise ValueError(f"{name} is {value!r}: expected a number")
-
-    def _resolve_cleaning(self, defaults: CleaningOptions) -> dict[str, Option]:
-        if self.entities not in (None, *ENTITIES):
-            raise ValueError(f"entities are {self.entities!r}: expected one of {', '.join(ENTITIES)}")
-        if self.max_words is not None and self.max_words < 0:
-            raise ValueError(f"the most words a side may have is {self.max_words}: expected 1 or more, or 0 for any")
-        if self.max_ratio is not None and self.max_ratio != NO_LIMIT and not self.max_ratio >= 1:
-            raise ValueError(f"the largest ratio of lengths is {self.max_ratio}: expected 1 or more, or 0 for any")
-        resolved: dict[str, Option] = {}
+        resolved: dict[str, Any] = {"clean": True}
+        if self.size is None:
+            resolved["size"] = corpus.defaults.size
+        for name in ("pairs", "seed"):
+            if isinstance(corpus, GeneratedCorpus):
+                if getattr(self, name) is None:
+                    resolved[name] = getattr(corpus, name)
+            elif getattr(self, name) is not None:
+                raise SettingError(name, f"is for generated corpora: {corpus.name} is published")
         for field in dataclasses.fields(CleaningOptions):
-            default = _written(getattr(defaults, field.name))
+            off = _of_cleaning(field.default)
+            default = _of_cleaning(getattr(corpus.defaults.cleaning, field.name))
             value = getattr(self, field.name)
             if value is None:
-                value = default if self.clean else _written(field.default)
-            if field.name == "max_ratio":
-                value = int(value) if float(value).is_integer() else float(value)  # 9 and 9.0 are one option
-            if value != _written(field.default) or value != default:
-                resolved[field.name] = value
-        return resolved
+                value = default if self.clean else off
+            resolved[field.name] = None if value == off == default else value
+        return dataclasses.replace(self, **resolved)
 
-    def _resolve_stages(self) -> dict[str, Option]:
-        resolved: dict[str, Option] = {}
-        if self.learn_sample is not None:
-            if self.learn_sample < 1:
-                raise ValueError(f"the sample to learn from is {self.learn_sample} pairs: expected 1 or more")
-            resolved["learn_sample"] = self.learn_sample
-        if not 0 <= self.bpe_dropout < 1:
-            raise ValueError(f"BPE-dropout is {self.bpe_dropout}: expected a probability, 0 or more and below 1")
-        if self.bpe_dropout:
-            if self.subwords != "bpe":
-                raise ValueError(f"BPE-dropout is for subwords bpe, not for {self.subwords}")
-            resolved["bpe_dropout"] = self.bpe_dropout
-        if self.shards < 1:
-            raise ValueError(f"the number of shards is {self.shards}: expected 1 or more")
-        if self.shards > 1:
-            resolved["shards"] = self.shards
-        return resolved
+    def to_plain(self) -> dict[str, Option]:
+        """The options as records and data folders keep them: without those that are None or as they always are.
+
+        `PrepareOptions(**plain)` are the same options.
+        """
+        plain = {
+            field.name: getattr(self, field.name)
+            for field in dataclasses.fields(self)
+            if field.name == "subwords" or getattr(self, field.name) != field.default
+        }
+        if self.max_ratio is not None and float(self.max_ratio).is_integer():
+            plain["max_ratio"] = int(self.max_ratio)  # 9 and 9.0 are one option
+        return plain
+
+    @property
+    def cleaning(self) -> CleaningOptions:
+        """What is cleaned, of options that are resolved."""
+        chosen = {field.name: getattr(self, field.name) for field in dataclasses.fields(CleaningOptions)}
+        return CleaningOptions(**{name: value for name, value in chosen.items() if value not in (None, NO_LIMIT)})
 
 
-def _written(value: Any) -> Option:
-    """A default of CleaningOptions as PrepareOptions write it."""
+def _of_cleaning(value: Any) -> Option:
+    """A value of CleaningOptions as PrepareOptions have it."""
     return NO_LIMIT if value is None else value
 
 
-def cleaning_options(resolved: Mapping[str, Option]) -> CleaningOptions:
-    """The part of resolved options that says what is cleaned."""
-    names = {field.name for field in dataclasses.fields(CleaningOptions)}
-    chosen = {name: value for name, value in resolved.items() if name in names}
-    for name in _LIMITS:
-        if chosen.get(name) == NO_LIMIT:
-            chosen.pop(name, None)
-    return CleaningOptions(**chosen)  # type: ignore[arg-type]
-
-
-_FLAGS = {
-    "subwords": "subword",
-    "size": "bpe-size",
-    "empty": "drop-empty",
-    "duplicates": "drop-duplicates",
-    "leaks": "drop-leaks",
-    "languages": "language-filter",
-}
-
-
-def command_line_flags(resolved: Mapping[str, Option]) -> dict[str, Option]:
+def command_line_flags(options: PrepareOptions) -> dict[str, Option]:
     """The flags of `rskip prepare`, without leading dashes, that give these options; a value True is a bare flag."""
+    hints = get_type_hints(PrepareOptions, include_extras=True)
     flags: dict[str, Option] = {}
-    for name, value in resolved.items():
-        flag = _FLAGS.get(name, name.replace("_", "-"))
+    for name, value in options.to_plain().items():
+        flag = (hints[name].__metadata__[0].extra or {}).get("flag", name.replace("_", "-"))
         if value is False:
             flags[f"no-{flag}"] = True
         else:

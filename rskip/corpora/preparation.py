@@ -17,7 +17,7 @@ from rskip.corpora.chunks import Chunk, SplitText, plan_chunks, split_texts
 from rskip.corpora.cleaning import CleaningReport, PairCleaner
 from rskip.corpora.corpus import CleaningOptions, Corpus, GeneratedCorpus, PublishedCorpus, Text, UpstreamFile
 from rskip.corpora.fetch import FetchedFile, fetch
-from rskip.corpora.options import Option, PrepareOptions, cleaning_options
+from rskip.corpora.options import PrepareOptions
 from rskip.corpora.parallel import in_order
 from rskip.corpora.record import RECORD_FILE, must_make, plan, shard_folders, write_record
 from rskip.corpora.stages.assemble import DICTIONARY, assemble
@@ -29,6 +29,7 @@ from rskip.corpora.stages.tokenise import REFERENCE, tokenise_held_out, tokenise
 from rskip.corpora.work_folder import WorkFolder, read_json, write_json
 from rskip.files.disk import disk_space
 from rskip.files.lock import one_at_a_time
+from rskip.settings.errors import SettingError
 from rskip.text.dictionary import Dictionary
 from rskip.text.pipeline import TextConfig
 from rskip.text.tool_versions import tool_versions
@@ -93,6 +94,9 @@ def prepare(
         work.begin({**planned, "tools": setting.config.versions}, force=force)
         try:
             found = _fill(setting, corpus, {file: fetched.path for file, fetched in files.items()})
+        except SettingError:
+            work.remove()
+            raise
         except ValueError as error:
             work.remove()  # a repetition would end here again
             raise ValueError(_with_archives(str(error), work, files)) from error
@@ -109,14 +113,14 @@ def _with_archives(message: str, work: WorkFolder, files: Mapping[UpstreamFile, 
     return message
 
 
-def _check_cleaning(corpus: Corpus, options: Mapping[str, Option]) -> None:
-    """Refuses a limit that can't be, or a filter that can't work here, before anything is downloaded."""
-    cleaning = dataclasses.replace(cleaning_options(options), leaks=False)
+def _check_cleaning(corpus: Corpus, options: PrepareOptions) -> None:
+    """Refuses a filter that can't work here, before anything is downloaded."""
+    cleaning = dataclasses.replace(options.cleaning, leaks=False)
     PairCleaner(cleaning, languages=(corpus.source, corpus.target))
 
 
-def _setting(corpus: Corpus, options: Mapping[str, Option], *, work: WorkFolder, workers: int) -> Setting:
-    kind = str(options["subwords"])
+def _setting(corpus: Corpus, options: PrepareOptions, *, work: WorkFolder, workers: int) -> Setting:
+    kind = options.subwords
     packages = ["sacremoses", "subword-nmt" if kind == "bpe" else "sentencepiece"]
     config = TextConfig(
         source_language=corpus.source,
@@ -128,7 +132,7 @@ def _setting(corpus: Corpus, options: Mapping[str, Option], *, work: WorkFolder,
     if corpus.defaults.tokenised:
         # With these settings 5,641 of IWSLT'15's 5,642 sentences of tst2012 and tst2013, detokenised, come out as they
         # were; with dash splits 97 %, with normalised punctuation 99.8 %.
-        escape = cleaning_options(options).entities == "keep"
+        escape = options.cleaning.entities == "keep"
         config = dataclasses.replace(config, normalise_punctuation=False, dash_splits=False, escape=escape)
     return Setting(
         options=options, config=config, tokenised=corpus.defaults.tokenised, work=work, workers=workers
@@ -147,8 +151,8 @@ def _fill(setting: Setting, corpus: Corpus, files: Mapping[UpstreamFile, Path]) 
     folder = assemble(setting, kept, splits)
     held_out = {split: sentences[split] for split in splits}
     pairs = sum(chunk.size for chunk in kept)
-    for shard in range(setting.shards):
-        in_shard = {"train": len(range(shard, pairs, setting.shards)), **(held_out if shard == 0 else {})}
+    for shard in range(setting.options.shards):
+        in_shard = {"train": len(range(shard, pairs, setting.options.shards)), **(held_out if shard == 0 else {})}
         _binarise(setting, folder, shard, in_shard)
     _put_together(setting, report)
     packages = [*setting.config.versions, *(corpus.packages if isinstance(corpus, GeneratedCorpus) else ())]
@@ -264,11 +268,11 @@ def _put_together(setting: Setting, report: CleaningReport) -> None:
     work, result = setting.work, setting.work.result
     if (result / RECORD_FILE).exists():
         return
-    for number, folder in enumerate(shard_folders(result, setting.shards), start=1):
+    for number, folder in enumerate(shard_folders(result, setting.options.shards), start=1):
         folder.mkdir(exist_ok=True)
         for path in sorted((work.path / _BINARISED / f"shard{number}").iterdir()):
             path.rename(folder / path.name)
-    if setting.shards > 1:
+    if setting.options.shards > 1:
         for language in setting.languages:
             name = f"dict.{language}.txt"
             shutil.copyfile(result / "shard1" / name, result / name)

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from rskip.corpora.corpus import Corpus, PublishedCorpus
-from rskip.corpora.options import Option
+from rskip.corpora.options import PrepareOptions
 from rskip.files.checksum import sha256_file
 from rskip.files.whole import atomic_file
 
@@ -18,14 +18,14 @@ FORMAT = 1
 """Goes up when the same options come to give other bytes."""
 
 
-def plan(corpus: Corpus, options: Mapping[str, Option]) -> dict[str, Any]:
+def plan(corpus: Corpus, options: PrepareOptions) -> dict[str, Any]:
     """The part of the record that is known before the work; a folder whose record agrees is up to date."""
     planned: dict[str, Any] = {
         "format": FORMAT,
         "corpus": corpus.name,
         "source_language": corpus.source,
         "target_language": corpus.target,
-        "options": dict(options),
+        "options": options.to_plain(),
         "inputs": {},
     }
     if isinstance(corpus, PublishedCorpus):

@@ -9,7 +9,8 @@ from typing import Any
 
 from rskip.corpora.corpus import SPLITS, ParallelText, PrepareDefaults, PublishedCorpus, Text, UpstreamFile
 from rskip.corpora.formats import FORMATS
-from rskip.corpora.strict_yaml import as_list, as_mapping, as_options, as_record, as_text, count_of, load_yaml
+from rskip.corpora.strict_yaml import as_list, as_mapping, as_record, as_text, count_of, load_yaml
+from rskip.settings.check import convert
 
 Files = Mapping[str, UpstreamFile]
 """The files of a folder of the cache, by name."""
@@ -81,7 +82,7 @@ def _read_entry(name: str, entry: Any, place: str, folders: Mapping[str, Files])
             source=source,
             target=target,
             **{key: as_text(values[key], f"{place}: {key}") for key in described},
-            defaults=as_options(PrepareDefaults, values.get("defaults", {}), f"{place}: defaults"),
+            defaults=convert(values.get("defaults", {}), PrepareDefaults, name="defaults", source=place),
             folder=folder,
             splits=texts,
         )

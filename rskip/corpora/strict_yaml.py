@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, TypeVar, get_args, get_type_hints
+from typing import Any
 
 import yaml
 
 _Loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # five times as fast, where PyYAML was built with it
-
-Options = TypeVar("Options")
 
 
 def load_yaml(path: Path) -> Any:
@@ -90,20 +87,3 @@ def count_of(values: Mapping[str, Any], key: str, place: str) -> int | None:
         raise ValueError(f"{place}: {key} is {value!r}: expected a whole number of 1 or more")
     return value
 
-
-def as_options(kind: type[Options], value: Any, place: str) -> Options:
-    """The dataclass `kind`, its fields from a mapping. A field that is a dataclass itself is made alike.
-
-    :raises ValueError: a key that is no field, or a value of another type than the field's.
-    """
-    types = get_type_hints(kind)
-    values = dict(as_record(value, place, optional=tuple(types)))
-    for key, item in values.items():
-        if dataclasses.is_dataclass(types[key]):
-            values[key] = as_options(types[key], item, f"{place}: {key}")
-            continue
-        expected = get_args(types[key]) or (types[key],)
-        if type(item) not in expected and not (type(item) is int and float in expected):
-            names = " or ".join("nothing" if one is type(None) else one.__name__ for one in expected)
-            raise ValueError(f"{place}: {key} is {item!r}: expected {names}")
-    return kind(**values)

@@ -132,12 +132,14 @@ def print_commands(
 def rows_table(recipes: Sequence[Recipe], *, seeds: Sequence[int]) -> str:
     """Which rows of a file are done: one line a row, its seeds with and without a record. Several lines."""
     lines = []
+    descriptions = {recipe.own.description for recipe in recipes}
     width = max(len(recipe.row or "") for recipe in recipes)
     for recipe in recipes:
         done = [seed for seed in seeds if record_path(recipe.run_name, seed).exists()]
         missing = [seed for seed in seeds if seed not in done]
         parts = [f"{name} {', '.join(map(str, each))}" for name, each in (("done", done), ("missing", missing)) if each]
-        lines.append(f"  {recipe.row:<{width}}  seeds {'; '.join(parts)}   {recipe.own.description}".rstrip())
+        description = f"   {recipe.own.description}" if len(descriptions) > 1 else ""
+        lines.append(f"  {recipe.row:<{width}}  seeds {'; '.join(parts)}{description}")
     return "\n".join(lines)
 
 

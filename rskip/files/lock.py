@@ -6,18 +6,58 @@ import fcntl
 import os
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from rskip.files.disk import naming
 
 
+class Locked(ValueError):
+    """Another process holds a lock.
+
+    :param process: its number where the lock is known to hold it, else "unknown".
+    """
+
+    def __init__(self, path: Path, process: str) -> None:
+        self.path, self.process = path, process
+        super().__init__(f"{path} is locked by another process ({process}): wait until it ends")
+
+
+def open_locked(path: Path, *, waiting_for: str = "") -> int:
+    """Opens a file, made where it is missing, for one process alone.
+
+    The lock ends when the descriptor is closed, here and in every child process that inherited it: who outlives a
+    killed parent is never joined by a second one.
+
+    :param waiting_for: what another process makes; stderr says it while this one waits. "": it doesn't wait.
+    :returns: the descriptor.
+    :raises Locked: another process holds the file, or renamed or removed it just now; only without `waiting_for`.
+    """
+    while True:
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
+        try:
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                process = os.pread(descriptor, 32, 0).decode(errors="replace").strip()
+                process = process if process.isdecimal() else "unknown"
+                if not waiting_for:
+                    raise Locked(path, process) from None
+                print(f"waiting for another process ({process}) that is making {waiting_for}", file=sys.stderr)
+                fcntl.flock(descriptor, fcntl.LOCK_EX)
+            if _is_at(descriptor, path):
+                return descriptor
+            if not waiting_for:
+                raise Locked(path, "unknown")
+        except BaseException:
+            os.close(descriptor)
+            raise
+        os.close(descriptor)  # of a lock that the process before removed
+
+
 @contextmanager
 def folder_lock(folder: Path, *, busy: str) -> Iterator[int]:
     """Makes the folder where it is missing, holds it for this process, and gives the lock's descriptor.
-
-    A child that inherits the descriptor keeps the lock, so that who outlives a killed parent is never joined by a
-    second one.
 
     :param busy: the message where another process holds the folder; "{process}" in it becomes that one's number.
     :raises ValueError: another process holds it.
@@ -25,16 +65,13 @@ def folder_lock(folder: Path, *, busy: str) -> Iterator[int]:
     """
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / "lock"
-    descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
     try:
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            holder = os.pread(descriptor, 32, 0).decode().strip() or "unknown"
-            raise ValueError(busy.replace("{process}", holder)) from None
-        os.ftruncate(descriptor, 0)
+        descriptor = open_locked(path)
+    except Locked as error:
+        raise ValueError(busy.replace("{process}", error.process)) from None
+    try:
         with naming(path, consequence="make room and repeat the command"):
-            os.pwrite(descriptor, str(os.getpid()).encode(), 0)
+            _write_process(descriptor)
         yield descriptor
     finally:
         os.close(descriptor)
@@ -49,22 +86,20 @@ def one_at_a_time(output: Path) -> Iterator[None]:
     """
     output.parent.mkdir(parents=True, exist_ok=True)
     path = output.with_name(f".{output.name}.lock")
-    while True:
-        descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            print(f"waiting for another process that is making {output}", file=sys.stderr)
-            fcntl.flock(descriptor, fcntl.LOCK_EX)
-        if _is_at(descriptor, path):
-            break
-        os.close(descriptor)  # of a lock that the process before removed
+    descriptor = open_locked(path, waiting_for=str(output))
     os.set_inheritable(descriptor, True)
     try:
+        with suppress(OSError):  # of a full disk the block itself has more to say
+            _write_process(descriptor)
         yield
     finally:
         path.unlink(missing_ok=True)
         os.close(descriptor)
+
+
+def _write_process(descriptor: int) -> None:
+    os.ftruncate(descriptor, 0)
+    os.pwrite(descriptor, str(os.getpid()).encode(), 0)
 
 
 def _is_at(descriptor: int, path: Path) -> bool:

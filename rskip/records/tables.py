@@ -26,12 +26,14 @@ def fill_in(text: str, command: str, table: Callable[[str], str], *, source: str
     :raises ValueError: a marker of another form, or without its other; names the line.
     """
     beginning, marker = f"<!-- {command}:", re.compile(rf"^<!-- {re.escape(command)}: (begin|end) (\S+) -->$")
+    if not any(line.strip().startswith(beginning) for line in text.splitlines()):
+        return text
     lines: list[str] = []
     open_name = None
     for number, line in enumerate(text.splitlines(), start=1):
         match = marker.match(line.strip())
         if match is None:
-            if beginning in line:
+            if line.strip().startswith(beginning):
                 raise ValueError(f"{source}, line {number}: expected {beginning} begin NAME --> or end NAME")
             if open_name is None:
                 lines.append(line)
@@ -45,7 +47,7 @@ def fill_in(text: str, command: str, table: Callable[[str], str], *, source: str
         open_name = name if edge == "begin" else None
     if open_name is not None:
         raise ValueError(f"{source}: the table {open_name} has no end marker")
-    return "\n".join(lines) + "\n" if beginning in text else text
+    return "\n".join(lines) + "\n"
 
 
 def outdated_documents(root: Path, filled: Callable[[str, str], str]) -> dict[Path, str]:

@@ -8,9 +8,10 @@ import sys
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Protocol
+from typing import Literal, Protocol, get_args
 
-SUBWORDS = ("bpe", "sentencepiece", "sentencepiece-bpe")
+SubwordKind = Literal["bpe", "sentencepiece", "sentencepiece-bpe"]
+SUBWORDS: tuple[str, ...] = get_args(SubwordKind)
 _REMEMBERED_WORDS = 300_000
 
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import fcntl
 import os
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from rskip.files.lock import Locked, open_locked
 from rskip.translation.journal import Entry, Journal
 from rskip.translation.lines import Window
 
@@ -173,13 +173,7 @@ def write_all(descriptor: int, data: bytes, name: str | os.PathLike[str]) -> Non
 
 def _open_locked(path: Path) -> int:
     """Opens the file for this process alone, for as long as it lives."""
-    descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        current = path.exists() and os.path.samestat(os.fstat(descriptor), path.stat())
-    except BlockingIOError:
-        current = False
-    if not current:  # held, or renamed by its holder just now
-        os.close(descriptor)
-        raise ValueError(f"another process is writing {path}: wait until it ends, or give another output")
-    return descriptor
+        return open_locked(path)
+    except Locked:
+        raise ValueError(f"another process is writing {path}: wait until it ends, or give another output") from None

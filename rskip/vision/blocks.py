@@ -1,18 +1,19 @@
-"""Pre-activation blocks, joined by the connections that they are given. Source: He et al. 2016b.
+"""Pre-activation blocks, joined by the connections that they are given, and what they are made of.
 
 N batch, C channels, H, W. Member names are checkpoint API: `bn1`, `conv1`, `bn2`, `conv2` (in bottlenecks also `bn3`,
-`conv3`), `shortcut`, `connection`.
+`conv3`), `shortcut`, `connection`. Source: He et al. 2016b.
 """
 
 from __future__ import annotations
 
+import math
+
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from rskip.connections import ConnectionSpec
+from rskip.connections import Connection, ConnectionSpec, build_connection, parse_connection
 from rskip.connections.norms import BatchNorm
-from rskip.vision.image_connections import image_connection
-from rskip.vision.shortcuts import Projection, build_shortcut
+from rskip.settings.nearest import did_you_mean
 
 
 class PreActivationBlock(nn.Module):
@@ -27,7 +28,7 @@ class PreActivationBlock(nn.Module):
     :param width: channels of the branch's 3×3 convolutions; `expansion` times as many leave the block.
     :param stride: of the branch's first convolution and of the shortcut; 2 halves H and W.
     :param connection: joins shortcut and branch.
-    :param shortcut: its kind where width or resolution change, see rskip.vision.shortcuts.
+    :param shortcut: its kind where width or resolution change, one of SHORTCUTS.
     :param first: whether it is the network's first block.
     """
 
@@ -108,3 +109,82 @@ def activate(norm: nn.Module, x: Tensor) -> Tensor:
 def convolution(inputs: int, outputs: int, *, size: int, stride: int = 1) -> nn.Conv2d:
     """A convolution without bias that keeps H and W, or divides them by `stride`."""
     return nn.Conv2d(inputs, outputs, kernel_size=size, stride=stride, padding=size // 2, bias=False)
+
+
+class ZeroPad(nn.Module):
+    """Every `stride`-th pixel, and zeros for the new channels, which come last: no parameters.
+
+    Source: He et al. 2016a, option A; that the zeros come last is fb.resnet.torch's choice.
+    """
+
+    def __init__(self, inputs: int, outputs: int, *, stride: int) -> None:
+        super().__init__()
+        assert outputs >= inputs, (inputs, outputs)
+        self.new_channels = outputs - inputs
+        self.stride = stride
+
+    def forward(self, x: Tensor) -> Tensor:
+        # as a pooling, since the gradient of x[:, :, ::2, ::2] would not be channels_last
+        pixels = F.avg_pool2d(x, 1, stride=self.stride)  # (N, C, H, W) -> (N, C, H / stride, W / stride)
+        return F.pad(pixels, (0, 0, 0, 0, 0, self.new_channels))  # -> (N, outputs, H / stride, W / stride)
+
+    def extra_repr(self) -> str:
+        return f"new_channels={self.new_channels}, stride={self.stride}"
+
+
+class Projection(nn.Conv2d):
+    """A 1×1 convolution without bias. Source: He et al. 2016a, option B; 2016b's own code."""
+
+    def __init__(self, inputs: int, outputs: int, *, stride: int) -> None:
+        super().__init__(inputs, outputs, kernel_size=1, stride=stride, bias=False)
+
+
+SHORTCUTS: dict[str, type[ZeroPad | Projection]] = {"zero_pad": ZeroPad, "projection": Projection}
+
+
+def build_shortcut(name: str, inputs: int, outputs: int, *, stride: int) -> nn.Module:
+    """The shortcut called `name` ("zero_pad" or "projection") where width or resolution change, else the identity.
+
+    :raises ValueError: for an unknown name.
+    """
+    if name not in SHORTCUTS:
+        known = " and ".join(SHORTCUTS)
+        raise ValueError(f"unknown shortcut {name!r}{did_you_mean(str(name), SHORTCUTS)}; known: {known}")
+    if inputs == outputs and stride == 1:
+        return nn.Identity()
+    return SHORTCUTS[name](inputs, outputs, stride=stride)
+
+
+def read_connection(connection: str | ConnectionSpec) -> ConnectionSpec:
+    """The spec that `connection` is or names.
+
+    :raises ValueError: where it names none.
+    """
+    if isinstance(connection, ConnectionSpec):
+        return connection
+    if not isinstance(connection, str):
+        raise ValueError(f"connection must be a spec such as '2rskip+ln', not {connection!r}")
+    return parse_connection(connection)
+
+
+def image_connection(spec: ConnectionSpec, features: int) -> Connection:
+    """The connection that `spec` names, for x and f of shape (N, features, H, W).
+
+    :raises ValueError: for one that is for text alone, or that would feed the branch anything but the block's input.
+    """
+    connection = build_connection(spec, features, feature_dim=1)
+    if type(connection).branch_input is not Connection.branch_input:
+        raise ValueError(f"{spec} changes the branch's input, which blocks of images don't support: choose another")
+    return connection
+
+
+def reset_connections(model: nn.Module) -> None:
+    """Sets the parameters of all connections in the model to their initial values, gates' weights as fill_as_linear."""
+    for module in model.modules():
+        if isinstance(module, Connection):
+            module.reset_parameters(weight_init=fill_as_linear)
+
+
+def fill_as_linear(weight: Tensor) -> None:
+    """Fills a weight as nn.Linear fills its own: uniform in ±1/√inputs."""
+    nn.init.kaiming_uniform_(weight, a=math.sqrt(5))

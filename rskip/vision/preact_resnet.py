@@ -5,7 +5,6 @@ N batch, C channels, H, W.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -13,17 +12,22 @@ from torch import Tensor, nn
 
 from rskip.connections import ConnectionSpec
 from rskip.connections.norms import BatchNorm
+from rskip.settings.errors import SettingError
 from rskip.settings.nearest import did_you_mean
-from rskip.vision.blocks import BasicBlock, Bottleneck, activate, convolution
-from rskip.vision.image_connections import fill_as_linear, read_connection, reset_connections
-from rskip.vision.preact_resnet_weights import find_weights
+from rskip.vision.blocks import (
+    BasicBlock,
+    Bottleneck,
+    activate,
+    convolution,
+    fill_as_linear,
+    read_connection,
+    reset_connections,
+)
 from rskip.vision.transforms import SIZE
-from rskip.vision.weights import WeightsEnum
 
 Spec = str | ConnectionSpec
 BLOCKS: dict[str, type[BasicBlock | Bottleneck]] = {"basic": BasicBlock, "bottleneck": Bottleneck}
 LAYERS = {"basic": 6, "bottleneck": 9}  # in one block of each of the three stages
-DEFAULTS = {"connection": "1xskip", "num_classes": 10, "shortcut": "zero_pad", "block": "basic"}
 AUTOCAST_TYPES = (torch.float32, torch.bfloat16, torch.float16)  # that autocast converts as it needs
 
 
@@ -40,7 +44,7 @@ class PreActResNet(nn.Module):
     :param depth: 6n + 2 (20, 32, 44, 56, 110, ...) with block="basic", 9n + 2 (164, 1001, ...) with "bottleneck".
     :param connection: what joins shortcut and branch in every block: a spec such as "2rskip+ln".
     :param num_classes: of the logits.
-    :param shortcut: "zero_pad" or "projection", see rskip.vision.shortcuts.
+    :param shortcut: "zero_pad" or "projection", see rskip.vision.blocks.
     :param block: "basic" (two 3×3 convolutions) or "bottleneck".
     :raises ValueError: for any other value.
     """
@@ -131,112 +135,54 @@ class PreActResNet(nn.Module):
 
 def preact_resnet(
     depth: int,
-    connection: Spec | None = None,
-    num_classes: int | None = None,
+    connection: Spec = "1xskip",
+    num_classes: int = 10,
     *,
-    shortcut: str | None = None,
-    block: str | None = None,
-    weights: WeightsEnum | str | None = None,
-    progress: bool = True,
+    shortcut: str = "zero_pad",
+    block: str = "basic",
+    weights: None = None,
 ) -> PreActResNet:
-    """A PreActResNet, with trained weights if `weights` names any.
+    """A PreActResNet, see there.
 
-    What is not given is as the weights have it; without weights connection="1xskip", num_classes=10,
-    shortcut="zero_pad", block="basic".
-
-    :param weights: a member of the depth's class of weights, such as PreActResNet20_Weights, or its name.
-    :param progress: whether a download shows its progress.
-    :raises ValueError: for a value that is not valid (see PreActResNet) or differs from the weights'.
+    :param weights: only None; `rskip.load` gives trained models.
+    :raises ValueError: for a value that is not valid.
     """
-    found = find_weights(weights, depth)
-    asked = {
-        "depth": depth,
-        "connection": None if connection is None else str(read_connection(connection)),
-        "num_classes": num_classes,
-        "shortcut": shortcut,
-        "block": block,
-    }
-    if found is None:
-        return PreActResNet(**_completed(asked, DEFAULTS))
-    model = PreActResNet(**_completed(asked, _trained(asked, found)))
-    _load(model, found.get_state_dict(progress=progress), source=str(found))
-    return model
+    if weights is not None:
+        raise ValueError(
+            f"weights is {weights!r}: trained models are loaded by name, such as "
+            "rskip.load('preact_resnet20_2rskip_ln.cifar10'); rskip.zoo.list_models() has them"
+        )
+    return PreActResNet(depth, connection, num_classes, shortcut=shortcut, block=block)
 
 
-def preact_resnet20(
-    connection: Spec | None = None,
-    num_classes: int | None = None,
-    *,
-    weights: WeightsEnum | str | None = None,
-    progress: bool = True,
-    **options: Any,
-) -> PreActResNet:
+def preact_resnet20(connection: Spec = "1xskip", num_classes: int = 10, **options: Any) -> PreActResNet:
     """PreAct-ResNet-20: 9 basic blocks. `options` as for `preact_resnet`."""
-    return preact_resnet(20, connection, num_classes, weights=weights, progress=progress, **options)
+    return preact_resnet(20, connection, num_classes, **options)
 
 
-def preact_resnet32(
-    connection: Spec | None = None,
-    num_classes: int | None = None,
-    *,
-    weights: WeightsEnum | str | None = None,
-    progress: bool = True,
-    **options: Any,
-) -> PreActResNet:
+def preact_resnet32(connection: Spec = "1xskip", num_classes: int = 10, **options: Any) -> PreActResNet:
     """PreAct-ResNet-32: 15 basic blocks. `options` as for `preact_resnet`."""
-    return preact_resnet(32, connection, num_classes, weights=weights, progress=progress, **options)
+    return preact_resnet(32, connection, num_classes, **options)
 
 
-def preact_resnet44(
-    connection: Spec | None = None,
-    num_classes: int | None = None,
-    *,
-    weights: WeightsEnum | str | None = None,
-    progress: bool = True,
-    **options: Any,
-) -> PreActResNet:
+def preact_resnet44(connection: Spec = "1xskip", num_classes: int = 10, **options: Any) -> PreActResNet:
     """PreAct-ResNet-44: 21 basic blocks. `options` as for `preact_resnet`."""
-    return preact_resnet(44, connection, num_classes, weights=weights, progress=progress, **options)
+    return preact_resnet(44, connection, num_classes, **options)
 
 
-def preact_resnet56(
-    connection: Spec | None = None,
-    num_classes: int | None = None,
-    *,
-    weights: WeightsEnum | str | None = None,
-    progress: bool = True,
-    **options: Any,
-) -> PreActResNet:
+def preact_resnet56(connection: Spec = "1xskip", num_classes: int = 10, **options: Any) -> PreActResNet:
     """PreAct-ResNet-56: 27 basic blocks. `options` as for `preact_resnet`."""
-    return preact_resnet(56, connection, num_classes, weights=weights, progress=progress, **options)
+    return preact_resnet(56, connection, num_classes, **options)
 
 
-def preact_resnet110(
-    connection: Spec | None = None,
-    num_classes: int | None = None,
-    *,
-    weights: WeightsEnum | str | None = None,
-    progress: bool = True,
-    **options: Any,
-) -> PreActResNet:
+def preact_resnet110(connection: Spec = "1xskip", num_classes: int = 10, **options: Any) -> PreActResNet:
     """PreAct-ResNet-110, the papers' model: 54 basic blocks. `options` as for `preact_resnet`."""
-    return preact_resnet(110, connection, num_classes, weights=weights, progress=progress, **options)
+    return preact_resnet(110, connection, num_classes, **options)
 
 
-def preact_resnet164(
-    connection: Spec | None = None,
-    num_classes: int | None = None,
-    *,
-    weights: WeightsEnum | str | None = None,
-    progress: bool = True,
-    **options: Any,
-) -> PreActResNet:
+def preact_resnet164(connection: Spec = "1xskip", num_classes: int = 10, **options: Any) -> PreActResNet:
     """PreAct-ResNet-164: 54 bottlenecks, with projections as in He's code. `options` as for `preact_resnet`."""
-    if weights is None:
-        options = {"shortcut": "projection", **options}
-    return preact_resnet(
-        164, connection, num_classes, weights=weights, progress=progress, **{"block": "bottleneck", **options}
-    )
+    return preact_resnet(164, connection, num_classes, **{"block": "bottleneck", "shortcut": "projection", **options})
 
 
 def blocks_per_stage_of(depth: int, block: str) -> int:
@@ -249,41 +195,11 @@ def blocks_per_stage_of(depth: int, block: str) -> int:
     layers = LAYERS[block]
     form = f"{layers}n+2 with {block} blocks"
     if isinstance(depth, bool) or not isinstance(depth, int):
-        raise ValueError(f"depth must be a whole number, {form}, not {depth!r}")
+        raise SettingError.of_value("depth", depth, f"a whole number, {form}")
     blocks, rest = divmod(depth - 2, layers)
     if blocks < 1:
-        raise ValueError(f"depth must be {form}, not {depth}; the smallest is {layers + 2}")
+        raise SettingError.of_value("depth", depth, form, advice=f"the smallest is {layers + 2}")
     if rest:
         lower = depth - rest
-        raise ValueError(f"depth must be {form}, not {depth}; the nearest are {lower} and {lower + layers}")
+        raise SettingError.of_value("depth", depth, form, advice=f"the nearest are {lower} and {lower + layers}")
     return blocks
-
-
-def _completed(asked: Mapping[str, Any], others: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: others.get(name) if value is None else value for name, value in asked.items()}
-
-
-def _trained(asked: Mapping[str, Any], weights: WeightsEnum) -> dict[str, Any]:
-    """The model that the weights are of. ValueError where something else is asked for."""
-    trained = {name: weights.meta[name] for name in ("depth", "connection", "shortcut", "block")}
-    trained["num_classes"] = len(weights.meta["categories"])
-    for name, value in asked.items():
-        if value is not None and value != trained[name]:
-            raise ValueError(
-                f"{weights} is of a model with {name} {trained[name]}, but {name} {value} is asked for: "
-                "choose other weights or leave one of them out"
-            )
-    return trained
-
-
-def _load(model: PreActResNet, state: Mapping[str, Tensor], *, source: str) -> None:
-    """Loads the state. ValueError, naming the first difference, where names or shapes are not the model's."""
-    expected = {name: tuple(tensor.shape) for name, tensor in model.state_dict().items()}
-    found = {name: tuple(tensor.shape) for name, tensor in state.items()}
-    for name in sorted(expected.keys() | found.keys()):
-        if expected.get(name) != found.get(name):
-            raise ValueError(
-                f"the file of {source} doesn't hold the model that it describes ({model.extra_repr()}): {name} has "
-                f"shape {found.get(name, 'none')}, expected {expected.get(name, 'none')}"
-            )
-    model.load_state_dict(state)

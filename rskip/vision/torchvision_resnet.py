@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from rskip.connections import ConnectionSpec
 from rskip.settings.nearest import did_you_mean
-from rskip.vision.image_connections import image_connection, read_connection, reset_connections
+from rskip.vision.blocks import image_connection, read_connection, reset_connections
 
 NAMES = (
     "resnet18",

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
-import dataclasses
 import errno
 import gzip
 import os
@@ -16,16 +14,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from rskip.experiments.commands import flags_to_arguments
 
 from rskip.cli.main import main
-from rskip.cli.prepare import SUBWORDS as KINDS
-from rskip.cli.prepare import add_arguments
-from rskip.corpora import CORPORA, PrepareOptions
+from rskip.corpora import CORPORA
 from rskip.corpora.corpus import ParallelText, PrepareDefaults, PublishedCorpus, Text, UpstreamFile
-from rskip.corpora.options import command_line_flags
 from rskip.files.checksum import sha256_file
-from rskip.text.subwords import SUBWORDS
 
 ENGLISH = ["A dog runs.", "Two men run.", "They see him.", "He runs."]
 GERMAN = ["Ein Hund läuft.", "Zwei Männer laufen.", "Sie sehen ihn.", "Er läuft."]
@@ -125,9 +118,9 @@ def test_made_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
         (["multi30k-de-en-"], "unknown corpus 'multi30k-de-en-': did you mean 'multi30k-de-en'?"),
         ([], "which corpus? `rskip prepare --list` shows them"),
         (["numbers-en-de", "--workers", "0"], "--workers is 0: expected 1 or more"),
-        (["numbers-en-de", "--pairs", "0"], "--pairs is 0: expected 1 or more"),
-        (["numbers-en-de", "--bpe-size", "0"], "the number of subword units is 0: expected 1 or more"),
-        (["multi30k-en-de", "--seed", "1"], "--pairs and --seed are for generated corpora"),
+        (["numbers-en-de", "--pairs", "0"], "--pairs is 0: expected a whole number, 1 or more"),
+        (["numbers-en-de", "--bpe-size", "0"], "--bpe-size is 0: expected a whole number, 1 or more"),
+        (["multi30k-en-de", "--seed", "1"], "--seed is for generated corpora: multi30k-en-de is published"),
         (
             ["multi30k-en-de", "--mirror", "nowhere"],
             "no mirror folder nowhere: expected one that holds train.en.gz",
@@ -248,31 +241,6 @@ def test_script_asks_for_the_pair(root: Path, tmp_path: Path) -> None:
     ):
         process = subprocess.run([script, *arguments], capture_output=True, text=True, check=True)
         assert process.stdout == called
-
-
-def test_flags_of_options_are_those_of_the_command() -> None:
-    """What a recipe prints as its command gives the options that it was printed from."""
-    parser = argparse.ArgumentParser()
-    add_arguments(parser)
-    corpus = CORPORA["wmt14-en-de"]
-    for options in (
-        PrepareOptions(),
-        PrepareOptions(clean=False),
-        PrepareOptions(
-            subwords="sentencepiece", languages=True, max_words=0, max_ratio=2.5, entities="unescape", learn_sample=9
-        ),
-        PrepareOptions(bpe_dropout=0.1, shards=3, duplicates=False),
-    ):
-        resolved = options.resolve(corpus)
-        arguments = flags_to_arguments(command_line_flags(resolved))
-        values = vars(parser.parse_args(["wmt14-en-de", *arguments]))
-        values = {"subwords": values["subword"], "size": values["bpe_size"], **values}
-        fields = [field.name for field in dataclasses.fields(PrepareOptions)]
-        assert PrepareOptions(**{name: values[name] for name in fields}).resolve(corpus) == resolved
-
-
-def test_the_kinds_of_subword_units_are_all_there() -> None:
-    assert KINDS == SUBWORDS
 
 
 def test_shards_and_the_path_for_fairseq(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -274,7 +274,7 @@ def test_a_training_that_diverges_fails_in_one_line(data, tmp_path, capsys):
 
 def test_settings_that_no_training_can_have(data, tmp_path, capsys):
     output = ("--output", str(tmp_path / "out"))
-    nearest = "depth must be 6n+2 with basic blocks, not 21; the nearest are 20 and 26"
+    nearest = "depth is 21: expected 6n+2 with basic blocks; the nearest are 20 and 26"
     refused(capsys, nearest, "train", "--depth", "21", *output)
     refused(capsys, "did you mean", "train", "--connection", "2rskp+ln", *output)
     refused(capsys, "iterations=5 and epochs=2 are both given", "train", *SHORT, "--epochs", "2", *output)
@@ -289,7 +289,7 @@ def test_settings_that_no_training_can_have(data, tmp_path, capsys):
     refused(capsys, "device is 'gpu'", "train", *SHORT, "--device", "gpu", *output)
     recipe = tmp_path / "tiny.yaml"
     recipe.write_text(RECIPE)
-    message = "tiny.yaml: train: depth must be 6n+2 with basic blocks, not 9"
+    message = "tiny.yaml: train: depth is 9: expected 6n+2 with basic blocks"
     refused(capsys, message, "train", str(recipe), "--depth", "9", *output)
 
 
@@ -366,7 +366,7 @@ def test_models_that_cannot_be_evaluated(data, trained, tmp_path, monkeypatch, c
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("--depth", "21"), "depth must be 6n+2 with basic blocks, not 21;"),
+        (("--depth", "21"), "depth is 21: expected 6n+2 with basic blocks;"),
         (("--seed", "-1"), "the seed is -1: expected 0 to"),
         (("--device", "cuda:0", "--precision", "float32"), "device is 'cuda:0' for 2 processes;"),
     ],

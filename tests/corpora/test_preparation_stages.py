@@ -143,19 +143,6 @@ def test_memory_that_runs_out_is_not_the_sentences_doing_and_nothing_is_lost(
     assert words(output / "train.en") == KEPT
 
 
-def test_options_resolve_to_themselves(corpus: Any) -> None:
-    for options in (
-        PrepareOptions(),
-        PrepareOptions(clean=False),
-        PrepareOptions(max_words=0, duplicates=False, entities="unescape"),
-        PrepareOptions(max_ratio=2.5, learn_sample=3, bpe_dropout=0.1, shards=2),
-    ):
-        resolved = options.resolve(corpus)
-        assert PrepareOptions(**resolved).resolve(corpus) == resolved  # type: ignore[arg-type]
-    assert PrepareOptions(max_words=0).resolve(corpus)["max_words"] == 0
-    assert "shards" not in PrepareOptions().resolve(corpus)
-
-
 def test_a_filter_that_cannot_work_is_refused_before_anything_is_fetched(
     corpus: Any, mirror: Path, output: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -206,7 +193,7 @@ def test_shards_share_the_pairs_and_the_dictionary(corpus: Any, mirror: Path, ou
 
 
 def test_more_shards_than_pairs(corpus: Any, mirror: Path, output: Path) -> None:
-    with pytest.raises(ValueError, match="--shards is 6, but there are only 5 training pairs"):
+    with pytest.raises(ValueError, match="shards is 6: expected at most the 5 training pairs"):
         made(corpus, mirror, output, shards=6)
 
 

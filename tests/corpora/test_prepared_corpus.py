@@ -175,18 +175,6 @@ def test_users_files_are_never_replaced(stub: Path, make_corpus: Any, mirror: Pa
         prepare(corpus, output.parent / "a_file", mirror=str(mirror), force=True)
 
 
-def test_options_that_can_not_be(make_corpus: Any, output: Path) -> None:
-    for options, message in (
-        (PrepareOptions(size=0), "the number of subword units is 0: expected 1 or more"),
-        (PrepareOptions(subwords="chars"), "unknown subword units 'chars'"),
-        (PrepareOptions(pairs=5), "--pairs and --seed are for generated corpora: tiny-en-de is published"),
-        (PrepareOptions(seed=0), "--pairs and --seed are for generated corpora"),
-    ):
-        with pytest.raises(ValueError, match=message):
-            prepare(make_corpus(), output, options=options)
-    assert not output.parent.exists()
-
-
 def test_fairseq_is_asked_for_before_any_work(stub: Path, make_corpus: Any, output: Path) -> None:
     stub.unlink()
     with pytest.raises(FileNotFoundError, match="install fairseq with `rskip setup-fairseq`"):

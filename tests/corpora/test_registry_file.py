@@ -110,16 +110,16 @@ ENTRY = "tiny-news-en-de"
         (
             "      size: 7\n",
             "      sizes: 7\n",
-            f"{ENTRY}: defaults: unknown key sizes: expected cleaning, tokenised, ",
+            f"{ENTRY}: unknown key defaults.sizes; did you mean size",
         ),
-        ("      size: 7\n", "      size: many\n", f"{ENTRY}: defaults: size is 'many': expected int"),
-        ("      size: 7\n", "      size: true\n", f"{ENTRY}: defaults: size is True: expected int"),
-        ("tokenised: true", "tokenised: 1", f"{ENTRY}: defaults: tokenised is 1: expected bool"),
-        ("max_words: 80", "max_word: 80", f"{ENTRY}: defaults: cleaning: unknown key max_word: expected remove_non_"),
+        ("      size: 7\n", "      size: many\n", f"{ENTRY}: defaults.size is 'many': expected a whole number"),
+        ("      size: 7\n", "      size: true\n", f"{ENTRY}: defaults.size is True"),
+        ("tokenised: true", "tokenised: 1", f"{ENTRY}: defaults.tokenised is 1: expected true or false"),
+        ("max_words: 80", "max_word: 80", f"{ENTRY}: unknown key defaults.cleaning.max_word; did you mean max_words"),
         (
             "max_ratio: 2",
             "max_ratio: no",
-            f"{ENTRY}: defaults: cleaning: max_ratio is False: expected float or nothing",
+            f"{ENTRY}: defaults.cleaning.max_ratio is False: expected a number",
         ),
         ("{en: w.en.sgm, de: w.de.sgm}", "{en: w.en.sgm}", f"{ENTRY}: train: number 2, web: member: de is missing"),
         (

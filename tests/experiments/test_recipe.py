@@ -138,7 +138,7 @@ def test_a_vision_recipe_is_its_training_with_defaults_filled_in(write) -> None:
         (RECIPE.replace("corpus: numbers-en-de", ""), "corpus is missing"),
         (RECIPE.replace("arch:", "ach:"), "train.arch is missing"),
         (VISION + "corpus: numbers-en-de\n", "unknown key corpus"),
-        (VISION.replace("depth: 20", "depth: 22"), "train: depth must be 6n+2 with basic blocks, not 22"),
+        (VISION.replace("depth: 20", "depth: 22"), "train: depth is 22: expected 6n+2 with basic blocks"),
         (VISION.replace("depth: 20, ", ""), "train.depth is missing"),
         (VISION.replace("iterations", "iteration"), "unknown setting 'iteration'"),
         ("kind: vision\ntrain: [depth]\n", "train is ['depth']"),

@@ -182,7 +182,7 @@ def test_a_dry_run_prints_the_commands_and_does_nothing(project: Path, capsys: p
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--set", "train.depth=21"], "mine.yaml: train: depth must be 6n+2 with basic blocks, not 21"),
+        (["--set", "train.depth=21"], "mine.yaml: train: depth is 21: expected 6n+2 with basic blocks"),
         (["--set", "train.connection=2rskpi+ln"], "did you mean"),
         (["--set", "train.learning_rate=1"], "'learning_rate'"),
         (["--set", "train.dataset=cifar11"], "'cifar11'"),

@@ -2,31 +2,27 @@
 
 from __future__ import annotations
 
-import pytest
-
 PARSE = """
 from fairseq import options
-parser = options.get_training_parser()
-args = options.parse_args_and_arch(parser, ["data", "--arch", "transformer", *{flags!r}])
-print(args.bf16, args.tpu)
+for flags in {flags!r}:
+    parser = options.get_training_parser()
+    args = options.parse_args_and_arch(parser, ["data", "--arch", "transformer", *flags])
+    print(*flags, args.bf16, args.tpu)
 """
 
 
-@pytest.mark.parametrize("flag", ["--bf16", "--memory-efficient-bf16"])
-def test_bf16_turns_on_tpu_without_the_patch(python, flag):
-    assert python(PARSE.format(flags=[flag]), without="bf16").stdout == "True True\n"
+def test_bf16_turns_on_tpu_without_the_patch(python):
+    process = python(PARSE.format(flags=[["--bf16"], ["--memory-efficient-bf16"]]), without="bf16")
+    assert process.stdout == "--bf16 True True\n--memory-efficient-bf16 True True\n"
 
 
-@pytest.mark.parametrize(
-    ("flags", "expected"),
-    [
-        (["--bf16"], "True False"),
-        (["--memory-efficient-bf16"], "True False"),
-        (["--bf16", "--tpu"], "True True"),
-        (["--tpu"], "False True"),
-        ([], "False False"),
-    ],
-)
-def test_tpu_is_on_only_where_it_was_given(python, flags, expected):
-    process = python(PARSE.format(flags=flags))
-    assert process.stdout == expected + "\n", process.stderr
+def test_tpu_is_on_only_where_it_was_given(python):
+    expected = {
+        "--bf16": "True False",
+        "--memory-efficient-bf16": "True False",
+        "--bf16 --tpu": "True True",
+        "--tpu": "False True",
+        "--cpu": "False False",
+    }
+    process = python(PARSE.format(flags=[flags.split() for flags in expected]))
+    assert process.stdout.splitlines() == [f"{flags} {found}" for flags, found in expected.items()], process.stderr

@@ -24,7 +24,8 @@ def test_import_works_and_defaults_stay_instances(python):
         field = FairseqConfig.__dataclass_fields__["common"]
         print(type(field.default) is CommonConfig, field.default_factory is dataclasses.MISSING)
         print(CommonConfig() == CommonConfig(), CommonConfig(seed=2) == CommonConfig())
-        """
+        """,
+        fairseq=False,
     )
     assert process.stdout == "True True\nTrue False\n", process.stderr
 

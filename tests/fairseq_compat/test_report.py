@@ -14,8 +14,9 @@ NAMES = [patch.name for patch in PATCHES]
 
 def report(python, without: str = "") -> dict:
     process = python(
-        "import runpy; runpy.run_module('fairseq_compat.report', run_name='__main__')", without=without
-    )
+        "import runpy; runpy.run_module('fairseq_compat.report', run_name='__main__')",
+        fairseq=False, without=without,
+    )  # fmt: skip
     return json.loads(process.stdout)
 
 

@@ -16,25 +16,17 @@ def test_every_process_has_the_hook_and_nothing_more(bare_python):
         from fairseq_compat.startup import FairseqFinder
         names = {"torch", "numpy", "fairseq", "fairseq_compat.patches", "fairseq_compat.import_hook"}
         print(sys.meta_path[0] is FairseqFinder, sorted(names & set(sys.modules)))
+        import xml
+        print("fairseq_compat.import_hook" in sys.modules)
         """
     )
-    assert process.stdout == "True []\n", process.stderr
-
-
-def test_other_imports_are_left_alone(bare_python):
-    process = bare_python("import json, sys; print('fairseq_compat.import_hook' in sys.modules)")
-    assert process.stdout == "False\n"
+    assert process.stdout == "True []\nFalse\n", process.stderr
 
 
 def test_isolated_process_has_the_hook(bare_python):
     """-I drops PYTHONPATH and the working folder: what is left is the environment's own site-packages."""
     code = "import sys; print(any(getattr(f, '__name__', '') == 'FairseqFinder' for f in sys.meta_path))"
     assert bare_python(code, "-I").stdout == "True\n"
-
-
-def test_fairseq_imports_in_a_bare_process(bare_python):
-    process = bare_python("import fairseq; print(fairseq.__version__)")
-    assert process.stdout == "0.12.2\n", process.stderr
 
 
 def test_register_twice_is_once(monkeypatch):
@@ -64,19 +56,14 @@ def test_disabled_patches_are_left_out(monkeypatch):
     assert enabled_patches() == []
 
 
-def test_patched_modules_keep_loader_and_source(bare_python):
+def test_fairseq_imports_in_a_bare_process_and_patched_modules_keep_loader_and_source(bare_python):
     process = bare_python(
         """
         import inspect, fairseq.options
+        print(fairseq.__version__)
         from importlib.machinery import SourceFileLoader
         print(type(fairseq.options.__loader__) is SourceFileLoader)
         print(inspect.getsource(fairseq.options).startswith("# Copyright"))
         """
     )
-    assert process.stdout == "True\nTrue\n", process.stderr
-
-
-def test_fairseq_compat_knows_nothing_of_the_project(root):
-    for path in (root / "fairseq_compat").rglob("*.py"):
-        if path.name != "report.py":
-            assert "import rskip" not in path.read_text() and "from rskip" not in path.read_text()
+    assert process.stdout == "0.12.2\nTrue\nTrue\n", process.stderr

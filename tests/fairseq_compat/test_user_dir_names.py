@@ -34,22 +34,18 @@ def installed(tmp_path: Path) -> str:
     return str(package.parent)
 
 
-def test_name_is_not_found_from_another_folder_without_the_patch(python, installed):
-    process = python(PARSE.format(times=1, user_dir="stellar"), without="user-dir", PYTHONPATH=installed)
-    assert process.returncode == 1
+def test_imported_package_is_not_registered_and_its_name_not_found_without_the_patch(python, installed):
+    code = "import stellar" + PARSE.format(times=1, user_dir=f"{installed}/stellar")
+    code += PARSE.format(times=1, user_dir="stellar")  # in another folder than its own
+    process = python(code, without="user-dir", PYTHONPATH=installed)
+    assert (process.stdout, process.returncode) == ("False\n", 1)
     assert "FileNotFoundError" in process.stderr
 
 
-def test_imported_package_is_not_registered_without_the_patch(python, installed):
-    code = "import stellar" + PARSE.format(times=1, user_dir=f"{installed}/stellar")
-    assert python(code, without="user-dir", PYTHONPATH=installed).stdout == "False\n"
-
-
-@pytest.mark.parametrize(
-    "first", ["", "import stellar", "import stellar, fairseq", "import fairseq, stellar"]
-)
-def test_name_of_an_installed_package_works_from_any_folder_and_twice(python, installed, first):
-    process = python(first + PARSE.format(times=2, user_dir="stellar"), PYTHONPATH=installed)
+@pytest.mark.parametrize(("first", "fairseq"), [("", True), ("import stellar", True), ("import stellar", False)])
+def test_name_of_an_installed_package_works_from_any_folder_and_twice(python, installed, first, fairseq):
+    """Whether or not it was imported already, before fairseq or after."""
+    process = python(first + PARSE.format(times=2, user_dir="stellar"), fairseq=fairseq, PYTHONPATH=installed)
     assert process.stdout == "True\n", process.stderr
 
 

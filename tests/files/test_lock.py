@@ -1,5 +1,6 @@
 """Locks that end with the last process that holds them."""
 
+import os
 import subprocess
 import sys
 import threading
@@ -7,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from rskip.files.lock import one_at_a_time
+from rskip.files.lock import Locked, folder_lock, one_at_a_time, open_locked
 
 
 def test_the_second_waits_for_the_first(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -27,8 +28,53 @@ def test_the_second_waits_for_the_first(tmp_path: Path, capsys: pytest.CaptureFi
         order.append("first")
     thread.join()
     assert order == ["first", "second"]
-    assert capsys.readouterr().err == f"waiting for another process that is making {tmp_path / 'out'}\n"
+    expected = f"waiting for another process ({os.getpid()}) that is making {tmp_path / 'out'}\n"
+    assert capsys.readouterr().err == expected
     assert list(tmp_path.iterdir()) == []
+
+
+def test_of_many_that_wait_one_at_a_time_goes_on(tmp_path: Path) -> None:
+    """Though each removes the file that the others wait for."""
+    inside, most = 0, 0
+
+    def work() -> None:
+        nonlocal inside, most
+        for _ in range(20):
+            with one_at_a_time(tmp_path / "out"):
+                inside += 1
+                most = max(most, inside)
+                inside -= 1
+
+    threads = [threading.Thread(target=work) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert most == 1 and list(tmp_path.iterdir()) == []
+
+
+def test_a_held_folder_is_refused_with_the_holders_number(tmp_path: Path) -> None:
+    with folder_lock(tmp_path / "new/folder", busy=""):
+        message = rf"^in use by {os.getpid()}$"
+        with pytest.raises(ValueError, match=message), folder_lock(tmp_path / "new/folder", busy="in use by {process}"):
+            pass
+    with folder_lock(tmp_path / "new/folder", busy=""):
+        pass
+
+
+def test_a_held_file_is_refused_and_so_is_one_that_was_renamed_meanwhile(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "text"
+    path.write_text("no process")
+    descriptor = open_locked(path)
+    with pytest.raises(Locked, match=rf"^{path} is locked by another process \(unknown\): wait") as error:
+        open_locked(path)
+    assert (error.value.path, error.value.process) == (path, "unknown")
+    os.close(descriptor)
+    monkeypatch.setattr("rskip.files.lock.fcntl.flock", lambda *_: path.rename(tmp_path / "renamed"))
+    with pytest.raises(Locked):
+        open_locked(path)
 
 
 def test_what_a_killed_process_started_is_waited_for(tmp_path: Path) -> None:

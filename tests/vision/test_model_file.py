@@ -140,7 +140,7 @@ def test_damaged_and_foreign_files_are_one_line(model, tmp_path):
     torch.save(finished(model, config={**model.config, "depth": "8"}), path)
     refused("model.pt: config.depth is '8': expected a whole number")
     torch.save(finished(model, config={**model.config, "depth": 9}), path)
-    refused(r"model.pt: depth must be 6n\+2 with basic blocks, not 9")
+    refused(r"model.pt: depth is 9: expected 6n\+2 with basic blocks")
 
     other = "model.pt says PreAct-ResNet-{}, but its weights are another model's: {}"
     torch.save(finished(model, config={**model.config, "depth": 14}), path)

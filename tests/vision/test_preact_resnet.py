@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 import rskip.vision
 from rskip.connections import ConnectionSpec, build_connection
-from rskip.vision import PreActResNet, preact_resnet, preact_resnet164
+from rskip.vision import PreActResNet, preact_resnet, preact_resnet110, preact_resnet164
 
 
 def images(count: int = 2, *, seed: int = 0, dtype: torch.dtype = torch.float32) -> Tensor:
@@ -280,36 +280,30 @@ def test_what_is_not_finite_reaches_the_logits():
     assert not torch.isfinite(model.eval()(images(1))).any()
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        ((21,), "depth must be 6n+2 with basic blocks, not 21; the nearest are 20 and 26"),
-        ((109,), "depth must be 6n+2 with basic blocks, not 109; the nearest are 104 and 110"),
-        ((2,), "depth must be 6n+2 with basic blocks, not 2; the smallest is 8"),
-        ((-4,), "depth must be 6n+2 with basic blocks, not -4; the smallest is 8"),
-        ((20.0,), "depth must be a whole number, 6n+2 with basic blocks, not 20.0"),
-        ((20, "2rskp+ln"), "unknown connection '2rskp+ln' (did you mean '2rskip+ln'?)"),
-        ((20, "2rskip"), "2rskip without a normalisation equals 2xskip"),
-        ((20, "prenorm+ln"), "prenorm+ln is for text (feature_dim=-1); choose another connection for images"),
-        ((20, 2), "connection must be a spec such as '2rskip+ln', not 2"),
-        ((20, "1xskip", 0), "num_classes must be a whole number of at least 1, not 0"),
-        ((20, "1xskip", "10"), "num_classes must be a whole number of at least 1, not '10'"),
-    ],
-)
-def test_mistakes_are_errors_of_one_line(arguments, message):
-    with pytest.raises(ValueError) as error:
-        preact_resnet(*arguments)
-    assert message in str(error.value)
-    assert "\n" not in str(error.value)
-
-
-def test_mistakes_in_block_and_shortcut():
-    with pytest.raises(ValueError, match=r"^depth must be 9n\+2 with bottleneck blocks, not 32; the nearest are 29"):
-        preact_resnet(32, block="bottleneck")
-    with pytest.raises(ValueError, match=r"^unknown block 'bottlenek' \(did you mean 'bottleneck'\?\)"):
-        preact_resnet(164, block="bottlenek")
-    with pytest.raises(ValueError, match=r"^unknown shortcut 'zeropad' \(did you mean 'zero_pad'\?\)"):
-        preact_resnet(20, shortcut="zeropad")
+def test_mistakes_are_errors_of_one_line():
+    for arguments, options, message in (
+        ((21,), {}, "depth is 21: expected 6n+2 with basic blocks; the nearest are 20 and 26"),
+        ((109,), {}, "depth is 109: expected 6n+2 with basic blocks; the nearest are 104 and 110"),
+        ((2,), {}, "depth is 2: expected 6n+2 with basic blocks; the smallest is 8"),
+        ((-4,), {}, "depth is -4: expected 6n+2 with basic blocks; the smallest is 8"),
+        ((20.0,), {}, "depth is 20.0: expected a whole number, 6n+2 with basic blocks"),
+        ((20, "2rskp+ln"), {}, "unknown connection '2rskp+ln' (did you mean '2rskip+ln'?)"),
+        ((20, "2rskip"), {}, "2rskip without a normalisation equals 2xskip"),
+        ((20, "prenorm+ln"), {}, "prenorm+ln is for text (feature_dim=-1); choose another connection for images"),
+        ((20, 2), {}, "connection must be a spec such as '2rskip+ln', not 2"),
+        ((20, "1xskip", 0), {}, "num_classes must be a whole number of at least 1, not 0"),
+        ((20, "1xskip", "10"), {}, "num_classes must be a whole number of at least 1, not '10'"),
+        ((32,), {"block": "bottleneck"}, "depth is 32: expected 9n+2 with bottleneck blocks; the nearest are 29"),
+        ((164,), {"block": "bottlenek"}, "unknown block 'bottlenek' (did you mean 'bottleneck'?)"),
+        ((20,), {"shortcut": "zeropad"}, "unknown shortcut 'zeropad' (did you mean 'zero_pad'?); known: zero_pad and"),
+        ((20,), {"weights": "DEFAULT"}, "weights is 'DEFAULT': trained models are loaded by name, such as rskip.load("),
+    ):
+        with pytest.raises(ValueError) as error:
+            preact_resnet(*arguments, **options)
+        assert message in str(error.value)
+        assert "\n" not in str(error.value)
+    with pytest.raises(ValueError, match=r"rskip\.load\('preact_resnet20_2rskip_ln\.cifar10'\)"):
+        preact_resnet110(weights="CIFAR10_2RSKIP_LN")
 
 
 @pytest.mark.parametrize(

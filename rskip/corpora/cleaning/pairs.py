@@ -19,17 +19,12 @@ class PairCleaner:
 
     :param languages: two-letter codes of source and target.
     :param held_out: the pairs of valid and test; needed if options.leaks.
-    :raises ValueError: a limit that is below 1; or, with options.languages, a language that can't be told, or a
-        missing package.
+    :raises ValueError: with options.languages, a language that can't be told, or a missing package.
     """
 
     def __init__(
         self, options: CleaningOptions, *, languages: tuple[str, str], held_out: HeldOut | None = None
     ) -> None:
-        if options.max_words is not None and options.max_words < 1:
-            raise ValueError(f"the most words a side may have is {options.max_words}: expected 1 or more")
-        if options.max_ratio is not None and not options.max_ratio >= 1:
-            raise ValueError(f"the largest ratio of lengths is {options.max_ratio}: expected 1 or more")
         assert held_out is not None or not options.leaks
         self._options = options
         self._held_out = held_out if options.leaks else None

@@ -8,8 +8,6 @@ from html.entities import html5
 
 from rskip.corpora.corpus import CleaningOptions
 
-ENTITIES = ("keep", "unescape")
-
 # The characters are listed, not asked of Python's Unicode tables, which differ from one version of Python to the next.
 _LINE_BREAKING = r"\x00-\x1f\x7f-\x9f\u2028\u2029"  # control characters, line and paragraph separator
 # what a joiner or non-joiner may follow: right-to-left, Indic and neighbouring scripts, emojis
@@ -30,14 +28,9 @@ _BREAK = re.compile(f"[{_LINE_BREAKING}]")
 
 
 class SentenceCleaner:
-    """The steps before tokenisation that the options ask for: entities first, so that what they hide is cleaned too.
-
-    :raises ValueError: options.entities is not one of ENTITIES.
-    """
+    """The steps before tokenisation that the options ask for: entities first, so that what they hide is cleaned too."""
 
     def __init__(self, options: CleaningOptions) -> None:
-        if options.entities not in ENTITIES:
-            raise ValueError(f"entities are {options.entities!r}: expected one of {', '.join(ENTITIES)}")
         self._unescape = options.entities == "unescape"
         self._remove = options.remove_non_printing
 

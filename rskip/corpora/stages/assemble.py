@@ -12,6 +12,7 @@ from rskip.corpora.stages.deduplicate import KeptChunk
 from rskip.corpora.stages.segment import COUNTS, TOKENS
 from rskip.corpora.stages.setting import Setting
 from rskip.corpora.work_folder import read_json
+from rskip.settings.errors import SettingError
 from rskip.text.dictionary import BOS, EOS, PAD, UNK
 
 ASSEMBLED = "assembled"
@@ -27,18 +28,18 @@ def assemble(setting: Setting, chunks: Sequence[KeptChunk], splits: Sequence[str
 
     :param splits: those besides train.
     :returns: the folder.
-    :raises ValueError: more shards than pairs.
+    :raises SettingError: more shards than pairs.
     """
     folder, tokens = setting.work.path / ASSEMBLED, setting.work.folder(TOKENS)
     if folder.exists():
         return folder
     pairs = sum(chunk.size for chunk in chunks)
-    if pairs < setting.shards:
-        raise ValueError(f"--shards is {setting.shards}, but there are only {pairs:,} training pairs")
+    if pairs < setting.options.shards:
+        raise SettingError.of_value("shards", setting.options.shards, f"at most the {pairs:,} training pairs")
     building = setting.work.path / f"{ASSEMBLED}.new"
     if building.exists():
         shutil.rmtree(building)
-    shards = [building / f"shard{number}" for number in range(1, setting.shards + 1)]
+    shards = [building / f"shard{number}" for number in range(1, setting.options.shards + 1)]
     for shard in shards:
         shard.mkdir(parents=True)
     counts = setting.work.folder(COUNTS)

@@ -35,9 +35,10 @@ def learn(setting: Setting, chunks: Sequence[KeptChunk]) -> TextPipeline:
     folder = setting.work.path / TEXT
     if (folder / "pipeline.json").exists():  # which `save` writes last
         return TextPipeline.load(folder)
-    kind, size = setting.config.subwords, int(setting.options["size"])
+    kind, size = setting.options.subwords, setting.options.size
+    assert size is not None
     pairs = sum(chunk.size for chunk in chunks)
-    step = -(-pairs // int(setting.options.get("learn_sample", LARGEST_SAMPLE[kind])))
+    step = -(-pairs // (setting.options.learn_sample or LARGEST_SAMPLE[kind]))
     words = setting.work.folder(WORDS)
     subwords: Subwords
     if kind == "bpe":

@@ -43,7 +43,7 @@ def segment_train(setting: Setting, chunks: Sequence[KeptChunk]) -> None:
         tokens=setting.work.folder(TOKENS),
         counts=counts,
         languages=setting.languages,
-        bpe_dropout=float(setting.options.get("bpe_dropout", 0.0)),
+        bpe_dropout=setting.options.bpe_dropout,
     )
     with (
         progress("segment", chunks, left) as bar,

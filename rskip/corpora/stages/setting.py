@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from rskip.corpora.corpus import CleaningOptions
-from rskip.corpora.options import Option, cleaning_options
+from rskip.corpora.options import PrepareOptions
 from rskip.corpora.work_folder import WorkFolder
 from rskip.text.pipeline import TextConfig
 
@@ -23,7 +22,7 @@ class Setting:
     :param workers: processes; their number does not change a byte.
     """
 
-    options: Mapping[str, Option]
+    options: PrepareOptions
     config: TextConfig
     tokenised: bool
     work: WorkFolder
@@ -35,11 +34,7 @@ class Setting:
 
     @property
     def cleaning(self) -> CleaningOptions:
-        return cleaning_options(self.options)
-
-    @property
-    def shards(self) -> int:
-        return int(self.options.get("shards", 1))
+        return self.options.cleaning
 
     def sides(self, folder: Path, name: str) -> list[Path]:
         """The files of a split's or a chunk's source and target side."""

@@ -44,7 +44,7 @@ def commands(run: Run[TranslationSettings]) -> list[list[str]]:
 def prepare_command(run: Run[TranslationSettings]) -> list[str]:
     """`rskip prepare`, which makes the data folder."""
     settings = run.settings
-    flags = command_line_flags(settings.resolved_preparation())
+    flags = command_line_flags(settings.prepare)
     return [
         "rskip",
         *("prepare", settings.corpus, "--output", str(data_folder(settings))),

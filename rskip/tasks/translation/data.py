@@ -14,10 +14,9 @@ from rskip.tasks.translation.settings import TranslationSettings
 
 def data_folder(settings: TranslationSettings) -> Path:
     """`data-bin/<corpus>`, with a hash of the options where they are not the corpus's own."""
-    options = settings.resolved_preparation()
-    if options == PrepareOptions().resolve(find_corpus(settings.corpus)):
+    if settings.prepare == PrepareOptions().resolve(find_corpus(settings.corpus)):
         return Path("data-bin", settings.corpus)
-    canonical = json.dumps(options, sort_keys=True)
+    canonical = json.dumps(settings.prepare.to_plain(), sort_keys=True)
     return Path("data-bin", f"{settings.corpus}-{hashlib.sha256(canonical.encode()).hexdigest()[:8]}")
 
 

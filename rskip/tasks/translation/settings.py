@@ -87,7 +87,7 @@ class TranslationSettings(msgspec.Struct, frozen=True, kw_only=True):
     evaluate: EvaluateSettings = EvaluateSettings()
 
     def __post_init__(self) -> None:
-        self.resolved_preparation()
+        _resolve(self)
         for section in ("train", "generate"):
             _check_flags(section, getattr(self, section))
         _check_training(self.train)
@@ -103,27 +103,29 @@ class TranslationSettings(msgspec.Struct, frozen=True, kw_only=True):
         """fairseq's --user-dir."""
         return str(self.train.get("user-dir") or USER_DIR)
 
-    def resolved_preparation(self) -> dict[str, Any]:
-        """The options of `rskip prepare`, the corpus's defaults filled in, as records have them."""
-        try:
-            return dict(self.prepare.resolve(find_corpus(self.corpus)))
-        except SettingError as error:
-            raise error.within("prepare") from None
-
     def to_plain(self) -> dict[str, Any]:
         """Everything that the result depends on, as plain JSON values."""
         return {
             "corpus": self.corpus,
-            "prepare": self.resolved_preparation(),
+            "prepare": self.prepare.to_plain(),
             **{name: to_plain(getattr(self, name)) for name in ("train", "average", "generate", "evaluate")},
         }
+
+
+def _resolve(settings: TranslationSettings) -> None:
+    try:
+        prepare = settings.prepare.resolve(find_corpus(settings.corpus))
+    except SettingError as error:
+        raise error.within("prepare") from None
+    msgspec.structs.force_setattr(settings, "prepare", prepare)
 
 
 def _check_flags(section: str, flags: Mapping[str, Flag]) -> None:
     for name in flags:
         if not name or name.startswith("-") or "_" in name or "=" in name:
             wanted = name.lstrip("-").replace("_", "-")
-            raise SettingError(f"{section}.{name}", f"is no flag: without dashes before it and underscores it is {wanted}")
+            problem = f"is no flag: write it without leading dashes and underscores, as {wanted}"
+            raise SettingError(f"{section}.{name}", problem)
         if name in _SET_BY_RSKIP_RUN[section]:
             raise SettingError(f"{section}.{name}", f"can't be set in a recipe: {_SET_BY_RSKIP_RUN[section][name]}")
 

@@ -7,7 +7,6 @@ download appear only when it is whole.
 from __future__ import annotations
 
 import errno
-import fcntl
 import http.client
 import os
 import tempfile
@@ -21,6 +20,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from rskip.files.cache import cache_folder, expanded_path
+from rskip.files.lock import one_at_a_time
 from rskip.settings.nearest import did_you_mean
 from rskip.vision.data.image_set import ImageSet
 from rskip.vision.transforms import MEAN, STD
@@ -121,7 +121,7 @@ def _fetch(folder: Path, dataset: type[CIFAR10]) -> None:
 
     parent = folder.parent
     parent.mkdir(parents=True, exist_ok=True)
-    with _one_at_a_time(parent):
+    with one_at_a_time(folder):
         try:
             _verify(folder, dataset)
             return  # another process was faster
@@ -142,17 +142,6 @@ def _fetch(folder: Path, dataset: type[CIFAR10]) -> None:
             folder.mkdir(exist_ok=True)
             for path in Path(temporary, dataset.base_folder).iterdir():
                 path.replace(folder / path.name)
-
-
-@contextmanager
-def _one_at_a_time(folder: Path) -> Iterator[None]:
-    """Waits until no other process is within this block for the same folder."""
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX)
-        yield
-    finally:
-        os.close(descriptor)
 
 
 @contextmanager

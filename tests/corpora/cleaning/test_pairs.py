@@ -65,19 +65,6 @@ def test_held_out_sides() -> None:
     assert len(held_out) == 3
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        (CleaningOptions(max_words=0), "the most words a side may have is 0: expected 1 or more"),
-        (CleaningOptions(max_ratio=0.5), "the largest ratio of lengths is 0.5: expected 1 or more"),
-        (CleaningOptions(max_ratio=float("nan")), "the largest ratio of lengths is nan"),
-    ],
-)
-def test_limits_that_would_drop_everything(options: CleaningOptions, message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        PairCleaner(options, languages=LANGUAGES)
-
-
 def test_what_options_look_for() -> None:
     everything = CleaningOptions(empty=True, max_words=9, max_ratio=9, leaks=True, languages=True, duplicates=True)
     assert looked_for(everything) == REASONS

@@ -93,11 +93,6 @@ def test_the_options_choose_the_steps() -> None:
         assert pickle.loads(pickle.dumps(cleaner))(sentence) == cleaner(sentence) == cleaned
 
 
-def test_unknown_choice_for_entities() -> None:
-    with pytest.raises(ValueError, match="entities are 'drop': expected one of keep, unescape"):
-        SentenceCleaner(CleaningOptions(entities="drop"))
-
-
 def test_text_that_was_escaped_very_often() -> None:
     assert unescape_entities("&" + 100_000 * "amp;" + "quot;") == '"'
     assert unescape_entities("&" + 100_000 * "amp;" + "quot") == "&quot"

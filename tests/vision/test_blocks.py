@@ -8,8 +8,7 @@ import torch.nn.functional as F
 from torch import nn
 
 from rskip.connections import parse_connection
-from rskip.vision.blocks import BasicBlock, Bottleneck
-from rskip.vision.shortcuts import Projection, ZeroPad, build_shortcut
+from rskip.vision.blocks import BasicBlock, Bottleneck, Projection, ZeroPad, build_shortcut
 
 ADD = parse_connection("1xskip")
 
@@ -46,14 +45,9 @@ def test_projection_is_a_strided_linear_map_of_each_pixel():
     assert [name for name, _ in shortcut.named_parameters()] == ["weight"]
 
 
-@pytest.mark.parametrize("name", ["zero_pad", "projection"])
-def test_where_nothing_changes_the_shortcut_is_the_identity(name):
-    assert isinstance(build_shortcut(name, 7, 7, stride=1), nn.Identity)
-
-
-def test_unknown_shortcut_names_the_nearest():
-    with pytest.raises(ValueError, match=r"^unknown shortcut 'projektion' \(did you mean 'projection'\?\); known"):
-        build_shortcut("projektion", 3, 3, stride=1)
+def test_where_nothing_changes_the_shortcut_is_the_identity():
+    for name in ("zero_pad", "projection"):
+        assert isinstance(build_shortcut(name, 7, 7, stride=1), nn.Identity)
 
 
 def silent(block: BasicBlock | Bottleneck) -> BasicBlock | Bottleneck:

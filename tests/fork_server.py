@@ -1,0 +1,83 @@
+"""Forks processes that go on as `python ARGUMENTS...` would, with PyTorch (and fairseq, where asked) imported already.
+
+`python fork_server.py MODULE...` imports the modules once, which is most of such a process's time. A request is a JSON
+line on stdin, {"arguments", "folder", "environment", "text"}; its answer is a JSON line on stdout, {"returncode",
+"stdout", "stderr"}. `arguments` are ["-c", CODE] or a Python program and its arguments.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+import os
+import runpy
+import sys
+import tempfile
+from typing import Any
+
+
+def become(arguments: list[str], folder: str, environment: dict[str, str]) -> int:
+    """In the forked process: does what `python ARGUMENTS...` does and returns its exit status."""
+    os.chdir(folder)
+    os.environ.clear()
+    os.environ.update(environment)
+    paths = environment.get("PYTHONPATH", "").split(os.pathsep)
+    try:
+        if arguments[0] == "-c":
+            sys.argv, sys.path[0:1] = arguments[:1], ["", *filter(None, paths)]
+            exec(compile(arguments[1], "<string>", "exec"), {"__name__": "__main__"})
+        else:
+            sys.argv, sys.path[0:1] = arguments, [os.path.dirname(arguments[0]), *filter(None, paths)]
+            runpy.run_path(arguments[0], run_name="__main__")
+    except SystemExit as stop:
+        return stopped(stop)
+    except BaseException:
+        try:
+            sys.excepthook(*sys.exc_info())  # type: ignore[arg-type]
+        except SystemExit as stop:
+            return stopped(stop)
+        return 1
+    return 0
+
+
+def stopped(stop: SystemExit) -> int:
+    """The exit status that Python makes of it."""
+    if isinstance(stop.code, str):
+        print(stop.code, file=sys.stderr)
+        return 1
+    return stop.code or 0
+
+
+def answer(request: dict[str, Any]) -> dict[str, Any]:
+    """Forks the process, waits for its end, and reads what it has written."""
+    with tempfile.TemporaryFile() as text, tempfile.TemporaryFile() as output, tempfile.TemporaryFile() as errors:
+        text.write(request.pop("text").encode())
+        text.seek(0)
+        child = os.fork()
+        if child == 0:
+            status = 1
+            try:
+                for descriptor, stream in enumerate((text, output, errors)):
+                    os.dup2(stream.fileno(), descriptor)
+                sys.stdin = os.fdopen(0)
+                status = become(**request)
+                sys.stdout.flush()
+                sys.stderr.flush()
+            finally:
+                os._exit(status)
+        status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+        for stream in (output, errors):
+            stream.seek(0)
+        return {"returncode": status, "stdout": output.read().decode(), "stderr": errors.read().decode()}
+
+
+def main() -> None:
+    answers = os.fdopen(os.dup(1), "w")
+    for module in sys.argv[1:]:
+        importlib.import_module(module)
+    for line in sys.stdin:
+        print(json.dumps(answer(json.loads(line))), file=answers, flush=True)
+
+
+if __name__ == "__main__":
+    main()
