@@ -142,8 +142,8 @@ def _check_training(train: Mapping[str, Flag]) -> None:
             continue
         try:
             spec = parse_connection(str(text))
-        except ValueError as error:
-            raise ValueError(f"train.{flag}: {error}") from None
+        except SettingError as error:
+            raise error.named(f"train.{flag}") from None
         if spec.norm == "bn":
             raise ValueError(
                 f"train.{flag}: {text} normalises over the batch, padding included; on text use +ln or +rms"
