@@ -18,7 +18,7 @@ FLOORS = [
     {"tasks"},
     {"zoo", "analysis"},
     {"experiments"},
-    {"fairseq_plugin", "cli"},
+    {"fairseq_plugin", "cli", "__main__"},
 ]
 FLOOR = {name: floor for floor, names in enumerate(FLOORS) for name in names}
 ROOT = Path(__file__).resolve().parent.parent
@@ -38,39 +38,76 @@ def imports(path: Path) -> Iterator[tuple[str, bool]]:
         yield from ((name, node.col_offset == 0) for name in names)
 
 
-MODULES = [path for path in sorted((ROOT / "rskip").rglob("*.py")) if path != ROOT / "rskip" / "__init__.py"]
-
-
-@pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(ROOT)))
-def test_packages_import_only_from_their_floor_or_below(path):
+def broken_rules(path: Path) -> Iterator[str]:
+    """What the file imports and may not."""
     package = path.relative_to(ROOT / "rskip").parts[0].removesuffix(".py")
     for name, top_level in imports(path):
-        first, _, rest = name.partition(".")
-        if first == "rskip" and rest:
-            assert FLOOR[rest.split(".")[0]] <= FLOOR[package], f"{path} imports {name}"
-        if package in ("connections", "transformer"):
-            assert first in {"torch", "rskip", *sys.stdlib_module_names}, f"{path} imports {name}"
-        if first in ("fairseq", "fairseq_cli"):
-            assert package == "fairseq_plugin", f"{path} imports {name}"
-        if first == "torchvision":
-            assert not top_level, f"{path} imports {name} at its top"
-        if package == "vision":
-            assert not name.startswith("rskip.translation"), f"{path} imports {name}"
+        first, *rest = name.split(".")
+        if first == "rskip" and rest and FLOOR[rest[0]] > FLOOR[package]:
+            yield f"{name}, which stands above it"
+        if package in ("connections", "transformer") and first not in {"torch", "rskip", *sys.stdlib_module_names}:
+            yield f"{name}, and {package} stands on torch alone"
+        if first in ("fairseq", "fairseq_cli") and package != "fairseq_plugin":
+            yield f"{name}, which fairseq_plugin alone may"
+        if first == "torchvision" and top_level:
+            yield f"{name} at its top, where it may be missing"
+        if package == "vision" and name.startswith("rskip.translation"):
+            yield name
 
 
-@pytest.mark.parametrize("path", sorted((ROOT / "fairseq_compat").rglob("*.py")), ids=lambda path: path.name)
-def test_fairseq_compat_knows_nothing_of_rskip(path):
-    assert not any(name.split(".")[0] == "rskip" for name, _ in imports(path))
+def test_packages_import_only_from_their_floor_or_below():
+    modules = sorted(path for path in (ROOT / "rskip").rglob("*.py") if path != ROOT / "rskip" / "__init__.py")
+    assert len(modules) > 100
+    assert [f"{path.relative_to(ROOT)} imports {broken}" for path in modules for broken in broken_rules(path)] == []
 
 
-def test_importing_rskip_is_cheap():
-    code = "import sys, rskip; print(*sys.modules)"
-    loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
-    assert not {"torch", "numpy", "fairseq", "torchvision", "sacrebleu", "sacremoses"} & set(loaded)
+def test_fairseq_compat_knows_nothing_of_rskip():
+    modules = sorted((ROOT / "fairseq_compat").rglob("*.py"))
+    assert len(modules) > 10
+    assert [path for path in modules for name, _ in imports(path) if name.split(".")[0] == "rskip"] == []
+
+
+@pytest.mark.parametrize(
+    ("path", "line", "rule"),
+    [
+        ("connections/a.py", "import numpy", "stands on torch alone"),
+        ("transformer/a.py", "from rskip.text import TextPipeline", "stands above it"),
+        ("text/a.py", "def f():\n    import rskip.cli.main", "stands above it"),
+        ("zoo/a.py", "from fairseq_cli import train", "which fairseq_plugin alone may"),
+        ("vision/a.py", "import torchvision.ops", "at its top"),
+    ],
+)
+def test_a_broken_rule_is_told(path, line, rule, tmp_path, monkeypatch):
+    monkeypatch.setitem(globals(), "ROOT", tmp_path)
+    module = tmp_path / "rskip" / path
+    module.parent.mkdir(parents=True)
+    module.write_text("import torch\n" + line + "\n")
+    (told,) = broken_rules(module)
+    assert rule in told
+
+
+def test_what_starts_at_once_imports_nothing_heavy():
+    """`import rskip`, the command's help and the list of models; the first two don't even read YAML."""
+    heavy = ["torch", "numpy", "torchvision", "fairseq", "sacrebleu", "sacremoses", "matplotlib"]
+    code = f"""
+import sys, runpy, rskip
+assert not sys.modules.keys() & {{*{heavy}, "msgspec", "yaml", "argparse"}}, "import rskip"
+for argv in ([], ["--help"], ["zoo", "list"]):
+    sys.argv = ["rskip", *argv]
+    try:
+        runpy.run_module("rskip", run_name="__main__")
+    except SystemExit as stop:
+        assert not stop.code
+    allowed = {{"msgspec", "yaml"}} if argv[:1] == ["zoo"] else set()
+    assert not sys.modules.keys() & {{*{heavy}, "msgspec", "yaml"}} - allowed, argv
+"""
+    process = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert process.returncode == 0, process.stderr
+    assert process.stdout.count("usage: rskip") == 2 and "sacreBLEU" in process.stdout
 
 
 @pytest.mark.parametrize("order", ["import rskip, fairseq", "import fairseq, rskip"])
-def test_user_dir_registers_the_models_whichever_is_imported_first(order, tmp_path):
+def test_user_dir_registers_the_models_whichever_is_imported_first(order, tmp_path, forked):
     code = f"""
 {order}
 from argparse import Namespace
@@ -80,5 +117,5 @@ for _ in range(2):
 from fairseq.models import ARCH_MODEL_REGISTRY
 assert "transformer_rskip_ln_tiny" in ARCH_MODEL_REGISTRY
 """
-    process = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True)
+    process = forked("-c", code, folder=tmp_path, fairseq=False)
     assert process.returncode == 0, process.stderr

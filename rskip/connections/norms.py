@@ -13,11 +13,15 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from rskip.settings.errors import SettingError
 from rskip.settings.nearest import did_you_mean
 
 EPS = 1e-5
 MOMENTUM = 0.1  # of batch normalisation's running statistics
 NORMS = ("ln", "rms", "bn")
+NORMS_OF_TEXT = (
+    "ln or rms: batch normalisation (bn) is for images (feature_dim=1), on text its statistics would count the padding"
+)
 
 
 def check_features(features: int, feature_dim: int) -> None:
@@ -103,8 +107,8 @@ class BatchNorm(nn.BatchNorm2d):
 def build_norm(norm: str, features: int, feature_dim: int = -1) -> LayerNorm | RMSNorm | BatchNorm:
     """The normalisation `norm` (ln, rms or bn) of `features` features along `feature_dim` (-1 or 1).
 
-    It also closes a stack of blocks whose spec has a `closing_norm`. ValueError for an unknown name, and for
-    bn on text (feature_dim=-1).
+    It also closes a stack of blocks whose spec has a `closing_norm`. SettingError for an unknown name, and
+    for bn on text (feature_dim=-1).
     """
     check_features(features, feature_dim)
     if norm == "ln":
@@ -112,11 +116,7 @@ def build_norm(norm: str, features: int, feature_dim: int = -1) -> LayerNorm | R
     if norm == "rms":
         return RMSNorm(features, feature_dim=feature_dim)
     if norm != "bn":
-        known = ", ".join(NORMS)
-        raise ValueError(f"unknown normalisation {norm!r}{did_you_mean(norm, NORMS)}; known: {known}")
+        raise SettingError.of_value("norm", norm, f"{' or '.join(NORMS)}{did_you_mean(norm, NORMS)}")
     if feature_dim == -1:
-        raise ValueError(
-            "batch normalisation (bn) is for images (feature_dim=1): on padded sentences its statistics "
-            "would count the padding; use ln or rms"
-        )
+        raise SettingError.of_value("norm", norm, NORMS_OF_TEXT)
     return BatchNorm(features)

@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
+from rskip.settings.errors import SettingError
 from rskip.settings.nearest import did_you_mean
 from rskip.settings.paper import Paper
 
@@ -20,7 +21,7 @@ ConnectionClass = TypeVar("ConnectionClass", bound="type[Connection]")
 
 
 class Option(Protocol):
-    """An option's default, and how its text is read; `read` raises ValueError that says what is valid."""
+    """An option's default, and how its text is read; `read` raises SettingError that says what is expected."""
 
     default: OptionValue
 
@@ -40,7 +41,7 @@ class Number:
         except ValueError:
             value = math.nan
         if not math.isfinite(value) or (self.positive and value <= 0):
-            raise ValueError(f"must be a finite number{' above 0' if self.positive else ''}, not {text!r}")
+            raise SettingError.of_value("", text, f"a finite number{' above 0' if self.positive else ''}")
         return plain_number(value)
 
 
@@ -52,7 +53,7 @@ class Flag:
 
     def read(self, text: str) -> OptionValue:
         if text not in ("true", "false"):
-            raise ValueError(f"must be true or false, not {text!r}")
+            raise SettingError.of_value("", text, "true or false")
         return text == "true"
 
 
@@ -65,8 +66,7 @@ class Choice:
 
     def read(self, text: str) -> OptionValue:
         if text not in self.words:
-            suggestion = did_you_mean(text, self.words)
-            raise ValueError(f"must be {' or '.join(self.words)}, not {text!r}{suggestion}")
+            raise SettingError.of_value("", text, f"{' or '.join(self.words)}{did_you_mean(text, self.words)}")
         return text
 
 
@@ -169,12 +169,12 @@ def list_connections() -> list[Family]:
 def find_family(name: str, *, before: str = "", after: str = "") -> Family:
     """The family called `name`, which stands between `before` and `after` in a spec.
 
-    ValueError that names the nearest known one where there is none.
+    SettingError, named `connection`, where there is none; it names the nearest known one.
     """
     if name not in _families:
         suggestion = did_you_mean(name, _families, before=before, after=after)
         known = ", ".join(sorted(_families))
-        raise ValueError(f"unknown connection {before + name + after!r}{suggestion}; known families: {known}")
+        raise SettingError.of_value("connection", before + name + after, f"one of the families {known}{suggestion}")
     return _families[name]
 
 

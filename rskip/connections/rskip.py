@@ -70,7 +70,7 @@ class XSkip(Connection):
     source="rSkip paper, Eq. 4",
     factor=Factor("recursion", integer=True),
     norms=("ln", "rms", "bn"),
-    without_norm="{factor}rskip without a normalisation equals {factor}xskip",
+    without_norm="{factor}rskip without one equals {factor}xskip",
     paper=replace(PAPER, part="Eq. 4"),
     fold=_fold_rskip,
 )

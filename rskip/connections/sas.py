@@ -10,6 +10,7 @@ from rskip.connections.gates import scaling_gate
 from rskip.connections.norms import build_norm
 from rskip.connections.registry import Choice, Flag, Number, register_connection
 from rskip.connections.spec import ConnectionSpec
+from rskip.settings.errors import SettingError
 from rskip.settings.paper import Paper
 
 
@@ -17,9 +18,8 @@ def _check(spec: ConnectionSpec) -> None:
     options = dict(spec.options)
     if options.get("norm_term") is False and (spec.norm != "ln" or "gamma" in options):
         pointless = "gamma=free" if "gamma" in options else f"+{spec.norm}"
-        raise ValueError(
-            f"norm_term=false leaves sas no normalised term, so {pointless} means nothing; leave it out"
-        )
+        expected = f"no {pointless} with norm_term=false, which leaves sas no normalised term"
+        raise SettingError.of_value("connection", str(spec), expected, advice=f"leave {pointless} out")
 
 
 @register_connection(

@@ -9,8 +9,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from rskip.connections.connection import Connection
-from rskip.connections.norms import NORMS, check_features
+from rskip.connections.norms import NORMS_OF_TEXT, check_features
 from rskip.connections.registry import Family, Fold, OptionValue, find_family, plain_number
+from rskip.settings.errors import SettingError
 from rskip.settings.nearest import did_you_mean
 from rskip.settings.paper import Paper
 
@@ -33,8 +34,8 @@ class ConnectionSpec:
     norm: ln, rms or bn, the family's default where none is given; None for no normalisation.
     options: (name, value) pairs that differ from their defaults, sorted.
 
-    `str(spec)` is the text that parses back to it. ValueError for whatever a family does not take, naming
-    what is valid and the nearest valid spec.
+    `str(spec)` is the text that parses back to it. SettingError, named `connection`, for whatever a family does
+    not take, with what is valid and the nearest valid spec.
     """
 
     family: str
@@ -46,10 +47,8 @@ class ConnectionSpec:
         factor, rest = _write_number(self.factor), _write_rest(self.norm, self.options)
         family = find_family(self.family, before=factor, after=rest)
         object.__setattr__(self, "factor", _check_factor(family, self.factor, rest))
-        object.__setattr__(
-            self, "norm", _check_norm(family, _write_number(self.factor), self.norm, self.options)
-        )
-        object.__setattr__(self, "options", _check_options(family, self.options))
+        object.__setattr__(self, "norm", _check_norm(family, factor, self.norm, self.options))
+        object.__setattr__(self, "options", _check_options(family, factor + self.family + rest, self.options))
         if family.check is not None:
             family.check(self)
 
@@ -103,21 +102,18 @@ class ConnectionSpec:
 def parse_connection(text: str) -> ConnectionSpec:
     """Reads `[λ]family[+norm][:option=value,...]`, in any case.
 
-    ValueError for text that names no connection, with what is valid and the nearest known spec.
+    SettingError, named `connection`, for text that names none, with what is valid and the nearest known spec.
     """
     match = _SPEC.fullmatch(text.strip().lower()) if isinstance(text, str) else None
     if match is None:
-        form = "[λ]family[+norm][:option=value,...], for example 2rskip+ln or sas:gate=single"
-        raise ValueError(f"{text!r} is not a connection: write {form}")
+        raise _wrong(text, "[λ]family[+norm][:option=value,...], such as 2rskip+ln or sas:gate=single")
     options: dict[str, OptionValue] = {}
     for item in match["options"].split(",") if match["options"] is not None else ():
         name, _, value = (part.strip() for part in item.partition("="))
         if not (name and value):
-            raise ValueError(
-                f"{item!r} in {text!r} is not an option: write option=value, separated by commas"
-            )
+            raise _wrong(text, f"option=value, separated by commas, not {item!r}")
         if name in options:
-            raise ValueError(f"option {name!r} is given twice in {text!r}")
+            raise _wrong(text, f"option {name!r} once")
         options[name] = value
     factor = None if match["factor"] is None else float(match["factor"])
     return ConnectionSpec(match["family"], factor, match["norm"], tuple(options.items()))
@@ -126,61 +122,69 @@ def parse_connection(text: str) -> ConnectionSpec:
 def build_connection(spec: str | ConnectionSpec, features: int, *, feature_dim: int = -1) -> Connection:
     """The connection that `spec` names, for `features` features along `feature_dim`: -1 on text, 1 on images.
 
-    ValueError for a spec that is not valid, for bn on text and for prenorm on images.
+    SettingError, named `connection`, for a spec that is not valid, for bn on text and for prenorm on images.
     """
     if isinstance(spec, str):
         spec = parse_connection(spec)
     check_features(features, feature_dim)
     family = find_family(spec.family)
     if family.text_only and feature_dim != -1:
-        raise ValueError(f"{spec} is for text (feature_dim=-1); choose another connection for images")
+        raise _wrong(str(spec), f"a connection for images, and {family.name} is for text (feature_dim=-1)")
+    if spec.norm == "bn" and feature_dim == -1:
+        raise _wrong(str(spec), NORMS_OF_TEXT)
     return family.connection(features, feature_dim=feature_dim, **spec.settings)
 
 
+def _wrong(spec: object, expected: str, *, advice: str = "") -> SettingError:
+    return SettingError.of_value("connection", spec, expected, advice=advice)
+
+
 def _check_factor(family: Family, factor: float | None, rest: str) -> float | None:
+    name, given = family.name, _write_number(factor) + family.name + rest
     if family.factor is None:
         if factor is not None:
-            raise ValueError(f"{family.name} takes no λ; write {family.name + rest!r}")
+            raise _wrong(given, f"no λ before {name}", advice=f"write {name + rest!r}")
         return None
     valid = "an integer of at least 1" if family.factor.integer else "a finite number above 0"
     if factor is None:
-        raise ValueError(f"{family.name} needs its λ, {valid}, before its name: {'1' + family.name + rest!r}")
+        raise _wrong(given, f"a λ before {name}, {valid}", advice=f"write {'1' + name + rest!r}")
     if not math.isfinite(factor) or factor <= 0:
-        raise ValueError(f"λ of {family.name} must be {valid}, not {factor:g}")
+        raise _wrong(given, f"{valid} as λ, not {factor:g}")
     if family.factor.integer and factor != int(factor):
-        near = f"{max(1, round(factor))}{family.name}{rest}"
-        raise ValueError(f"λ of {family.name} must be {valid}, not {factor:g} (did you mean {near!r}?)")
+        near = f"{max(1, round(factor))}{name}{rest}"
+        raise _wrong(given, f"{valid} as λ, not {factor:g}", advice=f"did you mean {near!r}?")
     return plain_number(factor)
 
 
 def _check_norm(family: Family, factor: str, norm: str | None, options: Options) -> str | None:
     name, rest = factor + family.name, _write_rest(None, options)
+    given = name + _write_rest(norm, options)
     if norm is None and family.default_norm is not None:
         return family.default_norm
     if norm in family.norms:
         return norm
     named = [valid for valid in family.norms if valid is not None]
     if norm is None:
-        reason = family.without_norm.format(factor=factor) or f"{name} needs a normalisation"
-        raise ValueError(f"{reason}; write {' or '.join(f'{name}+{valid}{rest}' for valid in named)}")
+        reason = family.without_norm and f", since {family.without_norm.format(factor=factor)}"
+        write = " or ".join(f"{name}+{valid}{rest}" for valid in named)
+        raise _wrong(given, f"a normalisation{reason}", advice=f"write {write}")
     if not named:
-        raise ValueError(f"{family.name} takes no normalisation, not {norm!r}; write {name + rest!r}")
-    problem = f"{family.name} does not take normalisation" if norm in NORMS else "unknown normalisation"
+        raise _wrong(given, f"no normalisation of {family.name}", advice=f"write {name + rest!r}")
     suggestion = did_you_mean(norm, named, before=f"{name}+", after=rest)
-    raise ValueError(f"{problem} {norm!r}{suggestion}; {family.name} takes {', '.join(named)}")
+    raise _wrong(given, f"{family.name} with {' or '.join(named)}{suggestion}")
 
 
-def _check_options(family: Family, options: Options) -> Options:
+def _check_options(family: Family, given: str, options: Options) -> Options:
     different = []
     for name, value in sorted(options):
         if name not in family.options:
-            valid = ", ".join(sorted(family.options)) or "no options"
-            suggestion = did_you_mean(name, family.options)
-            raise ValueError(f"unknown option {name!r}{suggestion}; {family.name} takes {valid}")
+            options_of = f"options of {family.name}, {', '.join(sorted(family.options))}"
+            valid = options_of if family.options else f"{family.name} without options"
+            raise _wrong(given, f"{valid}, not {name!r}{did_you_mean(name, family.options)}")
         try:
             read = family.options[name].read(_write_value(value))
-        except ValueError as error:
-            raise ValueError(f"{name} of {family.name} {error}") from None
+        except SettingError as error:
+            raise _wrong(given, f"{name} to be {error.expected}") from None
         if read != family.options[name].default:
             different.append((name, read))
     return tuple(different)

@@ -12,6 +12,7 @@ from fairseq.models.transformer import TransformerModel
 
 from rskip.connections import build_connection
 from rskip.fairseq_plugin.one_line_errors import UsageError
+from rskip.settings.errors import SettingError
 from rskip.transformer import TransformerConfig
 
 # What to do instead of a flag of fairseq's transformer that these models have no part for.
@@ -61,8 +62,8 @@ def check_flags(args: Namespace) -> None:
         if spec is not None:
             try:
                 build_connection(spec, 2)
-            except ValueError as error:
-                raise UsageError(f"{flag_of(name)} {spec}: {error}") from error
+            except SettingError as error:
+                raise UsageError(error.sentence(flag_of(name))) from error
     _config(args, source_vocabulary=1, target_vocabulary=1, padding_index=0)
 
 
@@ -86,5 +87,5 @@ def _config(args: Namespace, **dictionaries: int) -> TransformerConfig:
         values[side] = values.get(side) or args.connection
     try:
         return TransformerConfig(**values | dictionaries)
-    except ValueError as error:
-        raise UsageError(str(error)) from error
+    except SettingError as error:
+        raise UsageError(error.sentence(flag_of(error.name))) from error

@@ -50,12 +50,12 @@ class SettingError(ValueError):
 
     def within(self, name: str = "", *, source: str = "") -> SettingError:
         """The same of a setting that lies in the mapping `name`, or that was given in `source`."""
+        return self.named(joined(name, self.name), source=source)
+
+    def named(self, name: str, *, source: str = "") -> SettingError:
+        """The same of a setting that is called `name`, or that was given in `source`."""
         return SettingError(
-            joined(name, self.name),
-            self.problem,
-            expected=self.expected,
-            advice=self.advice,
-            source=source or self.source,
+            name, self.problem, expected=self.expected, advice=self.advice, source=source or self.source
         )
 
 

@@ -10,9 +10,8 @@ from torch import Tensor, nn
 
 from rskip.connections import build_connection
 from rskip.transformer.attention import KeyValue, MultiHeadAttention
-from rskip.transformer.config import TransformerConfig
+from rskip.transformer.config import ACTIVATIONS, TransformerConfig
 from rskip.transformer.dropout import Dropout
-from rskip.transformer.feedforward import ACTIVATION_FUNCTIONS
 from rskip.transformer.state import DecoderState
 
 
@@ -28,7 +27,7 @@ class TransformerLayer(nn.Module):
         self.fc1 = nn.Linear(features, inner_features)
         self.fc2 = nn.Linear(inner_features, features)
         self.ffn_connection = build_connection(connection, features)
-        self.activation = ACTIVATION_FUNCTIONS[config.activation_fn]
+        self.activation = ACTIVATIONS[config.activation_fn]
         self.dropout = Dropout(config.dropout)
         self.activation_dropout = Dropout(config.activation_dropout)
 

@@ -176,8 +176,8 @@ def test_foreign_dictionaries(side: str) -> None:
         ({"decoder_layers": 1}, "decoder.layers.1.encoder_attn.k_proj.bias of the checkpoint has no place there"),
         ({"decoder_ffn_embed_dim": 25}, r"decoder.layers.0.fc1.weight has the shape \(24, 16\), not \(25, 16\)"),
         ({"decoder_normalize_before": True}, "decoder.layer_norm.bias is not in the checkpoint"),
-        ({"activation_fn": "laplace"}, "activation_fn='laplace': expected one of relu"),
-        ({"encoder_connection": "3rskip+lm"}, "unknown normalisation 'lm'"),
+        ({"activation_fn": "laplace"}, "activation_fn is 'laplace': expected one of relu"),
+        ({"encoder_connection": "3rskip+lm"}, "encoder_connection is '3rskip.lm': expected rskip with ln"),
     ],
 )
 def test_settings_that_the_model_cannot_have(settings: dict[str, Any], message: str) -> None:

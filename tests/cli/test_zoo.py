@@ -68,7 +68,7 @@ def test_what_is_not_there_is_one_line(capsys: pytest.CaptureFixture[str]) -> No
     refused(capsys, f"did you mean {NAME}", "describe", NAME.replace("en-de", "en-ed"))
     refused(capsys, "no model matches; there are ", "list", "coco")
     refused(capsys, "unknown task 'vision'", "list", "--task", "vision")
-    refused(capsys, "unknown connection", "list", "--connection", "rskp")
+    refused(capsys, "connection is 'rskp': expected one of the families", "list", "--connection", "rskp")
 
 
 def test_publish_makes_the_committed_entry_card_and_table(

@@ -130,7 +130,7 @@ def test_a_vision_recipe_is_its_training_with_defaults_filled_in(write) -> None:
         (RECIPE + "  adam-betas: [0.9, 0.98]\n", "train.adam-betas is [0.9, 0.98]; expected one value"),
         (RECIPE + "  lr: 1\n", "line 9: not valid YAML: key 'lr' is given twice"),
         (RECIPE + "  dropout: {{ dropout }}\n", "line 9: not valid YAML: a key is a list or a mapping: expected"),
-        (RECIPE + "  connection: 2rskpi+ln\n", "train.connection: "),
+        (RECIPE + "  connection: 2rskpi+ln\n", "train.connection is '2rskpi+ln'"),
         (RECIPE + "  connection: 1.5rskip+ln\n", "integer"),
         (RECIPE + "  decoder-connection: 1xskip+bn\n", "normalises over the batch"),
         (RECIPE.replace("max-epoch: 12", "max-epoch: null"), "train says no end"),

@@ -112,12 +112,12 @@ def test_supported_flags_reach_the_model(parse, task):
 @pytest.mark.parametrize(
     ("flags", "message"),
     [
-        (["--connection", "2.5rskip+ln"], "--connection 2.5rskip.ln: .*integer"),
+        (["--connection", "2.5rskip+ln"], "--connection is .2.5rskip.ln.: expected an integer"),
         (["--connection", "2rskip"], "2xskip"),
-        (["--encoder-connection", "2rskp+ln"], "--encoder-connection 2rskp.ln: .*rskip"),
+        (["--encoder-connection", "2rskp+ln"], "--encoder-connection is '2rskp.ln': .*2rskip"),
         (["--encoder-normalize-before"], "--encoder-normalize-before is not supported .* prenorm"),
         (["--connection", "2xskip+bn"], "batch normalisation"),
-        (["--encoder-embed-dim", "30", "--encoder-attention-heads", "4"], "encoder_embed_dim=30 does not divide"),
+        (["--encoder-embed-dim", "30", "--encoder-attention-heads", "4"], "--encoder-embed-dim is 30: expected"),
     ],
 )
 def test_mistakes_are_found_when_flags_are_parsed(parse, flags, message):

@@ -6,6 +6,7 @@ import json
 
 import pytest
 
+from rskip.settings.errors import SettingError
 from rskip.transformer import TransformerConfig
 
 
@@ -14,24 +15,36 @@ def test_round_trip_through_json():
     assert TransformerConfig.from_dict(json.loads(json.dumps(config.to_dict()))) == config
 
 
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"encoder_embed_dim": 30, "encoder_attention_heads": 4}, "encoder_embed_dim=30 does not divide"),
-        ({"decoder_embed_dim": 9, "decoder_attention_heads": 3}, "decoder_embed_dim=9 is odd"),
-        ({"decoder_layers": 0}, "decoder_layers=0: expected at least 1"),
-        ({"dropout": 1.5}, r"dropout=1.5: expected a probability in \[0, 1\)"),
-        ({"activation_fn": "rleu"}, "activation_fn='rleu': expected one of relu"),
-        ({"encoder_connection": "2rskp+ln"}, "rskip"),
-        ({"share_all_embeddings": True}, "needs one joint dictionary .* have 100 and 200 symbols"),
-    ],
-)
-def test_contradictions(changes, message):
-    with pytest.raises(ValueError, match=message) as raised:
-        TransformerConfig(100, 200, **changes)
-    assert "\n" not in str(raised.value)
+PROBABILITY = "a probability, 0 or more and below 1"
+WRONG = [  # what is changed, the setting that is wrong, what is expected
+    ({"source_vocabulary": 1}, "source_vocabulary", "more than padding_index, 1"),
+    ({"encoder_embed_dim": 30}, "encoder_embed_dim", "a multiple of the number of the encoder's heads, 8"),
+    ({"decoder_attention_heads": 0}, "decoder_embed_dim", "a multiple of the number of the decoder's heads, 0"),
+    ({"decoder_embed_dim": 9, "decoder_attention_heads": 3}, "decoder_embed_dim", "an even number, for sinusoidal"),
+    ({"decoder_layers": 0}, "decoder_layers", "1 or more"),
+    ({"dropout": 1.5}, "dropout", PROBABILITY),
+    ({"encoder_layerdrop": -0.1}, "encoder_layerdrop", PROBABILITY),
+    ({"activation_fn": "rleu"}, "activation_fn", "one of relu, gelu"),
+    ({"encoder_connection": "2rskp+ln"}, "encoder_connection", "(did you mean '2rskip+ln'?)"),
+]
 
 
-def test_unknown_key_names_the_nearest():
-    with pytest.raises(ValueError, match="unknown key 'encoder_layer'.*did you mean 'encoder_layers'"):
-        TransformerConfig.from_dict({"source_vocabulary": 9, "target_vocabulary": 9, "encoder_layer": 3})
+def test_contradictions_name_the_setting():
+    for changes, name, expected in WRONG:
+        with pytest.raises(SettingError) as raised:
+            TransformerConfig(**{"source_vocabulary": 100, "target_vocabulary": 200, **changes})
+        assert raised.value.name == name and expected in raised.value.expected, name
+    assert str(raised.value).startswith("encoder_connection is '2rskp+ln': expected one of the families")
+    with pytest.raises(SettingError, match="share_all_embeddings needs one joint dictionary .* 100 and 200 symbols"):
+        TransformerConfig(100, 200, share_all_embeddings=True)
+
+
+def test_values_of_other_types_and_unknown_keys_are_refused():
+    sizes = {"source_vocabulary": 9, "target_vocabulary": 9}
+    assert TransformerConfig.from_dict({**sizes, "dropout": 0}) == TransformerConfig(9, 9, dropout=0)
+    with pytest.raises(SettingError, match="unknown key encoder_layer; did you mean encoder_layers"):
+        TransformerConfig.from_dict({**sizes, "encoder_layer": 3})
+    others = {"encoder_layers": 2.0, "encoder_learned_pos": 1, "dropout": True, "activation_fn": None}
+    for name, value in others.items():
+        with pytest.raises(SettingError, match=f"{name} is {value}: expected"):
+            TransformerConfig.from_dict({**sizes, name: value})

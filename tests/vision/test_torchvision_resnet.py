@@ -92,8 +92,8 @@ def test_weights_of_torchvision_are_loaded(monkeypatch):
     [
         ({"name": "resnet19"}, "unknown model 'resnet19' (did you mean 'resnet18'?); known: resnet18, resnet34"),
         ({"name": "vgg16"}, "unknown model 'vgg16'; known: resnet18"),
-        ({"name": "resnet18", "connection": "2rskp+ln"}, "unknown connection '2rskp+ln' (did you mean '2rskip+ln'?)"),
-        ({"name": "resnet18", "connection": "prenorm+ln"}, "prenorm+ln is for text"),
+        ({"name": "resnet18", "connection": "2rskp+ln"}, "(did you mean '2rskip+ln'?)"),
+        ({"name": "resnet18", "connection": "prenorm+ln"}, "prenorm is for text"),
         (
             {"name": "resnet18", "connection": "2rskip+ln", "weights": "DEFAULT"},
             "torchvision's weights of resnet18 were trained with 1xskip, not 2rskip+ln: leave weights out",

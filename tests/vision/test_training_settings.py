@@ -88,7 +88,7 @@ def test_epochs_become_iterations():
         ({"depth": None}, ["depth is None", "expected a whole number"]),
         ({"connection": "2rskipp+ln"}, ["rskip"]),
         ({"connection": 2}, ["connection is 2", "expected a name"]),
-        ({"connection": "prenorm+ln"}, ["prenorm+ln is for text"]),
+        ({"connection": "prenorm+ln"}, ["prenorm is for text"]),
         ({"shortcut": "zero"}, ["shortcut is 'zero'", "did you mean 'zero_pad'?"]),
         ({"batch_size": 0}, ["batch_size is 0", "at least 1"]),
         ({"iterations": 10, "epochs": 1}, ["iterations=10 and epochs=1 are both given"]),

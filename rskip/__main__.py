@@ -1,0 +1,7 @@
+"""`python -m rskip` is the command `rskip`."""
+
+import sys
+
+from rskip.cli.main import main
+
+sys.exit(main())
