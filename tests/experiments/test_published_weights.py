@@ -13,8 +13,8 @@ import torch
 from rskip.checkpoint import read_checkpoint, write_checkpoint
 from rskip.corpora.corpus import PublishedCorpus
 from rskip.corpora.fetch import fetch
+from rskip.corpora.formats import read_sentences
 from rskip.corpora.registry import find_corpus
-from rskip.corpora.sentences import read_sentences
 from rskip.experiments.commands import flags_to_arguments
 from rskip.experiments.record import Record, read_record
 from rskip.files.checksum import sha256_file
