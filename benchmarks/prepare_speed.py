@@ -31,7 +31,7 @@ from measuring.record import append_record
 from rskip.corpora import find_corpus
 from rskip.corpora.chunks import SplitText, plan_chunks
 from rskip.corpora.fetch import fetch
-from rskip.corpora.sentences import read_sentences
+from rskip.corpora.formats import read_sentences
 from rskip.corpora.stages.deduplicate import deduplicate
 from rskip.corpora.stages.learn import TEXT
 from rskip.corpora.stages.segment import TOKENS, segment_train

@@ -28,7 +28,7 @@ from measuring.record import append_record
 
 from rskip.corpora import PrepareOptions, find_corpus, preparation
 from rskip.corpora.corpus import ParallelText, PublishedCorpus, Text, UpstreamFile
-from rskip.corpora.sentences import read_sentences
+from rskip.corpora.formats import read_sentences
 
 LANGUAGES = ("en", "fr")
 TRAIN, HELD_OUT = ("newstest2012", "newstest2013"), "newstest2014.en-fr"

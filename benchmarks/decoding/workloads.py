@@ -13,7 +13,7 @@ from decoding.systems import Search, Tokens
 from rskip.checkpoint import build_transformer, read_checkpoint
 from rskip.corpora import find_corpus
 from rskip.corpora.fetch import fetch
-from rskip.corpora.sentences import read_sentences
+from rskip.corpora.formats import read_sentences
 from rskip.text import Dictionary, TextPipeline
 from rskip.transformer import Transformer, TransformerConfig
 from rskip.translation.scoring import score

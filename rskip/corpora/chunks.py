@@ -6,11 +6,10 @@ from collections import deque
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
-from pathlib import Path
 
 from rskip.corpora.corpus import SPLITS, Corpus, GeneratedCorpus, Pair, PublishedCorpus, Text
+from rskip.corpora.formats import TextFile, read_pairs
 from rskip.corpora.options import PrepareOptions
-from rskip.corpora.text_pairs import TextFile, read_pairs
 
 PAIRS_IN_CHUNK = 20_000
 """Small enough that a killed run loses little and that a few of them fit into memory; changes BPE-dropout's bytes."""
@@ -22,10 +21,10 @@ class SplitText:
 
     :param split: such as "train".
     :param name: such as "europarl-v7".
-    :param sides: files with the source and the target sentences, and their format; None for generated pairs.
+    :param sides: files with the source and the target sentences; None for generated pairs.
     :param sentences: how many each side must have; None: not known.
-    :param every: take every so-manieth pair alone.
-    :param except_every: take all but every so-manieth pair.
+    :param every: n: take every n-th pair alone.
+    :param except_every: n: take all but every n-th pair.
     :param generated: the pairs, where they are not in files.
     """
 
@@ -40,7 +39,7 @@ class SplitText:
     @property
     def place(self) -> str:
         """What an error in these pairs is in."""
-        return f"the generated {self.split} pairs" if self.sides is None else str(self.sides[0][0])
+        return f"the generated {self.split} pairs" if self.sides is None else str(self.sides[0])
 
     def pairs(self) -> Iterator[Pair]:
         """Raw pairs.
@@ -83,7 +82,7 @@ class Chunk:
     size: int
 
 
-def split_texts(corpus: Corpus, options: PrepareOptions, files: Mapping[Text, Path]) -> list[SplitText]:
+def split_texts(corpus: Corpus, options: PrepareOptions, files: Mapping[Text, TextFile]) -> list[SplitText]:
     """Every text of every split, in order.
 
     :param files: where the corpus's texts lie, unpacked.
@@ -99,10 +98,7 @@ def split_texts(corpus: Corpus, options: PrepareOptions, files: Mapping[Text, Pa
         SplitText(
             split=split,
             name=parallel.name,
-            sides=(
-                (files[parallel.sides[corpus.source]], parallel.sides[corpus.source].format),
-                (files[parallel.sides[corpus.target]], parallel.sides[corpus.target].format),
-            ),
+            sides=(files[parallel.sides[corpus.source]], files[parallel.sides[corpus.target]]),
             sentences=parallel.sentences,
             every=parallel.every,
             except_every=parallel.except_every,

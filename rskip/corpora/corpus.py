@@ -16,6 +16,9 @@ SPLITS = ("train", "valid", "test")
 
 Entities = Literal["keep", "unescape"]
 
+Format = Literal["lines", "sgm", "ted", "xml"]
+"""How a text is written: `rskip.corpora.formats.TextFile`."""
+
 Count = Annotated[int, Meta(ge=1)]
 
 Pair = tuple[str, str]
@@ -45,12 +48,11 @@ class Text:
 
     :param file: the file that they are in.
     :param member: their path within it, where it is an archive.
-    :param format: one of `rskip.corpora.formats.FORMATS`; "lines": a sentence a line.
     """
 
     file: UpstreamFile
     member: str | None = None
-    format: str = "lines"
+    format: Format = "lines"
 
 
 @dataclass(frozen=True, kw_only=True)

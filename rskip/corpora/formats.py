@@ -1,44 +1,129 @@
-"""Texts as their publishers write them: one sentence a line, NIST's sgm and xml, and IWSLT's tagged TED talks."""
+"""Texts as their publishers write them: a sentence a line, NIST's sgm and xml, IWSLT's tagged TED talks."""
 
 from __future__ import annotations
 
+import codecs
+import gzip
 import html.entities
 import re
+import zlib
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from html.parser import HTMLParser
+from itertools import zip_longest
 from pathlib import Path
+from typing import IO, cast
 
-from rskip.corpora.sentences import read_sentences
+from rskip.corpora.corpus import Format, Pair
 
 
-def read_text(path: Path, format: str) -> Iterator[str]:
-    """The sentences of a text file, or of one packed by gzip (`.gz`), in the file's order.
+@dataclass(frozen=True)
+class TextFile:
+    """A file of sentences, as it is or packed by gzip (`.gz`).
 
     Formats: "lines", a sentence a line. "sgm" and "xml", the segments of a NIST test set (WMT's src.sgm and ref.sgm,
     IWSLT's dev and test sets), entities unescaped. "ted", IWSLT's train.tags files as fairseq's prepare-iwslt14.sh
     takes them: a talk's title and description are sentences, everything else about it is left out.
 
-    :param format: one of `FORMATS`.
-    :raises ValueError: an unknown format, or a file that isn't in it; names the file and the line.
+    :param name: what errors call it; its path where empty.
     """
-    if format not in _READERS:
-        raise ValueError(f"unknown text format {format!r}: expected one of {', '.join(FORMATS)}")
-    return _READERS[format](path)
+
+    path: Path
+    format: Format = "lines"
+    name: str = ""
+
+    def __str__(self) -> str:
+        return self.name or str(self.path)
+
+    def read(self) -> Iterator[str]:
+        """The sentences, in the file's order.
+
+        :raises ValueError: the file isn't in its format; names the file and the line.
+        """
+        return _READERS[self.format](self)
+
+
+def read_pairs(source: TextFile, target: TextFile, *, sentences: int | None) -> Iterator[Pair]:
+    """Raw sentences of both texts, which must have the same number.
+
+    :param sentences: how many both must have; None: not known.
+    :raises ValueError: as `TextFile.read`; or an empty text, another number of sentences, or unequal numbers.
+    """
+    counts = [0, 0]
+    for pair in zip_longest(source.read(), target.read()):
+        if pair[0] is None or pair[1] is None:
+            counts[pair[0] is None] += 1
+            continue
+        counts[0] += 1
+        counts[1] += 1
+        yield cast(Pair, pair)
+    expected = "" if sentences is None else f": expected {sentences:,} sentences"
+    if 0 in counts:
+        raise ValueError(f"{(source, target)[counts.index(0)]} is empty{expected}")
+    if counts[0] != counts[1]:
+        raise ValueError(
+            f"{source} has {counts[0]:,} lines and {target} has {counts[1]:,}: "
+            "files that translate each other must have the same number"
+        )
+    if sentences is not None and counts[0] != sentences:
+        raise ValueError(f"{source} has {counts[0]:,} sentences{expected.removesuffix(' sentences')}")
+
+
+def read_sentences(path: Path, *, name: str = "") -> Iterator[str]:
+    """Lines of a text file, or of a gzip file (`.gz`), without their ends and a byte order mark at the beginning.
+
+    Only a line feed, or a carriage return and a line feed, ends a line. Every other character is left as it is.
+
+    :param name: what errors call the file; its path where empty.
+    :raises ValueError: bytes that are not UTF-8, or a gzip file cut short or damaged; names file and line.
+    """
+    name = name or str(path)
+    number = 0
+    with _open_bytes(path) as file:
+        try:
+            for line in file:
+                number += 1
+                if number == 1:
+                    line = line.removeprefix(codecs.BOM_UTF8)
+                    _refuse_utf16(name, line)
+                yield line.rstrip(b"\r\n").decode("utf-8")
+        except UnicodeDecodeError as error:
+            raise ValueError(
+                f"{name}: line {number} is not valid UTF-8 (byte 0x{line[error.start]:02x} at position "
+                f"{error.start + 1}): convert the file to UTF-8, from Latin-1 by iconv -f LATIN1 -t UTF-8"
+            ) from error
+        except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+            raise ValueError(
+                f"{name} is damaged or cut short after line {number} ({error}): fetch the whole file again"
+            ) from error
+
+
+def _refuse_utf16(name: str, first_line: bytes) -> None:
+    if first_line.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)) or b"\0" in first_line[:2]:
+        raise ValueError(f"{name} is UTF-16: convert the file to UTF-8, by iconv -f UTF-16 -t UTF-8")
+
+
+def _open_bytes(path: Path) -> IO[bytes]:
+    return cast(IO[bytes], gzip.open(path, "rb")) if path.suffix == ".gz" else path.open("rb")
 
 
 _TALK_DATA = re.compile(r"\s*</?(url|talkid|keywords|speaker|reviewer|translator|doc)\b[^>]*>")
 _TALK_SENTENCE_TAG = re.compile(r"</?(?:title|description)>")
 
 
-def _read_talks(path: Path) -> Iterator[str]:
-    for line in read_sentences(path):
+def _read_lines(file: TextFile) -> Iterator[str]:
+    return read_sentences(file.path, name=file.name)
+
+
+def _read_talks(file: TextFile) -> Iterator[str]:
+    for line in _read_lines(file):
         if not _TALK_DATA.match(line):
             yield _TALK_SENTENCE_TAG.sub("", line).strip(" \t")
 
 
-def _read_segments(path: Path) -> Iterator[str]:
-    parser = _SegmentParser(path)
-    for line in read_sentences(path):
+def _read_segments(file: TextFile) -> Iterator[str]:
+    parser = _SegmentParser(str(file))
+    for line in _read_lines(file):
         parser.feed(_AMPERSAND.sub(_escape_lone_ampersand, line) + "\n")
         yield from parser.take()
     parser.close()
@@ -65,9 +150,9 @@ class _SegmentParser(HTMLParser):
 
     STRUCTURE = frozenset({"mteval", "srcset", "refset", "tstset", "doc", "hl", "p"})
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, place: str) -> None:
         super().__init__(convert_charrefs=True)
-        self._path = path
+        self._place = place
         self._found: list[str] = []
         self._segments = 0
         self._documents = 0
@@ -88,11 +173,11 @@ class _SegmentParser(HTMLParser):
             raise self._never_ended()
         if self._document_line:
             raise ValueError(
-                f"{self._path} ends within the document that begins in line {self._document_line} (no </doc>): "
+                f"{self._place} ends within the document that begins in line {self._document_line} (no </doc>): "
                 "it is cut short, fetch the whole file again"
             )
         if not self._segments:
-            raise ValueError(f"{self._path} has no segment (<seg id=...>): expected a NIST test set, sgm or xml")
+            raise ValueError(f"{self._place} has no segment (<seg id=...>): expected a NIST test set, sgm or xml")
 
     def handle_starttag(self, tag: str, attributes: list[tuple[str, str | None]]) -> None:
         if self._text is not None:
@@ -131,10 +216,10 @@ class _SegmentParser(HTMLParser):
     def _begin_segment(self, name: str) -> None:
         self._segment_line = self.getpos()[0]
         if not name:
-            raise ValueError(f"{self._path}: line {self._segment_line}: a segment without id: expected <seg id=...>")
+            raise ValueError(f"{self._place}: line {self._segment_line}: a segment without id: expected <seg id=...>")
         if (self._document, name) in self._names:
             raise ValueError(
-                f"{self._path}: line {self._segment_line}: segment {name} of document {self._document} comes a second "
+                f"{self._place}: line {self._segment_line}: segment {name} of document {self._document} comes a second "
                 "time: expected each once, in files of one reference"
             )
         self._names.add((self._document, name))
@@ -149,15 +234,14 @@ class _SegmentParser(HTMLParser):
 
     def _never_ended(self) -> ValueError:
         return ValueError(
-            f"{self._path}: line {self._segment_line}: a segment that never ends (no </seg>): "
+            f"{self._place}: line {self._segment_line}: a segment that never ends (no </seg>): "
             "the file is damaged, fetch the whole file again"
         )
 
 
-_READERS: dict[str, Callable[[Path], Iterator[str]]] = {
-    "lines": read_sentences,
+_READERS: dict[Format, Callable[[TextFile], Iterator[str]]] = {
+    "lines": _read_lines,
     "sgm": _read_segments,
     "xml": _read_segments,
     "ted": _read_talks,
 }
-FORMATS = tuple(_READERS)

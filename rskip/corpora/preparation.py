@@ -17,6 +17,7 @@ from rskip.corpora.chunks import Chunk, SplitText, plan_chunks, split_texts
 from rskip.corpora.cleaning import CleaningReport, PairCleaner
 from rskip.corpora.corpus import CleaningOptions, Corpus, GeneratedCorpus, PublishedCorpus, Text, UpstreamFile
 from rskip.corpora.fetch import FetchedFile, fetch
+from rskip.corpora.formats import TextFile
 from rskip.corpora.options import PrepareOptions
 from rskip.corpora.parallel import in_order
 from rskip.corpora.record import RECORD_FILE, must_make, plan, shard_folders, write_record
@@ -29,7 +30,6 @@ from rskip.corpora.stages.tokenise import REFERENCE, tokenise_held_out, tokenise
 from rskip.corpora.work_folder import WorkFolder, read_json, write_json
 from rskip.files.disk import disk_space
 from rskip.files.lock import one_at_a_time
-from rskip.settings.errors import SettingError
 from rskip.text.dictionary import Dictionary
 from rskip.text.pipeline import TextConfig
 from rskip.text.tool_versions import tool_versions
@@ -94,23 +94,13 @@ def prepare(
         work.begin({**planned, "tools": setting.config.versions}, force=force)
         try:
             found = _fill(setting, corpus, {file: fetched.path for file, fetched in files.items()})
-        except SettingError:
-            work.remove()
-            raise
-        except ValueError as error:
+        except ValueError:
             work.remove()  # a repetition would end here again
-            raise ValueError(_with_archives(str(error), work, files)) from error
+            raise
         if not (work.result / RECORD_FILE).exists():
             write_record(work.result, {**planned, **found})
         work.finish()
     return True
-
-
-def _with_archives(message: str, work: WorkFolder, files: Mapping[UpstreamFile, FetchedFile]) -> str:
-    """The message with archives and their members in place of unpacked files, which are gone when it is read."""
-    for file, fetched in files.items():
-        message = message.replace(f"{work.path / _UNPACKED / file.name}/", f"{fetched.path}, member ")
-    return message
 
 
 def _check_cleaning(corpus: Corpus, options: PrepareOptions) -> None:
@@ -199,8 +189,8 @@ def _tokenise(
     return chunks, sentences
 
 
-def _unpack(setting: Setting, corpus: Corpus, files: Mapping[UpstreamFile, Path]) -> dict[Text, Path]:
-    """Where each text of the corpus's two languages lies, archives unpacked."""
+def _unpack(setting: Setting, corpus: Corpus, files: Mapping[UpstreamFile, Path]) -> dict[Text, TextFile]:
+    """The texts of the corpus's two languages, archives unpacked; errors call a text by its archive and member."""
     if not isinstance(corpus, PublishedCorpus):
         return {}
     texts = [
@@ -217,7 +207,10 @@ def _unpack(setting: Setting, corpus: Corpus, files: Mapping[UpstreamFile, Path]
     for file, wanted in tqdm(members.items(), desc="unpack", unit=" archives", disable=None):
         unpacked[file] = extract(files[file], sorted(wanted), setting.work.folder(_UNPACKED) / file.name)
     return {
-        text: files[text.file] if text.member is None else unpacked[text.file][text.member] for text in texts
+        text: TextFile(files[text.file], text.format)
+        if text.member is None
+        else TextFile(unpacked[text.file][text.member], text.format, name=f"{files[text.file]}, member {text.member}")
+        for text in texts
     }
 
 
@@ -226,7 +219,7 @@ def _check(setting: Setting, texts: list[SplitText]) -> list[int]:
     done = setting.work.path / _COUNTS
     if done.exists():
         return read_json(done)
-    paths = {path for text in texts if text.sides is not None for path, _ in text.sides}
+    paths = {side.path for text in texts if text.sides is not None for side in text.sides}
     small = sum(path.stat().st_size for path in paths) < _SMALL
     counts = []
     known = [text.sentences for text in texts if text.sentences is not None]

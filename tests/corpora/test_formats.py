@@ -5,12 +5,13 @@ from __future__ import annotations
 import gzip
 import subprocess
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 from xml.sax.saxutils import escape
 
 import pytest
 
-from rskip.corpora.formats import FORMATS, read_text
+from rskip.corpora.corpus import Format
+from rskip.corpora.formats import TextFile, read_pairs, read_sentences
 
 NEWS = [
     ("newstest2012.en", 3003),
@@ -25,17 +26,11 @@ def write(path: Path, content: str) -> Path:
     return path
 
 
-def test_formats() -> None:
-    assert FORMATS == ("lines", "sgm", "xml", "ted")
-    with pytest.raises(ValueError, match="unknown text format 'sgml': expected one of lines, sgm, xml, ted"):
-        read_text(Path("a"), "sgml")
-
-
 @pytest.mark.parametrize("packed", [False, True])
 def test_lines(tmp_path: Path, packed: bool) -> None:
     path = tmp_path / ("a.en.gz" if packed else "a.en")
     path.write_bytes((gzip.compress if packed else bytes)(b"one & two\n\n<seg id=3> three"))
-    assert list(read_text(path, "lines")) == ["one & two", "", "<seg id=3> three"]
+    assert list(TextFile(path, "lines").read()) == ["one & two", "", "<seg id=3> three"]
 
 
 def wmt(sentences: list[str]) -> str:
@@ -67,9 +62,9 @@ def iwslt(sentences: list[str]) -> str:
 @pytest.mark.parametrize(("name", "count"), NEWS)
 def test_real_test_sets(shared: Path, tmp_path: Path, name: str, count: int, publish: Any) -> None:
     """WMT's sentences, in their publisher's format and back; French ones have hundreds of no-break spaces."""
-    sentences = list(read_text(shared / f"data/wmt14/{name}.gz", "lines"))
+    sentences = list(TextFile(shared / f"data/wmt14/{name}.gz", "lines").read())
     path = write(tmp_path / "test.sgm", publish(sentences))
-    assert list(read_text(path, "sgm")) == list(read_text(path, "xml")) == sentences
+    assert list(TextFile(path, "sgm").read()) == list(TextFile(path, "xml").read()) == sentences
     assert len(sentences) == count
 
 
@@ -93,7 +88,7 @@ def test_real_test_sets(shared: Path, tmp_path: Path, name: str, count: int, pub
 )
 def test_segments(tmp_path: Path, written: str, read: str) -> None:
     path = write(tmp_path / "a.sgm", f'<refset><doc docid="1"><seg id="1">{written}</seg></doc></refset>')
-    assert list(read_text(path, "sgm")) == [read]
+    assert list(TextFile(path, "sgm").read()) == [read]
 
 
 def test_ways_to_write_segments(tmp_path: Path) -> None:
@@ -103,7 +98,7 @@ def test_ways_to_write_segments(tmp_path: Path) -> None:
         "\ufeff<!DOCTYPE mteval SYSTEM 'a.dtd'>\r\n<DOC docid=a>\r\n<SEG ID=1>one</SEG><seg id='2' >two</seg >\r\n"
         '<seg\nid="3">three</seg></DOC>\n<doc docid="b">lost <seg id="1">four</seg> lost <seg id="2"/>\n</doc>',
     )
-    assert list(read_text(path, "sgm")) == ["one", "two", "three", "four", ""]
+    assert list(TextFile(path, "sgm").read()) == ["one", "two", "three", "four", ""]
 
 
 @pytest.mark.parametrize(
@@ -128,16 +123,16 @@ def test_ways_to_write_segments(tmp_path: Path) -> None:
 def test_damaged_test_sets(tmp_path: Path, content: str, message: str) -> None:
     path = write(tmp_path / "a.sgm", content)
     with pytest.raises(ValueError, match=rf"a\.sgm:? {message}") as error:
-        list(read_text(path, "sgm"))
+        list(TextFile(path, "sgm").read())
     assert "\n" not in str(error.value)
 
 
-@pytest.mark.parametrize("format", FORMATS)
-def test_latin1_is_named(tmp_path: Path, format: str) -> None:
+@pytest.mark.parametrize("format", get_args(Format))
+def test_latin1_is_named(tmp_path: Path, format: Format) -> None:
     path = tmp_path / "a.sgm"
     path.write_bytes(b'<doc docid="1">\n<seg id="1">na\xefve</seg>\n</doc>\n')
     with pytest.raises(ValueError, match=r"a\.sgm: line 2 is not valid UTF-8 \(byte 0xef at position 15\): .* iconv"):
-        list(read_text(path, format))
+        list(TextFile(path, format).read())
 
 
 def test_talks(tmp_path: Path) -> None:
@@ -152,7 +147,7 @@ def test_talks(tmp_path: Path) -> None:
         '<translator href="http://www.ted.com/profiles/2">D</translator>\n<reviewer></reviewer>\n'
         "\u2028Thank you.\u0085\n</doc>",
     )
-    assert list(read_text(path, "ted")) == [
+    assert list(TextFile(path, "ted").read()) == [
         "A Speaker: Dogs",
         "TED Talk: A Speaker on dogs.",
         "It can be a very complicated thing, the ocean.",
@@ -165,7 +160,7 @@ def test_talks(tmp_path: Path) -> None:
 
 def test_talks_as_fairseq_takes_them(shared: Path, tmp_path: Path) -> None:
     """Held against prepare-iwslt14.sh's own commands, on real sentences."""
-    sentences = list(read_text(shared / "data/wmt14/newstest2014.en-de.de.gz", "lines"))
+    sentences = list(TextFile(shared / "data/wmt14/newstest2014.en-de.de.gz", "lines").read())
     talks = []
     for number, start in enumerate(range(0, len(sentences), 100)):
         title, description, *said = sentences[start : start + 100]
@@ -175,4 +170,106 @@ def test_talks_as_fairseq_takes_them(shared: Path, tmp_path: Path) -> None:
     tags = "s/<title>//g; s/<\\/title>//g; s/<description>//g; s/<\\/description>//g"
     command = f"grep -v '<url>' {path} | grep -v '<talkid>' | grep -v '<keywords>' | sed -e '{tags}'"
     taken = subprocess.run(command, shell=True, capture_output=True, check=True).stdout.decode().split("\n")[:-1]
-    assert list(read_text(path, "ted")) == taken == sentences
+    assert list(TextFile(path, "ted").read()) == taken == sentences
+
+
+def test_only_a_line_feed_ends_a_line(tmp_path: Path) -> None:
+    path = tmp_path / "a.en"
+    path.write_bytes("one\u2028more\x0b \r\n\n über \nlast".encode())
+    assert list(read_sentences(path)) == ["one\u2028more\x0b ", "", " über ", "last"]
+
+
+@pytest.mark.parametrize(
+    ("content", "sentences"),
+    [
+        (b"\xef\xbb\xbfone\n\xef\xbb\xbftwo\n", ["one", "\ufefftwo"]),
+        (b"\xef\xbb\xbf", [""]),
+        (b"one\r\ntwo\rthree\r\r\nfour\r", ["one", "two\rthree", "four"]),
+        ("a\u2028b\u2029c\u0085d\x0be\x0cf\x1cg\n".encode(), ["a\u2028b\u2029c\u0085d\x0be\x0cf\x1cg"]),
+        (b"one\0two\nthree\0\n", ["one\0two", "three\0"]),
+        (b"", []),
+        (b"\n", [""]),
+        (b"no line feed at the end", ["no line feed at the end"]),
+    ],
+)
+def test_odd_input(tmp_path: Path, content: bytes, sentences: list[str]) -> None:
+    (tmp_path / "a.en").write_bytes(content)
+    (tmp_path / "a.en.gz").write_bytes(gzip.compress(content))
+    assert list(read_sentences(tmp_path / "a.en")) == list(read_sentences(tmp_path / "a.en.gz")) == sentences
+
+
+@pytest.mark.parametrize("encoding", ["utf-16", "utf-16-le", "utf-16-be"])
+def test_utf16_is_named(tmp_path: Path, encoding: str) -> None:
+    (tmp_path / "a.en").write_bytes("one\ntwo\n".encode(encoding))
+    with pytest.raises(ValueError, match=r"a\.en is UTF-16: convert the file to UTF-8, by iconv"):
+        list(read_sentences(tmp_path / "a.en"))
+
+
+@pytest.mark.parametrize(
+    ("name", "count"),
+    [("subset30k.en", 30_000), ("subset30k.vi", 30_000), ("tst2012.en", 1_553), ("subset30k-tst2013.vi", 1_268)],
+)
+def test_real_files(shared: Path, name: str, count: int) -> None:
+    """Some of them lack the last line feed, some have carriage returns."""
+    content = gzip.decompress((shared / f"data/iwslt15-en-vi/{name}.gz").read_bytes()).decode()
+    sentences = list(read_sentences(shared / f"data/iwslt15-en-vi/{name}.gz"))
+    assert "\n".join(sentences) == content.replace("\r\n", "\n").removesuffix("\n")
+    assert len(sentences) == count
+
+
+def test_truncated_gzip(tmp_path: Path) -> None:
+    path = tmp_path / "a.en.gz"
+    whole = gzip.compress("".join(f"sentence {number * 7919}\n" for number in range(20_000)).encode())
+    path.write_bytes(whole[: len(whole) // 2])
+    with pytest.raises(ValueError, match=r"a\.en\.gz is damaged or cut short after line [1-9]\d+ \("):
+        list(read_sentences(path))
+
+
+@pytest.mark.parametrize("position", [0, 10, 40])
+def test_damaged_gzip(tmp_path: Path, position: int) -> None:
+    path = tmp_path / "a.en.gz"
+    damaged = bytearray(gzip.compress(b"one two three four five six seven eight nine ten\n" * 30))
+    damaged[position] ^= 0xFF
+    path.write_bytes(damaged)
+    with pytest.raises(ValueError, match=r"a\.en\.gz is damaged or cut short after line \d+ \("):
+        list(read_sentences(path))
+
+
+def test_pairs(tmp_path: Path) -> None:
+    source, target = TextFile(tmp_path / "a.en"), TextFile(tmp_path / "a.de")
+
+    def pairs(english: bytes, german: bytes) -> list[tuple[str, str]]:
+        source.path.write_bytes(english)
+        target.path.write_bytes(german)
+        return list(read_pairs(source, target, sentences=2))
+
+    assert pairs(b"one\n\n", b"eins\nzwei") == [("one", "eins"), ("", "zwei")]
+    for english, german, message in (
+        (b"one\ntwo\n", b"eins\n", r"a\.en has 2 lines and .*a\.de has 1: files that translate"),
+        (b"one\n", b"eins\nzwei\n", r"a\.en has 1 lines and .*a\.de has 2"),
+        (b"", b"eins\n", r"a\.en is empty: expected 2 sentences"),
+        (b"one\n", b"", r"a\.de is empty: expected 2 sentences"),
+        (b"", b"", r"a\.en is empty"),
+        (b"one\n", b"eins\n", r"a\.en has 1 sentences: expected 2"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            pairs(english, german)
+
+
+def test_errors_call_a_text_by_its_name(tmp_path: Path) -> None:
+    """As of a member of an archive, whose unpacked file is gone when the error is read."""
+    whole = TextFile(write(tmp_path / "whole", "eins\n"))
+    contents: tuple[tuple[Format, bytes], ...] = (
+        ("lines", b"na\xefve"),
+        ("lines", b"one\ntwo\n"),
+        ("lines", b""),
+        ("lines", "one".encode("utf-16")),
+        ("sgm", b"none"),
+        ("sgm", b'<doc docid="1"><seg>a</seg></doc>'),
+    )
+    for text_format, content in contents:
+        (tmp_path / "a").write_bytes(content)
+        source = TextFile(tmp_path / "a", text_format, name="b.tgz, member a")
+        with pytest.raises(ValueError, match=r"^b\.tgz, member a\b") as error:
+            list(read_pairs(source, whole, sentences=1))
+        assert str(tmp_path / "a") not in str(error.value)

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from rskip.corpora.corpus import CleaningOptions, ParallelText, PrepareDefaults, PublishedCorpus, Text, UpstreamFile
-from rskip.corpora.registry_file import read_corpora
+from rskip.corpora.registry import read_corpora
+from rskip.settings.errors import SettingError
 
 SUM = "0123456789abcdef" * 4
 RIGHT = f"""
@@ -96,100 +97,69 @@ def test_without_defaults_nothing_is_cleaned(tmp_path: Path) -> None:
 ENTRY = "tiny-news-en-de"
 
 
-@pytest.mark.parametrize(
-    ("right", "wrong", "message"),
-    [
-        ("    licence: none\n", "    license: none\n", f"{ENTRY}: unknown key license: expected folder, homepage, "),
-        ("    licence: none\n", "", f"{ENTRY}: licence is missing"),
-        ("    licence: none\n", "    licence: 5\n", f"{ENTRY}: licence: expected text"),
-        (
-            "    licence: none\n",
-            "    licence: a\n    licence: b\n",
-            "line 14: key licence is given twice: expected once",
-        ),
-        (
-            "      size: 7\n",
-            "      sizes: 7\n",
-            f"{ENTRY}: unknown key defaults.sizes; did you mean size",
-        ),
-        ("      size: 7\n", "      size: many\n", f"{ENTRY}: defaults.size is 'many': expected a whole number"),
-        ("      size: 7\n", "      size: true\n", f"{ENTRY}: defaults.size is True"),
-        ("tokenised: true", "tokenised: 1", f"{ENTRY}: defaults.tokenised is 1: expected true or false"),
-        ("max_words: 80", "max_word: 80", f"{ENTRY}: unknown key defaults.cleaning.max_word; did you mean max_words"),
-        (
-            "max_ratio: 2",
-            "max_ratio: no",
-            f"{ENTRY}: defaults.cleaning.max_ratio is False: expected a number",
-        ),
-        ("{en: w.en.sgm, de: w.de.sgm}", "{en: w.en.sgm}", f"{ENTRY}: train: number 2, web: member: de is missing"),
-        (
-            "{en: w.en.sgm, de: w.de.sgm}",
-            "{en: w.en.sgm, de: w.de.sgm, fr: w}",
-            f"{ENTRY}: train: number 2, web: member: unknown key fr: expected en, de",
-        ),
-        (
-            "{en: w.en.sgm, de: w.de.sgm}",
-            "w.sgm",
-            f"{ENTRY}: train: number 2, web: both languages have the same text: expected {{language}} in its file or",
-        ),
-        ("format: sgm", "format: smg", f"{ENTRY}: train: number 2, web: format smg: expected one of lines, sgm, xml, "),
-        ("file: train.tgz\n", "file: trian.tgz\n", f"{ENTRY}: train: number 1, ted: file trian.tgz is not one of its "),
-        ("sentences: 100", "sentences: 0", f"{ENTRY}: train: number 1, ted: sentences is 0: expected a whole number"),
-        (
-            "sentences: 100",
-            "sentences: 1e2",
-            f"{ENTRY}: train: number 1, ted: sentences is '1e2': expected a whole num",
-        ),
-        ("sentences: 100", "every: 9", f"{ENTRY}: train: number 1, ted: every and except_every are both given: expec"),
-        ("sentences: 100", "sentence: 100", f"{ENTRY}: train: number 1: unknown key sentence: expected name, file, "),
-        ("      valid:", "      dev:", f"{ENTRY}: no split valid: every corpus has train, valid, test"),
-        (
-            "      test1:",
-            "      test0:",
-            f"{ENTRY}: split test0: expected train, valid, test, and then test1, test2 and so on",
-        ),
-        (
-            "      test1:",
-            "      test2:",
-            f"{ENTRY}: split test2: expected train, valid, test, and then test1, test2 and",
-        ),
-        ("    folder: news", "    folder: new", f"{ENTRY}: folder new is not one of those under files: news"),
-        (f"  {ENTRY}:", "  tiny:", "tiny: expected a name that ends in its languages, such as wmt14-en-de"),
-        (SUM, SUM[:-1], "files of news: train.tgz: sha256 is 0123"),
-        (SUM, SUM.upper(), "files of news: train.tgz: sha256 is 0123456789ABCDEF"),
-        (
-            "      size: 12",
-            "      size: -1",
-            "files of news: train.tgz: size is -1: expected a whole number of 1 or more",
-        ),
-        ("      size: 12", "      md5: 12", "files of news: number 1: unknown key md5: expected url, size, sha256"),
-        ("https://example.org/dev.de.gz", "http://a.org/b", "files of news: http://a.org/b: expected an address that "),
-        (
-            "    - url: https://example.org/dev.en.gz\n",
-            "    - url: https://example.org/dev.en.gz\n    - url: https://b.org/dev.en.gz\n",
-            "files of news: dev.en.gz has two addresses, https://example.org/dev.en.gz and https://b.org/dev.en.gz: ",
-        ),
-        (
-            "    - url: https://example.org/dev.en.gz\n",
-            "    - url: https://example.org/dev.en.gz\n    - url: https://example.org/dev.fr.gz\n",
-            "files of news: no corpus uses dev.fr.gz",
-        ),
-        ("      train:\n", "      train: [\n", "line 2"),
-        ("corpora:\n", "corpus:\n", "unknown key corpus: expected files, corpora"),
-        (RIGHT, "", "expected keys and values"),
-        (RIGHT, "- a\n", "expected keys and values"),
-    ],
+MISTAKES = (
+    ("    licence: none\n", "    license: none\n", f"unknown key corpora.{ENTRY}.license; did you mean licence?"),
+    ("    licence: none\n", "", f"corpora.{ENTRY}.licence is missing"),
+    ("    licence: none\n", "    licence: 5\n", f"corpora.{ENTRY}.licence is 5: expected text"),
+    ("    licence: none\n", "    licence: ''\n", f"corpora.{ENTRY}.licence is '': expected text"),
+    ("    licence: none\n", "    licence: a\n    licence: b\n", "line 14: not valid YAML: key licence is given twice"),
+    ("      size: 7\n", "      sizes: 7\n", f"unknown key corpora.{ENTRY}.defaults.sizes; did you mean size"),
+    ("      size: 7\n", "      size: many\n", "defaults.size is 'many': expected a whole number, 1 or more"),
+    ("      size: 7\n", "      size: true\n", "defaults.size is True: expected a whole number"),
+    ("tokenised: true", "tokenised: 1", "defaults.tokenised is 1: expected true or false"),
+    ("max_words: 80", "max_word: 80", "defaults.cleaning.max_word; did you mean max_words"),
+    ("max_words: 80", "max_words: 0", "defaults.cleaning.max_words is 0: expected a whole number, 1 or more"),
+    ("max_ratio: 2", "max_ratio: no", "defaults.cleaning.max_ratio is False: expected a number"),
+    ("max_ratio: 2", "max_ratio: 0.5", f"corpora.{ENTRY}.defaults.cleaning.max_ratio is 0.5: expected a number, 1 or"),
+    ("{en: w.en.sgm, de: w.de.sgm}", "{en: w.en.sgm}", "train[1].member is {'en': 'w.en.sgm'}: expected a name"),
+    ("{en: w.en.sgm, de: w.de.sgm}", "{en: a, de: b, fr: c}", "expected a name for each of en, de"),
+    ("{en: w.en.sgm, de: w.de.sgm}", "w.sgm", "train[1] has the same text for both languages: expected {language} in"),
+    ("{en: w.en.sgm, de: w.de.sgm}", "5", "train[1].member is 5: expected text or keys and values, or null"),
+    ("format: sgm", "format: smg", "train[1].format is 'smg': expected lines or sgm or ted or xml (did you mean sgm?)"),
+    ("file: train.tgz\n", "file: trian.tgz\n", "train[0].file is 'trian.tgz': expected one of its folder's: train.tgz"),
+    ("sentences: 100", "sentences: 0", f"corpora.{ENTRY}.splits.train[0].sentences is 0: expected a whole number, 1"),
+    ("sentences: 100", "sentences: 1e2", "train[0].sentences is 100.0: expected a whole number"),
+    ("sentences: 100", "every: 9", "train[0].except_every is given besides every: expected one of them"),
+    ("sentences: 100", "sentence: 100", "train[0].sentence; did you mean sentences?"),
+    ("      valid:", "      dev:", "splits.valid is missing; every corpus has train, valid, test"),
+    ("      test1:", "      test0:", "splits.test0 is a split: expected train, valid, test, and then test1, test2 and"),
+    ("      test1:", "      test2:", "splits.test2 is a split: expected train, valid, test, and then test1, test2 and"),
+    ("    folder: news", "    folder: new", f"corpora.{ENTRY}.folder is 'new': expected one of those under files"),
+    (f"  {ENTRY}:", "  tiny:", "corpora.tiny is a key: expected a name that ends in its languages, as wmt14-en-de"),
+    (SUM, SUM[:-1], "files.news[0].sha256 is '0123"),
+    (SUM, SUM.upper(), "files.news[0].sha256 is '0123456789ABCDEF"),
+    ("      size: 12", "      size: -1", "files.news[0].size is -1: expected a whole number, 1 or more"),
+    ("      size: 12", "      md5: 12", "unknown key files.news[0].md5; known keys: url, size, sha256"),
+    ("https://example.org/dev.de.gz", "http://a.org/b", "files.news[2].url is 'http://a.org/b': expected an address"),
+    ("https://example.org/dev.de.gz", "https://a.org/b/", "files.news[2].url is 'https://a.org/b/': expected an"),
+    (
+        "    - url: https://example.org/dev.en.gz\n",
+        "    - url: https://example.org/dev.en.gz\n    - url: https://b.org/dev.en.gz\n",
+        "files.news has two addresses for dev.en.gz, https://example.org/dev.en.gz and https://b.org/dev.en.gz:",
+    ),
+    (
+        "    - url: https://example.org/dev.en.gz\n",
+        "    - url: https://example.org/dev.en.gz\n    - url: https://example.org/dev.fr.gz\n",
+        "files.news has dev.fr.gz, which no corpus uses",
+    ),
+    ("      train:\n", "      train: [\n", "line 2"),
+    ("corpora:\n", "corpus:\n", "unknown key corpus; did you mean corpora?"),
+    (RIGHT, "", "it holds nothing: expected keys and values"),
+    (RIGHT, "- a\n", "it holds a list: expected keys and values"),
 )
-def test_mistakes_are_one_line(tmp_path: Path, right: str, wrong: str, message: str) -> None:
-    assert right in RIGHT
-    with pytest.raises(ValueError) as error:
-        read(tmp_path, RIGHT.replace(right, wrong, 1))
-    said = str(error.value)
-    assert said.startswith(f"corpora.yaml: {message}")
-    assert "\n" not in said
+
+
+def test_mistakes_are_one_line(tmp_path: Path) -> None:
+    for right, wrong, message in MISTAKES:
+        assert right in RIGHT
+        with pytest.raises(SettingError) as error:
+            read(tmp_path, RIGHT.replace(right, wrong, 1))
+        said = str(error.value)
+        assert said.startswith(f"{tmp_path / 'corpora.yaml'}") and message in said, said
+        assert "\n" not in said
 
 
 def test_an_entry_for_the_other_direction_is_one_too_many(tmp_path: Path) -> None:
     entry = RIGHT[RIGHT.index(f"  {ENTRY}:") :]
-    with pytest.raises(ValueError, match=r"tiny-news-de-en: another entry is tiny-news-de-en already"):
+    with pytest.raises(SettingError, match=r"tiny-news-de-en is tiny-news-de-en too, which another entry is already"):
         read(tmp_path, RIGHT + entry.replace(ENTRY, "tiny-news-de-en"))

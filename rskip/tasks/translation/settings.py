@@ -143,8 +143,8 @@ def _check_training(train: Mapping[str, Flag]) -> None:
             continue
         try:
             spec = parse_connection(str(text))
-        except ValueError as error:
-            raise SettingError(f"train.{flag}", f"is {text}", advice=str(error)) from None
+        except SettingError as error:
+            raise error.named(f"train.{flag}") from None
         if spec.norm == "bn":
             problem = f"is {text}, which normalises over the batch, padding included"
             raise SettingError(f"train.{flag}", problem, advice="on text use +ln or +rms")
