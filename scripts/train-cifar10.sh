@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# CIFAR-10 by one of the recipes recipes/cifar10_*.yaml. Without NAME: the names there are.
+# CIFAR-10 by a row of recipes/cifar10*.yaml. Without NAME: the names there are.
 #
 #   scripts/train-cifar10.sh NAME [options of `rskip run`]
 #   scripts/train-cifar10.sh preact110_2rskip_ln --seeds 1 2 3 4 5

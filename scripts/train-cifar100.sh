@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# CIFAR-100 by one of the recipes recipes/cifar100_*.yaml. Without NAME: the names there are.
+# CIFAR-100 by a row of recipes/cifar100*.yaml. Without NAME: the names there are.
 #
 #   scripts/train-cifar100.sh NAME [options of `rskip run`]
 #   scripts/train-cifar100.sh preact110_2rskip_ln --seeds 1 2 3 4 5

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Multi30k, English to German by one of the recipes recipes/multi30k_en_de_*.yaml. Without NAME: the names there are.
+# Multi30k, English to German by a row of recipes/multi30k_en_de*.yaml. Without NAME: the names there are.
 #
 #   scripts/train-multi30k.sh NAME [options of `rskip run`]
 #   scripts/train-multi30k.sh 2rskip_ln --seeds 1 2 3

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# WMT'14 English to German by one of the recipes recipes/wmt14_en_de_*.yaml. Without NAME: the names there are.
+# WMT'14 English to German by a row of recipes/wmt14_en_de*.yaml. Without NAME: the names there are.
 #
 #   scripts/train-wmt14-en2de.sh NAME [options of `rskip run`]
 #   scripts/train-wmt14-en2de.sh 2rskip_ln --gpus 8

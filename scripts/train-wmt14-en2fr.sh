@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# WMT'14 English to French by one of the recipes recipes/wmt14_en_fr_*.yaml. Without NAME: the names there are.
+# WMT'14 English to French by a row of recipes/wmt14_en_fr*.yaml. Without NAME: the names there are.
 #
 #   scripts/train-wmt14-en2fr.sh NAME [options of `rskip run`]
 #   scripts/train-wmt14-en2fr.sh big_2rskip_ln --gpus 8
