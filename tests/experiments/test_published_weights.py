@@ -9,20 +9,20 @@ from pathlib import Path
 
 import pytest
 import torch
+from rskip.experiments.commands import flags_to_arguments
+from rskip.experiments.record import Record, read_record
+from rskip.zoo.entry_of_record import MAX_LOSS
+from rskip.zoo.publish import MAX_BYTES
 
 from rskip.checkpoint import read_checkpoint, write_checkpoint
 from rskip.corpora.corpus import PublishedCorpus
 from rskip.corpora.fetch import fetch
 from rskip.corpora.formats import read_sentences
 from rskip.corpora.registry import find_corpus
-from rskip.experiments.commands import flags_to_arguments
-from rskip.experiments.record import Record, read_record
 from rskip.files.checksum import sha256_file
 from rskip.text import TextPipeline
 from rskip.translation.scoring import read_generated, score
 from rskip.vision.model_file import load_model
-from rskip.zoo.entry_of_record import MAX_LOSS
-from rskip.zoo.publish import MAX_BYTES
 
 PUBLISHED = sorted(path.parent for path in (Path(__file__).parents[2] / "checkpoints").glob("*/record.json"))
 FOLDERS = [folder for folder in PUBLISHED if read_record(folder / "record.json").kind == "translation"]

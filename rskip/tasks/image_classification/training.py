@@ -57,10 +57,11 @@ def train_command(run: Run[VisionSettings], *, precision: str) -> list[str]:
         program = ["torchrun", "--standalone", "--nproc-per-node", str(run.gpus), executable("rskip")]
     defaults = TrainingSettings().to_dict()
     settings = run.settings.train.to_dict()
-    changes = [f"{key}={json.dumps(value)}" for key, value in settings.items() if value != defaults[key]]
+    names = [name for name in settings if settings[name] != defaults[name] and name != "precision"]
+    changes = [f"{name}={json.dumps(settings[name])}" for name in names]
     return [
         *program,
-        *("vision", "train", "--set", *changes),
+        *("vision", "train", *(["--set", *changes] if changes else [])),
         *("--seed", str(run.seed), "--output", str(training_folder(run).path)),
         *_data(run),
         *("--precision", precision),

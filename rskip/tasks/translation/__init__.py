@@ -77,14 +77,24 @@ translator.translate(["A man sleeps.", "A dog runs."], beam=5, nbest=3)"""
         return score(run)
 
     def scored_file(self, run: Run[TranslationSettings]) -> Path:
-        from rskip.tasks.translation.commands import averaged
+        from rskip.tasks.translation.training import averaged
 
         return averaged(run)
 
     def commands(self, run: Run[TranslationSettings]) -> list[list[str]]:
-        from rskip.tasks.translation.commands import commands
+        """Prepare, train, average, translate."""
+        from rskip.tasks.run import precision_here
+        from rskip.tasks.translation.data import prepare_command
+        from rskip.tasks.translation.scoring import generate_command
+        from rskip.tasks.translation.training import average_command, averaged, recipe_precision, train_command
 
-        return commands(run)
+        precision = precision_here(recipe_precision(run.settings.train), gpus=run.gpus)
+        return [
+            prepare_command(run),
+            train_command(run, precision=precision),
+            average_command(run),
+            generate_command(run, checkpoint=averaged(run)),
+        ]
 
     def sample_outputs(self, run: Run[TranslationSettings], count: int) -> str:
         from rskip.tasks.translation.scoring import first_translations

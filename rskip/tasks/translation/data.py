@@ -1,4 +1,4 @@
-"""The data folder that a run trains on, made where it is missing."""
+"""The data folder that a run trains on, made where it is missing, and what fairseq is given of it."""
 
 from __future__ import annotations
 
@@ -8,8 +8,11 @@ from pathlib import Path
 from typing import Any
 
 from rskip.corpora import PrepareOptions, find_corpus, prepare
+from rskip.corpora.options import command_line_flags
+from rskip.corpora.record import shard_folders
 from rskip.machine.environment import available_cores
-from rskip.tasks.translation.settings import TranslationSettings
+from rskip.tasks.run import Run
+from rskip.tasks.translation.settings import TranslationSettings, flags_to_arguments
 
 
 def data_folder(settings: TranslationSettings) -> Path:
@@ -36,3 +39,26 @@ def describe_data(folder: Path) -> dict[str, Any]:
     files = json.dumps(made["files"], sort_keys=True)
     description["files_sha256"] = hashlib.sha256(files.encode()).hexdigest()
     return description
+
+
+def prepare_command(run: Run[TranslationSettings]) -> list[str]:
+    """`rskip prepare`, which makes the data folder."""
+    settings = run.settings
+    flags = {**command_line_flags(settings.prepare), "mirror": run.mirror}
+    return ["rskip", "prepare", settings.corpus, "--output", str(data_folder(settings)), *flags_to_arguments(flags)]
+
+
+def data_arguments(settings: TranslationSettings) -> list[str]:
+    """What fairseq's programs are given of data and user-dir.
+
+    fairseq reads one of several shards an epoch. It could guess the languages from the data folder, but would then not
+    write them into its checkpoints.
+    """
+    corpus, folders = find_corpus(settings.corpus), shard_folders(data_folder(settings), settings.prepare.shards)
+    languages = ["--source-lang", corpus.source, "--target-lang", corpus.target]
+    return [":".join(map(str, folders)), *languages, "--user-dir", settings.user_dir]
+
+
+def device_arguments(*, gpu: bool) -> list[str]:
+    """The CPU, or one GPU: fairseq would take all that it sees, and fairseq-generate translate one GPU's part."""
+    return ["--distributed-world-size", "1"] if gpu else ["--cpu"]

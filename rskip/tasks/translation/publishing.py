@@ -19,10 +19,10 @@ from rskip.corpora.corpus import PublishedCorpus
 from rskip.records import Record
 from rskip.tasks.run import Run
 from rskip.tasks.task import ModelDescription
-from rskip.tasks.translation.commands import averaged
 from rskip.tasks.translation.data import ensure_data
 from rskip.tasks.translation.scoring import DECIMALS, Translations, read_translations, translate
 from rskip.tasks.translation.settings import TranslationSettings
+from rskip.tasks.translation.training import averaged
 
 SLICE = 100  # sentences from the split's start, scored for a quick check of the published weights
 

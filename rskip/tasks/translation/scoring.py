@@ -10,10 +10,10 @@ from rskip.files.whole import atomic_file
 from rskip.tasks.process import child_environment, run_logged
 from rskip.tasks.run import Run
 from rskip.tasks.task import Outcome
-from rskip.tasks.translation.commands import averaged, generate_command
-from rskip.tasks.translation.data import data_folder, describe_data
-from rskip.tasks.translation.settings import TranslationSettings
+from rskip.tasks.translation.data import data_arguments, data_folder, describe_data, device_arguments
+from rskip.tasks.translation.settings import TranslationSettings, flags_to_arguments
 from rskip.tasks.translation.train_log import read_train_log
+from rskip.tasks.translation.training import averaged
 from rskip.text import TextPipeline
 from rskip.translation.scoring import Score, join_subwords, read_generated, read_lines
 from rskip.translation.scoring import score as score_sentences
@@ -127,6 +127,18 @@ def translate(run: Run[TranslationSettings], *, checkpoint: Path, output: Path, 
     command = generate_command(run, checkpoint=checkpoint)
     with atomic_file(output) as temporary:
         run_logged(command, log=log, environment=child_environment(processes=1), output=temporary)
+
+
+def generate_command(run: Run[TranslationSettings], *, checkpoint: Path) -> list[str]:
+    """`fairseq-generate` on the split that the recipe evaluates; it prints the hypotheses."""
+    settings = run.settings
+    return [
+        "fairseq-generate",
+        *data_arguments(settings),
+        *("--path", str(checkpoint), "--gen-subset", settings.evaluate.split),
+        *device_arguments(gpu=run.gpus > 0),
+        *flags_to_arguments(settings.generate),
+    ]
 
 
 def first_translations(run: Run[TranslationSettings], count: int) -> str:

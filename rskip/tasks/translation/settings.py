@@ -181,3 +181,15 @@ def _check_enough_checkpoints(train: Mapping[str, Flag], average: AverageSetting
     elif isinstance(epochs, int) and 0 < epochs < average.last:
         problem = f"is {average.last}, but train.max-epoch is {epochs}"
         raise SettingError("average.last", problem, advice="average at most those")
+
+
+def flags_to_arguments(flags: Mapping[str, Flag]) -> list[str]:
+    """`{"lr": 0.005, "bf16": True, "fp16": False}` -> `["--lr", "0.005", "--bf16"]`."""
+    arguments = []
+    for name, value in flags.items():
+        if value is True:
+            arguments.append(f"--{name}")
+        elif value is not None and value is not False:
+            # "=" keeps a value that begins with a dash from being read as a flag
+            arguments += [f"--{name}={value}"] if str(value).startswith("-") else [f"--{name}", str(value)]
+    return arguments
