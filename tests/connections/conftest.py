@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 
 import pytest
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from rskip.connections import Connection, build_connection
 
@@ -57,13 +57,3 @@ def assert_same() -> Callable[..., None]:
             assert_close(a, b)
 
     return compare
-
-
-@pytest.fixture
-def copy_norm() -> Callable[[nn.Module, nn.Module], None]:
-    """Gives one normalisation's gain and bias to another."""
-
-    def copy(source: nn.Module, target: nn.Module) -> None:
-        target.load_state_dict(source.state_dict())
-
-    return copy

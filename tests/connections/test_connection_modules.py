@@ -65,31 +65,22 @@ def test_the_layout_of_parameters_is_one_for_text_and_images():
         assert shapes[0] == shapes[1]
 
 
-@pytest.mark.parametrize(
-    ("spec", "feature_dim", "parts"),
-    [
-        (
-            "0.5xskip+ln:branch_scale=2",
-            -1,
-            ["XSkip(", "scale=0.5, branch_scale=2, features=8", "LayerNorm((8,)"],
-        ),
-        ("2xskip", 1, ["XSkip(scale=2, branch_scale=1, features=8, feature_dim=1)"]),
-        ("2rskip+rms", -1, ["RSkip(", "recursion=2, features=8", "(0-1): 2 x RMSNorm((8,)"]),
-        ("wskip+bn:init=2", 1, ["WSkip(", "init=2, features=8", "BatchNorm(8, eps=1e-05"]),
-        (
-            "sas:alpha_bias=3",
-            -1,
-            ["SAS(", "gate=full, gamma=tied, norm_term=True", "initial_bias=3", "initial_bias=0"],
-        ),
-        ("sas:norm_term=false,gate=single", -1, ["gate=single, gamma=tied, norm_term=False"]),
-        ("highway:gate=shortcut", -1, ["Highway(", "gate=shortcut, features=8", "initial_bias=-3"]),
-        ("prenorm+ln", -1, ["PreNorm(", "features=8", "LayerNorm((8,)"]),
-    ],
-)
-def test_repr_shows_the_formulas_settings(spec, feature_dim, parts):
-    text = repr(build_connection(spec, 8, feature_dim=feature_dim))
-    for part in parts:
-        assert part in text
+REPR = {
+    "0.5xskip+ln:branch_scale=2": ["XSkip(", "scale=0.5, branch_scale=2, features=8", "LayerNorm((8,)"],
+    "2xskip": ["XSkip(scale=2, branch_scale=1, features=8, feature_dim=1)"],
+    "2rskip+rms": ["RSkip(", "recursion=2, features=8", "(0-1): 2 x RMSNorm((8,)"],
+    "wskip+bn:init=2": ["WSkip(", "init=2, features=8", "BatchNorm(8, eps=1e-05"],
+    "sas:alpha_bias=3": ["SAS(", "gate=full, gamma=tied, norm_term=True", "initial_bias=3", "initial_bias=0"],
+    "sas:norm_term=false,gate=single": ["gate=single, gamma=tied, norm_term=False"],
+    "highway:gate=shortcut": ["Highway(", "gate=shortcut, features=8", "initial_bias=-3"],
+    "prenorm+ln": ["PreNorm(", "features=8", "LayerNorm((8,)"],
+}
+
+
+def test_repr_shows_the_formulas_settings():
+    for spec, parts in REPR.items():
+        text = repr(build_connection(spec, 8, feature_dim=-1 if "prenorm" in spec else 1))
+        assert all(part in text for part in parts), text
 
 
 def assert_xavier(weight: torch.Tensor) -> None:
@@ -111,22 +102,15 @@ def test_initial_values_of_sas():
     assert torch.all(connection.norm.weight == 1) and torch.all(connection.norm.bias == 0)
 
 
-@pytest.mark.parametrize(
-    ("spec", "bias"), [("highway", -3), ("highway:bias=-1", -1), ("highway:gate=full", -3)]
-)
-def test_initial_values_of_highway(spec, bias):
+def test_initial_values_of_highway_and_wskip():
     torch.manual_seed(0)
-    gate = build_connection(spec, 64).gate
-    assert_xavier(gate.output.weight)
-    assert torch.all(gate.output.bias == bias)
-    assert gate.hidden is None or torch.all(gate.hidden.bias == 0)
-
-
-@pytest.mark.parametrize(
-    ("spec", "value"), [("wskip+ln", 1), ("wskip+ln:init=2", 2), ("wskip+ln:init=-0.5", -0.5)]
-)
-def test_initial_values_of_wskip(spec, value):
-    assert torch.all(build_connection(spec, 8).skip_weight == value)
+    for spec, bias in {"highway": -3, "highway:bias=-1": -1, "highway:gate=full": -3}.items():
+        gate = build_connection(spec, 64).gate
+        assert_xavier(gate.output.weight)
+        assert torch.all(gate.output.bias == bias)
+        assert gate.hidden is None or torch.all(gate.hidden.bias == 0)
+    for spec, value in {"wskip+ln": 1, "wskip+ln:init=2": 2, "wskip+ln:init=-0.5": -0.5}.items():
+        assert torch.all(build_connection(spec, 8).skip_weight == value)
 
 
 @pytest.mark.parametrize("spec", [spec for spec in MEMBERS if MEMBERS[spec]])
@@ -142,23 +126,20 @@ def test_reset_parameters_starts_anew_with_the_models_own_initialisation(spec):
         assert torch.equal(tensor, expected), name
 
 
-@pytest.mark.parametrize("spec", ["1xskip", "2rskip+ln", "sas", "highway"])
-def test_inputs_of_different_shape_are_refused(spec):
-    connection = build_connection(spec, 4)
-    x = torch.zeros(2, 3, 4)
-    cases = [(x, x[:1]), (x, x[0]), (x[..., :1], x[..., :1]), (torch.zeros(2, 4, 3), torch.zeros(2, 4, 3))]
-    for left, right in cases:
-        with pytest.raises(ValueError, match="one shape, with 4 features along dimension -1, not") as error:
+def test_inputs_of_other_shapes_are_refused():
+    x, images = torch.zeros(2, 3, 4), torch.zeros(2, 4, 3, 3)
+    last, second = build_connection("1xskip", 4), build_connection("1xskip", 4, feature_dim=1)
+    assert torch.equal(second(images + 1, images + 1), images + 2)
+    for connection, dimension, left, right in (
+        (last, -1, x, x[:1]),
+        (last, -1, x, x[0]),
+        (last, -1, x[..., :1], x[..., :1]),
+        (last, -1, torch.zeros(2, 4, 3), torch.zeros(2, 4, 3)),
+        (second, 1, images.movedim(1, -1), images.movedim(1, -1)),
+    ):
+        with pytest.raises(ValueError, match=f"one shape, with 4 features along dimension {dimension}, not") as error:
             connection(left, right)
         assert str(tuple(left.shape)) in str(error.value) and str(tuple(right.shape)) in str(error.value)
-
-
-def test_features_are_looked_for_where_they_lie():
-    images = build_connection("1xskip", 4, feature_dim=1)
-    x = torch.ones(2, 4, 3, 3)
-    assert torch.equal(images(x, x), 2 * x)
-    with pytest.raises(ValueError, match="4 features along dimension 1"):
-        images(x.movedim(1, -1), x.movedim(1, -1))
 
 
 def test_build_norm_closes_a_prenorm_stack(draw):

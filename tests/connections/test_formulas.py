@@ -9,7 +9,6 @@ import torch
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from torch import Tensor
-from torch.func import functional_call
 
 from rskip.connections import build_connection
 
@@ -139,14 +138,6 @@ def test_images_follow_the_formula_pixel_by_pixel(spec, memory_format, build, dr
     assert_same(y, expected, variables, variables)
 
 
-@pytest.mark.parametrize("spec", [spec for spec in TEXT if spec in IMAGES])
-def test_images_equal_text_on_the_permuted_tensor(spec, build, draw, assert_same):
-    text, images = build(spec, 4), build(spec, 4, feature_dim=1)
-    x, f = draw(2, 4, 3, 5)
-    on_text = text(x.permute(0, 2, 3, 1), f.permute(0, 2, 3, 1)).permute(0, 3, 1, 2)
-    assert_same(images(x, f), on_text, [x, f, *images.parameters()], [x, f, *text.parameters()])
-
-
 @pytest.mark.parametrize("kind", ["ln", "rms"])
 def test_prenorm_feeds_the_branch_the_normalised_input(kind, build, draw, assert_same):
     connection = build(f"prenorm+{kind}", 5)
@@ -158,23 +149,10 @@ def test_prenorm_feeds_the_branch_the_normalised_input(kind, build, draw, assert
     assert_same(y, expected, variables, variables)
 
 
-@pytest.mark.parametrize("spec", [spec for spec in IMAGES if "prenorm" not in spec])
-def test_every_other_connection_feeds_the_branch_its_input(spec, draw):
+def test_every_other_connection_feeds_the_branch_its_input(draw):
     x, _ = draw(2, 3, 4, 4)
-    assert build_connection(spec, 3, feature_dim=1).branch_input(x) is x
-
-
-@pytest.mark.parametrize("spec", FORMULAS)
-def test_gradients_equal_finite_differences(spec, build, draw):
-    connection = build(spec, 3, feature_dim=1 if "bn" in spec else -1)
-    x, f = draw(3, 3)
-    names = [name for name, _ in connection.named_parameters()]
-
-    def block(x: Tensor, f: Tensor, *values: Tensor) -> Tensor:
-        return functional_call(connection, dict(zip(names, values, strict=True)), (x, f))
-
-    values = [parameter.detach().requires_grad_() for parameter in connection.parameters()]
-    assert torch.autograd.gradcheck(block, (x, f, *values))
+    for spec in IMAGES:
+        assert build_connection(spec, 3, feature_dim=1).branch_input(x) is x, spec
 
 
 def test_batch_norm_uses_running_statistics_when_evaluated(build, draw):

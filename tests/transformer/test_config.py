@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+import math
 
 import pytest
+import torch
 
 from rskip.settings.errors import SettingError
 from rskip.transformer import TransformerConfig
+from rskip.transformer.config import ACTIVATIONS
 
 
 def test_round_trip_through_json():
@@ -48,3 +51,20 @@ def test_values_of_other_types_and_unknown_keys_are_refused():
     for name, value in others.items():
         with pytest.raises(SettingError, match=f"{name} is {value}: expected"):
             TransformerConfig.from_dict({**sizes, name: value})
+
+
+def test_activations():
+    x = torch.linspace(-3, 3, 50, dtype=torch.float64)
+    tanh_gelu = x / 2 * (1 + torch.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x**3)))
+    expected = {
+        "relu": x.clamp(min=0),
+        "gelu": x / 2 * (1 + torch.erf(x / math.sqrt(2))),
+        "gelu_accurate": tanh_gelu,
+        "gelu_fast": tanh_gelu,
+        "tanh": torch.tanh(x),
+        "linear": x,
+        "swish": x / (1 + torch.exp(-x)),
+    }
+    assert expected.keys() == ACTIVATIONS.keys()
+    for name, y in expected.items():
+        torch.testing.assert_close(ACTIVATIONS[name](x), y)

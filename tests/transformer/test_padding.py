@@ -10,21 +10,23 @@ def pad(tokens, left, right):
     return torch.nn.functional.pad(tokens, (left, right), value=1)
 
 
-@pytest.mark.parametrize(("left", "right"), [(3, 0), (0, 4), (2, 2)])
-def test_source_padding(build, connection, source, prefix, left, right):
-    model = build(connection)
+def check(model, source, prefix, left, right):
     alone = model(source[:1], prefix[:1])
-    padded = model(pad(source[:1], left, right), prefix[:1])
-    torch.testing.assert_close(padded, alone, rtol=0, atol=1e-10 * max(1, alone.abs().max().item()))
+    tolerance = {"rtol": 0, "atol": 1e-10 * max(1, alone.abs().max().item())}
+    torch.testing.assert_close(model(pad(source[:1], left, right), prefix[:1]), alone, **tolerance)
+    padded = model(source[:1], pad(prefix[:1], left, right))[:, left : left + prefix.size(1)]
+    torch.testing.assert_close(padded, alone, **tolerance)
+
+
+def test_padding_of_every_connection(build, connection, source, prefix):
+    check(build(connection), source, prefix, 2, 2)
 
 
 @pytest.mark.parametrize("learned", [False, True])
-@pytest.mark.parametrize(("left", "right"), [(3, 0), (0, 4), (2, 2)])
-def test_target_padding(build, connection, source, prefix, left, right, learned):
-    model = build(connection, decoder_learned_pos=learned, encoder_learned_pos=learned)
-    alone = model(source[:1], prefix[:1])
-    padded = model(source[:1], pad(prefix[:1], left, right))[:, left : left + prefix.size(1)]
-    torch.testing.assert_close(padded, alone, rtol=0, atol=1e-10 * max(1, alone.abs().max().item()))
+def test_padding_on_either_side(build, source, prefix, learned):
+    model = build("2rskip+ln", decoder_learned_pos=learned, encoder_learned_pos=learned)
+    for left, right in ((3, 0), (0, 4), (2, 2)):
+        check(model, source, prefix, left, right)
 
 
 def test_a_batch_of_mixed_lengths_equals_its_sentences(build, source, prefix):

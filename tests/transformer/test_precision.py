@@ -115,19 +115,20 @@ def test_int8_after_another_precision(build, source, prefix):
         set_precision(direct, "float32")
 
 
-def test_unknown_precision_is_refused(build):
+def test_what_a_model_cannot_compute_in_is_refused(build, monkeypatch):
     with pytest.raises(ValueError, match="unknown precision 'fp8': expected one of float32, bfloat16, int8"):
         set_precision(build(), "fp8")
     assert PRECISIONS == ("float32", "bfloat16", "int8")
-
-
-def test_int8_is_refused_elsewhere_than_on_a_cpu(build):
     with pytest.raises(ValueError, match="int8 is for CPUs and the model is on meta"):
         set_precision(build().to("meta"), "int8")
+    monkeypatch.setattr("rskip.transformer.precision.int8_is_exact", lambda: False)
+    with pytest.raises(ValueError, match="no exact 8-bit products"):
+        set_precision(build(), "int8")
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(platform.machine() != "x86_64", reason="sets an instruction set of x86 processors")
-def test_int8_is_refused_without_exact_products():
+def test_a_processor_without_exact_products_is_recognised():
     code = "from rskip.transformer.int8_linear import int8_is_exact; print(int8_is_exact())"
     environment = {**os.environ, "ONEDNN_MAX_CPU_ISA": "AVX2"}
     process = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True)
