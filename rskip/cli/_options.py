@@ -6,6 +6,7 @@ import argparse
 from collections.abc import Iterable
 from typing import Any
 
+import msgspec
 from msgspec import inspect as types
 
 from rskip.settings.errors import SettingError
@@ -14,25 +15,26 @@ from rskip.settings.errors import SettingError
 def add_options(parser: Any, kind: type, *, only: Iterable[str] | None = None) -> None:
     """Adds a flag for each field of a Struct or dataclass: `max_words` is `--max-words`, a bool has `--no-...` too.
 
-    The help is the field's `msgspec.Meta(description=...)`; its `extra` may give another `flag` and a `metavar`. A flag
-    that is not given is None in the parsed arguments (`given_options`).
+    The help is the field's `msgspec.Meta(description=...)` and its default; the Meta's `extra` may give another `flag`
+    and a `metavar`. A flag that is not given is None in the parsed arguments (`given_options`).
 
     :param parser: an argparse parser or group.
     :param only: the fields that get a flag, in this order; None: all.
     """
     fields = _fields(kind)
     for name in fields if only is None else only:
-        info = fields[name]
-        extra = _extra(info)
-        keywords: dict[str, Any] = {"dest": name, "default": None, "help": _description(info).replace("%", "%%")}
+        info = fields[name].type
         plain = _plain(info)
+        words = " ".join(part for part in (_description(info), _default(fields[name])) if part)
+        keywords: dict[str, Any] = {"dest": name, "default": None, "help": words.replace("%", "%%")}
         if isinstance(plain, types.BoolType):
             keywords["action"] = argparse.BooleanOptionalAction
         elif isinstance(plain, types.LiteralType):
             keywords["choices"] = plain.values
         else:
             keywords["type"] = {types.IntType: int, types.FloatType: float}.get(type(plain), str)
-            keywords["metavar"] = extra.get("metavar", "N" if isinstance(plain, types.IntType) else None)
+            metavar = {types.IntType: "N", types.FloatType: "X"}.get(type(plain))
+            keywords["metavar"] = _extra(info).get("metavar", metavar)
         parser.add_argument(flag_of(kind, name), **keywords)
 
 
@@ -44,8 +46,8 @@ def given_options(args: argparse.Namespace, kind: type) -> dict[str, Any]:
 
 def flag_of(kind: type, name: str) -> str:
     """The flag of a field, with its dashes."""
-    info = _fields(kind).get(name)
-    flag = _extra(info).get("flag") if info is not None else None
+    field = _fields(kind).get(name)
+    flag = _extra(field.type).get("flag") if field is not None else None
     return f"--{flag or name.replace('_', '-')}"
 
 
@@ -54,10 +56,17 @@ def said_of_flag(error: SettingError, kind: type) -> ValueError:
     return ValueError(error.sentence(flag_of(kind, error.name)) if error.name else str(error))
 
 
-def _fields(kind: type) -> dict[str, types.Type]:
+def _fields(kind: type) -> dict[str, types.Field]:
     info = types.type_info(kind)
     assert isinstance(info, (types.StructType, types.DataclassType)), kind
-    return {field.name: field.type for field in info.fields}
+    return {field.name: field for field in info.fields}
+
+
+def _default(field: types.Field) -> str:
+    if field.required or field.default in (None, msgspec.NODEFAULT):
+        return ""
+    shown = {True: "yes", False: "no"}[field.default] if isinstance(field.default, bool) else field.default
+    return f"(default: {shown})"
 
 
 def _extra(info: types.Type | None) -> dict[str, Any]:

@@ -12,17 +12,18 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING
 
 from rskip.cli._model_path import model_path
 
 if TYPE_CHECKING:
     from rskip.machine.ranks import Ranks
     from rskip.vision.training import TrainingSettings
+    from rskip.vision.training.settings import Precision
 
 FAILED = 1
 
@@ -52,52 +53,13 @@ EVALUATE_EXAMPLES = """examples:
   rskip vision evaluate runs/preact110/model.pt --depth 110 --connection 2rskip+ln --split train --json"""
 
 
-class Setting(NamedTuple):
-    """An option that is a setting of the training."""
-
-    flag: str
-    kind: type
-    help: str
-    choices: tuple[str, ...] | None = None
-
-
-# what rskip.vision.training.settings has, which loads too slowly for --help
-MODEL_SETTINGS = {
-    "dataset": Setting("--dataset", str, "(default: cifar10)", ("cifar10", "cifar100")),
-    "depth": Setting("--depth", int, "6n+2, such as 20, 32, 44, 56, 110; 9n+2 with --block bottleneck (default: 20)"),
-    "connection": Setting("--connection", str, "what joins each block's shortcut and branch (default: 1xskip)"),
-    "shortcut": Setting(
-        "--shortcut", str, "where the resolution changes (default: zero_pad, which has no parameters)",
-        ("zero_pad", "projection"),
-    ),
-    "block": Setting(
-        "--block", str, "two 3×3 convolutions, or a bottleneck of three (default: basic)", ("basic", "bottleneck")
-    ),
-}  # fmt: skip
-SCHEDULE_SETTINGS = {
-    "iterations": Setting("--iterations", int, "length of the training (default: 64000)"),
-    "epochs": Setting("--epochs", int, "the same in passes over the training images, in place of --iterations"),
-    "batch_size": Setting("--batch-size", int, "images an iteration, of all processes together (default: 128)"),
-    "schedule": Setting(
-        "--schedule", str, "of the learning rate: the papers' steps, or one rise and fall (default: step)",
-        ("step", "one_cycle"),
-    ),
-    "lr": Setting("--lr", float, "learning rate; the highest one of one_cycle (default: 0.1)"),
-    "warmup_lr": Setting("--warmup-lr", float, "of the warm-up (default: 0.01)"),
-    "momentum": Setting("--momentum", float, "(default: 0.9)"),
-    "nesterov": Setting("--nesterov", bool, "Nesterov's momentum (default: no)"),
-    "weight_decay": Setting("--weight-decay", float, "of all parameters (default: 2e-4)"),
-    "label_smoothing": Setting("--label-smoothing", float, "(default: 0)"),
-    "clip_norm": Setting("--clip-norm", float, "highest norm of the gradient (default: it is not clipped)"),
-}  # fmt: skip
-MACHINE_SETTINGS = {
-    "channels_last": Setting("--channels-last", bool, "images lie pixel by pixel in memory (default: yes)"),
-    "compile": Setting("--compile", bool, "compile the model by torch.compile (default: no)"),
-    "sync_batch_norm": Setting("--sync-batch-norm", bool, "batch statistics of all processes together (default: no)"),
-    "evaluate_every": Setting("--evaluate-every", int, "epochs between two test errors of the curve (default: 1)"),
-    "save_every": Setting("--save-every", int, "iterations between checkpoints, besides each epoch's (default: 400)"),
-}
-SETTINGS = {**MODEL_SETTINGS, **SCHEDULE_SETTINGS, **MACHINE_SETTINGS}
+# the settings that have flags; all have --set
+MODEL = ("dataset", "depth", "connection", "shortcut", "block")
+SCHEDULE = (
+    "iterations", "epochs", "batch_size", "schedule", "lr", "warmup_lr", "momentum", "nesterov", "weight_decay",
+    "label_smoothing", "clip_norm",
+)  # fmt: skip
+MACHINE = ("channels_last", "compile", "sync_batch_norm", "evaluate_every", "save_every")
 PRECISIONS = ("auto", "float32", "bfloat16")
 BEST_PRECISION = "bfloat16"  # where the device multiplies it
 
@@ -121,6 +83,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _add_train_arguments(parser: argparse.ArgumentParser) -> None:
+    from rskip.cli._options import add_options
+    from rskip.vision.training.settings import TrainingSettings
+
     parser.add_argument("recipe", nargs="?", type=Path, metavar="RECIPE", help="recipe file of kind vision")
     parser.add_argument(
         "--output", type=Path, required=True, metavar="DIR", help="the training's folder, made or gone on with"
@@ -133,29 +98,15 @@ def _add_train_arguments(parser: argparse.ArgumentParser) -> None:
     _add_data_arguments(parser)
     parser.add_argument("--tensorboard", action="store_true", help="write the curve for TensorBoard too, in --output")
 
-    _add_settings(parser.add_argument_group("model"), MODEL_SETTINGS)
-    _add_settings(parser.add_argument_group("training"), SCHEDULE_SETTINGS)
+    add_options(parser.add_argument_group("model"), TrainingSettings, only=MODEL)
+    add_options(parser.add_argument_group("training"), TrainingSettings, only=SCHEDULE)
     machine = parser.add_argument_group("machine")
-    _add_settings(machine, MACHINE_SETTINGS)
+    add_options(machine, TrainingSettings, only=MACHINE)
     machine.add_argument(
         "--precision", choices=PRECISIONS, default="auto",
         help="what the model computes in. auto: what the training in --output began with; else what the recipe says, "
         "or bfloat16 without a recipe; but float32 on a CPU that only emulates bfloat16 (default: %(default)s)",
     )  # fmt: skip
-
-
-def _add_settings(group: argparse._ArgumentGroup, settings: dict[str, Setting]) -> None:
-    """Options whose default is None: not given."""
-    for field, setting in settings.items():
-        if setting.kind is bool:
-            group.add_argument(
-                setting.flag, dest=field, action=argparse.BooleanOptionalAction, default=None, help=setting.help
-            )
-        else:
-            group.add_argument(
-                setting.flag, dest=field, type=setting.kind, choices=setting.choices, help=setting.help,
-                metavar=None if setting.choices else {int: "N", float: "X", str: "SPEC"}[setting.kind],
-            )  # fmt: skip
 
 
 def _add_evaluate_arguments(parser: argparse.ArgumentParser) -> None:
@@ -234,44 +185,37 @@ def run_train(args: argparse.Namespace) -> int:
 
 def training_settings(args: argparse.Namespace, ranks: Ranks) -> TrainingSettings:
     """The recipe's settings, or the papers', with what was given changed, in the precision that is due."""
+    from rskip.cli._options import given_options, said_of_flag
     from rskip.experiments.recipe import load_recipe
+    from rskip.settings.check import convert
+    from rskip.settings.errors import SettingError
+    from rskip.settings.override import parse_overrides
     from rskip.vision.training import TrainingSettings
 
-    given = {field: value for field in SETTINGS if (value := getattr(args, field)) is not None}
-    changes = [text for group in args.changes for text in group]
+    given = {field: value for field, value in given_options(args, TrainingSettings).items() if field != "precision"}
+    texts = [text for group in args.changes for text in group]
+    changes = {key.removeprefix("train."): value for key, value in parse_overrides(texts).items()}
     if (args.epochs is None) != (args.iterations is None):  # the one that is given replaces the recipe's other one
-        set_too = {text.partition("=")[0].removeprefix("train.") for text in changes}
-        given |= {field: given.get(field) for field in ("epochs", "iterations") if field not in set_too}
+        given |= {field: given.get(field) for field in ("epochs", "iterations") if field not in changes}
     if args.recipe is None:
-        settings = TrainingSettings.from_mapping({"precision": BEST_PRECISION, **_parsed(changes), **given})
+        try:
+            settings = convert({"precision": BEST_PRECISION, **changes, **given}, TrainingSettings)
+        except SettingError as error:
+            raise (said_of_flag(error, TrainingSettings) if error.name in given else error) from None
     else:
-        texts = [text if text.startswith("train.") else f"train.{text}" for text in changes]
-        texts += [f"train.{field}={json.dumps(value)}" for field, value in given.items()]
-        recipe = load_recipe(args.recipe, overrides=texts)
-        if recipe.task.kind != "vision":
-            kind = recipe.task.kind
+        overrides = [f"train.{text.removeprefix('train.')}" for text in texts]
+        overrides += [f"train.{field}={json.dumps(value)}" for field, value in given.items()]
+        recipe = load_recipe(args.recipe, overrides=overrides)
+        if (kind := recipe.task.kind) != "vision":
             raise ValueError(f"{args.recipe} is a recipe of kind {kind}, expected vision: `rskip run` runs it")
         settings = recipe.settings.train
-    return replace(settings, precision=_precision(args, settings.precision, ranks))
+    return replace(settings, precision=_precision(args, settings.precision, ranks, chosen="precision" in changes))
 
 
-def _parsed(changes: Sequence[str]) -> dict[str, Any]:
-    """Texts `key=value` as settings."""
-    from rskip.experiments.yaml_reader import read_yaml_value
-
-    values = {}
-    for text in changes:
-        key, separator, value = text.partition("=")
-        if not separator:
-            raise ValueError(f"--set {text}: expected key=value, such as warmup_iterations=0")
-        values[key.removeprefix("train.")] = read_yaml_value(value, f"--set {text}")
-    return values
-
-
-def _precision(args: argparse.Namespace, asked: str, ranks: Ranks) -> str:
+def _precision(args: argparse.Namespace, asked: Precision, ranks: Ranks, *, chosen: bool) -> Precision:
     """As the help of --precision says; the first rank prints a choice.
 
-    :param asked: what the recipe and --set say.
+    :param asked: what the recipe and --set say; chosen: whether --set says it.
     """
     from rskip.machine.device import bfloat16_is_slow
     from rskip.vision.training.device import choose_device
@@ -279,7 +223,7 @@ def _precision(args: argparse.Namespace, asked: str, ranks: Ranks) -> str:
 
     if args.precision != "auto":
         return args.precision
-    if any(text.removeprefix("train.").startswith("precision=") for group in args.changes for text in group):
+    if chosen:
         return asked
     begun = TrainingFolder(args.output).settings
     if begun.is_file():

@@ -28,7 +28,7 @@ class PrepareOptions:
     """
 
     subwords: Annotated[
-        SubwordKind, Meta(description="kind (default: bpe, that of subword-nmt)", extra={"flag": "subword"})
+        SubwordKind, Meta(description="kind; bpe is that of subword-nmt", extra={"flag": "subword"})
     ] = "bpe"
     size: Annotated[
         Count | None,

@@ -37,11 +37,15 @@ def convert(content: Any, kind: type[T], *, name: str = "", source: str = "") ->
 def check(settings: Any) -> None:
     """Checks every field of a Struct or dataclass that was made in Python, for its `__post_init__`.
 
+    Values get the form that they have from a file: whole numbers become floats, and lists tuples, where those are due.
+
     :raises SettingError: the first value that is wrong.
     """
     kind: Any = type(settings)
+    set_field = msgspec.structs.force_setattr if isinstance(settings, msgspec.Struct) else object.__setattr__
     for field in _fields(_type_info(kind)):
-        _convert(getattr(settings, field.name), field.type, field.encode_name)
+        value = _convert(getattr(settings, field.name), field.type, field.encode_name)
+        set_field(settings, field.name, value)
 
 
 def to_plain(settings: Any) -> Any:

@@ -182,9 +182,9 @@ def test_a_dry_run_prints_the_commands_and_does_nothing(project: Path, capsys: p
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--set", "train.depth=21"], "mine.yaml: train: depth is 21: expected 6n+2 with basic blocks"),
+        (["--set", "train.depth=21"], "mine.yaml: train.depth is 21: expected 6n+2 with basic blocks"),
         (["--set", "train.connection=2rskpi+ln"], "did you mean"),
-        (["--set", "train.learning_rate=1"], "'learning_rate'"),
+        (["--set", "train.learning_rate=1"], "unknown key train.learning_rate"),
         (["--set", "train.dataset=cifar11"], "'cifar11'"),
         (["--set", "trian.lr=1"], "unknown key trian; did you mean train?"),
         (["--set", "train=7"], "train is 7; expected a mapping"),

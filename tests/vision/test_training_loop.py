@@ -15,6 +15,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
+from rskip.settings.check import convert
 from rskip.vision.data import ImageSet, TrainingBatches
 from rskip.vision.evaluation.evaluate import evaluate
 from rskip.vision.preact_resnet import preact_resnet
@@ -130,7 +131,7 @@ def test_the_curve_has_a_point_an_epoch_and_one_at_the_end(tmp_path):
 def test_run_json_says_what_was_trained(tmp_path):
     run(tmp_path, connection="2RSKIP+LN")
     content = json.loads((tmp_path / "run.json").read_text())
-    assert TrainingSettings.from_mapping(content["settings"]).connection == "2rskip+ln"
+    assert convert(content["settings"], TrainingSettings).connection == "2rskip+ln"
     parameters = sum(tensor.numel() for name, tensor in model_of(tmp_path).items() if not _statistic(name))
     assert (content["seed"], content["processes"], content["iterations"]) == (3, 1, 7)
     assert content["parameters"] == parameters

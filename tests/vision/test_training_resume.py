@@ -70,7 +70,7 @@ def main(folder: str, settings: str, number: str, iteration: str) -> None:
     use_noise()
     signal_at(int(iteration), int(number))
     try:
-        train(TrainingSettings.from_mapping(json.loads(settings)), folder=Path(folder), seed=5, device="cpu")
+        train(TrainingSettings(**json.loads(settings)), folder=Path(folder), seed=5, device="cpu")
     except Interrupted as stop:
         print(stop, file=sys.stderr)
         sys.exit(stop.status)

@@ -3,26 +3,22 @@
 from __future__ import annotations
 
 import dataclasses
-import math
-import typing
-from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from types import NoneType
-from typing import Any
+from typing import Annotated, Any, Literal
+
+from msgspec import Meta
 
 from rskip.connections import build_connection, parse_connection
-from rskip.settings.nearest import did_you_mean
+from rskip.settings.check import check, to_plain
+from rskip.settings.errors import SettingError
 from rskip.vision.preact_resnet import blocks_per_stage_of
 
 PAPER_ITERATIONS = 64_000
 
-CHOICES = {
-    "dataset": ("cifar10", "cifar100"),
-    "shortcut": ("zero_pad", "projection"),
-    "block": ("basic", "bottleneck"),
-    "schedule": ("step", "one_cycle"),
-    "precision": ("float32", "bfloat16"),
-}
+Precision = Literal["float32", "bfloat16"]
+Count = Annotated[int, Meta(ge=1)]
+Positive = Annotated[float, Meta(gt=0)]
+Share = Annotated[float, Meta(ge=0, lt=1)]
 _ONLY_FOR = {"step": ("warmup_iterations", "milestones"), "one_cycle": ("warmup_share", "final_lr")}
 
 
@@ -30,113 +26,103 @@ _ONLY_FOR = {"step": ("warmup_iterations", "milestones"), "one_cycle": ("warmup_
 class TrainingSettings:
     """Settings of a training; the defaults are the papers' for CIFAR (He et al. 2016b with weight decay 2e-4).
 
-    :param dataset: "cifar10" or "cifar100".
-    :param depth: 6n+2 for blocks of two convolutions ("basic"), 9n+2 for those of three ("bottleneck").
-    :param connection: a spec of `rskip.connections`, such as "2rskip+ln"; kept in its canonical form.
-    :param shortcut: where a block changes the resolution: "zero_pad" (He's option A) or "projection".
-    :param batch_size: images an iteration, over all processes together.
-    :param iterations: how long; 64,000 where neither this nor `epochs` is given.
-    :param epochs: the same in passes over the training images, in place of `iterations`.
-    :param schedule: "step" or "one_cycle", see `rskip.vision.training.schedule`.
-    :param lr: the learning rate; the highest one in "one_cycle".
-    :param warmup_lr: the learning rate that the warm-up has ("step") or begins with ("one_cycle").
-    :param warmup_iterations: length of the warm-up ("step").
-    :param milestones: iterations from which on the learning rate is a tenth of the one before ("step").
-    :param warmup_share: share of the iterations in which the learning rate rises ("one_cycle").
-    :param final_lr: the learning rate that the last iteration falls towards ("one_cycle").
-    :param weight_decay: of all parameters, those of normalisations and gates too, as He's.
-    :param clip_norm: the highest norm of all gradients together; None: they are not clipped.
-    :param precision: "bfloat16": the model computes in autocast, its parameters stay float32.
-    :param channels_last: an image's values lie pixel by pixel in memory, not channel by channel; it changes speed and
-        rounding alone.
-    :param compile: the model is compiled by torch.compile.
-    :param sync_batch_norm: batch normalisation takes its statistics over all processes' images.
-    :param evaluate_every: epochs from one test error of the curve to the next; the last iterate always has one.
-    :param save_every: iterations from one checkpoint to the next; each epoch's end has one too.
-    :raises ValueError: a value of another type or range, or two that contradict, named in one line.
+    Each field's description is the help of its flag too.
+
+    :raises SettingError: a value of another type or range, or two that contradict.
     """
 
-    dataset: str = "cifar10"
-    depth: int = 20
-    connection: str = "1xskip"
-    shortcut: str = "zero_pad"
-    block: str = "basic"
-    batch_size: int = 128
-    iterations: int | None = None
-    epochs: int | None = None
-    schedule: str = "step"
-    lr: float = 0.1
-    warmup_lr: float = 0.01
-    warmup_iterations: int = 400
-    milestones: tuple[int, ...] = (32_000, 48_000)
-    warmup_share: float = 0.2
-    final_lr: float = 0.0
-    momentum: float = 0.9
-    nesterov: bool = False
-    weight_decay: float = 2e-4
-    label_smoothing: float = 0.0
-    clip_norm: float | None = None
-    precision: str = "float32"
-    channels_last: bool = True
-    compile: bool = False
-    sync_batch_norm: bool = False
-    evaluate_every: int = 1
-    save_every: int = 400
+    dataset: Annotated[Literal["cifar10", "cifar100"], Meta(description="the images")] = "cifar10"
+    depth: Annotated[int, Meta(description="6n+2, such as 20, 32, 44, 56, 110; 9n+2 of bottleneck blocks")] = 20
+    connection: Annotated[
+        str,
+        Meta(
+            description="what joins each block's shortcut and branch, such as 2rskip+ln; kept in its canonical form",
+            extra={"metavar": "SPEC"},
+        ),
+    ] = "1xskip"
+    shortcut: Annotated[
+        Literal["zero_pad", "projection"],
+        Meta(description="where a block changes the resolution: He's option A, without parameters, or a projection"),
+    ] = "zero_pad"
+    block: Annotated[
+        Literal["basic", "bottleneck"], Meta(description="two 3×3 convolutions, or a bottleneck of three")
+    ] = "basic"
+    batch_size: Annotated[Count, Meta(description="images an iteration, of all processes together")] = 128
+    iterations: Annotated[
+        Count | None, Meta(description=f"length of the training (default: {PAPER_ITERATIONS}, without epochs)")
+    ] = None
+    epochs: Annotated[
+        Count | None, Meta(description="the same in passes over the training images, in place of iterations")
+    ] = None
+    schedule: Annotated[
+        Literal["step", "one_cycle"], Meta(description="of the learning rate: the papers' steps, or one rise and fall")
+    ] = "step"
+    lr: Annotated[Positive, Meta(description="learning rate; the highest one of one_cycle")] = 0.1
+    warmup_lr: Annotated[
+        Positive, Meta(description="learning rate of the warm-up (step), or that it begins with (one_cycle)")
+    ] = 0.01
+    warmup_iterations: Annotated[int, Meta(ge=0, description="length of the warm-up (step)")] = 400
+    milestones: Annotated[
+        tuple[int, ...],
+        Meta(
+            description="iterations from which on the learning rate is a tenth of the one before (step)",
+            extra={"expected": "a list of whole numbers"},
+        ),
+    ] = (32_000, 48_000)
+    warmup_share: Annotated[
+        Share, Meta(description="of the iterations, in which the learning rate rises (one_cycle)")
+    ] = 0.2
+    final_lr: Annotated[
+        Annotated[float, Meta(ge=0)], Meta(description="that the last iteration falls towards (one_cycle)")
+    ] = 0.0
+    momentum: Annotated[Share, Meta(description="of SGD")] = 0.9
+    nesterov: Annotated[bool, Meta(description="Nesterov's momentum")] = False
+    weight_decay: Annotated[
+        Annotated[float, Meta(ge=0)], Meta(description="of all parameters, normalisations' and gates' too")
+    ] = 2e-4
+    label_smoothing: Annotated[Share, Meta(description="of the training's loss")] = 0.0
+    clip_norm: Annotated[
+        Positive | None, Meta(description="highest norm of all gradients together (default: they are not clipped)")
+    ] = None
+    precision: Annotated[Precision, Meta(description="bfloat16: autocast, parameters stay float32")] = "float32"
+    channels_last: Annotated[
+        bool, Meta(description="images lie pixel by pixel in memory, which changes speed and rounding alone")
+    ] = True
+    compile: Annotated[bool, Meta(description="compile the model by torch.compile")] = False
+    sync_batch_norm: Annotated[bool, Meta(description="batch statistics of all GPUs together")] = False
+    evaluate_every: Annotated[
+        Count, Meta(description="epochs from one test error of the curve to the next; the last iterate has one too")
+    ] = 1
+    save_every: Annotated[
+        Count, Meta(description="iterations from one checkpoint to the next; each epoch's end has one too")
+    ] = 400
 
     def __post_init__(self) -> None:
-        for field, kind in typing.get_type_hints(type(self)).items():
-            object.__setattr__(self, field, _of_type(kind, field, getattr(self, field)))
+        check(self)
         if self.iterations is not None and self.epochs is not None:
-            raise ValueError(
-                f"iterations={self.iterations} and epochs={self.epochs} are both given: give one of them, and null for "
-                "one of a recipe"
+            raise SettingError(
+                "iterations",
+                f"is {self.iterations} and epochs is {self.epochs}",
+                expected="one of them, and null for one of a recipe",
             )
         if self.iterations is None and self.epochs is None:
             object.__setattr__(self, "iterations", PAPER_ITERATIONS)
-        for name, choices in CHOICES.items():
-            if getattr(self, name) not in choices:
-                near = did_you_mean(getattr(self, name), choices)
-                raise ValueError(f"{name} is {getattr(self, name)!r}{near}; expected {' or '.join(choices)}")
-        self._check_ranges()
+        blocks_per_stage_of(self.depth, self.block)
+        if self.nesterov and not self.momentum:
+            raise SettingError("nesterov", "needs a momentum above 0, not 0", advice="set momentum, or leave it out")
+        if list(self.milestones) != sorted(set(self.milestones)) or min(self.milestones, default=1) < 1:
+            raise SettingError.of_value("milestones", list(self.milestones), "rising iterations, as [32000, 48000]")
+        for schedule, names in _ONLY_FOR.items():
+            for name in names if schedule != self.schedule else ():
+                if getattr(self, name) != type(self).__dataclass_fields__[name].default:
+                    problem = f"belongs to schedule {schedule} and this is {self.schedule}"
+                    raise SettingError(name, problem, advice="leave it out")
         build_connection(self.connection, 1, feature_dim=1)
         object.__setattr__(self, "connection", str(parse_connection(self.connection)))
 
-    def _check_ranges(self) -> None:
-        blocks_per_stage_of(self.depth, self.block)
-        for name in ("batch_size", "iterations", "epochs", "evaluate_every", "save_every"):
-            _in_range(name, getattr(self, name), "of at least 1", lambda value: value >= 1)
-        for name in ("warmup_iterations", "final_lr", "weight_decay"):
-            _in_range(name, getattr(self, name), "of at least 0", lambda value: value >= 0)
-        for name in ("lr", "warmup_lr", "clip_norm"):
-            _in_range(name, getattr(self, name), "above 0", lambda value: value > 0)
-        for name in ("momentum", "label_smoothing", "warmup_share"):
-            _in_range(name, getattr(self, name), "from 0 to below 1", lambda value: 0 <= value < 1)
-        if self.nesterov and not self.momentum:
-            raise ValueError("nesterov needs a momentum above 0, not 0: set momentum, or leave nesterov out")
-        if list(self.milestones) != sorted(set(self.milestones)) or min(self.milestones, default=1) < 1:
-            raise ValueError(f"milestones are {list(self.milestones)}; expected rising iterations, as [32000, 48000]")
-        defaults = {field.name: field.default for field in dataclasses.fields(self)}
-        for schedule, names in _ONLY_FOR.items():
-            for name in names if schedule != self.schedule else ():
-                if getattr(self, name) != defaults[name]:
-                    raise ValueError(f"{name} belongs to schedule {schedule} and this is {self.schedule}: leave it out")
-
-    @classmethod
-    def from_mapping(cls, values: Mapping[str, Any]) -> TrainingSettings:
-        """The settings under these names; what is missing has its default.
-
-        :raises ValueError: an unknown key, with the nearest known one, or a wrong value, with its key.
-        """
-        known = [field.name for field in dataclasses.fields(cls)]
-        for key in values:
-            if key not in known:
-                hint = did_you_mean(str(key), known) or f"; known settings: {', '.join(known)}"
-                raise ValueError(f"unknown setting {key!r}{hint}")
-        return cls(**values)
-
     def to_dict(self) -> dict[str, Any]:
-        """All settings as plain JSON values, from which `from_mapping` makes the same again."""
-        return {**dataclasses.asdict(self), "milestones": list(self.milestones)}
+        """All settings as plain JSON values, from which `rskip.settings.check.convert` makes the same again."""
+        return to_plain(self)
 
     def in_iterations(self, batches_per_epoch: int) -> TrainingSettings:
         """The same settings with `iterations` in place of `epochs`."""
@@ -145,23 +131,24 @@ class TrainingSettings:
         return dataclasses.replace(self, epochs=None, iterations=self.epochs * batches_per_epoch)
 
 
-def _of_type(kind: Any, name: str, value: Any) -> Any:
-    """The value as `kind`, a field's annotation, has it: whole numbers as float, lists as tuple where those are due."""
-    kinds = typing.get_args(kind) if typing.get_origin(kind) is not tuple else (tuple,)
-    kinds = kinds or (kind,)
-    if value is None and NoneType in kinds:
-        return None
-    if float in kinds and type(value) in (int, float) and math.isfinite(value):
-        return float(value)
-    if tuple in kinds and isinstance(value, (list, tuple)) and all(type(each) is int for each in value):
-        return tuple(value)
-    if type(value) in kinds and type(value) is not float:
-        return value
-    words = {int: "a whole number", float: "a finite number", bool: "true or false", str: "a name"}
-    expected = " or ".join(words.get(each, "a list of whole numbers") for each in kinds if each is not NoneType)
-    raise ValueError(f"{name} is {value!r}; expected {expected}")
+def learning_rate(settings: TrainingSettings, iteration: int) -> float:
+    """The learning rate that an iteration is done with.
 
+    step (He et al. 2016b, section 4): warmup_lr in the first `warmup_iterations`, then lr, divided by 10 at each of the
+    milestones.
+    one_cycle: in a straight line from warmup_lr at iteration 0 to lr, over `warmup_share` of all iterations, then in a
+    straight line down to final_lr, which the iteration after the last one would have.
 
-def _in_range(name: str, value: Any, expected: str, holds: Callable[[Any], bool]) -> None:
-    if value is not None and not holds(value):
-        raise ValueError(f"{name} is {value!r}; expected a number {expected}")
+    :param settings: with `iterations`, not `epochs` (see `TrainingSettings.in_iterations`).
+    :param iteration: counted from 0.
+    """
+    assert settings.iterations is not None
+    if settings.schedule == "step":
+        if iteration < settings.warmup_iterations:
+            return settings.warmup_lr
+        return settings.lr / 10 ** sum(iteration >= milestone for milestone in settings.milestones)
+    peak = settings.warmup_share * settings.iterations
+    if iteration < peak:
+        return settings.warmup_lr + (settings.lr - settings.warmup_lr) * iteration / peak
+    left = (settings.iterations - iteration) / (settings.iterations - peak)
+    return settings.final_lr + (settings.lr - settings.final_lr) * left

@@ -23,8 +23,7 @@ from rskip.vision.preact_resnet import preact_resnet
 from rskip.vision.training.checkpoint import Checkpoint, save_whole, write_checkpoint
 from rskip.vision.training.curve import Curve, CurvePoint
 from rskip.vision.training.meter import Meter
-from rskip.vision.training.schedule import learning_rate
-from rskip.vision.training.settings import TrainingSettings
+from rskip.vision.training.settings import TrainingSettings, learning_rate
 from rskip.vision.training.sync_batch_norm import with_sync_batch_norm
 from rskip.vision.training.tensorboard import TensorBoardCurve
 from rskip.vision.training.training_folder import TrainingFolder
