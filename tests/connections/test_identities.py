@@ -48,6 +48,7 @@ def test_rms_is_ln_where_the_mean_is_0(spec, draw, assert_same):
 
 FOLDS = {
     "0.5xskip+ln": ("1xskip+ln", 2.0),
+    "1xskip+ln:branch_scale=2": ("1xskip+ln", 2.0),
     "3xskip+ln": ("1xskip+ln", 1 / 3),
     "1xskip+rms:branch_scale=3": ("1xskip+rms", 3.0),
     "4xskip+ln:branch_scale=2": ("1xskip+ln", 0.5),
