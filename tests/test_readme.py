@@ -11,7 +11,7 @@ import torch
 
 from rskip.cli.main import build_parser
 from rskip.connections import build_connection, registry
-from rskip.experiments.recipe import load_recipe
+from rskip.experiments.recipe import load_recipe, load_recipes
 
 ROOT = Path(__file__).resolve().parent.parent
 DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -71,7 +71,10 @@ def test_paths_exist():
             if "://" not in target:
                 assert (document.parent / target).exists(), f"{document.name}: {target}"
         for target in re.findall(r"\b(?:recipes|checkpoints|benchmarks|scripts)/[\w/.-]+\.\w+", text):
-            assert (ROOT / target).exists(), f"{document.name}: {target}"
+            if target.startswith("recipes/"):
+                assert load_recipes(ROOT / target), f"{document.name}: {target}"  # a file, or a row of one
+            else:
+                assert (ROOT / target).exists(), f"{document.name}: {target}"
 
 
 def test_python_examples_run(monkeypatch):
