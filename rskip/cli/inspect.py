@@ -48,6 +48,6 @@ def run(args: argparse.Namespace) -> None:
     if args.picture is not None:
         draw(inspection, args.picture)
     if args.json:
-        print(json.dumps(inspection.to_dict(), indent=2, ensure_ascii=False))
+        print(json.dumps(inspection.figures, indent=2, ensure_ascii=False))
     else:
         print(text_form(inspection), end="")

@@ -7,9 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from rskip.corpora.inspection.inspection import Inspection
-from rskip.corpora.inspection.lengths import percentile
-from rskip.corpora.inspection.vocabulary import descending_frequencies
+from rskip.corpora.inspection.inspection import Inspection, descending_frequencies, percentile
 from rskip.files.picture import check_picture, picture
 
 if TYPE_CHECKING:
@@ -17,7 +15,6 @@ if TYPE_CHECKING:
 
 _COLOURS = ("#0072b2", "#d55e00")  # told apart by the colour-blind too (Okabe and Ito)
 _LINES = ("-", "--")
-_GUIDE = "0.35"
 _BARS, _CELLS, _POINTS = 100, 200, 2000
 
 
@@ -29,40 +26,38 @@ def draw(inspection: Inspection, path: Path) -> None:
     check_picture(path)
     from matplotlib.layout_engine import ConstrainedLayoutEngine
 
-    if not inspection.splits[inspection.shown_split].sentences:
-        raise ValueError(f"{inspection.data.path}: {inspection.shown_split} has no sentences to draw")
+    data, figures, sentences = inspection.data, inspection.figures, inspection.shown["sentences"]
+    shown = figures["shown_split"]
+    if not sentences:
+        raise ValueError(f"{data.path}: {shown} has no sentences to draw")
+    name = figures["corpus"]["name"] if figures["corpus"] else data.path.resolve().name
+    longest = [percentile(*inspection.pair_lengths.side(side), 99) for side in (0, 1)]
+    end = max(1, *longest)
     style = {"axes.spines.top": False, "axes.spines.right": False}
     layout = ConstrainedLayoutEngine(wspace=0.05, h_pad=0.1)
     with picture(path, style=style, figsize=(15, 4.8), layout=layout) as figure:
         histograms, joint, coverage = figure.subplots(1, 3)
-        figure.suptitle(_title(inspection))
-        _draw_histograms(histograms, inspection)
-        _draw_joint(joint, inspection)
+        figure.suptitle(f"{name} ({data.source} → {data.target}), {shown}: {sentences:,} pairs")
+        _draw_histograms(histograms, inspection, end)
+        _draw_joint(joint, inspection, end)
         _draw_coverage(coverage, inspection)
 
 
-def _title(inspection: Inspection) -> str:
-    data = inspection.data
-    name = inspection.corpus["name"] if inspection.corpus else data.path.resolve().name
-    sentences = inspection.splits[inspection.shown_split].sentences
-    return f"{name} ({data.source} → {data.target}), {inspection.shown_split}: {sentences:,} pairs"
-
-
-def _draw_histograms(axes: Axes, inspection: Inspection) -> None:
-    """Sentences of each length, of both sides."""
-    end = _shown_length(inspection)
+def _draw_histograms(axes: Axes, inspection: Inspection, end: int) -> None:
+    """Sentences of each length up to `end`, of both sides."""
     width = -(-(end + 1) // _BARS)
     edges = np.arange(end // width + 2) * width - 0.5
-    for side, language in enumerate(inspection.data.languages):
+    longest = 0
+    for side, (language, figures) in enumerate(inspection.shown["sides"].items()):
         lengths, sentences = inspection.pair_lengths.side(side)
         bars = np.zeros(end // width + 1, dtype=np.int64)
         np.add.at(bars, lengths[lengths <= end] // width, sentences[lengths <= end])
-        figures = inspection.splits[inspection.shown_split].sides[language].lengths
-        label = f"{language}: mean {figures.mean:.1f}, median {figures.median:,}, longest {figures.longest:,}"
+        found = figures["lengths"]
+        longest = max(longest, found["longest"])
+        label = f"{language}: mean {found['mean']:.1f}, median {found['median']:,}, longest {found['longest']:,}"
         axes.stairs(bars, edges, color=_COLOURS[side], fill=True, alpha=0.2)
         axes.stairs(bars, edges, color=_COLOURS[side], linestyle=_LINES[side], label=label)
-    longer = max(int(inspection.pair_lengths.side(side)[0][-1]) for side in (0, 1)) > end
-    title = "Lengths" + (f" (up to {end:,}, the 99th percentile)" if longer else "")
+    title = "Lengths" + (f" (up to {end:,}, the 99th percentile)" if longest > end else "")
     count = "sentences" if width == 1 else f"sentences, by {width:,} lengths"
     axes.set(title=title, xlabel="tokens of a sentence", ylabel=count, xlim=(-0.5, edges[-1]))
     axes.yaxis.set_major_formatter("{x:,.0f}")
@@ -70,12 +65,11 @@ def _draw_histograms(axes: Axes, inspection: Inspection) -> None:
     axes.legend(loc="upper right", frameon=False)
 
 
-def _draw_joint(axes: Axes, inspection: Inspection) -> None:
-    """How often each pair of lengths occurs, by the colour's logarithm."""
+def _draw_joint(axes: Axes, inspection: Inspection, end: int) -> None:
+    """How often each pair of lengths up to `end` occurs, by the colour's logarithm."""
     from matplotlib.colors import LogNorm
     from matplotlib.ticker import LogLocator, NullLocator
 
-    end = _shown_length(inspection)
     pairs = inspection.pair_lengths
     shown = (pairs.source <= end) & (pairs.target <= end)
     step = -(-(end + 1) // _CELLS)  # wider cells where lengths go into the hundreds
@@ -93,18 +87,11 @@ def _draw_joint(axes: Axes, inspection: Inspection) -> None:
     assert axes.figure is not None
     scale = axes.figure.colorbar(drawn, ax=axes, label="pairs", shrink=0.9, ticks=LogLocator(), format="{x:,.0f}")
     scale.ax.yaxis.set_minor_locator(NullLocator())
-    ratio = inspection.splits[inspection.shown_split].ratio
-    if ratio is not None and ratio.overall is not None:
-        axes.plot([0, end], [0, end * ratio.overall], color=_GUIDE, linewidth=1, label=f"ratio {ratio.overall:.2f}")
+    if (ratio := inspection.shown["ratio"]["overall"]) is not None:
+        axes.plot([0, end], [0, end * ratio], color="0.35", linewidth=1, label=f"ratio {ratio:.2f}")
         axes.legend(loc="upper left", frameon=False)
-    source, target = inspection.data.languages
-    axes.set(
-        title="Lengths of pairs",
-        xlabel=f"tokens, {source}",
-        ylabel=f"tokens, {target}",
-        xlim=(-0.5, end),
-        ylim=(-0.5, end),
-    )
+    source, target = (f"tokens, {language}" for language in inspection.data.languages)
+    axes.set(title="Lengths of pairs", xlabel=source, ylabel=target, xlim=(-0.5, end), ylim=(-0.5, end))
 
 
 def _draw_coverage(axes: Axes, inspection: Inspection) -> None:
@@ -128,8 +115,3 @@ def _draw_coverage(axes: Axes, inspection: Inspection) -> None:
     axes.xaxis.set_minor_formatter(NullFormatter())
     axes.grid(color="0.9")
     axes.legend(loc="lower right", frameon=False)
-
-
-def _shown_length(inspection: Inspection) -> int:
-    """Lengths up to this are drawn: 99 % of the sentences of either side."""
-    return max(1, *(int(percentile(*inspection.pair_lengths.side(side), 99)) for side in (0, 1)))

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from typing import Any
 
 import numpy as np
 
-from rskip.corpora.inspection.inspection import Inspection
-from rskip.corpora.inspection.lengths import RatioFigures
-from rskip.corpora.inspection.mmap_sentences import Integers
-from rskip.corpora.inspection.pairs import PairText
-from rskip.corpora.inspection.vocabulary import COVERAGES, SPECIAL
+from rskip.corpora.cleaning import CleaningReport
+from rskip.corpora.inspection.binarised import Integers
+from rskip.corpora.inspection.inspection import COVERAGES, SPECIAL, Figures, Inspection
 
 _BINS, _BAR = 16, 24
 _NOTHING = "-"
@@ -18,28 +17,30 @@ _NOTHING = "-"
 
 def text_form(inspection: Inspection) -> str:
     """Tables of sizes, length ratios and vocabulary, a length histogram, single pairs; what cleaning dropped."""
+    figures = inspection.figures
+    languages, shown = inspection.data.languages, figures["shown_split"]
     parts = [
-        _heading(inspection),
-        _sizes(inspection),
-        _ratios(inspection),
+        _heading(figures),
+        _sizes(figures["splits"]),
+        _ratios(figures["splits"], "/".join(reversed(languages))),
         _histogram(inspection),
-        _vocabulary(inspection),
-        _cleaning(inspection),
-        _pairs(f"the most lopsided pairs of {inspection.shown_split}:", inspection.lopsided, inspection),
-        _pairs(f"some pairs of {inspection.shown_split}:", inspection.examples, inspection),
+        _vocabulary(figures),
+        _cleaning(figures["cleaning"]),
+        _pairs(f"the most lopsided pairs of {shown}:", figures["lopsided"], languages),
+        _pairs(f"some pairs of {shown}:", figures["examples"], languages),
     ]
     return "\n\n".join(part for part in parts if part) + "\n"
 
 
-def _heading(inspection: Inspection) -> str:
-    data, corpus = inspection.data, inspection.corpus
+def _heading(figures: Figures) -> str:
+    corpus = figures["corpus"] or {}
     name = f"{corpus['name']}, " if corpus else ""
-    shards = f", {data.shards} shards" if data.shards else ""
-    lines = [f"{data.path}: {name}{data.source} → {data.target}{shards}"]
-    if corpus and isinstance(corpus["options"], dict):
-        options = [_option(key, value) for key, value in corpus["options"].items() if value is not None]
-        lines.append(f"prepared with: {', '.join(options)}")
-    return "\n".join(lines)
+    shards = f", {figures['shards']} shards" if figures["shards"] else ""
+    heading = f"{figures['data']}: {name}{figures['source_language']} → {figures['target_language']}{shards}"
+    if not isinstance(corpus.get("options"), dict):
+        return heading
+    options = [_option(key, value) for key, value in corpus["options"].items() if value is not None]
+    return f"{heading}\nprepared with: {', '.join(options)}"
 
 
 def _option(name: str, value: object) -> str:
@@ -49,123 +50,96 @@ def _option(name: str, value: object) -> str:
     return f"{name} {value}"
 
 
-def _sizes(inspection: Inspection) -> str:
-    header = ["split", "", "sentences", "tokens", "mean", "median", "95 %", "99 %", "longest", "empty", "unknown"]
-    rows = [header]
-    for split, figures in inspection.splits.items():
-        if not figures.sentences:
+def _sizes(splits: Figures) -> str:
+    rows = [["split", "", "sentences", "tokens", "mean", "median", "95 %", "99 %", "longest", "empty", "unknown"]]
+    for split, figures in splits.items():
+        if not figures["sentences"]:
             rows.append([split, "", "0", *[_NOTHING] * 8])
-        for number, (language, side) in enumerate(figures.sides.items()):
-            lengths = side.lengths
-            rows.append(
-                [
-                    split if number == 0 else "",
-                    language,
-                    f"{figures.sentences:,}",
-                    f"{lengths.tokens:,}",
-                    f"{lengths.mean:.2f}",
-                    f"{lengths.median:,}",
-                    f"{lengths.percentiles['95']:,}",
-                    f"{lengths.percentiles['99']:,}",
-                    f"{lengths.longest:,}",
-                    f"{lengths.empty:,}",
-                    _percentage(side.unknown_rate),
-                ]
-            )
+        for language, side in figures["sides"].items():
+            lengths = side["lengths"]
+            percentiles = [lengths["percentiles"][percent] for percent in ("95", "99")]
+            counts = [lengths["median"], *percentiles, lengths["longest"], lengths["empty"]]
+            row = [language, f"{figures['sentences']:,}", f"{lengths['tokens']:,}", f"{lengths['mean']:.2f}"]
+            rows.append([split, *row, *(f"{count:,}" for count in counts), _percentage(side["unknown_rate"])])
+            split = ""
     return "sizes, lengths in tokens (without the end mark), unknown tokens:\n" + _table(rows, left=2)
 
 
-def _ratios(inspection: Inspection) -> str:
+def _ratios(splits: Figures, ratio: str) -> str:
     rows = [["split", "all tokens", "mean", "deviation", "5 %", "median", "95 %", "an empty side"]]
-    for split, figures in inspection.splits.items():
-        if figures.ratio is not None:
-            rows.append([split, *_ratio(figures.ratio)])
-    ratio = f"{inspection.data.target}/{inspection.data.source}"
+    for split, figures in splits.items():
+        if found := figures["ratio"]:
+            percentiles = found["percentiles"]
+            values = [found["overall"], found["mean"], found["deviation"]]
+            values += [percentiles.get("5"), found["median"], percentiles.get("95")]
+            cells = [_NOTHING if value is None else f"{value:.2f}" for value in values]
+            rows.append([split, *cells, f"{found['with_empty_side']:,}"])
     return f"target length by source length ({ratio}), of all tokens and pair by pair:\n" + _table(rows, left=1)
-
-
-def _ratio(ratio: RatioFigures) -> list[str]:
-    figures = [ratio.overall, ratio.mean, ratio.deviation]
-    figures += [ratio.percentiles.get("5"), ratio.median, ratio.percentiles.get("95")]
-    return [*(_NOTHING if figure is None else f"{figure:.2f}" for figure in figures), f"{ratio.with_empty_side:,}"]
 
 
 def _histogram(inspection: Inspection) -> str:
     """Sentences of each range of lengths, both sides beside each other; the last range takes all longer ones."""
-    figures = inspection.splits[inspection.shown_split]
-    if not figures.sentences:
+    sides = inspection.shown["sides"]
+    if not sides:
         return ""
-    width = _bin_width(max(side.lengths.percentiles["99"] for side in figures.sides.values()))
+    width = _bin_width(max(side["lengths"]["percentiles"]["99"] for side in sides.values()))
     counts = [_binned(*inspection.pair_lengths.side(side), width=width) for side in (0, 1)]
-    bins = max(len(side) for side in counts)
-    counts = [np.pad(side, (0, bins - len(side))) for side in counts]
     longest = max(int(side.max()) for side in counts)
-    rows = [["tokens", *(cell for language in figures.sides for cell in (language, ""))]]
-    for number, sentences in enumerate(zip(*counts, strict=True)):
+    rows = [["tokens", *(cell for language in sides for cell in (language, ""))]]
+    for number in range(1 + max(int(np.flatnonzero(side)[-1]) for side in counts)):
         first = number * width
         name = f"{first}–{first + width - 1}" if width > 1 else f"{first}"
-        if number == _BINS - 1:
-            name = f"{first} and more"
-        row = [name]
-        for each in sentences:
-            row += [f"{each:,}", "█" * round(_BAR * int(each) / longest) or ("▏" if each else "")]
+        row = [f"{first} and more" if number == _BINS - 1 else name]
+        for count in (int(side[number]) for side in counts):
+            row += [f"{count:,}", "█" * round(_BAR * count / longest) or ("▏" if count else "")]
         rows.append(row)
     table = _table(rows, left=1, bars=(2, 4))
-    return f"lengths of the sentences of {inspection.shown_split}:\n{table}"
+    return f"lengths of the sentences of {inspection.figures['shown_split']}:\n{table}"
 
 
 def _bin_width(length: int) -> int:
-    """The least round width of which _BINS - 1 bins reach beyond a length."""
+    """The least of 1, 2, 5, 10, 20, 50, ... of which _BINS - 1 bins reach beyond a length."""
     width = 1
     while width * (_BINS - 1) <= length:
-        leading = int(str(width)[0])
-        width = width * 5 // 2 if leading == 2 else width * 2
+        width = width * 5 // 2 if str(width)[0] == "2" else width * 2
     return width
 
 
 def _binned(lengths: Integers, sentences: Integers, *, width: int) -> Integers:
-    bins = np.zeros(int(min(lengths[-1] // width, _BINS - 1)) + 1, dtype=np.int64)
+    bins = np.zeros(_BINS, dtype=np.int64)
     np.add.at(bins, np.minimum(lengths // width, _BINS - 1), sentences)
     return bins
 
 
-def _vocabulary(inspection: Inspection) -> str:
-    covered = [f"{percent} %" for percent in COVERAGES]
-    rows = [["", "size", "padding", "in train", "", "once", *covered]]
-    for language, figures in inspection.vocabulary.items():
-        row = [language, f"{figures.size:,}", f"{figures.padding:,}"]
-        if figures.used is None or figures.coverage is None:
+def _vocabulary(figures: Figures) -> str:
+    rows = [["", "size", "padding", "in train", "", "once", *(f"{percent} %" for percent in COVERAGES)]]
+    for language, found in figures["vocabulary"].items():
+        row = [language, f"{found['size']:,}", f"{found['padding']:,}"]
+        if found["used"] is None:
             rows.append([*row, *[_NOTHING] * (3 + len(COVERAGES))])
             continue
-        row += [f"{figures.used:,}", _percentage(figures.used_rate), f"{figures.once:,}"]
-        rows.append([*row, *(f"{figures.coverage[str(percent)]:,}" for percent in COVERAGES)])
-    kind = "one dictionary for both languages" if inspection.joint_dictionary else "a dictionary for each language"
+        row += [f"{found['used']:,}", _percentage(found["used_rate"]), f"{found['once']:,}"]
+        rows.append([*row, *(f"{types:,}" for types in found["coverage"].values())])
+    kind = "one dictionary for both languages" if figures["joint_dictionary"] else "a dictionary for each language"
     return (
         f"vocabulary ({kind}; {SPECIAL} tokens of its size are special): types that occur in train, or once\n"
         "there, and how many of the most frequent make up so much of its tokens:\n" + _table(rows, left=1)
     )
 
 
-def _cleaning(inspection: Inspection) -> str:
-    if inspection.cleaning is None:
+def _cleaning(report: dict[str, Any] | None) -> str:
+    if report is None:
         return ""
-    from rskip.corpora.cleaning import CleaningReport
-    from rskip.corpora.inspection.inspection import CLEANING_FILE
-
-    try:
-        table = CleaningReport.from_dict(inspection.cleaning).table()
-    except ValueError as error:
-        raise ValueError(f"{inspection.data.path / CLEANING_FILE}: {error}") from error
-    return "training pairs dropped by cleaning:\n" + _indented(table.splitlines())
+    return "training pairs dropped by cleaning:\n" + _indented(CleaningReport.from_dict(report).table().splitlines())
 
 
-def _pairs(heading: str, pairs: Iterable[PairText], inspection: Inspection) -> str:
-    source, target = inspection.data.languages
-    width = max(len(source), len(target))
+def _pairs(heading: str, pairs: list[Figures], languages: tuple[str, str]) -> str:
+    width = max(map(len, languages))
     lines = []
     for pair in pairs:
-        lines.append(f"line {pair.number:,} ({pair.lengths[0]:,} and {pair.lengths[1]:,} tokens)")
-        lines += [f"  {language:{width}}  {text}" for language, text in ((source, pair.source), (target, pair.target))]
+        source, target = pair["lengths"]
+        lines.append(f"line {pair['number']:,} ({source:,} and {target:,} tokens)")
+        lines += [f"  {languages[0]:{width}}  {pair['source']}", f"  {languages[1]:{width}}  {pair['target']}"]
     return f"{heading}\n{_indented(lines)}" if lines else ""
 
 
@@ -176,14 +150,14 @@ def _percentage(rate: float | None) -> str:
 def _table(rows: Sequence[Sequence[str]], *, left: int, bars: Sequence[int] = ()) -> str:
     """Columns of even width, flush right but for the first `left` and those that are bars."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    lines = []
-    for row in rows:
-        cells = [
-            cell.ljust(width) if place < left or place in bars else cell.rjust(width)
+    flush_left = {*range(left), *bars}
+    return _indented(
+        "  ".join(
+            cell.ljust(width) if place in flush_left else cell.rjust(width)
             for place, (cell, width) in enumerate(zip(row, widths, strict=True))
-        ]
-        lines.append("  ".join(cells).rstrip())
-    return _indented(lines)
+        )
+        for row in rows
+    )
 
 
 def _indented(lines: Iterable[str]) -> str:

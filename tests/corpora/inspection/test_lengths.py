@@ -9,9 +9,16 @@ import statistics
 import numpy as np
 import pytest
 
-from rskip.corpora.inspection.lengths import PERCENTS, PairLengths, length_figures, percentile, ratio_figures
-from rskip.corpora.inspection.pairs import LopsidedPairs
-from rskip.corpora.inspection.vocabulary import types_that_cover, vocabulary_figures
+from rskip.corpora.inspection.inspection import (
+    PERCENTS,
+    LopsidedPairs,
+    PairLengths,
+    length_figures,
+    percentile,
+    ratio_figures,
+    types_that_cover,
+    vocabulary_figures,
+)
 from rskip.text import Dictionary
 
 
@@ -41,27 +48,27 @@ def test_lengths_and_ratios(pairs, block):
     for number in (0, 1):
         values = [pair[number] for pair in pairs]
         figures = length_figures(*lengths.side(number))
-        assert figures.tokens == sum(values)
-        assert figures.empty == values.count(0)
-        assert figures.mean == pytest.approx(statistics.fmean(values), rel=1e-12)
-        assert figures.median == nearest_rank(values, 50)
-        assert figures.percentiles == {str(percent): nearest_rank(values, percent) for percent in PERCENTS}
-        assert figures.longest == max(values)
-        assert figures.histogram == {str(length): values.count(length) for length in sorted(set(values))}
+        assert figures["tokens"] == sum(values)
+        assert figures["empty"] == values.count(0)
+        assert figures["mean"] == pytest.approx(statistics.fmean(values), rel=1e-12)
+        assert figures["median"] == nearest_rank(values, 50)
+        assert figures["percentiles"] == {str(percent): nearest_rank(values, percent) for percent in PERCENTS}
+        assert figures["longest"] == max(values)
+        assert figures["histogram"] == {str(length): values.count(length) for length in sorted(set(values))}
     figures = ratio_figures(lengths)
     ratios = [target / source for source, target in pairs if source and target]
-    assert figures.with_empty_side == 700 - len(ratios)
-    assert figures.overall == sum(pair[1] for pair in pairs) / sum(pair[0] for pair in pairs)
-    assert figures.mean == pytest.approx(statistics.fmean(ratios), rel=1e-12)
-    assert figures.deviation == pytest.approx(statistics.pstdev(ratios), rel=1e-9)
-    assert figures.median == nearest_rank(ratios, 50)
-    assert figures.percentiles == {str(percent): nearest_rank(ratios, percent) for percent in PERCENTS}
+    assert figures["with_empty_side"] == 700 - len(ratios)
+    assert figures["overall"] == sum(pair[1] for pair in pairs) / sum(pair[0] for pair in pairs)
+    assert figures["mean"] == pytest.approx(statistics.fmean(ratios), rel=1e-12)
+    assert figures["deviation"] == pytest.approx(statistics.pstdev(ratios), rel=1e-9)
+    assert figures["median"] == nearest_rank(ratios, 50)
+    assert figures["percentiles"] == {str(percent): nearest_rank(ratios, percent) for percent in PERCENTS}
 
 
 def test_ratios_of_pairs_that_have_none():
     figures = ratio_figures(lengths_in_blocks([(0, 3), (0, 0), (0, 1)], 2))
-    assert (figures.overall, figures.mean, figures.deviation, figures.median) == (None, None, None, None)
-    assert (figures.percentiles, figures.with_empty_side) == ({}, 3)
+    assert (figures["overall"], figures["mean"], figures["deviation"], figures["median"]) == (None, None, None, None)
+    assert (figures["percentiles"], figures["with_empty_side"]) == ({}, 3)
 
 
 def test_percentiles_of_few_values():
@@ -84,11 +91,11 @@ def test_vocabulary():
     # special tokens (end marks, unknown ones) don't count
     counts = np.array([0, 0, 70, 7, 6, 1, 0, 3, 0, 0, 0])
     figures = vocabulary_figures(dictionary, counts)
-    assert (figures.size, figures.padding) == (11, 2)
-    assert (figures.used, figures.used_rate, figures.once) == (3, 3 / 5, 1)
-    assert figures.coverage == {"50": 1, "90": 2, "99": 3, "100": 3}
+    assert (figures["size"], figures["padding"]) == (11, 2)
+    assert (figures["used"], figures["used_rate"], figures["once"]) == (3, 3 / 5, 1)
+    assert figures["coverage"] == {"50": 1, "90": 2, "99": 3, "100": 3}
     without = vocabulary_figures(dictionary, None)
-    assert (without.size, without.used, without.coverage) == (11, None, None)
+    assert (without["size"], without["used"], without["coverage"]) == (11, None, None)
 
 
 @pytest.mark.parametrize("block", [1, 3, 50, 10_000])

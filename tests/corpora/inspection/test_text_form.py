@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 
-import pytest
-
 from rskip.corpora.cleaning import CleaningReport
 from rskip.corpora.corpus import CleaningOptions
 from rskip.corpora.inspection import inspect_data
@@ -70,10 +68,6 @@ def test_corpus_options_cleaning_and_shards(tmp_path, write_split):
     )
     table = "".join(f"  {line}\n" for line in report.table().splitlines())
     assert f"\n\ntraining pairs dropped by cleaning:\n{table}\n" in text
-
-    (tmp_path / "cleaning.json").write_text('{"texts": []}')
-    with pytest.raises(ValueError, match="cleaning.json: not a cleaning report"):
-        text_form(inspect_data(tmp_path))
 
 
 def test_no_train_and_nothing_at_all(tmp_path, write_split):

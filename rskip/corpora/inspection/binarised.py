@@ -1,0 +1,217 @@
+"""Folders of fairseq's binarised files, and the sentences in them; read without fairseq and in bounded memory."""
+
+from __future__ import annotations
+
+import re
+import struct
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rskip.text.dictionary import Dictionary
+
+Integers = NDArray[np.int64]
+
+_SPLITS = ("train", "valid", "test")
+_BINARISED = re.compile(r"([^.]+)\.([^.]+?)-((?!None\.)[^.]+)\.(?:\2|\3)\.(?:idx|bin)")
+_RAW = re.compile(r"[^.]+\.([^.]+?)-([^.]+)\.(?:\1|\2)")
+_HEADER = struct.Struct("<9sQBQ")  # magic, version, code of the type, sentences
+_TYPES = ("<u1", "<i1", "<i2", "<i4", "<i8", "<f8", "<f8", "<u2", "<u4", "<u8")  # of codes 1 to 10
+_OTHER_FORMATS = {b"TNTIDX\0\0": "lazy or cached", b"HUFFIDX\0": "huffman"}
+_TOKENS_AT_ONCE = 1 << 22
+
+
+@dataclass(frozen=True, kw_only=True)
+class DataFolder:
+    """A binarised corpus of one language pair.
+
+    :param dictionaries: file of each language.
+    :param splits: name to the folders that hold its parts. Those of train follow each other; of any other split fairseq
+        reads the first part alone, and so is there but one.
+    :param shards: how many folders `shard1`, `shard2`, ... there are.
+    """
+
+    path: Path
+    source: str
+    target: str
+    dictionaries: dict[str, Path]
+    splits: dict[str, list[Path]]
+    shards: int
+
+    @property
+    def languages(self) -> tuple[str, str]:
+        return (self.source, self.target)
+
+
+def find_data(path: str | Path) -> DataFolder:
+    """What `rskip prepare` or fairseq-preprocess wrote into a folder, or into its shards.
+
+    :raises FileNotFoundError: no such folder, or a dictionary is missing.
+    :raises ValueError: a folder of something else, of several language pairs, or of shards that don't go together.
+    """
+    path = Path(path)
+    if not path.is_dir():
+        kind = "is a file" if path.exists() else "does not exist"
+        raise FileNotFoundError(f"{path} {kind}: expected a folder that `rskip prepare` or fairseq-preprocess made")
+    shards = [folder for folder in path.iterdir() if folder.is_dir() and re.fullmatch(r"shard\d+", folder.name)]
+    folders = [path, *sorted(shards, key=lambda folder: int(folder.name.removeprefix("shard")))]
+    splits: dict[str, list[Path]] = {}
+    pairs: dict[tuple[str, str], str] = {}
+    for folder in folders:
+        for match in _matches(folder, _BINARISED):
+            split, *languages = match.groups()
+            pairs.setdefault((languages[0], languages[1]), match[0])
+            parts = splits.setdefault(split, [])
+            if folder not in parts and (split == "train" or not parts):
+                parts.append(folder)
+    if not pairs:
+        raise ValueError(_why_nothing(path))
+    if len(pairs) > 1:
+        files = ", ".join(sorted(pairs.values()))
+        raise ValueError(f"{path} holds several language pairs ({files}): expected one; keep each in its own folder")
+    ((source, target),) = pairs
+    return DataFolder(
+        path=path,
+        source=source,
+        target=target,
+        dictionaries={language: _dictionary(folders, language) for language in (source, target)},
+        splits={split: splits[split] for split in sorted(splits, key=_order)},
+        shards=len(shards),
+    )
+
+
+def _matches(folder: Path, pattern: re.Pattern[str]) -> Iterator[re.Match[str]]:
+    names = sorted(path.name for path in folder.iterdir() if path.is_file())
+    return (match for name in names if (match := pattern.fullmatch(name)))
+
+
+def _order(split: str) -> tuple[int, int, str]:
+    """train, valid, test, test1, test2, ..., then others by name."""
+    kind = split.rstrip("0123456789")
+    number = split.removeprefix(kind)
+    return (_SPLITS.index(kind) if kind in _SPLITS else len(_SPLITS), int(number or 0), split)
+
+
+def _dictionary(folders: list[Path], language: str) -> Path:
+    """A language's dictionary, which is the same in all folders that have one."""
+    name = f"dict.{language}.txt"
+    paths = [folder / name for folder in folders if (folder / name).is_file()]
+    if not paths:
+        raise FileNotFoundError(f"{folders[0] / name} is missing: fairseq-preprocess writes it beside the data")
+    for other in paths[1:]:
+        if other.read_bytes() != paths[0].read_bytes():
+            raise ValueError(f"{other} differs from {paths[0]}: shards of one corpus share their dictionaries")
+    return paths[0]
+
+
+def _why_nothing(path: Path) -> str:
+    """Says that there is no binarised data in a folder, and what there is in its place."""
+    expected = "expected train.SOURCE-TARGET.LANGUAGE.idx and .bin, which `rskip prepare` or fairseq-preprocess writes"
+    if raw := next(_matches(path, _RAW), None):
+        return f"{path} is in fairseq's raw format ({raw[0]} is text): run fairseq-preprocess with --dataset-impl mmap"
+    if (path / "train.idx").is_file() or any(path.glob("*.*-None.*.idx")):
+        return f"{path} holds one language without translations: {expected}"
+    for child in sorted(path.iterdir()):
+        if child.is_dir() and next(_matches(child, _BINARISED), None):
+            return f"{path} holds no binarised data itself, but {child.name} in it does: name that one"
+    return f"{path} holds no binarised data: {expected}"
+
+
+class MmapSentences:
+    """Sentences as indices of a dictionary, in fairseq's "mmap" format. The files are mapped, not read.
+
+    :param prefix: path of the two files without `.idx` and `.bin`.
+    :raises FileNotFoundError: one of them is missing.
+    :raises ValueError: another format, or files that are cut off or don't belong together.
+    """
+
+    def __init__(self, prefix: Path) -> None:
+        self.index, self.data = (prefix.with_name(prefix.name + extension) for extension in (".idx", ".bin"))
+        for path in (self.index, self.data):
+            if not path.is_file():
+                raise FileNotFoundError(f"{path} is missing: a language needs its .idx and .bin: binarise both again")
+        with self.index.open("rb") as file:
+            header = file.read(_HEADER.size)
+        if other := _OTHER_FORMATS.get(header[:8]):
+            raise ValueError(
+                f"{self.index} is of fairseq's {other} format: expected mmap, which "
+                "`fairseq-preprocess --dataset-impl mmap` writes (its default)"
+            )
+        if len(header) < _HEADER.size or not header.startswith(b"MMIDIDX\0\0"):
+            raise ValueError(f"{self.index} is not an index of fairseq-preprocess, or cut off: binarise again")
+        _, version, code, count = _HEADER.unpack(header)
+        if version != 1 or not 1 <= code <= len(_TYPES):
+            known = f"expected version 1 and a type of 1 to {len(_TYPES)}"
+            raise ValueError(f"{self.index} has version {version} and type {code} of fairseq's mmap format: {known}")
+        kind = np.dtype(_TYPES[code - 1])
+        _require_size(self.index, _HEADER.size + 12 * count, f"{count:,} sentences take")
+        self._sizes = _mapped(self.index, np.dtype("<i4"), _HEADER.size, count)
+        places = _mapped(self.index, np.dtype("<i8"), _HEADER.size + 4 * count, count)
+        self._places, self._width = places, kind.itemsize  # places are in bytes
+        tokens = int(places[-1]) // kind.itemsize + int(self._sizes[-1]) if count else 0
+        _require_size(self.data, tokens * kind.itemsize, f"{self.index.name} describes")
+        self._tokens = _mapped(self.data, kind, 0, tokens)
+
+    def __len__(self) -> int:
+        return len(self._sizes)
+
+    def _block(self, rows: range) -> tuple[Integers, NDArray[Any]]:
+        """How many indices each of these sentences has, its end mark included, and all of them."""
+        sizes = self._sizes[rows.start : rows.stop].astype(np.int64)
+        places = np.append(self._places[rows.start : rows.stop + 1], len(self._tokens) * self._width)[: len(sizes) + 1]
+        first = int(places[0]) // self._width
+        if (sizes < 0).any() or (places != (first + np.append(0, np.cumsum(sizes))) * self._width).any():
+            raise ValueError(f"{self.index} is damaged: its sizes and places contradict each other: binarise again")
+        return sizes, self._tokens[first : first + int(sizes.sum())]
+
+    def sentence(self, row: int) -> Integers:
+        """Indices of one sentence, counted from 0."""
+        return self._block(range(row, row + 1))[1].astype(np.int64)
+
+    def lengths(self, rows: range) -> Integers:
+        """Tokens of each of these sentences, not counting an end mark at its end.
+
+        :raises ValueError: the index file is damaged.
+        """
+        sizes, tokens = self._block(rows)
+        filled = sizes > 0
+        lengths = sizes.copy()
+        lengths[filled] -= tokens[np.cumsum(sizes)[filled] - 1] == Dictionary.eos_index
+        return lengths
+
+    def counts(self, rows: range, *, vocabulary: int, dictionary: Path) -> Integers:
+        """How often each index of a vocabulary occurs in these sentences.
+
+        :param vocabulary: how many tokens it has.
+        :param dictionary: its file, for the message.
+        :raises ValueError: an index that the vocabulary doesn't have; names the sentence.
+        """
+        sizes, tokens = self._block(rows)
+        counts = np.zeros(vocabulary, dtype=np.int64)
+        for first in range(0, len(tokens), _TOKENS_AT_ONCE):
+            part = tokens[first : first + _TOKENS_AT_ONCE].astype(np.int64)
+            if part.min() < 0 or part.max() >= vocabulary:
+                outside = int(np.flatnonzero((part < 0) | (part >= vocabulary))[0])
+                row = rows.start + int(np.searchsorted(np.cumsum(sizes), first + outside, side="right"))
+                raise ValueError(
+                    f"{self.data}: sentence {row + 1:,} has token {part[outside]}, but {dictionary} has only "
+                    f"{vocabulary:,} tokens: is it the one that the data was binarised with?"
+                )
+            counts += np.bincount(part, minlength=vocabulary)
+        return counts
+
+
+def _require_size(path: Path, expected: int, described: str) -> None:
+    if (size := path.stat().st_size) != expected:
+        what = "is cut off" if size < expected else "has too much in it"
+        raise ValueError(f"{path} {what}: it has {size:,} bytes, {described} {expected:,}: binarise again")
+
+
+def _mapped(path: Path, kind: np.dtype[Any], offset: int, count: int) -> NDArray[Any]:
+    if not count:
+        return np.empty(0, dtype=kind)  # which can't be mapped
+    return np.memmap(path, dtype=kind, mode="r", offset=offset, shape=(count,))
