@@ -6,7 +6,6 @@ Every field is checked when an entry is made. Nothing here imports PyTorch or an
 from __future__ import annotations
 
 import fnmatch
-import re
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
@@ -19,21 +18,27 @@ from rskip.settings.paper import Paper
 from rskip.tasks.task import find_task
 
 WEIGHTS = "model.safetensors"
-PLAIN_SUFFIXES = (".json", ".txt", ".bpe", ".model")  # of what lies beside the weights: nothing that can hold a pickle
 OF_WEIGHTS, OF_RUN = "published weights", "run"
 
+_INSIDE = r"^(?!~)(?!\.{0,2}(/|$))(?!.*/\.{0,2}(/|$))"  # no part of the path is empty, . or ..
+_NAMES = r"[^\\:\x00-\x1f]+"
+
 Text = Annotated[str, Meta(pattern=r"\S")]
-Count = Annotated[int, Meta(ge=1)]
-Url = Annotated[
-    str,
-    Meta(pattern=r"^https?://\S+$", extra={"expected": "an https:// address without spaces, or null"}),
-]
+Url = Annotated[str, Meta(pattern=r"^https?://\S+$", extra={"expected": "an https:// address without spaces"})]
 RelativePath = Annotated[
     str,
     Meta(
         description="a relative path that stays in its folder, with / between names",
-        pattern=r"^(?!~)(?!\.{0,2}(/|$))(?!.*/\.{0,2}(/|$))[^\\:\x00-\x1f]+$",
+        pattern=f"{_INSIDE}{_NAMES}$",
         extra={"expected": "a relative path"},
+    ),
+]
+FilePath = Annotated[
+    str,
+    Meta(
+        description="a path within the model's folder; beside the weights nothing that can hold a pickle",
+        pattern=rf"{_INSIDE}(model\.safetensors|{_NAMES}\.(json|txt|bpe|model))$",
+        extra={"expected": f"a path within the folder: {WEIGHTS}, or one that ends in .json, .txt, .bpe or .model"},
     ),
 ]
 
@@ -43,6 +48,13 @@ class ModelFile(msgspec.Struct, frozen=True, kw_only=True):
 
     size: Annotated[int, Meta(ge=1, extra={"expected": "a whole number of bytes, 1 or more"})]
     sha256: Annotated[str, Meta(pattern="^[0-9a-f]{64}$", extra={"expected": "64 hexadecimal digits, in lower case"})]
+
+
+_SPREAD_OF_SEEDS = {  # in the schema, as Figure.__post_init__ has it
+    "if": {"properties": {"seeds": {"maxItems": 1}}},
+    "then": {"properties": {"spread": {"type": "null"}}},
+    "else": {"properties": {"spread": {"type": "number"}}},
+}
 
 
 class Figure(msgspec.Struct, frozen=True, kw_only=True):
@@ -64,7 +76,7 @@ class Figure(msgspec.Struct, frozen=True, kw_only=True):
     metric: Text
     value: float
     spread: Annotated[float, Meta(ge=0)] | None
-    seeds: Annotated[tuple[int, ...], Meta(min_length=1)]
+    seeds: Annotated[tuple[int, ...], Meta(min_length=1, extra_json_schema={"uniqueItems": True})]
     signature: Text | None
     of: Literal["published weights", "run"]
 
@@ -111,16 +123,16 @@ class ModelEntry(msgspec.Struct, frozen=True, kw_only=True):
     task: Annotated[str, Meta(description="of `rskip.tasks`: translation, image-classification, or one's own")]
     architecture: Annotated[Text, Meta(description="such as transformer_tiny or preact_resnet20")]
     connection: Annotated[Text, Meta(description="canonical spec, such as 2rskip+ln")]
-    parameters: Count
+    parameters: Annotated[int, Meta(ge=1)]
     folder: RelativePath | None
     url: Url | None
-    files: Mapping[str, ModelFile]
+    files: Mapping[FilePath, ModelFile]
     dtype: Literal["float32", "float16", "bfloat16"]
-    figures: Annotated[tuple[Figure, ...], Meta(min_length=1)]
+    figures: Annotated[tuple[Annotated[Figure, Meta(extra_json_schema=_SPREAD_OF_SEEDS)], ...], Meta(min_length=1)]
     recipe: RelativePath
     overrides: Mapping[str, Any] = {}
     records: Annotated[tuple[RelativePath, ...], Meta(min_length=1)]
-    commit: Annotated[str, Meta(pattern="^[0-9a-f]{40}$", extra={"expected": "40 hexadecimal digits, or null"})] | None
+    commit: Annotated[str, Meta(pattern="^[0-9a-f]{40}$", extra={"expected": "40 hexadecimal digits"})] | None
     uncommitted_changes: bool | None = None
     licence: Text
     data_terms: Text
@@ -129,7 +141,9 @@ class ModelEntry(msgspec.Struct, frozen=True, kw_only=True):
     def __post_init__(self) -> None:
         """:raises SettingError: a field that is not what it has to be."""
         check(self)
-        _check_files(self.files, find_task(self.task).model_files, self.task)
+        for pattern in (WEIGHTS, *find_task(self.task).model_files):
+            if not fnmatch.filter(self.files, pattern):
+                raise SettingError("files", f"has no {pattern}", expected=f"what {self.task} reads")
 
     @property
     def size(self) -> int:
@@ -141,21 +155,3 @@ class ModelEntry(msgspec.Struct, frozen=True, kw_only=True):
         content: dict[str, Any] = to_plain(self)
         del content["name"]
         return content
-
-
-def is_inside(path: str) -> bool:
-    """Whether a path stays in the folder that it is relative to, written with "/"."""
-    return re.search(r"[\\:\x00-\x1f]|^~", path) is None and not {"", ".", ".."} & set(path.split("/"))
-
-
-def _check_files(files: Mapping[str, ModelFile], beside: tuple[str, ...], task: str) -> None:
-    for pattern in (WEIGHTS, *beside):
-        if not fnmatch.filter(files, pattern):
-            raise SettingError("files", f"has no {pattern}", expected=f"what {task} reads")
-    for path in files:
-        if not is_inside(path):
-            expected = "paths within the model's folder, with / between names"
-            raise SettingError("files", f"has {path!r}", expected=expected)
-        if path != WEIGHTS and not path.endswith(PLAIN_SUFFIXES):
-            expected = f"{WEIGHTS}, and names that end in one of {', '.join(PLAIN_SUFFIXES)}"
-            raise SettingError("files", f"has {path!r}", expected=expected)

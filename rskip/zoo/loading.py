@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from rskip.settings.errors import SettingError
 from rskip.tasks import find_task
 from rskip.zoo.entry import ModelEntry
 from rskip.zoo.files import model_folder
@@ -34,7 +35,7 @@ def load(
     :param dtype: what it computes in, a torch.dtype or its name; default: float32, whatever the weights are stored in.
         Translators: float32, bfloat16, or on a CPU "int8". Classifiers: float32, bfloat16 or float16.
     :raises ValueError: an unknown name (the nearest are offered), no such device, a dtype that the model doesn't have,
-        a damaged file.
+        a connection of one's own that is not registered, a damaged file.
     :raises FileNotFoundError: the model's files are nowhere to be had.
     :raises OSError: the server can't be reached, or the cache can't be written.
     """
@@ -56,11 +57,19 @@ def load_entry(
 
     :param root: of the checkout whose registry has the entry.
     """
-    from rskip.machine.device import usable_device  # imports PyTorch
+    from rskip.connections import parse_connection  # these import PyTorch
+    from rskip.machine.device import usable_device
 
     task = find_task(entry.task)
     precision = "float32" if dtype is None else str(dtype).removeprefix("torch.")
     if precision not in task.precisions:
         raise ValueError(f"{entry.name} can't compute in {precision!r}: expected one of {', '.join(task.precisions)}")
+    try:
+        parse_connection(entry.connection)
+    except SettingError as error:
+        advice = "import the module that registers it, then load the model"
+        raise SettingError(
+            error.name, error.problem, expected=error.expected, advice=advice, source=entry.name
+        ) from None
     device = usable_device("cpu" if device is None else device)
     return task.load(model_folder(entry, root=root), precision=precision, device=device)

@@ -25,6 +25,7 @@ MAX_BYTES, MAX_BYTES_IN_ALL = 20_000_000, 100_000_000
 MAX_LOSS = 0.05  # what storing the weights may cost: sacreBLEU, or % of error
 RECORD, CARD = "record.json", "README.md"  # files of a published folder that loading the model needs not
 
+_VARIANT = "a word that ends the model's name and makes it another"
 _DECIMALS = 4
 _DTYPES = {"F32": "float32", "F16": "float16", "BF16": "bfloat16"}
 
@@ -67,7 +68,7 @@ def plan_entry(
         raise ValueError(f"{found}: publish the run again, `rskip zoo publish {folder.name}`")
     published = read_record(folder / RECORD)
     _check_agreement(published, records)
-    task = task_of_kind(published.kind)
+    task = _task_of(published)
     check_figure(published, task)
     model = task.describe(folder, published)
     git = published.git or {}
@@ -99,9 +100,8 @@ def plan_entry(
     )
     entries = _read_entries()
     if (other := entries.get(entry.name)) is not None and other.folder != entry.folder:
-        raise ValueError(
-            f"{entry.name} is the model of {other.folder}: give --variant WORD to publish {run} by another name"
-        )
+        given = "is missing" if variant is None else f"is {variant!r}"
+        raise SettingError("variant", f"{given}: {entry.name} is the model of {other.folder}", expected=_VARIANT)
     check_sizes(_with(entries, entry))
     return entry
 
@@ -123,12 +123,11 @@ def choose_name(
         record = records[0]
         for what, changes in (
             ("recipe", record.overrides),
-            ("architecture", task_of_kind(record.kind).architecture_changes(record.config)),
+            ("architecture", _task_of(record).architecture_changes(record.config)),
         ):
             if changes:
                 listed = ", ".join(f"{key}={value}" for key, value in changes.items())
-                problem = f"is missing: {run} changes its {what} ({listed})"
-                raise SettingError("variant", problem, expected="a word that ends the model's name")
+                raise SettingError("variant", f"is missing: {run} changes its {what} ({listed})", expected=_VARIANT)
     return url, variant
 
 
@@ -212,9 +211,15 @@ def outdated_tables(root: Path) -> dict[Path, str]:
 
     :raises ValueError: a marker without its other.
     """
-    path = root / FILE_NAME
-    table = models_table(read_registry(path).values() if path.exists() else [])
+    table = models_table(_read_entries(root).values())
     return outdated_documents(root, lambda text, source: fill_in(text, "rskip zoo", lambda _: table, source=source))
+
+
+def _task_of(record: Record) -> Task[Any]:
+    try:
+        return task_of_kind(record.kind)
+    except SettingError as error:
+        raise error.within(source=str(record.path)) from None
 
 
 def _check_agreement(published: Record, records: Sequence[Record]) -> None:
@@ -267,8 +272,8 @@ def _entry_of(run: str) -> ModelEntry | None:
     return next((each for each in _read_entries().values() if each.folder == f"checkpoints/{run}"), None)
 
 
-def _read_entries() -> dict[str, ModelEntry]:
-    path = Path(FILE_NAME)
+def _read_entries(root: Path = Path()) -> dict[str, ModelEntry]:
+    path = root / FILE_NAME
     return read_registry(path) if path.exists() else {}
 
 

@@ -7,6 +7,7 @@ describes it for other programs. Reading it imports neither PyTorch nor any mode
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,8 @@ from rskip.settings.check import convert
 from rskip.settings.errors import SettingError, shown_key
 from rskip.settings.schema import json_schema
 from rskip.settings.text import read_json
-from rskip.zoo.entry import ModelEntry
+from rskip.tasks import tasks
+from rskip.zoo.entry import WEIGHTS, ModelEntry
 
 FORMAT = 1
 FILE_NAME = "checkpoints.json"
@@ -54,8 +56,8 @@ def read_registry(path: Path | None = None) -> dict[str, ModelEntry]:
         )
     models = content.get("models")
     if content.keys() != {"format", "models"} or not isinstance(models, dict):
-        expected = "the keys format and models, with one entry a model, and no others"
-        raise SettingError("", f"has the keys {', '.join(content)}", expected=expected, source=str(path))
+        keys, expected = ", ".join(map(shown_key, content)), "format and models, with one entry a model, and no others"
+        raise SettingError("", f"has the keys {keys}", expected=expected, source=str(path))
     return {name: read_entry(name, values, source=path.name) for name, values in models.items()}
 
 
@@ -68,7 +70,7 @@ def read_entry(name: str, content: Any, *, source: str = FILE_NAME) -> ModelEntr
     source = f"{source}: {shown_key(name)}"
     if isinstance(content, dict):
         if "name" in content:
-            raise SettingError.of_unknown_key("", "name", [], source=source)
+            raise SettingError("name", "is a key", expected="the model's name only before its entry", source=source)
         content = {"name": name, **content}
     return convert(content, ModelEntry, source=source)
 
@@ -89,6 +91,15 @@ def registry_schema() -> dict[str, Any]:
     model["required"].remove("name")
     for definition in schema["$defs"].values():
         definition["additionalProperties"] = False
+    model["allOf"] = [  # a path that matches each of the task's patterns is among the files
+        {
+            "if": {"properties": {"task": {"const": task.name}}},
+            "then": {"properties": {"files": {"allOf": [_has_key_like(pattern) for pattern in task.model_files]}}},
+        }
+        for task in tasks().values()
+        if task.model_files
+    ]
+    model["properties"]["files"]["required"] = [WEIGHTS]
     return {
         "$schema": schema["$schema"],
         "title": schema["title"],
@@ -106,3 +117,8 @@ def registry_schema() -> dict[str, Any]:
         },
         "$defs": schema["$defs"],
     }
+
+
+def _has_key_like(pattern: str) -> dict[str, Any]:
+    expression = re.escape(pattern).replace(r"\*", ".*")
+    return {"not": {"propertyNames": {"not": {"pattern": f"^{expression}$"}}}}

@@ -109,4 +109,4 @@ model.classes[model(image[None]).argmax().item()]"""
     def load(self, folder: Path, *, precision: str, device: torch.device) -> Classifier:
         from rskip.vision import Classifier
 
-        return Classifier.from_pretrained(folder, precision=precision, device=device)
+        return Classifier.from_pretrained(folder / "model.safetensors", precision=precision, device=device)
