@@ -70,7 +70,7 @@ def _fields(info: types.Type) -> tuple[types.Field, ...]:
 
 def _convert(value: Any, info: types.Type, name: str, expected: str = "") -> Any:
     if isinstance(info, types.Metadata):
-        return _convert(value, info.type, name, (info.extra or {}).get("expected", expected))
+        return _convert(value, info.type, name, expected or (info.extra or {}).get("expected", ""))
     if isinstance(info, types.UnionType):
         return _convert_union(value, info, name, expected)
     if isinstance(info, (types.StructType, types.DataclassType)):
@@ -175,8 +175,14 @@ def _is_of(value: Any, info: types.Type) -> bool:
     if isinstance(info, types.StrType):
         if not isinstance(value, str) or not _long_enough(value, info):
             return False
-        return info.pattern is None or re.search(info.pattern, value) is not None
+        return info.pattern is None or _pattern(info.pattern).search(value) is not None
     raise AssertionError(f"no check of {info}")
+
+
+@cache
+def _pattern(pattern: str) -> re.Pattern[str]:
+    """The pattern as JSON Schema means it, whose `$` is the very end: Python's would allow a line end before it."""
+    return re.compile(re.sub(r"(?<!\\)\$", r"\\Z", pattern))
 
 
 _LIMITS: tuple[tuple[str, Callable[[Any, Any], bool], str], ...] = (

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Iterable
+from functools import cache
 from pathlib import Path
 from typing import Any
-
-import yaml
 
 from rskip.settings.errors import SettingError, shown_key
 
@@ -17,30 +17,31 @@ MAX_DEPTH = 100
 _FLOAT = re.compile(r"[-+]?[0-9]+(\.[0-9]*)?[eE][-+]?[0-9]+$")
 
 
-class _Loader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[misc]  # C: five times as fast
-    pass
+@cache
+def _loader() -> Any:
+    """PyYAML's safe loader with the two rules more; JSON is read without PyYAML."""
+    import yaml
 
+    class Loader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[misc]  # C: five times as fast
+        pass
 
-_Loader.add_implicit_resolver("tag:yaml.org,2002:float", _FLOAT, list("-+0123456789"))
+    def mapping_without_repeated_keys(loader: Any, node: yaml.MappingNode) -> dict[Any, Any]:
+        seen = set()
+        for key_node, _ in node.value:
+            key = loader.construct_object(key_node, deep=True)
+            problem = ""
+            if isinstance(key, (list, dict)):
+                problem = "a key is a list or a mapping: expected a name"
+            elif key in seen:
+                problem = f"key {shown_key(key)} is given twice: expected once"
+            if problem:
+                raise yaml.constructor.ConstructorError(None, None, problem, key_node.start_mark)
+            seen.add(key)
+        return loader.construct_mapping(node, deep=True)
 
-
-def _mapping_without_repeated_keys(loader: Any, node: yaml.MappingNode) -> dict[Any, Any]:
-    seen = set()
-    for key_node, _ in node.value:
-        key = loader.construct_object(key_node, deep=True)
-        if isinstance(key, (list, dict)):
-            raise yaml.constructor.ConstructorError(
-                None, None, "a key is a list or a mapping: expected a name", key_node.start_mark
-            )
-        if key in seen:
-            raise yaml.constructor.ConstructorError(
-                None, None, f"key {shown_key(key)} is given twice: expected once", key_node.start_mark
-            )
-        seen.add(key)
-    return loader.construct_mapping(node, deep=True)
-
-
-_Loader.add_constructor("tag:yaml.org,2002:map", _mapping_without_repeated_keys)
+    Loader.add_implicit_resolver("tag:yaml.org,2002:float", _FLOAT, list("-+0123456789"))
+    Loader.add_constructor("tag:yaml.org,2002:map", mapping_without_repeated_keys)
+    return Loader
 
 
 def read_yaml(path: Path) -> Any:
@@ -57,9 +58,11 @@ def parse_yaml(text: str, *, source: str) -> Any:
     :param source: names the text in errors.
     :raises SettingError: as `read_yaml`.
     """
+    import yaml
+
     try:
-        _refuse_depth(text, source)
-        return yaml.load(text, Loader=_Loader)
+        _refuse_depth(yaml.parse(text, Loader=_loader()), source)
+        return yaml.load(text, Loader=_loader())
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         line = f", line {mark.line + 1}" if mark else ""
@@ -67,11 +70,13 @@ def parse_yaml(text: str, *, source: str) -> Any:
         raise SettingError("", f"not valid YAML: {problem}", source=f"{source}{line}") from None
 
 
-def _refuse_depth(text: str, source: str) -> None:
+def _refuse_depth(events: Iterable[Any], source: str) -> None:
     """Refuses what would overflow the stack of libyaml, which crashes the process."""
+    from yaml import CollectionEndEvent, CollectionStartEvent
+
     depth = 0
-    for event in yaml.parse(text, Loader=_Loader):
-        depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
+    for event in events:
+        depth += isinstance(event, CollectionStartEvent) - isinstance(event, CollectionEndEvent)
         if depth > MAX_DEPTH:
             raise SettingError("", f"nested more than {MAX_DEPTH} levels deep", source=source)
 

@@ -72,6 +72,7 @@ WRONG = [
     ({"count": 1, "named": {1: 1}}, "named.1 is a key: expected text"),
     ({"count": 1, "anything": 3}, "anything is 3: expected keys and values, or null"),
     ({"count": 1, "text": "A"}, "text is 'A': expected a word of small letters"),
+    ({"count": 1, "text": "a\n"}, r"text is 'a\n': expected a word of small letters"),
     ({"count": 1, "steps": [1, "2"]}, "steps[1] is '2': expected a whole number"),
     ({"count": 1, "yes": True}, "yes is true: expected a count of 2 or more beside it; raise count"),
     ([], "it holds a list: expected keys and values"),
