@@ -65,7 +65,7 @@ def run(args: argparse.Namespace) -> int | None:
     from rskip.corpora import CORPORA, PrepareOptions, describe, find_corpus, prepare
     from rskip.corpora.cleaning import CleaningReport
     from rskip.corpora.preparation import CLEANING_FILE
-    from rskip.corpora.record import data_path, read_record
+    from rskip.corpora.record import OutputError, data_path, read_record
     from rskip.corpora.work_folder import read_json
     from rskip.settings.errors import SettingError
 
@@ -92,6 +92,8 @@ def run(args: argparse.Namespace) -> int | None:
             )
     except SettingError as error:
         raise said_of_flag(error, PrepareOptions) from error
+    except OutputError as error:
+        raise ValueError(error.sentence(output="--output", force="--force")) from error
     record = read_record(output)
     assert record is not None
     if made and (output / CLEANING_FILE).exists():

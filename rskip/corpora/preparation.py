@@ -20,7 +20,7 @@ from rskip.corpora.fetch import FetchedFile, fetch
 from rskip.corpora.formats import TextFile
 from rskip.corpora.options import PrepareOptions
 from rskip.corpora.parallel import in_order
-from rskip.corpora.record import RECORD_FILE, must_make, plan, shard_folders, write_record
+from rskip.corpora.record import RECORD_FILE, needs_build, plan, shard_folders, write_record
 from rskip.corpora.stages.assemble import DICTIONARY, assemble
 from rskip.corpora.stages.deduplicate import deduplicate
 from rskip.corpora.stages.learn import TEXT, learn
@@ -31,8 +31,7 @@ from rskip.corpora.work_folder import WorkFolder, read_json, write_json
 from rskip.files.disk import disk_space
 from rskip.files.lock import one_at_a_time
 from rskip.text.dictionary import Dictionary
-from rskip.text.pipeline import TextConfig
-from rskip.text.tool_versions import tool_versions
+from rskip.text.pipeline import TextConfig, tool_versions
 
 CLEANING_FILE = "cleaning.json"
 
@@ -65,7 +64,7 @@ def prepare(
     :param workers: processes; their number does not change the result.
     :param force: replace a folder that was prepared, or begun, with other options.
     :returns: False where `output` was up to date and nothing was done.
-    :raises ValueError: bad input, or `output` holds something else; says what to do.
+    :raises ValueError: bad input; SettingError: options that can't be; OutputError: `output` holds something else.
     :raises FileNotFoundError: an input, or fairseq, is missing.
     :raises OSError: a server, a disk or a worker process failed.
     """
@@ -73,7 +72,7 @@ def prepare(
     resolved = (options or PrepareOptions()).resolve(corpus)
     planned = plan(corpus, resolved)
     work = WorkFolder(output)
-    if not must_make(output, planned, force=force):
+    if not needs_build(output, planned, force=force):
         work.remove_finished()
         return False
     find_fairseq_preprocess()
@@ -85,10 +84,10 @@ def prepare(
             file.name: {"url": file.url, "size": fetched.size, "sha256": fetched.sha256}
             for file, fetched in files.items()
         }
-    advice = "free some and repeat the command, which goes on, or choose another --output"
-    elsewhere = "choose another --output"
+    advice = "free some and repeat the command, which goes on, or choose another output"
+    elsewhere = "choose another output"
     with disk_space(output, advice=advice, elsewhere=elsewhere), one_at_a_time(output):
-        if not must_make(output, planned, force=force):
+        if not needs_build(output, planned, force=force):
             return False  # another process has made it meanwhile
         setting = _setting(corpus, resolved, work=work, workers=workers)
         work.begin({**planned, "tools": setting.config.versions}, force=force)
@@ -243,7 +242,7 @@ def _binarise(setting: Setting, texts: Path, shard: int, sentences: Mapping[str,
         shutil.rmtree(building)
     source, target = setting.languages
     pairs = sum(sentences.values())
-    print(f"binarise: {pairs:,} pairs, by fairseq-preprocess, which tells nothing until it ends", file=sys.stderr)
+    print(f"binarise: {pairs:,} pairs, by fairseq-preprocess (no progress output)", file=sys.stderr)
     binarise(
         texts / name,
         building,

@@ -18,6 +18,22 @@ FORMAT = 1
 """Goes up when the same options come to give other bytes."""
 
 
+class OutputError(ValueError):
+    """The folder that is to be made can't be; what is there would be lost.
+
+    :param problem: what is wrong, with the folder.
+    :param advice: what to do; `{output}` and `{force}` stand for how its reader says where, and that it is replaced.
+    """
+
+    def __init__(self, problem: str, *, advice: str) -> None:
+        self.problem, self.advice = problem, advice
+        super().__init__(self.sentence(output="output", force="force=True"))
+
+    def sentence(self, *, output: str, force: str) -> str:
+        """One line that says what is wrong and what to do."""
+        return f"{self.problem}: {self.advice.format(output=output, force=force)}"
+
+
 def plan(corpus: Corpus, options: PrepareOptions) -> dict[str, Any]:
     """The part of the record that is known before the work; a folder whose record agrees is up to date."""
     planned: dict[str, Any] = {
@@ -65,30 +81,28 @@ def shard_folders(folder: Path, shards: int) -> list[Path]:
     return [folder] if shards == 1 else [folder / f"shard{number}" for number in range(1, shards + 1)]
 
 
-def must_make(folder: Path, planned: dict[str, Any], *, force: bool) -> bool:
+def needs_build(folder: Path, planned: dict[str, Any], *, force: bool) -> bool:
     """Whether `folder` has to be made; False where it is up to date.
 
     :param force: replace what was prepared otherwise.
-    :raises ValueError: the folder holds something that would be lost.
+    :raises OutputError: the folder holds something that would be lost.
     """
     if not folder.exists() or (folder.is_dir() and not any(folder.iterdir())):
         return True
     record = read_record(folder)
     if record is None:
-        raise ValueError(
-            f"{folder} was not made by rskip prepare (it has no {RECORD_FILE} of its own): choose another --output"
-        )
+        problem = f"{folder} was not made by rskip prepare (it has no {RECORD_FILE} of its own)"
+        raise OutputError(problem, advice="choose another {output}")
     known = {*record["files"], RECORD_FILE}
     held = {path.relative_to(folder).as_posix() for path in folder.rglob("*") if not path.is_dir()}
     differs = difference(record, planned) or _damage(folder, record, held)
     if differs is None:
         return False
     if not force:
-        raise ValueError(f"{folder} {differs}: choose another --output, or replace it with --force")
+        raise OutputError(f"{folder} {differs}", advice="choose another {output}, or replace it with {force}")
     if held - known:
-        raise ValueError(
-            f"{folder} holds {min(held - known)}, which rskip prepare did not make: move it away first"
-        )
+        problem = f"{folder} holds {min(held - known)}, which rskip prepare did not make"
+        raise OutputError(problem, advice="move it away first")
     return True
 
 

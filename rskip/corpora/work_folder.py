@@ -7,7 +7,7 @@ import shutil
 from pathlib import Path
 from typing import Any
 
-from rskip.corpora.record import difference
+from rskip.corpora.record import OutputError, difference
 from rskip.files.whole import atomic_file, put_in_place
 
 STATE_FILE = "state.json"
@@ -39,16 +39,15 @@ class WorkFolder:
 
         :param planned: everything that decides the bytes of the output.
         :param force: begin anew where the folder is of another plan.
-        :raises ValueError: there is a folder of another plan, or one that is not ours.
+        :raises OutputError: there is a folder of another plan, or one that is not ours.
         """
         if self.path.exists():
             state = self._state()
             differs = None if state is None else difference(state, planned)
             if differs is not None and not force:
-                raise ValueError(
-                    f"{self.path} was left by an unfinished run and {differs}: repeat that command, choose another "
-                    "--output, or begin anew with --force"
-                )
+                problem = f"{self.path} was left by an unfinished run and {differs}"
+                advice = "repeat that command, choose another {output}, or begin anew with {force}"
+                raise OutputError(problem, advice=advice)
             if differs is not None or not self.result.exists():
                 self.remove()  # without a result it was killed in `begin` or in `finish`
         if not self.path.exists():
@@ -60,12 +59,13 @@ class WorkFolder:
                 left.unlink()
 
     def _state(self) -> dict[str, Any] | None:
-        """:raises ValueError: a folder that is not ours."""
+        """:raises OutputError: a folder that is not ours."""
         path = self.path / STATE_FILE
         if path.is_file():
             return read_json(path)
         if not self.path.is_dir() or any(not left.name.startswith(f".{STATE_FILE}.") for left in self.path.iterdir()):
-            raise ValueError(f"{self.path} was not made by rskip prepare: move it away, or choose another --output")
+            problem = f"{self.path} was not made by rskip prepare"
+            raise OutputError(problem, advice="move it away, or choose another {output}")
         return None
 
     def finish(self) -> None:

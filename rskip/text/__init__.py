@@ -1,7 +1,6 @@
 """Raw sentences and model tokens: tokenisers, subword units, dictionaries."""
 
 from rskip.text.dictionary import Dictionary
-from rskip.text.pipeline import TextConfig, TextPipeline
-from rskip.text.tokens import TokenText
+from rskip.text.pipeline import TextConfig, TextPipeline, TokenText
 
 __all__ = ["Dictionary", "TextConfig", "TextPipeline", "TokenText"]

@@ -5,11 +5,14 @@ from __future__ import annotations
 import dataclasses
 import json
 from dataclasses import dataclass, field
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 from rskip.files.whole import atomic_file
-from rskip.text.subwords import Subwords, subwords_class
-from rskip.text.tokeniser import PunctuationNormaliser, build_tokeniser
+from rskip.settings.check import check, convert
+from rskip.settings.text import read_json
+from rskip.text.subwords import SubwordKind, Subwords, subwords_class
+from rskip.text.tokeniser import PunctuationNormaliser, TokeniserKind, build_tokeniser
 
 CONFIG_FILE = "pipeline.json"
 FORMAT = 1  # which is not written; a later one is
@@ -22,31 +25,23 @@ class TextConfig:
     :param source_language: two-letter code.
     :param target_language: two-letter code.
     :param normalise_punctuation: typographic quotes, dashes and spaces become the plain ones first.
-    :param tokeniser: "moses" or "none".
     :param dash_splits: Moses' aggressive dash splitting; the default is fairseq's.
     :param escape: Moses' XML escapes; the default is fairseq's.
-    :param subwords: "bpe", "sentencepiece" or "sentencepiece-bpe".
     :param versions: the packages that the units were learnt with. Kept for the record.
+    :raises SettingError: a value that can't be.
     """
 
     source_language: str
     target_language: str
     normalise_punctuation: bool = True
-    tokeniser: str = "moses"
+    tokeniser: TokeniserKind = "moses"
     dash_splits: bool = True
     escape: bool = True
-    subwords: str = "bpe"
+    subwords: SubwordKind = "bpe"
     versions: dict[str, str] = field(default_factory=dict)
 
-    @classmethod
-    def from_dict(cls, values: dict[str, object]) -> TextConfig:
-        """:raises ValueError: an unknown key, or a language missing."""
-        known = {item.name for item in dataclasses.fields(cls)}
-        if unknown := sorted(set(values) - known):
-            raise ValueError(f"unknown key {', '.join(unknown)}: expected {', '.join(sorted(known))}")
-        if missing := sorted({"source_language", "target_language"} - set(values)):
-            raise ValueError(f"{', '.join(missing)} missing")
-        return cls(**values)  # type: ignore[arg-type]
+    def __post_init__(self) -> None:
+        check(self)
 
 
 class LanguageText:
@@ -128,7 +123,7 @@ class TextPipeline:
         """Reads what `save` wrote.
 
         :raises FileNotFoundError: no pipeline there, or its units' file is missing.
-        :raises ValueError: pipeline.json is not one of ours, or of a format that a later rskip writes.
+        :raises ValueError: pipeline.json is not one of ours (SettingError), or of a format that a later rskip writes.
         """
         folder = Path(folder)
         path = folder / CONFIG_FILE
@@ -147,12 +142,39 @@ class TextPipeline:
 
 
 def _read_config(path: Path) -> TextConfig:
-    try:
-        values = json.loads(path.read_text(encoding="utf-8"))
-        if (written := values.pop("format", FORMAT)) == FORMAT:
-            return TextConfig.from_dict(values)
-    except (ValueError, AttributeError, TypeError) as error:
-        raise ValueError(f"{path} is not a text pipeline: {error}") from error
-    raise ValueError(
-        f"{path} has the format {written!r}, but this rskip reads {FORMAT}: upgrade rskip (pip install --upgrade rskip)"
-    )
+    values = read_json(path)
+    if isinstance(values, dict) and (written := values.pop("format", FORMAT)) != FORMAT:
+        upgrade = "upgrade rskip (pip install --upgrade rskip)"
+        raise ValueError(f"{path} has the format {written!r}, but this rskip reads {FORMAT}: {upgrade}")
+    return convert(values, TextConfig, source=str(path))
+
+
+@dataclass(frozen=True)
+class TokenText:
+    """In the place of a `TextPipeline` where sentences are model tokens, separated by white space, and stay so."""
+
+    source_language: str
+    target_language: str
+
+    def encode(self, sentence: str) -> str:
+        """The tokens of a source sentence joined by single spaces."""
+        return " ".join(sentence.split())
+
+    def encode_target(self, sentence: str) -> str:
+        """The tokens of a target sentence joined by single spaces."""
+        return " ".join(sentence.split())
+
+    def decode(self, tokens: str) -> str:
+        """The tokens as they are."""
+        return tokens
+
+
+def tool_versions(*packages: str) -> dict[str, str]:
+    """Installed version of each distribution named; "not installed" for one that is missing."""
+    versions = {}
+    for package in packages:
+        try:
+            versions[package] = version(package)
+        except PackageNotFoundError:
+            versions[package] = "not installed"
+    return versions

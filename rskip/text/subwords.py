@@ -8,10 +8,9 @@ import sys
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Literal, Protocol, get_args
+from typing import Literal, Protocol
 
 SubwordKind = Literal["bpe", "sentencepiece", "sentencepiece-bpe"]
-SUBWORDS: tuple[str, ...] = get_args(SubwordKind)
 _REMEMBERED_WORDS = 300_000
 
 
@@ -178,18 +177,13 @@ class SentencePieceBPE(SentencePiece):
     model_type = "bpe"
 
 
-_CLASSES: dict[str, type[BytePairEncoding] | type[SentencePiece]] = {
+_CLASSES: dict[SubwordKind, type[BytePairEncoding] | type[SentencePiece]] = {
     "bpe": BytePairEncoding,
     "sentencepiece": SentencePiece,
     "sentencepiece-bpe": SentencePieceBPE,
 }
 
 
-def subwords_class(name: str) -> type[BytePairEncoding] | type[SentencePiece]:
-    """The class called `name`, one of SUBWORDS.
-
-    :raises ValueError: unknown name.
-    """
-    if name not in _CLASSES:
-        raise ValueError(f"unknown subword units {name!r}: expected one of {', '.join(SUBWORDS)}")
-    return _CLASSES[name]
+def subwords_class(kind: SubwordKind) -> type[BytePairEncoding] | type[SentencePiece]:
+    """The class of these units."""
+    return _CLASSES[kind]

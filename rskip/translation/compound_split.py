@@ -13,8 +13,8 @@ from collections.abc import Iterable, Sequence
 from sacrebleu.metrics import BLEU
 from sacremoses import MosesPunctNormalizer
 
+from rskip.text.pipeline import tool_versions
 from rskip.text.tokeniser import MosesTokeniser
-from rskip.text.tool_versions import tool_versions
 
 LANGUAGE = "de"
 GERMAN_TOKENS, OWN_TOKENS = "moses-de", "own"

@@ -15,7 +15,7 @@ from rskip.corpora import PrepareOptions, prepare
 from rskip.corpora.cleaning import languages
 from rskip.corpora.corpus import CleaningOptions, PrepareDefaults
 from rskip.corpora.stages.assemble import dictionary_entries
-from rskip.corpora.stages.pair_text import PairText
+from rskip.corpora.stages.tokenise import PairTokeniser
 from rskip.text import Dictionary, TextPipeline
 
 TRAIN = [
@@ -126,15 +126,15 @@ def test_pairs_of_valid_and_test_that_are_not_dropped_are_counted(corpus: Any, m
 def test_memory_that_runs_out_is_not_the_sentences_doing_and_nothing_is_lost(
     corpus: Any, mirror: Path, output: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    words_of = PairText.words
+    words_of = PairTokeniser.words
 
-    def exhausted(self: PairText, pair: Any) -> Any:
+    def exhausted(self: PairTokeniser, pair: Any) -> Any:
         if pair[0] == "Yes":  # in the third chunk
             raise MemoryError
         return words_of(self, pair)
 
     with monkeypatch.context() as context:
-        context.setattr(PairText, "words", exhausted)
+        context.setattr(PairTokeniser, "words", exhausted)
         with pytest.raises(OSError, match="^memory is exhausted: .*; the same command goes on$"):
             made(corpus, mirror, output)
     done = sorted(output.with_name(f"{output.name}.partial").glob("words/train-*.en"))

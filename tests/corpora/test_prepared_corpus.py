@@ -129,7 +129,7 @@ def test_other_inputs_and_other_corpora_are_refused(
     stub: Path, make_corpus: Any, mirror: Path, output: Path
 ) -> None:
     prepare(make_corpus(), output, mirror=str(mirror))
-    with pytest.raises(ValueError, match="tiny holds tiny-en-de, not numbers-en-de: choose another --output"):
+    with pytest.raises(ValueError, match="tiny holds tiny-en-de, not numbers-en-de: choose another output"):
         prepare(CORPORA["numbers-en-de"], output)
     (mirror / "test.en.gz").write_bytes((mirror / "val.en.gz").read_bytes())
     with pytest.raises(ValueError, match="was prepared from other versions of the upstream files"):
@@ -142,12 +142,12 @@ def test_folder_that_lacks_a_file_is_made_again_by_force(
     corpus = make_corpus()
     prepare(corpus, output, mirror=str(mirror))
     (output / "dict.de.txt").unlink()
-    with pytest.raises(ValueError, match=r"tiny lacks dict\.de\.txt: choose another --output, or replace it"):
+    with pytest.raises(ValueError, match=r"tiny lacks dict\.de\.txt: choose another output, or replace it"):
         prepare(corpus, output, mirror=str(mirror))
     assert prepare(corpus, output, mirror=str(mirror), force=True)
     size = (output / "dict.de.txt").stat().st_size
     os.truncate(output / "dict.de.txt", 3)
-    damage = rf"tiny is damaged \(dict\.de\.txt has 3 bytes, not {size}\): choose another --output, or replace it"
+    damage = rf"tiny is damaged \(dict\.de\.txt has 3 bytes, not {size}\): choose another output, or replace it"
     with pytest.raises(ValueError, match=damage):
         prepare(corpus, output, mirror=str(mirror))
     assert prepare(corpus, output, mirror=str(mirror), force=True)
@@ -167,7 +167,7 @@ def test_users_files_are_never_replaced(stub: Path, make_corpus: Any, mirror: Pa
         prepare(corpus, output, mirror=str(mirror), options=PrepareOptions(size=7), force=True)
     assert (output / "thesis.tex").read_text() == "mine"
     (output.parent / "taken").write_text("mine")
-    message = r"can't write .*taken \(File exists\): choose another --output"
+    message = r"can't write .*taken \(File exists\): choose another output"
     with pytest.raises(OSError, match=message):
         prepare(corpus, output.parent / "taken" / "data", mirror=str(mirror))
     with pytest.raises(ValueError, match="a_file was not made by rskip prepare"):
@@ -228,7 +228,7 @@ def test_unfinished_folder_of_other_options_is_begun_anew_by_force_alone(
     fewer = PrepareOptions(size=7)
     message = (
         r"tiny\.partial was left by an unfinished run and was prepared with subwords bpe, size 20, not with "
-        "subwords bpe, size 7: repeat that command, choose another --output, or begin anew with --force"
+        "subwords bpe, size 7: repeat that command, choose another output, or begin anew with force=True"
     )
     with pytest.raises(ValueError, match=message):
         prepare(make_corpus(), output, mirror=str(mirror), options=fewer)

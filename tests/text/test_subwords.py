@@ -119,8 +119,3 @@ def test_sentencepiece_by_byte_pair_encoding(tmp_path: Path) -> None:
 def test_sentencepiece_refuses_a_size() -> None:
     with pytest.raises(ValueError, match="SentencePiece could not learn 3 units"):
         SentencePiece.learn(SENTENCES, size=3)
-
-
-def test_unknown_units() -> None:
-    with pytest.raises(ValueError, match="unknown subword units 'wordpiece': expected one of bpe,"):
-        subwords_class("wordpiece")

@@ -67,11 +67,11 @@ def test_threads_share_one(pipeline: TextPipeline) -> None:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"tokenizer": "moses"}, r"\.json is not a text pipeline: unknown key tokenizer: expected dash_"),
-        ({"source_language": None}, r"is not a text pipeline: source_language missing"),
+        ({"tokenizer": "moses"}, r"\.json: unknown key tokenizer; did you mean tokeniser"),
+        ({"source_language": None}, r"pipeline\.json: source_language is missing"),
         ({"format": 2, "later": True}, r"pipeline\.json has the format 2, but this rskip reads 1: upgrade rskip"),
-        ({"tokeniser": "mosse"}, "unknown tokeniser 'mosse'"),
-        ({"subwords": "wordpiece"}, "unknown subword units 'wordpiece'"),
+        ({"tokeniser": "mosse"}, "tokeniser is 'mosse': expected moses or none"),
+        ({"subwords": "wordpiece"}, "subwords is 'wordpiece': expected bpe or"),
     ],
 )
 def test_configurations_that_are_not(
@@ -93,5 +93,5 @@ def test_files_that_are_missing(pipeline: TextPipeline, tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError, match=r"codes\.bpe is missing: .*pipeline\.json asks for it"):
         TextPipeline.load(tmp_path)
     (tmp_path / "pipeline.json").write_text("{")
-    with pytest.raises(ValueError, match=r"pipeline\.json is not a text pipeline"):
+    with pytest.raises(ValueError, match=r"pipeline\.json: not valid JSON"):
         TextPipeline.load(tmp_path)

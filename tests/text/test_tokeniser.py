@@ -53,11 +53,6 @@ def test_white_space_alone() -> None:
     assert tokeniser.tokenise(" It's\ta\u2028dog-sled.  ") == "It's a dog-sled."
 
 
-def test_unknown_tokeniser() -> None:
-    with pytest.raises(ValueError, match="unknown tokeniser 'mosse': expected one of moses, none"):
-        build_tokeniser("mosse", "en", dash_splits=True, escape=True)
-
-
 @pytest.mark.parametrize(("language", "exact"), [("en", 999), ("de", 997), ("fr", 997)])
 def test_multi30k_comes_back(shared: Path, language: str, exact: int) -> None:
     """Nearly every raw test sentence survives words and back, so that BLEU against raw text loses nothing."""

@@ -16,9 +16,17 @@ and the chunks' reports are added up.
 """
 
 from rskip.corpora.cleaning.duplicates import DIGEST_BYTES, find_duplicates, pair_digest, read_rows
-from rskip.corpora.cleaning.held_out import HeldOut
-from rskip.corpora.cleaning.pairs import PairCleaner
-from rskip.corpora.cleaning.reasons import DUPLICATE, EMPTY, LEAK, LOPSIDED, REASONS, TOO_LONG, WRONG_LANGUAGE
+from rskip.corpora.cleaning.pairs import (
+    DUPLICATE,
+    EMPTY,
+    LEAK,
+    LOPSIDED,
+    REASONS,
+    TOO_LONG,
+    WRONG_LANGUAGE,
+    HeldOut,
+    PairCleaner,
+)
 from rskip.corpora.cleaning.report import CleaningReport
 from rskip.corpora.cleaning.sentence import SentenceCleaner, remove_non_printing, unescape_entities
 

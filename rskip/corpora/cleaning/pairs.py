@@ -1,11 +1,63 @@
-"""Which tokenised pairs are dropped, one pair at a time."""
+"""Which tokenised pairs are dropped, one pair at a time, and why."""
 
 from __future__ import annotations
 
-from rskip.corpora.cleaning.held_out import HeldOut
+from collections.abc import Iterable
+
 from rskip.corpora.cleaning.languages import LanguageFilter
-from rskip.corpora.cleaning.reasons import EMPTY, LEAK, LOPSIDED, TOO_LONG, WRONG_LANGUAGE
 from rskip.corpora.corpus import CleaningOptions, Pair
+
+EMPTY = "empty"
+TOO_LONG = "too long"
+LOPSIDED = "lopsided"
+LEAK = "leak"
+WRONG_LANGUAGE = "wrong language"
+DUPLICATE = "duplicate"
+
+REASONS = (EMPTY, TOO_LONG, LOPSIDED, LEAK, WRONG_LANGUAGE, DUPLICATE)
+"""In the order in which they are looked for: a pair is dropped for the first that applies, and counted there alone."""
+
+
+def looked_for(options: CleaningOptions) -> tuple[str, ...]:
+    """Those of REASONS for which these options drop pairs."""
+    switches = {
+        EMPTY: options.empty,
+        TOO_LONG: options.max_words is not None,
+        LOPSIDED: options.max_ratio is not None,
+        LEAK: options.leaks,
+        WRONG_LANGUAGE: options.languages,
+        DUPLICATE: options.duplicates,
+    }
+    return tuple(reason for reason in REASONS if switches[reason])
+
+
+class HeldOut:
+    """Pairs of valid and test, for the question whether a training pair is among them.
+
+    Sentences are compared as strings, so both texts must have been cleaned, normalised and tokenised alike. It keeps
+    the sentences themselves: the few thousand of a valid and a test set are small, and their digests would not be
+    much smaller. Pickles.
+
+    :param pairs: tokenised pairs, source first.
+    """
+
+    def __init__(self, pairs: Iterable[Pair]) -> None:
+        self._pairs = frozenset(pairs)
+        self._sources = frozenset(source for source, _ in self._pairs if source)
+        self._targets = frozenset(target for _, target in self._pairs if target)
+
+    def __len__(self) -> int:
+        """How many different pairs."""
+        return len(self._pairs)
+
+    def __contains__(self, words: Pair) -> bool:
+        """Whether this very pair, both its sides, is held out."""
+        return words in self._pairs
+
+    def sides(self, words: Pair) -> tuple[bool, bool]:
+        """Whether the source, and whether the target, is a held-out sentence of its side; an empty one never is."""
+        source, target = words
+        return source in self._sources, target in self._targets
 
 
 class PairCleaner:

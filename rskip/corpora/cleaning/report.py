@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
-from rskip.corpora.cleaning.reasons import DUPLICATE, LEAK, REASONS, looked_for
+from rskip.corpora.cleaning.pairs import DUPLICATE, LEAK, REASONS, looked_for
 from rskip.corpora.corpus import CleaningOptions
 
 PAIRS = "pairs"

@@ -11,8 +11,7 @@ from pathlib import Path
 
 from rskip.corpora.parallel import in_order
 from rskip.corpora.stages.deduplicate import KeptChunk
-from rskip.corpora.stages.progress import progress
-from rskip.corpora.stages.setting import Setting
+from rskip.corpora.stages.setting import Setting, progress
 from rskip.corpora.stages.tokenise import WORDS
 from rskip.text.pipeline import TextPipeline
 from rskip.text.subwords import BytePairEncoding, Subwords, subwords_class

@@ -1,9 +1,14 @@
-"""What every stage needs to know."""
+"""What every stage needs to know, and how it shows its progress."""
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Protocol
+
+from tqdm import tqdm
 
 from rskip.corpora.corpus import CleaningOptions
 from rskip.corpora.options import PrepareOptions
@@ -43,3 +48,27 @@ class Setting:
     def processes(self, chunks: int) -> int:
         """How many workers are of use for so many chunks."""
         return max(1, min(self.workers, chunks))
+
+
+class Sized(Protocol):
+    @property
+    def size(self) -> int: ...
+
+
+def progress(stage: str, everything: Sequence[Sized], left: Sequence[Sized]) -> tqdm:
+    """A progress bar in pairs on a terminal; elsewhere one line that the stage begins.
+
+    :param left: what an earlier run has not done.
+    """
+    total, to_do = sum(each.size for each in everything), sum(each.size for each in left)
+    if not sys.stderr.isatty():
+        print(f"{stage}: {to_do:,} of {total:,} pairs", file=sys.stderr, flush=True)
+    return tqdm(
+        desc=stage,
+        total=total,
+        initial=total - to_do,
+        unit=" pairs",
+        unit_scale=True,
+        smoothing=0.05,
+        disable=None,
+    )

@@ -12,12 +12,11 @@ from rskip.corpora.chunks import Chunk, SplitText, read_chunks
 from rskip.corpora.cleaning import CleaningReport, HeldOut, PairCleaner, SentenceCleaner, pair_digest
 from rskip.corpora.corpus import CleaningOptions, Pair
 from rskip.corpora.parallel import in_order
-from rskip.corpora.stages.pair_text import PairText
-from rskip.corpora.stages.progress import progress
-from rskip.corpora.stages.setting import Setting
+from rskip.corpora.stages.setting import Setting, progress
 from rskip.corpora.work_folder import write_json
 from rskip.files.whole import atomic_file
-from rskip.text.pipeline import TextConfig
+from rskip.text.pipeline import LanguageText, TextConfig
+from rskip.text.tokeniser import MosesTokeniser, WhitespaceTokeniser
 
 WORDS, DIGESTS, REPORTS, REFERENCE = "words", "digests", "reports", "reference"
 
@@ -33,11 +32,11 @@ def tokenise_held_out(setting: Setting, texts: Sequence[SplitText], split: str) 
     if all(path.exists() for path in files):
         return
     clean = SentenceCleaner(CleaningOptions(entities=setting.cleaning.entities if setting.tokenised else "keep"))
-    pair_text = PairText(setting.config, tokenised=setting.tokenised)
+    tokeniser = PairTokeniser(setting.config, tokenised=setting.tokenised)
     lines: list[list[str]] = [[], [], [], []]
     for pair in _pairs(texts, split):
-        tokenised = pair_text.words((clean(pair[0]), clean(pair[1])))
-        for side, sentence in zip(lines, (*pair_text.raw(pair), *tokenised), strict=True):
+        tokenised = tokeniser.words((clean(pair[0]), clean(pair[1])))
+        for side, sentence in zip(lines, (*tokeniser.raw(pair), *tokenised), strict=True):
             side.append(sentence)
     for path, sentences in zip(files, lines, strict=True):
         write_lines(path, sentences)
@@ -83,12 +82,43 @@ def tokenise_train(
 def _held_out(setting: Setting, texts: Sequence[SplitText], splits: Collection[str]) -> HeldOut:
     """The pairs of valid and test, cleaned as those of train are, so that equal ones are found."""
     clean = SentenceCleaner(setting.cleaning)
-    pair_text = PairText(setting.config, tokenised=setting.tokenised)
+    tokeniser = PairTokeniser(setting.config, tokenised=setting.tokenised)
     return HeldOut(
-        pair_text.words((clean(source), clean(target)))
+        tokeniser.words((clean(source), clean(target)))
         for split in splits
         for source, target in _pairs(texts, split)
     )
+
+
+class PairTokeniser:
+    """Both languages' halves of a text pipeline, for text that may be tokenised already.
+
+    :param tokenised: the text is tokenised by Moses' rules: a pipeline with a tokeniser takes its words as they are;
+        one without (SentencePiece) gets the sentences that they were.
+    """
+
+    def __init__(self, config: TextConfig, *, tokenised: bool) -> None:
+        languages = (config.source_language, config.target_language)
+        self._texts = [LanguageText(config, language) for language in languages]
+        self._moses = [MosesTokeniser(language) for language in languages] if tokenised else []
+        self._take_words = tokenised and config.tokeniser != "none"
+        self._spaces = WhitespaceTokeniser()
+
+    def words(self, pair: Pair) -> Pair:
+        """Both sides as words joined by single spaces."""
+        source, target = self._texts
+        if self._take_words:
+            return self._spaces.tokenise(pair[0]), self._spaces.tokenise(pair[1])
+        if self._moses:
+            pair = self.raw(pair)
+        return source.words(pair[0]), target.words(pair[1])
+
+    def raw(self, pair: Pair) -> Pair:
+        """The sentences as a translator takes and gives them: without tokenisation and Moses' escapes."""
+        if not self._moses:
+            return pair
+        source, target = self._moses
+        return source.detokenise(pair[0]), target.detokenise(pair[1])
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -108,8 +138,8 @@ class Tokenise:
     reports: Path
 
     @cached_property
-    def _pair_text(self) -> PairText:
-        return PairText(self.config, tokenised=self.tokenised)
+    def _tokeniser(self) -> PairTokeniser:
+        return PairTokeniser(self.config, tokenised=self.tokenised)
 
     @cached_property
     def _clean(self) -> SentenceCleaner:
@@ -128,7 +158,7 @@ class Tokenise:
         chunk, pairs = task
         report = CleaningReport.of(self.cleaning)
         kept: list[Pair] = []
-        clean, words_of, cleaner = self._clean, self._pair_text.words, self._cleaner
+        clean, words_of, cleaner = self._clean, self._tokeniser.words, self._cleaner
         for number, (source, target) in enumerate(pairs, start=chunk.first):
             try:
                 words = words_of((clean(source), clean(target)))

@@ -5,7 +5,7 @@ import pickle
 import pytest
 
 from rskip.corpora.cleaning import HeldOut, PairCleaner
-from rskip.corpora.cleaning.reasons import REASONS, looked_for
+from rskip.corpora.cleaning.pairs import REASONS, looked_for
 from rskip.corpora.corpus import CleaningOptions, Pair
 
 LANGUAGES = ("en", "de")
