@@ -57,5 +57,5 @@ class Transformer(nn.Module):
         return self.decoder.step(tokens, state)
 
     def reorder(self, state: DecoderState, parents: Tensor, sentences: Tensor | None = None) -> None:
-        """Makes each beam the one that it goes on from. See `DecoderState.reorder`."""
+        """Beam k continues `parents[:, k]`. See `DecoderState.reorder`."""
         state.reorder(parents, sentences)

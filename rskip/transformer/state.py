@@ -64,9 +64,9 @@ class DecoderState:
         return None if self.mask is None else self.mask[:, :, :, : self.used]
 
     def reorder(self, parents: Tensor, sentences: Tensor | None = None) -> None:
-        """Makes each beam the one that it goes on from.
+        """Beam k of each sentence continues beam `parents[:, k]`.
 
-        `parents` (B', K') names beams of the same sentence; `sentences` (B') the sentences that stay, None all.
+        `parents` (B', K') are beams of the same sentence; `sentences` (B') the sentences that stay, None all.
         """
         if sentences is not None:
             self._select(sentences)

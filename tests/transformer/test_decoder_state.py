@@ -60,7 +60,7 @@ def test_beams_from_the_first_step(build, source):
 
 
 def test_slots_that_no_beam_sees_are_given_back(build):
-    """Four beams that always go on from the first leave one live slot a step, and as many slots as that needs."""
+    """Four beams that always continue the first leave one live slot a step, and as many slots as that needs."""
     model = build()
     state = model.start(model.encode(torch.randint(4, 23, (2, 5))))
     model.step(torch.full((2, 1), 2), state)
