@@ -27,11 +27,8 @@ def find_fold(connection: str) -> Fold:
     spec = parse_connection(connection)
     fold = spec.fold or Fold(str(spec))
     if fold.connection not in (POSTNORM, PRENORM):
-        raise ValueError(
-            f"{spec} ({find_family(spec.family).formula}) is not the block of a stock Transformer, norm(x + f) or "
-            "x + F(norm(x)) with ln, and can't be folded into one: translate with `rskip translate`, which runs every "
-            "connection"
-        )
+        formula = find_family(spec.family).formula
+        raise ValueError(f"{spec} ({formula}) can't be folded into LN(x + f) or x + F(LN(x)): use `rskip translate`")
     return fold
 
 
