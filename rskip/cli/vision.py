@@ -141,29 +141,27 @@ def _add_data_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Trains or evaluates, as the arguments say."""
-    with _memory_in_words():
+    with _out_of_memory_as_mistake():
         return {"train": run_train, "evaluate": run_evaluate}[args.command](args)
 
 
 def run_train(args: argparse.Namespace) -> int:
     """Trains, or goes on with a training."""
     from rskip.machine.ranks import Ranks
-    from rskip.vision.data import load_cifar
     from rskip.vision.evaluation import OutputsNotFinite
     from rskip.vision.training import Diverged, Interrupted, train
-    from rskip.vision.training.device import process_group
+    from rskip.vision.training.train import process_group
 
     ranks = Ranks.from_environment()
     with process_group(ranks, args.device):
         with ranks.together():
             settings = training_settings(args, ranks)
-            if args.download:
-                load_cifar(settings.dataset, args.data, train=False, download=True)
         try:
             result = train(
                 settings,
                 folder=args.output,
                 data=args.data,
+                download=args.download,
                 seed=args.seed,
                 device=args.device,
                 tensorboard=args.tensorboard,
@@ -217,9 +215,8 @@ def _precision(args: argparse.Namespace, asked: Precision, ranks: Ranks, *, chos
 
     :param asked: what the recipe and --set say; chosen: whether --set says it.
     """
-    from rskip.machine.device import bfloat16_is_slow
-    from rskip.vision.training.device import choose_device
-    from rskip.vision.training.training_folder import TrainingFolder
+    from rskip.machine.device import bfloat16_is_slow, choose_device
+    from rskip.vision.training import TrainingFolder
 
     if args.precision != "auto":
         return args.precision
@@ -239,7 +236,7 @@ def _precision(args: argparse.Namespace, asked: Precision, ranks: Ranks, *, chos
 
 
 @contextmanager
-def _memory_in_words() -> Iterator[None]:
+def _out_of_memory_as_mistake() -> Iterator[None]:
     """Makes running out of memory a mistake that names what to change."""
     import torch
 
@@ -254,14 +251,12 @@ def _memory_in_words() -> Iterator[None]:
 def run_evaluate(args: argparse.Namespace) -> int:
     """Prints the evaluation, and draws it where asked."""
     from rskip.files.picture import check_picture
-    from rskip.machine.device import bfloat16_is_slow
+    from rskip.machine.device import bfloat16_is_slow, choose_device
     from rskip.machine.ranks import Ranks
     from rskip.vision.data import load_cifar
     from rskip.vision.evaluation import evaluate
-    from rskip.vision.evaluation.confusion_picture import draw_confusion
-    from rskip.vision.evaluation.text_form import text_form
+    from rskip.vision.evaluation_report import draw_confusion, text_form
     from rskip.vision.model_file import TASK, load_model
-    from rskip.vision.training.device import choose_device
 
     if args.picture is not None:
         check_picture(args.picture)
@@ -289,5 +284,5 @@ def run_evaluate(args: argparse.Namespace) -> int:
         model_figures = {**description.to_dict(), "parameters": sum(p.numel() for p in model.parameters())}
         print(json.dumps({"model": model_figures, "split": args.split, **evaluation.to_dict()}, indent=2))
     else:
-        print(f"{description.path}: {title}{description.standing}\n{text_form(evaluation)}", end="")
+        print(f"{description.path}: {title}{description.status}\n{text_form(evaluation)}", end="")
     return 0

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import torch
+
+if TYPE_CHECKING:
+    from rskip.machine.ranks import Ranks
 
 
 def usable_device(device: str | torch.device) -> torch.device:
@@ -28,3 +33,26 @@ def multiplies_bfloat16() -> bool:
 def bfloat16_is_slow(device: torch.device) -> bool:
     """Whether bfloat16 is slower than float32 there: on a CPU that doesn't multiply it."""
     return device.type == "cpu" and not multiplies_bfloat16()
+
+
+def choose_device(name: str | None, ranks: Ranks) -> torch.device:
+    """The device of this process.
+
+    :param name: "cpu", "cuda", or one GPU such as "cuda:1"; None: a GPU where there is one. Of several processes each
+        takes the GPU of its number on its machine.
+    :raises ValueError: no such device, or fewer GPUs than processes on this machine.
+    """
+    kind, _, number = (name or ("cuda" if torch.cuda.is_available() else "cpu")).partition(":")
+    if kind == "cpu" and not number:
+        return torch.device("cpu")
+    if kind != "cuda" or (number and not number.isdecimal()):
+        raise ValueError(f"device is {name!r}; expected cpu, cuda or one GPU such as cuda:0")
+    if number and ranks.count > 1:
+        raise ValueError(f"device is {name!r} for {ranks.count} processes; expected cuda: each takes a GPU of its own")
+    index, gpus = int(number) if number else ranks.local_rank, torch.cuda.device_count()
+    if index >= gpus:
+        needed = f"process {index} on this machine" if ranks.count > 1 else repr(name)
+        raise ValueError(f"there is no GPU for {needed}: this machine has {gpus} that PyTorch can use; or give cpu")
+    device = torch.device("cuda", index)
+    torch.cuda.set_device(device)
+    return device

@@ -78,7 +78,7 @@ class ModelDescription:
         return self.iterations is None or self.iteration is None or self.iteration >= self.iterations
 
     @property
-    def standing(self) -> str:
+    def status(self) -> str:
         """Where an unfinished training stands, to follow the name; empty for a finished one."""
         if self.finished:
             return ""

@@ -7,7 +7,6 @@ import json
 import os
 import shutil
 import signal
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -21,8 +20,7 @@ from rskip.cli.vision import training_settings
 from rskip.machine.ranks import Ranks
 from rskip.vision.data import ImageSet
 from rskip.vision.preact_resnet import PreActResNet, preact_resnet
-from rskip.vision.training import TrainingSettings, read_curve
-from rskip.vision.training.training_folder import TrainingFolder
+from rskip.vision.training import TrainingFolder, TrainingSettings, read_curve
 from rskip.vision.training.training_run import TrainingRun
 
 LOOP = sys.modules["rskip.vision.training.train"]
@@ -64,7 +62,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder of a finished training."""
     folder = tmp_path_factory.mktemp("trained")
     with pytest.MonkeyPatch.context() as monkeypatch:
-        monkeypatch.setattr(LOOP, "load_cifar", lambda name, root, *, train: noise(40 if train else 30))
+        monkeypatch.setattr(LOOP, "load_cifar", lambda name, root, *, train, download: noise(40 if train else 30))
         assert main(["vision", "train", *SHORT, "--precision", "float32", "--output", str(folder)]) == 0
     return folder
 
@@ -314,7 +312,7 @@ def test_a_damaged_or_missing_dataset(tmp_path, capsys):
 
 
 def test_images_of_another_size(tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(LOOP, "load_cifar", lambda name, root, *, train: noise(40, size=28))
+    monkeypatch.setattr(LOOP, "load_cifar", lambda name, root, *, train, download: noise(40, size=28))
     message = "images of shape (16, 3, 28, 28): expected (N, 3, 32, 32)"
     refused(capsys, message, "train", *SHORT, "--output", str(tmp_path))
 
@@ -323,7 +321,7 @@ def test_a_full_disk(data, tmp_path, monkeypatch, capsys):
     def full(path: Path) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr("rskip.vision.training.checkpoint.atomic_file", full)
+    monkeypatch.setattr("rskip.vision.training.training_folder.atomic_file", full)
     refused(capsys, f"{tmp_path / 'checkpoint.pt'}: No space left on device", "train", *SHORT, "--output",
             str(tmp_path))  # fmt: skip
 
@@ -352,24 +350,3 @@ def test_models_that_cannot_be_evaluated(data, trained, tmp_path, monkeypatch, c
     refused(capsys, "x.gif: expected a file name that ends in .png or .svg", "evaluate", "none", "--picture", "x.gif")
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     refused(capsys, "pip install 'rskip[pictures]'", "evaluate", str(trained), "--picture", str(tmp_path / "x.svg"))
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (("--depth", "21"), "--depth is 21: expected 6n+2 with basic blocks;"),
-        (("--seed", "-1"), "the seed is -1: expected 0 to"),
-        (("--device", "cuda:0", "--precision", "float32"), "device is 'cuda:0' for 2 processes;"),
-    ],
-)
-def test_several_processes_tell_of_a_mistake_once(arguments, message, tmp_path):
-    process = subprocess.run(
-        [
-            str(Path(sys.executable).parent / "torchrun"), "--standalone", "--nproc-per-node", "2",
-            "-m", "rskip.cli.main", "vision", "train", *arguments, "--output", "out",
-        ],
-        cwd=tmp_path, env={**os.environ, "OMP_NUM_THREADS": "1"}, capture_output=True, text=True,
-    )  # fmt: skip
-    assert process.returncode != 0
-    assert process.stderr.count(f"rskip vision: error: {message}") == process.stderr.count("error: ") == 1

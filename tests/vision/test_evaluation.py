@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import math
 
 import pytest
@@ -10,8 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from rskip.vision.data import ImageSet
-from rskip.vision.evaluation import Evaluation, OutputsNotFinite, evaluate
-from rskip.vision.evaluation.evaluate import per_class_figures, ranked
+from rskip.vision.evaluation import Evaluation, OutputsNotFinite, evaluate, per_class_figures, ranked
 
 CLASSES = ("cat", "dog", "ship", "frog", "deer", "car")
 # logits of eight images, and their classes; the model is right on images 0, 1, 4 and 6
@@ -76,13 +74,19 @@ def test_figures_are_those_counted_by_hand(images, batch_size):
     assert found.loss == pytest.approx(sum(losses) / 8, rel=1e-6)
     assert found.classes == CLASSES
     cat, dog, ship, frog, deer, car = found.per_class
-    assert (cat.count, cat.correct, cat.predicted, cat.error, cat.taken_for, cat.taken) == (2, 1, 3, 50, "dog", 1)
-    assert cat.precision == pytest.approx(100 / 3)
-    assert (dog.error, dog.precision, dog.taken_for, dog.taken) == (pytest.approx(200 / 3), 50, "cat", 2)
-    assert (ship.error, ship.precision, ship.taken_for) == (100, None, "car")
-    assert (frog.error, frog.precision, frog.taken_for, frog.taken) == (0, 100, None, 0)
-    assert (deer.count, deer.error, deer.precision, deer.taken_for) == (0, None, None, None)
+    assert (cat.count, cat.correct, cat.predicted, cat.error, cat.top_confusion) == (2, 1, 3, 50, "dog")
+    assert (cat.precision, cat.confused) == (pytest.approx(100 / 3), 1)
+    assert (dog.error, dog.precision, dog.top_confusion, dog.confused) == (pytest.approx(200 / 3), 50, "cat", 2)
+    assert (ship.error, ship.precision, ship.top_confusion) == (100, None, "car")
+    assert (frog.error, frog.precision, frog.top_confusion, frog.confused) == (0, 100, None, 0)
+    assert (deer.count, deer.error, deer.precision, deer.top_confusion) == (0, None, None, None)
     assert (car.error, car.precision) == (0, 50)
+    dogs = found.to_dict()["per_class"][1]  # the names in evaluation.json
+    assert dogs == {
+        "name": "dog", "count": 3, "correct": 1, "predicted": 2, "error": pytest.approx(200 / 3), "precision": 50.0,
+        "taken_for": "cat", "taken": 2,
+    }  # fmt: skip
+    assert [*dogs][-2:] == ["taken_for", "taken"]
 
 
 def test_of_equal_logits_the_lower_number_goes_first():
@@ -93,9 +97,8 @@ def test_of_equal_logits_the_lower_number_goes_first():
 
 
 def test_the_rate_is_the_median_batchs_and_counts_its_computation_alone(images, monkeypatch):
-    module = importlib.import_module("rskip.vision.evaluation.evaluate")
     times = iter([0.0, 1.0, 10.0, 12.0, 20.0, 21.0, 30.0])  # batches of 3, 3 and 2 images in 1, 2 and 1 seconds
-    monkeypatch.setattr(module, "_clock", lambda device: next(times))
+    monkeypatch.setattr("rskip.vision.evaluation._clock", lambda device: next(times))
     found = evaluate(Table(torch.tensor(LOGITS)), images, dataset="cifar10", batch_size=3)
     assert found.images_per_second == 2.0
 
@@ -139,5 +142,5 @@ def test_class_figures_add_up():
     for number, each in enumerate(found):
         row = confusion[number].tolist()
         others = row[:number] + row[number + 1 :]
-        assert each.taken == max(others)
-        assert confusion[number, int(each.taken_for.removeprefix("class "))] == each.taken
+        assert each.confused == max(others)
+        assert confusion[number, int(each.top_confusion.removeprefix("class "))] == each.confused

@@ -73,12 +73,12 @@ def test_every_form_gives_the_same_model(model, tmp_path):
         assert same(found, model)
         assert description.path == run / "model.pt"
         assert (description.dataset, description.iteration, description.finished) == ("cifar10", 64_000, True)
-        assert description.standing == ""
+        assert description.status == ""
     for path in (part, run / "checkpoint.pt"):
         found, description = load_model(path)
         assert same(found, model)
         assert (description.dataset, description.iteration, description.iterations) == ("cifar100", 500, 1173)
-        assert description.standing == ", an unfinished training: iteration 500 of 1,173"
+        assert description.status == ", an unfinished training: iteration 500 of 1,173"
     for path in (published, published / "model.safetensors"):
         found, description = load_model(path)
         assert same(found, model)

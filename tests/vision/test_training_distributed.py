@@ -1,18 +1,16 @@
-"""Two processes of torchrun train as one process does; batch normalisation over both of them.
+"""Processes of torchrun train as one process does, stop together, and report a mistake once.
 
-As a program, under torchrun, this file trains on synthetic images: FOLDER SETTINGS SIGNAL ITERATION; the last process
-sends itself the signal.
+As a program under torchrun this file does all of that in one go (starting processes takes the time): FOLDER.
 """
 
 from __future__ import annotations
 
 import functools
-import json
 import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -20,91 +18,117 @@ from typing import Any
 import pytest
 import torch
 import torch.distributed as distributed
-from torch import nn
+import torch.nn.functional as F
+from torch import Tensor, nn
 
+from rskip.cli.main import main as rskip_main
 from rskip.connections.norms import BatchNorm
+from rskip.machine.ranks import Ranks
 from rskip.vision.data import ImageSet, TrainingBatches
-from rskip.vision.training import Interrupted, TrainingSettings, read_curve, train
-from rskip.vision.training.sync_batch_norm import SyncBatchNorm, with_sync_batch_norm
+from rskip.vision.training import Interrupted, TrainingFolder, TrainingSettings, read_curve, train
+from rskip.vision.training.training_run import TrainingRun
 
 LOOP = sys.modules["rskip.vision.training.train"]
 RUN = sys.modules["rskip.vision.training.training_run"]
-SETTINGS = {
+SETTINGS: dict[str, Any] = {
     "depth": 8,
     "batch_size": 16,
-    "iterations": 20,
-    "milestones": [],
-    "warmup_lr": 0.001,  # at higher ones 20 steps blow float32's rounding up to more than 1e-4, on one process too
+    "iterations": 11,
+    "milestones": (),
     "channels_last": False,
-    "sync_batch_norm": True,
     "save_every": 100,
 }
-CONNECTIONS = ("1xskip", "2rskip+ln", "2rskip+bn")
+CONNECTIONS = ("1xskip", "2rskip+ln")
 
 
-def use_noise() -> None:
+def noise(name: str, root: object, *, train: bool, download: bool = False) -> ImageSet:
     """An epoch has batches of 16, 16 and 5: of the last one a process has three images, the other two."""
-
-    def load(name: str, root: object, *, train: bool) -> ImageSet:
-        count = 37 if train else 20
-        generator = torch.Generator().manual_seed(count)
-        images = torch.randint(256, (count, 3, 32, 32), generator=generator, dtype=torch.uint8)
-        labels = torch.randint(10, (count,), generator=generator)
-        return ImageSet(images=images, labels=labels, classes=tuple("abcdefghij"))
-
-    LOOP.load_cifar = load
+    count = 37 if train else 20
+    generator = torch.Generator().manual_seed(count)
+    images = torch.randint(256, (count, 3, 32, 32), generator=generator, dtype=torch.uint8)
+    labels = torch.randint(10, (count,), generator=generator)
+    return ImageSet(images=images, labels=labels, classes=tuple("abcdefghij"))
 
 
-def use_float64() -> None:
-    """Parameters and images in float64; no test error, which is for float32."""
+def fixed_statistics(norm: BatchNorm, z: Tensor) -> Tensor:
+    """Batch normalisation that doesn't depend on which images are in this process's part of the batch."""
+    return F.batch_norm(z, norm.running_mean, norm.running_var, norm.weight, norm.bias)
+
+
+def prepare(patch: pytest.MonkeyPatch) -> None:
+    """Synthetic images; parameters and images in float64, so that only a mistake makes a difference."""
+    patch.setattr(LOOP, "load_cifar", noise)
+    patch.setattr(BatchNorm, "forward", fixed_statistics)
+    patch.setattr(RUN, "TrainingBatches", functools.partial(TrainingBatches, dtype=torch.float64))
+    patch.setattr(RUN, "evaluate", lambda *_, **__: SimpleNamespace(loss=0.0, error=0.0))
     torch.set_default_dtype(torch.float64)
-    RUN.TrainingBatches = functools.partial(TrainingBatches, dtype=torch.float64)
-    RUN.evaluate = lambda *_, **__: SimpleNamespace(loss=0.0, error=0.0)
 
 
-def main(folder: str, settings: str, number: str, iteration: str) -> None:
+def run(folder: Path, connection: str = "1xskip", **changes: Any) -> None:
+    """Trains; of what ends it an error is printed by the process that reports it, and the others go on silently."""
+    settings = TrainingSettings(**{**SETTINGS, **changes}, connection=connection)
+    try:
+        train(settings, folder=folder, seed=5, device="cpu")
+    except (Interrupted, ValueError) as error:
+        print(f"{folder.name}: {error}", file=sys.stderr, flush=True)
+    except SystemExit as left:
+        assert left.code
+
+
+def main(folder: Path) -> None:
     """This file as a program."""
-    use_noise()
-    step = RUN.TrainingRun.step
+    patch = pytest.MonkeyPatch()
+    prepare(patch)
+    patch.setattr("rskip.machine.ranks._REPORTING_SECONDS", 0)  # nobody ends the others here
+    distributed.init_process_group("gloo")
+    for connection in CONNECTIONS:
+        run(folder / connection, connection)
 
-    def stepping(self: Any) -> None:
-        if self.iteration == int(iteration) and self.ranks.rank == self.ranks.count - 1:
-            os.kill(os.getpid(), int(number))
+    step, last = TrainingRun.step, distributed.get_rank() == 1
+
+    def stepping(self: TrainingRun) -> None:
+        if self.iteration == 7 and last:
+            os.kill(os.getpid(), signal.SIGTERM)
         step(self)
 
-    RUN.TrainingRun.step = stepping
-    values = json.loads(settings)
-    connections = values.pop("connections", ["1xskip"])
-    if values.pop("float64", False):
-        use_float64()
-    if len(connections) > 1 and "RANK" in os.environ:
-        distributed.init_process_group("gloo")
-    try:
-        for connection in connections:
-            where = Path(folder, connection) if len(connections) > 1 else Path(folder)
-            train(TrainingSettings(**values, connection=connection), folder=where, seed=5, device="cpu")
-    except (Interrupted, ValueError, OSError) as error:
-        print(error, file=sys.stderr)
-        sys.exit(error.status if isinstance(error, Interrupted) else 2)
+    with patch.context() as context:
+        context.setattr(TrainingRun, "step", stepping)
+        run(folder / "stopped")
+    run(folder / "stopped")
+
+    run(folder / "uneven", batch_size=12)  # 37 = 3 * 12 + 1
+    run(folder / "synced", sync_batch_norm=True)
+    for arguments in (("--depth", "21"), ("--seed", "-1"), ("--device", "cuda:0", "--precision", "float32")):
+        try:
+            assert rskip_main(["vision", "train", *arguments, "--output", str(folder / "out")]) == 2
+        except SystemExit as left:
+            assert left.code == 2
 
 
-def in_processes(
-    count: int, folder: Path, environment: Callable, *, number: int = 0, iteration: int = -1, **changes: Any
-) -> subprocess.CompletedProcess[str]:
-    """Trains under torchrun, or without it where count is 1."""
-    torchrun = str(Path(sys.executable).parent / "torchrun")
-    launcher = [torchrun, "--standalone", "--nproc-per-node", str(count)] if count > 1 else [sys.executable]
-    arguments = [__file__, str(folder), json.dumps({**SETTINGS, **changes}), str(int(number)), str(iteration)]
-    command = [*launcher, *arguments]
-    process = subprocess.Popen(
-        command, env=environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    )
+@pytest.fixture(scope="module")
+def one(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a training of each connection in one process."""
+    folder = tmp_path_factory.mktemp("one")
     try:
-        output, errors = process.communicate(timeout=300)
+        with pytest.MonkeyPatch.context() as patch:
+            prepare(patch)
+            for connection in CONNECTIONS:
+                run(folder / connection, connection)
     finally:
-        process.terminate()  # torchrun ends its processes
-        process.wait()
-    return subprocess.CompletedProcess(command, process.returncode, output, errors)
+        torch.set_default_dtype(torch.float32)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def two(tmp_path_factory: pytest.TempPathFactory, environment: Callable[..., dict[str, str]]) -> tuple[Path, str]:
+    """The folder of `main` in two processes, and what they printed on stderr."""
+    folder = tmp_path_factory.mktemp("two")
+    process = subprocess.run(
+        [str(Path(sys.executable).parent / "torchrun"), "--standalone", "--nproc-per-node", "2", __file__, str(folder)],
+        env=environment(), capture_output=True, text=True, timeout=300,
+    )  # fmt: skip
+    assert process.returncode == 0, process.stderr
+    return folder, process.stderr
 
 
 def largest_difference(one: Path, other: Path) -> float:
@@ -114,112 +138,66 @@ def largest_difference(one: Path, other: Path) -> float:
     return max(float((ours[name].double() - tensor.double()).abs().max()) for name, tensor in theirs.items())
 
 
-@pytest.fixture(scope="module")
-def by_one_process(tmp_path_factory: pytest.TempPathFactory, environment: Callable) -> Path:
-    """A folder with a training of each connection."""
-    folder = tmp_path_factory.mktemp("one")
-    process = in_processes(1, folder, environment, connections=CONNECTIONS)
-    assert process.returncode == 0, process.stderr
-    return folder
-
-
 @pytest.mark.slow
-def test_two_processes_train_as_one(by_one_process, tmp_path, environment):
-    process = in_processes(2, tmp_path, environment, connections=CONNECTIONS)
-    assert process.returncode == 0, process.stderr
+def test_two_processes_train_as_one(one, two):
+    folder, errors = two
     for connection in CONNECTIONS:
-        one, two = by_one_process / connection, tmp_path / connection
-        assert largest_difference(two, one) < 1e-4
-        points, expected = (read_curve(each / "curve.jsonl") for each in (two, one))
+        assert largest_difference(folder / connection, one / connection) < 1e-9
+        points, expected = (read_curve(each / connection / "curve.jsonl") for each in (folder, one))
+        assert [(point.epoch, point.iteration) for point in points] == [(1, 3), (2, 6), (3, 9), (4, 11)]
         for point, other in zip(points, expected, strict=True):
-            assert point.train_loss == pytest.approx(other.train_loss, abs=1e-4)
-            assert point.test_loss == pytest.approx(other.test_loss, abs=1e-3)
-    assert process.stderr.count("epoch 1/7") == len(CONNECTIONS)  # the first process alone prints
+            assert point.train_loss == pytest.approx(other.train_loss, rel=1e-9)
+            assert point.train_error == other.train_error
+    assert errors.count("epoch 4/4") == len(CONNECTIONS) + 1  # the first process alone prints
 
 
 @pytest.mark.slow
-def test_in_float64_they_train_as_one_at_the_full_learning_rate(tmp_path, environment):
-    for count in (1, 2):
-        process = in_processes(
-            count, tmp_path / str(count), environment, connections=CONNECTIONS, float64=True, warmup_iterations=4
+def test_a_signal_to_one_process_stops_both_and_they_go_on(one, two, monkeypatch):
+    folder, errors = two
+    assert errors.count("stopped by SIGTERM after 8 iterations") == 1
+    checkpoint = torch.load(folder / "stopped" / "checkpoint.pt", weights_only=True)
+    assert [session["from"] for session in checkpoint["pieces"]] == [0, 8]
+    assert largest_difference(folder / "stopped", one / "1xskip") < 1e-9
+    monkeypatch.setattr(LOOP, "load_cifar", noise)
+    with pytest.raises(ValueError, match="processes: 2 there, 1 now"):
+        train(TrainingSettings(**SETTINGS), folder=folder / "stopped", seed=5, device="cpu")
+
+
+@pytest.mark.slow
+def test_a_mistake_is_reported_once_and_before_work(two):
+    folder, errors = two
+    for line in (
+        "uneven: an epoch's last batch has 1 images for 2 processes",
+        "synced: sync_batch_norm is true for 2 processes on a CPU: expected GPUs; leave it out, or train in one",
+        "rskip vision: error: --depth is 21: expected 6n+2",
+        "rskip vision: error: the seed is -1: expected 0 to",
+        "rskip vision: error: device is 'cuda:0' for 2 processes;",
+    ):
+        assert errors.count(line) == 1, errors
+    assert errors.count("error: ") == 3 and "Traceback" not in errors
+    assert not (folder / "synced").exists()
+
+
+def test_on_gpus_batch_norm_is_pytorchs_synchronised_one(tmp_path, monkeypatch):
+    monkeypatch.setattr(TrainingRun, "_wrapped", lambda self: self.model)
+    runs = [
+        TrainingRun(
+            TrainingSettings(**{**SETTINGS, "connection": "2rskip+bn", "sync_batch_norm": synced}),
+            images=noise("", None, train=True),
+            test_images=noise("", None, train=False),
+            files=TrainingFolder(tmp_path),
+            seed=5,
+            device=torch.device("cpu"),
+            ranks=Ranks(rank=0, count=2),
         )
-        assert process.returncode == 0, process.stderr
-    for connection in CONNECTIONS:
-        assert largest_difference(tmp_path / "1" / connection, tmp_path / "2" / connection) < 1e-9
-
-
-@pytest.mark.slow
-def test_without_common_statistics_they_would_not(by_one_process, tmp_path, environment):
-    process = in_processes(2, tmp_path, environment, sync_batch_norm=False)
-    assert process.returncode == 0, process.stderr
-    assert largest_difference(tmp_path, by_one_process / "1xskip") > 1e-2
-
-
-@pytest.mark.slow
-def test_a_signal_to_one_process_stops_both_and_they_go_on(by_one_process, tmp_path, environment):
-    process = in_processes(2, tmp_path, environment, number=signal.SIGTERM, iteration=7)
-    assert process.returncode != 0
-    assert process.stderr.count("stopped by SIGTERM after 8 iterations") == 1
-    assert torch.load(tmp_path / "checkpoint.pt", weights_only=True)["iteration"] == 8
-    one = in_processes(1, tmp_path, environment)
-    assert one.returncode == 2
-    assert "processes: 2 there, 1 now" in one.stderr and one.stderr.count("\n") == 1
-    process = in_processes(2, tmp_path, environment)
-    assert process.returncode == 0, process.stderr
-    assert largest_difference(tmp_path, by_one_process / "1xskip") < 1e-4
-
-
-@pytest.mark.slow
-def test_a_mistake_is_told_once(tmp_path, environment):
-    process = in_processes(2, tmp_path, environment, batch_size=12)  # 37 = 3 * 12 + 1
-    assert process.returncode != 0
-    assert process.stderr.count("an epoch's last batch has 1 images for 2 processes") == 1
-    assert "ValueError" not in process.stderr
-
-
-@pytest.fixture
-def alone(tmp_path: Path) -> Iterator[None]:
-    """A process group of this process."""
-    distributed.init_process_group("gloo", init_method=f"file://{tmp_path}/store", rank=0, world_size=1)
-    yield
-    distributed.destroy_process_group()
-
-
-@pytest.mark.parametrize("kind", [nn.BatchNorm2d, BatchNorm])
-def test_batch_norm_of_one_process_is_pytorchs(kind, alone):
-    torch.manual_seed(0)
-    theirs = kind(3).double()
-    nn.init.normal_(theirs.weight)
-    nn.init.normal_(theirs.bias)
-    reference = nn.BatchNorm2d(3).double()
-    reference.load_state_dict(theirs.state_dict())
-    ours = with_sync_batch_norm(nn.Sequential(theirs), torch.device("cpu"))[0]
-    assert isinstance(ours, SyncBatchNorm) and ours.weight is theirs.weight
-    for _ in range(2):
-        z = (5 + 2 * torch.randn(4, 3, 5, 5, dtype=torch.float64)).requires_grad_()
-        other = z.detach().clone().requires_grad_()
-        g = torch.randn(4, 3, 5, 5, dtype=torch.float64)
-        ours(z).backward(g)
-        reference(other).backward(g)
-        torch.testing.assert_close(z.grad, other.grad)
-    torch.testing.assert_close(ours.weight.grad, reference.weight.grad)
-    torch.testing.assert_close(ours.bias.grad, reference.bias.grad)
-    assert list(ours.state_dict()) == list(reference.state_dict())
-    for name, tensor in reference.state_dict().items():
-        torch.testing.assert_close(ours.state_dict()[name], tensor)
-    torch.testing.assert_close(ours.eval()(z), reference.eval()(z))
-
-
-def test_gradients_of_batch_norm(alone):
-    torch.manual_seed(0)
-    norm = SyncBatchNorm(nn.BatchNorm2d(2).double())
-    z = torch.randn(3, 2, 2, 2, dtype=torch.float64, requires_grad=True)
-
-    def function(z: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor) -> torch.Tensor:
-        return torch.func.functional_call(norm, {"weight": weight, "bias": bias}, (z,))
-
-    assert torch.autograd.gradcheck(function, (z, norm.weight, norm.bias))
+        for synced in (False, True)
+    ]
+    kinds = [{type(each) for each in run.model.modules() if "Norm" in type(each).__name__} for run in runs]
+    assert kinds == [{BatchNorm}, {nn.SyncBatchNorm}]
+    states = [run.model.state_dict() for run in runs]
+    assert list(states[0]) == list(states[1])
+    assert all(torch.equal(tensor, states[1][name]) for name, tensor in states[0].items())
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    main(Path(sys.argv[1]))

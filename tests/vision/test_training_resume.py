@@ -11,7 +11,6 @@ import json
 import os
 import resource
 import signal
-import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -21,10 +20,11 @@ from typing import Any
 import pytest
 import torch
 
+from rskip.connections import list_connections, parse_connection
 from rskip.machine.ranks import Ranks
 from rskip.vision.data import ImageSet
 from rskip.vision.training import Interrupted, TrainingSettings, read_curve, train
-from rskip.vision.training.stopping import StopSignals
+from rskip.vision.training.train import StopSignals
 
 LOOP = sys.modules["rskip.vision.training.train"]
 RUN = sys.modules["rskip.vision.training.training_run"]
@@ -50,7 +50,7 @@ def noise(count: int) -> ImageSet:
 
 def use_noise() -> None:
     """An epoch has batches of 16, 16 and 8."""
-    LOOP.load_cifar = lambda name, root, *, train: noise(40 if train else 30)
+    LOOP.load_cifar = lambda name, root, *, train, download: noise(40 if train else 30)
 
 
 def signal_at(iteration: int, number: int) -> None:
@@ -69,16 +69,12 @@ def main(folder: str, settings: str, number: str, iteration: str) -> None:
     """This file as a program."""
     use_noise()
     signal_at(int(iteration), int(number))
-    try:
-        train(TrainingSettings(**json.loads(settings)), folder=Path(folder), seed=5, device="cpu")
-    except Interrupted as stop:
-        print(stop, file=sys.stderr)
-        sys.exit(stop.status)
+    train(TrainingSettings(**json.loads(settings)), folder=Path(folder), seed=5, device="cpu")
 
 
 @pytest.fixture(autouse=True)
 def synthetic(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(LOOP, "load_cifar", lambda name, root, *, train: noise(40 if train else 30))
+    monkeypatch.setattr(LOOP, "load_cifar", lambda name, root, *, train, download: noise(40 if train else 30))
 
 
 def run(folder: Path, *, seed: int = 5, **changes: Any) -> None:
@@ -91,7 +87,7 @@ def straight(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder of a training that was never stopped."""
     folder = tmp_path_factory.mktemp("straight")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(LOOP, "load_cifar", lambda name, root, *, train: noise(40 if train else 30))
+        patch.setattr(LOOP, "load_cifar", lambda name, root, *, train, download: noise(40 if train else 30))
         run(folder)
     return folder
 
@@ -151,26 +147,26 @@ def test_a_stopped_training_goes_on(iteration, number, stopped, straight):
     assert signal.getsignal(number) is handler
     run(folder)
     assert_same_end(folder, straight)
-    pieces = content_of(folder)["pieces"]
-    assert [piece["from"] for piece in pieces] == [0, iteration + 1]
-    assert content_of(folder)["seconds"] == sum(piece["seconds"] for piece in pieces)
+    sessions = content_of(folder)["pieces"]
+    assert [session["from"] for session in sessions] == [0, iteration + 1]
+    assert content_of(folder)["seconds"] == sum(session["seconds"] for session in sessions)
     assert all(point.images_per_second > 0 for point in read_curve(folder / "curve.jsonl"))
 
 
-@pytest.mark.slow
-def test_every_connection_goes_on_at_depth_20(connection, tmp_path, monkeypatch):
-    monkeypatch.setattr(LOOP, "load_cifar", lambda name, root, *, train: noise(8 if train else 4))
-    values = {"depth": 20, "connection": connection, "batch_size": 4, "iterations": 3, "milestones": []}
-    run(tmp_path / "straight", **values)
-    with monkeypatch.context() as patch:
-        patch.setattr(RUN.TrainingRun, "step", RUN.TrainingRun.step)
-        signal_at(0, signal.SIGTERM)
-        with pytest.raises(Interrupted):
-            run(tmp_path / "stopped", **values)
-    run(tmp_path / "stopped", **values)
-    assert_same_end(tmp_path / "stopped", tmp_path / "straight", iterations=3)
-    before = torch.load(tmp_path / "straight" / "checkpoint.pt", weights_only=True)["optimiser"]["state"]
-    assert all(state["momentum_buffer"].isfinite().all() for state in before.values())
+def test_connections_of_each_family_go_on(tmp_path, monkeypatch):
+    monkeypatch.setattr(LOOP, "load_cifar", lambda name, root, *, train, download: noise(8 if train else 4))
+    families = [family for family in list_connections() if not family.text_only]
+    for spec in [str(parse_connection(f"{'' if family.factor is None else 2}{family.name}{norm}"))
+                 for family in families for norm in [f"+{family.norms[-1]}" if family.norms[-1] else ""]]:  # fmt: skip
+        values = {"connection": spec, "batch_size": 4, "iterations": 3, "milestones": []}
+        run(tmp_path / spec / "straight", **values)
+        with monkeypatch.context() as patch:
+            patch.setattr(RUN.TrainingRun, "step", RUN.TrainingRun.step)
+            signal_at(0, signal.SIGTERM)
+            with pytest.raises(Interrupted):
+                run(tmp_path / spec / "stopped", **values)
+        run(tmp_path / spec / "stopped", **values)
+        assert_same_end(tmp_path / spec / "stopped", tmp_path / spec / "straight", iterations=3)
 
 
 def test_a_second_signal_ends_a_process_that_is_alone():
@@ -187,19 +183,13 @@ def test_a_second_signal_ends_a_process_that_is_alone():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("iteration", [6, 10])
-def test_a_killed_training_goes_on(iteration, straight, tmp_path, environment):
+def test_a_killed_training_goes_on(straight, tmp_path, forked):
     """Killed after the checkpoint of an epoch's end, and the point that it was saved before."""
-    process = subprocess.run(
-        [sys.executable, __file__, str(tmp_path), json.dumps(SETTINGS), str(int(signal.SIGKILL)), str(iteration)],
-        env=environment(),
-        capture_output=True,
-        text=True,
-    )
+    arguments = (str(tmp_path), json.dumps(SETTINGS), str(int(signal.SIGKILL)), "10")
+    process = forked(__file__, *arguments, folder=tmp_path, fairseq=False)
     assert process.returncode == -signal.SIGKILL, process.stderr
-    saved = {6: 6, 10: 9}[iteration]
-    assert content_of(tmp_path)["iteration"] == read_curve(tmp_path / "curve.jsonl")[-1].iteration == saved
-    assert [point["iteration"] for point in content_of(tmp_path)["curve"]] == list(range(3, saved, 3))
+    assert content_of(tmp_path)["iteration"] == read_curve(tmp_path / "curve.jsonl")[-1].iteration == 9
+    assert [point["iteration"] for point in content_of(tmp_path)["curve"]] == [3, 6]
     with (tmp_path / "curve.jsonl").open("a") as file:
         file.write('{"epoch": 4, "iter')  # killed in the middle of a line
     (tmp_path / ".checkpoint.pt.x1y2z3.partial.pt").write_bytes(b"killed in the middle of a file")
@@ -227,23 +217,9 @@ def test_a_training_that_is_killed_while_it_evaluates_goes_on(iteration, straigh
             run(tmp_path)
     assert content_of(tmp_path)["iteration"] == iteration
     run(tmp_path)
-    assert [piece["from"] for piece in content_of(tmp_path)["pieces"]] == [0, iteration]
+    assert [session["from"] for session in content_of(tmp_path)["pieces"]] == [0, iteration]
     assert content_of(tmp_path)["curve"][-1]["iteration"] == 11
     assert_same_end(tmp_path, straight)
-
-
-@pytest.mark.slow
-def test_the_exit_status_says_which_signal(tmp_path, environment):
-    process = subprocess.run(
-        [sys.executable, __file__, str(tmp_path), json.dumps(SETTINGS), str(int(signal.SIGTERM)), "2"],
-        env=environment(),
-        capture_output=True,
-        text=True,
-    )
-    assert process.returncode == 143
-    assert process.stderr == (
-        f"stopped by SIGTERM after 3 iterations, which are in {tmp_path}/checkpoint.pt: repeat the command to go on\n"
-    )
 
 
 def test_a_finished_training_is_left_as_it_is(straight, tmp_path):
@@ -267,29 +243,18 @@ def test_a_training_of_other_settings_is_named(stopped):
     assert (folder / "checkpoint.pt").read_bytes() == before
 
 
-@pytest.mark.parametrize(
-    "damage",
-    [
-        lambda path: path.write_bytes(path.read_bytes()[: path.stat().st_size // 2]),
-        lambda path: path.write_bytes(path.read_bytes()[:5000]),
-        lambda path: path.write_bytes(b""),
-        lambda path: path.write_text("not a checkpoint"),
-        lambda path: path.write_text("this is not a model"),
-        lambda path: torch.save({"model": {}}, path),
-        lambda path: torch.save([1, 2], path),
-        lambda path: torch.save(Path("anything"), path),
-    ],
-    ids=["cut off", "cut off early", "empty", "text", "text of a t", "other keys", "a list", "an object"],
-)
-def test_a_checkpoint_that_is_none(damage, stopped):
+def test_a_checkpoint_that_is_none(stopped):
     path = stopped(3) / "checkpoint.pt"
-    damage(path)
-    before = path.read_bytes()
-    with pytest.raises(ValueError) as error:
-        run(path.parent)
-    message = str(error.value)
-    assert message.startswith((f"{path} can't be read", f"{path} is no ")) and "\n" not in message
-    assert path.read_bytes() == before
+    whole = path.read_bytes()
+    for damaged in (whole[: len(whole) // 2], b"", b"not a checkpoint", {"model": {}}, [1, 2]):
+        path.write_bytes(damaged) if isinstance(damaged, bytes) else torch.save(damaged, path)
+        before = path.read_bytes()
+        with pytest.raises(ValueError) as error:
+            run(path.parent)
+        message = str(error.value)
+        assert message.startswith((f"{path} can't be read", f"{path} is no ")) and "\n" not in message
+        assert message.endswith("; move it away to start anew")
+        assert path.read_bytes() == before
 
 
 def test_a_checkpoint_whose_tensors_are_anothers(stopped):

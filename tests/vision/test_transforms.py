@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import lzma
-import pickle
-
 import numpy as np
 import pytest
 import torch
@@ -80,19 +77,3 @@ def test_unknown_dataset_names_the_nearest():
 def test_describe_names_the_datasets_figures():
     description = CifarClassification("cifar100").describe()
     assert "mean=(0.5071, 0.4865, 0.4409) and std=(0.2673, 0.2564, 0.2762)" in description
-
-
-@pytest.mark.slow
-def test_mean_and_std_are_those_of_the_50000_training_images(shared):
-    pixels = torch.zeros(3, 256, dtype=torch.float64)  # of each channel and value
-    for number in range(1, 6):
-        with lzma.open(shared / "data" / "cifar10" / f"data_batch_{number}.xz") as file:
-            images = torch.from_numpy(pickle.load(file, encoding="bytes")[b"data"]).view(10_000, 3, 1024)
-        for channel in range(3):
-            pixels[channel] += torch.bincount(images[:, channel].flatten(), minlength=256)
-    assert pixels.sum() == 50_000 * 3 * 1024
-    share, values = pixels / (50_000 * 1024), torch.arange(256) / 255
-    mean = (share * values).sum(1)
-    std = ((share * values**2).sum(1) - mean**2).sqrt()
-    torch.testing.assert_close(mean, torch.tensor(MEAN["cifar10"], dtype=torch.float64), rtol=0, atol=1e-4)
-    torch.testing.assert_close(std, torch.tensor(STD["cifar10"], dtype=torch.float64), rtol=0, atol=1e-4)

@@ -45,5 +45,5 @@ def test_real_images_are_classified_as_well(entry: ModelEntry, shared: Path, tmp
         pytest.skip(f"needs {dataset} in {shared}/data")
     for path in packed:
         (tmp_path / path.stem).write_bytes(lzma.decompress(path.read_bytes()))
-    found = evaluate(rskip.load(entry.name), load_cifar(dataset, tmp_path, train=False), dataset=dataset)
+    found = evaluate(rskip.load(entry.name).model, load_cifar(dataset, tmp_path, train=False), dataset=dataset)
     assert found.error == pytest.approx(of_weights(entry), abs=0.05)

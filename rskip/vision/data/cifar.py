@@ -22,7 +22,7 @@ import torch
 from rskip.files.cache import cache_folder, expanded_path
 from rskip.files.lock import one_at_a_time
 from rskip.settings.nearest import did_you_mean
-from rskip.vision.data.image_set import ImageSet
+from rskip.vision.data.loader import ImageSet
 from rskip.vision.transforms import MEAN, STD
 
 if TYPE_CHECKING:

@@ -2,8 +2,17 @@
 
 from rskip.vision.training.curve import CurvePoint, read_curve
 from rskip.vision.training.settings import TrainingSettings
-from rskip.vision.training.stopping import Interrupted
-from rskip.vision.training.train import TrainingResult, train
+from rskip.vision.training.train import Interrupted, TrainingResult, train
+from rskip.vision.training.training_folder import TrainingFolder
 from rskip.vision.training.training_run import Diverged
 
-__all__ = ["CurvePoint", "Diverged", "Interrupted", "TrainingResult", "TrainingSettings", "read_curve", "train"]
+__all__ = [
+    "CurvePoint",
+    "Diverged",
+    "Interrupted",
+    "TrainingFolder",
+    "TrainingResult",
+    "TrainingSettings",
+    "read_curve",
+    "train",
+]

@@ -1,10 +1,11 @@
-"""The learning curve: `curve.jsonl`, one line a point."""
+"""The learning curve: `curve.jsonl`, one line a point, and TensorBoard's events."""
 
 from __future__ import annotations
 
 import json
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 from rskip.files.disk import naming
 from rskip.files.whole import atomic_file
@@ -23,7 +24,7 @@ class CurvePoint:
         loss with label smoothing. Losses are in nats, errors in %.
     test_loss, test_error: of the iterate here; None where it was not evaluated.
     images_per_second: training images since the point before, over the time that their training took.
-    seconds: since the training's start, over all its pieces, evaluations included.
+    seconds: since the training's start, over all its sessions, evaluations included.
     """
 
     epoch: int
@@ -63,3 +64,34 @@ def read_curve(path: Path) -> list[CurvePoint]:
 
 def _line(point: CurvePoint) -> str:
     return json.dumps(asdict(point)) + "\n"
+
+
+class TensorBoardCurve:
+    """Writes the curve's points as TensorBoard's events, by iteration.
+
+    :param folder: of the events.
+    :param after: the iteration of the last point that a training that goes on knows; later events of before are
+        hidden.
+    :raises ValueError: TensorBoard is not installed.
+    """
+
+    def __init__(self, folder: Path, *, after: int) -> None:
+        try:
+            from torch.utils.tensorboard import SummaryWriter
+        except ImportError as error:
+            raise ValueError(
+                f"TensorBoard can't be imported ({error}): pip install 'rskip[tensorboard]', or leave --tensorboard out"
+            ) from None
+        self._writer: Any = SummaryWriter(str(folder), purge_step=after + 1)
+
+    def add(self, point: CurvePoint) -> None:
+        """One point: train/loss, train/error, test/loss, test/error, lr, epoch, images_per_second, seconds."""
+        for name, value in asdict(point).items():
+            if value is not None and name != "iteration":
+                tag = name.replace("_", "/", 1) if name.startswith(("train_", "test_")) else name
+                self._writer.add_scalar(tag, value, point.iteration)
+        self._writer.flush()
+
+    def close(self) -> None:
+        """Writes what is left."""
+        self._writer.close()

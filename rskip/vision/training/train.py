@@ -1,30 +1,37 @@
-"""Training a PreAct-ResNet on CIFAR, from settings and a seed to the last iterate, in pieces of any length."""
+"""Training a PreAct-ResNet on CIFAR, from settings and a seed to the last iterate, in any number of sessions."""
 
 from __future__ import annotations
 
-from contextlib import ExitStack
+import signal
+import sys
+import threading
+import time
+from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass
 from pathlib import Path
+from types import FrameType, TracebackType
+from typing import Any, TextIO
 
 import torch
+from tqdm import tqdm
 
+from rskip.machine.device import choose_device
 from rskip.machine.ranks import Ranks
+from rskip.settings.errors import SettingError
 from rskip.vision.data import load_cifar
-from rskip.vision.training.checkpoint import check_same_training, read_checkpoint
 from rskip.vision.training.curve import CurvePoint
-from rskip.vision.training.device import choose_device, process_group
-from rskip.vision.training.progress import Progress
 from rskip.vision.training.settings import TrainingSettings
-from rskip.vision.training.stopping import Interrupted, StopSignals
-from rskip.vision.training.training_folder import TrainingFolder
+from rskip.vision.training.training_folder import TrainingFolder, check_same_training, read_checkpoint
 from rskip.vision.training.training_run import TrainingRun
+
+SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 
 @dataclass(frozen=True, kw_only=True)
 class TrainingResult:
     """A finished training.
 
-    model_file: the last iterate. iteration: how many were done. seconds: all pieces together.
+    model_file: the last iterate. iteration: how many were done. seconds: all sessions together.
     points: the learning curve; of several processes the first one alone knows the test figures.
     """
 
@@ -49,6 +56,7 @@ def train(
     *,
     folder: Path,
     data: Path | None = None,
+    download: bool = False,
     seed: int,
     device: str | None = None,
     tensorboard: bool = False,
@@ -60,6 +68,7 @@ def train(
 
     :param folder: where everything is written, see `TrainingFolder`.
     :param data: the folder of the dataset; None: where `load_cifar` looks.
+    :param download: fetch the dataset where it is missing or damaged.
     :param seed: of the initial weights, the order of the images and their augmentation; 0 to 2⁶⁴ - 1.
     :param device: "cpu", "cuda", "cuda:1"; None: a GPU where there is one.
     :param tensorboard: write the curve for TensorBoard too.
@@ -75,6 +84,10 @@ def train(
             if not 0 <= seed < 2**64:
                 raise ValueError(f"the seed is {seed}: expected 0 to {2**64 - 1}")
             place = choose_device(device, ranks)
+            if settings.sync_batch_norm and ranks.count > 1 and place.type == "cpu":
+                problem = f"is true for {ranks.count} processes on a CPU"
+                advice = "leave it out, or train in one process"
+                raise SettingError("sync_batch_norm", problem, expected="GPUs", advice=advice)
             if ranks.first:
                 stack.enter_context(files.lock())
         with ranks.together():
@@ -83,7 +96,9 @@ def train(
                 check_same_training(
                     files.checkpoint, checkpoint, settings=settings.to_dict(), seed=seed, processes=ranks.count
                 )
-            images, test_images = (load_cifar(settings.dataset, data, train=part) for part in (True, False))
+            images, test_images = (
+                load_cifar(settings.dataset, data, train=part, download=download) for part in (True, False)
+            )
         with ranks.together():
             _check_shared(files, 0 if checkpoint is None else checkpoint.iteration, ranks)
         with ranks.together():
@@ -91,13 +106,13 @@ def train(
                 settings, images=images, test_images=test_images, files=files, seed=seed, device=place, ranks=ranks
             )
             if checkpoint is not None:
-                run.go_on_from(checkpoint)
+                run.restore(checkpoint)
             run.begin_files(tensorboard=tensorboard)
         progress = stack.enter_context(
-            Progress(iterations=run.iterations, done=run.iteration, epochs=run.epochs, told=ranks.first)
+            Progress(iterations=run.iterations, done=run.iteration, epochs=run.epochs, silent=not ranks.first)
         )
         if settings.schedule == "step" and run.iterations <= (first := (*settings.milestones, 0)[0]):
-            progress.tell(
+            progress.write(
                 f"note: the learning rate never falls: the training ends after {run.iterations:,} iterations, and the "
                 f"first of its milestones is {first:,}; give other milestones, or the schedule one_cycle"
             )
@@ -114,7 +129,7 @@ def train(
             elif run.check_due:
                 run.check()
             if run.point_due:
-                progress.tell_point(run.add_point())
+                progress.write_point(run.add_point())
                 if run.finished:
                     run.save()
             if run.finished:
@@ -136,3 +151,127 @@ def _check_shared(files: TrainingFolder, iteration: int, ranks: Ranks) -> None:
             f"{files.checkpoint}: one process finds iteration {least:,}, another {most:,}: all must see one folder; "
             "put --output where every machine can read it"
         )
+
+
+def process_group(ranks: Ranks, device: str | None) -> AbstractContextManager[None]:
+    """Within the block the ranks know each other: through gloo on CPUs, nccl on GPUs.
+
+    :param device: as `choose_device` takes it, which may still refuse it.
+    :raises ValueError: another rank stopped.
+    """
+    backend = "cpu:gloo,cuda:nccl" if device != "cpu" and torch.cuda.is_available() else "gloo"
+    return ranks.process_group(backend, advice="; repeat the command to go on from the last checkpoint")
+
+
+class Interrupted(Exception):
+    """A training was stopped by a signal, and saved.
+
+    status: the exit status that says so to a shell: 143 for SIGTERM, 130 for SIGINT.
+    """
+
+    def __init__(self, number: int, *, iteration: int, checkpoint: Path) -> None:
+        super().__init__(
+            f"stopped by {signal.Signals(number).name} after {iteration:,} iterations, which are in {checkpoint}: "
+            "repeat the command to go on"
+        )
+        self.status = 128 + number
+
+
+class StopSignals:
+    """Within the block the signals are noted instead of ending the process.
+
+    A second one ends a process that is alone as it would without the block. To one of several, torchrun passes on what
+    it gets itself, so a Ctrl-C comes twice.
+    """
+
+    def __init__(self, ranks: Ranks) -> None:
+        self._ranks = ranks
+        self._received = 0
+        self._before: dict[int, Any] = {}
+
+    def __enter__(self) -> StopSignals:
+        if threading.current_thread() is threading.main_thread():
+            self._before = {number: signal.signal(number, self._note) for number in SIGNALS}
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._restore()
+
+    def _note(self, number: int, _: FrameType | None) -> None:
+        self._received = number
+        if self._ranks.count == 1:
+            self._restore()
+
+    def _restore(self) -> None:
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+
+    def received(self) -> int:
+        """The number of a signal that this process or another rank got, or 0; the same on all ranks."""
+        if self._ranks.count == 1:
+            return self._received
+        return int(self._ranks.max(torch.tensor(self._received)))
+
+
+class Progress:
+    """On stderr a bar, where that is a terminal, and a line at each point of the curve.
+
+    :param iterations: of the whole training.
+    :param done: of them, when this session starts.
+    :param epochs: of the whole training.
+    :param silent: of several processes, one writes.
+    """
+
+    def __init__(
+        self, *, iterations: int, done: int, epochs: int, silent: bool = False, stream: TextIO | None = None
+    ) -> None:
+        stream = sys.stderr if stream is None else stream
+        self._iterations, self._done_before, self._epochs = iterations, done, epochs
+        self._silent, self._stream = silent, stream
+        self._begin = time.monotonic()
+        self._bar = tqdm(
+            total=iterations,
+            initial=done,
+            unit="batch",
+            mininterval=0.5,
+            dynamic_ncols=True,
+            file=stream,
+            disable=silent or not stream.isatty(),
+        )
+
+    def __enter__(self) -> Progress:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self._bar.close()
+
+    def advance(self) -> None:
+        """One iteration is done."""
+        self._bar.update()
+
+    def write_point(self, point: CurvePoint) -> None:
+        """A line for a point of the curve."""
+        parts = [
+            f"epoch {point.epoch}/{self._epochs}",
+            f"iteration {point.iteration:,}",
+            f"lr {point.lr:.4g}",
+            f"training loss {point.train_loss:.4f}, error {point.train_error:.2f} %",
+        ]
+        if point.test_loss is not None:
+            parts.append(f"test loss {point.test_loss:.4f}, error {point.test_error:.2f} %")
+        parts.append(f"{point.images_per_second:,.0f} images/s")
+        if point.iteration < self._iterations:
+            parts.append(f"{self._time_left(point.iteration)} left")
+        self.write("   ".join(parts))
+
+    def write(self, line: str) -> None:
+        """Any line."""
+        if not self._silent:
+            self._bar.write(line, file=self._stream)
+            self._stream.flush()
+
+    def _time_left(self, done: int) -> str:
+        each = (time.monotonic() - self._begin) / max(1, done - self._done_before)
+        return tqdm.format_interval(each * (self._iterations - done))

@@ -1,12 +1,21 @@
-"""The folder that a training writes into, and who works in it."""
+"""The folder that a training writes into, and checkpoint.pt in it: where the training stands."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import io
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass, fields
 from pathlib import Path
+from typing import Any
 
+import torch
+from torch import Tensor
+
+from rskip.files.disk import naming
 from rskip.files.lock import folder_lock
+from rskip.files.torch_file import read_torch_file
+from rskip.files.whole import atomic_file
 
 
 class TrainingFolder:
@@ -35,3 +44,81 @@ class TrainingFolder:
             for half_written in self.path.glob(".*.partial.*"):  # rskip.files.whole's
                 half_written.unlink()
             yield
+
+
+@dataclass(frozen=True, kw_only=True)
+class Checkpoint:
+    """A training's state after an iteration. The fields' names are those in the file.
+
+    settings: `TrainingSettings.to_dict()`; seed; processes: how many train together. Only a training that has the same
+        goes on from it.
+    iteration: how many are done; iterations: how many the training has.
+    model, optimiser: their state dicts.
+    rng: states of torch's random numbers, "cpu" and, on a GPU, "cuda".
+    meter: sums since the last point of the curve, and "seconds" since it.
+    curve: the points so far, as in curve.jsonl.
+    seconds: of training so far.
+    pieces: one for each time it was started: "from" (iteration), "device", "torch" (version), "seconds".
+    """
+
+    settings: dict[str, Any]
+    seed: int
+    processes: int
+    iteration: int
+    iterations: int
+    model: dict[str, Tensor]
+    optimiser: dict[str, Any]
+    rng: dict[str, Tensor]
+    meter: dict[str, float]
+    curve: list[dict[str, Any]]
+    seconds: float
+    pieces: list[dict[str, Any]]
+
+
+def write_checkpoint(path: Path, checkpoint: Checkpoint) -> None:
+    """Writes the file whole or not at all.
+
+    :raises OSError: no room on the disk or no permission; the file before stays.
+    """
+    content = {field.name: getattr(checkpoint, field.name) for field in fields(checkpoint)}
+    kept = "the checkpoint before it is kept" if path.exists() else "there is no earlier one"
+    save_whole(path, content, consequence=f"{kept}: make room and repeat the command to go on")
+
+
+def save_whole(path: Path, content: object, *, consequence: str) -> None:
+    """torch.save, whole or not at all.
+
+    :raises OSError: one that names the file and the consequence.
+    """
+    memory = io.BytesIO()  # torch.save itself tells of a full disk by a RuntimeError about its archive
+    torch.save(content, memory)
+    with naming(path, consequence=consequence), atomic_file(path) as temporary:
+        temporary.write_bytes(memory.getbuffer())
+
+
+def read_checkpoint(path: Path) -> Checkpoint | None:
+    """The checkpoint on the CPU; None where there is none. No pickle is run.
+
+    :raises ValueError: a file that is cut off, damaged or none of ours.
+    """
+    if not path.exists():
+        return None
+    advice = "; move it away to start anew"
+    content = read_torch_file(path, kind="file of `rskip vision train`", advice=advice)
+    if set(content) != {field.name for field in fields(Checkpoint)}:
+        raise ValueError(f"{path} is no checkpoint of `rskip vision train`{advice}")
+    return Checkpoint(**content)
+
+
+def check_same_training(
+    path: Path, checkpoint: Checkpoint, *, settings: Mapping[str, Any], seed: int, processes: int
+) -> None:
+    """:raises ValueError: the checkpoint is of a training with other settings, each named with both values."""
+    there = {**checkpoint.settings, "seed": checkpoint.seed, "processes": checkpoint.processes}
+    now = {**settings, "seed": seed, "processes": processes}
+    differing = [name for name in {**there, **now} if there.get(name) != now.get(name)]
+    if differing:
+        listed = "; ".join(f"{name}: {there.get(name)} there, {now.get(name)} now" for name in differing)
+        raise ValueError(
+            f"{path} is of a training with other settings ({listed}): give another folder, or that training's settings"
+        )

@@ -18,15 +18,12 @@ from rskip.files.disk import naming
 from rskip.files.whole import atomic_file
 from rskip.machine.ranks import Ranks
 from rskip.vision.data import ImageSet, TrainingBatches
-from rskip.vision.evaluation.evaluate import Evaluation, OutputsNotFinite, device_name, evaluate
+from rskip.vision.evaluation import Evaluation, OutputsNotFinite, device_name, evaluate
 from rskip.vision.preact_resnet import preact_resnet
-from rskip.vision.training.checkpoint import Checkpoint, save_whole, write_checkpoint
-from rskip.vision.training.curve import Curve, CurvePoint
+from rskip.vision.training.curve import Curve, CurvePoint, TensorBoardCurve
 from rskip.vision.training.meter import Meter
 from rskip.vision.training.settings import TrainingSettings, learning_rate
-from rskip.vision.training.sync_batch_norm import with_sync_batch_norm
-from rskip.vision.training.tensorboard import TensorBoardCurve
-from rskip.vision.training.training_folder import TrainingFolder
+from rskip.vision.training.training_folder import Checkpoint, TrainingFolder, save_whole, write_checkpoint
 
 CHECK_EVERY = 100  # iterations from one look at the loss to the next: a look waits for a GPU
 
@@ -83,7 +80,7 @@ class TrainingRun:
             block=settings.block,
         )
         if settings.sync_batch_norm and ranks.count > 1:
-            with_sync_batch_norm(self.model, device)
+            nn.SyncBatchNorm.convert_sync_batchnorm(self.model)  # replaces its parts, on GPUs (see `train`)
         self.model.to(device).train()
         if settings.channels_last:
             self.model.to(memory_format=torch.channels_last)
@@ -100,9 +97,9 @@ class TrainingRun:
         self._tensorboard: TensorBoardCurve | None = None
         self.iteration = 0
         self._saved = 0  # the iteration of the last checkpoint
-        self._earlier_pieces: list[dict[str, Any]] = []
-        self._piece = {"from": 0, "device": device_name(device), "torch": str(torch.__version__)}
-        self._piece_began = self._point_began = time.monotonic()
+        self._earlier_sessions: list[dict[str, Any]] = []
+        self._session = {"from": 0, "device": device_name(device), "torch": str(torch.__version__)}
+        self._session_began = self._point_began = time.monotonic()
 
     def _wrapped(self) -> nn.Module:
         """The model as it is called in training: compiled, with averaged gradients."""
@@ -118,8 +115,8 @@ class TrainingRun:
             )
         return wrapped
 
-    def go_on_from(self, checkpoint: Checkpoint) -> None:
-        """Takes over everything that an earlier piece left.
+    def restore(self, checkpoint: Checkpoint) -> None:
+        """Takes over everything that an earlier session left.
 
         :raises ValueError: tensors that are not this model's.
         """
@@ -138,8 +135,8 @@ class TrainingRun:
         self._point_began = time.monotonic() - checkpoint.meter["seconds"]
         self.curve.points = [CurvePoint(**point) for point in checkpoint.curve]
         self.iteration = self._saved = checkpoint.iteration
-        self._earlier_pieces = checkpoint.pieces
-        self._piece["from"] = checkpoint.iteration
+        self._earlier_sessions = checkpoint.pieces
+        self._session["from"] = checkpoint.iteration
 
     def begin_files(self, *, tensorboard: bool) -> None:
         """Writes run.json and the curve so far; the first rank alone.
@@ -276,11 +273,11 @@ class TrainingRun:
 
     @property
     def seconds(self) -> float:
-        """Since the training's start, over all its pieces."""
-        return sum(piece["seconds"] for piece in self._pieces())
+        """Since the training's start, over all its sessions."""
+        return sum(session["seconds"] for session in self._sessions())
 
-    def _pieces(self) -> list[dict[str, Any]]:
-        return [*self._earlier_pieces, {**self._piece, "seconds": time.monotonic() - self._piece_began}]
+    def _sessions(self) -> list[dict[str, Any]]:
+        return [*self._earlier_sessions, {**self._session, "seconds": time.monotonic() - self._session_began}]
 
     def save(self) -> None:
         """Writes the checkpoint.
@@ -295,7 +292,7 @@ class TrainingRun:
                 rng = {"cpu": torch.get_rng_state()}
                 if self.device.type == "cuda":
                     rng["cuda"] = torch.cuda.get_rng_state(self.device)
-                pieces = self._pieces()
+                sessions = self._sessions()
                 checkpoint = Checkpoint(
                     settings=self.settings.to_dict(),
                     seed=self.seed,
@@ -307,8 +304,8 @@ class TrainingRun:
                     rng=rng,
                     meter=meter,
                     curve=[asdict(point) for point in self.curve.points],
-                    seconds=sum(piece["seconds"] for piece in pieces),
-                    pieces=pieces,
+                    seconds=sum(session["seconds"] for session in sessions),
+                    pieces=sessions,
                 )
                 write_checkpoint(self.files.checkpoint, checkpoint)
         self._saved = self.iteration

@@ -12,10 +12,8 @@ import pytest
 import torch
 
 from rskip.files.picture import check_picture
-from rskip.vision.evaluation import Evaluation
-from rskip.vision.evaluation.confusion_picture import draw_confusion
-from rskip.vision.evaluation.evaluate import per_class_figures
-from rskip.vision.evaluation.text_form import text_form
+from rskip.vision.evaluation import Evaluation, per_class_figures
+from rskip.vision.evaluation_report import draw_confusion, text_form
 
 NEEDS_MATPLOTLIB = "pictures need matplotlib: pip install 'rskip[pictures]'"
 

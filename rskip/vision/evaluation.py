@@ -1,4 +1,4 @@
-"""Measures a classifier on a set of images.
+"""What a model makes of a set of images: error, every class, who is taken for whom, images a second.
 
 Legend: N batch, K classes, H, W.
 """
@@ -32,7 +32,7 @@ class ClassFigures:
     count: images of it; correct: those of them that the model took for it; predicted: all that it took for it.
     error: % of `count` that are not in `correct`; None where there is no image of the class.
     precision: `correct` in % of `predicted`; None where nothing was taken for the class.
-    taken_for: the other class that its images are most often taken for, and `taken` of them; None where no image is.
+    top_confusion: the other class that its images are most often taken for, None where no image is; confused: how many.
     """
 
     name: str
@@ -41,8 +41,14 @@ class ClassFigures:
     predicted: int
     error: float | None
     precision: float | None
-    taken_for: str | None
-    taken: int
+    top_confusion: str | None
+    confused: int
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain JSON values, under the names that evaluations have had in files from the start."""
+        figures = asdict(self)
+        confusion = {"taken_for": figures.pop("top_confusion"), "taken": figures.pop("confused")}
+        return {**figures, **confusion}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -81,7 +87,11 @@ class Evaluation:
 
     def to_dict(self) -> dict[str, Any]:
         """Everything as plain JSON values."""
-        return {**asdict(self), "accuracy": self.accuracy}
+        return {
+            **asdict(self),
+            "per_class": tuple(figures.to_dict() for figures in self.per_class),
+            "accuracy": self.accuracy,
+        }
 
 
 def evaluate(
@@ -182,7 +192,7 @@ def per_class_figures(names: Sequence[str], confusion: Tensor) -> tuple[ClassFig
     for place, (name, row) in enumerate(zip(names, confusion.tolist(), strict=True)):
         count, correct, predicted = sum(row), row[place], int(confusion[:, place].sum())
         others = [0 if other == place else images for other, images in enumerate(row)]
-        taken = max(others)
+        confused = max(others)
         figures.append(
             ClassFigures(
                 name=name,
@@ -191,8 +201,8 @@ def per_class_figures(names: Sequence[str], confusion: Tensor) -> tuple[ClassFig
                 predicted=predicted,
                 error=100 * (count - correct) / count if count else None,
                 precision=100 * correct / predicted if predicted else None,
-                taken_for=names[others.index(taken)] if taken else None,
-                taken=taken,
+                top_confusion=names[others.index(confused)] if confused else None,
+                confused=confused,
             )
         )
     return tuple(figures)

@@ -1,0 +1,129 @@
+"""An evaluation as text for the terminal, and its confusion matrix as a picture."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from rskip.files.picture import picture
+from rskip.vision.evaluation import ClassFigures, Evaluation
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+FEW_CLASSES = 20  # of which the text has the whole matrix, and the picture numbers; of more, the cells are too small
+_MOST_CONFUSIONS = 20
+_NOTHING = "-"
+_DARK = 0.5  # of the picture's colour scale; numbers are white from here
+
+
+def text_form(evaluation: Evaluation) -> str:
+    """The figures of all images, a table of the classes, and who was taken for whom."""
+    parts = [_figures(evaluation), _classes(evaluation)]
+    parts.append(_matrix(evaluation) if len(evaluation.classes) <= FEW_CLASSES else _confusions(evaluation))
+    return "\n\n".join(part for part in parts if part) + "\n"
+
+
+def _figures(evaluation: Evaluation) -> str:
+    wrong = round(evaluation.error * evaluation.count / 100)
+    return (
+        f"error {evaluation.error:.2f} % ({wrong:,} of {evaluation.count:,} images), "
+        f"not among the first five {evaluation.top5_error:.2f} %, loss {evaluation.loss:.4f}\n"
+        f"{evaluation.images_per_second:,.0f} images/s ({evaluation.device}, {evaluation.precision}, "
+        f"batches of {evaluation.batch_size:,}, median)"
+    )
+
+
+def _classes(evaluation: Evaluation) -> str:
+    rows = [["class", "images", "error", "precision", "most often taken for"]]
+    rows += [_class(figures) for figures in evaluation.per_class]
+    return _table(rows, left=(0, 4))
+
+
+def _class(figures: ClassFigures) -> list[str]:
+    confusion = f"{figures.top_confusion} ({figures.confused:,})" if figures.top_confusion else ""
+    shares = [_NOTHING if share is None else f"{share:.2f} %" for share in (figures.error, figures.precision)]
+    return [figures.name, f"{figures.count:,}", *shares, confusion]
+
+
+def _matrix(evaluation: Evaluation) -> str:
+    """True classes down, predicted ones across, by number."""
+    rows = [["", "", *map(str, range(len(evaluation.classes)))]]
+    for number, (name, row) in enumerate(zip(evaluation.classes, evaluation.confusion, strict=True)):
+        rows.append([f"{number}", name, *(f"{images:,}" if images else "." for images in row)])
+    return "images of each class (down) by what they were taken for (across):\n" + _table(rows, left=(1,))
+
+
+def _confusions(evaluation: Evaluation) -> str:
+    """The most frequent ones, most frequent first."""
+    found = [
+        (images, true, predicted)
+        for true, row in enumerate(evaluation.confusion)
+        for predicted, images in enumerate(row)
+        if images and true != predicted
+    ]
+    found.sort(key=lambda each: (-each[0], each[1], each[2]))
+    if not found:
+        return ""
+    names = evaluation.classes
+    rows = [
+        [names[true], "taken for", names[predicted], f"{images:,}"]
+        for images, true, predicted in found[:_MOST_CONFUSIONS]
+    ]
+    return "the most frequent confusions:\n" + _table(rows, left=(0, 1, 2))
+
+
+def _table(rows: Sequence[Sequence[str]], *, left: Sequence[int]) -> str:
+    """Columns of even width, flush right but for those of `left`."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    lines = []
+    for row in rows:
+        cells = [
+            cell.ljust(width) if place in left else cell.rjust(width)
+            for place, (cell, width) in enumerate(zip(row, widths, strict=True))
+        ]
+        lines.append(f"  {'  '.join(cells)}".rstrip())
+    return "\n".join(lines)
+
+
+def draw_confusion(evaluation: Evaluation, path: Path, *, title: str) -> None:
+    """Writes the picture, PNG or SVG by the file's name; the same bytes for the same evaluation and matplotlib.
+
+    Rows are the true classes, columns the predicted ones; the colour is the share of the row's images, by its square
+    root, so that rare confusions can be seen beside the diagonal. Up to FEW_CLASSES classes each cell has its number.
+
+    :param title: its first line; the error is written under it.
+    :raises ValueError: as `rskip.files.picture.check_picture`.
+    """
+    classes = len(evaluation.classes)
+    side = 3.0 + 0.5 * classes if classes <= FEW_CLASSES else 3.0 + 0.13 * classes
+    with picture(path, figsize=(side + 0.8, side), layout="constrained") as figure:
+        axes = figure.subplots()
+        axes.set_title(f"{title}\nerror {evaluation.error:.2f} % of {evaluation.count:,} images")
+        _draw_matrix(axes, evaluation)
+
+
+def _draw_matrix(axes: Axes, evaluation: Evaluation) -> None:
+    from matplotlib.colors import PowerNorm
+
+    images = np.array(evaluation.confusion)  # (K, K), true by predicted
+    share = 100 * images / np.maximum(images.sum(axis=1, keepdims=True), 1)
+    norm = PowerNorm(gamma=0.5, vmin=0, vmax=100)
+    drawn = axes.imshow(share, norm=norm, cmap="Blues", interpolation="nearest")
+    assert axes.figure is not None
+    axes.figure.colorbar(drawn, ax=axes, label="% of the class's images", shrink=0.8, ticks=(0, 1, 5, 20, 50, 100))
+    size: Any = "medium" if len(images) <= FEW_CLASSES else 5
+    names, places = evaluation.classes, range(len(images))
+    axes.set_xticks(places, names, rotation=90, fontsize=size)
+    axes.set_yticks(places, names, fontsize=size)
+    axes.set(xlabel="taken for", ylabel="class")
+    if len(images) > FEW_CLASSES:
+        return
+    for true, predicted in zip(*np.nonzero(images), strict=True):
+        colour = "white" if norm(share[true, predicted]) > _DARK else "black"
+        axes.text(
+            predicted, true, f"{images[true, predicted]:,}", ha="center", va="center", color=colour, fontsize="small"
+        )
