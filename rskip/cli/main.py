@@ -56,8 +56,12 @@ def build_parser(argv: Sequence[str]) -> argparse.ArgumentParser:
     return parser
 
 
-def one_line(error: Exception) -> str:
-    """The error's message on one line, a file's name first where it has one."""
+def one_line(error: Exception, args: argparse.Namespace | None = None) -> str:
+    """The error's message on one line: a file's name first where it has one, a setting by its flag."""
+    from rskip.settings.errors import SettingError
+
+    if isinstance(error, SettingError) and not error.source and hasattr(args, error.name):
+        return error.sentence(f"--{error.name.replace('_', '-')}")
     if isinstance(error, OSError) and error.strerror and error.filename:
         return f"{error.filename}: {error.strerror}"
     return " ".join(str(error).split()) or type(error).__name__
@@ -85,7 +89,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return OUTPUT_CLOSED
     except (ValueError, OSError) as error:
-        print(f"rskip {args.subcommand}: error: {one_line(error)}", file=sys.stderr)
+        print(f"rskip {args.subcommand}: error: {one_line(error, args)}", file=sys.stderr)
         return MISTAKE
     return status
 

@@ -46,7 +46,7 @@ def plan_runs(
     """
     for seed in seeds:
         if not 0 <= seed < 2**32:
-            raise SettingError("seed", f"{seed} is out of range", expected=f"0 to {2**32 - 1}")
+            raise SettingError.of_value("seeds", seed, f"0 to {2**32 - 1}")
     return [
         (recipe, Run(name=recipe.run_name, seed=seed, settings=recipe.settings, mirror=mirror, gpus=gpus))
         for seed in seeds

@@ -10,6 +10,8 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+from rskip.settings.errors import SettingError
+
 _PACKAGES = (
     "rskip",
     "torch",
@@ -51,7 +53,7 @@ def gpu_name() -> str | None:
 def gpus_to_use(asked: int | None) -> int:
     """How many GPUs a run takes: so many as are asked for, else one where there is one. 0 stands for the CPU.
 
-    :raises ValueError: more than this machine has.
+    :raises SettingError: more than this machine has.
     """
     import torch
 
@@ -59,7 +61,7 @@ def gpus_to_use(asked: int | None) -> int:
     if asked is None:
         return min(present, 1)
     if not 0 <= asked <= present:
-        raise ValueError(f"--gpus {asked}: PyTorch sees {present} here; expected 0 (the CPU) to {present}")
+        raise SettingError.of_value("gpus", asked, f"0 (the CPU) to {present}, which PyTorch sees here")
     return asked
 
 

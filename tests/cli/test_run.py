@@ -287,8 +287,8 @@ def test_several_gpus_share_the_tokens_of_an_update(
         (["mine.yaml", "--seeds", "-1"], "seed -1 is out of range"),
         (["mine.yaml", "--seeds", "-1", "--dry-run"], "seed -1 is out of range"),
         (["mine.yaml", "--set", "train.lr={{lr}}"], "a key is a list or a mapping: expected a name"),
-        (["mine.yaml", "--gpus", "99"], "--gpus 99: PyTorch sees "),
-        (["mine.yaml", "--gpus", "-1", "--dry-run"], "--gpus -1: PyTorch sees "),
+        (["mine.yaml", "--gpus", "99"], "--gpus is 99: expected 0 (the CPU) to "),
+        (["mine.yaml", "--gpus", "-1", "--dry-run"], "--gpus is -1: expected 0 (the CPU) to "),
     ],
 )
 def test_mistakes_come_before_any_work(

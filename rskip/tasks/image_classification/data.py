@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from rskip.files.cache import expanded_path
+from rskip.settings.errors import SettingError
 from rskip.vision.data import ImageSet, load_cifar
 
 
@@ -15,12 +16,13 @@ def ensure_images(dataset: str, *, mirror: str | None) -> dict[str, ImageSet]:
 
     :param mirror: the folder that holds the dataset's own folder, such as cifar-10-batches-py; None: where downloads
         are kept, and it is downloaded there where it is missing.
-    :raises FileNotFoundError: no such folder, or none of the dataset's in `mirror`.
+    :raises FileNotFoundError: none of the dataset's in `mirror`.
+    :raises SettingError: the mirror is no folder.
     :raises ValueError: a file of it is damaged.
     """
     folder = image_folder(mirror)
     if folder is not None and not folder.is_dir():
-        raise FileNotFoundError(f"--mirror {mirror} is no folder: expected one that holds {dataset}'s, or no --mirror")
+        raise SettingError.of_value("mirror", mirror, f"a folder that holds {dataset}'s, or none")
     return {
         split: load_cifar(dataset, folder, train=split == "train", download=mirror is None)
         for split in ("train", "test")
@@ -28,13 +30,13 @@ def ensure_images(dataset: str, *, mirror: str | None) -> dict[str, ImageSet]:
 
 
 def image_folder(mirror: str | None) -> Path | None:
-    """`--mirror` as a path; None where downloads are kept.
+    """The mirror as a path; None where downloads are kept.
 
     :raises ValueError: an address (torchvision has its own), or the home of an unknown user.
     """
     if mirror is not None and "://" in mirror:
-        raise ValueError(f"--mirror {mirror}: expected a folder, such as one with cifar-10-batches-py in it")
-    return expanded_path(mirror, "--mirror") if mirror is not None else None
+        raise SettingError.of_value("mirror", mirror, "a folder, such as one with cifar-10-batches-py in it")
+    return expanded_path(mirror, "mirror") if mirror is not None else None
 
 
 def describe_images(dataset: str, images: Mapping[str, ImageSet]) -> dict[str, Any]:
