@@ -85,7 +85,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     search = parser.add_argument_group("search")
     searched = [field.name for field in fields(SearchOptions) if field.name not in NOT_FLAGS]
     add_options(search, SearchOptions, only=searched, defaults=DEFAULT_OPTIONS)
-    add_options(parser.add_argument_group("batches"), BatchSettings, defaults=BatchSettings())
+    add_options(parser.add_argument_group("batches"), BatchSettings)
 
 
 def run(args: argparse.Namespace) -> None:
