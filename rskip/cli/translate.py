@@ -32,7 +32,7 @@ EXAMPLES = """examples:
   rskip translate --model checkpoints/multi30k_en_de_2rskip_ln test.en --output test.de
   echo "A dog runs." | rskip translate --model checkpoints/multi30k_en_de_2rskip_ln --beam 8 --nbest 3
   rskip translate --model MODEL --interactive
-  torchrun --nproc_per_node 4 -m rskip.cli.main translate --model MODEL --device cuda big.en --output big.de"""
+  torchrun --nproc_per_node 4 -m rskip translate --model MODEL --device cuda big.en --output big.de"""
 
 PRECISIONS = ("float32", "bfloat16", "int8")
 # PyTorch and oneDNN keep kernels for every shape of a batch, by default so many that memory grows for 100,000 lines.
