@@ -7,8 +7,7 @@ from collections.abc import Iterator
 from decoding.systems import Search, Tokens
 from rskip.generation import Hypothesis, SearchOptions
 from rskip.transformer import Transformer
-from rskip.translation.piece_search import Piece, search_batches
-from rskip.translation.workers import Workers
+from rskip.translation.search import Segment, Workers, search_batches
 
 
 class Ours:
@@ -25,7 +24,7 @@ class Ours:
         if self.workers is not None:
             self.workers.close()
 
-    def _search(self, batches: list[list[Piece]]) -> Iterator[list[list[Hypothesis]]]:
+    def _search(self, batches: list[list[Segment]]) -> Iterator[list[list[Hypothesis]]]:
         if len(batches) == 1 or self.threads == 1:
             return search_batches(self.model, batches, self.options)
         if self.workers is None:
@@ -35,9 +34,9 @@ class Ours:
     def translate(self, sentences: list[Tokens], batch_size: int) -> list[Tokens]:
         order = sorted(range(len(sentences)), key=lambda index: -len(sentences[index]))
         batches = [order[start : start + batch_size] for start in range(0, len(order), batch_size)]
-        pieces = [[Piece(source=sentences[index], prefix=[]) for index in batch] for batch in batches]
+        segments = [[Segment(source=sentences[index], prefix=[]) for index in batch] for batch in batches]
         found: dict[int, Tokens] = {}
-        for batch, hypotheses in zip(batches, self._search(pieces), strict=True):
+        for batch, hypotheses in zip(batches, self._search(segments), strict=True):
             for index, best in zip(batch, hypotheses, strict=True):
                 found[index] = best[0].tokens.tolist()[:-1]
         return [found[index] for index in range(len(sentences))]

@@ -10,9 +10,8 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from rskip.checkpoint.checkpoint import Checkpoint
+from rskip.checkpoint.checkpoint import Checkpoint, tied_names
 from rskip.checkpoint.files import check_suffix, read_checkpoint, write_checkpoint
-from rskip.checkpoint.tied import tied_names
 
 # Settings that may differ between checkpoints of one model: they matter in training alone.
 _TRAINING_ALONE = re.compile(r".*drop.*|(checkpoint|offload)_activations|min_params_to_wrap")

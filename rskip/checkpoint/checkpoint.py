@@ -1,14 +1,18 @@
-"""What a checkpoint holds, whatever file it came from."""
+"""What a checkpoint holds, whatever file it came from, and which of its parameters are names of one tensor."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from rskip.checkpoint.tied import tied_names
+# fairseq's sinusoidal positions keep an uninitialised buffer whose value means nothing.
+_MEANINGLESS = "._float_tensor"
+# fairseq writes a copy under each of these names where it trains on a GPU, or in bfloat16 or float16
+_EMBEDDINGS = ("encoder.embed_tokens.weight", "decoder.embed_tokens.weight", "decoder.output_projection.weight")
 
 
 @dataclass(kw_only=True)
@@ -29,8 +33,36 @@ class Checkpoint:
     fairseq_state: dict[str, Any] | None = None
 
 
-# fairseq's sinusoidal positions keep an uninitialised buffer whose value means nothing.
-_MEANINGLESS = "._float_tensor"
+def tied_names(model: Mapping[str, Tensor]) -> dict[str, str]:
+    """Each name whose tensor an earlier name already has, to that earlier name, which is none of the keys.
+
+    Two names are tied where their tensors are the same view of the same memory; embeddings also where they are equal.
+    """
+    first: dict[tuple[object, ...], str] = {}
+    embeddings: list[str] = []
+    tied: dict[str, str] = {}
+    for name, tensor in model.items():
+        if tensor.numel() == 0:
+            continue
+        view = (
+            tensor.untyped_storage().data_ptr(),
+            tensor.storage_offset(),
+            tensor.dtype,
+            tensor.shape,
+            tensor.stride(),
+        )
+        if view in first:
+            tied[name] = first[view]
+            continue
+        first[view] = name
+        if name in _EMBEDDINGS:
+            for earlier in embeddings:
+                if tensor.dtype == model[earlier].dtype and torch.equal(tensor, model[earlier]):
+                    tied[name] = first[view] = earlier
+                    break
+            else:
+                embeddings.append(name)
+    return tied
 
 
 def cast_floats(model: dict[str, Tensor], dtype: torch.dtype) -> dict[str, Tensor]:

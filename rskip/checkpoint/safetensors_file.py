@@ -12,8 +12,7 @@ from pathlib import Path
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 
-from rskip.checkpoint.checkpoint import Checkpoint
-from rskip.checkpoint.tied import tied_names
+from rskip.checkpoint.checkpoint import Checkpoint, tied_names
 from rskip.files.whole import atomic_file
 
 FORMAT = "rskip-1"

@@ -1,4 +1,4 @@
-"""Parameter names of fairseq's stock `transformer` and ours: one mapping, both ways.
+"""Parameter names of fairseq's stock `transformer`, of 0.12.2 and before, and ours.
 
 The names are the same but for the layer norms of residual blocks, which belong to connections here.
 """
@@ -6,7 +6,7 @@ The names are the same but for the layer norms of residual blocks, which belong 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 import torch
 from torch import Tensor
@@ -28,6 +28,19 @@ _NOT_THE_MODEL = re.compile(
 # A stack of this version ends with `layer_norm` where it has one; without the mark fairseq would drop it.
 _STACK_VERSION = 3.0
 
+# Names of early versions.
+# Queries, keys and values were one matrix (until 2019).
+_IN_PROJECTION = re.compile(r"(.*\.(?:self|encoder)_attn)\.in_proj_(weight|bias)")
+# Layer norms were numbered (until 2019).
+_NUMBERED_NORM = re.compile(r"((encoder|decoder)\.layers\.\d+)\.layer_norms\.(\d)\.(weight|bias)")
+_NUMBERED_NORMS = {
+    "encoder": ("self_attn_layer_norm", "final_layer_norm"),
+    "decoder": ("self_attn_layer_norm", "encoder_attn_layer_norm", "final_layer_norm"),
+}
+# Tables of sine and cosine, which the model computes.
+_TABLE = re.compile(r"(encoder|decoder)\.embed_positions\.weights")
+_PROJECTION = "decoder.output_projection.weight"
+
 
 def stock_connection(*, normalize_before: bool) -> str:
     """The connection that a stock Transformer's residual blocks are: pre-norm or post-norm."""
@@ -37,6 +50,18 @@ def stock_connection(*, normalize_before: bool) -> str:
 def from_stock(model: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """A stock `transformer`'s tensors, not copied, under the names of our model with `stock_connection`."""
     return {_our_name(name): tensor for name, tensor in model.items() if not _NOT_THE_MODEL.fullmatch(name)}
+
+
+def from_old_stock(model: Mapping[str, Tensor], *, tied_output: bool) -> dict[str, Tensor]:
+    """A stock `transformer`'s tensors, not copied, under the names of fairseq 0.12.2, from whatever version.
+
+    :param tied_output: the output projection is the decoder's embedding; early versions did not save it twice.
+    """
+    renamed = dict(pair for name, tensor in model.items() for pair in _current(name, tensor))
+    embedding = renamed.get("decoder.embed_tokens.weight")
+    if tied_output and embedding is not None:
+        renamed.setdefault(_PROJECTION, embedding)
+    return renamed
 
 
 def to_stock(model: Mapping[str, Tensor], *, connection: str) -> dict[str, Tensor]:
@@ -69,3 +94,15 @@ def _stock_name(name: str) -> str:
     if "_connection." in name:
         raise ValueError(f"fairseq's stock transformer has no place for {name!r}")
     return name
+
+
+def _current(name: str, tensor: Tensor) -> Iterator[tuple[str, Tensor]]:
+    if match := _IN_PROJECTION.fullmatch(name):
+        for part, piece in zip("qkv", tensor.chunk(3), strict=True):
+            yield f"{match[1]}.{part}_proj.{match[2]}", piece
+    elif match := _NUMBERED_NORM.fullmatch(name):
+        yield f"{match[1]}.{_NUMBERED_NORMS[match[2]][int(match[3])]}.{match[4]}", tensor
+    elif name == "decoder.embed_out":
+        yield _PROJECTION, tensor
+    elif not _TABLE.fullmatch(name):
+        yield name, tensor

@@ -10,8 +10,7 @@ import torch
 from torch import Tensor
 
 from rskip.checkpoint.checkpoint import Checkpoint
-from rskip.checkpoint.old_stock import from_old_stock
-from rskip.checkpoint.stock import from_stock, stock_connection
+from rskip.checkpoint.stock import from_old_stock, from_stock, stock_connection
 from rskip.transformer import Transformer, TransformerConfig
 
 TASKS = ("translation", "rskip_translation")

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 from msgspec import inspect as types
 
 from rskip.settings.errors import SettingError
 
+Settings = TypeVar("Settings")
 
-def add_options(parser: Any, kind: type, *, only: Iterable[str] | None = None) -> None:
+
+def add_options(parser: Any, kind: type, *, only: Iterable[str] | None = None, defaults: Any = None) -> None:
     """Adds a flag for each field of a Struct or dataclass: `max_words` is `--max-words`, a bool has `--no-...` too.
 
     The help is the field's `msgspec.Meta(description=...)` and its default; the Meta's `extra` may give another `flag`
@@ -20,12 +22,13 @@ def add_options(parser: Any, kind: type, *, only: Iterable[str] | None = None) -
 
     :param parser: an argparse parser or group.
     :param only: the fields that get a flag, in this order; None: all.
+    :param defaults: settings whose values the help gives as defaults.
     """
     fields = _fields(kind)
     for name in fields if only is None else only:
         info = fields[name].type
         plain = _plain(info)
-        words = " ".join(part for part in (_description(info), _default(fields[name])) if part)
+        words = " ".join(part for part in (_description(info), _default(fields[name], defaults)) if part)
         keywords: dict[str, Any] = {"dest": name, "default": None, "help": words.replace("%", "%%")}
         if isinstance(plain, types.BoolType):
             keywords["action"] = argparse.BooleanOptionalAction
@@ -42,6 +45,18 @@ def given_options(args: argparse.Namespace, kind: type) -> dict[str, Any]:
     """The fields that the user gave flags for, with their values."""
     names = [name for name in _fields(kind) if getattr(args, name, None) is not None]
     return {name: getattr(args, name) for name in names}
+
+
+def with_flags(defaults: Settings, args: argparse.Namespace) -> Settings:
+    """The settings with what the user gave flags for.
+
+    :raises ValueError: a value that can't be; names the flag.
+    """
+    kind = type(defaults)
+    try:
+        return kind(**{**{name: getattr(defaults, name) for name in _fields(kind)}, **given_options(args, kind)})
+    except SettingError as error:
+        raise said_of_flag(error, kind) from error
 
 
 def flag_of(kind: type, name: str) -> str:
@@ -62,11 +77,13 @@ def _fields(kind: type) -> dict[str, types.Field]:
     return {field.name: field for field in info.fields}
 
 
-def _default(field: types.Field) -> str:
-    if field.required or field.default in (None, msgspec.NODEFAULT):
+def _default(field: types.Field, defaults: Any) -> str:
+    default = field.default if defaults is None else getattr(defaults, field.name)
+    if default in (None, msgspec.NODEFAULT):
         return ""
-    shown = {True: "yes", False: "no"}[field.default] if isinstance(field.default, bool) else field.default
-    return f"(default: {shown})"
+    if isinstance(default, (bool, float)):
+        default = {True: "yes", False: "no"}[default] if isinstance(default, bool) else f"{default:g}"
+    return f"(default: {default})"
 
 
 def _extra(info: types.Type | None) -> dict[str, Any]:

@@ -62,9 +62,9 @@ def run(args: argparse.Namespace) -> None:
 
 def export_ct2(args: argparse.Namespace) -> None:
     """Folds, converts, and puts the text pipeline beside the model."""
+    from rskip.cli._output_folder import output_folder
     from rskip.text import TextPipeline
     from rskip.translation import Translator
-    from rskip.translation.output_folder import output_folder
 
     try:
         from rskip.translation.ctranslate2_model import write_ctranslate2

@@ -39,9 +39,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> None:
     """Writes the folder and says where."""
     from rskip.checkpoint import read_checkpoint, write_checkpoint
+    from rskip.cli._output_folder import output_folder
     from rskip.text import TextPipeline
     from rskip.translation import Translator
-    from rskip.translation.output_folder import output_folder
 
     with output_folder(args.output, replace=args.force, contents=CONTENTS) as folder:
         translator = Translator.from_pretrained(

@@ -16,6 +16,7 @@ from rskip.fairseq_plugin.generator import BeamSearchGenerator, Transformers
 from rskip.fairseq_plugin.one_line_errors import UsageError
 from rskip.generation import SearchOptions
 from rskip.generation.length_penalty import LENGTH_PENALTIES
+from rskip.settings.errors import SettingError
 from rskip.transformer.precision import PRECISIONS
 
 TASK_NAME = "rskip_translation"
@@ -86,7 +87,7 @@ class BeamSearchTranslationTask(TranslationTask):
                 raise _refusal(name)
         printed = getattr(args, "print_alignment", None)
         matches = getattr(args, "match_source_len", False)
-        options = replace(search_options(args), length_penalty_kind=self._length_penalty_kind)
+        options = replace(search_options(args), length_penalty_kind=self._length_penalty_kind)  # type: ignore[arg-type]
         if options.sampling and matches:
             raise UsageError("--sampling and --match-source-len: give one of them")
         return BeamSearchGenerator(
@@ -116,9 +117,8 @@ def search_options(args: Any) -> SearchOptions:
     values["top_k"] = values["top_k"] if values["top_k"] > 0 and values["top_p"] == 1 else 0
     try:
         return SearchOptions(**values)
-    except ValueError as error:
-        name, _, problem = str(error).partition("=")
-        raise UsageError(f"{flag_of(_FLAGS[name])} {problem}") from error
+    except SettingError as error:
+        raise UsageError(error.sentence(flag_of(_FLAGS[error.name]))) from error
 
 
 def _refusal(setting: str) -> UsageError:

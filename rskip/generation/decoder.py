@@ -30,7 +30,7 @@ class StepDecoder(Protocol):
         ...
 
     def reorder(self, state: Any, parents: Tensor, sentences: Tensor | None = None) -> None:
-        """Makes each beam the one that it goes on from.
+        """Beam k continues parents[:, k].
 
         `parents` (B', K') names beams of the same sentence, so their number can change; `sentences` (B') names the
         sentences of the batch that stay, in their order, None all.

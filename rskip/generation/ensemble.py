@@ -69,7 +69,7 @@ class EnsembleDecoder:
         return torch.stack([self._log_probabilities(each) for each in logits]).logsumexp(0) - math.log(len(logits))
 
     def reorder(self, state: EnsembleState, parents: Tensor, sentences: Tensor | None = None) -> None:
-        """Makes each beam the one that it goes on from, in every model."""
+        """Beam k continues parents[:, k], in every model."""
         for decoder, each in zip(self.decoders, state.states, strict=True):
             decoder.reorder(each, parents, sentences)
 

@@ -2,82 +2,107 @@
 
 from __future__ import annotations
 
-import math
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
+from typing import Annotated, Literal
 
-from rskip.generation.length_penalty import LENGTH_PENALTIES
+from msgspec import Meta
 
-_KINDS = {int: "a whole number", float: "a number", bool: "True or False", str: "text"}
+from rskip.settings.check import check
+from rskip.settings.errors import SettingError
+
+
+def _flag(name: str, metavar: str = "N") -> dict[str, str]:
+    """What a command line calls a setting; its other names are like the field's."""
+    return {"flag": name, "metavar": metavar}
 
 
 @dataclass(frozen=True, kw_only=True)
 class SearchOptions:
-    """Settings of `beam_search`. Raises `ValueError` for one that makes no sense.
+    """Settings of `beam_search`, for S source tokens (their end counted) and n target tokens.
 
-    beam: hypotheses kept for each sentence at every step; 1 is greedy search.
-    nbest: finished hypotheses given back for each sentence, best first; at most `beam`.
-    length_penalty: α. A hypothesis of log-probability s and n tokens, the end included, scores s / penalty(n).
-    length_penalty_kind: "fairseq": n^α; "gnmt": ((5+n)/6)^α (Wu et al. 2016, Eq. 14).
-    min_length: tokens before the end may come.
-    max_length_a, max_length_b: at most a·S + b tokens before the end, S the source's length with its end.
-    unknown_penalty: taken from the log-probability of the unknown token; infinity forbids it.
-    temperature: logits are divided by it.
-    no_repeat_ngram: no n-gram of this size comes twice in a hypothesis; 0 allows all.
-    sampling: draw tokens instead of keeping the most probable; the `beam` rows of a sentence are then independent
-        samples.
-    top_k: draw from the k most probable tokens; 0 for all.
-    top_p: draw from the fewest tokens whose probabilities reach p; 1 for all.
-    seed: of the draws. A sentence's sample depends on it and on the batch that it is in.
-    token_scores: give each token's log-probability.
-    attention: give each token's attention over the source.
+    A hypothesis of log-probability s scores s / penalty(n), with n^α as the penalty of fairseq and ((5+n)/6)^α as
+    GNMT's (Wu et al. 2016, Eq. 14), α being `length_penalty`. Sampling makes the `beam` rows of a sentence independent
+    samples, which depend on `seed` and on the batch that the sentence is in.
+
+    :raises SettingError: a value that makes no sense.
     """
 
-    beam: int = 4
-    nbest: int = 1
-    length_penalty: float = 1.0
-    length_penalty_kind: str = "fairseq"
-    min_length: int = 1
-    max_length_a: float = 0.0
-    max_length_b: int = 200
-    unknown_penalty: float = 0.0
-    temperature: float = 1.0
-    no_repeat_ngram: int = 0
-    sampling: bool = False
-    top_k: int = 0
-    top_p: float = 1.0
-    seed: int = 1
-    token_scores: bool = False
-    attention: bool = False
+    beam: Annotated[int, Meta(ge=1, description="hypotheses kept at every step; 1 is greedy search")] = 4
+    nbest: Annotated[
+        int, Meta(ge=1, description="translations for each sentence; more than 1: lines of number, score, text")
+    ] = 1
+    length_penalty: Annotated[
+        float,
+        Meta(
+            description="length penalty; more favours longer translations",
+            extra={**_flag("lenpen", "A"), "expected": "a finite number"},
+        ),
+    ] = 1.0
+    length_penalty_kind: Annotated[
+        Literal["fairseq", "gnmt"], Meta(description="fairseq: length^lenpen; gnmt: ((5+length)/6)^lenpen")
+    ] = "fairseq"
+    min_length: Annotated[int, Meta(ge=0, description="fewest tokens before the end", extra=_flag("min-len"))] = 1
+    max_length_a: Annotated[
+        float, Meta(ge=0, description="at most A times the source's tokens + B", extra=_flag("max-len-a", "A"))
+    ] = 0.0
+    max_length_b: Annotated[int, Meta(ge=0, description="see A", extra=_flag("max-len-b", "B"))] = 200
+    unknown_penalty: Annotated[
+        float,
+        Meta(
+            description="unknown-word penalty; inf forbids them",
+            extra={
+                **_flag("unkpen", "P"),
+                "expected": "a number, or infinity to forbid the unknown token",
+                "infinity": True,
+            },
+        ),
+    ] = 0.0
+    temperature: Annotated[float, Meta(gt=0, description="logits are divided by it", extra={"metavar": "T"})] = 1.0
+    no_repeat_ngram: Annotated[
+        int,
+        Meta(
+            ge=0,
+            description="no sequence of so many tokens comes twice; 0 allows all",
+            extra=_flag("no-repeat-ngram-size"),
+        ),
+    ] = 0
+    sampling: Annotated[bool, Meta(description="draw tokens instead of searching for the most probable ones")] = False
+    top_k: Annotated[
+        int,
+        Meta(ge=0, description="draw from the K most probable tokens; 0 for all", extra=_flag("sampling-topk", "K")),
+    ] = 0
+    top_p: Annotated[
+        float,
+        Meta(
+            gt=0,
+            le=1,
+            description="draw from the fewest tokens whose probabilities reach P; 1 for all",
+            extra=_flag("sampling-topp", "P"),
+        ),
+    ] = 1.0
+    seed: Annotated[
+        int,
+        Meta(ge=0, le=2**63 - 1, description="of the draws", extra={"expected": "a whole number from 0 to 2^63 - 1"}),
+    ] = 1
+    token_scores: Annotated[bool, Meta(description="give each token's log-probability")] = False
+    attention: Annotated[bool, Meta(description="give each token's attention over the source")] = False
 
     def __post_init__(self) -> None:
-        for field in fields(self):
-            kind = type(field.default)
-            self._check(field.name, _is_of(kind, getattr(self, field.name)), _KINDS[kind])
-        checks = [
-            ("beam", self.beam >= 1, "at least 1"),
-            ("nbest", 1 <= self.nbest <= self.beam, f"between 1 and the beam, {self.beam}"),
-            ("length_penalty", math.isfinite(self.length_penalty), "a finite number"),
-            ("length_penalty_kind", self.length_penalty_kind in LENGTH_PENALTIES, " or ".join(LENGTH_PENALTIES)),
-            ("min_length", self.min_length >= 0, "at least 0"),
-            ("max_length_a", 0 <= self.max_length_a < math.inf, "at least 0 and finite"),
-            ("max_length_b", self.max_length_b >= 0, "at least 0"),
-            ("max_length_b", self.max_length_a > 0 or self.max_length_b >= 1, "at least 1 where max_length_a is 0"),
+        check(self)
+        any_length = self.max_length_a > 0
+        for name, holds, expected in (
+            ("nbest", self.nbest <= self.beam, f"at most the beam, {self.beam}"),
+            ("max_length_b", any_length or self.max_length_b >= 1, "1 or more where max_length_a is 0"),
             (
                 "min_length",
-                self.max_length_a > 0 or self.min_length <= self.max_length_b,
-                f"at most the greatest length, max_length_b={self.max_length_b}",
+                any_length or self.min_length <= self.max_length_b,
+                f"at most the greatest length, max_length_b, {self.max_length_b}",
             ),
-            ("unknown_penalty", self.unknown_penalty > -math.inf, "a number, or infinity to forbid the unknown token"),
-            ("temperature", 0 < self.temperature < math.inf, "more than 0 and finite"),
-            ("no_repeat_ngram", self.no_repeat_ngram >= 0, "at least 0"),
-            ("top_k", self.top_k >= 0, "at least 0"),
-            ("top_p", 0 < self.top_p <= 1, "more than 0 and at most 1"),
             ("top_k", self.sampling or not self.top_k, "0 without sampling"),
             ("top_p", self.sampling or self.top_p == 1, "1 without sampling"),
-            ("seed", 0 <= self.seed < 2**63, "at least 0 and less than 2^63"),
-        ]
-        for name, holds, expected in checks:
-            self._check(name, holds, expected)
+        ):
+            if not holds:
+                raise SettingError.of_value(name, getattr(self, name), expected)
 
     def greatest_length(self, source_length: int, max_positions: int | None = None) -> int:
         """The most tokens before the end that a source of so many tokens, its end included, can get.
@@ -86,14 +111,3 @@ class SearchOptions:
         """
         length = int(self.max_length_a * source_length + self.max_length_b)
         return max(length if max_positions is None else min(length, max_positions - 1), 1)
-
-    def _check(self, name: str, holds: bool, expected: str) -> None:
-        if not holds:
-            raise ValueError(f"{name}={getattr(self, name)!r}: expected {expected}")
-
-
-def _is_of(kind: type, value: object) -> bool:
-    """Whether the value may stand where the default is of `kind`: a whole number also for a real one."""
-    if isinstance(value, bool):
-        return kind is bool
-    return isinstance(value, (int, float) if kind is float else kind)

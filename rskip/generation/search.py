@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -48,8 +48,17 @@ def beam_search(
     if not len(source_lengths):
         return []
     with torch.inference_mode():
-        search = _Search(decoder, memory, options, source_lengths, prefix, padding_index, end_index, unknown_index)
-        search.run(end_index if start_index is None else start_index)
+        search = _Search(
+            decoder,
+            options,
+            source_lengths,
+            prefix,
+            padding=padding_index,
+            start=end_index if start_index is None else start_index,
+            end=end_index,
+            unknown=unknown_index,
+        )
+        search.run(memory)
     return [_best(finished, options.nbest) for finished in search.finished]
 
 
@@ -71,7 +80,7 @@ class _Beams:
     attention: Tensor | None  # (B, K, T, S)
 
     def continued(self, parents: Tensor, tokens: Tensor, scores: Tensor, sentences: Tensor | None) -> _Beams:
-        """Each beam becomes its parent (B', K) and one token more; `sentences` (B') stay, None all."""
+        """Beam k continues parents[:, k] (B', K) by a token; `sentences` (B') stay, None all."""
         longer = torch.cat([_beams_of(self.tokens, parents, sentences), tokens[:, :, None]], 2)
         cumulative = None
         if self.cumulative is not None:
@@ -80,37 +89,44 @@ class _Beams:
         return _Beams(longer, scores, cumulative, attention)
 
 
-@dataclass
 class _Search:
-    decoder: StepDecoder
-    memory: Any
-    options: SearchOptions
-    source_lengths: Tensor
-    prefix: Tensor | None
-    padding: int
-    end: int
-    unknown: int
-    finished: list[list[_Finished]] = field(init=False)
-    scratch: Tensor | None = field(init=False, default=None)
+    """The state of one search. Rows are the sentences that are still in the batch."""
 
-    def run(self, start: int) -> None:
-        options, device, count = self.options, self.source_lengths.device, len(self.source_lengths)
-        self.finished = [[] for _ in range(count)]
+    def __init__(
+        self,
+        decoder: StepDecoder,
+        options: SearchOptions,
+        source_lengths: Tensor,
+        prefix: Tensor | None,
+        *,
+        padding: int,
+        start: int,
+        end: int,
+        unknown: int,
+    ) -> None:
+        device, count = source_lengths.device, len(source_lengths)
+        self.decoder, self.options, self.prefix = decoder, options, prefix
+        self.padding, self.end, self.unknown = padding, end, unknown
         self.penalty = build_length_penalty(options.length_penalty_kind, options.length_penalty)
         self.generator = torch.Generator(device).manual_seed(options.seed) if options.sampling else None
-        self.limits = self._limits()  # (B,) tokens before the end
-        self.rows = list(range(count))  # the sentence that each row of the batch is
-        self.active = [True] * count  # rows
-        state = self.decoder.start(self.memory, attention=options.attention)
+        lengths = [options.greatest_length(length, decoder.max_positions) for length in source_lengths.tolist()]
+        self.limits = torch.tensor(lengths, device=device)  # (B,) tokens before the end
+        self.rows = list(range(count))  # the sentence that each row is
+        self.active = [True] * count  # whether each row goes on
         self.beams = _Beams(
             tokens=torch.full((count, 1, 1), start, device=device),
             scores=torch.zeros(count, 1, device=device),
             cumulative=torch.zeros(count, 1, 0, device=device) if options.token_scores else None,
             attention=None,
         )
+        self.finished: list[list[_Finished]] = [[] for _ in range(count)]  # of each sentence
+        self.scratch: Tensor | None = None  # memory that every step uses again
+
+    def run(self, memory: Any) -> None:
+        state = self.decoder.start(memory, attention=self.options.attention)
         for length in range(int(self.limits.max()) + 1):
             logits = self.decoder.step(self.beams.tokens[:, :, -1], state)
-            if options.attention:
+            if self.options.attention:
                 self._record_attention(state.attention)
             candidates = self._candidates(logits, length)
             ends = candidates.tokens.eq(self.end) & candidates.scores.isfinite()
@@ -123,11 +139,6 @@ class _Search:
             sentences = self._leaving()
             parents = self._continue(candidates, ends if any_ends else None, sentences)
             self.decoder.reorder(state, parents, sentences)
-
-    def _limits(self) -> Tensor:
-        longest = self.decoder.max_positions
-        limits = [self.options.greatest_length(length, longest) for length in self.source_lengths.tolist()]
-        return torch.tensor(limits, device=self.source_lengths.device)
 
     def _candidates(self, logits: Tensor, length: int) -> Candidates:
         logits = logits.float().contiguous()

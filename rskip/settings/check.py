@@ -22,7 +22,8 @@ def convert(content: Any, kind: type[T], *, name: str = "", source: str = "") ->
     """`content` as `kind`: a msgspec Struct, a dataclass, or any type that msgspec converts to.
 
     What a type says in `msgspec.Meta` is checked (`ge=1`, `pattern=...`); floats must be finite. Meta's `extra` may
-    give the words of what is `expected`. A type's own check, `__post_init__`, may raise SettingError too.
+    give the words of what is `expected`, and allow `infinity`. A type's own check, `__post_init__`, may raise
+    SettingError too.
 
     :param name: of the setting, which begins the names of its parts in errors.
     :param source: where the content is from, such as a file's path.
@@ -70,7 +71,10 @@ def _fields(info: types.Type) -> tuple[types.Field, ...]:
 
 def _convert(value: Any, info: types.Type, name: str, expected: str = "") -> Any:
     if isinstance(info, types.Metadata):
-        return _convert(value, info.type, name, expected or (info.extra or {}).get("expected", ""))
+        extra = info.extra or {}
+        if extra.get("infinity") and value == math.inf:
+            return value
+        return _convert(value, info.type, name, expected or extra.get("expected", ""))
     if isinstance(info, types.UnionType):
         return _convert_union(value, info, name, expected)
     if isinstance(info, (types.StructType, types.DataclassType)):

@@ -8,7 +8,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from rskip.translation.lines import STANDARD_INPUT
+from rskip.machine.ranks import Ranks
+from rskip.translation.output import check_unfinished, unfinished_parts
+from rskip.translation.windows import STANDARD_INPUT
 
 STANDARD_OUTPUT = "-"
 
@@ -33,12 +35,8 @@ class Job:
 
 def known_sum(sizes: Iterable[int | None]) -> int | None:
     """The sum of the sizes; None where one of them is not known."""
-    total = 0
-    for size in sizes:
-        if size is None:
-            return None
-        total += size
-    return total
+    known = list(sizes)
+    return None if None in known else sum(size or 0 for size in known)
 
 
 def plan_jobs(inputs: Sequence[str], output: str | None) -> list[Job]:
@@ -62,6 +60,23 @@ def plan_jobs(inputs: Sequence[str], output: str | None) -> list[Job]:
         jobs = [Job((each,), Path(output, Path(each).name)) for each in inputs]
     _check_outputs(jobs, inputs)
     return jobs
+
+
+def unfinished_jobs(jobs: Sequence[Job], ranks: Ranks, *, resume: bool) -> tuple[list[Job], list[Path]]:
+    """The jobs that are to be done, and the outputs that are whole already, which resuming leaves as they are.
+
+    :raises ValueError: what an earlier run left is in the way.
+    """
+    missing, whole = [], []
+    for job in jobs:
+        if job.to_file:
+            assert job.output is not None
+            check_unfinished(job.output, ranks.rank, ranks.count, resume=resume)
+            if resume and job.output.exists() and not unfinished_parts(job.output):
+                whole.append(job.output)
+                continue
+        missing.append(job)
+    return missing, whole
 
 
 def _check_readable(path: str) -> None:

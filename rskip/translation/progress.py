@@ -1,4 +1,4 @@
-"""How a long translation goes, told on a terminal."""
+"""How a translation of files goes, told on a terminal or in a log."""
 
 from __future__ import annotations
 
@@ -7,10 +7,11 @@ import time
 from collections.abc import Sequence
 from typing import TextIO
 
-from rskip.translation.lines import Window
-from rskip.translation.translation import Translation
+from tqdm import tqdm
 
-_ERASE_LINE = "\r\x1b[K"
+from rskip.translation.translation import Translation
+from rskip.translation.windows import Window
+
 _MOST_NOTES = 20
 
 
@@ -37,12 +38,12 @@ class Progress:
         stream: TextIO | None = None,
     ) -> None:
         self._stream = sys.stderr if stream is None else stream
-        self._terminal = self._stream.isatty()
-        self._total = total
-        self._live, self._notes, self._ranks = live, notes, ranks
-        self._every = 0.2 if self._terminal else every
-        self._told = -float("inf")
-        self._begin: int | None = None
+        terminal = self._stream.isatty()
+        self._bar = tqdm(bar_format="{desc}", leave=False, file=self._stream, disable=not (live and terminal))
+        self._total, self._live, self._notes, self._ranks = total, live, notes, ranks
+        self._every = 0.2 if terminal else every
+        self._printed = -float("inf")
+        self._first: int | None = None
         self._position = 0
         self.before = 0  # bytes of earlier inputs, whose windows counted from 0 too
         self.lines = 0
@@ -56,38 +57,37 @@ class Progress:
         self.tokens += sum(len(each.hypotheses[0].tokens) for each in translations)
         self.seconds += seconds
         self._position = self.before + window.position
-        if self._begin is None:
-            self._begin = self._position - window.size
+        if self._first is None:
+            self._first = self._position - window.size
         for line, translation in enumerate(translations, start=window.first_line):
             for note in translation.notes:
-                self._tell_note(f"{window.name}: line {line}: {note}")
+                self._note(f"{window.name}: line {line}: {note}")
         now = time.monotonic()
-        if self._live and now - self._told >= self._every:
-            self._told = now
-            self._print(self._progress_line(), lasting=False)
+        if self._live and now - self._printed >= self._every:
+            self._printed = now
+            if self._bar.disable:
+                print(self._progress_line(), file=self._stream, flush=True)
+            else:
+                self._bar.set_description_str(self._progress_line())
 
     def end(self) -> None:
         """Clears the line of progress."""
-        if self._live and self._terminal:
-            print(_ERASE_LINE, end="", file=self._stream, flush=True)
+        self._bar.close()
         if self._notes and self.noted > _MOST_NOTES:
             print(f"({self.noted - _MOST_NOTES:,} more of such lines)", file=self._stream)
 
-    def _tell_note(self, note: str) -> None:
+    def _note(self, note: str) -> None:
         self.noted += 1
         if self._notes and self.noted <= _MOST_NOTES:
-            self._print(note, lasting=True)
-
-    def _print(self, line: str, *, lasting: bool) -> None:
-        start, end = (_ERASE_LINE, "\n" if lasting else "") if self._terminal and self._live else ("", "\n")
-        print(f"{start}{line}", end=end, file=self._stream, flush=True)
+            self._bar.write(note, file=self._stream)
+            self._stream.flush()
 
     def _progress_line(self) -> str:
         lines, tokens = self._ranks * self.lines, self._ranks * self.tokens
         parts = [f"{lines:,} lines", speed(lines, tokens, self.seconds)]
         if self._total:
-            assert self._begin is not None
-            left = (self._total - self._position) * self.seconds / (self._position - self._begin)
+            assert self._first is not None
+            left = (self._total - self._position) * self.seconds / (self._position - self._first)
             parts += [f"{100 * self._position / self._total:.0f} %", f"{duration(left)} left"]
         return "   ".join(parts)
 

@@ -1,10 +1,14 @@
-"""What a Translator gives back."""
+"""What a Translator gives back, and the forms in which it is written line by line."""
 
 from __future__ import annotations
 
+import json
+from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
-from torch import Tensor
+if TYPE_CHECKING:
+    from torch import Tensor
 
 
 @dataclass(frozen=True)
@@ -65,3 +69,56 @@ class SentenceError(ValueError):
         super().__init__(f"sentence {number}: {reason}")
         self.number = number
         self.reason = reason
+
+
+LineForm = Callable[[Translation, int], str]  # takes also the number of the source line, from 1
+
+
+def line_form(*, as_json: bool, scores: bool, nbest: int) -> LineForm:
+    """The function that writes a translation."""
+    if as_json:
+        return _json_line
+    if nbest > 1:
+        return _nbest_lines
+    return _scored_line if scores else _text_line
+
+
+def _text_line(translation: Translation, number: int) -> str:
+    """The best translation."""
+    return f"{_on_one_line(translation.text)}\n"
+
+
+def _scored_line(translation: Translation, number: int) -> str:
+    """The best translation's score, a tab, the translation."""
+    return f"{translation.score:.4f}\t{_on_one_line(translation.text)}\n"
+
+
+def _nbest_lines(translation: Translation, number: int) -> str:
+    """A line for each hypothesis, best first: the source line's number, its score, its text, with tabs between."""
+    return "".join(f"{number}\t{each.score:.4f}\t{_on_one_line(each.text)}\n" for each in translation.hypotheses)
+
+
+def _json_line(translation: Translation, number: int) -> str:
+    """A JSON object with all that is known of the sentence."""
+    hypotheses = [
+        {
+            "text": each.text,
+            "score": each.score,
+            "tokens": each.tokens,
+            "token_scores": each.token_scores,
+            "alignment": each.alignment,
+        }
+        for each in translation.hypotheses
+    ]
+    values = {
+        "source": translation.source,
+        "source_tokens": translation.source_tokens,
+        "hypotheses": hypotheses,
+        "notes": translation.notes,
+    }
+    return json.dumps(values, ensure_ascii=False) + "\n"
+
+
+def _on_one_line(text: str) -> str:
+    # a model with byte fallback can write a line feed
+    return text.replace("\n", " ")

@@ -9,7 +9,7 @@ from copy import copy
 from dataclasses import fields, replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import torch
 
@@ -17,22 +17,24 @@ from rskip.checkpoint import build_transformer, read_checkpoint
 from rskip.checkpoint.transformer import check_translates
 from rskip.generation import Hypothesis, SearchOptions
 from rskip.machine.device import usable_device
-from rskip.settings.nearest import did_you_mean
+from rskip.settings.errors import SettingError
 from rskip.text import Dictionary, TextPipeline
 from rskip.transformer import Transformer
 from rskip.transformer.int8_linear import Int8Linear
 from rskip.transformer.precision import set_precision
-from rskip.translation.joined import join_parts
-from rskip.translation.long_sentences import TOO_LONG
-from rskip.translation.model_files import find_checkpoint, find_languages, load_dictionary
-from rskip.translation.piece_search import Piece, SearchBatches, search_batches, search_pieces
-from rskip.translation.source import LengthRule, Source, read_source, token_indices
-from rskip.translation.text_files import Text, build_text, find_text
+from rskip.translation.model_files import (
+    Text,
+    build_text,
+    find_checkpoint,
+    find_languages,
+    find_text,
+    load_dictionary,
+)
+from rskip.translation.search import SearchBatches, Segment, Workers, search_batches, search_segments
+from rskip.translation.segments import LengthRule, Source, join_segments, read_source, token_indices
+from rskip.translation.settings import DEFAULT_OPTIONS, MAX_TOKENS, TooLong
 from rskip.translation.translation import SentenceError, TranslatedHypothesis, Translation
-from rskip.translation.workers import Workers
 
-DEFAULT_OPTIONS = SearchOptions(beam=4, length_penalty=1.0, max_length_a=2.0, max_length_b=50)
-MAX_TOKENS = 4096
 _OWN_SETTINGS = ("max_tokens", "too_long", "max_source_tokens", "prefixes")
 _BLANK = (TranslatedHypothesis(text="", score=0.0, tokens=(), token_scores=(), alignment=()),)
 
@@ -164,7 +166,7 @@ class Translator:
         options: SearchOptions | None = None,
         *,
         max_tokens: int = MAX_TOKENS,
-        too_long: str = "keep",
+        too_long: TooLong = "keep",
         max_source_tokens: int | None = None,
         prefixes: Sequence[str | None] | None = None,
         **settings: Any,
@@ -191,17 +193,17 @@ class Translator:
         """
         options = _with_settings(self.options if options is None else options, settings)
         if max_tokens < 1:
-            raise ValueError(f"max_tokens={max_tokens}: expected at least 1")
+            raise SettingError.of_value("max_tokens", max_tokens, "1 or more")
         sources = self._read(sentences, prefixes, self._length_rule(too_long, max_source_tokens), options)
-        pieces = [piece for source in sources for piece in self._pieces(source)]
-        found = iter(search_pieces(self._search, pieces, options, max_tokens=max_tokens))
-        return [self._translation(source, [next(found) for _ in source.pieces], options) for source in sources]
+        segments = [segment for source in sources for segment in self._segments(source)]
+        found = iter(search_segments(self._search, segments, options, max_tokens=max_tokens))
+        return [self._translation(source, [next(found) for _ in source.segments], options) for source in sources]
 
-    def _length_rule(self, too_long: str, limit: int | None) -> LengthRule:
-        if too_long not in TOO_LONG:
-            raise ValueError(f"too_long={too_long!r}: expected one of {', '.join(TOO_LONG)}")
+    def _length_rule(self, too_long: TooLong, limit: int | None) -> LengthRule:
+        if too_long not in (known := get_args(TooLong)):
+            raise SettingError.of_value("too_long", too_long, " or ".join(known))
         if limit is not None and limit < 2:
-            raise ValueError(f"max_source_tokens={limit}: expected at least 2, a token and the end")
+            raise SettingError.of_value("max_source_tokens", limit, "2 or more, a token and the end")
         config = self.model.config
         if config.encoder_learned_pos:
             return LengthRule(too_long, min(limit or config.max_source_positions, config.max_source_positions))
@@ -232,24 +234,24 @@ class Translator:
 
     def _check_prefix(self, source: Source, options: SearchOptions) -> None:
         if source.prefix:
-            limit = self._limit(source.pieces[0], options)
+            limit = self._limit(source.segments[0], options)
             if len(source.prefix) > limit:
                 raise ValueError(
                     f"its prefix has {len(source.prefix):,} tokens, but its translation may have {limit:,} "
                     "(max_length_a, max_length_b)"
                 )
 
-    def _limit(self, piece: Sequence[str], options: SearchOptions) -> int:
-        return options.greatest_length(len(piece) + 1, self.model.max_positions)
+    def _limit(self, segment: Sequence[str], options: SearchOptions) -> int:
+        return options.greatest_length(len(segment) + 1, self.model.max_positions)
 
-    def _pieces(self, source: Source) -> list[Piece]:
+    def _segments(self, source: Source) -> list[Segment]:
         prefix = token_indices(source.prefix, self.target_dictionary)
         return [
-            Piece(
-                source=[*token_indices(piece, self.source_dictionary), Dictionary.eos_index],
+            Segment(
+                source=[*token_indices(segment, self.source_dictionary), Dictionary.eos_index],
                 prefix=prefix if number == 0 else [],
             )
-            for number, piece in enumerate(source.pieces)
+            for number, segment in enumerate(source.segments)
         ]
 
     def _translation(
@@ -257,14 +259,14 @@ class Translator:
     ) -> Translation:
         if not found:
             return Translation(source=source.sentence, hypotheses=_BLANK)
-        hypotheses = join_parts(
+        hypotheses = join_segments(
             found,
-            source_lengths=[len(piece) for piece in source.pieces],
+            source_lengths=[len(segment) for segment in source.segments],
             dictionary=self.target_dictionary,
             text=self.text,
             options=options,
         )
-        limits = [self._limit(piece, options) for piece in source.pieces]
+        limits = [self._limit(segment, options) for segment in source.segments]
         lengths = [len(each[0].tokens) - 1 for each in found]
         stopped = tuple(
             f"its translation reached the greatest length, {length:,} tokens (max_length_a, max_length_b)"
@@ -275,7 +277,7 @@ class Translator:
             source=source.sentence,
             hypotheses=hypotheses,
             notes=source.notes + stopped[:1],
-            source_tokens=tuple(token for piece in source.pieces for token in piece),
+            source_tokens=tuple(token for segment in source.segments for token in segment),
         )
 
 
@@ -291,8 +293,5 @@ def _with_settings(options: SearchOptions, settings: dict[str, Any]) -> SearchOp
     known = [field.name for field in fields(SearchOptions)]
     for name in settings:
         if name not in known:
-            raise ValueError(
-                f"unknown setting {name!r}{did_you_mean(name, [*known, *_OWN_SETTINGS])}: expected one of "
-                f"{', '.join([*_OWN_SETTINGS, *known])}"
-            )
+            raise SettingError.of_unknown_key("", name, [*_OWN_SETTINGS, *known])
     return replace(options, **settings)

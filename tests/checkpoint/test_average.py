@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from rskip.checkpoint import average_checkpoints, average_to_file, read_checkpoint, write_checkpoint
-from rskip.checkpoint.tied import tied_names
+from rskip.checkpoint.checkpoint import tied_names
 
 
 def test_mean_of_every_tensor(save_fairseq):

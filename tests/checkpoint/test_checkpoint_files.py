@@ -17,7 +17,7 @@ from safetensors import safe_open
 from safetensors.torch import save_file
 
 from rskip.checkpoint import Checkpoint, read_checkpoint, write_checkpoint
-from rskip.checkpoint.tied import tied_names
+from rskip.checkpoint.checkpoint import tied_names
 
 CONFIG = {
     "arch": "transformer_rskip_ln_tiny",

@@ -14,8 +14,8 @@ from rskip.text import Dictionary, TokenText
 from rskip.transformer import Transformer, TransformerConfig
 from rskip.transformer.positions import SinusoidalPositions
 from rskip.translation import Translator
-from rskip.translation.batches import length_batches
-from rskip.translation.long_sentences import split
+from rskip.translation.search import length_batches
+from rskip.translation.segments import split
 
 WORDS = Dictionary([f"w{number}" for number in range(20)])
 

@@ -25,7 +25,7 @@ class Window:
     start: lines of all inputs before this window.
     size, position: bytes of this window, and of all inputs up to its end.
     sha256: of all inputs' bytes up to its end.
-    whole: False where a line behind it is damaged, so that it would be longer if that were mended.
+    whole: False where a line behind it is damaged, so that it would be longer if that were repaired.
     """
 
     number: int

@@ -9,12 +9,10 @@ import shutil
 
 import pytest
 
-from rskip.translation.journal import Journal
-from rskip.translation.lines import read_windows
-from rskip.translation.output_lines import text_line
-from rskip.translation.resume import ResumableFile, check_unfinished, part_name, unfinished_parts
-from rskip.translation.stream import translate_stream
-from rskip.translation.translation import SentenceError, TranslatedHypothesis, Translation
+from rskip.translation.files import translate_stream
+from rskip.translation.output import Journal, ResumableFile, check_unfinished, part_path, unfinished_parts
+from rskip.translation.translation import SentenceError, TranslatedHypothesis, Translation, line_form
+from rskip.translation.windows import read_windows
 
 SETTINGS = {"beam": 4, "unknown_penalty": float("inf"), "names": ["a", "b"]}
 TEXT = "".join(f"{number} {'ä' * (number % 5)}\n" for number in range(23))
@@ -40,9 +38,8 @@ def translated(folder, *, resume, translate=upper, settings=SETTINGS, lines=4):
     windows = read_windows([folder / "input"], lines=lines, characters=10**9)
     file = ResumableFile(folder / "output.partial", settings, resume=resume)
     try:
-        translate_stream(
-            file.missing(windows), counted, form=text_line, write=file.write, report=lambda *arguments: None
-        )
+        form = line_form(as_json=False, scores=False, nbest=1)
+        translate_stream(file.missing(windows), counted, form=form, write=file.write, report=lambda *_: None)
         file.finish(folder / "output")
     finally:
         file.close()
@@ -94,7 +91,7 @@ def test_output_torn_at_any_byte(folder, expected, tmp_path_factory):
         translated(folder, resume=False, translate=killed_in(4))
     output, journal = folder / "output.partial", folder / "output.partial.journal"
     whole, entries = output.read_bytes(), journal.read_bytes()
-    ends = [0, *(entry.bytes for entry in Journal(journal).entries())]
+    ends = [0, *(entry.bytes for entry in Journal(output).entries())]
     for size in range(len(whole) + 1):
         output.write_bytes(whole[:size])
         journal.write_bytes(entries)
@@ -161,7 +158,7 @@ def refused(folder, message, **arguments):
 
 
 def test_an_unfinished_output_is_not_overwritten(unfinished):
-    refused(unfinished, r"output\.partial is what an unfinished translation left: .* \(--resume\)", resume=False)
+    refused(unfinished, r"output\.partial is what an unfinished translation left: .* \(resume\)", resume=False)
 
 
 def test_other_settings_are_named(unfinished):
@@ -216,8 +213,8 @@ def test_parts_of_another_number_of_processes_are_refused(unfinished):
     output = unfinished / "output"
     with pytest.raises(ValueError, match="begun by another number of processes, and this is 2"):
         check_unfinished(output, 0, 2, resume=True)
-    shutil.move(unfinished / "output.partial", unfinished / part_name("output", 1, 2))
-    with (unfinished / part_name("output", 1, 2)).open() as held:
+    shutil.move(unfinished / "output.partial", part_path(output, 1, 2))
+    with (part_path(output, 1, 2)).open() as held:
         fcntl.flock(held, fcntl.LOCK_EX)
         check_unfinished(output, 0, 2, resume=True)  # the other process may be looking at its own part just now
         with pytest.raises(ValueError, match="another process is writing"):

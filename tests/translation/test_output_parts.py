@@ -7,9 +7,8 @@ import random
 import pytest
 
 from rskip.machine.ranks import Ranks
-from rskip.translation.lines import read_windows
-from rskip.translation.ranks import merge_parts
-from rskip.translation.resume import ResumableFile, part_name
+from rskip.translation.output import ResumableFile, merge_parts, part_path
+from rskip.translation.windows import read_windows
 
 
 @pytest.fixture
@@ -25,7 +24,7 @@ def windows(source):
 
 
 def write_part(ranks, source, output, stop=10**9):
-    file = ResumableFile(output.with_name(part_name(output.name, ranks.rank, ranks.count)), {}, resume=True)
+    file = ResumableFile(part_path(output, ranks.rank, ranks.count), {}, resume=True)
     generator = random.Random(0)
     for window in file.missing(ranks.share(windows(source))):
         if window.number >= stop:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import tracemalloc
 
-from rskip.translation.lines import read_windows
-from rskip.translation.output_lines import text_line
+from rskip.translation.files import translate_stream
+from rskip.translation.output import ResumableFile
 from rskip.translation.progress import Progress
-from rskip.translation.resume import ResumableFile
-from rskip.translation.stream import translate_stream
-from rskip.translation.translation import TranslatedHypothesis, Translation
+from rskip.translation.translation import TranslatedHypothesis, Translation, line_form
+from rskip.translation.windows import read_windows
+
+TEXT_LINES = line_form(as_json=False, scores=False, nbest=1)
 
 
 def upper(window):
@@ -34,7 +35,7 @@ def most_memory(folder, *, lines: int, resume: bool) -> int:
     progress = Progress(total=None, live=False)
     tracemalloc.start()
     try:
-        translate_stream(partial.missing(windows), upper, form=text_line, write=partial.write, report=progress)
+        translate_stream(partial.missing(windows), upper, form=TEXT_LINES, write=partial.write, report=progress)
         peak = tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()

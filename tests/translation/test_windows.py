@@ -8,8 +8,8 @@ import threading
 
 import pytest
 
-from rskip.translation import lines as lines_module
-from rskip.translation.lines import read_windows
+from rskip.translation import windows as windows_module
+from rskip.translation.windows import read_windows
 
 MANY = 10**9
 
@@ -83,7 +83,7 @@ def test_lines_before_bad_bytes_come_first(write):
 
 @pytest.mark.parametrize("end", [b"", b"\n", b"\nb\n"])
 def test_endless_lines_are_refused(write, monkeypatch, end):
-    monkeypatch.setattr(lines_module, "LONGEST_LINE", 100_000)
+    monkeypatch.setattr(windows_module, "LONGEST_LINE", 100_000)
     assert windows(write(b"1\n" + b"a" * 99_999 + b"\n"))[0].lines == ("1", "a" * 99_999)
     with pytest.raises(ValueError, match="line 2 has more than 100,000 bytes"):
         windows(write(b"1\n" + b"a" * 300_000 + end))

@@ -1,0 +1,219 @@
+"""Files and streams of sentences to files and streams of translations, window by window, in constant memory."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+
+from rskip.generation import SearchOptions
+from rskip.machine.ranks import Ranks
+from rskip.translation.jobs import Job, known_sum
+from rskip.translation.output import OtherInputError, ResumableFile, merge_parts, part_path, write_all
+from rskip.translation.progress import Progress
+from rskip.translation.settings import LARGE, MAX_TOKENS, MOST_WORKERS, BatchSettings
+from rskip.translation.translation import LineForm, SentenceError, Translation
+from rskip.translation.translator import Translator
+from rskip.translation.windows import Window, read_windows
+
+WINDOW_CHARACTERS = 300_000
+WAIT = 0.1  # seconds without more input, after which what there is is translated
+
+Translate = Callable[[Window], Sequence[Translation]]
+Write = Callable[[Window, bytes], None]
+Report = Callable[[Window, Sequence[Translation], float], None]
+
+
+class StoppedError(Exception):
+    """A translation that something stopped, whose output so far can be resumed.
+
+    cause: what stopped it, an interrupt included. lines: that are translated. path: where their translations are.
+    """
+
+    def __init__(self, cause: BaseException, lines: int, path: Path) -> None:
+        super().__init__(f"{cause}; what is translated up to line {lines:,} is in {path}")
+        self.cause, self.lines, self.path = cause, lines, path
+
+
+def worth_workers(jobs: Sequence[Job], translator: Translator) -> int:
+    """The worker processes that the inputs are worth: several for large files on the CPU, else 1."""
+    size = known_sum(job.size for job in jobs)
+    if translator.device.type != "cpu" or size is None or size < LARGE:
+        return 1
+    return min(torch.get_num_threads(), MOST_WORKERS)
+
+
+class Totals(NamedTuple):
+    """What was translated, of all ranks; seconds without those that inputs were waited for, with one rank."""
+
+    lines: int
+    tokens: int
+    seconds: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class FileTranslation:
+    """How jobs are done.
+
+    journal: all that decides what is written, for the journal of an output that can be resumed.
+    workers: processes that search, see `Translator.parallel`.
+    """
+
+    translator: Translator
+    options: SearchOptions
+    batches: BatchSettings
+    form: LineForm
+    journal: Mapping[str, Any]
+    resume: bool
+    ranks: Ranks
+    progress: Progress
+    workers: int = 1
+
+    def run(self, jobs: Sequence[Job]) -> Totals:
+        """Translates the inputs of each job, or this rank's share of their windows, into its output.
+
+        :raises StoppedError: something stopped it behind an output's first window; the output can be resumed.
+        :raises ValueError: something stopped it.
+        """
+        started = time.perf_counter()
+        pool = self.translator.parallel(self.workers) if self.workers > 1 else nullcontext(self.translator)
+        with pool as translator:
+            for job in jobs:
+                self._run(job, translator)
+                self.progress.before += job.size or 0
+        self.progress.end()
+        lines, tokens = self.ranks.sum(torch.tensor([self.progress.lines, self.progress.tokens])).tolist()
+        return Totals(
+            lines, tokens, self.progress.seconds if self.ranks.count == 1 else time.perf_counter() - started
+        )
+
+    def _run(self, job: Job, translator: Translator) -> None:
+        def translated(window: Window) -> list[Translation]:
+            return translate_window(translator, window.lines, self.options, self.batches, number=window.number)
+
+        def translate(windows: Iterable[Window], write: Write, ahead: int) -> None:
+            translate_stream(windows, translated, form=self.form, write=write, report=self.progress, ahead=ahead)
+
+        if not job.to_file:
+            with _stream(job.output) as write:
+                translate(self._windows(job, WAIT), write, ahead=0)
+            return
+        assert job.output is not None
+        job.output.parent.mkdir(parents=True, exist_ok=True)
+        part = part_path(job.output, self.ranks.rank, self.ranks.count)
+        file = ResumableFile(part, self.journal, resume=self.resume)
+        try:
+            translate(file.missing(self._windows(job, None)), file.write, ahead=1 if self.workers > 1 else 0)
+            if self.ranks.count == 1:
+                file.finish(job.output)
+        except OtherInputError:
+            raise
+        except (KeyboardInterrupt, ValueError, OSError) as error:
+            if not file.lines:
+                raise
+            raise StoppedError(error, file.lines, file.path) from error
+        finally:
+            file.close()
+        self.ranks.wait()
+        if self.ranks.first and self.ranks.count > 1:
+            merge_parts(job.output, self.ranks.count)
+
+    def _windows(self, job: Job, wait: float | None) -> Iterator[Window]:
+        windows = read_windows(job.inputs, lines=self.batches.buffer_size, characters=WINDOW_CHARACTERS, wait=wait)
+        return self.ranks.share(windows)
+
+
+def translate_window(
+    translator: Translator, sentences: Sequence[str], options: SearchOptions, batches: BatchSettings, *, number: int
+) -> list[Translation]:
+    """The sentences' translations. Sampling has a seed for each window number: resumed, it draws the same."""
+    return translator.translate(
+        sentences,
+        replace(options, seed=options.seed + number) if options.sampling else options,
+        max_tokens=MAX_TOKENS if batches.max_tokens is None else batches.max_tokens,
+        too_long=batches.too_long,
+        max_source_tokens=batches.max_source_positions,
+    )
+
+
+def translate_stream(
+    windows: Iterable[Window], translate: Translate, *, form: LineForm, write: Write, report: Report, ahead: int = 0
+) -> None:
+    """Translates window after window and writes each, in their order.
+
+    :param write: takes a window and its translations as `form` writes them, in UTF-8.
+    :param report: takes a window, its translations, and the seconds that it took.
+    :param ahead: so many windows are read and translated, in threads, before the one in front of them is written.
+        With 0 a window is written before the next one is read.
+    :raises ValueError: what `translate` raises; a sentence's number becomes that of its line.
+    """
+    started = time.perf_counter()
+    for window, translations, since in _translations(windows, translate, ahead):
+        assert len(translations) == len(window.lines)
+        numbered = enumerate(translations, start=window.start + 1)
+        write(window, "".join(form(each, number) for number, each in numbered).encode("utf-8"))
+        now = time.perf_counter()
+        report(window, translations, now - max(started, since))
+        started = now
+
+
+def _translations(
+    windows: Iterable[Window], translate: Translate, ahead: int
+) -> Iterator[tuple[Window, Sequence[Translation], float]]:
+    """Windows, their translations, and when each had been read. What stops the windows comes after those before it."""
+    if not ahead:  # in this thread, which an interrupt stops at once
+        for window in windows:
+            since = time.perf_counter()
+            yield window, _translated(window, translate), since
+        return
+    threads = ThreadPoolExecutor(ahead + 1)
+    pending: deque[tuple[Window, Future[Sequence[Translation]], float]] = deque()
+    try:
+        for found in _until_error(windows):
+            if isinstance(found, Window):
+                pending.append((found, threads.submit(_translated, found, translate), time.perf_counter()))
+            while pending and (len(pending) > ahead or not isinstance(found, Window)):
+                first, future, since = pending.popleft()
+                yield first, future.result(), since
+            if isinstance(found, Exception):
+                raise found
+    finally:
+        threads.shutdown(wait=False, cancel_futures=True)
+
+
+def _until_error(windows: Iterable[Window]) -> Iterator[Window | Exception | None]:
+    """The windows, and then the error that ended them, or None."""
+    try:
+        yield from windows
+    except (ValueError, OSError) as error:
+        yield error
+    else:
+        yield None
+
+
+def _translated(window: Window, translate: Translate) -> Sequence[Translation]:
+    try:
+        return translate(window)
+    except SentenceError as error:
+        line = window.first_line + error.number - 1
+        raise ValueError(f"{window.name}: line {line}: {error.reason}") from error
+
+
+@contextmanager
+def _stream(output: Path | None) -> Iterator[Write]:
+    """What writes to the standard output, or to a pipe or device."""
+    name = "standard output" if output is None else str(output)
+    descriptor = 1 if output is None else os.open(output, os.O_WRONLY)
+    try:
+        yield lambda _, text: write_all(descriptor, text, name)
+    finally:
+        if output is not None:
+            os.close(descriptor)

@@ -1,0 +1,308 @@
+"""An output file that an interrupted translation can be resumed from, and the parts of it that several processes write.
+
+While it is translated, `output` is `output.partial` (`output.partial-2of3` of the second of three processes) with a
+journal beside it, which says how it is made and how far it is.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from io import FileIO
+from pathlib import Path
+from typing import Any
+
+from rskip.files.lock import Locked, open_locked
+from rskip.translation.windows import Window
+
+_BLOCK = 1 << 20
+_UNFINISHED = "{} is what an unfinished translation left: go on with it (resume), or delete it to start again"
+
+
+class OtherInputError(ValueError):
+    """What was translated before was another input."""
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A window that is written.
+
+    window: its number.
+    lines: of all inputs, up to its end.
+    bytes: of the output, up to its end.
+    sha256: of all inputs, up to its end.
+    """
+
+    window: int
+    lines: int
+    bytes: int
+    sha256: str
+
+
+class Journal:
+    """A file of JSON lines: first the settings, then an `Entry` for each window, added when the window is on the disk.
+
+    A process that is killed leaves at most a torn last line, which readers leave out.
+
+    :param output: the file that it is of.
+    """
+
+    def __init__(self, output: Path) -> None:
+        self.path = output.with_name(f"{output.name}.journal")
+
+    def settings(self) -> dict[str, Any] | None:
+        """What the output is made with; None where there is no journal, or only the beginning of its first line."""
+        values = next(self._values(), None)
+        return None if values is None else values[0]
+
+    def entries(self) -> Iterator[Entry]:
+        """The windows, in the order in which they were written."""
+        return (entry for entry, _ in self._entries())
+
+    def restart(self, settings: Mapping[str, Any]) -> None:
+        """Holds the settings alone."""
+        self.path.write_text(_line(settings), encoding="utf-8")
+
+    def add(self, entry: Entry) -> None:
+        with self.path.open("a", encoding="utf-8") as file:
+            file.write(_line(asdict(entry)))
+
+    def truncate(self, size: int) -> Entry | None:
+        """Forgets what is behind the last window that an output of `size` bytes has whole, and gives this one."""
+        last, end = None, next(self._values())[1]
+        for entry, position in self._entries():
+            if entry.bytes > size:
+                break
+            last, end = entry, position
+        os.truncate(self.path, end)
+        return last
+
+    def _entries(self) -> Iterator[tuple[Entry, int]]:
+        values = self._values()
+        next(values, None)
+        for each, end in values:
+            yield Entry(**each), end
+
+    def _values(self) -> Iterator[tuple[dict[str, Any], int]]:
+        """Each line's values, and where it ends."""
+        if not self.path.exists():
+            return
+        end = 0
+        with self.path.open("rb") as file:
+            for line in file:
+                end += len(line)
+                try:
+                    values = json.loads(line) if line.endswith(b"\n") else None
+                except ValueError:  # zeros, after a power cut
+                    values = None
+                if values is None:
+                    return
+                yield values, end
+
+
+class ResumableFile:
+    """A file whose windows are on the disk when they are written, so that whatever ends the process, they stay.
+
+    It is written under the name of `path` and, beside it, a journal. One process at a time may do so.
+
+    :param path: what is written, see `part_path`.
+    :param settings: all that decides what is written, for JSON.
+    :param resume: go on with what is there; otherwise it must not be there.
+    :raises ValueError: another process writes it; it is there and `resume` is not given, or it was made with other
+        settings.
+    """
+
+    def __init__(self, path: Path, settings: Mapping[str, Any], *, resume: bool) -> None:
+        self.path = path
+        self.journal = Journal(path)
+        self._descriptor = _open_alone(path)
+        try:
+            self._last = self._restore(dict(settings), resume)
+        except BaseException:
+            os.close(self._descriptor)
+            raise
+
+    @property
+    def lines(self) -> int:
+        """Lines of the inputs up to the end of the last window that is kept."""
+        return self._last.lines if self._last else 0
+
+    def missing(self, windows: Iterable[Window]) -> Iterator[Window]:
+        """The windows behind the last one that is kept.
+
+        :raises OtherInputError: the windows up to there are not those that were translated.
+        """
+        last = self._last
+        found = last is None
+        for window in windows:
+            if last is None or window.number > last.window:
+                self._check_input(found)
+                yield window
+            elif window.number == last.window:
+                found = window.sha256 == last.sha256 and window.whole
+        self._check_input(found)
+
+    def write(self, window: Window, text: bytes) -> None:
+        """Adds a window's output. A window that is not whole is written, but not kept when the translation goes on."""
+        write_all(self._descriptor, text, self.path)
+        if not window.whole:
+            return
+        os.fsync(self._descriptor)
+        written = (self._last.bytes if self._last else 0) + len(text)
+        end = window.start + len(window.lines)
+        entry = Entry(window=window.number, lines=end, bytes=written, sha256=window.sha256)
+        self.journal.add(entry)
+        self._last = entry
+
+    def finish(self, output: Path) -> None:
+        """Gives the file its name."""
+        self.path.replace(output)
+        self.journal.path.unlink(missing_ok=True)
+
+    def close(self) -> None:
+        os.close(self._descriptor)
+
+    def _restore(self, settings: dict[str, Any], resume: bool) -> Entry | None:
+        size = os.fstat(self._descriptor).st_size
+        if not size:
+            self.journal.restart(settings)
+            return None
+        if not resume:
+            raise ValueError(_UNFINISHED.format(self.path))
+        before = self.journal.settings()
+        if before is None:
+            raise ValueError(f"{self.path} can't be resumed, {self.journal.path.name} is missing: delete it")
+        differing = [
+            f"{name}: {before.get(name)}, now {settings.get(name)}"
+            for name in {**before, **settings}
+            if before.get(name) != settings.get(name)
+        ]
+        if differing:
+            raise ValueError(
+                f"{self.path} was begun with other settings ({'; '.join(differing)}): give the same, or delete it to "
+                "start again"
+            )
+        last = self.journal.truncate(size)
+        end = last.bytes if last else 0
+        os.truncate(self._descriptor, end)
+        os.lseek(self._descriptor, end, os.SEEK_SET)
+        return last
+
+    def _check_input(self, found: bool) -> None:
+        if not found:
+            raise OtherInputError(
+                f"{self.path} was made of another input: the first {self.lines:,} lines are not what they were. Give "
+                "the same input, or delete it to start again"
+            )
+
+
+def part_path(output: Path, part: int = 0, parts: int = 1) -> Path:
+    """The file that is written until `output` is whole: the one part, or part `part` of several, from 0."""
+    return output.with_name(f"{output.name}.partial" + (f"-{part + 1}of{parts}" if parts > 1 else ""))
+
+
+def unfinished_parts(output: Path) -> list[Path]:
+    """What unfinished translations have left of `output`; none that are empty."""
+    if not output.parent.is_dir():
+        return []
+    found = [
+        path
+        for path in output.parent.iterdir()
+        if path.name.startswith(f"{output.name}.partial") and not path.name.endswith((".journal", "-merged"))
+    ]
+    return sorted(path for path in found if path.stat().st_size)
+
+
+def check_unfinished(output: Path, part: int, parts: int, *, resume: bool) -> None:
+    """Refuses before any work what `ResumableFile` would refuse, and parts of another number of processes.
+
+    :param part: this process's, from 0.
+    :raises ValueError: it is refused.
+    """
+    own = {part_path(output, number, parts).name for number in range(parts)}
+    for path in unfinished_parts(output):
+        if path.name not in own:
+            raise ValueError(
+                f"{path} was begun by another number of processes, and this is {parts}: resume it with as many as "
+                "there were, or delete it"
+            )
+        if path.name == part_path(output, part, parts).name:
+            os.close(_open_alone(path))
+        if not resume:
+            raise ValueError(_UNFINISHED.format(path))
+
+
+def merge_parts(output: Path, count: int) -> None:
+    """Makes the finished output out of what `count` processes wrote, window after window, and removes their parts.
+
+    :raises ValueError: a part is missing.
+    """
+    parts = [part_path(output, number, count) for number in range(count)]
+    journals = [Journal(part) for part in parts]
+    for part, journal in zip(parts, journals, strict=True):
+        if not (part.exists() and journal.path.exists()):
+            raise ValueError(
+                f"{part} is missing: all processes must write to one folder. When it is there, resume the translation"
+            )
+    merged = output.with_name(f"{output.name}.partial-merged")
+    try:
+        with merged.open("wb", buffering=0) as file:
+            _copy_in_turns(parts, [journal.entries() for journal in journals], file)
+            os.fsync(file.fileno())
+        merged.replace(output)
+    finally:
+        merged.unlink(missing_ok=True)
+    for path in (*parts, *(journal.path for journal in journals)):
+        path.unlink()
+
+
+def _copy_in_turns(parts: Sequence[Path], entries: Sequence[Iterator[Entry]], target: FileIO) -> None:
+    descriptors = [os.open(part, os.O_RDONLY) for part in parts]
+    done = [0] * len(parts)
+    try:
+        number = 0
+        while (entry := next(entries[number % len(parts)], None)) is not None:
+            assert entry.window == number
+            part = number % len(parts)
+            _copy(descriptors[part], target, entry.bytes - done[part])
+            done[part] = entry.bytes
+            number += 1
+        assert all(next(rest, None) is None for rest in entries)
+    finally:
+        for descriptor in descriptors:
+            os.close(descriptor)
+
+
+def _copy(source: int, target: FileIO, size: int) -> None:
+    while size:
+        block = os.read(source, min(size, _BLOCK))
+        assert block, "a part is shorter than its journal says"
+        write_all(target.fileno(), block, target.name)
+        size -= len(block)
+
+
+def write_all(descriptor: int, data: bytes, name: str | os.PathLike[str]) -> None:
+    """Writes all of it, without a buffer that would hold the rest of what could not be written.
+
+    :raises OSError: it could not be written, `name` being the file's.
+    """
+    view = memoryview(data)
+    try:
+        while view:
+            view = view[os.write(descriptor, view) :]
+    except OSError as error:
+        raise OSError(error.errno, error.strerror, os.fspath(name)) from error
+
+
+def _open_alone(path: Path) -> int:
+    """Opens the file for this process alone, for as long as it lives."""
+    try:
+        return open_locked(path)
+    except Locked:
+        raise ValueError(f"another process is writing {path}: wait until it ends, or give another output") from None
+
+
+def _line(values: Mapping[str, Any]) -> str:
+    return json.dumps(values, ensure_ascii=False) + "\n"

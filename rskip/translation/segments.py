@@ -1,0 +1,218 @@
+"""A sentence and its segments: raw text to the model tokens that are translated, and their hypotheses to translations.
+
+A sentence is one segment, but where it is too long and split. S source tokens, T target tokens, ends not counted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from rskip.generation import Hypothesis, SearchOptions
+from rskip.generation.length_penalty import build_length_penalty
+from rskip.text import Dictionary
+from rskip.translation.model_files import Text
+from rskip.translation.settings import TooLong
+from rskip.translation.translation import TranslatedHypothesis
+
+_SENTENCE_ENDS = frozenset({".", "!", "?", "…", "...", "。", "！", "？", "।", "؟"})
+_CLOSING = frozenset({'"', "'", ")", "]", "»", "”", "’", "“", "&quot;", "&apos;", "&#93;", "」", "』", "）"})
+_MARK = "\u2581"  # SentencePiece's space
+
+
+@dataclass(frozen=True)
+class Source:
+    """A sentence as the model gets it.
+
+    segments: its model tokens, in several segments where it was split; none for a blank sentence.
+    prefix: the target tokens that are forced at the beginning of the first segment.
+    notes: how segments differ from the sentence.
+    """
+
+    sentence: str
+    segments: tuple[tuple[str, ...], ...]
+    prefix: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class LengthRule:
+    """What is done with sentences of more than `limit` tokens, the end counted; None: no sentence is too long.
+
+    too_long: "keep" (they are a `ValueError`), "cut" or "split".
+    """
+
+    too_long: TooLong
+    limit: int | None
+
+    def segments(self, tokens: Sequence[str]) -> tuple[list[list[str]], tuple[str, ...]]:
+        """The tokens in segments, and notes on what was done. Raises `ValueError` for too many tokens."""
+        count = len(tokens) + 1
+        if self.limit is None or count <= self.limit:
+            return [list(tokens)], ()
+        room = self.limit - 1
+        if self.too_long == "cut":
+            return [list(tokens[:room])], (f"cut after {room:,} of its {len(tokens):,} tokens",)
+        if self.too_long == "split":
+            segments = split(tokens, room)
+            return segments, (f"split into {len(segments)} parts, since it has {len(tokens):,} tokens",)
+        raise ValueError(
+            f"it has {count:,} tokens (its end counted), and at most {self.limit:,} can be translated: "
+            "shorten it, or let it be cut or split (too_long)"
+        )
+
+
+def read_source(sentence: str, prefix: str, *, text: Text, rule: LengthRule) -> Source:
+    """The sentence's model tokens, in segments as `rule` says; NUL bytes count as spaces.
+
+    :param prefix: raw text that its translation must begin with.
+    :raises ValueError: the sentence or the prefix has several lines or is not Unicode, or the rule refuses it.
+    """
+    tokens = _encode(sentence, text.encode)
+    try:
+        forced = _encode(prefix, text.encode_target)
+    except ValueError as error:
+        raise ValueError(f"its prefix: {error}") from error
+    if not tokens:
+        return Source(sentence, ())
+    segments, notes = rule.segments(tokens)
+    return Source(sentence, tuple(map(tuple, segments)), tuple(forced), notes)
+
+
+def token_indices(tokens: Sequence[str], dictionary: Dictionary) -> list[int]:
+    """The tokens' indices. A token that looks like padding, a start or an end is as unknown as any other word."""
+    special = (dictionary.bos_index, dictionary.pad_index, dictionary.eos_index)
+    found = map(dictionary.index, tokens)
+    return [dictionary.unk_index if index in special else index for index in found]
+
+
+def _encode(sentence: str, encode: Callable[[str], str]) -> list[str]:
+    if not isinstance(sentence, str):
+        raise ValueError(f"it is no text but {sentence!r}")
+    if "\n" in sentence:
+        raise ValueError("it has a line feed inside: give each line as a sentence of its own")
+    try:
+        sentence.encode("utf-8")
+    except UnicodeEncodeError as error:
+        raise ValueError(f"its character {error.start + 1} is not Unicode text: {error.reason}") from error
+    return encode(sentence.replace("\0", " ")).split()
+
+
+def split(tokens: Sequence[str], room: int) -> list[list[str]]:
+    """All tokens in segments of at most `room`, each as long as it can be and end with a sentence, or else with a word.
+
+    A sentence ends after a token of final punctuation and the quotes or brackets that close behind it; a word as
+    byte-pair encoding (`@@`) or SentencePiece (`▁`) marks it. A word longer than `room` is split at any token.
+    """
+    sentence_ends, word_ends = _sentence_ends(tokens), _word_ends(tokens)
+    segments = []
+    start = 0
+    while len(tokens) - start > room:
+        window = range(start + room, start, -1)
+        end = next(
+            (end for ends in (sentence_ends, word_ends) for end in window if end in ends),
+            start + room,
+        )
+        segments.append(list(tokens[start:end]))
+        start = end
+    return [*segments, list(tokens[start:])]
+
+
+def _sentence_ends(tokens: Sequence[str]) -> set[int]:
+    """How many tokens there are up to the end of each sentence."""
+    ends = set()
+    ended = False
+    for index, token in enumerate(tokens):
+        bare = token.removeprefix(_MARK)
+        if ended and bare not in _CLOSING and bare not in _SENTENCE_ENDS:
+            ends.add(index)
+        ended = bare in _SENTENCE_ENDS or (ended and bare in _CLOSING)
+    return ends
+
+
+def _word_ends(tokens: Sequence[str]) -> set[int]:
+    if any(token.startswith(_MARK) for token in tokens):
+        return {index for index, token in enumerate(tokens) if token.startswith(_MARK)}
+    return {index for index, token in enumerate(tokens, start=1) if not token.endswith("@@")}
+
+
+def join_segments(
+    found: Sequence[Sequence[Hypothesis]],
+    *,
+    source_lengths: Sequence[int],
+    dictionary: Dictionary,
+    text: Text,
+    options: SearchOptions,
+) -> tuple[TranslatedHypothesis, ...]:
+    """The translations of a sentence: its segments' best ones joined, then the second best ones, and so on.
+
+    Texts are joined by spaces. The score is that of all the tokens with one length penalty, the segments' ends counted.
+
+    :param found: hypotheses of each segment, best first.
+    :param source_lengths: each segment's tokens, without the end.
+    """
+    return tuple(
+        _join(ranked, source_lengths, dictionary=dictionary, text=text, options=options)
+        for ranked in zip(*found, strict=False)
+    )
+
+
+def _join(
+    hypotheses: Sequence[Hypothesis],
+    source_lengths: Sequence[int],
+    *,
+    dictionary: Dictionary,
+    text: Text,
+    options: SearchOptions,
+) -> TranslatedHypothesis:
+    tokens = [hypothesis.tokens[:-1].tolist() for hypothesis in hypotheses]
+    texts = [text.decode(dictionary.decode(each)) for each in tokens]
+    alignment = attention = None
+    if options.attention:
+        attentions = _own_attentions(hypotheses, source_lengths)
+        alignment = _hard_alignment(attentions)
+        attention = attentions[0] if len(attentions) == 1 else None
+    return TranslatedHypothesis(
+        text=" ".join(each for each in texts if each),
+        score=_score(hypotheses, options),
+        tokens=tuple(dictionary.tokens[index] for each in tokens for index in each),
+        token_scores=_token_scores(hypotheses) if options.token_scores else None,
+        alignment=alignment,
+        attention=attention,
+    )
+
+
+def _score(hypotheses: Sequence[Hypothesis], options: SearchOptions) -> float:
+    if len(hypotheses) == 1:
+        return hypotheses[0].score
+    penalty = build_length_penalty(options.length_penalty_kind, options.length_penalty)
+    total = sum(hypothesis.score * penalty(len(hypothesis.tokens)) for hypothesis in hypotheses)
+    return total / penalty(sum(len(hypothesis.tokens) for hypothesis in hypotheses))
+
+
+def _token_scores(hypotheses: Sequence[Hypothesis]) -> tuple[float, ...]:
+    scores = [[] if each.token_scores is None else each.token_scores.tolist() for each in hypotheses]
+    return (*(score for each in scores for score in each[:-1]), scores[-1][-1])
+
+
+def _own_attentions(hypotheses: Sequence[Hypothesis], source_lengths: Sequence[int]) -> list[Tensor]:
+    """(T + 1, S + 1) of each segment, without what filled its batch up."""
+    own = []
+    for hypothesis, length in zip(hypotheses, source_lengths, strict=True):
+        assert hypothesis.attention is not None
+        own.append(hypothesis.attention[:, : length + 1])
+    return own
+
+
+def _hard_alignment(attentions: Sequence[Tensor]) -> tuple[tuple[int, int], ...]:
+    """(source token, target token) for each target token: the source token that got the most of its attention."""
+    pairs: list[tuple[int, int]] = []
+    source_start = target_start = 0
+    for attention in attentions:
+        best = attention[:-1, :-1].argmax(1).tolist()  # the ends, which are last, align with nothing
+        pairs += [(source_start + source, target_start + target) for target, source in enumerate(best)]
+        source_start += attention.size(1) - 1
+        target_start += attention.size(0) - 1
+    return tuple(pairs)

@@ -1,0 +1,66 @@
+"""The settings of translating, in types that load without torch, which takes a second: command-line flags are made of
+them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated, Literal
+
+from msgspec import Meta
+
+from rskip.generation.options import SearchOptions
+from rskip.settings.check import check
+
+DEFAULT_OPTIONS = SearchOptions(beam=4, length_penalty=1.0, max_length_a=2.0, max_length_b=50)
+MAX_TOKENS = 4096
+LARGE = 300_000  # bytes of inputs that are worth the seconds in which worker processes start
+MOST_WORKERS = 8  # unless asked for: each takes memory
+TooLong = Literal["keep", "cut", "split"]
+
+_Count = Annotated[int, Meta(ge=1)]
+
+
+@dataclass(frozen=True, kw_only=True)
+class BatchSettings:
+    """How sentences are put into batches, and what is done with long ones.
+
+    :raises SettingError: a value that makes no sense.
+    """
+
+    max_tokens: Annotated[
+        _Count | None, Meta(description=f"source tokens of a batch; memory grows with it (default: {MAX_TOKENS})")
+    ] = None
+    buffer_size: Annotated[_Count, Meta(description="lines in memory at a time")] = 2000
+    too_long: Annotated[
+        TooLong,
+        Meta(
+            description="sentences of more than max-source-positions tokens: translate them whole if the model can, "
+            "cut them, or split them into parts"
+        ),
+    ] = "keep"
+    max_source_positions: Annotated[
+        Annotated[int, Meta(ge=2)] | None, Meta(description="see too-long (default: the model's)")
+    ] = None
+
+    def __post_init__(self) -> None:
+        check(self)
+
+
+@dataclass(frozen=True, kw_only=True)
+class CpuSettings:
+    """How many threads and processes search on the CPU.
+
+    :raises SettingError: a value that makes no sense.
+    """
+
+    threads: Annotated[_Count | None, Meta(description="of the CPU (default: PyTorch's)")] = None
+    workers: Annotated[
+        _Count | None,
+        Meta(
+            description="processes that share the CPU's threads; each has a copy of the model (default: for files of "
+            f"more than {LARGE // 1000} kB one a thread, {MOST_WORKERS} at most; otherwise 1)"
+        ),
+    ] = None
+
+    def __post_init__(self) -> None:
+        check(self)
