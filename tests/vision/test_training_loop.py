@@ -201,12 +201,13 @@ def test_a_compiled_model_trains_alike(tmp_path, monkeypatch):
 
 @pytest.mark.slow
 def test_it_learns_real_images(shared, tmp_path, monkeypatch):
-    images = {True: cifar10(shared, "data_batch_1", 2000), False: cifar10(shared, "test_batch", 500)}
+    images = {True: cifar10(shared, "data_batch_1", 1000), False: cifar10(shared, "test_batch", 500)}
     monkeypatch.setattr(LOOP, "load_cifar", lambda name, root, *, train, download: images[train])
-    settings = TrainingSettings(depth=8, connection="2rskip+ln", iterations=64, warmup_iterations=8, milestones=(48,))
+    values = {"batch_size": 32, "iterations": 64, "warmup_iterations": 8, "milestones": (48,)}
+    settings = TrainingSettings(depth=8, connection="2rskip+ln", **values)
     result = train(settings, folder=tmp_path, seed=1, device="cpu")
-    assert result.points[-1].train_loss < result.points[0].train_loss - 0.3
-    assert result.test_error < 78  # 90 without learning; on one processor 69.8
+    assert result.points[-1].train_loss < result.points[0].train_loss - 0.1
+    assert result.test_error < 80  # 90 without learning; on one processor 71.4
 
 
 def cifar10(shared: Path, batch: str, count: int) -> ImageSet:
