@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import signal
 import struct
@@ -65,7 +66,10 @@ def binarise(
     if process.returncode:
         output = [line for line in printed.splitlines() if line.strip()]
         last = output[-1].strip() if output else "it said nothing"
-        raise OSError(f"fairseq-preprocess ended with status {process.returncode}: {last}")
+        problem = f"fairseq-preprocess ended with status {process.returncode}: {last}"
+        if os.strerror(errno.ENOSPC) in last:
+            raise OSError(errno.ENOSPC, problem, str(destination))
+        raise OSError(problem)
     (destination / "preprocess.log").unlink(missing_ok=True)  # holds paths that are gone by then
     for split, expected in sentences.items():
         for language in (source, target):

@@ -32,8 +32,8 @@ class UpstreamFile:
     :param name: its name, upstream and in a mirror.
     :param url: where it is served.
     :param size: bytes; None where neither counted nor quoted from its publisher.
-    :param sha256: hexadecimal sum, computed from the file or quoted from its publisher; None: not known before the
-        first download, which records it.
+    :param sha256: hexadecimal sum, computed from the file or quoted from its publisher; None: not known, the file is
+        taken as it comes.
     """
 
     name: str

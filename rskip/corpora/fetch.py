@@ -2,22 +2,33 @@
 
 from __future__ import annotations
 
+import gzip
+import hashlib
+import lzma
+import shutil
 import threading
+import zlib
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from pathlib import Path
+from typing import Any
 
 from rskip.corpora.corpus import UpstreamFile
-from rskip.corpora.mirror_folder import MirrorFolder
-from rskip.corpora.received import FetchedFile, expected_sum, new_receipt, receipt_path, verify, write_receipt
-from rskip.files.cache import cache_folder, expanded_path
+from rskip.files.cache import FetchedFile, cache_folder, expanded_path, keep_metadata, verified
+from rskip.files.checksum import difference, sha256_file
 from rskip.files.disk import disk_space
 from rskip.files.download import download
 from rskip.files.lock import one_at_a_time
+from rskip.files.whole import atomic_file
+from rskip.settings.errors import SettingError
 
 __all__ = ["FetchedFile", "fetch"]
 
 ADDRESSES = ("http://", "https://", "file://")
+PACKED = (".gz", ".xz")
+"""In a mirror folder there may be NAME.gz or NAME.xz in place of NAME."""
+
+_Get = Callable[[UpstreamFile, threading.Event], FetchedFile]
 
 
 def fetch(
@@ -30,9 +41,8 @@ def fetch(
 ) -> dict[UpstreamFile, FetchedFile]:
     """Fetches and verifies files; those that are in the cache already are only verified.
 
-    A file whose sum the registry lacks is taken as it comes the first time. Its size and sum are kept beside it, in
-    NAME.json, and from then on it must be the same. `rskip.corpora.received.verify` says when a file is read again
-    to be verified. If one file fails, the downloads of the others stop, and go on from there the next time.
+    A file whose sum the registry lacks is taken as it comes. `rskip.files.cache.verified` says when a file is read
+    again to be verified. If one file fails, the downloads of the others stop, and go on from there the next time.
 
     :param folder: where they are cached, under `cache_folder()`.
     :param mirror: a folder (read in place; NAME.gz or NAME.xz may stand in for NAME) or a base URL that holds the files
@@ -51,28 +61,13 @@ def fetch(
     with disk_space(cache, advice=f"free some, or {elsewhere}", elsewhere=elsewhere):
         if mirror is not None and not mirror.startswith(ADDRESSES):
             if "://" in mirror:
-                raise ValueError(
-                    f"--mirror {mirror}: expected a folder, or an address that begins with http:// or https://"
-                )
-            mirror_folder = MirrorFolder(expanded_path(mirror, "--mirror"), cache=cache)
-            mirror_folder.require(files)
-            return _several_at_once(files, lambda file, stop: mirror_folder.get(file), at_once=at_once)
-        if offline:
-            _require_cached(files, cache)
-            return _several_at_once(files, lambda file, stop: _from_cache(file, cache), at_once=at_once)
-
-        def get(file: UpstreamFile, stop: threading.Event) -> FetchedFile:
-            return _into_cache(file, cache, f"{mirror.rstrip('/')}/{file.name}" if mirror else file.url, stop)
-
-        return _several_at_once(files, get, at_once=at_once)
+                expected = "a folder, or an address that begins with http:// or https://"
+                raise SettingError("mirror", f"is {mirror}", expected=expected)
+            return _several_at_once(files, _from_folder(files, expanded_path(mirror, "mirror"), cache), at_once)
+        return _several_at_once(files, _from_cache(files, cache) if offline else _from_web(mirror, cache), at_once)
 
 
-def _several_at_once(
-    files: Sequence[UpstreamFile],
-    get: Callable[[UpstreamFile, threading.Event], FetchedFile],
-    *,
-    at_once: int,
-) -> dict[UpstreamFile, FetchedFile]:
+def _several_at_once(files: Sequence[UpstreamFile], get: _Get, at_once: int) -> dict[UpstreamFile, FetchedFile]:
     """What `get` gives for each file. When one fails, the others are asked to stop, and its error is raised."""
     stop = threading.Event()
     with ThreadPoolExecutor(at_once) as threads:
@@ -87,42 +82,85 @@ def _several_at_once(
     return {file: result.result() for file, result in results.items()}
 
 
-def _require_cached(files: Sequence[UpstreamFile], cache: Path) -> None:
+def _from_web(mirror: str | None, cache: Path) -> _Get:
+    def get(file: UpstreamFile, stop: threading.Event) -> FetchedFile:
+        path = cache / file.name
+        if found := verified(path, url=file.url, size=file.size, sha256=file.sha256):
+            return found
+        url = f"{mirror.rstrip('/')}/{file.name}" if mirror else file.url
+        download(url, path, size=file.size, sha256=file.sha256, otherwise="give another mirror", stop=stop)
+        return keep_metadata(path, url=url, sha256=file.sha256)
+
+    return get
+
+
+def _from_cache(files: Sequence[UpstreamFile], cache: Path) -> _Get:
+    """:raises FileNotFoundError: files are missing; names all of them."""
     missing = [file.name for file in files if not (cache / file.name).is_file()]
     if missing:
         raise FileNotFoundError(
-            f"--offline: {', '.join(missing)} not in the cache {cache}: run once without --offline, "
-            "or give --mirror a folder that has what is missing"
+            f"offline: {', '.join(missing)} not in the cache {cache}: run once online, "
+            "or give as mirror a folder that has what is missing"
         )
 
-
-def _from_cache(file: UpstreamFile, cache: Path) -> FetchedFile:
-    path = cache / file.name
-    found = verify(path, file)
-    if found is None:
-        sha256 = expected_sum(path, file)
-        expected = f"sha256 {sha256}" if sha256 else f"{file.size:,} bytes"
-        raise ValueError(
-            f"--offline: {path} is damaged, or another version (expected {expected}): "
-            "run once without --offline to fetch it again"
-        )
-    return found
-
-
-def _into_cache(file: UpstreamFile, cache: Path, url: str, stop: threading.Event) -> FetchedFile:
-    path = cache / file.name
-    if found := verify(path, file):
+    def get(file: UpstreamFile, stop: threading.Event) -> FetchedFile:
+        path = cache / file.name
+        found = verified(path, url=file.url, size=file.size, sha256=file.sha256)
+        if found is None:
+            wrong = difference(path, size=file.size, sha256=file.sha256) or "is not what it was when it came"
+            raise ValueError(f"offline: {path} is damaged, or another version: it {wrong}: run once online")
         return found
+
+    return get
+
+
+def _from_folder(files: Sequence[UpstreamFile], folder: Path, cache: Path) -> _Get:
+    """From a mirror folder, which is never written to. Its files are read in place; of packed ones, whose content is
+    kept in the cache.
+
+    :raises FileNotFoundError: no such folder, or files are missing; names all of them and where to get them.
+    """
+    if files and not folder.is_dir():
+        raise FileNotFoundError(f"no mirror folder {folder}: expected one that holds {files[0].name}")
+    unpacked = cache / "unpacked" / hashlib.sha256(str(folder.resolve()).encode()).hexdigest()[:16]
+    found: dict[UpstreamFile, Path] = {}
+    for file in files:
+        candidates = (folder / (file.name + suffix) for suffix in ("", *PACKED))
+        if path := next((path for path in candidates if path.is_file()), None):
+            found[file] = path
+    if missing := [file for file in files if file not in found]:
+        names = ", ".join(file.name for file in missing)
+        urls = ", ".join(file.url for file in missing)
+        verb, pronoun = ("is", "it") if len(missing) == 1 else ("are", "them")
+        raise FileNotFoundError(f"{names} {verb} not in the mirror {folder}: get {pronoun} from {urls}")
+
+    def get(file: UpstreamFile, stop: threading.Event) -> FetchedFile:
+        path = found[file]
+        if path.name == file.name:
+            _check(path, file, named=str(path))
+            return FetchedFile(path, path.stat().st_size, file.sha256 or sha256_file(path))
+        return _unpacked(path, unpacked / file.name, file)
+
+    return get
+
+
+def _unpacked(packed: Path, path: Path, file: UpstreamFile) -> FetchedFile:
+    """The content of a packed file, at `path`."""
+    status = packed.stat()
+    version = f"{packed.name}, {status.st_size} bytes, modified {status.st_mtime_ns}"
+    opener: Callable[[Path], Any] = gzip.open if packed.suffix == ".gz" else lzma.open
     with one_at_a_time(path):
-        if found := verify(path, file):
-            return found  # another process has fetched it meanwhile
-        expected = expected_sum(path, file)
+        if found := verified(path, url=packed.as_uri(), version=version, size=file.size, sha256=file.sha256):
+            return found
         try:
-            received = download(url, path, size=file.size, sha256=expected, stop=stop)
-        except ValueError as error:
-            if expected is None or expected == file.sha256:
-                raise
-            kept = receipt_path(path)
-            raise ValueError(f"{error}; or remove {kept} if upstream's file has changed since it first came") from error
-        write_receipt(path, new_receipt(path, url=url, sha256=received))
-        return FetchedFile(path, path.stat().st_size, received)
+            with opener(packed) as source, atomic_file(path) as temporary, temporary.open("wb") as target:
+                shutil.copyfileobj(source, target, 1 << 20)
+        except (EOFError, zlib.error, gzip.BadGzipFile, lzma.LZMAError) as error:
+            raise ValueError(f"{packed} is damaged or cut short ({error}): replace it by a whole one") from error
+        _check(path, file, named=f"{packed}, unpacked,")
+        return keep_metadata(path, url=packed.as_uri(), version=version, sha256=file.sha256)
+
+
+def _check(path: Path, file: UpstreamFile, *, named: str) -> None:
+    if wrong := difference(path, size=file.size, sha256=file.sha256):
+        raise ValueError(f"{named} {wrong}; it was left as it is: replace it by {file.url}")

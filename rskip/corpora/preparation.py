@@ -11,7 +11,6 @@ from typing import Any
 
 from tqdm import tqdm
 
-from rskip.corpora.archives import extract
 from rskip.corpora.binarise import binarise, find_fairseq_preprocess
 from rskip.corpora.chunks import Chunk, SplitText, plan_chunks, split_texts
 from rskip.corpora.cleaning import CleaningReport, PairCleaner
@@ -28,6 +27,7 @@ from rskip.corpora.stages.segment import segment_held_out, segment_train
 from rskip.corpora.stages.setting import Setting
 from rskip.corpora.stages.tokenise import REFERENCE, tokenise_held_out, tokenise_train
 from rskip.corpora.work_folder import WorkFolder, read_json, write_json
+from rskip.files.archives import extract
 from rskip.files.disk import disk_space
 from rskip.files.lock import one_at_a_time
 from rskip.text.dictionary import Dictionary

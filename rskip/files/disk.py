@@ -17,15 +17,13 @@ _NOT_WRITABLE = (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EE
 def disk_space(folder: Path, *, advice: str, elsewhere: str | None = None) -> Iterator[None]:
     """Lets a full disk be an OSError that names the file and gives `advice`.
 
-    A child process's message counts too.
-
     :param folder: named where the error names no file.
     :param elsewhere: advice where a place can't be written at all; None: such errors stay as they are.
     """
     try:
         yield
     except OSError as error:
-        if error.errno in _FULL or "No space left on device" in str(error):
+        if error.errno in _FULL:
             known = error.strerror in (None, *map(os.strerror, _FULL))
             detail = "" if known else f" ({error.strerror})"
             raise OSError(f"no space left for {error.filename or folder}{detail}: {advice}") from error

@@ -16,11 +16,13 @@ from pathlib import Path
 
 from tqdm import tqdm
 
-from rskip.files.checksum import sha256_file
+from rskip.files.checksum import difference
 from rskip.files.disk import require_space
+from rskip.files.lock import one_at_a_time
 
 BLOCK = 1 << 16
 TIMEOUT_SECONDS = 60
+FIRST_WAIT = 1.0  # seconds before the second attempt; each further wait is twice as long
 BUSY = (408, 425, 429, 500, 502, 503, 504)  # HTTP statuses that are worth another attempt
 NO_NETWORK = (errno.ENETDOWN, errno.ENETUNREACH, errno.EHOSTDOWN, errno.EHOSTUNREACH)
 BROKEN_CONNECTION = (
@@ -32,16 +34,106 @@ BROKEN_CONNECTION = (
 )
 
 
-class CutShort(Exception):
-    """The connection ended before the file did."""
+class DownloadError(Exception):
+    """A file that did not come; always of one of the classes below.
+
+    :param url: where it should have come from.
+    :param problem: what is wrong.
+    :param advice: what to do.
+    """
+
+    def __init__(self, url: str, problem: str, advice: str) -> None:
+        self.url, self.problem, self.advice = url, problem, advice
+        super().__init__(f"{url}: {problem}: {advice}")
+
+
+class NotServed(DownloadError, FileNotFoundError):
+    """The server has no such file."""
+
+
+class WrongFile(DownloadError, ValueError):
+    """The server has another file, or the address is none."""
+
+
+class NotReached(DownloadError, OSError):
+    """Every attempt failed; what was received is kept."""
 
 
 class Stopped(Exception):
     """The caller wants no more of the file."""
 
 
+class _CutShort(Exception):
+    """The connection ended before the file did."""
+
+
+def download(
+    url: str,
+    target: Path,
+    *,
+    size: int | None = None,
+    sha256: str | None = None,
+    md5: str | None = None,
+    otherwise: str = "",
+    stop: threading.Event | None = None,
+    attempts: int = 5,
+) -> None:
+    """Brings `url` into `target`, which appears, or is replaced, when the file is whole and its sum is right.
+
+    A target that has the right sum is left as it is, and so is one that another process brings meanwhile: of several
+    one downloads and the others wait. What an interrupted download received stays in `<target>.partial`, and the next
+    one goes on from there where the server allows it (HTTP Range). Where there is no sum to tell whether both parts
+    are of one version, the server must say so (If-Range), or its file must still have the same length at the same
+    address; else it begins anew.
+
+    :param size: bytes that it must have; None: not known.
+    :param sha256: sum that it must have; None: not known. `md5` likewise.
+    :param otherwise: what a user can do where this server doesn't help, such as "give another mirror", for errors.
+    :param stop: set by another thread when the file isn't wanted any more.
+    :param attempts: how often a connection that fails is tried.
+    :raises NotServed: the server has no such file (a FileNotFoundError).
+    :raises WrongFile: the file's size or sum is wrong; it is removed. Or `url` is no address (a ValueError).
+    :raises ValueError: a folder lies where the file belongs.
+    :raises NotReached: every attempt failed; what was received is kept (an OSError).
+    :raises OSError: the disk is full, or can't be written.
+    :raises Stopped: `stop` was set; what was received is kept.
+    """
+    before = _identity(target)
+    with one_at_a_time(target):
+        if sha256 or md5:
+            if difference(target, size=size, sha256=sha256, md5=md5) is None:
+                return
+        elif _identity(target) not in (None, before):
+            return
+        transfer = _Transfer(url, target, size, sha256, md5, otherwise, stop or threading.Event())
+        partial = transfer.partial
+        transfer.refuse_folders()
+        resumed = partial.exists() and partial.stat().st_size > 0
+        transfer.receive(attempts=attempts)
+        wrong = difference(partial, size=size, sha256=sha256, md5=md5)
+        if wrong and resumed and (sha256 or md5):
+            # What was there may have been the beginning of another version.
+            transfer.begin_anew()
+            transfer.receive(attempts=attempts)
+            wrong = difference(partial, size=size, sha256=sha256, md5=md5)
+        if wrong:
+            transfer.forget()
+            raise transfer.error(WrongFile, f"the file {wrong}; it was removed", "try again")
+        partial.replace(target)
+        transfer.forget()
+
+
+def _identity(path: Path) -> tuple[int, int, int] | None:
+    """Which file has this name; None: there is none."""
+    try:
+        status = path.stat()
+    except FileNotFoundError:
+        return None
+    return status.st_ino, status.st_size, status.st_mtime_ns
+
+
 @dataclass(frozen=True)
-class Beginning:
+class _Beginning:
     """Which version of a file the bytes in `<target>.partial` begin; kept in `<target>.partial.json`.
 
     :param validator: how the server tells versions apart: a strong ETag, or Last-Modified.
@@ -52,60 +144,6 @@ class Beginning:
     total: int | None
 
 
-def download(
-    url: str,
-    target: Path,
-    *,
-    size: int | None = None,
-    sha256: str | None = None,
-    stop: threading.Event | None = None,
-    attempts: int = 5,
-    first_wait: float = 1.0,
-) -> str:
-    """Fetches `url` into `target`, which appears, or is replaced, when the file is whole and its sum is right.
-
-    What an interrupted download received stays in `<target>.partial`, and the next one goes on from there where the
-    server allows it (HTTP Range). Where there is no sum to tell whether both parts are of one version, the server must
-    say so (If-Range), or its file must still have the same length at the same address; else it begins anew.
-    One caller at a time: `fetch` sees to that.
-
-    :param size: bytes that it must have; None: not known.
-    :param sha256: sum that it must have; None: not known.
-    :param stop: set by another thread when the file isn't wanted any more.
-    :param attempts: how often a connection that fails is tried.
-    :param first_wait: seconds before the second attempt; each further wait is twice as long.
-    :returns: the file's sum.
-    :raises FileNotFoundError: the server has no such file.
-    :raises ValueError: the file's size or sum is wrong; it is removed. Or `url` is no address, or a folder lies where
-        the file belongs.
-    :raises OSError: every attempt failed; what was received is kept.
-    :raises Stopped: `stop` was set; what was received is kept.
-    """
-    target.parent.mkdir(parents=True, exist_ok=True)
-    transfer = _Transfer(url, target, size, sha256, stop or threading.Event())
-    partial = transfer.partial
-    transfer.refuse_folders()
-    resumed = partial.exists() and partial.stat().st_size > 0
-    transfer.receive(attempts=attempts, first_wait=first_wait)
-    received = sha256_file(partial)
-    if resumed and sha256 not in (None, received):
-        # What was there may have been the beginning of another version.
-        transfer.begin_anew()
-        transfer.receive(attempts=attempts, first_wait=first_wait)
-        received = sha256_file(partial)
-    wrong = ""
-    if size is not None and partial.stat().st_size != size:
-        wrong = f"wrong size: expected {size:,} bytes, got {partial.stat().st_size:,}"
-    elif sha256 not in (None, received):
-        wrong = f"wrong checksum: expected sha256 {sha256}, got {received}"
-    if wrong:
-        transfer.forget()
-        raise ValueError(f"{url}: {wrong}; the file was removed: try again, or use another --mirror")
-    partial.replace(target)
-    transfer.forget()
-    return received
-
-
 @dataclass(frozen=True)
 class _Transfer:
     """One file on its way."""
@@ -114,7 +152,16 @@ class _Transfer:
     target: Path
     size: int | None
     sha256: str | None
+    md5: str | None
+    otherwise: str
     stop: threading.Event
+
+    def error(self, kind: type[DownloadError], problem: str, advice: str = "") -> DownloadError:
+        return kind(self.url, problem, ", or ".join(each for each in (advice, self.otherwise) if each))
+
+    @property
+    def has_sum(self) -> bool:
+        return bool(self.sha256 or self.md5)
 
     @property
     def partial(self) -> Path:
@@ -141,36 +188,32 @@ class _Transfer:
         self.partial.unlink(missing_ok=True)
         self._note.unlink(missing_ok=True)
 
-    def receive(self, *, attempts: int, first_wait: float) -> None:
+    def receive(self, *, attempts: int) -> None:
         """Fetches what the partial file lacks, in several attempts."""
         for attempt in range(attempts):
-            if self.stop.wait(first_wait * 2 ** (attempt - 1) if attempt else 0):
+            if self.stop.wait(FIRST_WAIT * 2 ** (attempt - 1) if attempt else 0):
                 raise Stopped
             try:
                 return self._receive_once()
             except urllib.error.HTTPError as error:
                 if error.code not in BUSY:
-                    raise FileNotFoundError(
-                        f"{self.url}: the server says {error.code} {_on_one_line(error.reason)}: check the address, "
-                        "or give --mirror"
-                    ) from error
+                    problem = f"the server says {error.code} {_on_one_line(error.reason)}"
+                    raise self.error(NotServed, problem, "check the address") from error
                 reason: Exception = error
-            except (*BROKEN_CONNECTION, CutShort) as error:
+            except (*BROKEN_CONNECTION, _CutShort) as error:
                 reason = error
             except OSError as error:
                 if error.errno not in NO_NETWORK:
                     raise
                 reason = error
-        raise OSError(
-            f"{self.url}: download failed in {attempts} attempts ({_on_one_line(reason)}): run it again to go on from "
-            "what was received, or give --mirror"
-        )
+        problem = f"download failed in {attempts} attempts ({_on_one_line(reason)})"
+        raise self.error(NotReached, problem, "run it again to go on from what was received")
 
     def _receive_once(self) -> None:
         """One request for the bytes from the partial file's end on."""
         self.partial.touch()
         beginning = self._read_note()
-        if self.sha256 is None and (beginning is None or beginning.url != self.url):
+        if not self.has_sum and (beginning is None or beginning.url != self.url):
             self.begin_anew()
         start = self.partial.stat().st_size
         if start and start == (self.size or (beginning and beginning.total)):
@@ -178,7 +221,7 @@ class _Transfer:
         headers = {"User-Agent": "rskip"}
         if start:
             headers["Range"] = f"bytes={start}-"
-            if self.sha256 is None and beginning is not None and beginning.validator:
+            if not self.has_sum and beginning is not None and beginning.validator:
                 headers["If-Range"] = beginning.validator
         try:
             request = urllib.request.Request(self.url, headers=headers)
@@ -186,11 +229,10 @@ class _Transfer:
         except urllib.error.HTTPError as error:
             if start and error.code == http.HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE:
                 self.begin_anew()
-                raise CutShort("what was received does not fit the server's file") from error
+                raise _CutShort("what was received does not fit the server's file") from error
             raise
         except ValueError as error:  # the address, or one that the server sends to
-            reason = _on_one_line(error)
-            raise ValueError(f"{self.url}: no address to fetch from ({reason}): use another --mirror") from error
+            raise self.error(WrongFile, f"no address to fetch from ({_on_one_line(error)})", "correct it") from error
         with response:
             self._refuse_web_page(response.headers)
             if start and not response.headers.get("Content-Range", "").startswith(f"bytes {start}-"):
@@ -199,15 +241,13 @@ class _Transfer:
             length = response.headers.get("Content-Length", "")
             total = start + int(length) if length.isdecimal() else None
             if None not in (total, self.size) and total != self.size:
-                raise ValueError(
-                    f"{self.url}: wrong size: expected {self.size:,} bytes, the server's file has {total:,}: "
-                    "use another --mirror"
-                )
+                problem = f"the server's file has {total:,} bytes, expected {self.size:,}"
+                raise self.error(WrongFile, problem, "try later")
             if not start:
-                self._write_note(Beginning(self.url, _validator(response.headers), total))
-            elif self.sha256 is None and beginning is not None and total != beginning.total:
+                self._write_note(_Beginning(self.url, _validator(response.headers), total))
+            elif not self.has_sum and beginning is not None and total != beginning.total:
                 self.begin_anew()
-                raise CutShort("the server's file has changed meanwhile")
+                raise _CutShort("the server's file has changed meanwhile")
             if total is not None:
                 require_space(self.partial, total - start)
             with (
@@ -223,22 +263,20 @@ class _Transfer:
                         raise Stopped
         size, whole = self.partial.stat().st_size, self.size if total is None else total
         if whole is not None and size < whole:
-            raise CutShort(f"the connection ended after {size:,} of {whole:,} bytes")
+            raise _CutShort(f"the connection ended after {size:,} of {whole:,} bytes")
 
     def _refuse_web_page(self, headers: Message) -> None:
         if headers.get_content_type() == "text/html" and self.target.suffix not in (".html", ".htm"):
-            raise FileNotFoundError(
-                f"{self.url}: the server answers with a web page in place of the file: open the address in a browser, "
-                "or give --mirror"
-            )
+            problem = "the server answers with a web page in place of the file"
+            raise self.error(NotServed, problem, "open the address in a browser")
 
-    def _read_note(self) -> Beginning | None:
+    def _read_note(self) -> _Beginning | None:
         try:
-            return Beginning(**json.loads(self._note.read_text(encoding="utf-8")))
+            return _Beginning(**json.loads(self._note.read_text(encoding="utf-8")))
         except (FileNotFoundError, TypeError, ValueError):
             return None  # not there, or half written when the machine stopped
 
-    def _write_note(self, beginning: Beginning) -> None:
+    def _write_note(self, beginning: _Beginning) -> None:
         self._note.write_text(json.dumps(dataclasses.asdict(beginning)), encoding="utf-8")
 
 

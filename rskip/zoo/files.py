@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 from pathlib import Path
+from urllib.parse import quote
 
 from rskip.files.cache import expanded_path
-from rskip.zoo.cache import cached_folder
-from rskip.zoo.download import MIRROR, fetch_model
+from rskip.files.checksum import difference
+from rskip.files.disk import disk_space
 from rskip.zoo.entry import WEIGHTS, ModelEntry
-from rskip.zoo.sums import difference
 
+MIRROR = "RSKIP_HUB_MIRROR"
 OFFLINE = "RSKIP_OFFLINE"
 ADDRESSES = ("http://", "https://")
+ATTEMPTS = 3
 
 
 def model_folder(entry: ModelEntry, *, root: Path) -> Path:
@@ -62,6 +65,44 @@ def model_folder(entry: ModelEntry, *, root: Path) -> Path:
     )
 
 
+def cached_folder(entry: ModelEntry) -> Path:
+    """Where the model's files are kept, or would be: in `rskip` in torch.hub's folder (`torch.hub.set_dir`,
+    $TORCH_HOME, or ~/.cache/torch/hub).
+
+    The name ends in the beginning of a sum over the files' sums. So another version of the model, which another rskip
+    on this machine uses, lies elsewhere, and a file in this folder is either right or damaged.
+    """
+    import torch.hub  # takes a second
+
+    sums = "".join(f"{path} {file.sha256}\n" for path, file in sorted(entry.files.items()))
+    version = hashlib.sha256(sums.encode()).hexdigest()[:8]
+    return Path(torch.hub.get_dir(), "rskip", f"{entry.name}-{version}")
+
+
+def fetch_model(entry: ModelEntry, address: str, folder: Path) -> None:
+    """Brings into `folder` what it lacks of the model's files, or has damaged, from `address`/PATH.
+
+    :raises FileNotFoundError: the server lacks a file, or sends a web page in its place.
+    :raises ValueError: a file of another size or sum; it is removed.
+    :raises OSError: the server can't be reached, or `folder` can't be written.
+    """
+    from rskip.files.download import (
+        download,  # its imports would nearly double those of `rskip zoo list`, which fetches none
+    )
+
+    elsewhere = f"set TORCH_HOME to a folder that can be written, or {MIRROR} to a folder that has the model's files"
+    with disk_space(folder, advice="free some, or set TORCH_HOME to a folder on another disk", elsewhere=elsewhere):
+        for path, file in entry.files.items():
+            download(
+                f"{address}/{quote(path)}",
+                folder / path,
+                size=file.size,
+                sha256=file.sha256,
+                otherwise=f"set {MIRROR} to another place that has it",
+                attempts=ATTEMPTS,
+            )
+
+
 def _mirror() -> str:
     mirror = os.environ.get(MIRROR, "")
     if "://" in mirror and not mirror.startswith(ADDRESSES):
@@ -84,7 +125,9 @@ def _has_all(folder: Path, entry: ModelEntry) -> bool:
 def _is_whole(folder: Path, entry: ModelEntry) -> bool:
     """Whether the folder has every file as it should be; not, where one can't be read."""
     try:
-        return all(difference(folder / path, file) is None for path, file in entry.files.items())
+        return all(
+            difference(folder / path, size=file.size, sha256=file.sha256) is None for path, file in entry.files.items()
+        )
     except OSError:
         return False
 
@@ -92,7 +135,7 @@ def _is_whole(folder: Path, entry: ModelEntry) -> bool:
 def _checked(folder: Path, entry: ModelEntry, *, advice: str) -> Path:
     for path, file in entry.files.items():
         try:
-            wrong = difference(folder / path, file)
+            wrong = difference(folder / path, size=file.size, sha256=file.sha256)
         except OSError as error:
             raise OSError(f"{folder / path} can't be read ({error.strerror}): {advice}") from error
         if wrong:

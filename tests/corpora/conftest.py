@@ -1,13 +1,12 @@
-"""Small corpora in files, and a server of files that fails when told to."""
+"""Small corpora in files."""
 
 from __future__ import annotations
 
 import gzip
-import http.server
 import sys
-import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -81,68 +80,10 @@ def make_corpus(mirror: Path) -> MakeCorpus:
     return make
 
 
-class FileServer(http.server.ThreadingHTTPServer):
-    """Serves a folder.
-
-    Each request takes the next of `faults`: None, an HTTP status, or ("cut", bytes after which to hang up).
-    `requests` keeps each request's file name and Range header; `ranges` says whether that header is honoured.
-    """
-
-    def __init__(self, folder: Path) -> None:
-        super().__init__(("127.0.0.1", 0), FileHandler)
-        self.folder = folder
-        self.faults: list[None | int | tuple[str, int]] = []
-        self.requests: list[tuple[str, str | None]] = []
-        self.ranges = True
-
-    @property
-    def url(self) -> str:
-        return f"http://127.0.0.1:{self.server_port}"
-
-
-class FileHandler(http.server.BaseHTTPRequestHandler):
-    server: FileServer
-
-    def do_GET(self) -> None:
-        name, wanted = self.path.strip("/"), self.headers.get("Range")
-        self.server.requests.append((name, wanted))
-        fault = self.server.faults.pop(0) if self.server.faults else None
-        path = self.server.folder / name
-        if isinstance(fault, int):
-            self.send_error(fault)
-            return
-        if not path.is_file():
-            self.send_error(404)
-            return
-        content = path.read_bytes()
-        start = 0
-        if wanted and self.server.ranges:
-            start = int(wanted.removeprefix("bytes=").removesuffix("-"))
-            if start >= len(content):
-                self.send_error(416)
-                return
-            self.send_response(206)
-            self.send_header("Content-Range", f"bytes {start}-{len(content) - 1}/{len(content)}")
-        else:
-            self.send_response(200)
-        self.send_header("Content-Length", str(len(content) - start))
-        self.end_headers()
-        end = start + fault[1] if fault else len(content)
-        self.wfile.write(content[start:end])
-
-    def log_message(self, *args: object) -> None:
-        pass
-
-
 @pytest.fixture
-def server(mirror: Path) -> Iterator[FileServer]:
+def server(mirror: Path, file_server: Callable[[Path], Any]) -> Any:
     """A running server of `mirror`."""
-    with FileServer(mirror) as running:
-        thread = threading.Thread(target=running.serve_forever, kwargs={"poll_interval": 0.01})
-        thread.start()
-        yield running
-        running.shutdown()
-        thread.join()
+    return file_server(mirror)
 
 
 @pytest.fixture

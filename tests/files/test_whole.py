@@ -1,17 +1,42 @@
-"""Folders made whole or not at all."""
+"""Files and folders made whole or not at all."""
 
+from __future__ import annotations
+
+import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from rskip.files.whole import whole_folder
+from rskip.files.whole import atomic_file, recover, whole_folder
 
 
 def names(folder: Path) -> list[str]:
     return sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*"))
 
 
-def test_appears_when_the_block_ends(tmp_path: Path) -> None:
+def write_file(path: Path, text: str) -> None:
+    with atomic_file(path) as temporary:
+        temporary.write_text(text)
+
+
+def write_folder(path: Path, name: str) -> None:
+    with whole_folder(path) as building:
+        (building / name).write_text(name)
+
+
+def test_a_file_has_its_name_when_it_is_whole(tmp_path: Path, failing_everywhere: Any, killed_everywhere: Any) -> None:
+    path = tmp_path / "folder/file"
+    write_file(path, "old")
+    assert path.stat().st_mode & 0o777 == 0o666 & ~os.umask(os.umask(0o22))
+    for error in failing_everywhere(lambda: write_file(path, "new")):
+        assert names(path.parent) == ["file"] and path.read_text() == ("old" if error else "new")
+        write_file(path, "old")
+    for _ in killed_everywhere(path.parent, lambda: write_file(path, "new")):
+        assert path.read_text() in ("old", "new")
+
+
+def test_a_folder_appears_when_the_block_ends(tmp_path: Path) -> None:
     with whole_folder(tmp_path / "a/out") as building:
         (building / "file").write_text("new")
         assert not (tmp_path / "a/out").exists()
@@ -19,60 +44,37 @@ def test_appears_when_the_block_ends(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("error", [ValueError, KeyboardInterrupt])
-def test_nothing_is_left_of_a_failure(tmp_path: Path, error: type[BaseException]) -> None:
-    with pytest.raises(error), whole_folder(tmp_path / "out") as building:
-        (building / "folder").mkdir()
-        (building / "folder/file").write_text("half")
-        raise error
-    assert names(tmp_path) == []
+def test_a_failure_leaves_the_old_folder_or_none(tmp_path: Path, error: type[BaseException]) -> None:
+    for before in ([], ["out", "out/old"]):
+        with pytest.raises(error), whole_folder(tmp_path / "out") as building:
+            (building / "folder").mkdir()
+            (building / "folder/file").write_text("half")
+            raise error
+        assert names(tmp_path) == before
+        write_folder(tmp_path / "out", "old")
 
 
-def test_failure_leaves_the_old_folder(tmp_path: Path) -> None:
-    (tmp_path / "out").mkdir()
-    (tmp_path / "out/file").write_text("old")
-    with pytest.raises(ValueError), whole_folder(tmp_path / "out") as building:
-        (building / "file").write_text("half")
-        raise ValueError
-    assert names(tmp_path) == ["out", "out/file"]
-    assert (tmp_path / "out/file").read_text() == "old"
+def test_a_disk_that_fails_leaves_the_old_folder_or_the_new_one(tmp_path: Path, failing_everywhere: Any) -> None:
+    out = tmp_path / "work/out"
+    write_folder(out, "old")
+    seen = []
+    for error in failing_everywhere(lambda: write_folder(out, "new")):
+        assert names(out) == ["old" if error else "new"]
+        seen.append(error is None)
+        write_folder(out, "old")
+        assert names(out.parent) == ["out", "out/old"]
+    assert seen.count(False) >= 3  # the new folder, and its name and the old one's
 
 
-def test_old_folder_is_replaced(tmp_path: Path) -> None:
-    (tmp_path / "out").mkdir()
-    (tmp_path / "out/old").write_text("old")
-    with whole_folder(tmp_path / "out") as building:
-        (building / "new").write_text("new")
-    assert names(tmp_path) == ["out", "out/new"]
-
-
-def test_old_folder_comes_back_when_the_rename_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "out").mkdir()
-    (tmp_path / "out/old").write_text("old")
-    rename = Path.rename
-
-    def fail_to_place(self: Path, target: Path) -> Path:
-        if self.name == ".out.building":
-            raise OSError("no")
-        return rename(self, target)
-
-    monkeypatch.setattr(Path, "rename", fail_to_place)
-    with pytest.raises(OSError, match="no"), whole_folder(tmp_path / "out"):
-        pass
-    assert names(tmp_path) == ["out", "out/old"]
-
-
-def test_what_a_killed_process_left_is_removed(tmp_path: Path) -> None:
-    (tmp_path / ".out.building/sub").mkdir(parents=True)
-    (tmp_path / ".out.building/half").write_text("half")
-    (tmp_path / ".out.building/sub/half").write_text("half")
-    with whole_folder(tmp_path / "out") as building:
-        (building / "file").write_text("new")
-    assert names(tmp_path) == ["out", "out/file"]
-
-
-def test_killed_between_the_renames_the_old_folder_is_kept(tmp_path: Path) -> None:
-    (tmp_path / ".out.replaced").mkdir()
-    (tmp_path / ".out.replaced/old").write_text("old")
-    with pytest.raises(ValueError), whole_folder(tmp_path / "out"):
-        raise ValueError
-    assert names(tmp_path) == ["out", "out/old"]
+def test_killed_anywhere_the_old_folder_or_the_new_one_is_there(tmp_path: Path, killed_everywhere: Any) -> None:
+    """When `recover` has looked, and the next one leaves nothing of it."""
+    out = tmp_path / "work/out"
+    write_folder(out, "old")
+    seen = set()
+    for _ in killed_everywhere(out.parent, lambda: write_folder(out, "new")):
+        recover(out)
+        (found,) = names(out)
+        seen.add(found)
+        write_folder(out, "next")
+        assert names(out.parent) == ["out", "out/next"]
+    assert seen == {"old", "new"}

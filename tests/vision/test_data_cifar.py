@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-import errno
-import functools
 import hashlib
-import http.server
 import lzma
 import os
 import pickle
+import shutil
 import sys
 import tarfile
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -47,21 +47,17 @@ def write_pickle(path: Path, content: object) -> list[str]:
     return [path.name, md5(path)]
 
 
-class QuietHandler(http.server.SimpleHTTPRequestHandler):
-    def log_message(self, *args: object) -> None:
-        pass
+@pytest.fixture
+def server(tmp_path: Path, file_server: Callable[[Path], Any], monkeypatch: pytest.MonkeyPatch) -> Any:
+    """A web server that has what is in the folder `server`."""
+    (tmp_path / "server").mkdir()
+    monkeypatch.setattr("rskip.files.download.FIRST_WAIT", 0.0)
+    return file_server(tmp_path / "server")
 
 
 @pytest.fixture
-def address(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
-    """Where a web server has what is in the folder `server`."""
-    (tmp_path / "server").mkdir()
-    monkeypatch.setenv("no_proxy", "127.0.0.1")
-    handler = functools.partial(QuietHandler, directory=str(tmp_path / "server"))
-    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
-        threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True).start()
-        yield f"http://127.0.0.1:{server.server_port}"
-        server.shutdown()
+def address(server: Any) -> str:
+    return server.url
 
 
 @pytest.fixture
@@ -151,7 +147,7 @@ def test_a_damaged_file_is_named_and_nothing_is_unpickled(tiny, tmp_path, name):
     with pytest.raises(ValueError) as error:
         load_cifar("cifar10", tiny.folder, train=True)
     message = str(error.value)
-    assert message.startswith(f"{path} is damaged: its MD5 is {md5(path)}, expected {expected}: get it again (")
+    assert message.startswith(f"{path} is damaged: it has the md5 {md5(path)}, expected {expected}: get it again (")
     assert "\n" not in message
     assert not (tmp_path / "sprung").exists()
 
@@ -221,43 +217,40 @@ def test_an_archive_beside_the_folder_is_used_and_kept(tiny, address, tmp_path, 
     assert beside.exists()
 
 
-def test_a_failed_download_says_what_to_do_and_leaves_nothing(tiny, address, tmp_path, monkeypatch):
+def test_a_failed_download_says_what_to_do(tiny, address, tmp_path, monkeypatch):
     root = tmp_path / "data"
-    for url, reason in (
-        (f"{address}/nowhere", "HTTP Error 404: File not found"),
-        (f"{address}/{FOLDER}/test_batch", "File not found or corrupted."),  # torchvision's words for a wrong sum
-        ("http://127.0.0.1:9/archive", "<urlopen error [Errno 111] Connection refused>"),
+    place = rf"or put the archive cifar-10-python\.tar\.gz into {root}, from where it is unpacked$"
+    for url, error, reason in (
+        (f"{address}/nowhere", FileNotFoundError, "the server says 404 Not Found: check the address"),
+        (f"{address}/{FOLDER}/test_batch", ValueError, "the file has the md5 .*, expected .*: try again"),
+        ("http://127.0.0.1:9/archive", OSError, r"download failed in 5 attempts \(.* refused>\): run it again .*"),
     ):
         monkeypatch.setattr(datasets.CIFAR10, "url", url)
-        with pytest.raises(OSError) as error:
+        with pytest.raises(error, match=rf"^{url}: {reason}, {place}"):
             load_cifar("cifar10", root, train=True, download=True)
-        assert str(error.value) == (
-            f"{url}: the download failed ({reason}): try again, or put the archive cifar-10-python.tar.gz into {root}, "
-            "from where it is unpacked"
-        )
-        assert not list(root.iterdir())
+        assert all(path.stat().st_size == 0 for path in root.iterdir())
 
 
-def test_a_full_disk_says_so_and_leaves_nothing(tiny, tmp_path, monkeypatch):
-    def full(*args, extract_root, **options):
-        Path(extract_root, "part").write_text("part")
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-
-    monkeypatch.setattr(datasets.utils, "download_and_extract_archive", full)
-    with pytest.raises(OSError, match=rf"^no space left in {tmp_path / 'data'} for CIFAR10: .* free that much"):
+def test_an_interrupted_download_goes_on(tiny, server, tmp_path):
+    server.faults = [("cut", 100), *[503] * 4]
+    with pytest.raises(OSError, match="download failed in 5 attempts"):
         load_cifar("cifar10", tmp_path / "data", train=True, download=True)
-    assert not list((tmp_path / "data").iterdir())
+    assert len(load_cifar("cifar10", tmp_path / "data", train=True, download=True)) == 20
+    assert server.requests[-1] == (tiny.archive.name, "bytes=100-")
+    assert [path.name for path in (tmp_path / "data").iterdir()] == [FOLDER]
 
 
-def test_several_that_want_it_at_once_download_it_once(tiny, tmp_path, monkeypatch):
-    calls, loaded = [], []
-    fetch = datasets.utils.download_and_extract_archive
+def test_a_full_disk_says_so_and_leaves_the_archive(tiny, tmp_path, monkeypatch):
+    (tmp_path / "data").mkdir()
+    shutil.copy(tiny.archive, tmp_path / "data")
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: SimpleNamespace(free=20))
+    with pytest.raises(OSError, match=r"^no space left for .* 20 free\): CIFAR takes about 360 MB to unpack; free "):
+        load_cifar("cifar10", tmp_path / "data", train=True, download=True)
+    assert [path.name for path in (tmp_path / "data").iterdir()] == [tiny.archive.name]
 
-    def counted(*args, **options):
-        calls.append(args)
-        fetch(*args, **options)
 
-    monkeypatch.setattr(datasets.utils, "download_and_extract_archive", counted)
+def test_several_that_want_it_at_once_download_it_once(tiny, server, tmp_path):
+    loaded = []
     root = tmp_path / "data"
     threads = [
         threading.Thread(target=lambda: loaded.append(len(load_cifar("cifar10", root, train=True, download=True))))
@@ -268,7 +261,7 @@ def test_several_that_want_it_at_once_download_it_once(tiny, tmp_path, monkeypat
     for thread in threads:
         thread.join()
     assert loaded == [20] * 4
-    assert len(calls) == 1
+    assert len(server.requests) == 1
 
 
 @pytest.fixture(scope="module")

@@ -1,12 +1,10 @@
-"""Small models, registries that name them, and a server of their files."""
+"""Small models, registries that name them."""
 
 from __future__ import annotations
 
-import http.server
 import json
 import shutil
-import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -127,56 +125,8 @@ def clone(
     return folder
 
 
-class ModelServer(http.server.ThreadingHTTPServer):
-    """Serves `files` (path to content) by their paths, and nothing else.
-
-    Each request takes the next of `faults`: None, an HTTP status, or ("cut", bytes after which to hang up).
-    `requests` keeps each request's path and Range header.
-    """
-
-    def __init__(self) -> None:
-        super().__init__(("127.0.0.1", 0), ModelHandler)
-        self.files: dict[str, bytes] = {}
-        self.faults: list[None | int | tuple[str, int]] = []
-        self.requests: list[tuple[str, str | None]] = []
-        self.content_type = "application/octet-stream"
-
-    @property
-    def url(self) -> str:
-        return f"http://127.0.0.1:{self.server_port}"
-
-
-class ModelHandler(http.server.BaseHTTPRequestHandler):
-    server: ModelServer
-
-    def do_GET(self) -> None:
-        path, wanted = self.path.lstrip("/"), self.headers.get("Range")
-        self.server.requests.append((path, wanted))
-        fault = self.server.faults.pop(0) if self.server.faults else None
-        content = self.server.files.get(path)
-        if isinstance(fault, int) or content is None:
-            self.send_error(fault if isinstance(fault, int) else 404)
-            return
-        start = int(wanted.removeprefix("bytes=").removesuffix("-")) if wanted else 0
-        self.send_response(206 if wanted else 200)
-        if wanted:
-            self.send_header("Content-Range", f"bytes {start}-{len(content) - 1}/{len(content)}")
-        self.send_header("Content-Type", self.server.content_type)
-        self.send_header("Content-Length", str(len(content) - start))
-        self.end_headers()
-        self.wfile.write(content[start : start + fault[1] if fault else None])
-
-    def log_message(self, *args: object) -> None:
-        pass
-
-
 @pytest.fixture
-def server(published: Path) -> Iterator[ModelServer]:
+def server(published: Path, tmp_path: Path, file_server: Callable[[Path], Any]) -> Any:
     """A running server that has the files of `published` as a mirror has them: CLASSIFIER/FILE."""
-    with ModelServer() as running:
-        running.files = {f"{CLASSIFIER}/{path.name}": path.read_bytes() for path in published.iterdir()}
-        thread = threading.Thread(target=running.serve_forever, kwargs={"poll_interval": 0.01})
-        thread.start()
-        yield running
-        running.shutdown()
-        thread.join()
+    shutil.copytree(published, tmp_path / "served" / CLASSIFIER)
+    return file_server(tmp_path / "served")

@@ -9,14 +9,14 @@ import re
 import shutil
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 
-from rskip.files.checksum import sha256_file
-from rskip.zoo.cache import cached_folder
+from rskip.files.checksum import difference
 from rskip.zoo.entry import ModelEntry, ModelFile
-from rskip.zoo.files import model_folder
+from rskip.zoo.files import cached_folder, model_folder
 
 NAME = "preact_resnet8_2rskip_ln.cifar10"
 
@@ -94,12 +94,12 @@ def test_a_cache_that_cannot_be_read_leaves_the_mirror(
     shutil.copytree(mirror, cached)
     assert model_folder(entry, root=installed) == cached
 
-    def unreadable(path: Path) -> str:
+    def unreadable(path: Path, **expected: Any) -> str | None:
         if path.is_relative_to(cached):
             raise OSError(number, os.strerror(number), str(path))
-        return sha256_file(path)
+        return difference(path, **expected)
 
-    monkeypatch.setattr("rskip.zoo.sums.sha256_file", unreadable)
+    monkeypatch.setattr("rskip.zoo.files.difference", unreadable)
     assert model_folder(entry, root=installed) == mirror
 
 
@@ -120,10 +120,10 @@ def test_a_checkout_that_cannot_be_looked_into_leaves_the_mirror(
 def test_a_file_of_the_mirror_that_cannot_be_read_is_named(
     entry: ModelEntry, installed: Path, mirror: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def unreadable(path: Path) -> str:
+    def unreadable(path: Path, **expected: Any) -> str | None:
         raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path))
 
-    monkeypatch.setattr("rskip.zoo.sums.sha256_file", unreadable)
+    monkeypatch.setattr("rskip.zoo.files.difference", unreadable)
     with pytest.raises(OSError) as error:
         model_folder(entry, root=installed)
     assert str(error.value) == (

@@ -6,20 +6,20 @@ download appear only when it is whole.
 
 from __future__ import annotations
 
-import errno
-import http.client
 import os
-import tempfile
-import urllib.error
 import warnings
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import suppress
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
 import torch
 
+from rskip.files.archives import extract
 from rskip.files.cache import cache_folder, expanded_path
+from rskip.files.checksum import difference
+from rskip.files.disk import disk_space
+from rskip.files.download import download as download_file
 from rskip.files.lock import one_at_a_time
 from rskip.settings.nearest import did_you_mean
 from rskip.vision.data.loader import ImageSet
@@ -98,8 +98,6 @@ def _batches_folder(root: Path, dataset: type[CIFAR10]) -> Path:
 
 def _verify(folder: Path, dataset: type[CIFAR10]) -> None:
     """Refuses a folder that is not, byte for byte, what the dataset's authors published."""
-    from torchvision.datasets.utils import calculate_md5
-
     if not folder.is_dir():
         raise FileNotFoundError(
             f"no {dataset.__name__} in {folder.parent}: expected the folder {folder}; let it be downloaded "
@@ -110,54 +108,27 @@ def _verify(folder: Path, dataset: type[CIFAR10]) -> None:
         path = folder / name
         if not path.is_file():
             raise FileNotFoundError(f"{path} is missing: {again}")
-        md5 = calculate_md5(path)
-        if md5 != expected:
-            raise ValueError(f"{path} is damaged: its MD5 is {md5}, expected {expected}: {again}")
+        if wrong := difference(path, md5=expected):
+            raise ValueError(f"{path} is damaged: it {wrong}: {again}")
 
 
 def _fetch(folder: Path, dataset: type[CIFAR10]) -> None:
     """Downloads and unpacks the dataset; each of its files appears in `folder` when all of them are there."""
-    from torchvision.datasets.utils import check_integrity, download_and_extract_archive
-
     parent = folder.parent
-    parent.mkdir(parents=True, exist_ok=True)
-    with one_at_a_time(folder):
-        try:
+    members = [f"{dataset.base_folder}/{name}" for name, _ in _files(dataset)]
+    advice = "CIFAR takes about 360 MB to unpack; free that much, or give a folder on another disk"
+    with disk_space(parent, advice=advice, elsewhere="give a folder that can be written"), one_at_a_time(folder):
+        with suppress(FileNotFoundError, ValueError):
             _verify(folder, dataset)
             return  # another process was faster
-        except (FileNotFoundError, ValueError):
-            pass
-        with (
-            tempfile.TemporaryDirectory(dir=parent, prefix=f".{folder.name}.") as temporary,
-            _failures_in_words(parent, dataset),
-        ):
-            kept = check_integrity(parent / dataset.filename, dataset.tgz_md5)
-            download_and_extract_archive(
-                dataset.url,
-                download_root=parent if kept else temporary,
-                extract_root=temporary,
-                filename=dataset.filename,
-                md5=dataset.tgz_md5,
-            )
+        archive = parent / dataset.filename
+        present = archive.exists()
+        otherwise = f"put the archive {archive.name} into {parent}, from where it is unpacked"
+        download_file(dataset.url, archive, md5=dataset.tgz_md5, otherwise=otherwise)
+        with TemporaryDirectory(dir=parent, prefix=f".{folder.name}.") as temporary:
+            unpacked = extract(archive, members, Path(temporary, "unpacked"))
             folder.mkdir(exist_ok=True)
-            for path in Path(temporary, dataset.base_folder).iterdir():
+            for path in unpacked.values():
                 path.replace(folder / path.name)
-
-
-@contextmanager
-def _failures_in_words(folder: Path, dataset: type[CIFAR10]) -> Iterator[None]:
-    """Lets a full disk and a failed download be OSErrors that say what to do."""
-    try:
-        yield
-    except (urllib.error.URLError, http.client.HTTPException, ConnectionError, TimeoutError, RuntimeError) as error:
-        raise OSError(
-            f"{dataset.url}: the download failed ({error}): try again, or put the archive {dataset.filename} "
-            f"into {folder}, from where it is unpacked"
-        ) from error
-    except OSError as error:
-        if error.errno != errno.ENOSPC:
-            raise
-        raise OSError(
-            f"no space left in {folder} for {dataset.__name__}: unpacking takes about 360 MB; "
-            "free that much, or give a folder on another disk"
-        ) from error
+        if not present:
+            archive.unlink()

@@ -1,0 +1,175 @@
+"""Single files out of archives from elsewhere, which are not trusted."""
+
+from __future__ import annotations
+
+import bz2
+import contextlib
+import difflib
+import errno
+import gzip
+import lzma
+import os
+import shutil
+import stat
+import tarfile
+import zipfile
+import zlib
+from collections.abc import Callable, Collection, Generator, Iterator
+from pathlib import Path, PurePosixPath
+from typing import IO, Any, cast
+
+from tqdm import tqdm
+
+from rskip.files.disk import require_space
+from rskip.files.lock import one_at_a_time
+from rskip.files.whole import whole_folder
+
+LARGEST_RATIO = 200
+"""An archive that unpacks to more than so many times its bytes is no corpus: text packs to a third or a tenth."""
+
+UNSUSPICIOUS = 64 << 20
+"""Bytes that may come out whatever the ratio."""
+
+BLOCK = 1 << 20
+
+_OPENERS: dict[bytes, Callable[[IO[bytes]], Any]] = {b"\x1f\x8b": gzip.open, b"BZh": bz2.open, b"\xfd7zXZ\0": lzma.open}
+
+
+_Contents = Generator[tuple[str, int, IO[bytes]], None, list[str]]
+"""Name, size and content of wanted members, each to be read before the next; at last the names of all members."""
+
+
+def extract(archive: Path, members: Collection[str], folder: Path) -> dict[str, Path]:
+    """Extracts the named members, each to folder/<member>, and nothing else.
+
+    The archive is one of tar (as it is, or packed by gzip, bzip2 or xz) or zip, whatever its name says. It is read
+    once, to its end. The folder, which nothing else may use, appears or is replaced when all members are whole and the
+    archive's own checksums are right (a plain tar has none for its contents); one that has the members is left as it
+    is. Members that are not named are not looked at.
+
+    :param members: their paths in the archive, such as "training/europarl-v7.de-en.en".
+    :returns: where each member is.
+    :raises ValueError: a path that leaves the folder; a member that is missing, or no ordinary file; an archive that is
+        damaged, cut short, no archive at all, or a bomb (over `LARGEST_RATIO`).
+    :raises OSError: the disk is too full (ENOSPC, for `disk_space` to give its advice).
+    """
+    for member in members:
+        path = PurePosixPath(member)
+        if member != path.as_posix() or path.is_absolute() or ".." in path.parts or not path.name or "\0" in member:
+            raise ValueError(f"archive member {member!r}: expected a path such as folder/file, without '..'")
+    paths = {member: folder / member for member in members}
+    with one_at_a_time(folder):
+        place = folder.resolve()
+        if not all(path.is_file() and path.resolve() == place / member for member, path in paths.items()):
+            with whole_folder(folder) as building:
+                _extract(archive, members, building)
+    return paths
+
+
+def _extract(archive: Path, members: Collection[str], folder: Path) -> None:
+    try:
+        for member, size, content in _contents(archive, members):
+            path = folder / member
+            path.parent.mkdir(parents=True, exist_ok=True)
+            require_space(path, size)
+            with path.open("wb") as output:
+                shutil.copyfileobj(content, output, BLOCK)
+                output.flush()
+                os.fsync(output.fileno())
+    except (tarfile.TarError, zipfile.BadZipFile, EOFError, zlib.error, lzma.LZMAError, OSError, RuntimeError) as error:
+        # Without a number an OSError comes from gzip or bz2; EINVAL: a damaged zip file's places for its members are
+        # before its beginning. RuntimeErrors come from zipfile: a member is encrypted, or packed in an unknown way.
+        if isinstance(error, OSError) and error.errno not in (None, errno.EINVAL):
+            raise
+        raise ValueError(
+            f"{archive} is damaged, cut short or not an archive ({error}): expected tar, tar.gz, tar.bz2, tar.xz or "
+            "zip: remove it and fetch it again"
+        ) from error
+
+
+def _contents(archive: Path, wanted: Collection[str]) -> Iterator[tuple[str, int, IO[bytes]]]:
+    """Name, size and content of the wanted members, each to be read before the next."""
+    with archive.open("rb") as file:
+        beginning = file.read(6)
+        file.seek(0)
+        if beginning.startswith(b"PK"):
+            names = yield from _zip_contents(archive, file, wanted)
+        else:
+            opener = next((opener for magic, opener in _OPENERS.items() if beginning.startswith(magic)), None)
+            name, size = f"extract {archive.name}", archive.stat().st_size
+            with (
+                opener(file) if opener else contextlib.nullcontext(file) as unpacked,
+                tqdm(total=size, desc=name, unit="B", unit_scale=True, disable=None) as bar,
+            ):
+                names = yield from _tar_contents(archive, _Metered(archive, file, unpacked, bar), wanted)
+    for member in wanted:
+        if member not in names:
+            nearest = difflib.get_close_matches(member, names, n=1, cutoff=0.0)
+            advice = f"did you mean {nearest[0]!r}?" if nearest else "it is empty"
+            raise ValueError(f"{archive} has no member {member!r}: {advice}")
+
+
+class _Metered:
+    """The stream that comes out of a packed file: stops at a bomb, and shows how much of the file is read."""
+
+    def __init__(self, archive: Path, packed: IO[bytes], unpacked: IO[bytes], bar: tqdm[Any]) -> None:
+        self._archive, self._packed, self._unpacked, self._bar = archive, packed, unpacked, bar
+        self._size = 0
+
+    def read(self, size: int) -> bytes:
+        block = self._unpacked.read(size)
+        self._size += len(block)
+        read = self._packed.tell()
+        _refuse_bomb(self._archive, packed=read, unpacked=self._size)
+        self._bar.update(read - self._bar.n)
+        return block
+
+
+def _refuse_bomb(archive: Path, *, packed: int, unpacked: int) -> None:
+    if unpacked > max(UNSUSPICIOUS, LARGEST_RATIO * packed):
+        raise ValueError(
+            f"{archive}: {packed:,} bytes unpack to {unpacked:,} and more, over {LARGEST_RATIO} times as many: "
+            "nothing was extracted"
+        )
+
+
+def _zip_contents(
+    archive: Path, file: IO[bytes], wanted: Collection[str]
+) -> _Contents:
+    with zipfile.ZipFile(file) as unpacked:
+        infos = {PurePosixPath(info.filename).as_posix(): info for info in unpacked.infolist()}
+        for name, info in infos.items():
+            if name not in wanted:
+                continue
+            kind = stat.S_IFMT(info.external_attr >> 16)
+            _require_file(archive, name, not info.is_dir() and kind in (0, stat.S_IFREG))
+            # both sizes are the archive's own words, but no more than file_size bytes will come out
+            packed = min(info.compress_size, archive.stat().st_size)
+            _refuse_bomb(archive, packed=packed, unpacked=info.file_size)
+            with unpacked.open(info) as content:
+                yield name, info.file_size, content
+    return list(infos)
+
+
+def _tar_contents(
+    archive: Path, stream: _Metered, wanted: Collection[str]
+) -> _Contents:
+    names = []
+    # "r|" reads on and never back; the stream is unpacked here because tarfile's own gzip doesn't look at checksums
+    with tarfile.open(fileobj=cast(IO[bytes], stream), mode="r|", bufsize=BLOCK) as tar:
+        for info in tar:
+            name = PurePosixPath(info.name).as_posix()
+            names.append(name)
+            if name in wanted:
+                _require_file(archive, name, info.isreg() and not info.issparse())
+                yield name, info.size, cast(IO[bytes], tar.extractfile(info))
+    while stream.read(BLOCK):
+        pass  # to the packed file's checksum
+    return names
+
+
+def _require_file(archive: Path, member: str, ordinary: bool) -> None:
+    if not ordinary:
+        raise ValueError(
+            f"{archive}: member {member!r} is a link, a folder or a device: expected a file; nothing was extracted"
+        )
