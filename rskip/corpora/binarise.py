@@ -66,10 +66,9 @@ def binarise(
     if process.returncode:
         output = [line for line in printed.splitlines() if line.strip()]
         last = output[-1].strip() if output else "it said nothing"
-        problem = f"fairseq-preprocess ended with status {process.returncode}: {last}"
         if os.strerror(errno.ENOSPC) in last:
-            raise OSError(errno.ENOSPC, problem, str(destination))
-        raise OSError(problem)
+            raise OSError(errno.ENOSPC, "in fairseq-preprocess", str(destination))
+        raise OSError(f"fairseq-preprocess ended with status {process.returncode}: {last}")
     (destination / "preprocess.log").unlink(missing_ok=True)  # holds paths that are gone by then
     for split, expected in sentences.items():
         for language in (source, target):

@@ -212,7 +212,7 @@ def test_full_disk_while_writing_then_space_again(
 
 def test_full_disk_within_fairseq(stub: Path, make_corpus: Any, mirror: Path, output: Path) -> None:
     stub.write_text("#!/bin/sh\necho 'OSError: [Errno 28] No space left on device' >&2; exit 1\n")
-    with pytest.raises(OSError, match=r"no space left for .*tiny: free some and repeat the command"):
+    with pytest.raises(OSError, match=r"no space left for .* \(in fairseq-preprocess\): free some and repeat"):
         prepare(make_corpus(), output, mirror=str(mirror))
     assert [path.name for path in output.parent.iterdir()] == ["tiny.partial"]
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import errno
 import os
 import re
@@ -11,6 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 import torch
 
@@ -153,7 +153,7 @@ def test_cache_before_the_mirror_and_the_mirror_for_what_others_lack(
     assert model_folder(entry, root=installed) == mirror
     (published / "config.json").unlink()
     assert model_folder(entry, root=checkout) == mirror
-    assert model_folder(dataclasses.replace(entry, folder=None), root=checkout) == mirror
+    assert model_folder(msgspec.structs.replace(entry, folder=None), root=checkout) == mirror
     cached = cached_folder(entry)
     assert not cached.exists()
     shutil.copytree(mirror, cached)
@@ -190,7 +190,7 @@ def test_nowhere(
 def test_offline_fetches_nothing(
     entry: ModelEntry, installed: Path, mirror: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    served = dataclasses.replace(entry, url="https://models.example")
+    served = msgspec.structs.replace(entry, url="https://models.example")
     monkeypatch.setenv("RSKIP_OFFLINE", "1")
     assert model_folder(served, root=installed) == mirror
     monkeypatch.setenv("RSKIP_HUB_MIRROR", "https://mirror.example")
@@ -228,10 +228,10 @@ def test_each_version_of_a_model_has_its_folder_in_the_cache(
     folder = cached_folder(entry)
     assert folder.parent == hub / "rskip" and folder.name.startswith(f"{NAME}-")
     reordered = {path: entry.files[path] for path in reversed(entry.files)}
-    assert cached_folder(dataclasses.replace(entry, files=reordered, licence="other")) == folder
+    assert cached_folder(msgspec.structs.replace(entry, files=reordered, licence="other")) == folder
     for path in entry.files:
         other = {**entry.files, path: ModelFile(size=entry.files[path].size, sha256="0" * 64)}
-        assert cached_folder(dataclasses.replace(entry, files=other)) != folder
+        assert cached_folder(msgspec.structs.replace(entry, files=other)) != folder
     monkeypatch.setattr(torch.hub, "_hub_dir", None)  # put back afterwards
     torch.hub.set_dir(tmp_path / "elsewhere")
     assert cached_folder(entry) == tmp_path / "elsewhere/rskip" / folder.name

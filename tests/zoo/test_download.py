@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import errno
 import os
 import re
@@ -11,6 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from rskip.zoo.entry import ModelEntry
@@ -113,7 +113,7 @@ def test_models_own_address_where_the_mirror_lacks_it(
     entry: ModelEntry, server: Any, published: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (server.folder / NAME).rename(server.folder / "own")
-    folder = get(dataclasses.replace(entry, url=f"{server.url}/own/"))
+    folder = get(msgspec.structs.replace(entry, url=f"{server.url}/own/"))
     assert (folder / "model.safetensors").read_bytes() == (published / "model.safetensors").read_bytes()
     asked = [path for path, _ in server.requests]
     assert asked == [CONFIG, "own/config.json", "own/model.safetensors"]
@@ -121,7 +121,7 @@ def test_models_own_address_where_the_mirror_lacks_it(
     shutil.rmtree(folder)
     (server.folder / "own").rename(server.folder / "gone")
     with pytest.raises(FileNotFoundError) as error:
-        get(dataclasses.replace(entry, url=f"{server.url}/own/"))
+        get(msgspec.structs.replace(entry, url=f"{server.url}/own/"))
     for address in (f"{server.url}/{CONFIG}", f"{server.url}/own/config.json"):
         assert f"{address}: the server says 404 Not Found" in str(error.value)
 
