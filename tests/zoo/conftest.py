@@ -13,8 +13,9 @@ import torch
 from safetensors.torch import save_file
 
 from rskip.files.checksum import sha256_file
+from rskip.settings.paper import Paper
 from rskip.vision.preact_resnet import PreActResNet, preact_resnet
-from rskip.zoo.entry import Figure, ModelEntry, ModelFile, Paper
+from rskip.zoo.entry import Figure, ModelEntry, ModelFile
 from rskip.zoo.registry import read_registry, write_registry
 
 CLASSIFIER = "preact_resnet8_2rskip_ln.cifar10"

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import builtins
+import re
+import runpy
 import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -17,45 +21,47 @@ from rskip.zoo.registry import read_registry
 TRANSLATOR = "transformer_tiny_2rskip_ln.multi30k.en-de"
 
 
-def test_model_of_a_checkout(root: Path) -> None:
-    translator = torch.hub.load(str(root), TRANSLATOR, source="local", device="cpu", dtype=torch.float32)
-    assert isinstance(translator, Translator)
-    assert translator("A man is sleeping.") == "Ein Mann schläft."
-
-
-def test_the_demo_ends_with_real_sentences_translated(root: Path, environment: Callable[..., dict[str, str]]) -> None:
-    command = [sys.executable, root / "scripts/translate_with_hub.py"]
-    process = subprocess.run(command, env=environment(), capture_output=True, text=True, check=True)
-    assert "  Two dogs are playing in the snow.\n    Zwei Hunde spielen im Schnee.\n" in process.stdout
-
-
-def test_mistake_is_one_line(root: Path) -> None:
-    with pytest.raises(ValueError, match=r"^the device 'gpu' can't be used, try cpu: [^\n]+$"):
-        torch.hub.load(str(root), TRANSLATOR, source="local", device="gpu")
+def load(root: Path, name: str, *arguments: Any, **settings: Any) -> Any:
+    return torch.hub.load(str(root), name, *arguments, source="local", **settings)
 
 
 def test_a_clones_models_are_its_own_whichever_rskip_is_imported(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("rskip.zoo.registry.registry_file", lambda: pytest.fail("looks beside the imported rskip"))
     monkeypatch.setattr("rskip.zoo.loading.registry_file", lambda: pytest.fail("looks beside the imported rskip"))
-    translator = torch.hub.load(str(root), TRANSLATOR, source="local")
-    assert translator("Two dogs are playing in the snow.") == "Zwei Hunde spielen im Schnee."
+    translator = load(root, TRANSLATOR, device="cpu", dtype=torch.float32)
+    assert isinstance(translator, Translator)
+    assert translator("A man is sleeping.") == "Ein Mann schläft."
 
 
-def test_dependencies_come_first(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_demo_ends_with_real_sentences_translated(
+    root: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["translate_with_hub.py"])
+    runpy.run_path(str(root / "scripts/translate_with_hub.py"), run_name="__main__")
+    assert "  Two dogs are playing in the snow.\n    Zwei Hunde spielen im Schnee.\n" in capsys.readouterr().out
+
+
+def test_what_comes_before_loading(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(ValueError, match=r"^the device 'gpu' can't be used, try cpu: [^\n]+$"):
+        load(root, TRANSLATOR, device="gpu")
     monkeypatch.setattr("rskip.zoo.hub.load_entry", lambda *args, **settings: pytest.fail("loads"))
     monkeypatch.setattr(torch.hub, "_check_module_exists", lambda name: name not in ("sacremoses", "subword_nmt"))
     with pytest.raises(RuntimeError, match="^Missing dependencies: sacremoses, subword_nmt$"):
-        torch.hub.load(str(root), TRANSLATOR, source="local")
+        load(root, TRANSLATOR)
 
 
-def test_too_old_python_and_windows_come_before_everything(root: Path) -> None:
+def test_too_old_python_and_windows_come_before_everything(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def import_of_the_library(name: str, *arguments: Any) -> Any:
+        return builtins.__import__(name, *arguments) if name in ("sys", "pathlib") else pytest.fail(f"imports {name}")
+
+    code = compile((root / "hubconf.py").read_text(encoding="utf-8"), "hubconf.py", "exec")
     for name, value, told in (
         ("version_info", (3, 9, 18), "rskip needs Python 3.10 or newer, and this is Python 3.9"),
         ("platform", "win32", "rskip needs Linux, and this is Windows: use the Windows Subsystem for Linux (WSL)"),
     ):
-        code = f"import sys; sys.{name} = {value!r}; exec(open({str(root / 'hubconf.py')!r}).read())"
-        process = subprocess.run([sys.executable, "-S", "-c", code], capture_output=True, text=True)
-        assert process.stderr.splitlines()[-1] == f"RuntimeError: {told}"
+        with monkeypatch.context() as patch, pytest.raises(RuntimeError, match=f"^{re.escape(told)}$"):
+            patch.setattr(sys, name, value)
+            exec(code, {"__builtins__": {**vars(builtins), "__import__": import_of_the_library}})
 
 
 def test_every_entry_tells_what_it_is(root: Path) -> None:
@@ -67,40 +73,30 @@ def test_every_entry_tells_what_it_is(root: Path) -> None:
             assert part in told
 
 
-def test_transformer_without_weights(root: Path) -> None:
+def test_architectures_without_weights(root: Path) -> None:
     sizes = {"encoder_layers": 1, "decoder_layers": 2, "encoder_embed_dim": 8, "decoder_embed_dim": 8}
-    model = torch.hub.load(str(root), "transformer", 10, 12, connection="3xskip", source="local", **sizes)
-    assert (model.config.encoder_connection, model.config.decoder_connection) == ("3xskip", "3xskip")
-    assert len(model.encoder.layers) == 1 and len(model.decoder.layers) == 2
-    assert isinstance(model.decoder.layers[1].encoder_attn_connection, XSkip)
-    with pytest.raises(ValueError, match="unknown key 'encoder_layer' .*: did you mean 'encoder_layers'"):
-        torch.hub.load(str(root), "transformer", 10, 12, source="local", encoder_layer=1)
-
-
-@pytest.mark.parametrize(
-    ("settings", "message"),
-    [
-        ({"source_vocabulary": 0}, "^source_vocabulary=0: expected more than padding_index=1$"),
-        ({"target_vocabulary": "10"}, "^target_vocabulary='10': expected int$"),
-        ({"encoder_layers": 2.0}, "^encoder_layers=2.0: expected int$"),
-        ({"dropout": "a"}, "^dropout='a': expected float$"),
-        ({"share_all_embeddings": 1}, "^share_all_embeddings=1: expected bool$"),
-    ],
-)
-def test_wrong_setting_of_a_transformer_is_one_line(root: Path, settings: dict[str, object], message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        torch.hub.load(
-            str(root), "transformer", source="local", **{"source_vocabulary": 20, "target_vocabulary": 20, **settings}
-        )
-
-
-def test_preact_resnet_without_weights(root: Path) -> None:
-    model = torch.hub.load(str(root), "preact_resnet", 14, connection="2RSKIP+LN", num_classes=100, source="local")
+    transformer = load(root, "transformer", 10, 12, connection="3xskip", **sizes)
+    assert (transformer.config.encoder_connection, transformer.config.decoder_connection) == ("3xskip", "3xskip")
+    assert len(transformer.encoder.layers) == 1 and len(transformer.decoder.layers) == 2
+    assert isinstance(transformer.decoder.layers[1].encoder_attn_connection, XSkip)
+    model = load(root, "preact_resnet", 14, connection="2RSKIP+LN", num_classes=100)
     assert model.config == {
         "depth": 14, "connection": "2rskip+ln", "num_classes": 100, "shortcut": "zero_pad", "block": "basic",
     }  # fmt: skip
-    with pytest.raises(ValueError, match="14"):
-        torch.hub.load(str(root), "preact_resnet", 15, source="local")
+
+
+def test_wrong_settings_of_an_architecture_are_one_line(root: Path) -> None:
+    sizes = {"source_vocabulary": 20, "target_vocabulary": 20}
+    for name, settings, message in (
+        ("transformer", {**sizes, "encoder_layer": 1}, "unknown key encoder_layer; did you mean encoder_layers?"),
+        ("transformer", {**sizes, "source_vocabulary": 0}, "source_vocabulary is 0: expected "),
+        ("transformer", {**sizes, "target_vocabulary": "10"}, "target_vocabulary is '10': expected a whole number"),
+        ("transformer", {**sizes, "connection": "2rskp+ln"}, "encoder_connection is '2rskp+ln': expected "),
+        ("preact_resnet", {"depth": 15}, "depth is 15: expected "),
+    ):
+        with pytest.raises(ValueError) as caught:
+            load(root, name, **settings)
+        assert message in str(caught.value) and "\n" not in str(caught.value)
 
 
 PARALLEL = """

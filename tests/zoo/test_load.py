@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import ast
 import copy
 import io
 import json
 import pickle
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -14,36 +16,44 @@ import pytest
 import torch
 
 import rskip
+from rskip.settings.errors import SettingError
 from rskip.translation import Translator
+from rskip.vision import Classifier
 from rskip.vision.preact_resnet import PreActResNet
+from rskip.vision.transforms import CLASSES
 from rskip.zoo.entry import ModelEntry
+from rskip.zoo.loading import load_entry
+from rskip.zoo.registry import read_registry
 
 CLASSIFIER = "preact_resnet8_2rskip_ln.cifar10"
 TRANSLATOR = "transformer_tiny_2rskip_ln.multi30k.en-de"
-DOG = "A dog runs through the tall grass."
-HUND = "Ein Hund rennt durch das hohe Gras."
+MakeEntry = Callable[..., ModelEntry]
 
 
 @pytest.fixture
-def in_registry(
-    registry: Callable[[ModelEntry], Path], make_entry: Callable[..., ModelEntry], published: Path
-) -> Path:
+def in_registry(registry: Callable[[ModelEntry], Path], make_entry: MakeEntry, published: Path) -> Path:
     """The registry has the classifier; gives checkpoints.json."""
     return registry(make_entry(published))
 
 
-def test_translator_of_the_repository(hub: Path) -> None:
+def test_translator_of_the_repository(hub: Path, root: Path) -> None:
     translator = rskip.load(TRANSLATOR)
     assert isinstance(translator, Translator)
-    assert translator(DOG) == HUND
+    assert translator("A dog runs through the tall grass.") == "Ein Hund rennt durch das hohe Gras."
     assert {parameter.dtype for parameter in translator.model.parameters()} == {torch.float32}
     assert not translator.model.training
     assert not hub.exists()
+    bfloat16 = rskip.load(TRANSLATOR, dtype="bfloat16")
+    own = Translator.from_pretrained(root / "checkpoints/multi30k_en_de_2rskip_ln", precision="bfloat16")
+    scores = [each.translate(["A man sleeps."])[0].hypotheses[0].score for each in (bfloat16, own, translator)]
+    assert scores[0] == scores[1] != scores[2]
+    with pytest.raises(ValueError, match=r"'float16': expected one of float32, bfloat16, int8$"):
+        rskip.load(TRANSLATOR, dtype=torch.float16)
 
 
 def test_classifier_gives_the_published_models_logits(in_registry: Path, classifier: PreActResNet) -> None:
     model = rskip.load(CLASSIFIER)
-    assert not model.training
+    assert isinstance(model, Classifier) and not model.training
     assert model.config == classifier.config
     images = torch.randint(0, 256, (4, 3, 32, 32), dtype=torch.uint8, generator=torch.Generator().manual_seed(1))
     mean, std = (0.4914, 0.4822, 0.4465), (0.2470, 0.2435, 0.2616)
@@ -54,72 +64,83 @@ def test_classifier_gives_the_published_models_logits(in_registry: Path, classif
     assert model.classes[3] == "cat" and len(model.classes) == 10
 
 
-@pytest.mark.parametrize(
-    ("dtype", "computed"),
-    [(torch.bfloat16, torch.bfloat16), ("bfloat16", torch.bfloat16), ("float16", torch.float16)],
-)
-def test_dtype(in_registry: Path, classifier: PreActResNet, dtype: Any, computed: torch.dtype) -> None:
-    model = rskip.load(CLASSIFIER, dtype=dtype, device=torch.device("cpu"))
-    expected = copy.deepcopy(classifier).to(computed)
-    for parameter, value in zip(model.parameters(), expected.parameters(), strict=True):
-        assert parameter.dtype == computed and torch.equal(parameter, value)
-    image = model.transforms()(torch.zeros(1, 3, 32, 32)).to(computed)
-    assert torch.equal(model(image), expected(image))
+def test_dtype_of_a_classifier(in_registry: Path, classifier: PreActResNet) -> None:
+    for dtype, computed in ((torch.bfloat16, torch.bfloat16), ("float16", torch.float16)):
+        model = rskip.load(CLASSIFIER, dtype=dtype, device=torch.device("cpu"))
+        assert isinstance(model, Classifier)
+        expected = copy.deepcopy(classifier).to(computed)
+        for parameter, value in zip(model.parameters(), expected.parameters(), strict=True):
+            assert parameter.dtype == computed and torch.equal(parameter, value)
+        image = model.transforms()(torch.zeros(1, 3, 32, 32)).to(computed)
+        assert torch.equal(model(image), expected(image))
 
 
-def test_a_translators_dtype_is_its_precision(root: Path) -> None:
-    folder = root / "checkpoints/multi30k_en_de_2rskip_ln"
-    loaded, own, float32 = (
-        rskip.load(TRANSLATOR, dtype="bfloat16"),
-        Translator.from_pretrained(folder, precision="bfloat16"),
-        rskip.load(TRANSLATOR),
-    )
-    scores = [each.translate(["A man is sleeping."])[0].hypotheses[0].score for each in (loaded, own, float32)]
-    assert scores[0] == scores[1] != scores[2]
+def test_examples_of_cards_and_of_the_guide_work_as_written(
+    root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    image = pytest.importorskip("PIL.Image", reason="the examples open a picture with Pillow")
+    image.new("RGB", (40, 50), (255, 255, 255)).save(tmp_path / "picture.png")
+    monkeypatch.chdir(tmp_path)
+    cards = {entry.task: f"{entry.folder}/README.md" for entry in read_registry().values()}  # one a task
+    shown: list[Any] = []
+    for path in ("docs/zoo.md", *cards.values()):
+        names: dict[str, Any] = {}
+        for code in re.findall(r"^```python\n(.*?)^```", (root / path).read_text(encoding="utf-8"), re.M | re.S):
+            if "rskip.load(" in code:
+                *lines, last = ast.parse(code).body
+                assert isinstance(last, ast.Expr), code
+                exec(compile(ast.Module(lines, []), path, "exec"), names)
+                shown.append(eval(compile(ast.Expression(last.value), path, "eval"), names))
+        if "model" in names:
+            white = [(1 - 0.4914) / 0.2470, (1 - 0.4822) / 0.2435, (1 - 0.4465) / 0.2616]
+            torch.testing.assert_close(names["image"][:, 5, 7], torch.tensor(white))
+    translation, guide, card, translations = shown
+    assert translation == "Zwei Hunde spielen im Schnee."
+    assert {guide, card} <= set(CLASSES["cifar10"])
+    assert [len(each.hypotheses) for each in translations] == [3, 3]
 
 
-@pytest.mark.parametrize(
-    ("name", "settings", "message"),
-    [
-        (
-            "preact_resnet8_2rskip_ln.cifar100", {},
-            r"^no pretrained model 'preact_resnet8_2rskip_ln\.cifar100': did you mean preact_resnet8_2rskip_ln\.",
-        ),
-        (
-            CLASSIFIER, {"dtype": "int8"},
-            rf"^{CLASSIFIER} can't compute in 'int8': expected one of float32, bfloat16, float16$",
-        ),
-        (CLASSIFIER, {"dtype": torch.float64}, "can't compute in 'float64': expected one of"),
-        (CLASSIFIER, {"device": "gpu"}, r"^the device 'gpu' can't be used, try cpu: Expected one of cpu, cuda"),
-        (CLASSIFIER, {"device": 3.5}, r"^the device '3.5' can't be used, try cpu: [^\n]+$"),
-        (CLASSIFIER, {"device": "hpu"}, r"^the device 'hpu' can't be used, try cpu: [^\n]+$"),
-        (CLASSIFIER, {"device": "meta"}, "^the device 'meta' holds no weights, try cpu$"),
-        (CLASSIFIER, {"device": "cuda:99"}, r"^the device 'cuda:99' can't be used, try cpu: [^\n]+$"),
-    ],
-)  # fmt: skip
-def test_refused_before_any_file_is_looked_for(
-    in_registry: Path, monkeypatch: pytest.MonkeyPatch, name: str, settings: dict[str, Any], message: str
+def test_what_is_refused_before_any_file_is_looked_for(
+    in_registry: Path, make_entry: MakeEntry, published: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("rskip.zoo.loading.model_folder", lambda entry, root: pytest.fail("looks for files"))
-    with pytest.raises(ValueError, match=message):
-        rskip.load(name, **settings)
+    no_device = "can't be used, try cpu: "
+    wrong: list[tuple[dict[str, Any], str]] = [
+        ({"dtype": "int8"}, f"{CLASSIFIER} can't compute in 'int8': expected one of float32, bfloat16, float16"),
+        ({"dtype": torch.float64}, f"{CLASSIFIER} can't compute in 'float64': expected one of"),
+        ({"device": "gpu"}, f"the device 'gpu' {no_device}Expected one of cpu, cuda"),
+        ({"device": 3.5}, f"the device '3.5' {no_device}"),
+        ({"device": "hpu"}, f"the device 'hpu' {no_device}"),
+        ({"device": "cuda:99"}, f"the device 'cuda:99' {no_device}"),
+        ({"device": "meta"}, "the device 'meta' holds no weights, try cpu"),
+    ]
+    for settings, message in wrong:
+        with pytest.raises(ValueError) as caught:
+            rskip.load(CLASSIFIER, **settings)
+        assert str(caught.value).startswith(message) and "\n" not in str(caught.value)
+    with pytest.raises(ValueError, match=r"^no pretrained model '\S+100': did you mean preact_resnet8_2rskip_ln\.ci"):
+        rskip.load("preact_resnet8_2rskip_ln.cifar100")
+    own = make_entry(published, connection="rezero+ln", name="preact_resnet8_rezero_ln.cifar10")
+    with pytest.raises(SettingError) as unregistered:
+        load_entry(own, root=published)
+    assert str(unregistered.value).startswith(f"{own.name}: connection is 'rezero+ln': expected one of the families ")
+    assert str(unregistered.value).endswith("; import the module that registers it, then load the model")
 
 
-def test_translators_dtype(in_registry: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.undo()
-    with pytest.raises(ValueError, match=r"'float16': expected one of float32, bfloat16, int8$"):
-        rskip.load(TRANSLATOR, dtype=torch.float16)
-
-
-def test_registry_of_a_later_version(in_registry: Path) -> None:
+def test_registries_that_this_rskip_cannot_read(in_registry: Path) -> None:
     content = json.loads(in_registry.read_text())
-    in_registry.write_text(json.dumps({**content, "format": 2}))
-    with pytest.raises(ValueError, match=r"checkpoints\.json has format 2, .*: upgrade rskip \(pip"):
-        rskip.load(CLASSIFIER)
+    captions = {name: {**entry, "task": "captioning"} for name, entry in content["models"].items()}
+    for changes, message in (
+        ({"format": 2}, r"has format 2, .*; upgrade rskip \(pip"),
+        ({"models": captions}, f"{CLASSIFIER}: task is 'captioning': .*; a task of one's own is known once its module"),
+    ):
+        in_registry.write_text(json.dumps({**content, **changes}))
+        with pytest.raises(SettingError, match=rf"checkpoints\.json: {message}"):
+            rskip.load(CLASSIFIER)
 
 
 def test_a_config_that_does_not_fit_is_named(
-    registry: Callable[[ModelEntry], Path], make_entry: Callable[..., ModelEntry], published: Path
+    registry: Callable[[ModelEntry], Path], make_entry: MakeEntry, published: Path
 ) -> None:
     config = published / "config.json"
     config.write_text(json.dumps({**json.loads(config.read_text()), "classes": ["cat"]}))
@@ -142,13 +163,13 @@ class Malicious:
 @pytest.mark.parametrize("task", ["image-classification", "translation"])
 def test_pickle_that_is_called_safetensors_runs_nothing(
     registry: Callable[[ModelEntry], Path],
-    make_entry: Callable[..., ModelEntry],
+    make_entry: MakeEntry,
     published: Path,
     tmp_path: Path,
     task: str,
     written_by: str,
 ) -> None:
-    """Its sum is in the registry, so it is opened: as safetensors, and not otherwise."""
+    """Its sum is in the registry, so it is opened: as safetensors, and not otherwise; other files are not opened."""
     weights, victim = published / "model.safetensors", tmp_path / "victim"
     if written_by == "pickle":
         weights.write_bytes(pickle.dumps(Malicious(victim)))

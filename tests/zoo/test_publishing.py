@@ -1,0 +1,321 @@
+"""A published folder and the records of its run as a model of the registry, and the mistakes found on the way."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+import time
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+import pytest
+from safetensors.numpy import save_file
+
+from rskip.records import Record
+from rskip.records.tables import write_documents
+from rskip.settings.errors import SettingError
+from rskip.tasks import ModelDescription, find_task
+from rskip.zoo.entry import OF_RUN, OF_WEIGHTS, Figure, ModelEntry, ModelFile
+from rskip.zoo.model_card import model_card
+from rskip.zoo.publishing import changed_file, choose_name, outdated_tables, plan_entry, register
+from rskip.zoo.registry import read_registry, write_registry
+
+RUN, FAST = "cifar10_preact20_2rskip_ln", "cifar10_preact20_2rskip_ln_fast"
+NAME = "preact_resnet20_2rskip_ln.cifar10"
+CONFIG: dict[str, Any] = {
+    "format": 1,
+    "task": "image-classification",
+    "model": {"depth": 20, "connection": "2rskip+ln", "num_classes": 10, "shortcut": "zero_pad", "block": "basic"},
+    "dataset": "cifar10",
+    "classes": ["cat", "dog"],
+}
+REGISTRY = Path("checkpoints.json")
+Records = list[Record]
+replace = msgspec.structs.replace
+
+
+@pytest.fixture(autouse=True)
+def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+def make_run(run: str = RUN, *, errors: tuple[float, ...] = (8.0, 9.0), model: Any = None, **changes: Any) -> Records:
+    """Publishes seed 2 of a run; returns its records, one a seed, all with `changes`."""
+    folder = Path("checkpoints", run)
+    folder.mkdir(parents=True)
+    save_file({"w": np.ones(9, np.float32), "batches": np.ones(1, np.int64)}, folder / "model.safetensors")
+    (folder / "config.json").write_text(json.dumps({**CONFIG, "model": {**CONFIG["model"], **(model or {})}}))
+    records = [
+        Record(
+            **{
+                "recipe": RUN,
+                "run": run,
+                "kind": "vision",
+                "seed": seed,
+                "config": {"train": {"dataset": "cifar10"}},
+                "overrides": {},
+                "metrics": {"error": error, "accuracy": 100 - error, "test_loss": 0.3, "top5_error": 0.25 * seed},
+                "signatures": {},
+                "curve": [],
+                "training": {"seconds": 1.0, "pieces": 1},
+                "parameters": 271_000,
+                "checkpoint_sha256": "0" * 64,
+                "data": {},
+                "packages": {},
+                "machine": {},
+                "date": "2026-01-01",
+                "git": {"commit": f"{seed}" * 40, "dirty": False},
+                **changes,
+            }
+        )
+        for seed, error in enumerate(errors, start=1)
+    ]
+    weights = folder / "model.safetensors"
+    return [records[0], publish(records[1], error=records[1].metrics["error"], **file_of(weights)), *records[2:]]
+
+
+def file_of(weights: Path) -> dict[str, Any]:
+    content = weights.read_bytes()
+    return {"file": weights.name, "bytes": len(content), "sha256": hashlib.sha256(content).hexdigest()}
+
+
+def publish(record: Record, **published: Any) -> Record:
+    """The record with these of what was published, as the folder's record says it too."""
+    record = replace(record, published={**(record.published or {}), **published} or None)
+    record.write(Path("checkpoints", record.run, "record.json"))
+    return record
+
+
+def test_an_entry_has_the_figures_of_the_weights_and_of_all_seeds() -> None:
+    records = make_run(errors=(8.0, 9.0, 8.5))
+    Path("checkpoints", RUN, "README.md").write_text("the card")
+    entry = plan_entry(Path("checkpoints", RUN), RUN, records[::-1], url="https://example.org")
+    common: dict[str, Any] = {"dataset": "cifar10", "split": "test", "signature": None}
+    seeds = (1, 2, 3)
+    assert entry.figures == (
+        Figure(**common, metric="error", value=9.0, spread=None, seeds=(2,), of=OF_WEIGHTS),
+        Figure(**common, metric="error", value=8.5, spread=0.5, seeds=seeds, of=OF_RUN),
+        Figure(**common, metric="accuracy", value=91.5, spread=0.5, seeds=seeds, of=OF_RUN),
+        Figure(**common, metric="top5_error", value=0.5, spread=0.25, seeds=seeds, of=OF_RUN),
+    )
+    assert (entry.name, entry.task, entry.architecture) == (NAME, "image-classification", "preact_resnet20")
+    assert (entry.folder, entry.url, entry.dtype) == (f"checkpoints/{RUN}", "https://example.org", "float32")
+    assert entry.records == tuple(f"results/{RUN}/{seed}.json" for seed in seeds)
+    assert (entry.commit, entry.uncommitted_changes) == ("2" * 40, False)
+    assert (entry.recipe, entry.parameters) == (f"recipes/{RUN}.yaml", 271_000)
+    assert "Krizhevsky" in entry.data_terms and entry.licence == "MIT"
+    assert entry.paper.title.startswith("Rethinking Skip Connection") and entry.paper.part == "Eq. 4"
+    assert list(entry.files) == ["model.safetensors", "config.json"]
+    config = file_of(Path("checkpoints", RUN, "config.json"))
+    assert entry.files["config.json"] == ModelFile(size=config["bytes"], sha256=config["sha256"])
+
+
+def test_one_seed_outside_a_checkout() -> None:
+    records = make_run(git=None)
+    entry = plan_entry(Path("checkpoints", RUN), RUN, records[1:])
+    assert {(figure.spread, figure.seeds) for figure in entry.figures} == {(None, (2,))}
+    assert (entry.commit, entry.uncommitted_changes, entry.url) == (None, None, None)
+
+
+def test_what_does_not_belong_together_is_one_line() -> None:
+    folder, records = Path("checkpoints", RUN), make_run()
+    published = records[1]
+    again = f"publish the run again, `rskip zoo publish {RUN}`"
+
+    def refused(message: str, records: Sequence[Record] = records) -> None:
+        with pytest.raises(ValueError) as caught:
+            plan_entry(folder, RUN, records)
+        assert message in str(caught.value) and "\n" not in str(caught.value)
+
+    for changes, message in (
+        ({"sha256": "0" * 64}, f"model.safetensors is not the file that {folder}/record.json tells of: {again}"),
+        ({"bytes": 5}, "model.safetensors is not the file that"),
+        ({"file": "model.pt"}, "model.pt: expected the weights in model.safetensors"),
+        ({"error": 9.06}, "has error 9.06 when it is read back, the run 9.00: expected at most 0.05 between them"),
+    ):
+        refused(message, [records[0], publish(published, **changes)])
+    unpublished = replace(published, published=None)
+    refused("record.json tells of no published weights", [records[0], publish(unpublished)])
+    foreign = replace(published, config={"train": {"dataset": "cifar100"}})
+    refused(f"says cifar10, the record of {RUN} cifar100: publish the run again", [publish(foreign)])
+    captions = publish(replace(published, kind="captioning"))
+    refused(f"results/{RUN}/2.json: kind is 'captioning': expected translation or vision", [captions])
+    publish(published)
+    other = replace(records[0], config={"train": {"dataset": "cifar10", "lr": 1}})
+    refused(f"results/{RUN}/1.json and results/{RUN}/2.json differ in config: remove", [other, published])
+    refused(f"record.json is none of the records in results/{RUN}: {again}", records[:1])
+    for file, content, message in (
+        ("record.json", "{", "record.json: not valid JSON"),
+        ("record.json", "[]", "record.json: it holds a list"),
+        ("config.json", "<html>", "config.json doesn't describe a model"),
+        ("config.json", '{"dataset": "cifar10"}', "config.json doesn't describe a model (KeyError('model'))"),
+    ):
+        before = (folder / file).read_text()
+        (folder / file).write_text(content)
+        refused(message)
+        (folder / file).write_text(before)
+    save_file({"a": np.ones(3, np.float32), "b": np.ones(3, np.float16)}, folder / "model.safetensors")
+    refused("holds F16 and F32: expected one", [publish(published, **file_of(folder / "model.safetensors"))])
+
+
+def test_registering_makes_replaces_and_keeps_address_and_variant() -> None:
+    records = make_run()
+    entry = register(RUN, records[1:], url="https://example.org")
+    assert read_registry(REGISTRY) == {NAME: entry} and entry.figures[1].value == 9.0
+    for variant, name in ((None, NAME), ("again", f"{NAME}.again"), (None, f"{NAME}.again"), ("3rd", f"{NAME}.3rd")):
+        entry = register(RUN, records, variant=variant)
+        assert read_registry(REGISTRY) == {name: entry}
+        assert (entry.name, entry.url, entry.figures[1].value) == (name, "https://example.org", 8.5)
+        assert Path("checkpoints", RUN, "README.md").read_text(encoding="utf-8") == model_card(entry)
+
+
+def test_a_run_that_changes_recipe_or_architecture_needs_a_variant_once() -> None:
+    records = make_run(overrides={"train.lr": 0.2})
+    with pytest.raises(SettingError, match=r"^variant is missing: \S+ changes its recipe \(train.lr=0.2\): expected"):
+        register(RUN, records)
+    assert not REGISTRY.exists()
+    assert register(RUN, records, variant="fast").name == register(RUN, records).name == f"{NAME}.fast"
+    deep = [
+        replace(record, kind="translation", overrides={}, config={"train": {"encoder-layers": 6, "dropout": 0.1}})
+        for record in records
+    ]
+    with pytest.raises(SettingError, match=r"^variant is missing: x changes its architecture \(encoder-layers=6\): "):
+        choose_name("x", deep)
+    assert choose_name("x", deep, variant="deep") == (None, "deep")
+    for wrong in ({"url": "example.org"}, {"variant": "De ep"}):
+        with pytest.raises(SettingError, match=f"^{next(iter(wrong))} is '"):
+            choose_name("x", deep, **wrong)
+
+
+def test_runs_of_one_name_need_a_variant() -> None:
+    register(RUN, make_run())
+    records = make_run(FAST)
+    before = REGISTRY.read_bytes()
+    message = rf"^variant is missing: {re.escape(NAME)} is the model of checkpoints/{RUN}: expected a word that ends"
+    with pytest.raises(SettingError, match=message):
+        register(FAST, records)
+    assert REGISTRY.read_bytes() == before and not Path("checkpoints", FAST, "README.md").exists()
+    register(FAST, records, variant="fast")
+    assert list(read_registry(REGISTRY)) == [NAME, f"{NAME}.fast"]
+    with pytest.raises(SettingError, match=rf"^variant is 'fast': {re.escape(NAME)}.fast is the model of checkpoints/"):
+        register("third", make_run("third"), variant="fast")
+
+
+def test_a_depth_and_a_shortcut_of_another_kind_are_in_the_name() -> None:
+    for number, (model, architecture) in enumerate(
+        (
+            ({"shortcut": "projection"}, "preact_resnet20_projection"),
+            ({"block": "bottleneck"}, "preact_resnet20_bottleneck"),
+            ({"depth": 164, "block": "bottleneck"}, "preact_resnet164"),
+            ({"depth": 164, "block": "basic"}, "preact_resnet164_basic"),
+        )
+    ):
+        records = make_run(f"run{number}", model=model)
+        entry = plan_entry(Path("checkpoints", f"run{number}"), f"run{number}", records)
+        assert (entry.architecture, entry.name) == (architecture, f"{architecture}_2rskip_ln.cifar10")
+
+
+def test_two_runs_that_are_published_at_once_are_both_in_the_registry(monkeypatch: pytest.MonkeyPatch) -> None:
+    runs = {RUN: make_run(), FAST: make_run(FAST)}
+
+    def slow(path: Path) -> dict[str, ModelEntry]:
+        entries = read_registry(path)
+        time.sleep(0.05)
+        return entries
+
+    register(RUN, runs[RUN])
+    monkeypatch.setattr("rskip.zoo.publishing.read_registry", slow)
+    with ThreadPoolExecutor() as pool:
+        found = [pool.submit(register, run, runs[run], variant=word) for run, word in ((RUN, "slow"), (FAST, "fast"))]
+        names = [each.result().name for each in found]
+    assert list(read_registry(REGISTRY)) == sorted(names) == [f"{NAME}.fast", f"{NAME}.slow"]
+    assert not list(Path().glob(".*"))
+
+
+def test_models_that_take_too_much_are_not_published(monkeypatch: pytest.MonkeyPatch) -> None:
+    records = make_run()
+    with monkeypatch.context() as patch:
+        patch.setattr("rskip.zoo.publishing.MAX_BYTES", 200)
+        with pytest.raises(ValueError, match=f"{NAME} takes 0.0 MB: expected at most 0 MB"):
+            register(RUN, records)
+    assert not REGISTRY.exists()
+    entry = register(RUN, records)
+    monkeypatch.setattr("rskip.zoo.publishing.MAX_BYTES_IN_ALL", entry.size)
+    with pytest.raises(ValueError, match="the models in checkpoints/ take 0.0 MB together: expected at most 0 MB"):
+        register(FAST, make_run(FAST), variant="fast")
+    assert list(read_registry(REGISTRY)) == [NAME]
+    write_registry(REGISTRY, {"a.b": replace(entry, name="a.b", folder=None)})
+    register(RUN, records)  # what is only served takes no room in the repository
+
+
+def test_a_file_beside_the_weights_that_changed_is_named() -> None:
+    assert changed_file(RUN) is None
+    records = make_run()
+    register(RUN, records)
+    folder = Path("checkpoints", RUN)
+    assert changed_file(RUN) is None
+    (folder / "notes.txt").write_text("mine")
+    assert changed_file(RUN) == f"checkpoints/{RUN}/notes.txt is not as checkpoints.json has it"
+    (folder / "model.safetensors").write_bytes(b"published since")
+    assert changed_file(RUN) is None
+
+
+def test_a_run_that_was_not_published_is_named() -> None:
+    with pytest.raises(FileNotFoundError, match="publish the run first, `rskip run RECIPE --publish`"):
+        register("nothing", [])
+
+
+def test_tables_between_markers_follow_the_registry() -> None:
+    register(RUN, make_run())
+    readme = Path("README.md")
+    readme.write_text("a\n<!-- rskip zoo: begin models -->\nold\n<!-- rskip zoo: end models -->\nb\n")
+    Path("docs").mkdir()
+    Path("docs", "other.md").write_text("no table, but `<!-- rskip zoo: begin models -->`")
+    assert write_documents(outdated_tables(Path())) == [readme]
+    text = readme.read_text(encoding="utf-8")
+    assert text.startswith("a\n<!-- rskip zoo: begin models -->\n\n| model |") and text.endswith("end models -->\nb\n")
+    assert f"| `{NAME}` | `2rskip+ln` | error, % 8.50 ± 0.71 on test of cifar10 | 2 seeds (1, 2) |" in text
+    assert "old" not in text and outdated_tables(Path()) == {}
+    readme.write_text("<!-- rskip zoo: begin models -->\n")
+    with pytest.raises(ValueError, match="README.md: the table models has no end marker"):
+        outdated_tables(Path())
+
+
+def test_a_transformer_has_a_name_where_it_has_one_connection() -> None:
+    record = make_run(kind="translation", config={"corpus": "multi30k-en-de", "evaluate": {"split": "test"}})[0]
+
+    def described(arch: str, connection: str, **stacks: str | None) -> ModelDescription:
+        metadata = {"config": json.dumps({"arch": arch, "model": {"connection": connection, **stacks}})}
+        save_file({"a": np.ones(1, np.float16)}, "model.safetensors", metadata=metadata)
+        return find_task("translation").describe(Path(), record)
+
+    found = described("transformer_rskip_ln_tiny", "2rskip+ln", encoder_connection=None, decoder_connection="2rskip+ln")
+    assert (found.architecture, found.connection) == ("transformer_tiny", "2rskip+ln")
+    assert (found.dataset, found.languages, found.split) == ("multi30k", ("en", "de"), "test_2016_flickr")
+    assert (found.paper.part, described("transformer_sas", "sas").architecture) == ("Eq. 4", "transformer_base")
+    assert described("transformer_xskip_ln", "1xskip+ln").paper.title == "Attention Is All You Need"
+    with pytest.raises(ValueError, match=r"its encoder has the connection sas, the rest 2rskip\+ln, and a"):
+        described("transformer_rskip_ln_tiny", "2rskip+ln", encoder_connection="sas")
+
+
+def test_the_paper_is_the_connections_or_of_its_architecture() -> None:
+    """That of a PreAct-ResNet's own connection is the architecture's."""
+    for number, (connection, title, part) in enumerate(
+        (
+            ("1xskip", "Identity Mappings in Deep Residual Networks", None),
+            ("2xskip+ln", "Rethinking Skip Connection with Layer Normalization", "Eq. 2 and 3"),
+            ("3rskip+ln", "Rethinking Skip Connection with Layer Normalization", "Eq. 4"),
+            ("wskip+ln", "Rethinking Skip Connection with Layer Normalization", "section 4.3"),
+            ("sas:gate=single", "Self-Adaptive Scaling Approach for Learnable Residual Structure", "Eq. 4"),
+            ("highway", "Highway Networks", None),
+            ("prenorm+ln", "On Layer Normalization in the Transformer Architecture", None),
+        )
+    ):
+        record = make_run(f"run{number}", model={"connection": connection})[0]
+        paper = find_task("image-classification").describe(Path("checkpoints", f"run{number}"), record).paper
+        assert paper.title.startswith(title) and paper.part == part
