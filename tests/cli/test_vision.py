@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import json
 import os
 import shutil
@@ -20,7 +19,7 @@ from rskip.cli.vision import training_settings
 from rskip.machine.ranks import Ranks
 from rskip.vision.data import ImageSet
 from rskip.vision.preact_resnet import PreActResNet, preact_resnet
-from rskip.vision.training import TrainingFolder, TrainingSettings, read_curve
+from rskip.vision.training import TrainingSettings, read_curve
 from rskip.vision.training.training_run import TrainingRun
 
 LOOP = sys.modules["rskip.vision.training.train"]
@@ -288,18 +287,6 @@ def test_a_recipe_of_another_kind(root, tmp_path, capsys):
     refused(capsys, "is a recipe of kind translation, expected vision", "train", recipe, "--output", str(tmp_path))
 
 
-def test_a_folder_of_another_training(data, trained, capsys):
-    command = ("train", *SHORT, "--precision", "float32", "--output", str(trained))
-    refused(capsys, "depth: 8 there, 14 now", *command, "--depth", "14")
-    refused(capsys, "connection: 1xskip there, 2rskip+ln now", *command, "--connection", "2rskip+ln")
-
-
-def test_two_runs_on_one_folder(data, tmp_path, capsys):
-    with TrainingFolder(tmp_path).lock():
-        message = f"{tmp_path} is in use by another training (process {os.getpid()})"
-        refused(capsys, message, "train", *SHORT, "--output", str(tmp_path))
-
-
 def test_a_damaged_or_missing_dataset(tmp_path, capsys):
     pytest.importorskip("torchvision", reason="CIFAR is read by torchvision: pip install 'rskip[vision]'")
     folder = tmp_path / "data" / "cifar-10-batches-py"
@@ -315,15 +302,6 @@ def test_images_of_another_size(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(LOOP, "load_cifar", lambda name, root, *, train, download: noise(40, size=28))
     message = "images of shape (16, 3, 28, 28): expected (N, 3, 32, 32)"
     refused(capsys, message, "train", *SHORT, "--output", str(tmp_path))
-
-
-def test_a_full_disk(data, tmp_path, monkeypatch, capsys):
-    def full(path: Path) -> None:
-        raise OSError(errno.ENOSPC, "No space left on device")
-
-    monkeypatch.setattr("rskip.vision.training.training_folder.atomic_file", full)
-    refused(capsys, f"{tmp_path / 'checkpoint.pt'}: No space left on device", "train", *SHORT, "--output",
-            str(tmp_path))  # fmt: skip
 
 
 def test_out_of_memory(data, trained, monkeypatch, capsys):

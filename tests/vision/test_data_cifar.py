@@ -147,7 +147,7 @@ def test_a_damaged_file_is_named_and_nothing_is_unpickled(tiny, tmp_path, name):
     with pytest.raises(ValueError) as error:
         load_cifar("cifar10", tiny.folder, train=True)
     message = str(error.value)
-    assert message.startswith(f"{path} is damaged: it has the md5 {md5(path)}, expected {expected}: get it again (")
+    assert message.startswith(f"{path} is damaged: it has the md5 {md5(path)}, expected {expected}: get it again, ")
     assert "\n" not in message
     assert not (tmp_path / "sprung").exists()
 
@@ -172,7 +172,7 @@ def test_a_missing_folder_is_named(tmp_path):
         with pytest.raises(FileNotFoundError) as error:
             load_cifar("cifar10", given, train=True)
         message = str(error.value)
-        assert message.startswith(f"no CIFAR10 in {tmp_path}: expected the folder {tmp_path / FOLDER}; let it be downl")
+        assert message.startswith(f"no CIFAR10 in {tmp_path}: expected the folder {tmp_path / FOLDER}; give download ")
         assert datasets.CIFAR10.url in message
 
 

@@ -48,11 +48,6 @@ def test_connections_give_finite_gradients(spec):
         assert parameter.grad is not None and torch.isfinite(parameter.grad).all(), name
 
 
-@pytest.mark.slow
-def test_every_connection_gives_finite_gradients(connection):
-    test_connections_give_finite_gradients(connection)
-
-
 @pytest.mark.parametrize(("name", "features"), [("resnet18", 64), ("resnet50", 256)])
 def test_a_block_is_relu_of_the_connection(name, features):
     stock = models.get_model(name, weights=None, num_classes=5).double().eval()

@@ -100,10 +100,10 @@ def _verify(folder: Path, dataset: type[CIFAR10]) -> None:
     """Refuses a folder that is not, byte for byte, what the dataset's authors published."""
     if not folder.is_dir():
         raise FileNotFoundError(
-            f"no {dataset.__name__} in {folder.parent}: expected the folder {folder}; let it be downloaded "
-            f"(--download, download=True), unpack {dataset.url} there, or give the folder that holds {folder.name}"
+            f"no {dataset.__name__} in {folder.parent}: expected the folder {folder}; give download to fetch it, "
+            f"unpack {dataset.url} there, or give the folder that holds {folder.name}"
         )
-    again = f"get it again (--download, download=True, or {dataset.url})"
+    again = f"get it again, with download or from {dataset.url}"
     for name, expected in _files(dataset):
         path = folder / name
         if not path.is_file():

@@ -80,7 +80,7 @@ class TensorBoardCurve:
             from torch.utils.tensorboard import SummaryWriter
         except ImportError as error:
             raise ValueError(
-                f"TensorBoard can't be imported ({error}): pip install 'rskip[tensorboard]', or leave --tensorboard out"
+                f"TensorBoard can't be imported ({error}): pip install 'rskip[tensorboard]', or leave tensorboard out"
             ) from None
         self._writer: Any = SummaryWriter(str(folder), purge_step=after + 1)
 

@@ -149,7 +149,7 @@ def _check_shared(files: TrainingFolder, iteration: int, ranks: Ranks) -> None:
     if least != most:
         raise ValueError(
             f"{files.checkpoint}: one process finds iteration {least:,}, another {most:,}: all must see one folder; "
-            "put --output where every machine can read it"
+            "put it where every machine can read it"
         )
 
 
