@@ -10,7 +10,6 @@ A killed or interrupted run goes on where it stopped when the same command is gi
 from __future__ import annotations
 
 import argparse
-import os
 import sys
 from pathlib import Path
 
@@ -20,6 +19,7 @@ from rskip.cli._termination import termination_raises
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     from rskip.cli._options import add_options
     from rskip.corpora import PrepareOptions
+    from rskip.machine.environment import available_cores
 
     parser.add_argument("corpus", nargs="?", metavar="CORPUS", help="name of a corpus, as --list shows it")
     parser.add_argument("--list", action="store_true", help="show the corpora and their terms of use")
@@ -28,7 +28,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--workers",
         type=int,
         metavar="N",
-        default=os.cpu_count() or 1,
+        default=available_cores(),
         help="processes; their number changes no byte (default: one a core)",
     )
     parser.add_argument(

@@ -18,7 +18,6 @@ from rskip.corpora.corpus import CleaningOptions, Corpus, GeneratedCorpus, Publi
 from rskip.corpora.fetch import FetchedFile, fetch
 from rskip.corpora.formats import TextFile
 from rskip.corpora.options import PrepareOptions
-from rskip.corpora.parallel import in_order
 from rskip.corpora.record import RECORD_FILE, needs_build, plan, shard_folders, write_record
 from rskip.corpora.stages.assemble import DICTIONARY, assemble
 from rskip.corpora.stages.deduplicate import deduplicate
@@ -30,6 +29,7 @@ from rskip.corpora.work_folder import WorkFolder, read_json, write_json
 from rskip.files.archives import extract
 from rskip.files.disk import disk_space
 from rskip.files.lock import one_at_a_time
+from rskip.machine.workers import in_order
 from rskip.text.dictionary import Dictionary
 from rskip.text.pipeline import TextConfig, tool_versions
 

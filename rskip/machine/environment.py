@@ -51,7 +51,7 @@ def gpu_name() -> str | None:
 
 
 def gpus_to_use(asked: int | None) -> int:
-    """How many GPUs a run takes: so many as are asked for, else one where there is one. 0 stands for the CPU.
+    """How many GPUs a run takes: as many as are asked for, else one where there is one; 0 is the CPU.
 
     :raises SettingError: more than this machine has.
     """

@@ -1,4 +1,4 @@
-"""Processes that work for this one, each a fresh Python: deaf to the keyboard, and gone when this one is."""
+"""Processes that work for this one, each a fresh Python that ignores SIGINT and ends when this process does."""
 
 from __future__ import annotations
 
@@ -6,9 +6,16 @@ import multiprocessing
 import os
 import signal
 import threading
-from collections.abc import Callable
-from concurrent.futures import ProcessPoolExecutor
-from typing import Any
+from collections import deque
+from collections.abc import Callable, Generator, Iterable
+from concurrent.futures import Future, ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from typing import Any, TypeVar
+
+Task = TypeVar("Task")
+Result = TypeVar("Result")
+
+_job: Callable[[Any], Any]  # a worker's own
 
 
 class WorkerProcesses:
@@ -23,7 +30,7 @@ class WorkerProcesses:
         others = set(multiprocessing.active_children())
         context = multiprocessing.get_context("spawn")
         self.pool = ProcessPoolExecutor(count, context, initializer=_begin, initargs=(begin, arguments))
-        # an interrupt from the keyboard is this process's to handle: they inherit that it is blocked
+        # SIGINT from the keyboard is this process's to handle: they inherit that it is blocked
         before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
         try:
             for _ in range(count):
@@ -39,6 +46,37 @@ class WorkerProcesses:
         self.pool.shutdown(cancel_futures=True)
 
 
+def in_order(job: Callable[[Task], Result], tasks: Iterable[Task], *, workers: int) -> Generator[Result, None, None]:
+    """The results of `job(task)`, in the tasks' order. Few tasks are asked for before they are needed.
+
+    With one worker the job runs in this process. Other workers are processes that end with the iteration.
+
+    :param job: pickles; each worker has one, which may keep what it computes.
+    :raises OSError: a worker was ended from outside, or memory is exhausted; besides what `job` raises.
+    """
+    fewer = "use fewer workers" if workers > 1 else "free some"
+    processes = WorkerProcesses(workers, _keep_job, job) if workers > 1 else None
+    try:
+        if processes is None:
+            yield from map(job, tasks)
+            return
+        under_way: deque[Future[Result]] = deque()
+        for task in tasks:
+            under_way.append(processes.pool.submit(_run, task))
+            if len(under_way) > workers + 2:
+                yield under_way.popleft().result()
+        while under_way:
+            yield under_way.popleft().result()
+    except BrokenProcessPool as error:
+        problem = "a worker process was ended, perhaps for want of memory"
+        raise OSError(f"{problem}: {fewer}; run it again to go on") from error
+    except MemoryError as error:
+        raise OSError(f"memory is exhausted: {fewer}; run it again to go on") from error
+    finally:
+        if processes is not None:
+            processes.close()
+
+
 def _begin(begin: Callable[..., None], arguments: tuple[Any, ...]) -> None:
     threading.Thread(target=_end_with_parent, daemon=True).start()
     begin(*arguments)
@@ -49,3 +87,12 @@ def _end_with_parent() -> None:
     assert parent is not None
     parent.join()
     os._exit(1)
+
+
+def _keep_job(job: Callable[[Any], Any]) -> None:
+    global _job
+    _job = job
+
+
+def _run(task: Any) -> Any:
+    return _job(task)

@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 
-from rskip.corpora.parallel import in_order
 from rskip.corpora.stages.deduplicate import KeptChunk
 from rskip.corpora.stages.setting import Setting, progress
 from rskip.corpora.stages.tokenise import WORDS
+from rskip.machine.workers import in_order
 from rskip.text.pipeline import TextPipeline
 from rskip.text.subwords import BytePairEncoding, Subwords, subwords_class
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from rskip.experiments import environment
+from rskip.machine import environment
 
 
 @pytest.mark.parametrize(("given", "threads"), [("3", 3), ("", None), ("0", None), ("many", None)])
@@ -30,7 +30,7 @@ def test_no_name_or_folder_of_the_machine_is_told() -> None:
 def test_git_tells_the_commit_and_whether_tracked_files_changed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(environment, "__file__", str(tmp_path / "rskip" / "experiments" / "environment.py"))
+    monkeypatch.setattr(environment, "__file__", str(tmp_path / "rskip" / "machine" / "environment.py"))
     assert environment.describe_environment()["git"] is None
 
     def git(*arguments: str) -> str:

@@ -1,0 +1,51 @@
+"""torchrun's processes."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from rskip.machine import ranks
+from rskip.machine.ranks import Ranks
+
+
+def test_ranks_are_torchruns(monkeypatch: pytest.MonkeyPatch) -> None:
+    for variables, expected in (
+        ((), Ranks(0, 1, 0)),
+        (("0", "1", "0"), Ranks(0, 1, 0)),
+        (("5", "8", "1"), Ranks(5, 8, 1)),
+    ):
+        for name in ("RANK", "WORLD_SIZE", "LOCAL_RANK"):
+            monkeypatch.delenv(name, raising=False)
+        for name, value in zip(("RANK", "WORLD_SIZE", "LOCAL_RANK"), variables, strict=False):
+            monkeypatch.setenv(name, value)
+        assert Ranks.from_environment() == expected
+
+
+def test_every_item_is_one_ranks() -> None:
+    assert [list(Ranks(rank, 3).share(range(7))) for rank in range(3)] == [[0, 3, 6], [1, 4], [2, 5]]
+    assert list(Ranks().share("ab")) == ["a", "b"]
+
+
+def test_one_process_waits_for_nobody() -> None:
+    alone, tensor = Ranks(), torch.tensor([1, 2])
+    with alone.process_group("gloo"):
+        alone.wait()
+        for reduced in (alone.sum(tensor), alone.min(tensor), alone.max(tensor)):
+            assert reduced.tolist() == [1, 2] and reduced is not tensor
+    with pytest.raises(ValueError, match="mine"), alone.together():
+        raise ValueError("mine")
+
+
+def test_of_ranks_that_fail_together_the_first_reports(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The others end silently with the exit status of a user's mistake."""
+    monkeypatch.setattr(ranks, "_REPORTING_SECONDS", 0.0)
+    for own_fails, first_failed, expected in ((True, 1, ValueError), (True, 0, SystemExit), (False, 0, SystemExit)):
+        monkeypatch.setattr(Ranks, "min", lambda self, tensor, first=first_failed: tensor.clamp(max=first))
+        with pytest.raises(expected) as error, Ranks(1, 2, 1).together():
+            if own_fails:
+                raise ValueError("mine")
+        assert str(error.value) == ("mine" if expected is ValueError else "2")
+    monkeypatch.setattr(Ranks, "min", lambda self, tensor: tensor)
+    with Ranks(1, 2, 1).together():
+        pass
