@@ -74,6 +74,26 @@ def expected(tmp_path_factory):
     return (folder / "output").read_bytes()
 
 
+@pytest.fixture
+def without_fsync(monkeypatch):
+    """For what is done hundreds of times."""
+    monkeypatch.setattr(os, "fsync", lambda descriptor: None)
+
+
+def test_a_window_is_in_the_journal_when_it_is_on_the_disk(folder, expected, monkeypatch):
+    synced = []
+
+    def fsync(descriptor):
+        entries = list(Journal(folder / "output.partial").entries())
+        synced.append((os.fstat(descriptor).st_size, len(entries)))
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    translated(folder, resume=False)
+    lines = expected.splitlines(keepends=True)
+    ends = [len(b"".join(lines[:count])) for count in (4, 8, 12, 16, 20, 23)]
+    assert synced == list(zip(ends, range(6), strict=True))
+
+
 @pytest.mark.parametrize("number", range(6))
 def test_what_was_killed_in_a_window_goes_on_with_it(folder, expected, number):
     with pytest.raises(Killed):
@@ -85,7 +105,7 @@ def test_what_was_killed_in_a_window_goes_on_with_it(folder, expected, number):
     assert sorted(path.name for path in folder.iterdir()) == ["input", "output"]
 
 
-def test_output_torn_at_any_byte(folder, expected, tmp_path_factory):
+def test_output_torn_at_any_byte(folder, expected, without_fsync):
     """The journal knows of windows that are on the disk, at most; the output may have more than it knows."""
     with pytest.raises(Killed):
         translated(folder, resume=False, translate=killed_in(4))
@@ -100,7 +120,7 @@ def test_output_torn_at_any_byte(folder, expected, tmp_path_factory):
         assert (folder / "output").read_bytes() == expected
 
 
-def test_journal_torn_at_any_byte_behind_its_first_line(folder, expected):
+def test_journal_torn_at_any_byte_behind_its_first_line(folder, expected, without_fsync):
     with pytest.raises(Killed):
         translated(folder, resume=False, translate=killed_in(4))
     output, journal = folder / "output.partial", folder / "output.partial.journal"
@@ -166,12 +186,10 @@ def test_other_settings_are_named(unfinished):
     refused(unfinished, r"other settings \(beam: 4, now 5; seed: None, now 1\)", resume=True, settings=other)
 
 
-@pytest.mark.parametrize(
-    "text", [TEXT.replace("3 ", "X "), TEXT[1:], "", "0 \n", "\n" + TEXT, "".join(TEXT.splitlines(True)[:11])]
-)
-def test_another_input_is_refused(unfinished, text):
-    (unfinished / "input").write_text(text, encoding="utf-8")
-    refused(unfinished, r"another input: the first 12 lines are not what they were", resume=True)
+def test_another_input_is_refused(unfinished):
+    for text in (TEXT.replace("3 ", "X "), TEXT[1:], "", "0 \n", "\n" + TEXT, "".join(TEXT.splitlines(True)[:11])):
+        (unfinished / "input").write_text(text, encoding="utf-8")
+        refused(unfinished, r"another input: the first 12 lines are not what they were", resume=True)
 
 
 def test_what_comes_behind_the_translated_lines_may_have_changed(unfinished):
