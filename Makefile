@@ -9,17 +9,18 @@ PIP := $(BIN)/python -m pip install --disable-pip-version-check --quiet --constr
 export PIP_CONSTRAINT := constraints.txt
 export PIP_BUILD_CONSTRAINT := constraints.txt
 # per cent of the lines of rskip/ that the whole test suite must run
-COVERAGE ?= 90
+COVERAGE ?= 95
 # as many processes as there are cores, eight at most, of one thread each; a file's tests stay together
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses auto --maxprocesses 8 --dist loadfile --cov --cov-report=
 
-.PHONY: help demo setup test test-slow coverage lint bench clean distclean
+.PHONY: help demo setup test test-slow test-install coverage lint bench clean distclean
 .DELETE_ON_ERROR:
 
 help:
 	@echo 'make demo        the main job on a generated corpus: prepare, train, average, translate, score; then a trained model'
 	@echo 'make test        ruff, mypy and the fast tests'
-	@echo 'make test-slow   the tests that train, kill, run torchrun or set up environments'
+	@echo 'make test-slow   the tests that train, kill or run torchrun'
+	@echo 'make test-install  for who changes set-up: fresh environments, wheels and editable installs, by two pips'
 	@echo 'make coverage    coverage of the two together, at least $(COVERAGE) % of rskip/'
 	@echo 'make lint        ruff and mypy'
 	@echo 'make bench       the benchmarks'
@@ -33,11 +34,14 @@ demo: $(STAMPS)/fairseq
 setup: $(STAMPS)/fairseq $(STAMPS)/dev
 
 test: lint
-	@COVERAGE_FILE=.coverage.fast $(PYTEST) -m 'not slow'
+	@COVERAGE_FILE=.coverage.fast $(PYTEST) -m 'not slow and not install'
 	@$(BIN)/coverage report --data-file=.coverage.fast --include='rskip/*' | tail -n 1
 
 test-slow: setup
 	@COVERAGE_FILE=.coverage.slow $(PYTEST) -m slow
+
+test-install: setup
+	@$(PYTEST) --no-cov -m install tests/setup
 
 coverage: setup
 	@$(BIN)/coverage combine --quiet --keep --data-file=.coverage .coverage.fast .coverage.slow

@@ -6,6 +6,7 @@ import os
 
 from fairseq_compat.patch import Patch
 from fairseq_compat.patches.bf16 import BF16
+from fairseq_compat.patches.broadcast_object import BROADCAST_OBJECT
 from fairseq_compat.patches.cpu_ddp import CPU_DDP
 from fairseq_compat.patches.cpu_spawn import CPU_SPAWN
 from fairseq_compat.patches.dataclass_defaults import DATACLASS_DEFAULTS
@@ -22,6 +23,7 @@ PATCHES: tuple[Patch, ...] = (
     BF16,
     CPU_DDP,
     CPU_SPAWN,
+    BROADCAST_OBJECT,
     USER_DIR,
     NUMPY_ALIASES,
     KNOWN_WARNINGS,

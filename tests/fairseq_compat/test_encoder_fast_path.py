@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 LAYER = """
 import torch
 from fairseq.models.transformer import TransformerConfig
@@ -45,3 +47,30 @@ def test_layer(python):
     assert process.stdout == (
         "overridden residual holds in evaluation: True\nwithout gradient: 0 of 24\npadded batch: done\n"
     ), process.stderr
+
+
+WRAPPED = """
+import torch
+from fairseq.models.transformer import TransformerConfig
+from fairseq.modules.transformer_layer import TransformerEncoderLayerBase
+
+torch.distributed.init_process_group("gloo", init_method="file://" + {file!r}, rank=0, world_size=1)
+config = TransformerConfig()
+config.encoder.embed_dim, config.encoder.ffn_embed_dim, config.encoder.attention_heads = 8, 16, 2
+model = torch.nn.parallel.DistributedDataParallel(TransformerEncoderLayerBase(config))
+for _ in range(2):
+    model(torch.randn(3, 2, 8), None).sum().backward()
+print("done")
+torch.distributed.destroy_process_group()
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("without", ["", "encoder-fast-path"])
+def test_several_processes_miss_gradients_without_the_patch(python, tmp_path, without):
+    process = python(WRAPPED.format(file=str(tmp_path / "rendezvous")), without=without)
+    if without:
+        assert process.returncode == 1
+        assert "Expected to have finished reduction in the prior iteration" in process.stderr
+    else:
+        assert process.stdout == "done\n", process.stderr

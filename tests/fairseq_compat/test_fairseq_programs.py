@@ -1,15 +1,13 @@
-"""fairseq's programs at work with a stock `transformer`: all patches on, and the symptoms with one off."""
+"""fairseq's programs at work with a stock `transformer` and all patches; fairseq-train and -generate as a shell runs
+them, the others forked from a process that has imported fairseq. Each patch's own test sees the symptom without it."""
 
 from __future__ import annotations
 
 import re
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
-
-PROGRAMS = ["preprocess", "train", "generate", "interactive", "score", "validate", "eval-lm", "hydra-train"]
 
 # 2 updates of a tiny model; dropout 0, so that runs can be compared
 MODEL = [
@@ -33,41 +31,20 @@ def losses(process: subprocess.CompletedProcess[str]) -> list[float]:
 
 
 @pytest.fixture(scope="module")
-def checkpoint(reversed_words: Path, fairseq_program) -> str:
+def checkpoint(reversed_words: Path, own_process) -> str:
     """A checkpoint after 2 updates."""
-    process = fairseq_program(
+    process = own_process(
         "fairseq-train", *TRAIN, "--max-update", "2", "--save-dir", "trained", folder=reversed_words
     )
     assert len(losses(process)) == 2
     return "trained/checkpoint_last.pt"
 
 
-@pytest.mark.parametrize("program", PROGRAMS)
-def test_program_starts(fairseq_program, tmp_path, program):
-    process = fairseq_program(f"fairseq-{program}", "--help", folder=tmp_path)
-    assert process.returncode == 0, process.stderr
-    assert "usage:" in process.stdout or "powered by hydra" in process.stdout.lower()
-
-
-def test_generate(fairseq_program, reversed_words, checkpoint):
+def test_generate(own_process, reversed_words, checkpoint):
     arguments = ["bin", "--path", checkpoint, "--cpu", "--beam", "2", "--max-len-b", "10"]
-    process = fairseq_program("fairseq-generate", *arguments, folder=reversed_words)
+    process = own_process("fairseq-generate", *arguments, folder=reversed_words)
     assert process.returncode == 0, process.stderr
     assert sorted(map(int, re.findall(r"^H-(\d+)\t", process.stdout, re.MULTILINE))) == list(range(20))
-
-
-def test_generate_crashes_without_the_patched_encoder(fairseq_program, reversed_words, checkpoint):
-    process = fairseq_program(
-        "fairseq-generate",
-        "bin",
-        "--path",
-        checkpoint,
-        "--cpu",
-        folder=reversed_words,
-        without="encoder-fast-path",
-    )
-    assert process.returncode == 1
-    assert "Mask Type should be defined" in process.stderr
 
 
 def test_score(fairseq_program, tmp_path):
@@ -108,15 +85,6 @@ def test_resume_continues_where_training_stopped(fairseq_program, reversed_words
     assert losses(resumed) == losses(unbroken)[2:]
 
 
-def test_resume_fails_without_safe_globals(fairseq_program, reversed_words, checkpoint):
-    process = fairseq_program(
-        "fairseq-train", *TRAIN, "--max-update", "4", "--restore-file", checkpoint, "--save-dir", "unsafe",
-        folder=reversed_words, without="safe-globals",
-    )  # fmt: skip
-    assert process.returncode == 1
-    assert "Weights only load failed" in process.stderr
-
-
 def test_checkpoint_with_tracked_bleu_loads(fairseq_program, reversed_words):
     """--eval-bleu leaves NumPy scalars in the checkpoint."""
     process = fairseq_program(
@@ -132,8 +100,8 @@ def test_checkpoint_with_tracked_bleu_loads(fairseq_program, reversed_words):
     assert process.returncode == 0, process.stderr
 
 
-def test_hub_interface_loads_and_translates(bare_python, reversed_words, checkpoint):
-    process = bare_python(
+def test_hub_interface_loads_and_translates(python, reversed_words, checkpoint):
+    process = python(
         f"""
         from fairseq.models.transformer import TransformerModel
         folder = {str(reversed_words)!r}
@@ -152,60 +120,15 @@ def test_bf16_trains_on_cpu_close_to_float32(fairseq_program, reversed_words):
     assert rounded != exact
 
 
-def test_bf16_fails_without_the_patch(fairseq_program, reversed_words):
-    process = fairseq_program(
-        "fairseq-train",
-        *TRAIN,
-        "--max-update",
-        "1",
-        "--no-save",
-        "--bf16",
-        folder=reversed_words,
-        without="bf16",
-    )
-    assert process.returncode == 1
-    assert re.search(r"torch_xla|\bxm\b", process.stderr)
-
-
-DISTRIBUTED = [*TRAIN, "--max-update", "2", "--no-save", "--distributed-backend", "gloo"]
-
-
-def torchrun(fairseq_program, folder: Path, without: str = "") -> subprocess.CompletedProcess[str]:
-    """Two processes, under fairseq's default --ddp-backend."""
-    train = str(Path(sys.executable).parent / "fairseq-train")
-    arguments = ["--standalone", "--nproc_per_node", "2", train, *DISTRIBUTED]
-    return fairseq_program("torchrun", *arguments, folder=folder, without=without)
-
-
-def test_torchrun_equals_one_process_with_twice_the_batches(fairseq_program, reversed_words):
-    two = losses(torchrun(fairseq_program, reversed_words))
-    one = fairseq_program(
-        "fairseq-train", *TRAIN, "--max-update", "2", "--no-save", "--update-freq", "2", folder=reversed_words
-    )
-    assert len(two) == 2
-    assert two == pytest.approx(losses(one), abs=2e-3)
-
-
-@pytest.mark.parametrize(
-    ("without", "symptom"),
-    [
-        ("cpu-ddp", "DistributedDataParallel device_ids"),
-        ("encoder-fast-path", "Expected to have finished reduction in the prior iteration"),
-    ],
-)
-def test_torchrun_fails_without_the_patch(fairseq_program, reversed_words, without, symptom):
-    process = torchrun(fairseq_program, reversed_words, without)
-    assert process.returncode == 1
-    assert symptom in process.stderr
-
-
-def test_world_size_without_torchrun(fairseq_program, reversed_words):
-    process = fairseq_program(
-        "fairseq-train", *DISTRIBUTED, "--distributed-world-size", "2", folder=reversed_words,
-        CUDA_VISIBLE_DEVICES="",
-    )  # fmt: skip
-    assert len(losses(process)) == 2
-    assert "training on 2 devices" in process.stdout + process.stderr
+def test_two_processes_equal_one_with_twice_the_batches(own_process, fairseq_program, reversed_words):
+    """Without torchrun, under fairseq's default --ddp-backend; tests/fairseq_plugin/test_training.py has torchrun."""
+    train = [*TRAIN, "--max-update", "2", "--no-save"]
+    one = fairseq_program("fairseq-train", *train, "--update-freq", "2", folder=reversed_words)
+    train += ["--distributed-backend", "gloo", "--distributed-world-size", "2"]
+    two = own_process("fairseq-train", *train, folder=reversed_words, CUDA_VISIBLE_DEVICES="")
+    assert len(losses(two)) == 2
+    assert losses(two) == pytest.approx(losses(one), abs=2e-3)
+    assert "training on 2 devices" in two.stdout + two.stderr
 
 
 HYDRA_CONFIGURATION = """\

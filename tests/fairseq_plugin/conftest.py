@@ -22,28 +22,29 @@ SCHEDULE = [
 ]  # fmt: skip
 
 
-@pytest.fixture
-def tiny() -> list[str]:
-    """Flags of fairseq-train for a model and a schedule that take seconds."""
-    return TINY + SCHEDULE
+@pytest.fixture(scope="session")
+def train_command(reversed_words: Path) -> Callable[..., list[str]]:
+    """The words of a fairseq-train of a model and a schedule that take seconds."""
+
+    def command(folder: Path, *flags: str) -> list[str]:
+        data = [str(reversed_words / "bin"), "--user-dir", "rskip", "--save-dir", str(folder)]
+        return ["fairseq-train", *data, *TINY, *SCHEDULE, "--no-epoch-checkpoints", *flags]
+
+    return command
 
 
-@pytest.fixture
-def train(reversed_words: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., dict]:
-    """Runs fairseq-train here with the tiny sizes; returns the last checkpoint's parameters."""
+@pytest.fixture(scope="session")
+def train(train_command: Callable[..., list[str]]) -> Callable[..., dict]:
+    """Runs fairseq-train here; returns the last checkpoint's parameters."""
 
-    def run(name: str, *flags: str) -> dict:
+    def run(folder: Path, *flags: str) -> dict:
         from fairseq_cli.train import cli_main
 
         from rskip.checkpoint import read_checkpoint
 
-        folder = tmp_path / name
-        monkeypatch.setattr(
-            sys, "argv",
-            ["fairseq-train", str(reversed_words / "bin"), "--user-dir", "rskip", "--save-dir", str(folder)]
-            + TINY + SCHEDULE + list(flags),
-        )  # fmt: skip
-        cli_main()
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(sys, "argv", train_command(folder, *flags))
+            cli_main()
         return read_checkpoint(folder / "checkpoint_last.pt").model
 
     return run

@@ -8,6 +8,7 @@ import sys
 from argparse import Namespace
 from collections.abc import Callable
 from copy import deepcopy
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -22,7 +23,7 @@ from rskip.transformer.int8_linear import int8_is_exact
 
 tasks = pytest.importorskip("fairseq.tasks", reason="needs fairseq: run `rskip setup-fairseq`")
 
-SENTENCES = 24
+SENTENCES = 12
 OURS, RSKIP, STOCK = "multi30k_en_de_1xskip_ln.pt", "multi30k_en_de_2rskip_ln.pt", "stock.pt"
 SHORT = ["--max-len-a", "1.2", "--max-len-b", "10"]
 PAD, END = 1, 2
@@ -165,7 +166,6 @@ def test_fairseq_generate_prints_the_same_lines(generate, multi30k):
     assert_same_lines(ours, generate("translation", multi30k / "bin", *flags))
 
 
-@pytest.mark.slow
 def test_fairseq_score_reads_the_output(generate, multi30k, fairseq_program, tmp_path):
     """As in fairseq's examples: the lines that grep and cut leave."""
     flags = ["--post-process", "--precision", "float32", *SHORT]
@@ -180,7 +180,6 @@ def test_fairseq_score_reads_the_output(generate, multi30k, fairseq_program, tmp
     assert f"BLEU4 = {printed[1]}," in process.stdout
 
 
-@pytest.mark.slow
 def test_fairseq_interactive_prints_the_same_lines(multi30k, fairseq_program):
     def run(task: str) -> list[str]:
         process = fairseq_program(
@@ -196,39 +195,44 @@ def test_fairseq_interactive_prints_the_same_lines(multi30k, fairseq_program):
     assert_same_lines(ours, run("translation"))
 
 
-GRID = [
-    {"beam": 1},
-    {"beam": 8, "lenpen": 0.6},
-    {"beam": 4, "unnormalized": True},
-    {"min_len": 14},
-    {"max_len_b": 6},
-    {"max_len_a": 0.3, "max_len_b": 2},
-    {"unkpen": 3.0, "temperature": 1.5},
-    {"prefix": 3},
-    {"sampling": True, "sampling_topk": 1, "max_len_b": 30},
-    {"sampling": True, "sampling_topp": 1e-6, "max_len_b": 30},
-    {"path": f"{STOCK}:{RSKIP}", "temperature": 1.4},
-    {"path": f"{RSKIP}:{RSKIP}:{OURS}", "beam": 3, "empty": True},
-]
-FAST = [GRID[1], GRID[5], GRID[10]]
-
-
-def check_settings(translate: Callable[..., Hypotheses], settings: dict[str, Any]) -> None:
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"beam": 8, "lenpen": 0.6, "prefix": 3},
+        {"max_len_a": 0.3, "max_len_b": 2, "unnormalized": True},
+        {"sampling": True, "sampling_topk": 1, "max_len_b": 30},
+        {"path": f"{STOCK}:{RSKIP}:{OURS}", "temperature": 1.4, "empty": True},
+    ],
+    ids=str,
+)
+def test_same_hypotheses(translate, settings):
     settings = {"path": STOCK, "beam": 5, "max_len_a": 1.2, "max_len_b": 10, **settings}
     path = settings.pop("path")
     ours = translate("rskip_translation", path, **settings)
     assert_same(ours, translate("translation", path, **settings))
 
 
-@pytest.mark.parametrize("settings", FAST, ids=str)
-def test_same_hypotheses(translate, settings):
-    check_settings(translate, settings)
+def test_settings_of_the_search():
+    """What each of fairseq's settings is of ours; tests/generation has what the search makes of them."""
+    from rskip.fairseq_plugin.task import search_options
+    from rskip.generation import SearchOptions
 
-
-@pytest.mark.slow
-@pytest.mark.parametrize("settings", GRID, ids=str)
-def test_same_hypotheses_with_every_setting(translate, settings):
-    check_settings(translate, settings)
+    fairseqs = SearchOptions(beam=5, length_penalty=1.0, min_length=1, max_length_a=0, max_length_b=200)
+    for given, ours in [
+        ({}, {}),
+        ({"beam": 1}, {"beam": 1}),
+        ({"lenpen": 0.6}, {"length_penalty": 0.6}),
+        ({"lenpen": 0.6, "unnormalized": True}, {"length_penalty": 0.0}),
+        ({"min_len": 14}, {"min_length": 14}),
+        ({"max_len_a": 0.3, "max_len_b": 2}, {"max_length_a": 0.3, "max_length_b": 2}),
+        ({"unkpen": 3.0, "temperature": 1.5}, {"unknown_penalty": 3.0, "temperature": 1.5}),
+        ({"no_repeat_ngram_size": 3}, {"no_repeat_ngram": 3}),
+        ({"sampling": True, "sampling_topk": 10}, {"sampling": True, "top_k": 10}),
+        ({"sampling": True, "sampling_topp": 0.9}, {"sampling": True, "top_p": 0.9}),
+        ({"sampling": True, "sampling_topp": 0.9, "sampling_topk": 10}, {"sampling": True, "top_p": 0.9}),
+        ({"sampling": True, "sampling_topp": 1.5}, {"sampling": True}),
+    ]:
+        assert search_options(Namespace(**given)) == replace(fairseqs, **ours), given
 
 
 def test_greatest_length_is_the_models(translate):
@@ -296,8 +300,9 @@ def halve_a_weight(model: Any) -> None:
         model.decoder.layers[0].fc2.weight.mul_(0.5)
 
 
-@pytest.mark.parametrize("path", [STOCK, RSKIP])
-@pytest.mark.parametrize(("prepare", "change"), [(False, halve_an_output_weight), (True, halve_a_weight)])
+@pytest.mark.parametrize(
+    ("path", "prepare", "change"), [(STOCK, False, halve_an_output_weight), (RSKIP, True, halve_a_weight)]
+)
 def test_latest_parameters_decode(translate, path, prepare, change):
     settings = {"beam": 2, "max_len_b": 30, "prepare": prepare}
     ours = translate("rskip_translation", path, change=change, **settings)
@@ -431,12 +436,11 @@ def test_hub_interface(multi30k, model, path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("arch", ["transformer_rskip_ln_tiny", "transformer_tiny"])
-def test_training(train, generate, reversed_words, fairseq_program, tmp_path, arch):
+def test_training(train, generate, reversed_words, fairseq_program, tmp_path):
     """Either task trains the same model, validates it by the same BLEU, and generates with the other's checkpoint."""
-    flags = ["--arch", arch, "--max-epoch", "6", "--lr", "1e-2", "--no-epoch-checkpoints", "--eval-bleu",
+    flags = ["--arch", "transformer_rskip_ln_tiny", "--max-epoch", "6", "--lr", "1e-2", "--eval-bleu",
              "--eval-bleu-args", '{"beam": 3, "max_len_a": 1.2, "max_len_b": 5}']  # fmt: skip
-    models = {name: train(name, *flags, "--task", name) for name in ("rskip_translation", "translation")}
+    models = {name: train(tmp_path / name, *flags, "--task", name) for name in ("rskip_translation", "translation")}
     assert models["rskip_translation"].keys() == models["translation"].keys()
     for name, tensor in models["translation"].items():
         if not name.endswith("_float_tensor"):
@@ -472,10 +476,9 @@ def test_training(train, generate, reversed_words, fairseq_program, tmp_path, ar
     assert process.returncode == 0 and "valid on 'valid' subset" in process.stdout, process.stderr[-2000:]
 
 
-@pytest.mark.slow
-def test_what_validation_could_not_do_stops_training_before_it(train):
+def test_what_validation_could_not_do_stops_training_before_it(train, tmp_path):
     from rskip.fairseq_plugin.one_line_errors import UsageError
 
     with pytest.raises(UsageError, match="--diverse-beam-groups is not supported"):
-        train("run", "--arch", "transformer_rskip_ln_tiny", "--task", "rskip_translation", "--eval-bleu",
+        train(tmp_path, "--arch", "transformer_rskip_ln_tiny", "--task", "rskip_translation", "--eval-bleu",
               "--eval-bleu-args", '{"diverse_beam_groups": 2}')  # fmt: skip

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
+from rskip.fairseq_plugin import one_line_errors
 from rskip.fairseq_plugin.one_line_errors import UsageError, usage_error_behind
 
 CODE = """
 import sys
 sys.argv = [{program!r}]
-import rskip.fairseq_plugin.one_line_errors as errors
+sys.path.insert(0, {folder!r})
+import one_line_errors as errors  # alone: its package imports fairseq
 errors.install()
 errors.install()
 try:
@@ -23,7 +26,7 @@ except Exception as error:
 
 
 def run(program: str, error: str) -> subprocess.CompletedProcess[str]:
-    code = CODE.format(program=program, error=error)
+    code = CODE.format(program=program, error=error, folder=str(Path(one_line_errors.__file__).parent))
     return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
 
 

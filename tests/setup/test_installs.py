@@ -13,8 +13,6 @@ from pathlib import Path
 
 import pytest
 
-pytestmark = pytest.mark.slow
-
 OF_THE_ROOT = ("constraints.txt", "checkpoints.json")  # and in the package, where it is installed
 
 
@@ -82,6 +80,7 @@ def pip_of(kind: str, python: Path) -> list[str | Path]:
     return [sys.executable, "-m", "pip", "--python", python]
 
 
+@pytest.mark.slow
 def test_wheel_holds_start_up_files_tested_versions_and_the_registry_of_models(wheel: Path, checkout: Path):
     with zipfile.ZipFile(wheel) as archive:
         names = archive.namelist()
@@ -91,6 +90,7 @@ def test_wheel_holds_start_up_files_tested_versions_and_the_registry_of_models(w
             assert archive.read(f"rskip/{name}") == (checkout / name).read_bytes()
 
 
+@pytest.mark.install
 @pytest.mark.parametrize("pip", ["bundled", "ours"])
 @pytest.mark.parametrize("install", ["wheel", "editable"])
 def test_installed_hook_works_and_goes_with_the_package(
@@ -113,6 +113,7 @@ def test_installed_hook_works_and_goes_with_the_package(
     assert list(site.glob("fairseq_compat*")) == []
 
 
+@pytest.mark.install
 def test_editable_package_wins_over_a_folder_of_its_name(environment: Path, checkout: Path, tmp_path: Path):
     """`python -m ...` and `python -c` look into the working folder first."""
     pip = pip_of("ours", environment)

@@ -1,0 +1,47 @@
+"""Several processes that resume from a checkpoint.
+
+The first rank reads the checkpoint and sends its content to the others by torch.save and torch.load, which refuses
+(since 2.6) the omegaconf configuration that fairseq has made of the checkpoint's settings by then. Between the ranks
+of one training it goes by PyTorch's own `broadcast_object_list` instead; the file itself is still read with
+`weights_only` on.
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+from fairseq_compat.patch import Patch
+
+
+def send_by_torch(module: Any) -> None:
+    """Replaces `fairseq.distributed.utils._broadcast_object_slow`, but for the groups of TPUs, which are tuples."""
+    original = module._broadcast_object_slow
+
+    @functools.wraps(original)
+    def _broadcast_object_slow(obj: Any, src_rank: int, group: Any, dist_device: Any) -> Any:
+        if isinstance(group, tuple):
+            return original(obj, src_rank, group, dist_device)
+        import torch
+
+        objects = [obj]
+        torch.distributed.broadcast_object_list(objects, src=src_rank, group=group, device=dist_device)
+        return objects[0]
+
+    _broadcast_object_slow.sends_by_torch = True  # type: ignore[attr-defined]
+    module._broadcast_object_slow = _broadcast_object_slow
+
+
+def active() -> bool:
+    from fairseq.distributed import utils
+
+    return getattr(utils._broadcast_object_slow, "sends_by_torch", False)
+
+
+BROADCAST_OBJECT = Patch(
+    name="broadcast-object",
+    modules=("fairseq.distributed.utils",),
+    symptom="resuming in several processes: Weights only load failed (omegaconf.dictconfig.DictConfig)",
+    after=send_by_torch,
+    active=active,
+)
