@@ -59,7 +59,7 @@ def test_memory_that_runs_out_is_an_oserror(workers: int) -> None:
         list(in_order(bytearray, [1, sys.maxsize], workers=workers))
     if workers > 1:
         with pytest.raises(OSError, match="^a worker process was ended, perhaps for want of memory: use fewer workers"):
-            list(in_order(os._exit, [1, 1], workers=workers))
+            list(in_order(signal.raise_signal, [signal.SIGKILL] * 2, workers=workers))
 
 
 def test_workers_end_with_a_process_that_is_killed() -> None:
