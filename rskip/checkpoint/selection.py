@@ -50,7 +50,7 @@ def best_checkpoints(
     scores = {path: each.score for path, each in validations.items() if each.score is not None}
     if found and not scores:
         raise ValueError(
-            f"none of the {len(found)} checkpoints in {folder} records a validation score: use --last"
+            f"none of the {len(found)} checkpoints in {folder} records a validation score: average the last ones"
         )
     _check_enough(list(scores), number, folder, by=by, up_to=up_to)
     return _best(scores, number, higher_is_better=validations[found[-1]].higher_is_better)
@@ -73,7 +73,7 @@ def best_scored(paths: Iterable[str | os.PathLike[str]], number: int) -> list[Pa
         metrics.add(match["metric"])
     if len(metrics) > 1:
         raise ValueError(
-            f"scores of {' and '.join(sorted(metrics))} don't compare: name the files with --inputs"
+            f"scores of {' and '.join(sorted(metrics))} don't compare: name the files to average"
         )
     _check_positive(number)
     if len(scores) < number:
@@ -113,5 +113,5 @@ def _check_enough(
     limit = "" if up_to is None else f" up to {by} {up_to}"
     other = "update" if by == "epoch" else "epoch"
     others = len(_numbered(Path(folder), by=other, up_to=None))
-    hint = f" (and {others} {other} checkpoints: --by {other})" if others else ""
+    hint = f" (and {others} {other} checkpoints: choose by {other})" if others else ""
     raise ValueError(f"{number} {by} checkpoints asked for, but {folder} has {len(found)}{limit}{hint}")

@@ -102,10 +102,10 @@ def find_languages(
         source, target = source or other, target or other
     if not (source and target):
         found = ", ".join(f"dict.{name}.txt" for name in dictionaries) or "none"
-        missing = " and ".join(
-            f"{side}_language=" for side, known in (("source", source), ("target", target)) if not known
+        missing = " and ".join(side for side, known in (("source", source), ("target", target)) if not known)
+        raise ValueError(
+            f"the checkpoint doesn't say what it translates: give the {missing} language (dictionaries: {found})"
         )
-        raise ValueError(f"the checkpoint doesn't say what it translates: give {missing} (dictionaries: {found})")
     return Languages(source, target)
 
 
@@ -123,7 +123,7 @@ def load_dictionary(names: Iterable[str | None], folders: Sequence[Path]) -> Dic
             if (folder / name).is_file():
                 return Dictionary.load(folder / name)
     raise FileNotFoundError(
-        f"no {wanted[0]} in {' or '.join(map(str, folders))}: give dictionaries= (--dictionaries), the folder that "
+        f"no {wanted[0]} in {' or '.join(map(str, folders))}: give dictionaries, the folder that "
         "fairseq-preprocess or `rskip prepare` wrote"
     )
 
@@ -157,7 +157,7 @@ def find_text(
             if (place / name).is_file():
                 return load_units(place / name)
     raise FileNotFoundError(
-        f"no text pipeline in {' or '.join(map(str, places[-1:] if text else folders))}: give text= (--text), a folder "
+        f"no text pipeline in {' or '.join(map(str, places[-1:] if text else folders))}: give text, a folder "
         f"with {CONFIG_FILE} (`rskip prepare` writes one), a file of byte-pair codes or a SentencePiece model, or "
         f'"{TOKENS}" for text that is tokenised and segmented already'
     )
@@ -205,8 +205,8 @@ def build_text(found: TextPipeline | Subwords | None, languages: Languages) -> T
         return found.reversed()
     raise ValueError(
         f"the text pipeline is for {found.source_language} and {found.target_language}, but the model translates "
-        f"{languages.source} to {languages.target}: give its own pipeline (text=, --text), or say what it translates "
-        "(source_language=, target_language=; --source-lang, --target-lang)"
+        f"{languages.source} to {languages.target}: give its own pipeline (text), or say what it translates "
+        "(source and target language)"
     )
 
 

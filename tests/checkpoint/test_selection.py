@@ -45,7 +45,7 @@ def test_last_by_update(run):
 @pytest.mark.parametrize(
     ("number", "options", "message"),
     [
-        (10, {}, r"10 epoch checkpoints asked for, but \S+ has 5 \(and 3 update checkpoints: --by update\)"),
+        (10, {}, r"10 epoch checkpoints asked for, but \S+ has 5 \(and 3 update checkpoints: choose by update\)"),
         (4, {"by": "update"}, r"4 update checkpoints asked for, but \S+ has 3 \(and 5 epoch checkpoints"),
         (3, {"up_to": 2}, r"3 epoch checkpoints asked for, but \S+ has 2 up to epoch 2"),
         (0, {}, "0 checkpoints asked for: expected at least 1"),
@@ -96,7 +96,7 @@ def test_best_of_too_few_or_unknown_scores(save_fairseq, tmp_path):
         best_checkpoints(tmp_path, 1)
     save_fairseq("checkpoint1.pt", MODEL, score=None)
     with pytest.raises(
-        ValueError, match=r"none of the 1 checkpoints in \S+ records a validation score: use --last"
+        ValueError, match=r"none of the 1 checkpoints in \S+ records a validation score: average the last ones"
     ):
         best_checkpoints(tmp_path, 1)
     save_fairseq("checkpoint.best_loss_3.2001.pt", MODEL)
