@@ -12,7 +12,7 @@ TERMINATED = 128 + signal.SIGTERM
 
 @contextmanager
 def termination_raises() -> Iterator[None]:
-    """Within the block SIGTERM raises SystemExit (status 143), so that what is under way is cleaned up; it is told."""
+    """Within the block SIGTERM raises SystemExit (status 143), so that what is under way is cleaned up, and says so."""
     before = signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(TERMINATED))
     try:
         yield

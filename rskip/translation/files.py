@@ -151,7 +151,7 @@ def translate_stream(
 
     :param write: takes a window and its translations as `form` writes them, in UTF-8.
     :param report: takes a window, its translations, and the seconds that it took.
-    :param ahead: so many windows are read and translated, in threads, before the one in front of them is written.
+    :param ahead: windows that are read and translated, in threads, before the one in front of them is written.
         With 0 a window is written before the next one is read.
     :raises ValueError: what `translate` raises; a sentence's number becomes that of its line.
     """

@@ -1,4 +1,4 @@
-"""How a translation of files goes, told on a terminal or in a log."""
+"""How a translation of files goes, shown on a terminal or in a log."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _MOST_NOTES = 20
 
 
 class Progress:
-    """Told of each window, prints now and then how far the translation is, and how fast.
+    """Called for each window, prints now and then how far the translation is, and how fast.
 
     On a terminal one line is written again and again, otherwise a line at least `every` seconds. Notes on sentences
     that were cut, split or stopped get a line each, 20 at most.

@@ -172,7 +172,7 @@ def _load_model(model: bytes, threads: int) -> None:
 
 
 def _keep_freed_memory() -> None:
-    """Logits of every step are as large as those of the step before: asked for anew they cost a tenth of the time."""
+    """Logits of every step are as large as those of the step before: allocated again they cost a tenth of the time."""
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)  # glibc's
     if mallopt is not None:
         mallopt(_M_MMAP_THRESHOLD, 2**30)

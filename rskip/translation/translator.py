@@ -42,10 +42,10 @@ _BLANK = (TranslatedHypothesis(text="", score=0.0, tokens=(), token_scores=(), a
 class Translator:
     """A Transformer with the text processing and the dictionaries that it was trained with.
 
-    Threads may share one: `translate` changes nothing. `options` are what `translate` searches with where it isn't told
-    otherwise: a beam of 4, length penalty 1, and at most 2·S + 50 target tokens. Between the languages that are
-    usually translated the one side rarely has twice the other's subword units, and 50 more are room for short
-    sentences; the bound follows the source, so text of any length can be translated, and a model that repeats itself
+    Threads may share one: `translate` changes nothing. `options` are the defaults of its search: a beam of 4, length
+    penalty 1, and at most 2·S + 50 target tokens. Between the languages that are usually translated the one side
+    rarely has twice the other's subword units, and 50 more are room for short sentences; the bound follows the source,
+    so text of any length can be translated, and a model that repeats itself
     stops.
 
     :param model: on the device where it is to run, in evaluation mode.
