@@ -52,7 +52,7 @@ def worth_workers(jobs: Sequence[Job], translator: Translator) -> int:
 
 
 class Totals(NamedTuple):
-    """What was translated, of all ranks; seconds without those that inputs were waited for, with one rank."""
+    """What was translated by all ranks. One rank's seconds leave out the time that it waited for input."""
 
     lines: int
     tokens: int
@@ -85,11 +85,13 @@ class FileTranslation:
         """
         started = time.perf_counter()
         pool = self.translator.parallel(self.workers) if self.workers > 1 else nullcontext(self.translator)
-        with pool as translator:
-            for job in jobs:
-                self._run(job, translator)
-                self.progress.before += job.size or 0
-        self.progress.end()
+        try:
+            with pool as translator:
+                for job in jobs:
+                    self._run(job, translator)
+                    self.progress.before += job.size or 0
+        finally:
+            self.progress.end()
         lines, tokens = self.ranks.sum(torch.tensor([self.progress.lines, self.progress.tokens])).tolist()
         return Totals(
             lines, tokens, self.progress.seconds if self.ranks.count == 1 else time.perf_counter() - started
