@@ -47,11 +47,6 @@ def test_parts_become_one_output_in_the_order_of_the_input(source, tmp_path, cou
     assert sorted(path.name for path in tmp_path.iterdir()) == ["input", "output"]
 
 
-def test_every_window_is_one_ranks(source):
-    shares = [[window.number for window in Ranks(rank, 4).share(windows(source))] for rank in range(4)]
-    assert shares == [[0, 4, 8, 12], [1, 5, 9, 13], [2, 6, 10, 14], [3, 7, 11]]
-
-
 def test_a_missing_part_is_named_and_nothing_is_lost(source, tmp_path):
     output = tmp_path / "output"
     write_part(Ranks(0, 2), source, output)
@@ -59,19 +54,3 @@ def test_a_missing_part_is_named_and_nothing_is_lost(source, tmp_path):
     with pytest.raises(ValueError, match=r"output\.partial-2of2 is missing"):
         merge_parts(output, 2)
     assert {path: path.read_bytes() for path in tmp_path.iterdir()} == before
-
-
-@pytest.mark.parametrize(
-    ("variables", "expected"),
-    [
-        ({}, Ranks(0, 1, 0)),
-        ({"RANK": "0", "WORLD_SIZE": "1", "LOCAL_RANK": "0"}, Ranks(0, 1, 0)),
-        ({"RANK": "5", "WORLD_SIZE": "8", "LOCAL_RANK": "1"}, Ranks(5, 8, 1)),
-    ],
-)
-def test_ranks_are_torchruns(monkeypatch, variables, expected):
-    for name in ("RANK", "WORLD_SIZE", "LOCAL_RANK"):
-        monkeypatch.delenv(name, raising=False)
-    for name, value in variables.items():
-        monkeypatch.setenv(name, value)
-    assert Ranks.from_environment() == expected
