@@ -48,6 +48,35 @@ def shared() -> Path:
     return folder
 
 
+@pytest.fixture
+def make_record() -> Callable[..., Any]:
+    """`make_record(seed=2, metrics={...})`: a record of a translation run like any other but for what is given."""
+    from rskip.records import Record
+
+    def make(**changes: Any) -> Record:
+        content: dict[str, Any] = {
+            "recipe": "numbers",
+            "run": changes.get("recipe", "numbers"),
+            "kind": "translation",
+            "seed": 1,
+            "config": {"kind": "translation", "corpus": "numbers-en-de", "train": {"lr": 0.005}},
+            "overrides": {},
+            "metrics": {"sacrebleu": 38.0, "chrf": 60.0},
+            "signatures": {"sacrebleu": "nrefs:1|tok:13a"},
+            "curve": [{"epoch": 1, "valid_loss": 4.0}],
+            "training": {"seconds": 600.0, "pieces": 1},
+            "parameters": 1037568,
+            "checkpoint_sha256": "0" * 64,
+            "data": {},
+            "packages": {"torch": "2.0"},
+            "machine": {"cpu": "Zuse Z4", "cores": 2, "threads": 2, "gpu": None},
+            "date": "2026-01-01T00:00:00+00:00",
+        }
+        return Record(**{**content, **changes})
+
+    return make
+
+
 @pytest.fixture(scope="session")
 def environment() -> Environment:
     """Gives this process's environment with one thread, all patches on, and the variables that it is called with."""

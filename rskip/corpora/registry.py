@@ -204,10 +204,10 @@ CORPORA: dict[str, Corpus] = {
 def find_corpus(name: str) -> Corpus:
     """The corpus called `name`.
 
-    :raises ValueError: unknown name; says the nearest known ones.
+    :raises SettingError: unknown name; says the nearest known ones.
     """
     if name in CORPORA:
         return CORPORA[name]
     near = [known for known in CORPORA if name and known.startswith(name.lower())] or nearest(name.lower(), CORPORA)
     hint = f"did you mean {' or '.join(map(repr, near))}? " if near else ""
-    raise ValueError(f"unknown corpus {name!r}: {hint}`rskip prepare --list` shows all")
+    raise SettingError("", f"unknown corpus {name!r}: {hint}`rskip prepare --list` shows all")

@@ -17,7 +17,7 @@ from rskip.files.whole import recover, whole_folder
 from rskip.machine.environment import gpus_to_use
 from rskip.records import Record, read_record, read_run_records
 from rskip.settings.nearest import did_you_mean
-from rskip.tasks import task_of_kind
+from rskip.tasks import task_of_record
 from rskip.tasks.run import Run
 from rskip.zoo.entry import WEIGHTS, ModelEntry
 from rskip.zoo.publishing import (
@@ -98,7 +98,7 @@ def _run_to_publish(run: str, records: Sequence[Record], seed: int | None) -> tu
         of_seed = "" if seed is None else f" of seed {seed}"
         seeds = "" if seed is None else f" --seeds {seed}"
         raise FileNotFoundError(f"results/{run} has no record{of_seed}: run it first, `rskip run RECIPE{seeds}`")
-    record = task_of_kind(chosen[0].kind).choose(chosen)
+    record = task_of_record(chosen[0]).choose(chosen)
     path = find_recipe(record.recipe)
     overrides = [f"{key}={json.dumps(value)}" for key, value in record.overrides.items()]
     try:

@@ -16,7 +16,7 @@ from statistics import fmean
 from rskip.records import Record, read_records
 from rskip.records.statistics import summarise
 from rskip.records.tables import fill_in, markdown_table, outdated_documents
-from rskip.tasks import Column, task_of_kind, tasks
+from rskip.tasks import Column, task_of_record, tasks
 from rskip.tasks.run import config_difference
 
 NO_RECORDS = "No records yet.\n"
@@ -118,7 +118,7 @@ def _notes(runs: Sequence[Sequence[Record]]) -> list[str]:
     for (metric, signature), firsts in signed.items():
         others = any(m == metric and s != signature for m, s in signed)
         of = f" of {', '.join(map(_run_label, firsts))}" if others else ""
-        heading = dict(task_of_kind(firsts[0].kind).columns).get(metric, metric)
+        heading = dict(task_of_record(firsts[0]).columns).get(metric, metric)
         notes.append(f"{heading}{of}: `{signature}`.")
     return ["  \n".join(notes)] if notes else []
 
@@ -126,7 +126,7 @@ def _notes(runs: Sequence[Sequence[Record]]) -> list[str]:
 def _overview(records: Sequence[Record]) -> str:
     by_data: dict[str, list[Record]] = {}
     for record in records:
-        by_data.setdefault(task_of_kind(record.kind).dataset(record.config), []).append(record)
+        by_data.setdefault(task_of_record(record).dataset(record.config), []).append(record)
     if not by_data:
         return f"{_HEADER}\n{NO_RECORDS}"
     return _HEADER + "".join(f"\n## {name}\n\n{results_table(by_data[name])}" for name in sorted(by_data))

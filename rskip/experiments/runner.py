@@ -138,8 +138,8 @@ def rows_table(recipes: Sequence[Recipe], *, seeds: Sequence[int]) -> str:
         done = [seed for seed in seeds if record_path(recipe.run_name, seed).exists()]
         missing = [seed for seed in seeds if seed not in done]
         parts = [f"{name} {', '.join(map(str, each))}" for name, each in (("done", done), ("missing", missing)) if each]
-        description = f"   {recipe.own.description}" if len(descriptions) > 1 else ""
-        lines.append(f"  {recipe.row:<{width}}  seeds {'; '.join(parts)}{description}")
+        description = recipe.own.description if len(descriptions) > 1 else ""
+        lines.append(f"  {recipe.row:<{width}}  seeds {'; '.join(parts)}   {description}".rstrip())
     return "\n".join(lines)
 
 

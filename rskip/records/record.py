@@ -15,6 +15,7 @@ from rskip.settings.errors import SettingError
 from rskip.settings.text import read_json
 
 SCHEMA = 1
+_FILES = "[!.]*.json"  # not what a killed process left of one that it wrote
 
 Sha256 = Annotated[str, msgspec.Meta(pattern="^[0-9a-f]{64}$", extra={"expected": "64 hexadecimal digits"})]
 
@@ -96,9 +97,9 @@ def read_record(path: Path) -> Record:
 
 def read_records(folder: Path) -> list[Record]:
     """All records under a results folder, by run name and seed; none where the folder is missing."""
-    return sorted(map(read_record, folder.glob("*/*.json")), key=lambda record: (record.run, record.seed))
+    return sorted(map(read_record, folder.glob(f"*/{_FILES}")), key=lambda record: (record.run, record.seed))
 
 
 def read_run_records(run_name: str) -> list[Record]:
     """The records of one run's seeds, in the current folder, by seed; none where it has none."""
-    return sorted(map(read_record, Path("results", run_name).glob("*.json")), key=lambda record: record.seed)
+    return sorted(map(read_record, Path("results", run_name).glob(_FILES)), key=lambda record: record.seed)

@@ -65,7 +65,7 @@ def parse_yaml(text: str, *, source: str) -> Any:
         return yaml.load(text, Loader=_loader())
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
-        line = f", line {mark.line + 1}" if mark else ""
+        line = f", line {min(mark.line + 1, len(text.splitlines()) or 1)}" if mark else ""  # not the one after the last
         problem = getattr(error, "problem", None) or str(error).splitlines()[0]
         raise SettingError("", f"not valid YAML: {problem}", source=f"{source}{line}") from None
 

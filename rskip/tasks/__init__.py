@@ -1,10 +1,30 @@
 """Tasks: translation, image classification, and one's own. No task imports PyTorch before it works."""
 
 from rskip.tasks.image_classification import ImageClassification
-from rskip.tasks.task import Column, ModelDescription, Outcome, Task, find_task, register_task, task_of_kind, tasks
+from rskip.tasks.task import (
+    Column,
+    ModelDescription,
+    Outcome,
+    Task,
+    find_task,
+    register_task,
+    task_of_kind,
+    task_of_record,
+    tasks,
+)
 from rskip.tasks.translation import Translation
 
 register_task(Translation())
 register_task(ImageClassification())
 
-__all__ = ["Column", "ModelDescription", "Outcome", "Task", "find_task", "register_task", "task_of_kind", "tasks"]
+__all__ = [
+    "Column",
+    "ModelDescription",
+    "Outcome",
+    "Task",
+    "find_task",
+    "register_task",
+    "task_of_kind",
+    "task_of_record",
+    "tasks",
+]

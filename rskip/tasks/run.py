@@ -53,17 +53,11 @@ class Run(Generic[SettingsT]):
         :raises ValueError: another number of GPUs than at the training's start, or the command refuses its arguments.
         :raises CommandFailed: it failed by itself.
         """
-        self.folder.keep_processes(max(self.gpus, 1))
-        precision = self.folder.keep_precision(precision_here(asked, gpus=self.gpus))
+        precision = self.begin_session(asked=asked)
         words = command(precision)
         print(f"{'resuming' if resumed else 'training'}; log: {self.folder.train_log}", flush=True)
         if precision != asked:
             print(f"in {precision}: the recipe says {asked}, which is slower on a processor that doesn't multiply it")
-        session = {**describe_environment(), "precision": precision}
-        session["machine"] |= {"gpus": self.gpus} if self.gpus > 0 else {"gpu": None}
-        with self.folder.train_log.open("a", encoding="utf-8") as log:
-            started = time.strftime("%Y-%m-%dT%H:%M:%S%z")
-            log.write(f"{SESSION}{json.dumps({'started': started, **session})}\n")
         run_logged(
             words,
             log=self.folder.train_log,
@@ -71,6 +65,23 @@ class Run(Generic[SettingsT]):
             inherited=[] if self.lock is None else [self.lock],
             on_poll=report,
         )
+
+    def begin_session(self, *, asked: str = "float32") -> str:
+        """Writes into the log what a session of the training runs on; returns the precision that it computes in.
+
+        `train` calls it; a task that trains in this process does so itself.
+
+        :param asked: the precision that the settings ask for.
+        :raises ValueError: another number of GPUs than at the training's start.
+        """
+        self.folder.keep_processes(max(self.gpus, 1))
+        precision = self.folder.keep_precision(precision_here(asked, gpus=self.gpus))
+        session = {**describe_environment(), "precision": precision}
+        session["machine"] |= {"gpus": self.gpus} if self.gpus > 0 else {"gpu": None}
+        with self.folder.train_log.open("a", encoding="utf-8") as log:
+            started = time.strftime("%Y-%m-%dT%H:%M:%S%z")
+            log.write(f"{SESSION}{json.dumps({'started': started, **session})}\n")
+        return precision
 
 
 class RunFolder:

@@ -203,8 +203,8 @@ def find_task(name: str) -> Task[Any]:
     :raises SettingError: there is none.
     """
     if name not in _tasks:
-        near = nearest(name, _tasks)
-        advice = f"did you mean {near[0]}?" if near else "a task of one's own is known once its module is imported"
+        near = [f"did you mean {each}?" for each in nearest(name, _tasks)]
+        advice = "; ".join([*near, "a task of one's own is known once its module is imported"])
         raise SettingError.of_value("task", name, " or ".join(_tasks), advice=advice)
     return _tasks[name]
 
@@ -220,3 +220,14 @@ def task_of_kind(kind: object) -> Task[Any]:
         near = nearest(kind, kinds)
         raise SettingError.of_value("kind", kind, " or ".join(kinds), advice=f"did you mean {near[0]}?" if near else "")
     return found[0]
+
+
+def task_of_record(record: Record) -> Task[Any]:
+    """The task of a record's run.
+
+    :raises SettingError: there is none; names the record.
+    """
+    try:
+        return task_of_kind(record.kind)
+    except SettingError as error:
+        raise error.within(source=str(record.path)) from None

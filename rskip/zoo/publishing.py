@@ -14,7 +14,7 @@ from rskip.records.statistics import summarise
 from rskip.records.tables import fill_in, outdated_documents
 from rskip.settings.check import convert
 from rskip.settings.errors import SettingError
-from rskip.tasks import ModelDescription, Task, task_of_kind
+from rskip.tasks import ModelDescription, Task, task_of_record
 from rskip.zoo.entry import OF_RUN, OF_WEIGHTS, WEIGHTS, Figure, ModelEntry, ModelFile, Url
 from rskip.zoo.model_card import model_card, models_table
 from rskip.zoo.names import check_variant, model_name, variant_of
@@ -68,7 +68,7 @@ def plan_entry(
         raise ValueError(f"{found}: publish the run again, `rskip zoo publish {folder.name}`")
     published = read_record(folder / RECORD)
     _check_agreement(published, records)
-    task = _task_of(published)
+    task = task_of_record(published)
     check_figure(published, task)
     model = task.describe(folder, published)
     git = published.git or {}
@@ -123,7 +123,7 @@ def choose_name(
         record = records[0]
         for what, changes in (
             ("recipe", record.overrides),
-            ("architecture", _task_of(record).architecture_changes(record.config)),
+            ("architecture", task_of_record(record).architecture_changes(record.config)),
         ):
             if changes:
                 listed = ", ".join(f"{key}={value}" for key, value in changes.items())
@@ -132,8 +132,11 @@ def choose_name(
 
 
 def files_of(folder: Path) -> dict[str, ModelFile]:
-    """Size and sum of every file that loading the folder's model needs, the weights first."""
-    paths = {path.relative_to(folder).as_posix(): path for path in folder.rglob("*") if path.is_file()}
+    """Size and sum of every file that loading the folder's model needs, the weights first.
+
+    Hidden files are none of it: a process that was killed while it wrote leaves such.
+    """
+    paths = {path.relative_to(folder).as_posix(): path for path in folder.rglob("[!.]*") if path.is_file()}
     names = sorted(paths.keys() - {RECORD, CARD}, key=lambda name: (name != WEIGHTS, name))
     return {name: ModelFile(size=paths[name].stat().st_size, sha256=sha256_file(paths[name])) for name in names}
 
@@ -213,13 +216,6 @@ def outdated_tables(root: Path) -> dict[Path, str]:
     """
     table = models_table(_read_entries(root).values())
     return outdated_documents(root, lambda text, source: fill_in(text, "rskip zoo", lambda _: table, source=source))
-
-
-def _task_of(record: Record) -> Task[Any]:
-    try:
-        return task_of_kind(record.kind)
-    except SettingError as error:
-        raise error.within(source=str(record.path)) from None
 
 
 def _check_agreement(published: Record, records: Sequence[Record]) -> None:

@@ -1,14 +1,17 @@
-"""Loading recipes: what they resolve to, overrides, and mistakes."""
+"""Loading recipes: what they resolve to, rows, overrides, and mistakes."""
 
 from __future__ import annotations
 
+import re
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from rskip.experiments.kinds import KINDS
-from rskip.experiments.results_table import COLUMNS
 
-from rskip.experiments.recipe import SETTINGS_BY_KIND, PaperFigure, load_recipe
+from rskip.experiments.recipe import PaperFigure, load_recipe, load_recipes, merge
+from rskip.settings.errors import SettingError
+
+Write = Callable[..., Path]
 
 RECIPE = """
 kind: translation
@@ -19,10 +22,29 @@ train:
   max-epoch: 12
   bf16: true
 """
+VISION = """
+kind: vision
+train: {dataset: cifar100, depth: 20, connection: 2.0rskip+ln, iterations: 100}
+"""
+SWEEP = (
+    RECIPE
+    + """
+average: {last: 3}
+expected: {sacrebleu: 38, minutes: 4}
+rows:
+  skip_ln: {train: {arch: transformer_skip_ln_tiny}}
+  2rskip_ln:
+  lr1.6e-2:
+    description: fast
+    train: {lr: 1.6e-2, max-epoch: null, max-update: 900}
+    expected: {minutes: 1}
+    paper: [{bleu: 31.45, table: rSkip Table 2}]
+"""
+)
 
 
 @pytest.fixture
-def write(tmp_path: Path):
+def write(tmp_path: Path) -> Write:
     def write(text: str, name: str = "mine.yaml") -> Path:
         path = tmp_path / name
         path.write_text(text)
@@ -31,9 +53,9 @@ def write(tmp_path: Path):
     return write
 
 
-def test_the_config_is_everything_with_defaults_filled_in(write) -> None:
+def test_the_config_is_everything_with_defaults_filled_in(write: Write) -> None:
     recipe = load_recipe(write(RECIPE + "generate: {beam: 5}\nprepare: {pairs: 300}\n"))
-    assert recipe.run_name == recipe.name == "mine"
+    assert recipe.run_name == recipe.name == "mine" and recipe.row is None
     assert recipe.config == {
         "kind": "translation",
         "corpus": "numbers-en-de",
@@ -43,24 +65,30 @@ def test_the_config_is_everything_with_defaults_filled_in(write) -> None:
         "generate": {"beam": 5},
         "evaluate": {"split": "test"},
     }
+    recipe = load_recipe(write(VISION + "paper: [{accuracy: 94.05, table: SAS Table 4}]\n"), overrides=["train.lr=0.2"])
+    train = recipe.settings.train
+    assert (train.dataset, train.depth, train.connection) == ("cifar100", 20, "2rskip+ln")
+    assert (train.iterations, train.lr, train.momentum) == (100, 0.2, 0.9)
+    assert recipe.config == {"kind": "vision", "train": train.to_dict()}
+    assert recipe.overrides == {"train.lr": 0.2} and recipe.run_name.startswith("mine-")
+    assert (recipe.paper[0].measure, recipe.paper[0].figure) == ("accuracy, %", 94.05)
 
 
-def test_what_does_not_change_the_result_is_not_in_the_config(write) -> None:
+def test_what_does_not_change_the_result_is_not_in_the_config(write: Write) -> None:
     plain = load_recipe(write(RECIPE))
-    told = load_recipe(
+    more = load_recipe(
         write(
             RECIPE + "description: x\nshow: 3\nexpected: {sacrebleu: 38, minutes: 4, machine: m}\n"
             "paper: [{bleu: 31.45, table: rSkip Table 2}]\n"
         )
     )
-    assert told.config == plain.config
-    assert told.expected.metrics == {"sacrebleu": 38}
-    assert told.paper == (PaperFigure(bleu=31.45, table="rSkip Table 2"),)
-    assert (told.paper[0].measure, told.paper[0].figure) == ("BLEU", 31.45)
-    assert (told.expected.minutes, told.expected.machine, told.show) == (4, "m", 3)
+    assert more.config == plain.config and more.run_name == plain.run_name
+    assert more.own.expected == {"sacrebleu": 38, "minutes": 4, "machine": "m"}
+    assert more.paper == (PaperFigure(table="rSkip Table 2", measure="BLEU", figure=31.45),)
+    assert (more.own.description, more.own.show) == ("x", 3)
 
 
-def test_overrides_change_the_config_and_name_another_run(write) -> None:
+def test_overrides_change_the_config_and_name_another_run(write: Write) -> None:
     path = write(RECIPE)
     recipe = load_recipe(path, overrides=["train.lr=3e-3", "average.last=2"])
     assert recipe.config["train"]["lr"] == 0.003
@@ -71,114 +99,170 @@ def test_overrides_change_the_config_and_name_another_run(write) -> None:
     assert load_recipe(path, overrides=["average.last=2", "train.lr=0.003"]).run_name == recipe.run_name
     assert load_recipe(path, overrides=["train.lr=0.004"]).run_name != recipe.run_name
 
-
-def test_an_override_that_changes_nothing_is_the_recipe_itself(write) -> None:
-    recipe = load_recipe(write(RECIPE), overrides=["train.lr=0.005", "show=9", "description=other"])
-    assert recipe.run_name == "mine"
-    assert recipe.show == 9
+    unchanged = load_recipe(path, overrides=["train.lr=0.005", "show=9", "description=other"])
+    assert (unchanged.run_name, unchanged.own.show, unchanged.overrides) == ("mine", 9, {})
 
 
-VISION = """
-kind: vision
-train: {dataset: cifar100, depth: 20, connection: 2.0rskip+ln, iterations: 100}
-"""
+def test_a_row_is_what_the_file_says_with_what_the_row_changes(write: Write) -> None:
+    path = write(SWEEP)
+    skip, rskip, lr = load_recipes(path)
+    assert [recipe.name for recipe in (skip, rskip, lr)] == ["mine_skip_ln", "mine_2rskip_ln", "mine_lr1.6e-2"]
+    assert [recipe.run_name for recipe in (skip, rskip, lr)] == [recipe.name for recipe in (skip, rskip, lr)]
+    common = load_recipe(write(SWEEP.partition("rows:")[0], "common.yaml"))
+    assert rskip.config == common.config and rskip.own == common.own
+    assert skip.config == {**common.config, "train": {**common.config["train"], "arch": "transformer_skip_ln_tiny"}}
+    assert lr.settings.train == {
+        "arch": "transformer_rskip_ln_tiny", "lr": 0.016, "max-epoch": None, "bf16": True, "max-update": 900
+    }  # fmt: skip
+    assert lr.own.expected == {"sacrebleu": 38, "minutes": 1} and lr.own.description == "fast" and lr.paper
+    assert [recipe.command for recipe in (lr, common)] == [
+        f"rskip run {path} --rows lr1.6e-2", f"rskip run {path.with_name('common.yaml')}"
+    ]  # fmt: skip
 
 
-def test_a_vision_recipe_is_its_training_with_defaults_filled_in(write) -> None:
-    recipe = load_recipe(write(VISION + "paper: [{accuracy: 94.05, table: SAS Table 4}]\n"), overrides=["train.lr=0.2"])
-    train = recipe.settings.train
-    assert (train.dataset, train.depth, train.connection) == ("cifar100", 20, "2rskip+ln")
-    assert (train.iterations, train.lr, train.momentum) == (100, 0.2, 0.9)
-    assert recipe.config == {"kind": "vision", "train": train.to_dict()}
-    assert recipe.overrides == {"train.lr": 0.2} and recipe.run_name.startswith("mine-")
-    assert (recipe.paper[0].measure, recipe.paper[0].figure) == ("accuracy, %", 94.05)
+def test_merging_goes_level_by_level_and_leaves_what_is_merged_as_it_was() -> None:
+    common, row = {"a": {"b": {"c": 1, "d": [1]}}, "e": {"f": 1}}, {"a": {"b": {"c": None}}, "e": 2, "g": {"h": 3}}
+    assert merge(common, row) == {"a": {"b": {"c": None, "d": [1]}}, "e": 2, "g": {"h": 3}}
+    assert common == {"a": {"b": {"c": 1, "d": [1]}}, "e": {"f": 1}}
 
 
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        ("- a\n", "a recipe is a mapping"),
-        ("kind: translatoin\n", "kind is 'translatoin'"),
-        ("kind: [a]\n", "kind is ['a']"),
-        (RECIPE + "evalute: {split: test}\n", "unknown key evalute; did you mean evaluate?"),
-        (RECIPE + "average: {lats: 3}\n", "unknown key average.lats; did you mean last?"),
-        (RECIPE + "average: {last: 0}\n", "average.last is 0"),
-        (RECIPE + "average: {last: 13}\n", "average.last is 13, but train.max-epoch is 12"),
-        (RECIPE + "prepare: {pears: 3}\n", "unknown key prepare.pears; did you mean pairs?"),
-        (RECIPE + "prepare: {size: big}\n", "prepare.size is 'big'"),
-        (RECIPE + "expected: {sacrebleu: high}\n", "expected.sacrebleu is 'high'"),
-        (RECIPE + "show: -1\n", "show is -1"),
-        (RECIPE + "generate: {path: x}\n", "generate.path can't be set"),
-        (RECIPE + "generate: [beam]\n", "generate is ['beam']"),
-        (RECIPE + "  distributed-world-size: 4\n", "train.distributed-world-size can't be set in a recipe: use --gpus"),
-        (RECIPE + "  tokens-per-update: 25000\n", "train.max-tokens is None"),
-        (RECIPE + "  tokens-per-update: 1e4\n  max-tokens: 1024\n", "train.tokens-per-update is 10000.0"),
-        (RECIPE + "  tokens-per-update: 9\n  max-tokens: 9\n  update-freq: 2\n", "train.update-freq can't be"),
-        (RECIPE + "  save-interval-updates: 2.5\n", "train.save-interval-updates is 2.5"),
-        (
-            RECIPE + "  max-update: 900\n  save-interval-updates: 100\n",
-            "average.last is 10, but train.max-update is 900 and a checkpoint is written every 100",
-        ),
-        (RECIPE + "paper: {bleu: 31.45, table: rSkip Table 2}\n", "expected a list such as"),
-        (RECIPE + "paper: [{belu: 31.45}]\n", "unknown key paper.belu; did you mean bleu?"),
-        (RECIPE + "paper: [{bleu: high, table: rSkip Table 2}]\n", "paper holds"),
-        (RECIPE + "paper: [{bleu: 1.0, error: 2.0, table: rSkip Table 2}]\n", "paper holds"),
-        (RECIPE + "paper: [{error: 6.02}]\n", "paper holds"),
-        (RECIPE + "  seed: 3\n", "train.seed can't be set in a recipe: use --seeds"),
-        (RECIPE + "  max_tokens: 3\n", "as max-tokens"),
-        (RECIPE + "  --dropout: 0.1\n", "as dropout"),
-        (RECIPE + "  adam-betas: [0.9, 0.98]\n", "train.adam-betas is [0.9, 0.98]; expected one value"),
-        (RECIPE + "  lr: 1\n", "line 9: not valid YAML: key 'lr' is given twice"),
-        (RECIPE + "  dropout: {{ dropout }}\n", "line 9: not valid YAML: a key is a list or a mapping: expected"),
-        (RECIPE + "  connection: 2rskpi+ln\n", "train.connection is '2rskpi+ln'"),
-        (RECIPE + "  connection: 1.5rskip+ln\n", "integer"),
-        (RECIPE + "  decoder-connection: 1xskip+bn\n", "normalises over the batch"),
-        (RECIPE.replace("max-epoch: 12", "max-epoch: null"), "train says no end"),
-        (RECIPE.replace("numbers-en-de", "nubmers-en-de"), "numbers-en-de"),
-        (RECIPE.replace("corpus: numbers-en-de", ""), "corpus is missing"),
-        (RECIPE.replace("arch:", "ach:"), "train.arch is missing"),
-        (VISION + "corpus: numbers-en-de\n", "unknown key corpus"),
-        (VISION.replace("depth: 20", "depth: 22"), "train.depth is 22: expected 6n+2 with basic blocks"),
-        (VISION.replace("depth: 20, ", ""), "train.depth is missing"),
-        (VISION.replace("iterations", "iteration"), "unknown key train.iteration"),
-        ("kind: vision\ntrain: [depth]\n", "train is ['depth']"),
-        ("kind: vision\n", "train.dataset is missing"),
-        (RECIPE + "average: {last: 3\n", "not valid YAML"),
-    ],
-)
-def test_mistakes_are_one_line_that_names_file_and_key(write, text: str, message: str) -> None:
-    path = write(text)
-    with pytest.raises(ValueError) as error:
+def test_rows_are_chosen_by_name_or_pattern_in_the_files_order(write: Write) -> None:
+    path = write(SWEEP)
+    for rows, expected in {
+        ("2rskip_ln", "skip_ln"): ["skip_ln", "2rskip_ln"],
+        ("*_ln",): ["skip_ln", "2rskip_ln"],
+        ("lr*", "lr1.6e-2"): ["lr1.6e-2"],
+        ("*",): ["skip_ln", "2rskip_ln", "lr1.6e-2"],
+    }.items():
+        assert [recipe.row for recipe in load_recipes(path, rows=rows)] == expected
+    message = re.escape("no row 2rksip_ln (did you mean '2rskip_ln'?); its rows: skip_ln, 2rskip_ln, lr1.6e-2")
+    with pytest.raises(SettingError, match=message):
+        load_recipes(path, rows=["skip_ln", "2rksip_ln"])
+    with pytest.raises(SettingError, match="no row a; its rows: none: the file is one run"):
+        load_recipes(write(RECIPE), rows=["a"])
+
+
+def test_the_file_of_a_rows_name_stands_for_the_row(write: Write) -> None:
+    path = write(SWEEP, "my_study.yaml")
+    for row in ("skip_ln", "2rskip_ln", "lr1.6e-2"):
+        recipe = load_recipe(path.with_name(f"my_study_{row}.yaml"))
+        assert (recipe.path, recipe.row, recipe.name) == (path, row, f"my_study_{row}")
+        assert recipe.config == load_recipes(path, rows=[row])[0].config
+    with pytest.raises(SettingError, match=re.escape("no row 2rskpi_ln (did you mean '2rskip_ln'?)")) as error:
+        load_recipe(path.with_name("my_study_2rskpi_ln.yaml"))
+    assert str(error.value).startswith(f"{path}: ")
+    write(RECIPE, "my_study_skip_ln.yaml")
+    assert load_recipe(path.with_name("my_study_skip_ln.yaml")).row is None, "the file itself comes first"
+    with pytest.raises(SettingError, match=re.escape("has rows (skip_ln, 2rskip_ln, lr1.6e-2): expected one of them")):
         load_recipe(path)
-    assert message in str(error.value)
-    assert str(error.value).startswith(str(path))
-    assert "\n" not in str(error.value)
 
 
-@pytest.mark.parametrize(
-    ("override", "message"),
-    [
-        ("train.lr", "expected key=value"),
-        (".lr=3", "expected key=value"),
-        ("trian.lr=3", "unknown key trian; did you mean train?"),
-        ("kind=vision", "kind can't be overridden"),
-        ("corpus.name=x", "corpus is one value"),
-        ("train.lr=[", "--set train.lr=[, line 1: not valid YAML"),
-    ],
-)
-def test_mistaken_overrides(write, override: str, message: str) -> None:
-    with pytest.raises(ValueError) as error:
-        load_recipe(write(RECIPE), overrides=[override])
-    assert message in str(error.value)
+def test_overrides_change_every_row(write: Write) -> None:
+    path = write(SWEEP)
+    skip, rskip, lr = load_recipes(path, overrides=["train.lr=0.016"])
+    assert [recipe.settings.train["lr"] for recipe in (skip, rskip, lr)] == [0.016] * 3
+    assert skip.overrides == rskip.overrides == {"train.lr": 0.016} and lr.overrides == {}
+    assert lr.run_name == "mine_lr1.6e-2"
+    assert skip.run_name.removeprefix("mine_skip_ln-") == rskip.run_name.removeprefix("mine_2rskip_ln-")
+    with pytest.raises(SettingError, match="unknown key rows"):
+        load_recipes(path, overrides=["rows.skip_ln.show=3"])
 
 
-def test_a_file_that_is_not_there_or_not_text(tmp_path: Path) -> None:
-    with pytest.raises(FileNotFoundError, match="no recipe"):
-        load_recipe(tmp_path / "absent.yaml")
+WRONG = [  # a recipe; what its error says
+    ("- a\n", "it holds a list: expected keys and values of a recipe"),
+    ("", "it holds nothing"),
+    ("kind: translatoin\n", "kind is 'translatoin': expected translation or vision; did you mean translation?"),
+    ("kind: [a]\n", "kind is ['a']"),
+    ("corpus: numbers-en-de\n", "kind is None"),
+    (RECIPE + "evalute: {split: test}\n", "unknown key evalute; did you mean evaluate?"),
+    (RECIPE + "average: {lats: 3}\n", "unknown key average.lats; did you mean last?"),
+    (RECIPE + "average: {last: 0}\n", "average.last is 0"),
+    (RECIPE + "average: {last: 13}\n", "average.last is 13, but train.max-epoch is 12"),
+    (RECIPE + "prepare: {pears: 3}\n", "unknown key prepare.pears; did you mean pairs?"),
+    (RECIPE + "prepare: {size: big}\n", "prepare.size is 'big'"),
+    (RECIPE + "expected: {sacrebleu: high}\n", "expected.sacrebleu is 'high'"),
+    (RECIPE + "expected: {machine: 3}\n", "expected.machine is 3.0: expected text"),
+    (RECIPE + "show: -1\n", "show is -1"),
+    (RECIPE + "generate: {path: x}\n", "generate.path can't be set"),
+    (RECIPE + "generate: [beam]\n", "generate is ['beam']"),
+    (RECIPE + "  distributed-world-size: 4\n", "train.distributed-world-size can't be set in a recipe: use --gpus"),
+    (RECIPE + "  tokens-per-update: 25000\n", "train.max-tokens is None"),
+    (RECIPE + "  save-interval-updates: 2.5\n", "train.save-interval-updates is 2.5"),
+    (
+        RECIPE + "  max-update: 900\n  save-interval-updates: 100\n",
+        "average.last is 10, but train.max-update is 900 and a checkpoint is written every 100",
+    ),
+    (RECIPE + "paper: {bleu: 31.45, table: rSkip Table 2}\n", "paper is {"),
+    (RECIPE + "paper: [{belu: 31.45}]\n", "unknown key paper[0].belu; did you mean bleu?"),
+    (RECIPE + "paper: [{bleu: high, table: rSkip Table 2}]\n", "paper[0] is {'bleu': 'high'"),
+    (RECIPE + "paper: [{error: 2.0, table: rSkip Table 2}]\n", "unknown key paper[0].error"),
+    (RECIPE + "paper: [{bleu: 6.02}]\n", "paper[0] is {'bleu': 6.02}"),
+    (RECIPE + "  seed: 3\n", "train.seed can't be set in a recipe: use --seeds"),
+    (RECIPE + "  max_tokens: 3\n", "as max-tokens"),
+    (RECIPE + "  --dropout: 0.1\n", "as dropout"),
+    (RECIPE + "  adam-betas: [0.9, 0.98]\n", "train.adam-betas is [0.9, 0.98]"),
+    (RECIPE + "  lr: 1\n", "line 9: not valid YAML: key lr is given twice"),
+    (RECIPE + "  dropout: {{ dropout }}\n", "line 9: not valid YAML: a key is a list or a mapping: expected"),
+    (RECIPE + "  connection: 2rskpi+ln\n", "train.connection is '2rskpi+ln'"),
+    (RECIPE + "  connection: 1.5rskip+ln\n", "train.connection is '1.5rskip+ln'"),
+    (RECIPE + "  decoder-connection: 1xskip+bn\n", "normalises over the batch"),
+    (RECIPE + "  user-dir: absent\n", "train.user-dir is 'absent': expected a folder with an __init__.py"),
+    (RECIPE.replace("max-epoch: 12", "max-epoch: null"), "train says no end"),
+    (RECIPE.replace("numbers-en-de", "nubmers-en-de"), "numbers-en-de"),
+    (RECIPE.replace("corpus: numbers-en-de", ""), "corpus is missing"),
+    (RECIPE.replace("arch:", "ach:"), "train.arch is missing"),
+    (VISION + "corpus: numbers-en-de\n", "unknown key corpus"),
+    (VISION + "paper: [{error: 1.0, accuracy: 2.0, table: rSkip Table 2}]\n", "paper[0] is {"),
+    (VISION.replace("depth: 20", "depth: 22"), "train.depth is 22"),
+    (VISION.replace("depth: 20, ", ""), "train.depth is missing"),
+    (VISION.replace("iterations", "iteration"), "unknown key train.iteration; did you mean iterations?"),
+    ("kind: vision\ntrain: [depth]\n", "train is ['depth']"),
+    ("kind: vision\n", "train is missing"),
+    (RECIPE + "average: {last: 3\n", "not valid YAML"),
+    (RECIPE + "rows:\n", "rows is None"),
+    (RECIPE + "rows: {}\n", "rows is empty: expected a row or more, or no `rows`"),
+    (RECIPE + "rows: [a]\n", "rows is ['a']"),
+    (RECIPE + "rows: {a: 3}\n", "rows.a is 3"),
+    (RECIPE + "rows: {a: {kind: vision}}\n", "rows.a.kind can't be changed by a row"),
+    (RECIPE + "rows: {a: {rows: {}}}\n", "rows.a.rows can't be changed by a row"),
+    (RECIPE + "rows: {a/b: {}}\n", "rows.a/b is a key: expected a row's name, as 2rskip_ln"),
+    (RECIPE + "rows: {a: {}, a: {}}\n", "key a is given twice"),
+    (RECIPE + "rows: {a: {trian: {}}}\n", "row a: unknown key trian; did you mean train?"),
+    (RECIPE + "rows: {a: {}, b: {train: {seed: 3}}}\n", "row b: train.seed can't be set"),
+]
+
+
+def test_mistakes_are_one_line_that_names_file_row_and_key(write: Write) -> None:
+    for text, message in WRONG:
+        path = write(text)
+        with pytest.raises(SettingError) as error:
+            load_recipes(path)
+        assert message in str(error.value), text
+        assert str(error.value).startswith(str(path)) and "\n" not in str(error.value), text
+
+
+def test_mistaken_overrides(write: Write) -> None:
+    path = write(RECIPE)
+    for override, message in {
+        "train.lr": "expected key=value",
+        ".lr=3": "expected key=value",
+        "trian.lr=3": "unknown key trian; did you mean train?",
+        "kind=vision": "kind can't be overridden",
+        "corpus.name=x": "corpus is one value",
+        "train.lr=[": "--set train.lr=[, line 1: not valid YAML",
+        "expected.machine=3": "expected.machine is 3.0: expected text",
+    }.items():
+        with pytest.raises(SettingError) as error:
+            load_recipe(path, overrides=[override])
+        assert message in str(error.value)
+
+
+def test_a_file_that_is_not_there_or_not_text(write: Write, tmp_path: Path) -> None:
+    write(RECIPE)
+    with pytest.raises(FileNotFoundError, match=r"no recipe .*mnie.yaml \(did you mean 'mine.yaml'\?\)"):
+        load_recipe(tmp_path / "mnie.yaml")
+    with pytest.raises(FileNotFoundError, match=r"no recipe .*: give the path of a recipe file"):
+        load_recipe(tmp_path / "absent" / "any_thing.yaml")
     (tmp_path / "binary.yaml").write_bytes(b"kind: \xff")
-    with pytest.raises(ValueError, match="not valid UTF-8 .byte 6."):
+    with pytest.raises(SettingError, match="not valid UTF-8 .byte 6."):
         load_recipe(tmp_path / "binary.yaml")
-
-
-def test_every_kind_of_recipe_can_be_run_and_has_columns_in_tables() -> None:
-    assert set(KINDS) == set(SETTINGS_BY_KIND) == {column.kind for column in COLUMNS}

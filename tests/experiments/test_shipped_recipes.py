@@ -1,27 +1,35 @@
-"""Every recipe of translation: it loads, says what a recipe says, is what its name says; fairseq takes its flags."""
+"""Every row of recipes/: it loads, is what its name and its paper say, and made the records that are committed."""
 
 from __future__ import annotations
 
-import gzip
+import json
 import re
+import shlex
 import subprocess
 from argparse import Namespace
-from collections.abc import Callable
-from functools import cache
 from pathlib import Path
+from typing import Any
 
 import pytest
-import torch
-from rskip.experiments.commands import average_command, generate_command, train_command
-from rskip.experiments.tokens_per_update import KEY
+import yaml
 
+from rskip.connections import parse_connection
 from rskip.corpora import find_corpus
-from rskip.experiments.recipe import Recipe, load_recipe
+from rskip.experiments.recipe import Recipe, load_recipe, load_recipes
+from rskip.records import read_records
+from rskip.tasks.run import Run
+from rskip.tasks.translation.batches import KEY, plan_batches
+from rskip.tasks.translation.scoring import generate_command
+from rskip.tasks.translation.training import averaged, train_command
+from rskip.zoo.registry import read_registry
 
 ROOT = Path(__file__).parents[2]
-RECIPES = sorted(path for path in (ROOT / "recipes").glob("*.yaml") if not path.stem.startswith("cifar"))
+FILES = {path.stem: load_recipes(path) for path in sorted((ROOT / "recipes").glob("*.yaml"))}
+RECIPES = {recipe.name: recipe for recipes in FILES.values() for recipe in recipes}
+TRANSLATION = {name: recipe for name, recipe in RECIPES.items() if recipe.task.kind == "translation"}
+VISION = {name: recipe for name, recipe in RECIPES.items() if recipe.task.kind == "vision"}
 
-# What the papers say, typed from their tables: recipe -> dropout, tokens an update, updates, the published BLEU.
+# What the papers say, typed from their tables: row -> dropout, tokens an update, updates, the published BLEU.
 EN_VI = {
     "base_1xskip": (0.1, [28.98]),
     "base_1xskip_ln": (0.1, [30.31, 30.9]),
@@ -56,242 +64,254 @@ PAPERS = {
 }
 # features, features inside the feed-forward branch, heads, layers of each stack
 SIZES = {"base": (512, 2048, 8, 6), "big": (1024, 4096, 16, 6), "2layer": (512, 2048, 8, 2)}
-GPUS = (1, 2, 3, 4, 8)
+
+# Rows' names -> connection, and the published figures for depth 110 on CIFAR-10.
+SAS = "sas:alpha_bias=3,beta_bias=-3"
+CIFAR10 = {
+    "1xskip": ("1xskip", [("error", 6.31), ("error", 6.37), ("accuracy", 93.66)]),
+    "2xskip": ("2xskip", [("error", 8.41)]),
+    "3xskip": ("3xskip", [("error", 9.23)]),
+    "1xskip_ln": ("1xskip+ln", [("error", 7.72)]),
+    "2xskip_ln": ("2xskip+ln", [("error", 6.29)]),
+    "3xskip_ln": ("3xskip+ln", [("error", 6.07)]),
+    "2rskip_ln": ("2rskip+ln", [("error", 6.02)]),
+    "3rskip_ln": ("3rskip+ln", [("error", 6.55)]),
+    "0p5xskip": ("0.5xskip", [("error", 18.61)]),
+    "0p5xskip_ln": ("0.5xskip+ln", [("error", 29.88), ("error", 24.98)]),
+    "1xskip_ln_branch3": ("1xskip+ln:branch_scale=3", [("error", 61.02)]),
+    "1xskip_bn": ("1xskip+bn", [("error", 8.23)]),
+    "2xskip_bn": ("2xskip+bn", [("error", 6.43)]),
+    "3xskip_bn": ("3xskip+bn", [("error", 6.50)]),
+    "2rskip_bn": ("2rskip+bn", [("error", 6.77)]),
+    "3rskip_bn": ("3rskip+bn", [("error", 6.68)]),
+    "wskip_ln_init1": ("wskip+ln", [("error", 8.66)]),
+    "wskip_ln_init2": ("wskip+ln:init=2", [("error", 6.45)]),
+    "sas": (SAS, [("accuracy", 94.05)]),
+    "sas_bn": ("sas+bn:alpha_bias=3,beta_bias=-3", [("accuracy", 93.23)]),
+    "sas_gamma_free": (f"{SAS},gamma=free", [("accuracy", 93.95)]),
+    "sas_no_norm_term": (f"{SAS},norm_term=false", [("accuracy", 93.82)]),
+    "sas_gate_single_no_norm_term": (f"{SAS},gate=single,norm_term=false", [("accuracy", 92.73)]),
+    "highway": ("highway", [("accuracy", 92.15)]),
+    "highway_gate_single": ("highway:gate=single", [("accuracy", 92.73)]),
+    "highway_gate_full": ("highway:gate=full", [("accuracy", 93.82)]),
+}
+CIFAR100 = {  # depth -> figures
+    "1xskip": {20: [33.38], 32: [32.00], 44: [30.50], 56: [29.81], 110: [28.71, 71.29]},
+    "2rskip_ln": {20: [32.99], 32: [31.39], 44: [29.85], 56: [28.98], 110: [27.69]},
+    "sas": {20: [], 32: [], 44: [], 56: [], 110: [72.91]},
+}
+RATES = ("5e-4", "1e-3", "2e-3", "4e-3", "8e-3", "1.6e-2")  # of the study multi30k_lr
+ARCHITECTURES = {"1xskip_ln": "skip_ln", "2rskip_ln": "rskip_ln", "sas": "sas", "prenorm_ln": "prenorm"}
 
 
-def spec_of(name: str) -> str:
-    """The connection that a recipe's name ends in, as a spec: `..._2rskip_ln` -> `2rskip+ln`."""
+def read_text(recipe: Recipe) -> str:
+    return recipe.path.read_text(encoding="utf-8")
+
+
+def test_there_is_a_row_for_every_row_of_the_papers_and_of_our_studies() -> None:
+    assert set(RECIPES) == {
+        "numbers_en_de_demo",
+        *(f"multi30k_en_de_{name}" for name in ("1xskip_ln", "2xskip_ln", "2rskip_ln", "sas")),
+        "multi30k_en_fr_2rskip_ln",
+        *(f"multi30k_lr_{name}_lr{rate}" for name in ARCHITECTURES for rate in RATES),
+        *PAPERS,
+        *(f"cifar10_preact{depth}_{name}" for depth in (20, 110) for name in CIFAR10),
+        *(f"cifar100_preact{depth}_{name}" for name, rows in CIFAR100.items() for depth in rows),
+        *(f"cifar10_fast_preact20_{name}" for name in ("1xskip", "2rskip_ln")),
+    }
+
+
+def test_a_file_begins_with_commands_that_run_its_rows() -> None:
+    for name, recipes in FILES.items():
+        header = re.match(r"(#.*\n)+", read_text(recipes[0]))
+        assert header, name
+        commands = [shlex.split(line) for line in re.findall(r"^#   (rskip run .*)$", header[0], re.MULTILINE)]
+        assert commands, name
+        for words in commands:
+            assert words[2] == f"recipes/{name}.yaml"
+            if "--rows" in words:
+                rows = words[words.index("--rows") + 1 :]
+                named = rows[: next((at for at, word in enumerate(rows) if word.startswith("--")), len(rows))]
+                assert load_recipes(ROOT / words[2], rows=named), name
+
+
+def test_a_row_says_what_it_is_and_what_to_expect() -> None:
+    wrong = []
+    for name, recipe in RECIPES.items():
+        expected = dict(recipe.own.expected)
+        measured = bool(expected) and "machine" in expected and "minutes" in expected
+        figures = [value for key, value in expected.items() if key not in ("machine", "minutes")]
+        said = read_text(recipe).partition("\nkind:")[0]
+        if not recipe.own.description or bool(expected) != measured or (measured and recipe.paper):
+            wrong.append(name)
+        if measured and not (figures and all(re.search(rf"Expected: .*\b{value:g}\b", said) for value in figures)):
+            wrong.append(name)
+        if not expected and not name.startswith("multi30k_lr") and "Not run to its end here" not in said:
+            wrong.append(name)
+    assert wrong == []
+
+
+def test_committed_records_and_registered_models_were_made_by_the_rows_as_they_are() -> None:
+    def again(name: str, overrides: Any) -> Recipe:
+        texts = [f"{key}={json.dumps(value)}" for key, value in overrides.items()]
+        return load_recipe(ROOT / "recipes" / name, overrides=texts)
+
+    records = {str(record.path): record for record in read_records(ROOT / "results")}
+    assert len({record.run for record in records.values()}) >= 6
+    for path, record in records.items():
+        recipe = again(f"{record.recipe}.yaml", record.overrides)
+        assert (record.config, record.run, record.recipe) == (recipe.config, recipe.run_name, recipe.name), path
+        assert record.config == json.loads(json.dumps(recipe.config)), "as JSON has it"
+    for name, entry in read_registry(ROOT / "checkpoints.json").items():
+        recipe = again(entry.recipe.removeprefix("recipes/"), entry.overrides)
+        assert [records[path].config for path in entry.records] == [recipe.config] * len(entry.records), name
+        assert entry.folder == f"checkpoints/{recipe.run_name}"
+
+
+def parse(command: list[str], *, generation: bool = False) -> Namespace:
+    """A command's arguments as fairseq's own parser reads them."""
+    options = pytest.importorskip("fairseq.options")
+    parser = options.get_generation_parser() if generation else options.get_training_parser()
+    return options.parse_args_and_arch(parser, command[1:])
+
+
+def connection_of(name: str) -> str:
+    """The connection that a row's name ends in, as a spec: `..._2rskip_ln` -> `2rskip+ln`."""
     match = re.search(r"_(\d[xr]skip(_ln)?|sas)$", name)
     assert match, name
     return match[1].replace("_", "+")
 
 
-def parse_training(recipe: Recipe, *, gpus: int) -> Namespace:
-    """The recipe's training command as fairseq-train's own parser reads it."""
-    options = pytest.importorskip("fairseq.options")
-    data = Path("data-bin")
-    command = train_command(recipe.settings, data=data, checkpoints=Path("checkpoints"), seed=1, gpus=gpus)
-    return options.parse_args_and_arch(options.get_training_parser(), command[command.index(str(data)) :])
-
-
-def test_there_are_recipes() -> None:
-    assert {path.stem for path in RECIPES} == {
-        "numbers_en_de_demo",
-        *(f"multi30k_en_de_{name}" for name in ("1xskip_ln", "2xskip_ln", "2rskip_ln", "sas")),
-        "multi30k_en_fr_2rskip_ln",
-        *PAPERS,
-    }
-
-
-@pytest.mark.parametrize("path", RECIPES, ids=lambda path: path.stem)
-def test_a_recipe_states_its_command_and_what_to_expect(path: Path) -> None:
-    recipe = load_recipe(path)
-    header = re.match(r"(#.*\n)+", path.read_text())
-    assert header, "begins with a comment"
-    assert f"#   rskip run recipes/{path.name}" in header[0]
-    assert recipe.description
-    if recipe.paper:
-        assert "this recipe has not been run to its end. Time: not measured." in header[0]
-        assert not recipe.expected.metrics and recipe.expected.minutes is None, "nothing was measured"
-        (line,) = re.findall(r"^# Paper: .*$", header[0], re.MULTILINE)
-        figures = [float(number) for number in re.findall(r"\b\d\d\.\d+", line)]
-        assert figures == [each.bleu for each in recipe.paper]
-        assert all(re.search(rf"{paper} Tables? ", line) for paper, _, _ in (p.table.split() for p in recipe.paper))
-        return
-    assert "Expected:" in header[0]
-    assert recipe.expected.metrics and recipe.expected.minutes and recipe.expected.machine
-    for value in recipe.expected.metrics.values():
-        assert re.search(rf"\b{value:g}\b", header[0]), f"the header names another figure than {value}"
-
-
-@pytest.mark.parametrize("path", RECIPES, ids=lambda path: path.stem)
-def test_fairseq_takes_a_recipes_flags(path: Path) -> None:
-    options = pytest.importorskip("fairseq.options")
-    recipe = load_recipe(path)
-    args = parse_training(recipe, gpus=0)
-    for flag, value in recipe.settings.train.items():
-        if flag == KEY or (flag == "max-tokens" and KEY in recipe.settings.train):
+def test_fairseq_takes_the_flags_of_every_row_and_a_papers_row_is_what_its_name_and_the_paper_say() -> None:
+    for name, recipe in TRANSLATION.items():
+        run = Run(name=name, seed=1, settings=recipe.settings)
+        flags, args = recipe.settings.train, parse(train_command(run, precision="bfloat16"))
+        if not name.startswith("multi30k_lr") or name.endswith("lr5e-4"):
+            for flag, value in flags.items():
+                parsed = getattr(args, flag.replace("-", "_"), None)
+                parsed = parsed[0] if isinstance(parsed, list) else parsed
+                assert flag == KEY or (flag == "max-tokens" and KEY in flags) or str(parsed) == str(value), (name, flag)
+            parsed = parse(generate_command(run, checkpoint=averaged(run)), generation=True)
+            for flag, value in recipe.settings.generate.items():
+                assert str(getattr(parsed, flag.replace("-", "_"))) == str(value), (name, flag)
+        if name not in PAPERS:
             continue
-        parsed = getattr(args, flag.replace("-", "_"))
-        parsed = parsed[0] if isinstance(parsed, list) else parsed
-        assert str(parsed) == str(value), flag
-    data, checkpoint = Path("data-bin"), Path("averaged.pt")
-    generate = generate_command(recipe.settings, data=data, checkpoint=checkpoint, gpu=False)
-    args = options.parse_args_and_arch(options.get_generation_parser(), generate[1:])
-    for flag, value in recipe.settings.generate.items():
-        assert str(getattr(args, flag.replace("-", "_"))) == str(value), flag
+        dropout, tokens, updates, bleu = PAPERS[name]
+        named = re.match(r"(iwslt15_en_vi|wmt14_en_..)_([^_]+)", name)
+        assert named
+        width, *sizes = SIZES[named[2]]
+        assert recipe.settings.corpus == find_corpus(named[1].replace("_", "-")).name
+        assert args.connection == connection_of(name), name
+        assert not {"encoder-connection", "decoder-connection"} & set(flags)
+        for side in ("encoder", "decoder"):
+            features = ("embed_dim", "ffn_embed_dim", "attention_heads", "layers")
+            assert [getattr(args, f"{side}_{each}") for each in features] == [width, *sizes], name
+        assert (args.dropout, args.label_smoothing, args.share_all_embeddings) == (dropout, 0.1, True), name
+        assert (args.adam_betas, args.adam_eps, args.clip_norm) == ("(0.9, 0.98)", 1e-9, 0.0)
+        assert args.lr == pytest.approx([width**-0.5 * 4000**-0.5], rel=1e-5), name
+        assert (args.lr_scheduler, args.warmup_updates, args.warmup_init_lr) == ("inverse_sqrt", 4000, -1)
+        assert (args.max_update, flags[KEY]) == (updates, tokens), name
+        assert (recipe.settings.average.last, recipe.settings.averages_by) == (10, "update")
+        generate = recipe.settings.generate
+        assert (generate["beam"], generate["lenpen"], generate["length-penalty-kind"]) == (4, 0.6, "gnmt")
+        assert [each.figure for each in recipe.paper] == bleu, name
 
 
-@pytest.mark.parametrize("name", PAPERS)
-def test_a_papers_recipe_is_what_its_name_and_the_paper_say(name: str) -> None:
-    recipe = load_recipe(ROOT / "recipes" / f"{name}.yaml")
-    dropout, tokens, updates, bleu = PAPERS[name]
-    args = parse_training(recipe, gpus=0)
-    corpus, size = re.match(r"(iwslt15_en_vi|wmt14_en_..)_([^_]+)", name).groups()
-    width, inner, heads, layers = SIZES[size]
-    assert recipe.settings.corpus == find_corpus(corpus.replace("_", "-")).name
-    assert args.connection == spec_of(name)
-    assert not {"encoder-connection", "decoder-connection"} & set(recipe.settings.train)
-    for side in ("encoder", "decoder"):
-        names = ("embed_dim", "ffn_embed_dim", "attention_heads", "layers")
-        sizes = [getattr(args, f"{side}_{each}") for each in names]
-        assert sizes == [width, inner, heads, layers]
-    assert (args.dropout, args.label_smoothing, args.share_all_embeddings) == (dropout, 0.1, True)
-    assert (args.adam_betas, args.adam_eps, args.clip_norm) == ("(0.9, 0.98)", 1e-9, 0.0)
-    assert args.lr == pytest.approx([width**-0.5 * 4000**-0.5], rel=1e-5)
-    assert (args.lr_scheduler, args.warmup_updates, args.warmup_init_lr) == ("inverse_sqrt", 4000, -1)
-    assert (args.max_update, recipe.settings.train[KEY]) == (updates, tokens)
-    assert (recipe.settings.average.last, recipe.settings.averages_by) == (10, "update")
-    generate = recipe.settings.generate
-    assert (generate["beam"], generate["lenpen"], generate["length-penalty-kind"]) == (4, 0.6, "gnmt")
-    assert [each.bleu for each in recipe.paper] == bleu
+def test_an_update_has_the_papers_tokens_on_any_number_of_gpus() -> None:
+    for name, (_, tokens, _, _) in PAPERS.items():
+        for gpus in (1, 2, 3, 4, 8):
+            if tokens // gpus < 1024:
+                with pytest.raises(ValueError, match="use fewer GPUs"):
+                    plan_batches(RECIPES[name].settings.train, gpus=gpus)
+                continue
+            planned = plan_batches(RECIPES[name].settings.train, gpus=gpus)
+            assert planned and 0 <= tokens - planned.tokens < gpus * planned.update_freq
+            assert 1024 <= planned.max_tokens <= 4096
 
 
-@pytest.mark.parametrize("gpus", GPUS)
-@pytest.mark.parametrize("name", PAPERS)
-def test_an_update_has_the_papers_tokens_on_any_number_of_gpus(name: str, gpus: int) -> None:
-    recipe = load_recipe(ROOT / "recipes" / f"{name}.yaml")
-    tokens = PAPERS[name][1]
-    if tokens // gpus < 1024:
-        with pytest.raises(ValueError, match="use fewer GPUs"):
-            parse_training(recipe, gpus=gpus)
-        return
-    args = parse_training(recipe, gpus=gpus)
-    batches = gpus * args.update_freq[0]
-    assert 0 <= tokens - batches * args.max_tokens < batches
-    assert 1024 <= args.max_tokens <= 4096
+def test_rows_that_are_compared_differ_only_in_what_their_names_and_the_paper_say() -> None:
+    def configs(prefix: str, recipes: dict[str, Recipe], without: tuple[str, ...]) -> list[dict[str, Any]]:
+        found = []
+        for name, recipe in recipes.items():
+            if name.startswith(prefix):
+                config = recipe.config
+                found.append({**config, "train": {k: v for k, v in config["train"].items() if k not in without}})
+        return found
+
+    of_papers = ("arch", "connection", "lr", "dropout", KEY, "max-update")
+    without_sas = {name: recipe for name, recipe in RECIPES.items() if name != "multi30k_en_de_sas"}
+    papers_images = {name: recipe for name, recipe in VISION.items() if "_fast_" not in name}
+    for prefix, recipes, without in (
+        *((family, RECIPES, of_papers) for family in ("iwslt15_en_vi", "wmt14_en_de", "wmt14_en_fr")),
+        ("multi30k_en_de", without_sas, ("arch",)),
+        ("multi30k_en_de", RECIPES, ("arch", "lr", "clip-norm")),
+        ("multi30k_lr", RECIPES, ("arch", "lr")),
+        ("cifar10_fast", RECIPES, ("connection",)),
+        ("cifar", papers_images, ("dataset", "depth", "connection")),
+    ):
+        first, *others = configs(prefix, recipes, without)
+        assert others and all(other == first for other in others), prefix
+    multi30k = RECIPES["multi30k_en_de_sas"].settings.train
+    assert (multi30k["lr"], multi30k["clip-norm"]) == (2e-3, 1.0)
+    for name, arch in ARCHITECTURES.items():
+        for rate in RATES:
+            train = RECIPES[f"multi30k_lr_{name}_lr{rate}"].settings.train
+            assert (train["arch"], train["lr"]) == (f"transformer_{arch}_tiny", float(rate))
 
 
-def test_the_multi30k_recipes_differ_in_their_architecture_alone_but_for_sas() -> None:
-    recipes = {path.stem: path for path in RECIPES if path.stem.startswith("multi30k_en_de_")}
-    configs = [load_recipe(path).config for path in recipes.values()]
-    sas = load_recipe(recipes["multi30k_en_de_sas"], overrides=["train.lr=0.004", "train.clip-norm=0.0"]).config
-    configs = [sas if config["train"]["arch"] == sas["train"]["arch"] else config for config in configs]
-    architectures = {config["train"].pop("arch") for config in configs}
-    assert len(architectures) == len(configs)
-    assert all(config == configs[0] for config in configs)
+def hours(recipe: Recipe) -> tuple[float, bool]:
+    """Of training in float32, from the speed at depth 20 (18 layers in blocks); whether it is the connection's own."""
+    train = recipe.settings.train
+    lines = map(json.loads, (ROOT / "results/vision_speed.jsonl").read_text().splitlines())
+    measured = [line for line in lines if "connections" in line][-1]
+    rates = {row["system"]: row["images_per_second"] for row in measured["connections"]["float32"]}
+    speed = rates.get(train.connection, rates["1xskip"]) * 18 / (train.depth - 2)
+    return train.iterations * train.batch_size / speed / 3600, train.connection in rates
 
 
-def test_a_papers_recipes_differ_only_in_what_their_names_and_the_paper_say() -> None:
-    for family in ("iwslt15_en_vi", "wmt14_en_de", "wmt14_en_fr"):
-        configs = [load_recipe(path).config for path in RECIPES if path.stem.startswith(family)]
-        for config in configs:
-            for key in ("arch", "connection", "lr", "dropout", KEY, "max-update"):
-                config["train"].pop(key, None)
-        assert all(config == configs[0] for config in configs)
+def test_a_row_of_images_is_what_its_name_and_the_papers_say() -> None:
+    for name, recipe in VISION.items():
+        match = re.fullmatch(r"(cifar\d+)_(?:fast_)?preact(\d+)_(\w+)", name)
+        assert match, name
+        dataset, depth, connection, train = match[1], int(match[2]), match[3], recipe.settings.train
+        assert (train.dataset, train.depth, train.connection) == (dataset, depth, CIFAR10[connection][0]), name
+        written = yaml.safe_load(read_text(recipe))["rows"][recipe.row]["train"]["connection"]
+        assert written == str(parse_connection(written)), f"{name}: the file has the connection's canonical text"
+        if "_fast_" in name:
+            continue
+        assert (train.batch_size, train.iterations, train.epochs) == (128, 64_000, None)
+        assert (train.schedule, train.lr, train.milestones) == ("step", 0.1, (32_000, 48_000))
+        assert (train.warmup_lr, train.warmup_iterations) == (0.01, 400)
+        assert (train.momentum, train.nesterov, train.weight_decay) == (0.9, False, 2e-4)
+        assert (train.shortcut, train.block, train.label_smoothing, train.clip_norm) == ("zero_pad", "basic", 0, None)
+        assert train.precision == "bfloat16"
+        figures = [(each.measure.removesuffix(", %"), each.figure) for each in recipe.paper]
+        if dataset == "cifar10":
+            assert figures == (CIFAR10[connection][1] if depth == 110 else []), f"{name}: depth 20 is in no paper"
+        else:
+            measured = [("error" if figure < 50 else "accuracy", figure) for figure in CIFAR100[connection][depth]]
+            assert figures == measured, name
+        said = re.search(rf"^  {re.escape(recipe.row or '')}:  # ([\d.]+) hours( or more)?$", read_text(recipe), re.M)
+        expected, own_speed = hours(recipe)
+        assert said and float(said[1]) == pytest.approx(expected, rel=0.25) and bool(said[2]) != own_speed, name
 
 
-def run_script(name: str, *arguments: str, folder: Path) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([ROOT / "scripts" / name, *arguments], cwd=folder, capture_output=True, text=True)
+def test_the_scripts_run_the_rows_that_they_list(tmp_path: Path) -> None:
+    def run_script(name: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run([ROOT / "scripts" / name, *arguments], cwd=tmp_path, capture_output=True, text=True)
 
-
-@pytest.mark.parametrize(
-    ("script", "recipe", "family", "run"),
-    [
-        ("train-iwslt15-en-vi.sh", "2rskip_ln", "iwslt15_en_vi", "base_2rskip_ln"),
-        ("train-wmt14-en2de.sh", "big_sas", "wmt14_en_de", "big_sas"),
-        ("train-wmt14-en2fr.sh", "base_1xskip_ln", "wmt14_en_fr", "base_1xskip_ln"),
-        ("train-multi30k.sh", "sas", "multi30k_en_de", "sas"),
-    ],
-)
-def test_a_script_runs_the_recipe_that_it_is_given(
-    script: str, recipe: str, family: str, run: str, tmp_path: Path
-) -> None:
-    pytest.importorskip("fairseq")
-    process = run_script(script, recipe, "--dry-run", "--seeds", "7", folder=tmp_path)
+    for script, family in {
+        "iwslt15-en-vi": "iwslt15_en_vi",
+        "wmt14-en2de": "wmt14_en_de",
+        "wmt14-en2fr": "wmt14_en_fr",
+        "multi30k": "multi30k_en_de",
+        "cifar10": "cifar10",
+        "cifar100": "cifar100",
+    }.items():
+        process = run_script(f"train-{script}.sh")
+        assert process.returncode == 2 and process.stderr.count("\n") == 1
+        names = process.stderr.partition("expected one of ")[2].split()
+        assert {f"{family}_{name}" for name in names} == {name for name in RECIPES if name.startswith(f"{family}_")}
+    process = run_script("train-wmt14-en2de.sh", "2rskip_ln", "--dry-run", "--seeds", "7")
     assert process.returncode == 0, process.stderr
-    assert f" --save-dir runs/{family}_{run}/7/checkpoints " in process.stdout.splitlines()[1]
-    process = run_script(script, folder=tmp_path)
-    assert process.returncode == 2 and process.stderr.count("\n") == 1
-    names = process.stderr.partition("expected one of ")[2].split()
-    shown = [path.stem for path in RECIPES if re.match(family, path.stem)]
-    assert [f"{family}_{each}" for each in names] == shown
-
-
-SENTENCES = 2000
-TEXTS = {  # direction: training and validation texts of the shared data, by language
-    "en-vi": ("iwslt15-en-vi/subset30k.{}", "iwslt15-en-vi/tst2012.{}"),
-    "en-de": ("wmt14/train-sample-a.tok.{}", "wmt14/newstest2013.{}"),
-    "en-fr": ("wmt14/newstest2012.{}", "wmt14/newstest2013.{}"),
-}
-TRAINED = [name for name in PAPERS if "_base_" in name]  # each connection and direction that there is, once
-SMALL = [
-    *("train.encoder-embed-dim=32", "train.encoder-ffn-embed-dim=64", "train.encoder-attention-heads=2"),
-    *("train.decoder-attention-heads=2", "train.encoder-layers=2", "train.decoder-layers=2"),
-    *("train.max-update=20", "train.save-interval-updates=10", "average.last=2"),
-    *("train.warmup-updates=5", "train.lr=1e-2", f"train.{KEY}=1024", "train.max-tokens=512"),
-    *("train.max-source-positions=500", "train.max-target-positions=500"),
-]
-
-
-@pytest.fixture(scope="module")
-def binarise(shared: Path, tmp_path_factory: pytest.TempPathFactory, fairseq_program: Callable) -> Callable:
-    """Gives the data folder of a direction: the first sentences of its texts, the 1,000 commonest words."""
-
-    @cache
-    def binarise(direction: str) -> Path:
-        folder = tmp_path_factory.mktemp(direction)
-        source, target = direction.split("-")
-        for split, text, count in zip(("train", "valid"), TEXTS[direction], (SENTENCES, 100), strict=True):
-            for language in (source, target):
-                path = shared / "data" / f"{text.format(language)}.gz"
-                with gzip.open(path, "rt", encoding="utf-8", newline="\n") as lines:
-                    (folder / f"{split}.{language}").write_text("".join(next(lines) for _ in range(count)))
-        process = fairseq_program(
-            "fairseq-preprocess", "--source-lang", source, "--target-lang", target, "--joined-dictionary",
-            "--trainpref", "train", "--validpref", "valid", "--testpref", "valid", "--nwordssrc", "1000",
-            "--destdir", "bin", folder=folder,
-        )  # fmt: skip
-        assert process.returncode == 0, process.stderr
-        return folder / "bin"
-
-    return binarise
-
-
-@pytest.fixture
-def train_20_updates(binarise: Callable[[str], Path], fairseq_program: Callable, tmp_path: Path) -> Callable:
-    """Runs a recipe's own training command with small sizes; gives the recipe, its data and its checkpoints."""
-
-    def train_20_updates(name: str) -> tuple[Recipe, Path, Path]:
-        recipe = load_recipe(ROOT / "recipes" / f"{name}.yaml", overrides=SMALL)
-        corpus = find_corpus(recipe.settings.corpus)
-        data, checkpoints = binarise(f"{corpus.source}-{corpus.target}"), tmp_path / "checkpoints"
-        command = train_command(recipe.settings, data=data, checkpoints=checkpoints, seed=1, gpus=0)
-        process = fairseq_program(*command, folder=tmp_path)
-        assert process.returncode == 0, process.stderr[-3000:]
-        return recipe, data, checkpoints
-
-    return train_20_updates
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", TRAINED)
-def test_twenty_updates_of_a_recipes_command_learn_something(name: str, train_20_updates: Callable) -> None:
-    pytest.importorskip("fairseq")
-    _, _, checkpoints = train_20_updates(name)
-    (after_10,), (after_20,) = (list(checkpoints.glob(f"checkpoint_*_{updates}.pt")) for updates in (10, 20))
-    early, late = (torch.load(path, weights_only=True) for path in (after_10, after_20))
-    assert late["optimizer_history"][-1]["num_updates"] == 20
-    assert late["cfg"]["model"].connection == spec_of(name)
-    assert late["cfg"]["optimization"]["update_freq"] == [2]
-    assert late["extra_state"]["val_loss"] < early["extra_state"]["val_loss"]
-    assert all(torch.isfinite(tensor).all() for tensor in late["model"].values())
-
-
-@pytest.mark.slow
-def test_a_recipes_commands_follow_each_other(
-    train_20_updates: Callable, fairseq_program: Callable, tmp_path: Path
-) -> None:
-    pytest.importorskip("fairseq")
-    recipe, data, checkpoints = train_20_updates("iwslt15_en_vi_base_2rskip_ln")
-    averaged = tmp_path / "averaged.pt"
-    process = fairseq_program(
-        *average_command(recipe.settings, checkpoints=checkpoints, output=averaged), folder=tmp_path
-    )
-    assert process.returncode == 0, process.stderr
-    names = torch.load(averaged, weights_only=True)["averaged_from"]
-    assert [name.rpartition("_")[2] for name in names] == ["10.pt", "20.pt"]
-    generate = generate_command(recipe.settings, data=data, checkpoint=averaged, gpu=False)
-    process = fairseq_program(*generate, folder=tmp_path)
-    assert process.returncode == 0, process.stderr[-3000:]
-    assert sum(line.startswith("H-") for line in process.stdout.splitlines()) == 100
+    assert " --save-dir runs/wmt14_en_de_base_2rskip_ln/7/checkpoints " in process.stdout.splitlines()[1]

@@ -23,7 +23,7 @@ def test_numbers_of_yaml(text: str, value: object) -> None:
     ("parse", "text", "message"),
     [
         (parse_yaml, "a: 1\nb: {c: 1, c: 2}", "here, line 2: not valid YAML: key c is given twice: expected once"),
-        (parse_yaml, "a: [", "here, line 2: not valid YAML: "),
+        (parse_yaml, "a: [", "here, line 1: not valid YAML: "),
         (parse_yaml, "[1, 2]: 3", "here, line 1: not valid YAML: a key is a list or a mapping: expected a name"),
         (parse_yaml, "[" * 200_000, "here: nested more than 100 levels deep"),
         (parse_yaml, "!!python/object/apply:os.system [ls]", "here, line 1: not valid YAML: could not determine"),

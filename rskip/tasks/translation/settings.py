@@ -113,8 +113,9 @@ class TranslationSettings(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def _resolve(settings: TranslationSettings) -> None:
+    corpus = find_corpus(settings.corpus)
     try:
-        prepare = settings.prepare.resolve(find_corpus(settings.corpus))
+        prepare = settings.prepare.resolve(corpus)
     except SettingError as error:
         raise error.within("prepare") from None
     msgspec.structs.force_setattr(settings, "prepare", prepare)

@@ -6,9 +6,8 @@ import json
 from pathlib import Path
 
 import pytest
-from rskip.experiments.results_table import results_table
-from rskip.experiments.translations import read_translations
 
+from rskip.tasks.translation.scoring import read_translations
 from rskip.text import TextConfig, TextPipeline
 from rskip.text.subwords import BytePairEncoding
 from rskip.translation.scoring import score
@@ -49,13 +48,3 @@ def test_compounds_are_split_where_papers_report_it(data: Path, corpus: str, spl
     assert ("compound_split_bleu" in found) == split
     first = score(HYPOTHESES[:1], REFERENCES[:1], compound_split=split)
     assert translations.first(1).score().get("compound_split_bleu") == first.get("compound_split_bleu")
-
-
-def test_it_has_a_column_of_its_own(make_record) -> None:
-    record = make_record(
-        metrics={"sacrebleu": 27.0, "compound_split_bleu": 28.6},
-        signatures={"sacrebleu": "13a", "compound_split_bleu": "split"},
-    )
-    table = results_table([record])
-    assert "| sacreBLEU | compound BLEU |" in table and "| 27.00 (one seed) | 28.60 (one seed) |" in table
-    assert "compound BLEU: `split`." in table

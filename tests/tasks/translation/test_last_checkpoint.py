@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 import torch
-from rskip.experiments.last_checkpoint import mend_last_checkpoint
+
+from rskip.tasks.translation.training import restore_last_checkpoint
 
 
 @pytest.fixture
@@ -23,7 +24,7 @@ def _epoch(path: Path) -> int:
 
 
 def test_a_whole_one_is_left_alone(folder: Path) -> None:
-    mend_last_checkpoint(folder)
+    restore_last_checkpoint(folder)
     assert _epoch(folder / "checkpoint_last.pt") == 9
 
 
@@ -31,7 +32,7 @@ def test_a_whole_one_is_left_alone(folder: Path) -> None:
 def test_a_cut_off_one_is_replaced_by_the_newest_epoch(folder: Path, left: int) -> None:
     last = folder / "checkpoint_last.pt"
     last.write_bytes(last.read_bytes()[:left])
-    mend_last_checkpoint(folder)
+    restore_last_checkpoint(folder)
     assert _epoch(last) == 10
 
 
@@ -41,12 +42,12 @@ def test_a_cut_off_one_is_replaced_by_the_newer_of_epoch_and_update(folder: Path
         torch.save({"epoch": update}, folder / f"checkpoint_12_{update}.pt")
     os.utime(folder / later, ns=(2**62, 2**62))
     (folder / "checkpoint_last.pt").write_bytes(b"PK")
-    mend_last_checkpoint(folder)
+    restore_last_checkpoint(folder)
     assert _epoch(folder / "checkpoint_last.pt") == expected
 
 
 def test_without_an_epoch_the_training_starts_anew(tmp_path: Path) -> None:
     (tmp_path / "checkpoint_last.pt").write_bytes(b"PK")
     (tmp_path / "checkpoint1.pt.tmp").write_bytes(b"PK")
-    mend_last_checkpoint(tmp_path)
+    restore_last_checkpoint(tmp_path)
     assert list(tmp_path.iterdir()) == []

@@ -1,4 +1,4 @@
-"""Run folders: bound to one config, used by one process at a time."""
+"""Run folders: bound to one config, used by one process at a time; what a training goes on in."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from rskip.experiments.run_folder import RunFolder
+
+from rskip.tasks.run import SESSION, RunFolder, precision_here
 
 
 def test_bound_to_the_config_that_it_was_started_with(tmp_path: Path) -> None:
@@ -53,3 +54,23 @@ def test_a_training_goes_on_with_as_many_processes_as_it_was_started_with(tmp_pa
     folder.keep_processes(4)
     with pytest.raises(ValueError, match="was started on 4 GPUs and goes on there only, not on 1: give --gpus 4"):
         folder.keep_processes(1)
+
+
+def test_the_log_tells_of_every_session_and_of_none_where_there_is_none(tmp_path: Path) -> None:
+    folder = RunFolder(tmp_path)
+    for content in (None, "epoch 1\n"):
+        if content is not None:
+            folder.train_log.write_text(content)
+        with pytest.raises(ValueError, match="doesn't tell of a training: move"):
+            folder.sessions()
+    lines = [SESSION + '{"precision": "float32"}', "\xff", SESSION + '{"git": null}', ""]
+    folder.train_log.write_bytes("\n".join(lines).encode("latin1"))
+    assert folder.sessions() == [{"precision": "float32"}, {"git": None}]
+
+
+def test_bfloat16_is_emulated_nowhere(monkeypatch: pytest.MonkeyPatch) -> None:
+    for multiplies in (True, False):
+        monkeypatch.setattr("rskip.machine.device.bfloat16_is_slow", lambda device, it=multiplies: not it)
+        assert precision_here("bfloat16", gpus=0) == ("bfloat16" if multiplies else "float32")
+        assert precision_here("bfloat16", gpus=1) == "bfloat16"
+        assert precision_here("float16", gpus=0) == "float16"

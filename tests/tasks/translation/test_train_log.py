@@ -1,10 +1,13 @@
-"""Reading fairseq's JSON log: the curve, and the time over interrupted pieces."""
+"""Reading fairseq's JSON log: the curve, and the time over interrupted sessions."""
 
 from __future__ import annotations
 
 import json
 
-from rskip.experiments.train_log import read_train_log, start_line
+from rskip.tasks.run import SESSION
+from rskip.tasks.translation.train_log import read_train_log
+
+START = f'{SESSION}{{"a": 1}}\n'
 
 
 def _inner(epoch: int, wall: int) -> str:
@@ -41,9 +44,8 @@ def test_curve_of_an_unbroken_run() -> None:
         "2026-01-01 | INFO | fairseq_cli.train | num. shared model params: 1,037,568 (num. trained: 9)\n"
     )
     log = read_train_log(
-        [start_line({"a": 1}), parameters, _inner(1, 4), *_epoch(1, 10), *_epoch(2, 21, wps="3000")]
+        [START, parameters, _inner(1, 4), *_epoch(1, 10), *_epoch(2, 21, wps="3000")]
     )
-    assert log.starts == [{"a": 1}]
     assert log.parameters == 1037568
     assert log.seconds == 21
     assert log.target_tokens_per_second == round((1000.5 + 3000) / 2, 1)
@@ -59,10 +61,10 @@ def test_curve_of_an_unbroken_run() -> None:
     }
 
 
-def test_pieces_are_summed_lost_work_included_and_repeated_epochs_count_once() -> None:
-    first = [start_line({}), *_epoch(1, 10), _inner(2, 14)]  # killed 4 seconds into epoch 2
-    second = [start_line({}), _inner(2, 3), *_epoch(2, 9, loss="4")]  # saved, but not told by the log:
-    third = [start_line({}), *_epoch(2, 8, loss="3"), *_epoch(3, 17)]
+def test_sessions_are_summed_lost_work_included_and_repeated_epochs_count_once() -> None:
+    first = [START, *_epoch(1, 10), _inner(2, 14)]  # killed 4 seconds into epoch 2
+    second = [START, _inner(2, 3), *_epoch(2, 9, loss="4")]  # saved, but not in the log:
+    third = [START, *_epoch(2, 8, loss="3"), *_epoch(3, 17)]
     log = read_train_log(first + second + third)
     assert log.seconds == 14 + 9 + 17
     assert [(e.epoch, e.train_loss, e.seconds) for e in log.curve] == [(1, 5.5, 10), (2, 3, 31), (3, 5.5, 40)]

@@ -1,0 +1,91 @@
+"""A task of one's own, in one file outside rskip, from its recipe to `rskip.load`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import rskip
+from rskip.cli.main import main
+from rskip.experiments.recipe import load_recipes
+from rskip.records import read_record
+from rskip.settings.errors import SettingError
+from rskip.tasks import Task, find_task, register_task, task_of_kind
+from rskip.zoo.model_card import describe
+from rskip.zoo.registry import read_registry
+
+NAME = "line_1xskip.points"
+SWEEP = """
+kind: line
+slope: 3.0
+expected: {distance: 0.02, minutes: 1}
+show: 2
+rows:
+  fast: {description: few steps, train: {steps: 5}}
+  slow: {description: many steps, train: {steps: 30}, paper: [{distance: 0.01, table: Legendre Table 1}]}
+"""
+
+
+def test_from_recipe_to_load(
+    project: Path, line_fitting: Task[Any], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (project / "recipes/lines.yaml").write_text(SWEEP)
+    assert [recipe.task for recipe in load_recipes("recipes/lines.yaml")] == [line_fitting] * 2
+
+    assert main(["run", "recipes/lines.yaml", "--rows", "*", "--seeds", "1", "2", "--gpus", "0"]) == 0
+    printed = capsys.readouterr().out
+    assert printed.count("from step 0") == 4 and printed.count("  of 1") == 4
+    assert "distance             0.00   (the recipe expects 0.02)" in printed
+    assert "the paper            0.01   (distance, Legendre Table 1; not a result of ours)" in printed
+    assert "runs/lines_slow/2/trained.safetensors" in printed.partition("where to look next")[2]
+    record = read_record(project / "results/lines_slow/2.json")
+    assert (record.kind, record.recipe, record.config) == (
+        "line", "lines_slow", {"kind": "line", "slope": 3.0, "train": {"steps": 30, "lr": 0.1}}
+    )  # fmt: skip
+    assert record.metrics["slope"] == pytest.approx(3.0, abs=0.01) and record.training["pieces"] == 1
+
+    (project / "README.md").write_text("<!-- rskip report: begin lines_* -->\n<!-- rskip report: end lines_* -->\n")
+    assert main(["report"]) == main(["report", "--check"]) == 0
+    table = (project / "README.md").read_text()
+    assert "| run | parameters | seeds | distance | slope | training, minutes | machine |" in table
+    assert "| lines_fast | 1 | 1, 2 | 1.15 ± 0.23 (2 seeds) |" in table
+    assert "## points\n" in (project / "results/README.md").read_text()
+
+    assert main(["zoo", "publish", "lines_slow", "--seed", "2"]) == 0
+    entry = read_registry(project / "checkpoints.json")[NAME]
+    assert (entry.task, entry.recipe) == ("line-fitting", "recipes/lines_slow.yaml")
+    assert [figure.metric for figure in entry.figures] == ["distance", "distance", "slope", "steps"]
+    assert "line(2.0)" in (project / "checkpoints/lines_slow/README.md").read_text()
+    assert "Legendre: New methods" in describe(entry)
+
+    monkeypatch.setattr("rskip.zoo.loading.registry_file", lambda: project / "checkpoints.json")
+    line = rskip.load(NAME)
+    assert line(2.0) == pytest.approx(6.0, abs=0.01)
+    with pytest.raises(ValueError, match="can't compute in 'int8': expected one of float32"):
+        rskip.load(NAME, dtype="int8")
+
+
+def test_a_task_that_is_not_registered_is_named_with_what_to_do(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert main(["run", "recipes/mine.yaml"]) == main(["zoo", "publish", "mine"]) == 0
+    for name, near in {"line-fiting": "did you mean line-fitting?", "other": "once its module is imported"}.items():
+        with pytest.raises(SettingError, match="expected translation or image-classification or line-fitting") as error:
+            find_task(name)
+        assert error.value.name == "task" and near in error.value.advice
+    monkeypatch.undo()
+    with pytest.raises(SettingError, match="task is 'line-fitting': .*once its module is imported") as error:
+        read_registry(project / "checkpoints.json")
+    assert f"checkpoints.json: {NAME}" in str(error.value)
+    with pytest.raises(SettingError, match="kind is 'line': expected translation or vision"):
+        task_of_kind("line")
+
+
+def test_two_tasks_do_not_share_a_kind(line_fitting: Task[Any]) -> None:
+    class Other(type(line_fitting)):  # type: ignore[misc]
+        name = "other"
+
+    with pytest.raises(ValueError, match="the task line-fitting has the kind 'line' already"):
+        register_task(Other())
+    register_task(line_fitting)
+    assert task_of_kind("line") is find_task("line-fitting") is line_fitting

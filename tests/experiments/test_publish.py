@@ -1,0 +1,253 @@
+"""`rskip zoo publish` and `rskip run --publish` of the toy task: what is published again, and what is left alone."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from rskip.cli.main import main
+from rskip.files.checksum import sha256_file
+from rskip.records import read_record, record_path
+from rskip.tasks import Task
+from rskip.tasks.process import CommandFailed
+from rskip.zoo.registry import read_registry
+
+NAME = "line_1xskip.points"
+Capture = pytest.CaptureFixture[str]
+
+
+@pytest.fixture
+def runs(project: Path) -> Path:
+    """The run `mine` has the seeds 1, 2 and 10 in the current folder; seed 2 is a model of the registry."""
+    assert main(["run", "recipes/mine.yaml", "--seeds", "1", "2", "10"]) == 0
+    assert main(["zoo", "publish", "mine", "--seed", "2"]) == 0
+    return project
+
+
+def published() -> tuple[int, list[int]]:
+    """The seed in checkpoints/mine, whose files and record belong together, and the seeds whose records say so."""
+    record = read_record(Path("checkpoints/mine/record.json"))
+    entry = read_registry(Path("checkpoints.json"))[NAME]
+    assert record.published and record.published["sha256"] == sha256_file(Path("checkpoints/mine/model.safetensors"))
+    assert entry.files["model.safetensors"].sha256 == record.published["sha256"]
+    assert entry.figures[0].seeds == (record.seed,) and Path("checkpoints/mine/README.md").is_file()
+    assert [path.name for path in Path("checkpoints").iterdir()] == ["mine"]
+    return record.seed, [seed for seed in (1, 2, 10) if read_record(record_path("mine", seed)).published]
+
+
+def snapshot() -> dict[str, bytes]:
+    """Every file but those of runs/, with its content; nothing that is hidden may be left."""
+    assert not list(Path("checkpoints").glob(".*"))
+    return {str(path): path.read_bytes() for path in Path().rglob("*") if path.is_file() and path.parts[0] != "runs"}
+
+
+def fails(arguments: list[str], capsys: Capture, *, status: int = 2) -> str:
+    """The one line that the command ends with."""
+    capsys.readouterr()
+    assert main(arguments) == status
+    error = capsys.readouterr().err
+    assert error.startswith(f"rskip {arguments[0]}: error: ") and error.count("\n") == 1
+    return error
+
+
+def test_the_tasks_choice_is_published_unless_a_seed_is(runs: Path, line_fitting: Task[Any], capsys: Capture) -> None:
+    assert published() == (2, [2])
+    assert main(["zoo", "publish", "mine"]) == 0
+    assert published() == (2, [2])
+    shutil.rmtree("checkpoints/mine")
+    line_fitting.choose = lambda records: records[-1]  # type: ignore[method-assign]
+    assert main(["zoo", "publish", "mine"]) == 0
+    assert published() == (10, [10])
+    capsys.readouterr()
+    assert main(["run", "recipes/mine.yaml", "--seeds", "2", "1", "--publish"]) == 0
+    said = capsys.readouterr().out
+    assert "checkpoints/mine: seed 1, 0.0 MB in float32\nrskip zoo publish mine " in said
+    assert [seed for seed in (1, 2, 10) if read_record(record_path("mine", seed)).published] == [1]
+    assert main(["zoo", "publish", "mine"]) == 0
+    assert published() == (1, [1])
+
+
+def train_again() -> None:
+    record = read_record(record_path("mine", 2))
+    msgspec.structs.replace(record, date="2026-02-02", published=None).write(record.path)
+
+
+SPOILT: dict[str, tuple[Callable[[], object], int]] = {  # what happened since, and the seed that is published then
+    "another record": (train_again, 2),
+    "killed between two renames": (lambda: Path("checkpoints/mine").rename("checkpoints/.mine.replaced"), 2),
+    "damaged weights": (lambda: Path("checkpoints/mine/model.safetensors").write_bytes(b"damaged"), 2),
+    "no weights": (lambda: Path("checkpoints/mine/model.safetensors").unlink(), 2),
+    "whose it was is not known": (lambda: Path("checkpoints/mine/record.json").write_text("{"), 1),
+    "a file beside them": (lambda: Path("checkpoints/mine/line.json").write_text("{}"), 2),
+    "a file more": (lambda: Path("checkpoints/mine/notes.txt").write_text("mine"), 2),
+    "a file fewer": (lambda: Path("checkpoints/mine/line.json").unlink(), 2),
+}
+
+
+def test_what_does_not_fit_its_record_is_published_again_of_the_same_seed(runs: Path) -> None:
+    before = snapshot()
+    for what, (spoil, seed) in SPOILT.items():
+        spoil()
+        assert main(["zoo", "publish", "mine"]) == 0, what
+        assert published() == (seed, [seed]), what
+        assert main(["zoo", "publish", "mine", "--seed", "2"]) == 0
+        assert snapshot() == before or what == "another record"
+        before = snapshot()
+    record_path("mine", 2).unlink()
+    assert main(["zoo", "publish", "mine"]) == 0
+    assert read_record(Path("checkpoints/mine/record.json")).seed == 1, "without its record a seed gives way"
+
+
+def test_what_cannot_be_published_again_says_what_to_do_and_stays(runs: Path, capsys: Capture) -> None:
+    Path("runs").rename("runs_elsewhere")
+    for name in ("line.json", "notes.txt"):
+        path = Path("checkpoints/mine", name)
+        kept = path.read_bytes() if path.exists() else None
+        path.write_text("changed")
+        before = snapshot()
+        message = r"rskip zoo: error: checkpoints/mine/[a-z.]+ is not as checkpoints\.json has it: restore "
+        assert re.match(message, fails(["zoo", "publish", "mine"], capsys))
+        assert snapshot() == before
+        path.write_bytes(kept) if kept else path.unlink()
+    train_again()
+    before = snapshot()
+    assert fails(["zoo", "publish", "mine"], capsys) == (
+        "rskip zoo: error: checkpoints/mine/record.json is none of the records in results/mine: restore "
+        "checkpoints/mine and results/mine from version control, or publish the run again, which fails now: "
+        "runs/mine/2/trained.safetensors is gone: remove results/mine/2.json and run the recipe again to publish it\n"
+    )
+    assert snapshot() == before
+
+
+def test_what_is_refused_leaves_every_byte(
+    runs: Path, line_fitting: Task[Any], monkeypatch: pytest.MonkeyPatch, capsys: Capture
+) -> None:
+    shutil.copy("recipes/mine.yaml", "recipes/other.yaml")
+    assert main(["run", "recipes/other.yaml"]) == 0
+    assert main(["zoo", "publish", "other", "--variant", "other"]) == 0
+    trained = Path("runs/mine/1/trained.safetensors")
+    weights, export = trained.read_bytes(), line_fitting.export_weights
+    recipe = Path("recipes/mine.yaml").read_text()
+    publish, before = ["zoo", "publish", "mine", "--seed", "1"], snapshot()
+
+    def refused(*arguments: str, status: int = 2) -> str:
+        error = fails([*publish, *arguments], capsys, status=status)
+        assert snapshot() == before
+        return error
+
+    assert "'Not a word'" in refused("--variant", "Not a word")
+    assert "'example.org'" in refused("--url", "example.org")
+    assert f"{NAME}.other is the model of checkpoints/other" in refused("--variant", "other")
+    assert "results/mine has no record of seed 3" in fails(["zoo", "publish", "mine", "--seed", "3"], capsys)
+    with monkeypatch.context() as patch:
+        patch.setattr("rskip.zoo.publishing.MAX_BYTES_IN_ALL", 100)
+        assert "expected at most 0 MB" in refused("--variant", "new")
+    with monkeypatch.context() as patch:
+        patch.setattr("rskip.zoo.publishing.MAX_BYTES", 10)
+        assert "the model takes 0.0 MB in float32" in refused()
+    trained.write_bytes(b"x")
+    assert "is not the file that results/mine/1.json tells of" in refused()
+    trained.unlink()
+    assert "trained.safetensors is gone" in refused()
+    trained.write_bytes(weights)
+    line_fitting.export_weights = lambda *arguments: {**export(*arguments), "distance": 0.5}  # type: ignore[method-assign]
+    assert "has distance 0.50 when it is read back, the run 0.03" in refused()
+
+    def fail(*arguments: object) -> None:
+        raise CommandFailed("scoring failed")
+
+    line_fitting.export_weights = fail  # type: ignore[method-assign, assignment]
+    assert "scoring failed" in refused(status=1)
+    line_fitting.export_weights = export  # type: ignore[method-assign]
+
+    Path("README.md").write_text("<!-- rskip zoo: begin models -->\n")
+    before = snapshot()
+    assert "README.md" in refused()
+    Path("README.md").unlink()
+    Path("recipes/mine.yaml").write_text(recipe.replace("lr: 0.1", "lr: 0.2"))
+    before = snapshot()
+    assert "results/mine/1.json was made with other settings (train.lr: 0.1 there, 0.2 now)" in refused()
+    Path("recipes/mine.yaml").unlink()
+    before = snapshot()
+    assert "no recipes/mine.yaml, the recipe of results/mine/1.json: put it there" in refused()
+
+
+def test_a_run_that_changes_its_recipe_or_its_architecture_needs_a_variant(runs: Path, capsys: Capture) -> None:
+    for change, what in {"train.lr=0.09": "recipe (train.lr=0.09)", "train.lr=1.05": "recipe (train.lr=1.05)"}.items():
+        assert main(["run", "recipes/mine.yaml", "--set", change, "train.steps=3"]) in (0, 1)
+        (name,) = (path.name for path in Path("results").iterdir() if path.name != "mine")
+        assert f"variant is missing: {name} changes its {what[:6]}" in fails(["zoo", "publish", name], capsys)
+        assert main(["zoo", "publish", name, "--variant", "quick"]) == 0
+        entry = read_registry(Path("checkpoints.json"))[f"{NAME}.quick"]
+        assert entry.overrides == {"train.lr": float(change.partition("=")[2]), "train.steps": 3}
+        assert main(["zoo", "publish", name]) == 0, "it keeps its name"
+        for folder in (Path("results", name), Path("checkpoints", name)):
+            shutil.rmtree(folder)
+        Path("checkpoints.json").unlink()
+    Path("recipes/steep.yaml").write_text("{kind: line, slope: 3.0, train: {lr: 1.01, steps: 2}}")
+    assert main(["run", "recipes/steep.yaml"]) == 0
+    error = fails(["zoo", "publish", "steep"], capsys)
+    assert "variant is missing: steep changes its architecture (lr=1.01)" in error
+
+
+def test_what_names_no_run_is_refused(runs: Path, capsys: Capture) -> None:
+    before = snapshot()
+    for run, message in {
+        "": "'' is no run: expected the name of a folder in results/",
+        "..": "'..' is no run: expected",
+        "/": "'/' is no run: expected",
+        "results/mine": "'results/mine' is no run: expected",
+        "mnie": "results/mnie has no record (did you mean 'mine'?): give a run that has, or run it first",
+        "numbers": "results/numbers has no record: run it first, `rskip run RECIPE`",
+    }.items():
+        assert message in fails(["zoo", "publish", run], capsys)
+    assert snapshot() == before
+    Path("results/other").mkdir()
+    Path("results/other/1.json").write_text("{")
+    assert main(["zoo", "publish", "mine", "--seed", "1"]) == 0, "records of other runs are not read"
+    assert published() == (1, [1])
+
+
+def test_killed_anywhere_one_of_the_two_seeds_is_whole_and_publishing_again_ends_well(
+    runs: Path, killed_at_rename: Callable[[int, list[str]], bool]
+) -> None:
+    shutil.copytree(".", "../before", ignore=shutil.ignore_patterns("runs"))
+    at = 0
+    while killed_at_rename(at := at + 1, ["zoo", "publish", "mine", "--seed", "1"]):
+        folders = [path for path in Path("checkpoints").glob("*mine*") if (path / "record.json").is_file()]
+        whole = []
+        for folder in folders:
+            record = read_record(folder / "record.json")
+            whole.append((record.published or {}).get("sha256") == sha256_file(folder / "model.safetensors"))
+        assert any(whole), at
+        assert main(["zoo", "publish", "mine", "--seed", "1"]) == 0
+        assert published() == (1, [1]), at
+        for name in ("checkpoints", "results"):
+            shutil.rmtree(name)
+        shutil.copytree("../before", ".", dirs_exist_ok=True)
+    assert at > 6, "weights, record, records of seeds, card, registry"
+    assert published() == (1, [1])
+
+
+def test_weights_that_are_not_replaced_come_back(runs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    before, rename = snapshot(), os.rename
+    for error, status in ((OSError("no"), 2), (KeyboardInterrupt(), 130)):
+
+        def fail(source: Any, target: Any, error: BaseException = error, **options: Any) -> None:
+            if Path(source).name == ".mine.building":
+                raise error
+            rename(source, target, **options)
+
+        with monkeypatch.context() as patch:
+            patch.setattr(os, "rename", fail)
+            assert main(["zoo", "publish", "mine", "--seed", "1"]) == status
+        assert snapshot() == before
+    assert json.loads(before["checkpoints/mine/record.json"])["seed"] == 2

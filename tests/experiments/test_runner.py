@@ -1,0 +1,210 @@
+"""`rskip run` of the toy task: what is done once, what is another run, mistakes, and kills at any rename."""
+
+from __future__ import annotations
+
+import re
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rskip.cli.main import main
+from rskip.files.checksum import sha256_file
+from rskip.records import read_record
+from rskip.tasks import Task
+from rskip.tasks.run import RunFolder
+
+MINE = "recipes/mine.yaml"
+SWEEP = """
+kind: line
+slope: 3.0
+rows: {fast: {description: few steps, train: {steps: 5}}, slow: {description: many, train: {steps: 30}}, faster: }
+"""
+Capture = pytest.CaptureFixture[str]
+
+
+def figures(path: str) -> dict[str, Any]:
+    """What of a record doesn't depend on when it was made, and in how many sessions."""
+    record = read_record(Path(path))
+    training = {name: value for name, value in record.training.items() if name != "pieces"}
+    return {"metrics": record.metrics, "config": record.config, "training": training, "curve": record.curve}
+
+
+def names(folder: str) -> list[str]:
+    return sorted(path.relative_to(folder).as_posix() for path in Path(folder).rglob("*") if path.is_file())
+
+
+def test_a_record_is_of_everything(project: Path) -> None:
+    assert main(["run", MINE, "--seeds", "7", "--gpus", "0", "--set", "train.steps=3"]) == 0
+    (name,) = (path.name for path in Path("results").iterdir())
+    record = read_record(Path("results", name, "7.json"))
+    assert re.fullmatch("mine-[0-9a-f]{8}", name)
+    assert (record.recipe, record.run, record.seed, record.overrides) == ("mine", name, 7, {"train.steps": 3})
+    assert record.training == {"seconds": 60.0, "pieces": 1, "precision": "float32", "steps": 3}
+    assert record.checkpoint_sha256 == sha256_file(Path("runs", name, "7", "trained.safetensors"))
+    assert record.machine["gpu"] is None and {"python", "torch", "numpy"} <= set(record.packages)
+    text = Path("results", name, "7.json").read_text()
+    assert str(project) not in text and str(Path.home()) not in text
+
+
+def test_what_has_its_record_is_not_run_again(project: Path, capsys: Capture) -> None:
+    assert main(["run", MINE, "--seeds", "1", "2", "--set", "show=2"]) == 0
+    assert names("results") == ["mine/1.json", "mine/2.json"]
+    before = Path("results/mine/1.json").read_bytes()
+    shutil.rmtree("runs/mine/2")
+    capsys.readouterr()
+    assert main(["run", MINE, "--seeds", "1", "2", "--set", "show=2"]) == 0
+    printed = capsys.readouterr().out
+    assert printed.count("json is there already: not run again") == 2 and "from step" not in printed
+    assert "\n  slope                2.97\n" in printed and "\n  slope                2.95\n" in printed
+    assert printed.count("  of 1") == 1, "of seed 2 nothing is left to show"
+    assert Path("results/mine/1.json").read_bytes() == before
+
+
+def test_overrides_are_another_run(project: Path) -> None:
+    assert main(["run", MINE, "--set", "train.lr=0.2", "--set", "train.steps=3"]) == main(["run", MINE]) == 0
+    (other,) = (path.name for path in Path("results").iterdir() if path.name != "mine")
+    assert main(["run", MINE, "--set", "train.steps=3", "train.lr=0.2", "--seeds", "2"]) == 0
+    assert names("results") == [f"{other}/1.json", f"{other}/2.json", "mine/1.json"]
+    assert names("runs/mine") == [
+        f"1/{name}"
+        for name in ("lock", "precision", "processes", "run.json", "state.json", "train.log", "trained.safetensors")
+    ]
+
+
+def test_an_edited_recipe_meets_neither_the_old_record_nor_the_old_run(project: Path, capsys: Capture) -> None:
+    assert main(["run", MINE]) == 0
+    recipe = Path(MINE).read_text()
+    Path(MINE).write_text(recipe.replace("lr: 0.1", "lr: 0.2"))
+    capsys.readouterr()
+    for path in ("results/mine/1.json", "runs/mine/1"):
+        assert main(["run", MINE]) == 2
+        error = capsys.readouterr().err
+        assert error.startswith(f"rskip run: error: {path} was ")
+        assert "train.lr: 0.1 there, 0.2 now" in error and error.count("\n") == 1
+        Path("results/mine/1.json").unlink(missing_ok=True)
+    Path(MINE).write_text(recipe + "expected: {slope: 3}\ndescription: x\n")
+    assert main(["run", MINE]) == 0
+
+
+def test_a_training_that_fails_is_one_line_and_goes_on_when_it_is_repeated(
+    project: Path, line_fitting: Task[Any], monkeypatch: pytest.MonkeyPatch, capsys: Capture
+) -> None:
+    assert main(["run", MINE, "--set", "train.lr=100", "train.steps=50"]) == 1
+    error = capsys.readouterr().err
+    assert error.startswith("rskip run: error: the weight is ") and error.count("\n") == 1
+    assert not Path("results").exists()
+    step, done = line_fitting.step, 0
+
+    def interrupted(*arguments: Any) -> float:
+        nonlocal done
+        done += 1
+        if done == 8:
+            raise KeyboardInterrupt
+        return float(step(*arguments))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(line_fitting, "step", interrupted, raising=False)
+        assert main(["run", MINE]) == 130
+    assert main(["run", MINE]) == 0
+    assert "from step 7\n" in capsys.readouterr().out
+    assert read_record(Path("results/mine/1.json")).training["pieces"] == 2
+
+
+def test_killed_at_any_rename_a_run_ends_in_the_same_record_when_it_is_repeated(
+    project: Path, killed_at_rename: Callable[[int, list[str]], bool]
+) -> None:
+    run = ["run", MINE, "--set", "train.steps=2"]
+    assert main(run) == 0
+    (path,) = names("results")
+    expected, at = figures(f"results/{path}"), 0
+    while True:
+        shutil.rmtree("results")
+        shutil.rmtree("runs")
+        if not killed_at_rename(at := at + 1, run):
+            break
+        assert not Path("results").exists() or main(["report"]) == 0, "no part of a record is taken for one"
+        assert main(run) == 0
+        assert figures(f"results/{path}") == expected, at
+    assert at == 7, "run.json, processes, precision, two steps, the record"
+
+
+def test_a_folder_that_is_in_use_is_left_alone(project: Path, capsys: Capture) -> None:
+    with RunFolder(Path("runs/mine/1")).lock():
+        assert main(["run", MINE]) == 2
+    assert "runs/mine/1 is in use by another `rskip run`" in capsys.readouterr().err
+    assert names("runs") == ["mine/1/lock"]
+
+
+def test_mistakes_come_before_any_work(project: Path, line_fitting: Task[Any], capsys: Capture) -> None:
+    Path("recipes/rows.yaml").write_text(SWEEP)
+    line_fitting.programs = ("absent-program",)  # type: ignore[misc]
+    for arguments, message in [
+        (["recipes/absent.yaml"], "no recipe recipes/absent.yaml"),
+        ([MINE, "--set", "trian.lr=3"], "unknown key trian; did you mean train?"),
+        ([MINE, "--set", "train.steps=0"], "train.steps is 0"),
+        ([MINE, "--set", "train.lr={{lr}}"], "a key is a list or a mapping: expected a name"),
+        ([MINE, "--seeds", "-1"], "-1"),
+        ([MINE, "--seeds", "4294967296", "--dry-run"], "4294967296"),
+        ([MINE, "--gpus", "99"], "99"),
+        ([MINE, "--gpus", "-1", "--dry-run"], "-1"),
+        ([MINE, "--rows", "fast"], "no row fast; its rows: none: the file is one run"),
+        (["recipes/rows.yaml", "--rows", "fsat"], "no row fsat (did you mean 'fast'?); its rows: fast, slow, faster"),
+        (["recipes/rows.yaml", "--set", "train.steps=0"], "recipes/rows.yaml, row fast: train.steps is 0"),
+        ([MINE], "absent-program is not installed in this environment"),
+    ]:
+        assert main(["run", *arguments]) == 2
+        error = capsys.readouterr().err
+        assert message in error and error.count("\n") == 1
+    assert names(".") == ["recipes/mine.yaml", "recipes/rows.yaml"]
+
+
+def test_without_rows_they_are_listed_with_what_is_done_and_what_is_missing(project: Path, capsys: Capture) -> None:
+    Path("recipes/rows.yaml").write_text(SWEEP)
+    assert main(["run", "recipes/rows.yaml", "--rows", "fast", "slow", "--seeds", "1", "2"]) == 0
+    assert main(["run", "recipes/rows_faster.yaml", "--seeds", "3"]) == 0, "a row's name is a recipe of its own"
+    assert names("results") == ["rows_fast/1.json", "rows_fast/2.json", "rows_faster/3.json",
+                                "rows_slow/1.json", "rows_slow/2.json"]  # fmt: skip
+    Path("results/rows_slow/1.json").unlink()
+    capsys.readouterr()
+    before = names(".")
+    assert main(["run", "recipes/rows.yaml", "--seeds", "1", "2", "3"]) == 0
+    assert capsys.readouterr().out == (
+        "recipes/rows.yaml has 3 rows; --rows NAME ... runs them\n"
+        "  fast    seeds done 1, 2; missing 3   few steps\n"
+        "  slow    seeds done 2; missing 1, 3   many\n"
+        "  faster  seeds done 3; missing 1, 2\n"
+    )
+    assert main(["run", "recipes/rows.yaml", "--set", "train.lr=0.2"]) == 0
+    assert capsys.readouterr().out.count("seeds missing 1") == 3, "with --set they are other runs"
+    assert names(".") == before
+
+
+def test_rows_are_run_seed_by_seed(project: Path, capsys: Capture) -> None:
+    Path("recipes/rows.yaml").write_text(SWEEP)
+    assert main(["run", "recipes/rows.yaml", "--rows", "fast*", "--seeds", "2", "1"]) == 0
+    printed = capsys.readouterr().out
+    assert re.findall(r"^(rows_\w+, seed \d)$", printed, re.MULTILINE) == [
+        "rows_fast, seed 2", "rows_faster, seed 2", "rows_fast, seed 1", "rows_faster, seed 1"
+    ]  # fmt: skip
+    assert printed.count("where to look next") == 1 and "runs/rows_faster/1/trained" in printed
+
+
+def test_a_dry_run_prints_each_command_once_and_does_nothing(project: Path, capsys: Capture) -> None:
+    Path("recipes/rows.yaml").write_text(SWEEP)
+    arguments = ["--rows", "fast", "slow", "--seeds", "1", "2", "--gpus", "4", "--mirror", "a b", "--dry-run"]
+    assert main(["run", "recipes/rows.yaml", *arguments]) == 0
+    assert capsys.readouterr().out.splitlines() == [
+        "points --slope 3.0 --from 'a b'",
+        *(f"fit rows_{row} --seed {seed} --gpus 4" for seed in (1, 2) for row in ("fast", "slow")),
+    ]
+    assert names(".") == ["recipes/mine.yaml", "recipes/rows.yaml"]
+
+
+def test_publish_is_of_each_row(project: Path, capsys: Capture) -> None:
+    Path("recipes/rows.yaml").write_text(SWEEP)
+    assert main(["run", "recipes/rows.yaml", "--rows", "*", "--seeds", "2", "1", "--publish"]) == 0
+    published = [read_record(path) for path in sorted(Path("checkpoints").glob("*/record.json"))]
+    assert {record.run: record.seed for record in published} == {"rows_fast": 2, "rows_faster": 2, "rows_slow": 2}

@@ -1,0 +1,58 @@
+"""Tables in Markdown: their text, their place between markers, documents that are out of date."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from rskip.records.statistics import summarise
+from rskip.records.tables import fill_in, markdown_table, outdated_documents, write_documents
+
+
+def test_a_summary_is_mean_and_sample_deviation() -> None:
+    assert str(summarise([37.0, 38.0, 39.0])) == "38.00 ± 1.00"
+    one = summarise([37.0])
+    assert (str(one), one.spread, one.count) == ("37.00", None, 1)
+
+
+def test_a_bar_in_a_cell_is_no_edge() -> None:
+    assert markdown_table(["a", "b"], [["1|2", ""]]) == "| a | b |\n| --- | --- |\n| 1\\|2 |  |"
+
+
+def fill(text: str) -> str:
+    return fill_in(text, "rskip x", lambda name: f"table of {name}\n", source="README.md")
+
+
+def test_tables_stand_between_their_markers_and_the_rest_of_the_text_stays() -> None:
+    filled = fill("before\n<!-- rskip x: begin a_* -->\nold\n<!-- rskip x: end a_* -->\nafter\n")
+    assert filled == (
+        "before\n<!-- rskip x: begin a_* -->\n\ntable of a_*\n\n<!-- rskip x: end a_* -->\nafter\n"
+    )
+    assert fill(filled) == filled
+    for text in ("no markers,\n no last line end", "<!-- rskip y: begin a -->\n"):
+        assert fill(text) == text
+
+
+def test_wrong_markers_are_named_by_line() -> None:
+    for text, message in {
+        "<!-- rskip x: begin a -->\n": "README.md: the table a has no end marker",
+        "x\n<!-- rskip x: end a -->\n": "README.md, line 2: ",
+        "<!-- rskip x: begin a -->\n<!-- rskip x: end b -->\n": "README.md, line 2: ",
+        "<!-- rskip x: begin a -->\n<!-- rskip x: begin a -->\n": "README.md, line 2: ",
+        "<!-- rskip x: bgin a -->\n": "README.md, line 1: expected <!-- rskip x: begin NAME --> or end NAME",
+    }.items():
+        with pytest.raises(ValueError) as error:
+            fill(text)
+        assert str(error.value).startswith(message)
+
+
+def test_outdated_documents_are_those_of_the_readme_and_of_docs(tmp_path: Path) -> None:
+    (tmp_path / "docs" / "deeper").mkdir(parents=True)
+    texts = {"README.md": "old", "docs/deeper/b.md": "old", "docs/a.md": "new", "other.md": "old", "docs/c.txt": "old"}
+    for name, text in texts.items():
+        (tmp_path / name).write_text(text)
+    outdated = outdated_documents(tmp_path, lambda text, source: "new")
+    assert outdated == {tmp_path / "README.md": "new", tmp_path / "docs/deeper/b.md": "new"}
+    assert write_documents(outdated) == list(outdated)
+    assert outdated_documents(tmp_path, lambda text, source: "new") == {}

@@ -1,0 +1,63 @@
+"""A vision recipe through the real programs on the real CIFAR-10: killed in mid-training and repeated."""
+
+from __future__ import annotations
+
+import lzma
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from rskip.cli.main import main
+from rskip.records import read_record
+
+RECIPE = """
+kind: vision
+train:
+  dataset: cifar10
+  depth: 8
+  connection: 2rskip+ln
+  batch_size: 32
+  iterations: 60
+  schedule: one_cycle
+  lr: 0.1
+  precision: float32
+  save_every: 5
+"""
+
+
+@pytest.mark.slow
+def test_a_run_that_was_killed_in_mid_training_ends_in_a_record_when_it_is_repeated(
+    shared: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("torchvision")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+    (tmp_path / "cifar-10-batches-py").mkdir()
+    for packed in (shared / "data" / "cifar10").glob("*.xz"):
+        (tmp_path / "cifar-10-batches-py" / packed.stem).write_bytes(lzma.decompress(packed.read_bytes()))
+    (tmp_path / "mine.yaml").write_text(RECIPE)
+
+    arguments = ["run", "mine.yaml", "--gpus", "0", "--mirror", str(tmp_path)]
+    command = [str(Path(sys.executable).parent / "rskip"), *arguments]
+    with (tmp_path / "output.txt").open("wb") as output:
+        first = subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT, start_new_session=True)
+    try:
+        while not Path("runs/mine/1/training/checkpoint.pt").exists():
+            assert first.poll() is None, (tmp_path / "output.txt").read_text()
+            time.sleep(0.02)
+    finally:
+        os.killpg(first.pid, signal.SIGKILL)
+    first.wait()
+    assert not Path("results").exists()
+
+    assert main(arguments) == 0
+    record = read_record(Path("results/mine/1.json"))
+    assert record.training["pieces"] == 2
+    assert [point["iteration"] for point in record.curve] == [60]
+    assert record.data["images"] == {"train": 50_000, "test": 10_000}
+    assert record.metrics["error"] < 85, "it learned something: by chance it is 90"

@@ -1,0 +1,110 @@
+"""Commands that are run with a log: what they print goes where, and how they fail."""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+from pathlib import Path
+
+import pytest
+
+from rskip.tasks import process
+from rskip.tasks.process import CommandFailed, last_error_line, run_logged
+
+
+@pytest.fixture
+def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """Runs a shell script as the command `tool`, with log.txt for its log."""
+    monkeypatch.setattr(sys, "executable", str(tmp_path / "python"))
+
+    def run(script: str, **options: object) -> str:
+        (tmp_path / "tool").write_text(f"#!/bin/sh\n{script}\n")
+        (tmp_path / "tool").chmod(0o755)
+        run_logged(["tool", "a b"], log=tmp_path / "log.txt", environment={"WHO": "me"}, **options)  # type: ignore[arg-type]
+        return (tmp_path / "log.txt").read_text()
+
+    return run
+
+
+def test_output_is_appended_to_the_log_or_kept_apart(run, tmp_path: Path) -> None:
+    assert run('echo "$1 $WHO"; echo complaint >&2') == "a b me\ncomplaint\n"
+    assert run("echo out; echo complaint >&2", output=tmp_path / "out") == "a b me\ncomplaint\ncomplaint\n"
+    assert (tmp_path / "out").read_text() == "out\n"
+
+
+def test_it_is_polled_while_it_runs_and_once_at_its_end(run, tmp_path: Path) -> None:
+    seen: list[str] = []
+    run("echo one; sleep 1.5; echo two", on_poll=lambda: seen.append((tmp_path / "log.txt").read_text()))
+    assert seen[0] == "one\n" and seen[-1] == "one\ntwo\n"
+
+
+@pytest.mark.parametrize("from_terminal", [False, True])
+def test_an_interruption_is_passed_on_but_not_twice(
+    run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, from_terminal: bool
+) -> None:
+    monkeypatch.setattr(process, "_in_foreground", lambda: from_terminal)
+
+    def interrupt() -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        run("trap 'echo terminated' TERM; echo begun; sleep 1.5; echo saved", on_poll=interrupt)
+    expected = ["begun", "saved"] if from_terminal else ["begun", "terminated", "saved"]
+    assert (tmp_path / "log.txt").read_text().split() == expected
+
+
+TORCHRUN = "torch.distributed.ChildFailedError:"
+FAILURES = [  # what it prints, its exit status; the exception, and what that says
+    (["tool: error: no such flag"], "exit 2", ValueError, "tool could not go on: tool: error: no such flag"),
+    (["torch.OutOfMemoryError: full", "x"], "exit 1", CommandFailed, "torch.OutOfMemoryError: full"),
+    ([], "exit 3", CommandFailed, "tool failed (exit status 3): it printed nothing"),
+    ([], "kill -KILL $$", CommandFailed, "tool failed (killed by SIGKILL)"),
+    # torchrun, after one of its processes; where it tells the exit status of the one that failed first, that one's
+    (["fairseq-train: error: no", TORCHRUN], "exit 1", ValueError, "could not go on: fairseq-train: error: no"),
+    (["rskip vision: error: a", TORCHRUN, " exitcode : 2 (pid: 7)"], "exit 1", ValueError, "rskip vision: error: a"),
+    (
+        ["rskip vision: error: loss is nan", TORCHRUN, " exitcode : 1 (pid: 7)"], "exit 1", CommandFailed,
+        "tool failed (exit status 1): rskip vision: error: loss is nan",
+    ),
+    ([TORCHRUN, "  exitcode  : -9 (pid: 7)"], "exit 1", CommandFailed, "tool failed (killed by SIGKILL)"),
+]  # fmt: skip
+
+
+def test_failures_say_why_and_where_the_log_is(run, tmp_path: Path) -> None:
+    for lines, end, kind, message in FAILURES:
+        (tmp_path / "log.txt").write_text("ValueError: of an earlier session\n")
+        with pytest.raises(kind) as error:
+            run("\n".join([*(f"echo '{line}'" for line in lines), end]))
+        assert message in str(error.value)
+        said = "error:" in message or kind is ValueError  # the command itself says what to do
+        advice = "" if said else "; repeat the command to go on from there"
+        assert str(error.value).endswith(f"(log: {tmp_path / 'log.txt'}{advice})")
+        assert "earlier" not in str(error.value) and "\n" not in str(error.value)
+
+
+def test_the_line_that_says_what_went_wrong() -> None:
+    for text, line in {
+        "Traceback:\n  ValueError(x)\nKeyError: 'a'\n\nwarning\n": "KeyError: 'a'",
+        "fairseq-train: error: argument --lr\n": "fairseq-train: error: argument --lr",
+        "one\n two \n\n": "two",
+        "Errors are not errors\nlast": "last",
+    }.items():
+        assert last_error_line(text) == line
+
+
+def test_a_program_that_is_not_installed_is_named_with_what_installs_it(run) -> None:
+    for name, advice in {"fairseq-train": "run `rskip setup-fairseq` first", "torchrun": "install it with pip"}.items():
+        with pytest.raises(FileNotFoundError, match=f"{name} is not installed in this environment: {advice}"):
+            process.executable(name)
+
+
+@pytest.mark.slow
+def test_torchruns_own_words_are_understood(tmp_path: Path) -> None:
+    """What FAILURES have of torchrun is what it prints."""
+    script = tmp_path / "train.py"
+    script.write_text("import os, sys; print('train: error: no'); sys.exit(int(os.environ['STATUS']))")
+    command = ["torchrun", "--standalone", "--nproc-per-node", "2", str(script)]
+    for status, kind, message in ((2, ValueError, "could not go on: "), (1, CommandFailed, "(exit status 1): ")):
+        with pytest.raises(kind, match=re.escape(f"{message}train: error: no (log: ")):
+            run_logged(command, log=tmp_path / "log", environment={**os.environ, "STATUS": str(status)})

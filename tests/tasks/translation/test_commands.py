@@ -1,0 +1,165 @@
+"""The command lines of a run: flags, devices, and an update that has its tokens on any number of GPUs."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rskip.settings.check import convert
+from rskip.settings.errors import SettingError
+from rskip.tasks.run import Run
+from rskip.tasks.translation.batches import Batches, check_tokens_per_update, plan_batches, split_update
+from rskip.tasks.translation.scoring import generate_command
+from rskip.tasks.translation.settings import TranslationSettings, flags_to_arguments
+from rskip.tasks.translation.training import average_command, recipe_precision, train_command
+
+
+def run_with(*, gpus: int = 0, **train: object) -> Run[TranslationSettings]:
+    """A run with these flags of fairseq-train besides what every recipe has."""
+    flags: dict[str, Any] = {"arch": "transformer_rskip_ln_tiny", "max-update": 100_000}
+    flags |= {name.replace("_", "-"): value for name, value in train.items()}
+    settings = convert({"corpus": "numbers-en-de", "train": flags}, TranslationSettings)
+    return Run(name="mine", seed=3, settings=settings, gpus=gpus)
+
+
+def train(run: Run[TranslationSettings], *, precision: str = "bfloat16") -> str:
+    return " ".join(train_command(run, precision=precision))
+
+
+@pytest.fixture(autouse=True)
+def programs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder that stands for the environment's programs."""
+    (tmp_path / "fairseq-train").touch()
+    monkeypatch.setattr(sys, "executable", str(tmp_path / "python"))
+    return tmp_path
+
+
+PAPERS_UPDATES = [  # tokens, GPUs; batches of each GPU, tokens of a batch
+    *[(4096, 1, 1, 4096), (4096, 2, 1, 2048), (4096, 3, 1, 1365), (4096, 4, 1, 1024)],
+    *[(16384, 1, 4, 4096), (16384, 2, 2, 4096), (16384, 3, 2, 2730), (16384, 4, 1, 4096), (16384, 8, 1, 2048)],
+    *[(25000, 1, 7, 3571), (25000, 2, 4, 3125), (25000, 3, 3, 2777), (25000, 4, 2, 3125), (25000, 8, 1, 3125)],
+]
+
+
+def test_the_papers_updates_on_so_many_gpus() -> None:
+    for tokens, gpus, update_freq, max_tokens in PAPERS_UPDATES:
+        batches = split_update(tokens, gpus=gpus, most=4096, longest=1024)
+        assert batches == Batches(gpus=gpus, update_freq=update_freq, max_tokens=max_tokens)
+
+
+def test_an_update_is_as_few_batches_as_fit_and_loses_less_than_a_token_of_each() -> None:
+    for tokens in range(1000, 30_000, 777):
+        for gpus in range(1, 18):
+            batches = split_update(tokens, gpus=gpus, most=3000, longest=1)
+            assert batches.max_tokens <= 3000
+            assert gpus * (batches.update_freq - 1) * 3000 < tokens, "fewer batches would do"
+            assert 0 <= tokens - batches.tokens < gpus * batches.update_freq
+
+
+def test_what_an_update_is_made_of_is_told() -> None:
+    for batches, text in {
+        Batches(gpus=1, update_freq=1, max_tokens=4096): "4,096 tokens an update: one batch",
+        Batches(gpus=1, update_freq=7, max_tokens=3571): "24,997 tokens an update: 7 batches of 3,571",
+        Batches(gpus=3, update_freq=2, max_tokens=2730): "16,380 tokens an update: 6 batches of 2,730 on 3 GPUs",
+    }.items():
+        assert str(batches) == text
+
+
+def test_without_tokens_per_update_an_update_is_what_the_flags_make_it_on_one_gpu() -> None:
+    assert plan_batches({"max-tokens": 2048, "update-freq": 3}, gpus=0) is None
+    assert plan_batches({"max-tokens": 2048, "update-freq": 3}, gpus=1) is None
+    batches = plan_batches({"max-tokens": 4096, "update-freq": 3}, gpus=4)
+    assert batches == Batches(gpus=4, update_freq=1, max_tokens=3072)
+
+
+def test_an_update_that_cannot_be_divided_is_refused() -> None:
+    for flags, gpus, message in [
+        ({"tokens-per-update": 4096, "max-tokens": 4096}, 8, "on 8 GPUs that is 512 tokens a batch and"),
+        ({"tokens-per-update": 1000, "max-tokens": 4096}, 1, "on 1 GPU that is 1,000 tokens a batch"),
+        ({"tokens-per-update": 1500, "max-tokens": 1400}, 0, "give a greater train.max-tokens or lower these"),
+        ({"batch-size": 64}, 2, "2 GPUs: give train.tokens-per-update and train.max-tokens"),
+        ({"max-tokens": 4096, "update-freq": "4,2"}, 2, "2 GPUs: give train.tokens-per-update"),
+    ]:
+        with pytest.raises(ValueError, match=message):
+            plan_batches(flags, gpus=gpus)
+
+
+def test_tokens_per_update_is_a_number_beside_which_nothing_divides_an_update() -> None:
+    for flags, named in [
+        ({"tokens-per-update": 25000}, "train.max-tokens"),
+        ({"tokens-per-update": 1e4, "max-tokens": 1024}, "train.tokens-per-update"),
+        ({"tokens-per-update": 9, "max-tokens": True}, "train.max-tokens"),
+        ({"tokens-per-update": 9, "max-tokens": 9, "update-freq": 2}, "train.update-freq"),
+        ({"tokens-per-update": 9, "max-tokens": 9, "batch-size": 2}, "train.batch-size"),
+    ]:
+        with pytest.raises(SettingError) as error:
+            check_tokens_per_update(flags)
+        assert error.value.name == named
+    check_tokens_per_update({"max-tokens": "many"})
+
+
+def test_the_longest_sentence_is_what_the_flags_allow() -> None:
+    flags = {"tokens-per-update": 4096, "max-tokens": 4096, "max-source-positions": 512, "max-target-positions": 256}
+    assert plan_batches(flags, gpus=8) == Batches(gpus=8, update_freq=1, max_tokens=512)
+
+
+def test_one_device_is_named() -> None:
+    start = "fairseq-train data-bin/numbers-en-de --source-lang en --target-lang de --user-dir rskip --seed 3 "
+    start += "--save-dir runs/mine/3/checkpoints --keep-last-epochs 10 --log-format json --log-interval 100"
+    end = "--arch transformer_rskip_ln_tiny --max-update 100000 --max-tokens 3571 --lr 0.1 --bf16 --update-freq 7"
+    for gpus, device in enumerate(("--cpu", "--distributed-world-size 1")):
+        run = run_with(tokens_per_update=25_000, max_tokens=4096, lr=0.1, bf16=True, gpus=gpus)
+        assert train(run) == f"{start} {device} {end}"
+        generate = generate_command(run, checkpoint=Path("averaged.pt"))
+        assert " ".join(generate).endswith(f"--path averaged.pt --gen-subset test {device}")
+
+
+def test_a_precision_is_what_the_flags_ask_for_and_float32_leaves_them_out() -> None:
+    for flag, precision in {"bf16": "bfloat16", "fp16": "float16", "amp": "float16"}.items():
+        assert recipe_precision({flag: True}) == precision
+        assert recipe_precision({flag: False}) == "float32"
+    run = run_with(max_tokens=2048, bf16=True, amp=True)
+    as_it_says = train(run).split()
+    command = train(run, precision="float32").split()
+    assert command == [argument for argument in as_it_says if argument not in ("--bf16", "--amp")]
+    assert len(command) == len(as_it_says) - 2
+
+
+def test_several_gpus_are_torchruns(programs: Path) -> None:
+    command = train(run_with(tokens_per_update=25_000, max_tokens=4096, gpus=4))
+    assert command.startswith(f"torchrun --standalone --nproc-per-node 4 {programs}/fairseq-train data-bin/")
+    assert command.endswith("--max-tokens 3125 --update-freq 2")
+    assert "--cpu" not in command and "--distributed-world-size" not in command and "per-update" not in command
+
+
+def test_checkpoints_of_updates_are_kept_and_averaged_where_the_recipe_writes_them() -> None:
+    by_update = run_with(max_tokens=2048, save_interval_updates=1000)
+    assert " --keep-interval-updates 10 --no-epoch-checkpoints " in train(by_update)
+    kept = "runs/mine/3/checkpoints --output runs/mine/3/averaged.pt"
+    assert " ".join(average_command(by_update)) == f"rskip average --last 10 --by update {kept}"
+    assert " ".join(average_command(run_with(max_tokens=2048))) == f"rskip average --last 10 {kept}"
+
+
+def test_shards_are_joined_by_colons() -> None:
+    flags = {"arch": "transformer_sas", "max-update": 1}
+    content = {"corpus": "multi30k-en-de", "prepare": {"shards": 2}, "train": flags}
+    run = Run(name="mine", seed=1, settings=convert(content, TranslationSettings))
+    shards = train(run).split()[1].split(":")
+    assert [shard.partition("/shard")[2] for shard in shards] == ["1", "2"]
+
+
+def test_a_user_dir_of_ones_own_takes_the_place_of_rskips(tmp_path: Path) -> None:
+    assert " --user-dir rskip " in train(run_with())
+    (tmp_path / "own_parts").mkdir()
+    (tmp_path / "own_parts" / "__init__.py").touch()
+    run = run_with(user_dir=str(tmp_path / "own_parts"))
+    for command in (train(run), " ".join(generate_command(run, checkpoint=Path("averaged.pt")))):
+        assert command.count("--user-dir") == 1 and f" --user-dir {tmp_path / 'own_parts'} " in command
+
+
+def test_flags_are_given_bare_with_a_value_or_not_at_all() -> None:
+    flags = {"bf16": True, "fp16": False, "patience": None, "lr": 5e-3, "lenpen": -0.5}
+    assert flags_to_arguments(flags) == ["--bf16", "--lr", "0.005", "--lenpen=-0.5"]
