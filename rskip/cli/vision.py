@@ -30,7 +30,7 @@ FAILED = 1
 TRAIN = """Trains one model. The settings come from a recipe of kind vision, or from options alone; an option beside a
 recipe replaces the recipe's setting. Whatever is not given is the papers' (64,000 iterations of 128 images).
 
-The same command again goes on from the last checkpoint in --output. SIGTERM and Ctrl-C save and stop. Exit status: 0
+The same command again resumes from the last checkpoint in --output. SIGTERM and Ctrl-C save and stop. Exit status: 0
 when the training is at its end, 143 or 130 when it was stopped by a signal, 2 for a mistake in what was given, 1 when
 the training failed by itself (the loss was not finite)."""
 
@@ -44,7 +44,7 @@ on several GPUs of this machine, or several processes; the batch size is that of
 
 EVALUATE = """Evaluates a model: error, a table of the classes, who was taken for whom, images a second.
 
-MODEL is the folder of a training (its model.pt, the last iterate; else checkpoint.pt, where it stands), one of these
+MODEL is the folder of a training (its model.pt, the last iterate; else checkpoint.pt), one of these
 files, a folder of published weights (model.safetensors, config.json), or a name that `rskip zoo list` shows."""
 
 EVALUATE_EXAMPLES = """examples:
@@ -88,7 +88,7 @@ def _add_train_arguments(parser: argparse.ArgumentParser) -> None:
 
     parser.add_argument("recipe", nargs="?", type=Path, metavar="RECIPE", help="recipe file of kind vision")
     parser.add_argument(
-        "--output", type=Path, required=True, metavar="DIR", help="the training's folder, made or gone on with"
+        "--output", type=Path, required=True, metavar="DIR", help="the training's folder, made or resumed"
     )
     parser.add_argument("--seed", type=int, default=1, metavar="N", help="decides all chance (default: %(default)s)")
     parser.add_argument(
@@ -146,7 +146,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def run_train(args: argparse.Namespace) -> int:
-    """Trains, or goes on with a training."""
+    """Trains, or resumes a training."""
     from rskip.machine.ranks import Ranks
     from rskip.vision.evaluation import OutputsNotFinite
     from rskip.vision.training import Diverged, Interrupted, train

@@ -1,7 +1,7 @@
 """A trained model read back: from a training's folder, one of its files, or a published folder. No pickle is run.
 
     model.pt            what a finished training leaves
-    checkpoint.pt       where an unfinished one stands
+    checkpoint.pt       what an unfinished one resumes from
     model.safetensors   published weights, with config.json beside them
 """
 
@@ -79,7 +79,7 @@ class ModelDescription:
 
     @property
     def status(self) -> str:
-        """Where an unfinished training stands, to follow the name; empty for a finished one."""
+        """A suffix to the name that says how far an unfinished training is; empty for a finished one."""
         if self.finished:
             return ""
         return f", an unfinished training: iteration {self.iteration:,} of {self.iterations:,}"

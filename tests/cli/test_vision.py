@@ -89,6 +89,26 @@ def refused(capsys: pytest.CaptureFixture[str], message: str, *arguments: str, s
 # what is trained
 
 
+def test_flags_are_the_settings_with_their_defaults(capsys):
+    with pytest.raises(SystemExit):
+        main(["vision", "train", "--help"])
+    text = " ".join(capsys.readouterr().out.split())
+    for words in (
+        "--dataset {cifar10,cifar100} the images (default: cifar10)",
+        "--depth N 6n+2, such as 20, 32, 44, 56, 110; 9n+2 of bottleneck blocks (default: 20)",
+        "--connection SPEC what joins",
+        "--iterations N length of the training (default: 64000, without epochs) --epochs N",
+        "--lr X learning rate; the highest one of one_cycle (default: 0.1)",
+        "--weight-decay X of all parameters, normalisations' and gates' too (default: 0.0002)",
+        "--clip-norm X highest norm of all gradients together (default: they are not clipped)",
+        "--channels-last, --no-channels-last images lie",
+        "--sync-batch-norm, --no-sync-batch-norm batch statistics of all GPUs together (default: no)",
+        "changes speed and rounding alone (default: yes)",
+        "--save-every N",
+    ):
+        assert words in text
+
+
 def test_without_anything_the_settings_are_the_papers(monkeypatch):
     monkeypatch.setattr("rskip.machine.device.bfloat16_is_slow", lambda device: True)
     assert settings_of() == TrainingSettings(iterations=64_000, lr=0.1, weight_decay=2e-4, batch_size=128)
@@ -295,7 +315,7 @@ def test_a_damaged_or_missing_dataset(tmp_path, capsys):
     refused(capsys, f"no CIFAR10 in {tmp_path / 'data'}", *command)
     folder.mkdir(parents=True)
     (folder / "data_batch_1").write_bytes(b"cut off")
-    refused(capsys, f"{folder / 'data_batch_1'} is damaged: its MD5 is ", *command)
+    refused(capsys, f"{folder / 'data_batch_1'} is damaged: it has the md5 ", *command)
 
 
 def test_images_of_another_size(tmp_path, monkeypatch, capsys):

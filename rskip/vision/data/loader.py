@@ -74,7 +74,7 @@ class _Epoch:
 class TrainingBatches:
     """Training batches: every picture once an epoch, in a new order, cropped and flipped at random.
 
-    `batch(iteration)` is a pure function of the seed and the iteration, so a run that goes on from iteration i needs
+    `batch(iteration)` is a pure function of the seed and the iteration, so a run that resumes at iteration i needs
     to know nothing else. Chance is drawn on the CPU for a whole epoch: by a generator whose seed is
     `numpy.random.SeedSequence(seed, spawn_key=(epoch,)).generate_state(1)[0]`, first the order, then the offsets, then
     the flips. So a batch is the same on every device and for any number of ranks.

@@ -70,8 +70,7 @@ class TensorBoardCurve:
     """Writes the curve's points as TensorBoard's events, by iteration.
 
     :param folder: of the events.
-    :param after: the iteration of the last point that a training that goes on knows; later events of before are
-        hidden.
+    :param after: the iteration of the last point that a resumed training has; later events, of before, are hidden.
     :raises ValueError: TensorBoard is not installed.
     """
 

@@ -1,4 +1,4 @@
-"""The folder that a training writes into, and checkpoint.pt in it: where the training stands."""
+"""The folder that a training writes into, and checkpoint.pt in it, which it resumes from."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class Checkpoint:
     """A training's state after an iteration. The fields' names are those in the file.
 
     settings: `TrainingSettings.to_dict()`; seed; processes: how many train together. Only a training that has the same
-        goes on from it.
+        resumes from it.
     iteration: how many are done; iterations: how many the training has.
     model, optimiser: their state dicts.
     rng: states of torch's random numbers, "cpu" and, on a GPU, "cuda".
@@ -90,7 +90,7 @@ def save_whole(path: Path, content: object, *, consequence: str) -> None:
 
     :raises OSError: one that names the file and the consequence.
     """
-    memory = io.BytesIO()  # torch.save itself tells of a full disk by a RuntimeError about its archive
+    memory = io.BytesIO()  # of a full disk torch.save itself raises a RuntimeError about its archive
     torch.save(content, memory)
     with naming(path, consequence=consequence), atomic_file(path) as temporary:
         temporary.write_bytes(memory.getbuffer())
