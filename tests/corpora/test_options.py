@@ -6,7 +6,6 @@ import argparse
 from typing import Any
 
 import pytest
-from rskip.experiments.commands import flags_to_arguments
 
 from rskip.cli._options import given_options
 from rskip.cli.prepare import add_arguments
@@ -97,6 +96,10 @@ def test_flags_give_the_options_that_they_were_printed_from() -> None:
     corpus = CORPORA["wmt14-en-de"]
     for options in CHOICES:
         resolved = options.resolve(corpus)
-        arguments = flags_to_arguments(command_line_flags(resolved))
+        arguments = [
+            argument
+            for flag, value in command_line_flags(resolved).items()
+            for argument in ([f"--{flag}"] if value is True else [f"--{flag}", str(value)])
+        ]
         given = given_options(parser.parse_args([corpus.name, *arguments]), PrepareOptions)
         assert PrepareOptions(**given).resolve(corpus) == resolved

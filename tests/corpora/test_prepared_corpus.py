@@ -47,16 +47,13 @@ def contents(folder: Path) -> dict[str, bytes]:
     }
 
 
-def test_same_bytes_for_any_number_of_workers(make_corpus: Any, mirror: Path, output: Path) -> None:
+def test_what_a_prepared_folder_holds(make_corpus: Any, mirror: Path, output: Path) -> None:
+    """By the real fairseq-preprocess, with two workers."""
     pytest.importorskip("fairseq")
     corpus = make_corpus()
-    assert prepare(corpus, output, mirror=str(mirror), workers=1)
+    assert prepare(corpus, output, mirror=str(mirror), workers=2)
     made = contents(output)
     assert sorted(made) == FILES
-    again = output.with_name("again")
-    assert prepare(corpus, again, mirror=str(mirror), workers=2)
-    assert contents(again) == made
-
     pipeline = TextPipeline.load(output / "text")
     assert (pipeline.source_language, pipeline.target_language) == ("en", "de")
     raw = (output / "reference/valid.de").read_text(encoding="utf-8").splitlines()

@@ -1,17 +1,17 @@
 """Duplicates over many chunks."""
 
 import random
-import subprocess
-import sys
-from collections.abc import Sequence
+import tracemalloc
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rskip.corpora.cleaning import DIGEST_BYTES, find_duplicates, pair_digest, read_rows
+from rskip.corpora.cleaning import DIGEST_BYTES, duplicates, find_duplicates, pair_digest, read_rows
 
 Chunks = Sequence[Sequence[bytes]]
 
@@ -88,63 +88,49 @@ def test_an_answer_that_is_there_is_left_alone(tmp_path: Path) -> None:
     assert [path.stat().st_mtime_ns for path in answers] == times
 
 
-KILLED = """
-import os, signal, sys
-from pathlib import Path
-from rskip.corpora.cleaning import duplicates
-
-folder, step, calls = Path(sys.argv[1]), sys.argv[2], int(sys.argv[3])
-real = getattr(duplicates, step) if step != "write_bytes" else Path.write_bytes
-
-def dying(*arguments):
-    global calls
-    calls -= 1
-    if calls < 0:
-        os.kill(os.getpid(), signal.SIGKILL)
-    return real(*arguments)
-
-setattr(Path if step == "write_bytes" else duplicates, step, dying)
-duplicates.find_duplicates(sorted(folder.glob("*.digests")), folder / "duplicates", pairs_at_once=600)
-"""
+class Killed(BaseException):
+    pass
 
 
-@pytest.mark.parametrize(
-    ("step", "calls"), [("_starts", 0), ("_repeated_places", 0), ("_repeated_places", 3), ("write_bytes", 2)]
-)
-def test_a_killed_search_is_made_again(tmp_path: Path, step: str, calls: int) -> None:
+def test_a_killed_search_is_made_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     chunks = random_chunks(count=4, pairs=1_000, different=3_000)
     paths = write(chunks, tmp_path)
-    command = [sys.executable, "-c", KILLED, str(tmp_path), step, str(calls)]
-    assert subprocess.run(command).returncode == -9
-    assert not (tmp_path / "duplicates").exists()
+    for owner, step, calls in (
+        (duplicates, "_starts", 0),
+        (duplicates, "_repeated_places", 0),
+        (duplicates, "_repeated_places", 3),
+        (Path, "write_bytes", 2),
+    ):
+        left, real = calls, getattr(owner, step)
+
+        def dying(*arguments: Any, real: Callable[..., Any] = real) -> Any:
+            nonlocal left
+            left -= 1
+            if left < 0:
+                raise Killed
+            return real(*arguments)
+
+        with monkeypatch.context() as patch, pytest.raises(Killed):
+            patch.setattr(owner, step, dying)
+            find_duplicates(paths, tmp_path / "duplicates", pairs_at_once=600)
+        assert not (tmp_path / "duplicates").exists()
     answers = find_duplicates(paths, tmp_path / "duplicates")
     assert found(answers) == by_brute_force(chunks)
     assert sorted(path.name for path in tmp_path.iterdir()) == [*(path.name for path in paths), "duplicates"]
     assert sorted((tmp_path / "duplicates").iterdir()) == answers
 
 
-PEAK = """
-import re, sys
-from pathlib import Path
-from rskip.corpora.cleaning import find_duplicates
-
-folder = Path(sys.argv[1])
-find_duplicates(sorted(folder.glob("*.digests")), folder / "duplicates", pairs_at_once=100_000)
-print(re.search(r"VmHWM:\\s+(\\d+) kB", Path("/proc/self/status").read_text())[1])
-"""
-
-
-@pytest.mark.slow
-@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="reads the peak of memory from /proc")
 def test_memory_grows_by_a_byte_a_pair(tmp_path: Path) -> None:
     peaks = []
     for count in (20, 200):
         folder = tmp_path / str(count)
         folder.mkdir()
-        write([[random.Random(chunk).randbytes(20_000 * DIGEST_BYTES)] for chunk in range(count)], folder)
-        command = [sys.executable, "-c", PEAK, str(folder)]
-        peaks.append(int(subprocess.run(command, check=True, capture_output=True, text=True).stdout) * 1024)
-    more_pairs = 180 * 20_000
+        paths = write([[random.Random(chunk).randbytes(10_000 * DIGEST_BYTES)] for chunk in range(count)], folder)
+        tracemalloc.start()
+        find_duplicates(paths, folder / "duplicates", pairs_at_once=100_000)
+        peaks.append(tracemalloc.get_traced_memory()[1])
+        tracemalloc.stop()
+    more_pairs = 180 * 10_000
     assert peaks[1] - peaks[0] < 3 * more_pairs  # their digests alone take 16 bytes each
 
 

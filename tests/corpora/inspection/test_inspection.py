@@ -11,7 +11,6 @@ from pathlib import Path
 
 import pytest
 
-from rskip.corpora import find_corpus, prepare
 from rskip.corpora.cleaning import CleaningReport
 from rskip.corpora.corpus import CleaningOptions
 from rskip.corpora.inspection import binarised, find_data, inspect_data, inspection
@@ -323,30 +322,3 @@ def test_real_files_of_other_formats(tmp_path, preprocess, kind, message):
     with pytest.raises(ValueError) as caught:
         inspect_data(folder)
     assert message in str(caught.value)
-
-
-@pytest.mark.slow
-def test_multi30k(tmp_path, shared):
-    """Figures of the prepared corpus equal those of counting the text, which its own pipeline segments."""
-    folder = tmp_path / "multi30k"
-    mirror = shared / "data/multi30k"
-    prepare(find_corpus("multi30k-en-de"), folder, mirror=str(mirror), workers=2)
-    pipeline = TextPipeline.load(folder / "text")
-    encoders = {"en": pipeline.encode, "de": pipeline.encode_target}
-    names = {"train": "train", "valid": "val", "test": "test_2016_flickr"}
-    texts = {}
-    for split, name in names.items():
-        for language, encode in encoders.items():
-            lines = gzip_lines(mirror / f"{name}.{language}.gz")
-            texts[split, language] = [encode(line) for line in lines]
-    assert [len(texts[split, "en"]) for split in names] == [29_000, 1_014, 1_000]
-    compare_with_text(folder, texts, ("en", "de"))
-    found = inspect_data(folder).figures
-    assert found["corpus"]["name"] == "multi30k-en-de"
-    assert found["joint_dictionary"] is True
-
-
-def gzip_lines(path: Path) -> list[str]:
-    import gzip
-
-    return gzip.decompress(path.read_bytes()).decode().removesuffix("\n").split("\n")
