@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import math
 import re
 
@@ -209,9 +210,23 @@ def test_features_are_counted_and_lie_last_or_second():
             build_connection("1xskip", 8, feature_dim=feature_dim)
 
 
-def test_list_of_families_names_formula_and_source():
+PAPERS = {  # where each family is from
+    "highway": ("Highway Networks", "https://arxiv.org/abs/1505.00387", None),
+    "prenorm": ("On Layer Normalization in the Transformer Architecture", "https://arxiv.org/abs/2002.04745", None),
+    "rskip": ("Rethinking Skip Connection with Layer", "https://arxiv.org/abs/2105.07205", "Eq. 4"),
+    "sas": ("Self-Adaptive Scaling Approach", "https://aclanthology.org/K19-1080", "Eq. 4"),
+    "wskip": ("Rethinking Skip Connection with Layer", "https://arxiv.org/abs/2105.07205", "section 4.3"),
+    "xskip": ("Rethinking Skip Connection with Layer", "https://arxiv.org/abs/2105.07205", "Eq. 2 and 3"),
+}
+
+
+def test_families_describe_themselves():
     families = {family.name: family for family in list_connections()}
-    assert set(BUILT_IN) <= set(families) and list(families) == sorted(families)
+    assert set(BUILT_IN) == set(PAPERS) <= set(families) and list(families) == sorted(families)
+    for name, (title, url, part) in PAPERS.items():
+        paper = families[name].paper
+        assert paper.title.startswith(title) and (paper.url, paper.part) == (url, part)
+        assert inspect.signature(families[name].connection).parameters["feature_dim"].default == -1, "text"
     assert "(1-α)(1-β)" in families["sas"].formula and "Eq. 4" in families["sas"].source
     assert "y_{k-1}" in families["rskip"].formula and "Eq. 4" in families["rskip"].source
     assert "Table 6" in families["highway"].source
