@@ -64,8 +64,7 @@ def run(args: argparse.Namespace) -> int | None:
     from rskip.cli._options import given_options, said_of_flag
     from rskip.corpora import CORPORA, PrepareOptions, describe, find_corpus, prepare
     from rskip.corpora.cleaning import CleaningReport
-    from rskip.corpora.preparation import CLEANING_FILE
-    from rskip.corpora.record import OutputError, data_path, read_record
+    from rskip.corpora.record import CLEANING_FILE, OutputError, data_path, read_record
     from rskip.corpora.work_folder import read_json
     from rskip.settings.errors import SettingError
 

@@ -20,7 +20,7 @@ def describe(corpus: Corpus) -> str:
         f"languages: {corpus.source} to {corpus.target}",
     ]
     if isinstance(corpus, GeneratedCorpus):
-        lines.append(f"train: {corpus.pairs:,} pairs, or --pairs")
+        lines.append(f"train: {corpus.pairs:,} pairs by default")
     if isinstance(corpus, PublishedCorpus):
         lines += [_split(split, texts) for split, texts in corpus.splits.items()]
     lines.append(f"prepared: {', '.join(_steps(corpus))}")

@@ -4,22 +4,21 @@ from __future__ import annotations
 
 import dataclasses
 import shutil
-import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from tqdm import tqdm
 
-from rskip.corpora.binarise import binarise, find_fairseq_preprocess
 from rskip.corpora.chunks import Chunk, SplitText, plan_chunks, split_texts
 from rskip.corpora.cleaning import CleaningReport, PairCleaner
 from rskip.corpora.corpus import CleaningOptions, Corpus, GeneratedCorpus, PublishedCorpus, Text, UpstreamFile
 from rskip.corpora.fetch import FetchedFile, fetch
 from rskip.corpora.formats import TextFile
 from rskip.corpora.options import PrepareOptions
-from rskip.corpora.record import RECORD_FILE, needs_build, plan, shard_folders, write_record
+from rskip.corpora.record import CLEANING_FILE, RECORD_FILE, needs_build, plan, shard_folders, write_record
 from rskip.corpora.stages.assemble import DICTIONARY, assemble
+from rskip.corpora.stages.binarise import BINARISED, binarise_shard, find_fairseq_preprocess
 from rskip.corpora.stages.deduplicate import deduplicate
 from rskip.corpora.stages.learn import TEXT, learn
 from rskip.corpora.stages.segment import segment_held_out, segment_train
@@ -33,9 +32,7 @@ from rskip.machine.workers import in_order
 from rskip.text.dictionary import Dictionary
 from rskip.text.pipeline import TextConfig, tool_versions
 
-CLEANING_FILE = "cleaning.json"
-
-_TOKENISED, _COUNTS, _UNPACKED, _BINARISED = "tokenised.json", "counts.json", "unpacked", "binarised"
+_TOKENISED, _COUNTS, _UNPACKED = "tokenised.json", "counts.json", "unpacked"
 _SMALL = 50_000_000  # bytes of input that are read sooner than a process begins
 
 
@@ -142,7 +139,7 @@ def _fill(setting: Setting, corpus: Corpus, files: Mapping[UpstreamFile, Path]) 
     pairs = sum(chunk.size for chunk in kept)
     for shard in range(setting.options.shards):
         in_shard = {"train": len(range(shard, pairs, setting.options.shards)), **(held_out if shard == 0 else {})}
-        _binarise(setting, folder, shard, in_shard)
+        binarise_shard(setting, folder, shard, in_shard)
     _put_together(setting, report)
     packages = [*setting.config.versions, *(corpus.packages if isinstance(corpus, GeneratedCorpus) else ())]
     return {
@@ -231,30 +228,6 @@ def _check(setting: Setting, texts: list[SplitText]) -> list[int]:
     return counts
 
 
-def _binarise(setting: Setting, texts: Path, shard: int, sentences: Mapping[str, int]) -> None:
-    """Leaves `binarised/shardN`, which appears when it is whole."""
-    name = f"shard{shard + 1}"
-    folder = setting.work.folder(_BINARISED) / name
-    if folder.exists() or (setting.work.result / RECORD_FILE).exists():
-        return
-    building = folder.with_name(f"{name}.new")
-    if building.exists():
-        shutil.rmtree(building)
-    source, target = setting.languages
-    pairs = sum(sentences.values())
-    print(f"binarise: {pairs:,} pairs, by fairseq-preprocess (no progress output)", file=sys.stderr)
-    binarise(
-        texts / name,
-        building,
-        source=source,
-        target=target,
-        sentences=sentences,
-        dictionary=texts / DICTIONARY,
-        workers=setting.workers,
-    )
-    building.rename(folder)
-
-
 def _put_together(setting: Setting, report: CleaningReport) -> None:
     """Moves what was made to where it belongs in the result; what is there already stays."""
     work, result = setting.work, setting.work.result
@@ -262,7 +235,7 @@ def _put_together(setting: Setting, report: CleaningReport) -> None:
         return
     for number, folder in enumerate(shard_folders(result, setting.options.shards), start=1):
         folder.mkdir(exist_ok=True)
-        for path in sorted((work.path / _BINARISED / f"shard{number}").iterdir()):
+        for path in sorted((work.path / BINARISED / f"shard{number}").iterdir()):
             path.rename(folder / path.name)
     if setting.options.shards > 1:
         for language in setting.languages:

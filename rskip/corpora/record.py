@@ -12,7 +12,7 @@ from rskip.corpora.options import PrepareOptions
 from rskip.files.checksum import sha256_file
 from rskip.files.whole import atomic_file
 
-RECORD_FILE = "corpus.json"
+RECORD_FILE, CLEANING_FILE = "corpus.json", "cleaning.json"
 
 FORMAT = 1
 """Goes up when the same options come to give other bytes."""

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from rskip.corpora.binarise import binarise, binarised_sentences, find_fairseq_preprocess
+from rskip.corpora.stages.binarise import binarise, binarised_sentences, find_fairseq_preprocess
 
 COUNTS = {"train": 3, "valid": 2, "test": 1, "test1": 4}
 

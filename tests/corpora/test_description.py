@@ -60,7 +60,7 @@ def test_generated_corpus() -> None:
         "terms: none needed: it is made by this package",
         "source: none",
         "languages: de to en",
-        "train: 30,000 pairs, or --pairs",
+        "train: 30,000 pairs by default",
         "prepared: punctuation normalised, tokenised as Moses does, 500 subword units",
     ]
 

@@ -19,7 +19,8 @@ ARGUMENTS = ["prepare", "numbers-en-de", "--pairs", "1500", "--bpe-size", "60", 
 PROGRAM = """
 import sys
 from rskip.cli.main import main
-from rskip.corpora import binarise, chunks, preparation
+from rskip.corpora import chunks, preparation
+from rskip.corpora.stages import binarise
 
 if __name__ == "__main__":
     chunks.PAIRS_IN_CHUNK = 150

@@ -12,12 +12,11 @@ import numpy as np
 
 from rskip.corpora.cleaning import CleaningReport
 from rskip.corpora.inspection.binarised import DataFolder, Integers, MmapSentences, find_data
-from rskip.corpora.record import read_record
+from rskip.corpora.record import CLEANING_FILE, read_record
 from rskip.settings.text import read_json
 from rskip.text.dictionary import Dictionary
 from rskip.text.pipeline import CONFIG_FILE, TextPipeline
 
-CLEANING_FILE = "cleaning.json"
 PERCENTS = (5, 25, 75, 95, 99)
 COVERAGES = (50, 90, 99, 100)
 SPECIAL = 4

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
 
 from rskip.corpora.cleaning import CleaningReport
+from rskip.corpora.cleaning.report import columns
 from rskip.corpora.inspection.binarised import Integers
 from rskip.corpora.inspection.inspection import COVERAGES, SPECIAL, Figures, Inspection
 
@@ -62,7 +63,7 @@ def _sizes(splits: Figures) -> str:
             row = [language, f"{figures['sentences']:,}", f"{lengths['tokens']:,}", f"{lengths['mean']:.2f}"]
             rows.append([split, *row, *(f"{count:,}" for count in counts), _percentage(side["unknown_rate"])])
             split = ""
-    return "sizes, lengths in tokens (without the end mark), unknown tokens:\n" + _table(rows, left=2)
+    return "sizes, lengths in tokens (without the end mark), unknown tokens:\n" + _indented(columns(rows, left=[0, 1]))
 
 
 def _ratios(splits: Figures, ratio: str) -> str:
@@ -74,7 +75,8 @@ def _ratios(splits: Figures, ratio: str) -> str:
             values += [percentiles.get("5"), found["median"], percentiles.get("95")]
             cells = [_NOTHING if value is None else f"{value:.2f}" for value in values]
             rows.append([split, *cells, f"{found['with_empty_side']:,}"])
-    return f"target length by source length ({ratio}), of all tokens and pair by pair:\n" + _table(rows, left=1)
+    heading = f"target length by source length ({ratio}), of all tokens and pair by pair:\n"
+    return heading + _indented(columns(rows, left=[0]))
 
 
 def _histogram(inspection: Inspection) -> str:
@@ -93,7 +95,7 @@ def _histogram(inspection: Inspection) -> str:
         for count in (int(side[number]) for side in counts):
             row += [f"{count:,}", "█" * round(_BAR * count / longest) or ("▏" if count else "")]
         rows.append(row)
-    table = _table(rows, left=1, bars=(2, 4))
+    table = _indented(columns(rows, left=[0, 2, 4]))
     return f"lengths of the sentences of {inspection.figures['shown_split']}:\n{table}"
 
 
@@ -123,7 +125,7 @@ def _vocabulary(figures: Figures) -> str:
     kind = "one dictionary for both languages" if figures["joint_dictionary"] else "a dictionary for each language"
     return (
         f"vocabulary ({kind}; {SPECIAL} tokens of its size are special): types that occur in train, or once\n"
-        "there, and how many of the most frequent make up so much of its tokens:\n" + _table(rows, left=1)
+        "there, and how many of the most frequent make up so much of its tokens:\n" + _indented(columns(rows, left=[0]))
     )
 
 
@@ -145,19 +147,6 @@ def _pairs(heading: str, pairs: list[Figures], languages: tuple[str, str]) -> st
 
 def _percentage(rate: float | None) -> str:
     return _NOTHING if rate is None else f"{100 * rate:.2f} %"
-
-
-def _table(rows: Sequence[Sequence[str]], *, left: int, bars: Sequence[int] = ()) -> str:
-    """Columns of even width, flush right but for the first `left` and those that are bars."""
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    flush_left = {*range(left), *bars}
-    return _indented(
-        "  ".join(
-            cell.ljust(width) if place in flush_left else cell.rjust(width)
-            for place, (cell, width) in enumerate(zip(row, widths, strict=True))
-        )
-        for row in rows
-    )
 
 
 def _indented(lines: Iterable[str]) -> str:

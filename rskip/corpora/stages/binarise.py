@@ -4,12 +4,19 @@ from __future__ import annotations
 
 import errno
 import os
+import shutil
 import signal
 import struct
 import subprocess
 import sys
 from collections.abc import Mapping
 from pathlib import Path
+
+from rskip.corpora.record import RECORD_FILE
+from rskip.corpora.stages.assemble import DICTIONARY
+from rskip.corpora.stages.setting import Setting
+
+BINARISED = "binarised"
 
 
 def find_fairseq_preprocess() -> Path:
@@ -23,6 +30,30 @@ def find_fairseq_preprocess() -> Path:
             f"no fairseq-preprocess in {path.parent}: install fairseq with `rskip setup-fairseq`"
         )
     return path
+
+
+def binarise_shard(setting: Setting, texts: Path, shard: int, sentences: Mapping[str, int]) -> None:
+    """Leaves `binarised/shardN`, which appears when it is whole."""
+    name = f"shard{shard + 1}"
+    folder = setting.work.folder(BINARISED) / name
+    if folder.exists() or (setting.work.result / RECORD_FILE).exists():
+        return
+    building = folder.with_name(f"{name}.new")
+    if building.exists():
+        shutil.rmtree(building)
+    source, target = setting.languages
+    pairs = sum(sentences.values())
+    print(f"binarise: {pairs:,} pairs, by fairseq-preprocess (no progress output)", file=sys.stderr)
+    binarise(
+        texts / name,
+        building,
+        source=source,
+        target=target,
+        sentences=sentences,
+        dictionary=texts / DICTIONARY,
+        workers=setting.workers,
+    )
+    building.rename(folder)
 
 
 def binarise(
