@@ -39,7 +39,7 @@ TRAIN_EXAMPLES = """examples:
   rskip vision train --depth 20 --connection sas:alpha_bias=3,beta_bias=-3 --output runs/sas20 --data ~/data
   rskip vision train --connection 2rskip+ln --epochs 30 --schedule one_cycle --lr 0.2 --nesterov --output runs/short
 
-on several GPUs of this machine, or several processes; the batch size is that of all together:
+on several GPUs of this machine (on a CPU without --sync-batch-norm); the batch size is that of all together:
   torchrun --standalone --nproc-per-node 2 -m rskip.cli.main vision train RECIPE --sync-batch-norm --output runs/two"""
 
 EVALUATE = """Evaluates a model: error, a table of the classes, who was taken for whom, images a second.

@@ -96,6 +96,7 @@ def main(folder: Path) -> None:
         run(folder / "stopped")
     run(folder / "stopped")
 
+    run(folder / ("elsewhere" if last else "1xskip"))  # as on machines that share no folder
     run(folder / "uneven", batch_size=12)  # 37 = 3 * 12 + 1
     run(folder / "synced", sync_batch_norm=True)
     for arguments in (("--depth", "21"), ("--seed", "-1"), ("--device", "cuda:0", "--precision", "float32")):
@@ -158,6 +159,11 @@ def test_a_signal_to_one_process_stops_both_and_they_go_on(one, two, monkeypatch
     checkpoint = torch.load(folder / "stopped" / "checkpoint.pt", weights_only=True)
     assert [session["from"] for session in checkpoint["pieces"]] == [0, 8]
     assert largest_difference(folder / "stopped", one / "1xskip") < 1e-9
+    losses, expected = (
+        [point.train_loss for point in read_curve(each)]
+        for each in (folder / "stopped/curve.jsonl", one / "1xskip/curve.jsonl")
+    )
+    assert losses == pytest.approx(expected, rel=1e-9)
     monkeypatch.setattr(LOOP, "load_cifar", noise)
     with pytest.raises(ValueError, match="processes: 2 there, 1 now"):
         train(TrainingSettings(**SETTINGS), folder=folder / "stopped", seed=5, device="cpu")
@@ -167,6 +173,7 @@ def test_a_signal_to_one_process_stops_both_and_they_go_on(one, two, monkeypatch
 def test_a_mistake_is_reported_once_and_before_work(two):
     folder, errors = two
     for line in (
+        "one process finds iteration 0, another 11: all must see one folder",
         "uneven: an epoch's last batch has 1 images for 2 processes",
         "synced: sync_batch_norm is true for 2 processes on a CPU: expected GPUs; leave it out, or train in one",
         "rskip vision: error: --depth is 21: expected 6n+2",
