@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import errno
+import functools
 import http.client
 import json
 import ssl
@@ -98,24 +99,22 @@ def download(
     :raises OSError: the disk is full, or can't be written.
     :raises Stopped: `stop` was set; what was received is kept.
     """
-    before = _identity(target)
+    find_wrong = functools.partial(difference, size=size, sha256=sha256, md5=md5)
+    sum_known, before = bool(sha256 or md5), _identity(target)
     with one_at_a_time(target):
-        if sha256 or md5:
-            if difference(target, size=size, sha256=sha256, md5=md5) is None:
-                return
-        elif _identity(target) not in (None, before):
+        if find_wrong(target) is None if sum_known else _identity(target) not in (None, before):
             return
-        transfer = _Transfer(url, target, size, sha256, md5, otherwise, stop or threading.Event())
+        transfer = _Transfer(url, target, size, sum_known, otherwise, stop or threading.Event())
         partial = transfer.partial
         transfer.refuse_folders()
         resumed = partial.exists() and partial.stat().st_size > 0
         transfer.receive(attempts=attempts)
-        wrong = difference(partial, size=size, sha256=sha256, md5=md5)
-        if wrong and resumed and (sha256 or md5):
+        wrong = find_wrong(partial)
+        if wrong and resumed and sum_known:
             # What was there may have been the beginning of another version.
             transfer.begin_anew()
             transfer.receive(attempts=attempts)
-            wrong = difference(partial, size=size, sha256=sha256, md5=md5)
+            wrong = find_wrong(partial)
         if wrong:
             transfer.forget()
             raise transfer.error(WrongFile, f"the file {wrong}; it was removed", "try again")
@@ -151,17 +150,12 @@ class _Transfer:
     url: str
     target: Path
     size: int | None
-    sha256: str | None
-    md5: str | None
+    sum_known: bool
     otherwise: str
     stop: threading.Event
 
-    def error(self, kind: type[DownloadError], problem: str, advice: str = "") -> DownloadError:
-        return kind(self.url, problem, ", or ".join(each for each in (advice, self.otherwise) if each))
-
-    @property
-    def has_sum(self) -> bool:
-        return bool(self.sha256 or self.md5)
+    def error(self, kind: type[DownloadError], problem: str, advice: str) -> DownloadError:
+        return kind(self.url, problem, f"{advice}, or {self.otherwise}" if self.otherwise else advice)
 
     @property
     def partial(self) -> Path:
@@ -213,7 +207,7 @@ class _Transfer:
         """One request for the bytes from the partial file's end on."""
         self.partial.touch()
         beginning = self._read_note()
-        if not self.has_sum and (beginning is None or beginning.url != self.url):
+        if not self.sum_known and (beginning is None or beginning.url != self.url):
             self.begin_anew()
         start = self.partial.stat().st_size
         if start and start == (self.size or (beginning and beginning.total)):
@@ -221,7 +215,7 @@ class _Transfer:
         headers = {"User-Agent": "rskip"}
         if start:
             headers["Range"] = f"bytes={start}-"
-            if not self.has_sum and beginning is not None and beginning.validator:
+            if not self.sum_known and beginning is not None and beginning.validator:
                 headers["If-Range"] = beginning.validator
         try:
             request = urllib.request.Request(self.url, headers=headers)
@@ -234,7 +228,9 @@ class _Transfer:
         except ValueError as error:  # the address, or one that the server sends to
             raise self.error(WrongFile, f"no address to fetch from ({_on_one_line(error)})", "correct it") from error
         with response:
-            self._refuse_web_page(response.headers)
+            if response.headers.get_content_type() == "text/html" and self.target.suffix not in (".html", ".htm"):
+                problem = "the server answers with a web page in place of the file"
+                raise self.error(NotServed, problem, "open the address in a browser")
             if start and not response.headers.get("Content-Range", "").startswith(f"bytes {start}-"):
                 self.begin_anew()
                 start = 0
@@ -245,7 +241,7 @@ class _Transfer:
                 raise self.error(WrongFile, problem, "try later")
             if not start:
                 self._write_note(_Beginning(self.url, _validator(response.headers), total))
-            elif not self.has_sum and beginning is not None and total != beginning.total:
+            elif not self.sum_known and beginning is not None and total != beginning.total:
                 self.begin_anew()
                 raise _CutShort("the server's file has changed meanwhile")
             if total is not None:
@@ -258,17 +254,12 @@ class _Transfer:
                     file.write(block)
                     bar.update(len(block))
                     if self.size is not None and file.tell() > self.size:
-                        break  # the server told no length, and sends more than there may be
+                        break  # the server sent no length, and sends more than there may be
                     if self.stop.is_set():
                         raise Stopped
         size, whole = self.partial.stat().st_size, self.size if total is None else total
         if whole is not None and size < whole:
             raise _CutShort(f"the connection ended after {size:,} of {whole:,} bytes")
-
-    def _refuse_web_page(self, headers: Message) -> None:
-        if headers.get_content_type() == "text/html" and self.target.suffix not in (".html", ".htm"):
-            problem = "the server answers with a web page in place of the file"
-            raise self.error(NotServed, problem, "open the address in a browser")
 
     def _read_note(self) -> _Beginning | None:
         try:

@@ -7,7 +7,6 @@ import gzip
 import hashlib
 import json
 import lzma
-import shutil
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -97,15 +96,6 @@ def test_damaged_cache_is_fetched_again(
     assert damaged.read_bytes() == (mirror / "train.de.gz").read_bytes()
 
 
-def test_file_that_was_put_into_the_cache_by_hand(upstream: Upstream, server: Any, mirror: Path, cache: Path) -> None:
-    (cache / "tiny").mkdir(parents=True)
-    (cache / "tiny/val.de.gz").write_bytes((mirror / "val.de.gz").read_bytes())
-    (cache / "tiny/val.en.gz").write_bytes(b"another file")
-    fetch(upstream(url=server.url), folder="tiny")
-    assert sorted(name for name, _ in server.requests) == sorted(set(NAMES) - {"val.de.gz"})
-    assert (cache / "tiny/val.en.gz").read_bytes() == (mirror / "val.en.gz").read_bytes()
-
-
 def test_a_new_release_of_a_file_whose_sum_nobody_knows_is_taken(
     upstream: Upstream, server: Any, mirror: Path, cache: Path
 ) -> None:
@@ -126,17 +116,6 @@ def test_full_disk_of_the_cache(upstream: Upstream, server: Any, cache: Path, mo
     monkeypatch.setattr("rskip.corpora.fetch.download", full)
     with pytest.raises(OSError, match=rf"no space left for {cache}/tiny: free some, or name another .* RSKIP_DATA"):
         fetch(upstream(url=server.url), folder="tiny")
-
-
-def test_disk_too_small_for_the_file(upstream: Upstream, server: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    file = upstream(url=server.url, known=False)[0]
-    usage = shutil.disk_usage(server.folder)._replace(free=20)
-    monkeypatch.setattr(shutil, "disk_usage", lambda path: usage)
-    size = (server.folder / file.name).stat().st_size
-    message = rf"no space left for .*/train\.en\.gz\.partial \({size} bytes needed, 20 free\): free some, or name"
-    with pytest.raises(OSError, match=message):
-        fetch([file], folder="tiny")
-    assert len(server.requests) == 1
 
 
 def test_files_missing_in_the_mirror(upstream: Upstream, mirror: Path) -> None:

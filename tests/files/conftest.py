@@ -90,3 +90,15 @@ def killed_everywhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callab
             yield folder
 
     return killed_everywhere
+
+
+@pytest.fixture
+def synced(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The names of the files whose content was sent to the disk, in the order in which that was done."""
+    names: list[str] = []
+
+    def fsync(descriptor: int) -> None:
+        names.append(Path(f"/proc/self/fd/{descriptor}").resolve().name)
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    return names

@@ -78,9 +78,10 @@ def test_only_the_named_members(make: Any, tmp_path: Path, suffix: str, prefix: 
     assert files(out) == [GERMAN, ENGLISH]
 
 
-def test_kind_is_not_taken_from_the_name(make: Any, tmp_path: Path) -> None:
+def test_kind_is_not_taken_from_the_name(make: Any, tmp_path: Path, synced: list[str]) -> None:
     archive = make("corpus.zip").rename(tmp_path / "corpus.tgz")
     assert extract(archive, [FRENCH], tmp_path / "out")[FRENCH].read_bytes() == TEXTS[FRENCH]
+    assert synced == [Path(FRENCH).name]  # whole on the disk before the folder has its name
 
 
 def test_real_texts(shared: Path, tmp_path: Path) -> None:

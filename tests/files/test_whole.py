@@ -36,6 +36,12 @@ def test_a_file_has_its_name_when_it_is_whole(tmp_path: Path, failing_everywhere
         assert path.read_text() in ("old", "new")
 
 
+def test_a_files_content_reaches_the_disk_before_its_name_does(tmp_path: Path, synced: list[str]) -> None:
+    write_file(tmp_path / "file", "new")
+    (name,) = synced
+    assert name.startswith(".file.") and names(tmp_path) == ["file"]
+
+
 def test_a_folder_appears_when_the_block_ends(tmp_path: Path) -> None:
     with whole_folder(tmp_path / "a/out") as building:
         (building / "file").write_text("new")

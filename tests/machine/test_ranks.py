@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
+import torch.distributed as distributed
 
 from rskip.machine import ranks
 from rskip.machine.ranks import Ranks
@@ -35,6 +36,27 @@ def test_one_process_waits_for_nobody() -> None:
             assert reduced.tolist() == [1, 2] and reduced is not tensor
     with pytest.raises(ValueError, match="mine"), alone.together():
         raise ValueError("mine")
+
+
+def test_a_group_of_its_own_is_ended_and_a_rank_that_stopped_is_a_users_error(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    calls: list[str] = []
+    for name in ("init_process_group", "destroy_process_group"):
+        monkeypatch.setattr(distributed, name, lambda *_, name=name, **__: calls.append(name))
+    for error, expected in (
+        (distributed.DistNetworkError("closed"), "^another process of this torchrun stopped, see its message; again$"),
+        (RuntimeError("[Gloo] connection closed by peer"), "^another process of this torchrun stopped"),
+        (RuntimeError("mine"), "^mine$"),
+    ):
+        group = Ranks(0, 2).process_group("gloo", advice="; again")
+        with pytest.raises((ValueError, RuntimeError), match=expected), group:
+            raise error
+    assert calls == ["init_process_group", "destroy_process_group"] * 3
+    monkeypatch.setattr(distributed, "is_initialized", lambda: True)
+    with Ranks(0, 2).process_group("x"):
+        pass
+    assert len(calls) == 6  # a group that the program has is left
 
 
 def test_of_ranks_that_fail_together_the_first_reports(monkeypatch: pytest.MonkeyPatch) -> None:
