@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
+import sys
 import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -16,6 +17,7 @@ import numpy as np
 import pytest
 from safetensors.numpy import save_file
 
+from rskip.connections import registry
 from rskip.records import Record
 from rskip.records.tables import write_documents
 from rskip.settings.errors import SettingError
@@ -286,21 +288,38 @@ def test_tables_between_markers_follow_the_registry() -> None:
         outdated_tables(Path())
 
 
-def test_a_transformer_has_a_name_where_it_has_one_connection() -> None:
+OWN = """
+from rskip.connections import Connection, register_connection
+
+@register_connection("published_skip", formula="x + f", source="Me, My skip")
+class PublishedSkip(Connection):
+    def combine(self, x, f):
+        return x + f
+"""
+
+
+def test_a_transformer_has_a_name_where_it_has_one_connection(monkeypatch: pytest.MonkeyPatch) -> None:
     record = make_run(kind="translation", config={"corpus": "multi30k-en-de", "evaluate": {"split": "test"}})[0]
 
-    def described(arch: str, connection: str, **stacks: str | None) -> ModelDescription:
+    def described(record: Record, arch: str, connection: str, **stacks: str | None) -> ModelDescription:
         metadata = {"config": json.dumps({"arch": arch, "model": {"connection": connection, **stacks}})}
         save_file({"a": np.ones(1, np.float16)}, "model.safetensors", metadata=metadata)
         return find_task("translation").describe(Path(), record)
 
-    found = described("transformer_rskip_ln_tiny", "2rskip+ln", encoder_connection=None, decoder_connection="2rskip+ln")
+    stacks = {"encoder_connection": None, "decoder_connection": "2rskip+ln"}
+    found = described(record, "transformer_rskip_ln_tiny", "2rskip+ln", **stacks)
     assert (found.architecture, found.connection) == ("transformer_tiny", "2rskip+ln")
     assert (found.dataset, found.languages, found.split) == ("multi30k", ("en", "de"), "test_2016_flickr")
-    assert (found.paper.part, described("transformer_sas", "sas").architecture) == ("Eq. 4", "transformer_base")
-    assert described("transformer_xskip_ln", "1xskip+ln").paper.title == "Attention Is All You Need"
+    assert (found.paper.part, described(record, "transformer_sas", "sas").architecture) == ("Eq. 4", "transformer_base")
+    assert described(record, "transformer_xskip_ln", "1xskip+ln").paper.title == "Attention Is All You Need"
+    Path("own_published").mkdir()
+    Path("own_published", "__init__.py").write_text(OWN)
+    monkeypatch.setattr(registry, "_families", dict(registry._families))
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    own = replace(record, config={**record.config, "train": {"user-dir": "own_published"}})
+    assert described(own, "transformer_sas", "published_skip").paper.title == "Me, My skip"
     with pytest.raises(ValueError, match=r"its encoder has the connection sas, the rest 2rskip\+ln, and a"):
-        described("transformer_rskip_ln_tiny", "2rskip+ln", encoder_connection="sas")
+        described(record, "transformer_rskip_ln_tiny", "2rskip+ln", encoder_connection="sas")
 
 
 def test_the_paper_is_the_connections_or_of_its_architecture() -> None:

@@ -21,7 +21,7 @@ from rskip.tasks.run import Run
 from rskip.tasks.task import ModelDescription
 from rskip.tasks.translation.data import ensure_data
 from rskip.tasks.translation.scoring import DECIMALS, Translations, read_translations, translate
-from rskip.tasks.translation.settings import TranslationSettings
+from rskip.tasks.translation.settings import TranslationSettings, import_user_dir
 from rskip.tasks.translation.training import averaged
 
 SLICE = 100  # sentences from the split's start, scored for a quick check of the published weights
@@ -69,6 +69,8 @@ def _translate(run: Run[TranslationSettings], *, weights: Path, data: Path) -> T
 def describe(folder: Path, record: Record) -> ModelDescription:
     """The model in a published folder, by the config in its weights and the corpus of its record."""
     weights = folder / "model.safetensors"
+    if (user_dir := record.config.get("train", {}).get("user-dir")) is not None:
+        import_user_dir(Path(user_dir))  # a connection of one's own is named there
     corpus, split = find_corpus(record.config["corpus"]), record.config["evaluate"]["split"]
     named = _CORPUS.fullmatch(corpus.name)
     assert named is not None, corpus.name
