@@ -29,6 +29,9 @@ class Outer(msgspec.Struct, frozen=True, kw_only=True):
     text: Annotated[str, msgspec.Meta(pattern="^[a-z]+$", extra={"expected": "a word of small letters"})] = "a"
     yes: bool = False
     steps: tuple[int, ...] = (1,)
+    either: int | Literal["auto"] | None = None
+    perhaps: Inner | None = None
+    by_word: Mapping[Annotated[str, msgspec.Meta(pattern="^[a-z]+$")], int] = {}
 
     def __post_init__(self) -> None:
         if self.yes and self.count == 1:
@@ -41,7 +44,11 @@ def test_converts() -> None:
     assert made == Outer(count=2, inner=Inner(share=0.25), several=(Inner(),), named={"a": 1}, steps=(3, 4))
     assert convert(to_plain(made), Outer) == made
     assert to_plain(made)["several"] == [{"share": 0.5, "kind": "step"}]
-    assert list(to_plain(made)) == ["count", "inner", "several", "named", "anything", "text", "yes", "steps"]
+    assert list(to_plain(made)) == list(Outer.__struct_fields__)
+    for either in (3, "auto", None):
+        assert convert({"count": 1, "either": either, "perhaps": None}, Outer).either == either
+    made = convert({"count": 1, "perhaps": {"share": 0.25}, "by_word": {"a": 1}}, Outer)
+    assert (made.perhaps, made.by_word) == (Inner(share=0.25), {"a": 1})
 
 
 def test_whole_numbers_may_stand_for_floats() -> None:
@@ -74,6 +81,9 @@ WRONG = [
     ({"count": 1, "text": "A"}, "text is 'A': expected a word of small letters"),
     ({"count": 1, "text": "a\n"}, r"text is 'a\n': expected a word of small letters"),
     ({"count": 1, "steps": [1, "2"]}, "steps[1] is '2': expected a whole number"),
+    ({"count": 1, "either": 2.5}, "either is 2.5: expected a whole number or auto, or null"),
+    ({"count": 1, "perhaps": {"share": 2}}, "perhaps.share is 2.0: expected a number, more than 0 and below 1"),
+    ({"count": 1, "by_word": {"A": 1}}, "by_word.A is a key: expected text"),
     ({"count": 1, "yes": True}, "yes is true: expected a count of 2 or more beside it; raise count"),
     ([], "it holds a list: expected keys and values"),
     (None, "it holds nothing: expected keys and values"),

@@ -38,6 +38,12 @@ def test_what_can_not_be_read(parse, text: str, message: str) -> None:
     assert str(caught.value).startswith(message)
 
 
+def test_a_hundred_levels_are_read() -> None:
+    assert str(parse_yaml("[" * 100 + "]" * 100, source="here")).count("[") == 100
+    with pytest.raises(SettingError, match="more than 100 levels"):
+        parse_yaml("[" * 101 + "]" * 101, source="here")
+
+
 def test_bytes_that_are_no_text(tmp_path: Path) -> None:
     path = tmp_path / "a.yaml"
     path.write_bytes(b"a: \xff")
