@@ -219,6 +219,7 @@ def test_several_at_once(upstream: Upstream, monkeypatch: pytest.MonkeyPatch) ->
 
     monkeypatch.setattr("rskip.corpora.fetch.download", meet)
     assert len(fetch(upstream(known=False), folder="tiny", at_once=3)) == 6
+    assert len(fetch(upstream(known=False), folder="tiny", at_once=1)) == 6
     with pytest.raises(ValueError, match="at_once=0: expected at least 1"):
         fetch(upstream(), folder="tiny", at_once=0)
 

@@ -59,6 +59,22 @@ def test_a_group_of_its_own_is_ended_and_a_rank_that_stopped_is_a_users_error(
     assert len(calls) == 6  # a group that the program has is left
 
 
+def test_what_ranks_compute_together_leaves_their_own_tensors(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = []
+
+    def all_reduce(tensor: torch.Tensor, operation: object) -> None:
+        asked.append(operation)
+        tensor += 1
+
+    monkeypatch.setattr(distributed, "all_reduce", all_reduce)
+    ranks, tensor = Ranks(0, 2), torch.tensor([1, 2])
+    assert all(reduce(tensor).tolist() == [2, 3] for reduce in (ranks.sum, ranks.min, ranks.max))
+    ranks.wait()
+    operations = distributed.ReduceOp
+    assert tensor.tolist() == [1, 2]
+    assert asked == [operations.SUM, operations.MIN, operations.MAX, operations.SUM]
+
+
 def test_of_ranks_that_fail_together_the_first_reports(monkeypatch: pytest.MonkeyPatch) -> None:
     """The others end silently with the exit status of a user's mistake."""
     monkeypatch.setattr(ranks, "_REPORTING_SECONDS", 0.0)
