@@ -8,6 +8,7 @@ import lzma
 import pickle
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -293,7 +294,9 @@ class Terminal(io.StringIO):
         return True
 
 
-def test_a_terminal_gets_a_bar_with_rate_and_remaining_time():
+def test_a_terminal_gets_a_bar_with_rate_and_remaining_time(monkeypatch):
+    times = iter([100.0, 110.0, 200.0])  # ten seconds for an iteration
+    monkeypatch.setattr(LOOP, "time", SimpleNamespace(monotonic=lambda: next(times)))
     point = CurvePoint(
         epoch=2, iteration=5, lr=0.1, train_loss=1.5, train_error=50.0, test_loss=None, test_error=None,
         images_per_second=1234.5, seconds=10.0,
@@ -305,10 +308,11 @@ def test_a_terminal_gets_a_bar_with_rate_and_remaining_time():
         progress.write_point(point)
     shown = stream.getvalue()
     assert " 5/10 [" in shown and "batch/s" in shown
-    assert "epoch 2/4   iteration 5   lr 0.1   training loss 1.5000, error 50.00 %   1,234 images/s" in shown
+    line = "epoch 2/4   iteration 5   lr 0.1   training loss 1.5000, error 50.00 %   1,234 images/s   00:50 left"
+    assert line in shown
 
     silent = Terminal()
-    with Progress(iterations=10, done=4, epochs=4, silent=True, stream=silent) as progress:
+    with Progress(iterations=5, done=4, epochs=4, silent=True, stream=silent) as progress:
         progress.advance()
         progress.write_point(point)
     assert silent.getvalue() == ""
