@@ -234,8 +234,9 @@ def test_devices(translator: Translator) -> None:
 
 
 @needs_int8
-def test_int8_stays_on_the_cpu(root: Path) -> None:
+def test_int8_stays_on_the_cpu(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     translator = Translator.from_pretrained(root / "checkpoints/multi30k_en_de_2rskip_ln", precision="int8")
     assert translator(DOG) == HUND
-    with pytest.raises(ValueError, match="an int8 model is for CPUs, not for meta"):
-        translator.to("meta")
+    monkeypatch.setattr("rskip.translation.translator.usable_device", torch.device)  # as if there were a GPU
+    with pytest.raises(ValueError, match="an int8 model is for CPUs, not for cuda"):
+        translator.to("cuda")
