@@ -19,11 +19,11 @@ ARGUMENTS = ["prepare", "numbers-en-de", "--pairs", "1500", "--bpe-size", "60", 
 PROGRAM = """
 import sys
 from rskip.cli.main import main
-from rskip.corpora import chunks, preparation
+from rskip.corpora import chunks, numbers, preparation
 from rskip.corpora.stages import binarise
 
 if __name__ == "__main__":
-    chunks.PAIRS_IN_CHUNK = 150
+    chunks.PAIRS_IN_CHUNK, numbers.VALID_PAIRS, numbers.TEST_PAIRS = 150, 20, 20
     preparation.find_fairseq_preprocess = binarise.find_fairseq_preprocess = lambda: sys.argv[1]
     sys.exit(main(sys.argv[2:]))
 """
@@ -75,6 +75,8 @@ def test_ended_in_every_way_it_ends_with_the_same_bytes(
     unbroken = tmp_path / "unbroken"
     with monkeypatch.context() as context:
         context.setattr(chunks, "PAIRS_IN_CHUNK", 150)
+        for name in ("VALID_PAIRS", "TEST_PAIRS"):
+            context.setattr(f"rskip.corpora.numbers.{name}", 20)
         assert main([*ARGUMENTS[:-1], "1", "--output", str(unbroken)]) == 0
     monkeypatch.undo()  # the running Python is itself again
 
