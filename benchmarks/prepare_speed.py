@@ -28,10 +28,10 @@ from typing import Any
 
 from measuring.record import append_record
 
-from rskip.corpora import find_corpus
+from rskip.corpora import PrepareOptions, find_corpus
 from rskip.corpora.chunks import SplitText, plan_chunks
 from rskip.corpora.fetch import fetch
-from rskip.corpora.formats import read_sentences
+from rskip.corpora.formats import TextFile, read_sentences
 from rskip.corpora.stages.deduplicate import deduplicate
 from rskip.corpora.stages.learn import TEXT
 from rskip.corpora.stages.segment import TOKENS, segment_train
@@ -45,8 +45,6 @@ from rskip.text.subwords import BytePairEncoding
 LANGUAGES = ("en", "de")
 CODES = Path(__file__).resolve().parents[1] / "checkpoints/multi30k_en_de_1xskip_ln/text/codes.bpe"
 REPETITIONS = 10  # twice as many pairs as IWSLT'15 has
-# Cleaning as for WMT'14, but that repetitions are no duplicates here.
-CLEANING = {"remove_non_printing": True, "empty": True, "max_words": 250, "max_ratio": 9.0, "leaks": False}
 
 
 def write_texts(folder: Path, mirror: str | None, pairs: int | None) -> int:
@@ -77,16 +75,21 @@ def commands(folder: Path) -> Path:
 
 
 def ours(folder: Path, work: Path, pairs: int, workers: int) -> list[Path]:
-    """`rskip prepare`'s stages. Gives the files that have the tokens of LANGUAGES, chunk after chunk."""
+    """`rskip prepare`'s stages, which clean as for WMT'14, but that repetitions are no duplicates here.
+
+    Gives the files that have the tokens of LANGUAGES, chunk after chunk.
+    """
     setting = Setting(
-        options={"subwords": "bpe", "size": 10_000, **CLEANING},
+        options=PrepareOptions(
+            size=10_000, remove_non_printing=True, empty=True, max_words=250, max_ratio=9.0, leaks=False
+        ),
         config=TextConfig(source_language="en", target_language="de", normalise_punctuation=False),
         tokenised=False,
         work=WorkFolder(work),
         workers=workers,
     )
-    sides = tuple((folder / f"raw.{language}", "lines") for language in LANGUAGES)
-    text = SplitText(split="train", name="multi30k", sides=sides)  # type: ignore[arg-type]
+    source, target = (TextFile(folder / f"raw.{language}") for language in LANGUAGES)
+    text = SplitText(split="train", name="multi30k", sides=(source, target))
     chunks = plan_chunks([text], [pairs])
     tokenise_train(setting, [text], chunks, held_out_splits=())
     kept, _ = deduplicate(setting, chunks)

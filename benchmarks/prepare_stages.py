@@ -39,7 +39,7 @@ STAGES = {
     LEARNING: "learn",
     "segment": "segment_train",
     "put in order": "assemble",
-    "binarise": "_binarise",
+    "binarise": "binarise_shard",
 }
 WITH_WORKERS = ("tokenise and clean", "segment", "binarise")
 PAIRS = {"WMT'14 EN-DE": 4_500_000, "WMT'14 EN-FR": 36_000_000}  # as the papers have them
