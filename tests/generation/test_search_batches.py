@@ -46,10 +46,13 @@ def test_only_a_small_share_of_a_large_batch_may_linger(search, table_decoder):
     decoder = table_decoder(*(certain(length) for length in lengths))
     search(decoder, beam=1)
     assert len(decoder.asked) == 21
+    lingered = 0
     for step, sentences in enumerate(decoder.asked):
         finished = [sentence for sentence in sentences if lengths[sentence] < step]
+        lingered += len(finished)
         assert len(finished) * 8 < len(sentences)
         assert {sentence for sentence in range(60) if lengths[sentence] >= step} <= set(sentences)
+    assert lingered
 
 
 SETTINGS = [
