@@ -18,7 +18,6 @@ from rskip.checkpoint import read_checkpoint
 from rskip.cli.main import main
 from rskip.connections import registry
 from rskip.records import read_record
-from rskip.settings.errors import SettingError
 from rskip.tasks.run import precision_here
 from rskip.zoo.loading import load_entry
 from rskip.zoo.registry import read_registry
@@ -99,17 +98,17 @@ def test_killed_in_mid_training_and_repeated_it_ends_in_a_model_that_is_loaded(
         torch.testing.assert_close(averaged[name], (last[0][name] + last[1][name]) / 2)
     assert averaged["encoder.layers.0.ffn_connection.alpha"] not in (0.0, 0.5), "α is learned"
 
-    assert main(["zoo", "publish", "mine"]) == 0
+    assert main(["zoo", "publish", "mine", "--variant", "small"]) == 0
     (entry,) = read_registry(project / "checkpoints.json").values()
-    assert entry.name == "transformer_tiny_rezero_init0p5.numbers.en-de" and entry.connection == "rezero:init=0.5"
+    assert entry.name == "transformer_tiny_rezero-init_0p5.numbers.en-de.small" and entry.connection == "rezero:init=0.5"
     assert entry.paper.title == "Bachlechner et al. 2020, ReZero is all you need"
     translator = load_entry(entry, root=project)
-    assert sum(each.numel() for each in translator.models[0].parameters()) == record.parameters == entry.parameters
+    assert sum(each.numel() for each in translator.model.parameters()) == record.parameters == entry.parameters
     (translation,) = translator.translate(["two hundred and six"], beam=1)
     assert isinstance(translation.text, str)
 
     monkeypatch.setattr(registry, "_families", known)  # as in a process that doesn't import user_dir
-    with pytest.raises(SettingError) as error:
+    with pytest.raises(ValueError, match="connection is 'rezero:init=0.5': expected one of the families") as error:
         load_entry(entry, root=project)
-    assert "connection is 'rezero:init=0.5'" in str(error.value) and "\n" not in str(error.value)
-    assert "import the module that registers it" in str(error.value)
+    assert str(error.value).endswith("; import the module that registers it, then load the model")
+    assert "\n" not in str(error.value)
