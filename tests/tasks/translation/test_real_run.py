@@ -100,7 +100,8 @@ def test_killed_in_mid_training_and_repeated_it_ends_in_a_model_that_is_loaded(
 
     assert main(["zoo", "publish", "mine", "--variant", "small"]) == 0
     (entry,) = read_registry(project / "checkpoints.json").values()
-    assert entry.name == "transformer_tiny_rezero-init_0p5.numbers.en-de.small" and entry.connection == "rezero:init=0.5"
+    assert entry.name == "transformer_tiny_rezero-init_0p5.numbers.en-de.small"
+    assert entry.connection == "rezero:init=0.5"
     assert entry.paper.title == "Bachlechner et al. 2020, ReZero is all you need"
     translator = load_entry(entry, root=project)
     assert sum(each.numel() for each in translator.model.parameters()) == record.parameters == entry.parameters
