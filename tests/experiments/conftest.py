@@ -1,4 +1,4 @@
-"""A task of one's own (toy_task.py), and a project that runs it."""
+"""A task of one's own (tests/tasks/toy_task.py), and a project that runs it."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ train: {steps: 20, lr: 0.1}
 @pytest.fixture
 def line_fitting(monkeypatch: pytest.MonkeyPatch) -> Task[Any]:
     """The toy task, known by its name during a test."""
-    spec = importlib.util.spec_from_file_location("toy_task", Path(__file__).parent / "toy_task.py")
+    spec = importlib.util.spec_from_file_location("toy_task", Path(__file__).parents[1] / "tasks" / "toy_task.py")
     assert spec and spec.loader
     module = importlib.util.module_from_spec(spec)
     monkeypatch.setitem(sys.modules, "toy_task", module)  # msgspec looks there for a type's annotations

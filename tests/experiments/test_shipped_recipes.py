@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import json
+import random
 import re
 import shlex
 import subprocess
 from argparse import Namespace
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 import yaml
 
 from rskip.connections import parse_connection
@@ -315,3 +318,45 @@ def test_the_scripts_run_the_rows_that_they_list(tmp_path: Path) -> None:
     process = run_script("train-wmt14-en2de.sh", "2rskip_ln", "--dry-run", "--seeds", "7")
     assert process.returncode == 0, process.stderr
     assert " --save-dir runs/wmt14_en_de_base_2rskip_ln/7/checkpoints " in process.stdout.splitlines()[1]
+
+
+SMALL = [
+    *("train.encoder-embed-dim=32", "train.encoder-ffn-embed-dim=64", "train.encoder-attention-heads=2"),
+    *("train.decoder-attention-heads=2", "train.encoder-layers=2", "train.decoder-layers=2"),
+    *("train.max-update=20", "train.save-interval-updates=10", "average.last=2"),
+    *("train.warmup-updates=5", "train.lr=1e-2", f"train.{KEY}=1024", "train.max-tokens=512"),
+    *("train.max-source-positions=500", "train.max-target-positions=500"),
+]
+
+
+@pytest.mark.slow
+def test_the_commands_of_a_papers_row_follow_each_other_and_twenty_updates_learn_something(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fairseq_program: Callable[..., Any]
+) -> None:
+    pytest.importorskip("fairseq")
+    monkeypatch.chdir(tmp_path)
+    recipe = load_recipe(ROOT / "recipes/iwslt15_en_vi_base_2rskip_ln.yaml", overrides=SMALL)
+    run = Run(name="small", seed=1, settings=recipe.settings)
+    (_, _, _, _, data, *_), *commands = recipe.task.commands(run)
+    generator = random.Random(1)
+    for split, count in (("train", 2000), ("valid", 100), ("test", 100)):
+        sentences = [[f"w{generator.randrange(50)}" for _ in range(generator.randint(2, 20))] for _ in range(count)]
+        for language, step in (("en", 1), ("vi", -1)):
+            text = "".join(" ".join(sentence[::step]) + "\n" for sentence in sentences)
+            (tmp_path / f"{split}.{language}").write_text(text)
+    prefixes = [word for split in ("train", "valid", "test") for word in (f"--{split}pref", split)]
+    preprocess = ["fairseq-preprocess", *("-s", "en", "-t", "vi", "--joined-dictionary", "--destdir", data), *prefixes]
+    outputs = []
+    for command in (preprocess, *commands):
+        process = fairseq_program(*command, folder=tmp_path)
+        assert process.returncode == 0, (command, process.stderr[-3000:])
+        outputs.append(process.stdout)
+    paths = [next(Path("runs/small/1/checkpoints").glob(f"checkpoint_*_{updates}.pt")) for updates in (10, 20)]
+    early, late = (torch.load(path, weights_only=True) for path in paths)
+    assert late["optimizer_history"][-1]["num_updates"] == 20
+    assert late["cfg"]["model"].connection == "2rskip+ln"
+    assert late["cfg"]["optimization"]["update_freq"] == [2]
+    assert late["extra_state"]["val_loss"] < early["extra_state"]["val_loss"]
+    averaged_from = torch.load("runs/small/1/averaged.pt", weights_only=True)["averaged_from"]
+    assert averaged_from == [path.name for path in paths]
+    assert sum(line.startswith("H-") for line in outputs[-1].splitlines()) == 100

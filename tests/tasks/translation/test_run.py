@@ -104,10 +104,17 @@ def calls(project: Path) -> list[dict]:
 
 
 def test_a_run_leaves_a_record_of_everything(prepared: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["run", "mine.yaml", "--seeds", "7"]) == 0
+    run = ["run", "mine.yaml", "--seeds", "7", "--gpus", "0"]
+    assert main([*run, "--dry-run"]) == 0
+    _, *commands = capsys.readouterr().out.splitlines()
+    assert main(run) == 0
+    train, generate = calls(prepared)
+    assert [" ".join(call["argv"]) for call in (train, generate)] == [
+        line.partition(" ")[2] for line in commands if line.startswith("fairseq-")
+    ]
+    assert train["threads"] == "3"
+
     record = read_record(prepared / "results" / "mine" / "7.json")
-    assert (record.recipe, record.run, record.seed, record.overrides) == ("mine", "mine", 7, {})
-    assert record.config["prepare"] == {"subwords": "bpe", "size": 80, "pairs": 300, "seed": 1}
     assert record.metrics["accuracy"] == 100 * (SENTENCES - SPOILT) / SENTENCES
     assert record.metrics["valid_loss"] == 2.0
     assert 70 < record.metrics["sacrebleu"] < 100
@@ -123,18 +130,12 @@ def test_a_run_leaves_a_record_of_everything(prepared: Path, capsys: pytest.Capt
     assert record.data["corpus"] == "numbers-en-de"
     assert record.data["sentences"] == {"train": 300, "valid": 1000, "test": 1000}
     assert record.machine["threads"] == 3
-    assert record.packages["torch"] == torch.__version__.partition("+")[0]
-    text = (prepared / "results" / "mine" / "7.json").read_text()
-    assert str(prepared) not in text and str(Path.home()) not in text
-    assert torch.load(prepared / "runs/mine/7/averaged.pt", weights_only=False)["averaged_from"] == [
-        "checkpoint2.pt",
-        "checkpoint3.pt",
-    ]
+    averaged = torch.load(prepared / "runs/mine/7/averaged.pt", weights_only=False)
+    assert averaged["averaged_from"] == ["checkpoint2.pt", "checkpoint3.pt"]
     printed = capsys.readouterr().out
     assert "epoch   3   train loss 6.000   valid loss 2.000   ppl 8.00   0.5 min" in printed
     assert "exactly right, %    87.00   (the recipe expects 87)" in printed
     assert printed.count("  source     ") == 2
-    assert "where to look next" in printed
 
 
 def test_a_corpus_that_is_not_there_is_prepared_first(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -143,25 +144,6 @@ def test_a_corpus_that_is_not_there_is_prepared_first(project: Path, monkeypatch
     made = json.loads((project / data_folder(load_recipe("mine.yaml").settings) / "corpus.json").read_text())
     assert made["options"] == {"subwords": "bpe", "size": 80, "pairs": 300, "seed": 1}
     assert made["sentences"]["train"] == 300
-
-
-def test_what_fairseq_is_called_with(prepared: Path) -> None:
-    assert main(["run", "mine.yaml", "--set", "train.dropout=-0.5"]) == 0
-    train, generate = calls(prepared)
-    data = next((prepared / "data-bin").iterdir()).relative_to(prepared)
-    run = next((prepared / "runs").iterdir()).relative_to(prepared)
-    device = " --distributed-world-size 1" if torch.cuda.is_available() else " --cpu"
-    assert " ".join(train["argv"]) == (
-        f"{data} --source-lang en --target-lang de "
-        f"--user-dir rskip --seed 1 --save-dir {run}/1/checkpoints --keep-last-epochs 2 "
-        f"--log-format json --log-interval 100{device} "
-        "--arch transformer_rskip_ln_tiny --max-epoch 3 --lr 0.005 --bf16 --dropout=-0.5"
-    )
-    assert " ".join(generate["argv"]) == (
-        f"{data} --source-lang en --target-lang de "
-        f"--user-dir rskip --path {run}/1/averaged.pt --gen-subset test{device} --beam 4"
-    )
-    assert train["threads"] == "3"
 
 
 def test_a_training_that_fails_is_one_line_and_goes_on_when_repeated(
@@ -180,15 +162,6 @@ def test_a_training_that_fails_is_one_line_and_goes_on_when_repeated(
     record = read_record(prepared / "results/mine/1.json")
     assert (record.training["pieces"], record.training["seconds"]) == (2, 30.0)
     assert [epoch["seconds"] for epoch in record.curve] == [10.0, 20.0, 30.0]
-
-
-def test_a_flag_that_fairseq_refuses_is_the_users_mistake(
-    prepared: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert main(["run", "mine.yaml", "--set", "train.no-such-flag=true"]) == 2
-    error = capsys.readouterr().err
-    assert "fairseq-train: error: unrecognized arguments: --no-such-flag" in error
-    assert error.count("\n") == 1
 
 
 def test_stages_that_are_done_are_not_repeated(prepared: Path) -> None:
@@ -212,18 +185,14 @@ def test_a_generation_that_was_cut_off_leaves_no_output(
     assert sorted(p.name for p in (prepared / "runs/mine/1").glob("*generate*")) == ["generate.log"]
 
 
-def test_a_dry_run_prints_the_commands_and_does_nothing(
-    project: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_dry_run_prints_the_commands_and_does_nothing(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["run", "mine.yaml", "--dry-run", "--seeds", "1", "2", "--mirror", "there"]) == 0
-    lines = capsys.readouterr().out.splitlines()
-    assert [" ".join(line.split()[:2]) for line in lines] == [
-        "rskip prepare",
-        *[f"fairseq-train {lines[0].split()[4]}", "rskip average", f"fairseq-generate {lines[0].split()[4]}"]
-        * 2,
-    ]
-    assert lines[0].endswith("--subword bpe --bpe-size 80 --pairs 300 --seed 1 --mirror there")
-    assert lines[5] == "rskip average --last 2 runs/mine/2/checkpoints --output runs/mine/2/averaged.pt"
+    prepare, *lines = capsys.readouterr().out.splitlines()
+    data = prepare.split()[4]
+    assert prepare.startswith("rskip prepare numbers-en-de --output data-bin/numbers-en-de-")
+    assert prepare.endswith(" --subword bpe --bpe-size 80 --pairs 300 --seed 1 --mirror there")
+    programs = [f"fairseq-train {data}", "rskip average", f"fairseq-generate {data}"]
+    assert [" ".join(line.split()[:2]) for line in lines] == programs * 2
     assert [path.name for path in project.iterdir()] == ["mine.yaml"]
 
 
@@ -232,10 +201,7 @@ def test_without_fairseq_nothing_is_begun(
 ) -> None:
     monkeypatch.setattr(sys, "executable", str(project / "bin" / "python"))
     assert main(["run", "mine.yaml"]) == 2
-    assert (
-        "fairseq-train is not installed in this environment: run `rskip setup-fairseq`"
-        in capsys.readouterr().err
-    )
+    assert "fairseq-train is not installed in this environment: run `rskip setup-fairseq`" in capsys.readouterr().err
     assert [path.name for path in project.iterdir()] == ["mine.yaml"]
 
 
@@ -244,18 +210,11 @@ def test_publish_writes_half_precision_weights_of_the_seed_with_the_lowest_valid
 ) -> None:
     assert main(["run", "mine.yaml", "--seeds", "1", "2", "--publish"]) == 0
     folder = prepared / "checkpoints" / "mine"
-    assert sorted(path.name for path in folder.iterdir()) == [
-        "dict.de.txt",
-        "dict.en.txt",
-        "model.safetensors",
-        "record.json",
-        "text",
-    ]
+    names = ["dict.de.txt", "dict.en.txt", "model.safetensors", "record.json", "text"]
+    assert sorted(path.name for path in folder.iterdir()) == names
     record = read_record(folder / "record.json")
     assert record.seed == 2 and record == read_record(prepared / "results/mine/2.json")
     published = record.published or {}
-    assert published["sha256"] == sha256_file(folder / "model.safetensors")
-    assert published["bytes"] == (folder / "model.safetensors").stat().st_size
     assert published["sacrebleu"] == record.metrics["sacrebleu"]
     data = prepared / data_folder(load_recipe("mine.yaml").settings)
     references = read_lines(data / "reference" / "test.de")[:100]

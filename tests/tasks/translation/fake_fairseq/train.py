@@ -19,9 +19,6 @@ option = dict(zip(sys.argv[2:], [*sys.argv[3:], ""], strict=True))
 folder = pathlib.Path(option["--save-dir"])
 with open("calls.jsonl", "a") as calls:
     calls.write(json.dumps({"argv": sys.argv[1:], "threads": os.environ["OMP_NUM_THREADS"]}) + "\n")
-if "--no-such-flag" in option:
-    print("usage: ...\nfairseq-train: error: unrecognized arguments: --no-such-flag", file=sys.stderr)
-    sys.exit(2)
 print("... | INFO | fairseq_cli.train | num. shared model params: 1,234 (num. trained: 1,234)", flush=True)
 done = len(list(folder.glob("checkpoint?.pt")))
 for epoch in range(done + 1, int(option["--max-epoch"]) + 1):
