@@ -25,7 +25,7 @@ from rskip.files.lock import one_at_a_time
 from rskip.files.whole import whole_folder
 
 LARGEST_RATIO = 200
-"""An archive that unpacks to more than so many times its bytes is no corpus: text packs to a third or a tenth."""
+"""An archive that unpacks to more than this many times its bytes is no corpus: text packs to a third or a tenth."""
 
 UNSUSPICIOUS = 64 << 20
 """Bytes that may come out whatever the ratio."""

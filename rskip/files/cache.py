@@ -14,7 +14,7 @@ from rskip.files.checksum import sha256_file
 from rskip.files.whole import atomic_file
 
 ALWAYS_SUMMED = 64 << 20
-"""Files up to so many bytes are summed whenever they are verified; it takes a fraction of a second."""
+"""Files of at most this many bytes are summed whenever they are verified; it takes a fraction of a second."""
 
 
 @dataclass(frozen=True)

@@ -85,7 +85,7 @@ def download(
     one downloads and the others wait. What an interrupted download received stays in `<target>.partial`, and the next
     one goes on from there where the server allows it (HTTP Range). Where there is no sum to tell whether both parts
     are of one version, the server must say so (If-Range), or its file must still have the same length at the same
-    address; else it begins anew.
+    address; else it starts over.
 
     :param size: bytes that it must have; None: not known.
     :param sha256: sum that it must have; None: not known. `md5` likewise.
@@ -112,7 +112,7 @@ def download(
         wrong = find_wrong(partial)
         if wrong and resumed and sum_known:
             # What was there may have been the beginning of another version.
-            transfer.begin_anew()
+            transfer.restart()
             transfer.receive(attempts=attempts)
             wrong = find_wrong(partial)
         if wrong:
@@ -171,7 +171,7 @@ class _Transfer:
             if path.is_dir():
                 raise ValueError(f"{path} is a folder, and a downloaded file belongs there: remove it")
 
-    def begin_anew(self) -> None:
+    def restart(self) -> None:
         """Empties the partial file."""
         with self.partial.open("wb"):
             pass
@@ -208,7 +208,7 @@ class _Transfer:
         self.partial.touch()
         beginning = self._read_note()
         if not self.sum_known and (beginning is None or beginning.url != self.url):
-            self.begin_anew()
+            self.restart()
         start = self.partial.stat().st_size
         if start and start == (self.size or (beginning and beginning.total)):
             return
@@ -222,7 +222,7 @@ class _Transfer:
             response = urllib.request.urlopen(request, timeout=TIMEOUT_SECONDS)
         except urllib.error.HTTPError as error:
             if start and error.code == http.HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE:
-                self.begin_anew()
+                self.restart()
                 raise _CutShort("what was received does not fit the server's file") from error
             raise
         except ValueError as error:  # the address, or one that the server sends to
@@ -232,7 +232,7 @@ class _Transfer:
                 problem = "the server answers with a web page in place of the file"
                 raise self.error(NotServed, problem, "open the address in a browser")
             if start and not response.headers.get("Content-Range", "").startswith(f"bytes {start}-"):
-                self.begin_anew()
+                self.restart()
                 start = 0
             length = response.headers.get("Content-Length", "")
             total = start + int(length) if length.isdecimal() else None
@@ -242,7 +242,7 @@ class _Transfer:
             if not start:
                 self._write_note(_Beginning(self.url, _validator(response.headers), total))
             elif not self.sum_known and beginning is not None and total != beginning.total:
-                self.begin_anew()
+                self.restart()
                 raise _CutShort("the server's file has changed meanwhile")
             if total is not None:
                 require_space(self.partial, total - start)

@@ -44,7 +44,7 @@ def available_cores() -> int:
 
 
 def gpu_name() -> str | None:
-    """The first GPU's name as PyTorch tells it, None on a machine without one."""
+    """The first GPU's name as PyTorch knows it, None on a machine without one."""
     import torch
 
     return torch.cuda.get_device_name(0) if torch.cuda.is_available() else None

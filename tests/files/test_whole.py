@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from rskip.files.whole import atomic_file, recover, whole_folder
+from rskip.files.whole import atomic_file, put_in_place, recover, whole_folder
 
 
 def names(folder: Path) -> list[str]:
@@ -84,3 +84,11 @@ def test_killed_anywhere_the_old_folder_or_the_new_one_is_there(tmp_path: Path, 
         write_folder(out, "next")
         assert names(out.parent) == ["out", "out/next"]
     assert seen == {"old", "new"}
+
+
+def test_a_folder_takes_its_place_though_a_killed_process_left_the_old_one(tmp_path: Path) -> None:
+    for name in ("out", ".out.replaced", "new"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "file").write_text(name)
+    put_in_place(tmp_path / "new", tmp_path / "out")
+    assert names(tmp_path) == ["out", "out/file"] and (tmp_path / "out/file").read_text() == "new"
