@@ -6,6 +6,7 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 import torch
@@ -136,6 +137,19 @@ def test_batches_hold_what_fits_longest_first() -> None:
     assert length_batches(lengths, max_tokens=20, beam=8) == [[6], [1], [5], [0, 3, 4], [2]]
     assert length_batches(lengths, max_tokens=1, beam=4) == [[6], [1], [5], [0], [3], [4], [2]]
     assert length_batches([], max_tokens=20, beam=4) == []
+
+
+def test_too_little_memory_is_told_with_what_to_change(monkeypatch: pytest.MonkeyPatch) -> None:
+    translator = tiny()
+    for error, expected in (
+        (MemoryError(), "not enough memory on the device for 2 sentences of up to 5 tokens: give a smaller max_tokens"),
+        (torch.OutOfMemoryError("CUDA out of memory"), "not enough memory"),
+        (RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate"), "not enough memory"),
+        (RuntimeError("shapes differ"), "^shapes differ$"),
+    ):
+        monkeypatch.setattr(translator.model, "encode", Mock(side_effect=error))
+        with pytest.raises((ValueError, RuntimeError), match=expected):
+            translator.translate([words(4), words(3)])
 
 
 def test_threads_never_see_the_table_of_positions_shrink(monkeypatch: pytest.MonkeyPatch) -> None:
