@@ -115,3 +115,9 @@ def test_damaged_files(tmp_path, write_mmap):
     refused("x.idx is damaged: its sizes and places contradict each other")
     changed(26 + 6 * 4 + 5 * 8, struct.pack("<q", 21))
     refused("x.idx is damaged")
+    write_mmap(tmp_path / "x", SENTENCES)
+    whole = bytearray(index.read_bytes())
+    struct.pack_into("<2i", whole, 26 + 2 * 4, 3, -1)  # the fourth ends before it begins, where its place says so
+    struct.pack_into("<q", whole, 26 + 6 * 4 + 3 * 8, 16)
+    index.write_bytes(whole)
+    refused("x.idx is damaged")
