@@ -213,7 +213,8 @@ def describe(info: types.Type) -> str:
         kinds = [describe(kind) for kind in info.types if not isinstance(kind, types.NoneType)]
         return ", or ".join([" or ".join(kinds), *(["null"] if info.includes_none else [])])
     if isinstance(info, types.LiteralType):
-        return " or ".join(map(str, info.values))
+        *first, last = map(str, info.values)
+        return f"{', '.join(first)} or {last}" if first else last
     if isinstance(info, (types.IntType, types.FloatType)):
         limits = [words.format(f"{limit:g}") for key, _, words in _LIMITS if (limit := getattr(info, key)) is not None]
         word = "a whole number" if isinstance(info, types.IntType) else "a number"
