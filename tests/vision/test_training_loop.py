@@ -328,13 +328,16 @@ def test_tensorboard_has_the_curve(tmp_path):
     pytest.importorskip("tensorboard")
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-    train(TrainingSettings(**SHORT), folder=tmp_path, seed=1, device="cpu", tensorboard=True)
+    settings = TrainingSettings(**SHORT, evaluate_every=2)  # the first of three points has no test error
+    train(settings, folder=tmp_path, seed=1, device="cpu", tensorboard=True)
     events = EventAccumulator(str(tmp_path / "tensorboard"))
     events.Reload()
     points = read_curve(tmp_path / "curve.jsonl")
     assert [(event.step, event.value) for event in events.Scalars("test/error")] == [
-        (point.iteration, pytest.approx(point.test_error)) for point in points
+        (point.iteration, pytest.approx(point.test_error)) for point in points[1:]
     ]
+    losses = [event.value for event in events.Scalars("train/loss")]
+    assert losses == pytest.approx([point.train_loss for point in points])
 
 
 def test_tensorboard_forgets_the_points_after_the_checkpoint(tmp_path, monkeypatch):
