@@ -33,8 +33,7 @@ def add_options(parser: Any, kind: type, *, only: Iterable[str] | None = None, d
         if isinstance(plain, types.BoolType):
             keywords["action"] = argparse.BooleanOptionalAction
         elif isinstance(plain, types.LiteralType):
-            # the check of the type refuses others in one line
-            keywords["metavar"] = f"{{{','.join(map(str, plain.values))}}}"
+            keywords["metavar"] = f"{{{','.join(map(str, plain.values))}}}"  # the type refuses others in one line
         else:
             keywords["type"] = {types.IntType: int, types.FloatType: float}.get(type(plain), str)
             metavar = {types.IntType: "N", types.FloatType: "X"}.get(type(plain))

@@ -249,11 +249,21 @@ def test_any_number_of_workers_gives_the_same_bytes(corpus: Any, mirror: Path, o
     assert contents(one) == contents(two)
 
 
+CUT = [
+    "A d@@ og r@@ un@@ s .",
+    "T@@ w@@ o m@@ en r@@ u@@ n .",
+    "T@@ h@@ e@@ y s@@ e@@ e h@@ i@@ m .",
+    "H@@ e r@@ u@@ n@@ s .",
+    "A m@@ an se@@ e@@ s a d@@ o@@ g .",
+]
+
+
 def test_bpe_dropout_cuts_the_training_text_alone(corpus: Any, mirror: Path, output: Path) -> None:
     whole = made(corpus, mirror, output.with_name("whole"))
     made(corpus, mirror, output, bpe_dropout=0.5)
     assert words(output / "train.en") == KEPT
     assert lines(output / "train.en") != lines(whole / "train.en")
+    assert lines(output / "train.en") == CUT  # each chunk by the seed of its number, whoever segments it when
     assert lines(output / "valid.de") == lines(whole / "valid.de")
     assert (output / "text/codes.bpe").read_bytes() == (whole / "text/codes.bpe").read_bytes()
 

@@ -27,8 +27,12 @@ def write_folder(path: Path, name: str) -> None:
 
 def test_a_file_has_its_name_when_it_is_whole(tmp_path: Path, failing_everywhere: Any, killed_everywhere: Any) -> None:
     path = tmp_path / "folder/file"
-    write_file(path, "old")
-    assert path.stat().st_mode & 0o777 == 0o666 & ~os.umask(os.umask(0o22))
+    before = os.umask(0o027)
+    try:
+        write_file(path, "old")
+        assert path.stat().st_mode & 0o777 == 0o640
+    finally:
+        assert os.umask(before) == 0o027
     for error in failing_everywhere(lambda: write_file(path, "new")):
         assert names(path.parent) == ["file"] and path.read_text() == ("old" if error else "new")
         write_file(path, "old")
