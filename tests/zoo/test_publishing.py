@@ -118,7 +118,11 @@ def test_an_entry_has_the_figures_of_the_weights_and_of_all_seeds() -> None:
 
 
 def test_one_seed_outside_a_checkout() -> None:
+    """And a metric that one of the records lacks: it has no figure."""
     records = make_run(git=None)
+    fewer = replace(records[0], metrics={"error": 8.0, "accuracy": 92.0})
+    entry = plan_entry(Path("checkpoints", RUN), RUN, [fewer, records[1]])
+    assert [figure.metric for figure in entry.figures] == ["error", "error", "accuracy"]
     entry = plan_entry(Path("checkpoints", RUN), RUN, records[1:])
     assert {(figure.spread, figure.seeds) for figure in entry.figures} == {(None, (2,))}
     assert (entry.commit, entry.uncommitted_changes, entry.url) == (None, None, None)
@@ -138,6 +142,7 @@ def test_what_does_not_belong_together_is_one_line() -> None:
         ({"sha256": "0" * 64}, f"model.safetensors is not the file that {folder}/record.json tells of: {again}"),
         ({"bytes": 5}, "model.safetensors is not the file that"),
         ({"file": "model.pt"}, "model.pt: expected the weights in model.safetensors"),
+        ({"error": 8.94}, "has error 8.94 when it is read back, the run 9.00"),
         ({"error": 9.06}, "has error 9.06 when it is read back, the run 9.00: expected at most 0.05 between them"),
     ):
         refused(message, [records[0], publish(published, **changes)])
@@ -150,6 +155,8 @@ def test_what_does_not_belong_together_is_one_line() -> None:
     publish(published)
     other = replace(records[0], config={"train": {"dataset": "cifar10", "lr": 1}})
     refused(f"results/{RUN}/1.json and results/{RUN}/2.json differ in config: remove", [other, published])
+    signed = replace(records[0], signatures={"error": "v2"})
+    refused(f"results/{RUN}/1.json and results/{RUN}/2.json differ in signatures: remove", [signed, published])
     refused(f"record.json is none of the records in results/{RUN}: {again}", records[:1])
     for file, content, message in (
         ("record.json", "{", "record.json: not valid JSON"),
