@@ -79,7 +79,7 @@ WRONG: list[tuple[tuple[str | int, ...], Any, str]] = [
     (("files", "config.json", "size"), 0, "files.config.json.size is 0: expected a whole number of bytes, 1 or more"),
     (("files", "config.json", "sha256"), "A" * 64, f"files.config.json.sha256 is '{'A' * 64}': expected 64"),
     (("files", "config.json", "md5"), "0", "unknown key files.config.json.md5; known keys: size, sha256"),
-    (("dtype",), "int8", "dtype is 'int8': expected bfloat16 or float16 or float32"),
+    (("dtype",), "int8", "dtype is 'int8': expected bfloat16, float16 or float32"),
     (("figures",), [], "figures is []: expected a list of "),
     (("figures",), 39.9, "figures is 39.9: expected a list of "),
     ((*FIGURE, "value"), "8.5", "figures[0].value is '8.5': expected a number"),
