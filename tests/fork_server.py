@@ -7,6 +7,7 @@ line on stdin, {"arguments", "folder", "environment", "text"}; its answer is a J
 
 from __future__ import annotations
 
+import atexit
 import importlib
 import json
 import os
@@ -61,6 +62,7 @@ def answer(request: dict[str, Any]) -> dict[str, Any]:
                     os.dup2(stream.fileno(), descriptor)
                 sys.stdin = os.fdopen(0)
                 status = become(**request)
+                atexit._run_exitfuncs()
                 sys.stdout.flush()
                 sys.stderr.flush()
             finally:
