@@ -166,6 +166,7 @@ def test_fairseq_generate_prints_the_same_lines(generate, multi30k):
     assert_same_lines(ours, generate("translation", multi30k / "bin", *flags))
 
 
+@pytest.mark.slow
 def test_fairseq_score_reads_the_output(generate, multi30k, fairseq_program, tmp_path):
     """As in fairseq's examples: the lines that grep and cut leave."""
     flags = ["--post-process", "--precision", "float32", *SHORT]
@@ -180,6 +181,7 @@ def test_fairseq_score_reads_the_output(generate, multi30k, fairseq_program, tmp
     assert f"BLEU4 = {printed[1]}," in process.stdout
 
 
+@pytest.mark.slow
 def test_fairseq_interactive_prints_the_same_lines(multi30k, fairseq_program):
     def run(task: str) -> list[str]:
         process = fairseq_program(
