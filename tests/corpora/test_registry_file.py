@@ -115,7 +115,7 @@ MISTAKES = (
     ("{en: w.en.sgm, de: w.de.sgm}", "{en: a, de: b, fr: c}", "expected a name for each of en, de"),
     ("{en: w.en.sgm, de: w.de.sgm}", "w.sgm", "train[1] has the same text for both languages: expected {language} in"),
     ("{en: w.en.sgm, de: w.de.sgm}", "5", "train[1].member is 5: expected text or keys and values, or null"),
-    ("format: sgm", "format: smg", "train[1].format is 'smg': expected lines or sgm or ted or xml (did you mean sgm?)"),
+    ("format: sgm", "format: smg", "train[1].format is 'smg': expected lines, sgm, ted or xml (did you mean sgm?)"),
     ("file: train.tgz\n", "file: trian.tgz\n", "train[0].file is 'trian.tgz': expected one of its folder's: train.tgz"),
     ("sentences: 100", "sentences: 0", f"corpora.{ENTRY}.splits.train[0].sentences is 0: expected a whole number, 1"),
     ("sentences: 100", "sentences: 1e2", "train[0].sentences is 100.0: expected a whole number"),

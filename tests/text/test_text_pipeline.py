@@ -71,7 +71,7 @@ def test_threads_share_one(pipeline: TextPipeline) -> None:
         ({"source_language": None}, r"pipeline\.json: source_language is missing"),
         ({"format": 2, "later": True}, r"pipeline\.json has the format 2, but this rskip reads 1: upgrade rskip"),
         ({"tokeniser": "mosse"}, "tokeniser is 'mosse': expected moses or none"),
-        ({"subwords": "wordpiece"}, "subwords is 'wordpiece': expected bpe or"),
+        ({"subwords": "wordpiece"}, "subwords is 'wordpiece': expected bpe, "),
     ],
 )
 def test_configurations_that_are_not(
