@@ -33,6 +33,17 @@ FAIRSEQ = ["rskip.checkpoint", "rskip.generation", "fairseq.models", *(
 )]  # fmt: skip
 
 
+@pytest.fixture(autouse=True)
+def threads() -> Iterator[None]:
+    """Leaves PyTorch's threads as they were: with another number sums round otherwise, and a command may set it."""
+    torch = sys.modules.get("torch")
+    before = torch.get_num_threads() if torch else int(os.environ.get("OMP_NUM_THREADS") or 0)
+    yield
+    torch = sys.modules.get("torch")
+    if torch and before not in (0, torch.get_num_threads()):
+        torch.set_num_threads(before)
+
+
 @pytest.fixture(scope="session")
 def root() -> Path:
     """The checkout's root folder."""
