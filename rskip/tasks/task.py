@@ -116,7 +116,7 @@ class Task(ABC, Generic[SettingsT]):
         return plain
 
     def dataset(self, config: Mapping[str, Any]) -> str:
-        """Name of the dataset in a record's config, under which tables stand."""
+        """Name of what a record's config was scored on, under which its table stands."""
         return str(config.get("dataset", self.kind))
 
     def architecture_changes(self, config: Mapping[str, Any]) -> dict[str, Any]:

@@ -50,7 +50,8 @@ translator.translate(["A man sleeps.", "A dog runs."], beam=5, nbest=3)"""
         return settings.to_plain()
 
     def dataset(self, config: Mapping[str, Any]) -> str:
-        return str(config["corpus"])
+        corpus, split = str(config["corpus"]), config.get("evaluate", {}).get("split", "test")
+        return corpus if split == "test" else f"{corpus}, {split}"
 
     def architecture_changes(self, config: Mapping[str, Any]) -> dict[str, Any]:
         sizes = ("embed-dim", "ffn-embed-dim", "layers", "attention-heads")
