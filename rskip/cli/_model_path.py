@@ -11,7 +11,7 @@ def model_path(model: str | Path, *, task: str) -> Path:
     Its files are looked for, and fetched, as `rskip.load` does it. What is neither is returned as a path: the reader of
     the model says what it expects there.
 
-    :param task: that the model must be for, of `rskip.zoo.entry.TASKS`.
+    :param task: that the model must be for, of `rskip.tasks.tasks()`.
     :raises ValueError: a pretrained model for another task, or a damaged file.
     :raises FileNotFoundError: nearly the name of one, or its files are nowhere to be had.
     :raises OSError: the server can't be reached, or the cache can't be written.

@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 import msgspec
 from msgspec import inspect as types
 
+from rskip.settings.check import fields_of
 from rskip.settings.errors import SettingError
 
 Settings = TypeVar("Settings")
@@ -72,9 +73,7 @@ def said_of_flag(error: SettingError, kind: type) -> ValueError:
 
 
 def _fields(kind: type) -> dict[str, types.Field]:
-    info = types.type_info(kind)
-    assert isinstance(info, (types.StructType, types.DataclassType)), kind
-    return {field.name: field for field in info.fields}
+    return {field.name: field for field in fields_of(kind)}
 
 
 def _default(field: types.Field, defaults: Any) -> str:

@@ -44,13 +44,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Runs the rows once a seed; exit status 1 where a training failed by itself."""
     from rskip.experiments.publish import publish_weights
-    from rskip.experiments.recipe import load_recipes
+    from rskip.experiments.recipe import load_recipes, names_no_row
     from rskip.experiments.runner import print_commands, rows_table, run_recipes
     from rskip.tasks.process import CommandFailed
 
     overrides = [text for group in args.overrides for text in group]
     recipes = load_recipes(args.recipe, rows=args.rows, overrides=overrides)
-    if args.rows is None and recipes[0].row is not None and args.recipe == recipes[0].path:
+    if args.rows is None and names_no_row(args.recipe, recipes):
         print(f"{args.recipe} has {len(recipes)} rows; --rows NAME ... runs them")
         print(rows_table(recipes, seeds=args.seeds))
         return 0

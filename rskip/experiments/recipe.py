@@ -106,7 +106,7 @@ def load_recipe(path: str | os.PathLike[str], *, overrides: Sequence[str] = ()) 
     :raises SettingError: one line that names the file, the key, and the nearest known key; or the file has rows.
     """
     recipes = load_recipes(path, overrides=overrides)
-    if len(recipes) != 1 or (recipes[0].row is not None and Path(path) == recipes[0].path):
+    if len(recipes) != 1 or names_no_row(path, recipes):
         listed = ", ".join(str(recipe.row) for recipe in recipes)
         raise SettingError("", f"has rows ({listed})", expected="one of them", advice="name it", source=str(path))
     return recipes[0]
@@ -147,6 +147,11 @@ def load_recipes(
         return recipes
     except SettingError as error:
         raise (error if error.source else error.within(source=str(path))) from None
+
+
+def names_no_row(path: str | os.PathLike[str], recipes: Sequence[Recipe]) -> bool:
+    """Whether the path that these recipes were loaded from is that of a file with rows, not of one row."""
+    return recipes[0].row is not None and Path(path) == recipes[0].path
 
 
 def find_recipe(name: str) -> Path:

@@ -42,9 +42,8 @@ def check(settings: Any) -> None:
 
     :raises SettingError: the first value that is wrong.
     """
-    kind: Any = type(settings)
     set_field = msgspec.structs.force_setattr if isinstance(settings, msgspec.Struct) else object.__setattr__
-    for field in _fields(_type_info(kind)):
+    for field in fields_of(type(settings)):
         value = _convert(getattr(settings, field.name), field.type, field.encode_name)
         set_field(settings, field.name, value)
 
@@ -56,17 +55,19 @@ def to_plain(settings: Any) -> Any:
 
 def field_names(kind: type) -> list[str]:
     """The keys of a Struct or dataclass."""
-    return [field.encode_name for field in _fields(_type_info(kind))]
+    return [field.encode_name for field in fields_of(kind)]
+
+
+def fields_of(kind: Any) -> tuple[types.Field, ...]:
+    """The fields of a Struct or dataclass, as msgspec sees them."""
+    info = _type_info(kind)
+    assert isinstance(info, (types.StructType, types.DataclassType)), kind
+    return info.fields
 
 
 @cache
 def _type_info(kind: Any) -> types.Type:
     return types.type_info(kind)
-
-
-def _fields(info: types.Type) -> tuple[types.Field, ...]:
-    assert isinstance(info, (types.StructType, types.DataclassType)), info
-    return info.fields
 
 
 def _convert(value: Any, info: types.Type, name: str, expected: str = "") -> Any:
