@@ -314,10 +314,10 @@ def test_no_room_leaves_the_checkpoint_before(stopped, straight, monkeypatch):
 
 def test_a_folder_in_use_is_refused(tmp_path):
     with (tmp_path / "lock").open("w") as file:
-        file.write("4711")
+        file.write(str(os.getpid()))
         file.flush()
         fcntl.flock(file, fcntl.LOCK_EX)
-        with pytest.raises(ValueError, match=r"in use by another training \(process 4711\)") as error:
+        with pytest.raises(ValueError, match=rf"in use by another training \(process {os.getpid()}\)") as error:
             run(tmp_path)
     assert "\n" not in str(error.value)
     assert [path.name for path in tmp_path.iterdir()] == ["lock"]

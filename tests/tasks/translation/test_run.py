@@ -298,8 +298,9 @@ def test_a_signal_ends_the_training_too_and_the_run_goes_on_later(
 
 @pytest.mark.slow
 def test_a_training_that_outlives_its_killed_run_keeps_others_out(
-    prepared: Path, fakes: Path, capsys: pytest.CaptureFixture[str]
+    prepared: Path, fakes: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr("rskip.files.lock._ENDING_SECONDS", 0.5)
     process = start(prepared, fakes)
     training = int((prepared / "hanging").read_text())
     assert main(["run", "mine.yaml"]) == 2
