@@ -1,0 +1,104 @@
+"""Captioned images: the tokens of a caption, and the folder of a corpus whose captions are prepared.
+
+A data folder holds train.jsonl, valid.jsonl and test.jsonl (a line an image), dict.txt (the words of the training
+captions that are known to a model) and corpus.json (`rskip.captioning.preparation`).
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+from rskip.files.whole import atomic_file
+
+DICTIONARY = "dict.txt"
+MIN_COUNT = 5
+"""Words that occur less often in the training captions are unknown, as in SAS section 4.2's baseline."""
+
+# What coco-caption removes after tokenising. Brackets, which PTB writes -lrb- and so on, are not among it.
+_REMOVED = frozenset(("''", "'", "``", "`", ".", "?", "!", ",", ":", "-", "--", "...", ";"))
+_BRACKETS = {"(": "-lrb-", ")": "-rrb-", "[": "-lsb-", "]": "-rsb-", "{": "-lcb-", "}": "-rcb-"}
+
+
+@dataclass(frozen=True)
+class CaptionedImage:
+    """An image and what people say of it.
+
+    :param name: the image's file name, such as 1000268201_693b08cb0e.jpg.
+    :param captions: as given.
+    :param tokens: the same captions as `tokenise_caption` gives them, separated by spaces.
+    """
+
+    name: str
+    captions: tuple[str, ...]
+    tokens: tuple[str, ...]
+
+    @classmethod
+    def of_captions(cls, name: str, captions: Iterable[str]) -> CaptionedImage:
+        """The image with captions that are to be tokenised."""
+        captions = tuple(captions)
+        return cls(name, captions, tuple(" ".join(tokenise_caption(caption)) for caption in captions))
+
+
+_TOKEN = re.compile(
+    r"""
+    (?:[a-z]\.){2,}                                  # u.s.
+    | \d+(?:[.,:/]\d+)*(?:[a-z]+)?
+    | [^\W_]+(?:[-'&.@/][^\W_]+)*
+    | \.{2,} | -{2,} | '' | `` | \S
+    """,
+    re.VERBOSE,
+)
+
+
+def tokenise_caption(text: str) -> list[str]:
+    """The caption's tokens, in lower case and without punctuation."""
+    return [token for token in _TOKEN.findall(text.lower()) if token not in _REMOVED]
+
+
+def read_split(folder: Path, split: str) -> list[CaptionedImage]:
+    """The images of "train", "valid" or "test" of a data folder, in its order.
+
+    :raises FileNotFoundError: no such folder or split.
+    :raises ValueError: a line that is no captioned image; names the file and the line.
+    """
+    path = Path(folder) / f"{split}.jsonl"
+    if not path.is_file():
+        raise FileNotFoundError(f"no captions {path}: expected a folder that `rskip prepare flickr8k` or the like made")
+    images = []
+    with path.open(encoding="utf-8") as lines:
+        for number, line in enumerate(lines, start=1):
+            try:
+                content = json.loads(line)
+                image = CaptionedImage(content["image"], tuple(content["captions"]), tuple(content["tokens"]))
+                if not image.captions or len(image.captions) != len(image.tokens):
+                    raise ValueError
+            except (ValueError, KeyError, TypeError):
+                raise ValueError(f"{path}: line {number} is not an image with its captions and their tokens") from None
+            images.append(image)
+    return images
+
+
+def write_split(folder: Path, split: str, images: Iterable[CaptionedImage]) -> None:
+    """Writes what `read_split` reads."""
+    with atomic_file(folder / f"{split}.jsonl") as temporary, temporary.open("w", encoding="utf-8") as file:
+        for image in images:
+            line = {"image": image.name, "captions": image.captions, "tokens": image.tokens}
+            file.write(json.dumps(line, ensure_ascii=False) + "\n")
+
+
+def count_words(images: Iterable[CaptionedImage]) -> Counter[str]:
+    """How often each word occurs in the captions."""
+    return Counter(word for image in images for tokens in image.tokens for word in tokens.split())
+
+
+def write_dictionary(folder: Path, words: Counter[str], *, min_count: int = MIN_COUNT) -> int:
+    """Writes dict.txt, the most frequent word first, words of equal counts by their letters; gives their number."""
+    known = sorted((word for word, count in words.items() if count >= min_count), key=lambda word: (-words[word], word))
+    with atomic_file(folder / DICTIONARY) as temporary:
+        temporary.write_text("".join(f"{word} {words[word]}\n" for word in known), encoding="utf-8")
+    return len(known)
