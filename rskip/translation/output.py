@@ -6,7 +6,6 @@ journal beside it, which says how it is made and how far it is.
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -14,6 +13,7 @@ from io import FileIO
 from pathlib import Path
 from typing import Any
 
+from rskip.files.journal import Journal
 from rskip.files.lock import Locked, open_locked
 from rskip.translation.windows import Window
 
@@ -41,67 +41,6 @@ class Entry:
     sha256: str
 
 
-class Journal:
-    """A file of JSON lines: first the settings, then an `Entry` for each window, added when the window is on the disk.
-
-    A process that is killed leaves at most a torn last line, which readers leave out.
-
-    :param output: the file that it is of.
-    """
-
-    def __init__(self, output: Path) -> None:
-        self.path = output.with_name(f"{output.name}.journal")
-
-    def settings(self) -> dict[str, Any] | None:
-        """What the output is made with; None where there is no journal, or only the beginning of its first line."""
-        values = next(self._values(), None)
-        return None if values is None else values[0]
-
-    def entries(self) -> Iterator[Entry]:
-        """The windows, in the order in which they were written."""
-        return (entry for entry, _ in self._entries())
-
-    def restart(self, settings: Mapping[str, Any]) -> None:
-        """Holds the settings alone."""
-        self.path.write_text(_line(settings), encoding="utf-8")
-
-    def add(self, entry: Entry) -> None:
-        with self.path.open("a", encoding="utf-8") as file:
-            file.write(_line(asdict(entry)))
-
-    def truncate(self, size: int) -> Entry | None:
-        """Forgets what is behind the last window that an output of `size` bytes has whole, and gives this one."""
-        last, end = None, next(self._values())[1]
-        for entry, position in self._entries():
-            if entry.bytes > size:
-                break
-            last, end = entry, position
-        os.truncate(self.path, end)
-        return last
-
-    def _entries(self) -> Iterator[tuple[Entry, int]]:
-        values = self._values()
-        next(values, None)
-        for each, end in values:
-            yield Entry(**each), end
-
-    def _values(self) -> Iterator[tuple[dict[str, Any], int]]:
-        """Each line's values, and where it ends."""
-        if not self.path.exists():
-            return
-        end = 0
-        with self.path.open("rb") as file:
-            for line in file:
-                end += len(line)
-                try:
-                    values = json.loads(line) if line.endswith(b"\n") else None
-                except ValueError:  # zeros, after a power cut
-                    values = None
-                if values is None:
-                    return
-                yield values, end
-
-
 class ResumableFile:
     """A file whose windows are on the disk when they are written, so that whatever ends the process, they stay.
 
@@ -116,7 +55,7 @@ class ResumableFile:
 
     def __init__(self, path: Path, settings: Mapping[str, Any], *, resume: bool) -> None:
         self.path = path
-        self.journal = Journal(path)
+        self.journal = _journal(path)
         self._descriptor = _open_alone(path)
         try:
             self._last = self._restore(dict(settings), resume)
@@ -153,7 +92,7 @@ class ResumableFile:
         written = (self._last.bytes if self._last else 0) + len(text)
         end = window.start + len(window.lines)
         entry = Entry(window=window.number, lines=end, bytes=written, sha256=window.sha256)
-        self.journal.add(entry)
+        self.journal.add([asdict(entry)])
         self._last = entry
 
     def finish(self, output: Path) -> None:
@@ -184,7 +123,8 @@ class ResumableFile:
                 f"{self.path} was begun with other settings ({'; '.join(differing)}): give the same, or delete it to "
                 "start again"
             )
-        last = self.journal.truncate(size)
+        found = self.journal.keep_while(lambda entry: entry["bytes"] <= size)
+        last = None if found is None else Entry(**found)
         end = last.bytes if last else 0
         os.truncate(self._descriptor, end)
         os.lseek(self._descriptor, end, os.SEEK_SET)
@@ -240,7 +180,7 @@ def merge_parts(output: Path, count: int) -> None:
     :raises ValueError: a part is missing.
     """
     parts = [part_path(output, number, count) for number in range(count)]
-    journals = [Journal(part) for part in parts]
+    journals = [_journal(part) for part in parts]
     for part, journal in zip(parts, journals, strict=True):
         if not (part.exists() and journal.path.exists()):
             raise ValueError(
@@ -249,7 +189,7 @@ def merge_parts(output: Path, count: int) -> None:
     merged = output.with_name(f"{output.name}.partial-merged")
     try:
         with merged.open("wb", buffering=0) as file:
-            _copy_in_turns(parts, [journal.entries() for journal in journals], file)
+            _copy_in_turns(parts, [written_windows(part) for part in parts], file)
             os.fsync(file.fileno())
         merged.replace(output)
     finally:
@@ -304,5 +244,11 @@ def _open_alone(path: Path) -> int:
         raise ValueError(f"another process is writing {path}: wait until it ends, or give another output") from None
 
 
-def _line(values: Mapping[str, Any]) -> str:
-    return json.dumps(values, ensure_ascii=False) + "\n"
+def written_windows(output: Path) -> Iterator[Entry]:
+    """The windows that an unfinished output has, in the order in which they were written."""
+    return (Entry(**entry) for entry in _journal(output).entries())
+
+
+def _journal(output: Path) -> Journal:
+    """The journal beside an unfinished output: its settings, and then an `Entry` for each window."""
+    return Journal(output.with_name(f"{output.name}.journal"))

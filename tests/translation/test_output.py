@@ -10,7 +10,7 @@ import shutil
 import pytest
 
 from rskip.translation.files import translate_stream
-from rskip.translation.output import Journal, ResumableFile, check_unfinished, part_path, unfinished_parts
+from rskip.translation.output import ResumableFile, check_unfinished, part_path, unfinished_parts, written_windows
 from rskip.translation.translation import SentenceError, TranslatedHypothesis, Translation, line_form
 from rskip.translation.windows import read_windows
 
@@ -84,7 +84,7 @@ def test_a_window_is_in_the_journal_when_it_is_on_the_disk(folder, expected, mon
     synced = []
 
     def fsync(descriptor):
-        entries = list(Journal(folder / "output.partial").entries())
+        entries = list(written_windows(folder / "output.partial"))
         synced.append((os.fstat(descriptor).st_size, len(entries)))
 
     monkeypatch.setattr(os, "fsync", fsync)
@@ -111,7 +111,7 @@ def test_output_torn_at_any_byte(folder, expected, without_fsync):
         translated(folder, resume=False, translate=killed_in(4))
     output, journal = folder / "output.partial", folder / "output.partial.journal"
     whole, entries = output.read_bytes(), journal.read_bytes()
-    ends = [0, *(entry.bytes for entry in Journal(output).entries())]
+    ends = [0, *(entry.bytes for entry in written_windows(output))]
     for size in range(len(whole) + 1):
         output.write_bytes(whole[:size])
         journal.write_bytes(entries)

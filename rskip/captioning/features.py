@@ -1,0 +1,273 @@
+"""Features of pictures in a memory-mapped store. N features a picture, C numbers a feature.
+
+A store is a folder: `features.bin` has the features of all pictures one after the other, `boxes.bin` the boxes of
+regions, and `pictures.jsonl` what they were made with and, a line a picture, whose they are. While it is made its index
+is `pictures.jsonl.partial`; a killed process loses the pictures of one batch.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from rskip.files.journal import Journal
+from rskip.files.lock import Locked, open_locked
+from rskip.files.whole import atomic_file
+from rskip.settings.errors import SettingError
+
+FORMAT = 1
+DTYPES = ("float16", "float32")
+IMAGE_IDS = "image ids"
+_INDEX, _FEATURES, _BOXES = "pictures.jsonl", "features.bin", "boxes.bin"
+
+
+@dataclass(frozen=True)
+class Features:
+    """Of one picture.
+
+    values: float16 or float32. Shape: (N, C)
+    grid: rows and columns of a grid, whose cells stand row by row; None: regions.
+    boxes: of regions, in pixels: left, top, right, bottom. Shape: (N, 4)
+    """
+
+    values: np.ndarray
+    grid: tuple[int, int] | None
+    boxes: np.ndarray | None = None
+
+    def __post_init__(self) -> None:
+        assert self.values.ndim == 2 and len(self.values)
+        assert self.grid is None or self.grid[0] * self.grid[1] == len(self.values)
+        assert self.boxes is None or self.boxes.shape == (len(self.values), 4)
+
+
+@dataclass(frozen=True)
+class Picture:
+    """A picture that a store has features of.
+
+    sha256: of its file; "" where only its features were given. start, count: its features' place among all.
+    """
+
+    sha256: str
+    start: int
+    count: int
+    grid: tuple[int, int] | None
+
+
+class FeatureStore:
+    """The features of a collection of pictures, read from the disk as they are asked for. Pickles as its path.
+
+        store = FeatureStore(Path("features/flickr8k"))
+        store["1000268201_693b08cb0e.jpg"].values  # (49, 1280)
+
+    :raises FileNotFoundError: there is none.
+    :raises ValueError: it is unfinished or damaged.
+    """
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self.path = Path(path)
+        self.description, self.pictures = _read_index(self.path)
+        self.names = list(self.pictures)
+        self.dim: int = self.description["dim"]
+        self._boxes: np.ndarray | None = None
+        self._features = self._mapped(_FEATURES, self.description["dtype"], self.dim)
+        if any(picture.grid is None for picture in self.pictures.values()) and (self.path / _BOXES).exists():
+            self._boxes = self._mapped(_BOXES, "float32", 4)
+
+    def __len__(self) -> int:
+        return len(self.pictures)
+
+    def __contains__(self, name: object) -> bool:
+        return self._key(name) is not None
+
+    def __getitem__(self, name: str) -> Features:
+        """The features of a picture, copied.
+
+        :param name: the picture's, as in `names`. Where those are numbers (bottom-up features), also a file name that
+            ends in one: COCO_val2014_000000391895.jpg is 391895.
+        :raises ValueError: the store lacks it.
+        """
+        key = self._key(name)
+        if key is None:
+            raise ValueError(f"{self.path}: no features of {name}: extract them from the folder that has this picture")
+        picture = self.pictures[key]
+        part = slice(picture.start, picture.start + picture.count)
+        boxes = None if self._boxes is None or picture.grid is not None else self._boxes[part].copy()
+        return Features(self._features[part].copy(), picture.grid, boxes)
+
+    def __reduce__(self) -> tuple[type[FeatureStore], tuple[Path]]:
+        return FeatureStore, (self.path,)
+
+    def _key(self, name: object) -> str | None:
+        if isinstance(name, str):
+            if name in self.pictures:
+                return name
+            number = Path(name).stem.rpartition("_")[2]
+            if self.description.get("names") == IMAGE_IDS and number.isdecimal() and str(int(number)) in self.pictures:
+                return str(int(number))
+        return None
+
+    def _mapped(self, name: str, dtype: str, columns: int) -> np.ndarray:
+        path, rows = self.path / name, sum(picture.count for picture in self.pictures.values())
+        expected = rows * columns * np.dtype(dtype).itemsize
+        found = path.stat().st_size if path.is_file() else 0
+        if found < expected:
+            raise ValueError(f"{path} is damaged: it has {found:,} bytes, expected {expected:,}: extract it again")
+        return np.memmap(path, dtype=dtype, mode="r", shape=(rows, columns)) if rows else np.empty((0, columns), dtype)
+
+
+class FeatureWriter:
+    """Makes a store, goes on with one that was begun, or adds pictures to one that is whole.
+
+    One process at a time may do so. `finish` makes the store whole; until then no `FeatureStore` opens it, or the
+    pictures that were added are not seen.
+
+    :param path: the store's folder.
+    :param description: what makes the features: `backbone`, `dim`, `dtype` ("float16" or "float32"), ...
+    :raises ValueError: another process writes it; it was begun with another description; the folder is something else.
+    """
+
+    def __init__(self, path: str | os.PathLike[str], description: Mapping[str, Any]) -> None:
+        self.path = Path(path)
+        self.description = {"format": FORMAT, **description}
+        self.sums: dict[str, str] = {}
+        self._rows = 0
+        assert self.description["dtype"] in DTYPES
+        self._refuse_other_folder()
+        self.path.mkdir(parents=True, exist_ok=True)
+        self._partial = Journal(self.path / f"{_INDEX}.partial")
+        try:
+            self._lock = open_locked(self.path / "lock")
+        except Locked as error:
+            raise ValueError(
+                f"another process ({error.process}) is writing {self.path}: wait until it ends, or give another output"
+            ) from None
+        try:
+            self._restore()
+        except BaseException:
+            os.close(self._lock)
+            raise
+
+    def add(self, pictures: Iterable[tuple[str, str, Features]]) -> None:
+        """Adds pictures, which are kept from here on.
+
+        :param pictures: name, its file's SHA-256 and features of each. They all have the description's dim.
+        :raises ValueError: a name that is there already, features of another dim, or that are not finite in the dtype.
+        """
+        entries, sums, rows = [], dict(self.sums), self._rows
+        content: dict[str, list[bytes]] = {_FEATURES: [], _BOXES: []}
+        for name, sha256, features in pictures:
+            if name in sums:
+                raise ValueError(f"{self.path}: {name} is there twice: give each picture a name of its own")
+            content[_FEATURES].append(self._converted(name, features).tobytes())
+            if features.boxes is not None:
+                content[_BOXES].append(features.boxes.astype("<f4").tobytes())
+            count, grid = features.values.shape[0], None if features.grid is None else list(features.grid)
+            entries.append({"name": name, "sha256": sha256, "start": rows, "count": count, "grid": grid})
+            rows += count
+            sums[name] = sha256
+        for file, parts in content.items():
+            if parts:
+                with (self.path / file).open("ab") as output:
+                    assert output.tell() == self._rows * self._row_bytes()[file]
+                    output.writelines(parts)
+                    output.flush()
+                    os.fsync(output.fileno())
+        self._partial.add(entries)
+        self._rows, self.sums = rows, sums
+
+    def finish(self) -> None:
+        """Makes the store whole."""
+        with self._partial.path.open("rb") as file:
+            os.fsync(file.fileno())
+        self._partial.path.replace(self.path / _INDEX)
+
+    def close(self) -> None:
+        os.close(self._lock)
+
+    def __enter__(self) -> FeatureWriter:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _converted(self, name: str, features: Features) -> np.ndarray:
+        dim, dtype = self.description["dim"], self.description["dtype"]
+        if features.values.shape[1] != dim:
+            found = features.values.shape[1]
+            raise ValueError(f"{name} has features of {found} numbers, expected {dim}: give those of one backbone")
+        with np.errstate(over="ignore"):
+            values = features.values.astype(np.dtype(dtype).newbyteorder("<"))
+        if not np.isfinite(values).all():
+            wider = "; float32 may hold them" if dtype == "float16" and np.isfinite(features.values).all() else ""
+            raise ValueError(f"{name} has features that are not finite numbers of {dtype}{wider}")
+        return values
+
+    def _refuse_other_folder(self) -> None:
+        if self.path.exists() and not self.path.is_dir():
+            raise ValueError(f"{self.path} is a file: give the folder of a store, or one that is to be made")
+        names = {path.name for path in self.path.iterdir()} if self.path.is_dir() else set()
+        if names - {"lock"} and not names & {_INDEX, f"{_INDEX}.partial"}:
+            raise ValueError(f"{self.path} holds something else than features: give another folder")
+
+    def _restore(self) -> None:
+        """Brings the files to the last picture that is whole on the disk."""
+        before = self._partial.settings()
+        if before is None:
+            if (self.path / _INDEX).exists():
+                with atomic_file(self._partial.path) as copy:
+                    shutil.copyfile(self.path / _INDEX, copy)
+                before = self._partial.settings()
+            else:
+                self._partial.restart(self.description)
+        if before is not None and before != self.description:
+            differing = "; ".join(
+                f"{name}: {before.get(name)}, now {self.description.get(name)}"
+                for name in {**before, **self.description}
+                if before.get(name) != self.description.get(name)
+            )
+            raise ValueError(
+                f"{self.path} was made with other settings ({differing}): give the same, or another folder"
+            )
+        last = self._partial.keep_while(lambda entry: self._has(entry["start"] + entry["count"]))
+        self._rows = last["start"] + last["count"] if last else 0
+        self.sums = {entry["name"]: entry["sha256"] for entry in self._partial.entries()}
+        for name, row in self._row_bytes().items():
+            if (self.path / name).exists():
+                os.truncate(self.path / name, self._rows * row)
+
+    def _row_bytes(self) -> dict[str, int]:
+        sizes = {_FEATURES: self.description["dim"] * np.dtype(self.description["dtype"]).itemsize}
+        return {**sizes, _BOXES: 16} if self.description.get("boxes") else sizes
+
+    def _has(self, rows: int) -> bool:
+        return all(self._size(name) >= rows * row for name, row in self._row_bytes().items())
+
+    def _size(self, name: str) -> int:
+        path = self.path / name
+        return path.stat().st_size if path.exists() else 0
+
+
+def _read_index(path: Path) -> tuple[dict[str, Any], dict[str, Picture]]:
+    index = Journal(path / _INDEX)
+    if not index.path.exists():
+        if (path / f"{_INDEX}.partial").exists():
+            raise ValueError(f"{path} is unfinished: give the command that began it once more")
+        if not path.exists():
+            raise FileNotFoundError(f"no features {path}: rskip caption extract makes them")
+        raise ValueError(f"{path} is no store of features: rskip caption extract makes one")
+    description = index.settings()
+    if description is None or not {"format", "dim", "dtype"} <= description.keys():
+        raise ValueError(f"{index.path} is damaged: extract the features again")
+    if description["format"] != FORMAT:
+        raise SettingError.of_value("format", description["format"], str(FORMAT), source=str(index.path))
+    pictures = {}
+    for entry in index.entries():
+        grid = None if entry["grid"] is None else (entry["grid"][0], entry["grid"][1])
+        pictures[entry["name"]] = Picture(entry["sha256"], entry["start"], entry["count"], grid)
+    return description, pictures
