@@ -92,11 +92,6 @@ class Recipe:
         """Everything that the result depends on, as plain JSON values."""
         return {"kind": self.task.kind, **self.task.config(self.settings)}
 
-    @property
-    def command(self) -> str:
-        """What runs it."""
-        return f"rskip run {self.path}" + (f" --rows {self.row}" if self.row is not None else "")
-
 
 def load_recipe(path: str | os.PathLike[str], *, overrides: Sequence[str] = ()) -> Recipe:
     """Reads and checks one run's recipe: a file without rows, or a row, `recipes/FILE_ROW.yaml`.

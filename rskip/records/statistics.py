@@ -13,7 +13,6 @@ class Summary(msgspec.Struct, frozen=True):
 
     mean: float
     spread: float | None
-    count: int
 
     def __str__(self) -> str:
         return f"{self.mean:.2f}" if self.spread is None else f"{self.mean:.2f} ± {self.spread:.2f}"
@@ -21,4 +20,4 @@ class Summary(msgspec.Struct, frozen=True):
 
 def summarise(values: Sequence[float]) -> Summary:
     """The summary of one value a seed, at least one."""
-    return Summary(fmean(values), stdev(values) if len(values) > 1 else None, len(values))
+    return Summary(fmean(values), stdev(values) if len(values) > 1 else None)

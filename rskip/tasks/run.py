@@ -153,6 +153,35 @@ class RunFolder:
         raise ValueError(f"{self.train_log} doesn't tell of a training: move {self.path} away and run again")
 
 
+class EpochLines:
+    """Call it now and then: it prints a line for each epoch that ended since the last call.
+
+    :param file: that the training writes, such as its log.
+    :param lines: reads it, a line for each epoch that has ended.
+    """
+
+    def __init__(self, file: Path, lines: Callable[[Path], Sequence[str]]) -> None:
+        self._file, self._lines = file, lines
+        self._size = -1
+        self._printed = len(self._read())
+
+    def __call__(self) -> None:
+        for line in self._read()[self._printed :]:
+            self._printed += 1
+            print(line, flush=True)
+
+    def _read(self) -> Sequence[str]:
+        if not self._file.exists() or self._file.stat().st_size == self._size:
+            return []
+        self._size = self._file.stat().st_size
+        return self._lines(self._file)
+
+
+def epoch_line(epoch: int, figures: Sequence[str], seconds: float) -> str:
+    """An epoch's line, the same for all tasks: its number, its figures, the training's time so far."""
+    return "   ".join([f"  epoch {epoch:3d}", *figures, f"{seconds / 60:.1f} min"])
+
+
 def precision_here(asked: str, *, gpus: int) -> str:
     """What is asked for, but float32 for bfloat16 on a CPU that doesn't multiply it.
 

@@ -139,7 +139,7 @@ def _heading(entry: ModelEntry, figure: Figure) -> str:
 
 
 def _value(figure: Figure) -> str:
-    return str(Summary(figure.value, figure.spread, len(figure.seeds)))
+    return str(Summary(figure.value, figure.spread))
 
 
 def _seeds(figure: Figure) -> str:

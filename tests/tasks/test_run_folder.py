@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from rskip.tasks.run import SESSION, RunFolder, precision_here
+from rskip.tasks.run import SESSION, EpochLines, RunFolder, epoch_line, precision_here
 
 
 def test_bound_to_the_config_that_it_was_started_with(tmp_path: Path) -> None:
@@ -74,3 +74,21 @@ def test_bfloat16_is_emulated_nowhere(monkeypatch: pytest.MonkeyPatch) -> None:
         assert precision_here("bfloat16", gpus=0) == ("bfloat16" if multiplies else "float32")
         assert precision_here("bfloat16", gpus=1) == "bfloat16"
         assert precision_here("float16", gpus=0) == "float16"
+
+
+def test_epochs_are_printed_once_as_they_end(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    log = tmp_path / "log"
+
+    def lines(file: Path) -> list[str]:
+        return [epoch_line(int(word), ["loss 1.5"], 90) for word in file.read_text().split()]
+
+    report = EpochLines(log, lines)
+    report()
+    log.write_text("1 2")
+    report()
+    assert capsys.readouterr().out == "  epoch   1   loss 1.5   1.5 min\n  epoch   2   loss 1.5   1.5 min\n"
+    resumed = EpochLines(log, lines)
+    for text in ("1", "1 2", "1 2 3"):  # a resumed training does its last epoch again
+        log.write_text(text)
+        resumed()
+    assert capsys.readouterr().out == "  epoch   3   loss 1.5   1.5 min\n"

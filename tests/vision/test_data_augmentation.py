@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from rskip.vision.data import ImageSet, TrainingBatches
-from rskip.vision.data.augmentation import crop_and_flip, normalise
+from rskip.vision.data.loader import crop_and_flip, normalise
 from rskip.vision.transforms import MEAN, STD, CifarClassification
 
 DEVICES = ["cpu", pytest.param("cuda", marks=pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU"))]

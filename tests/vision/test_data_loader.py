@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from rskip.vision.data import ImageSet, TrainingBatches, evaluation_batches
-from rskip.vision.data.augmentation import crop_and_flip, normalise
+from rskip.vision.data.loader import crop_and_flip, normalise
 from rskip.vision.transforms import MEAN, STD
 
 COUNT, BATCH = 300, 64  # five batches an epoch, 44 pictures in the last

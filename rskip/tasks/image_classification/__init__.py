@@ -13,7 +13,7 @@ from rskip.tasks.task import Column, ModelDescription, Outcome, Task
 if TYPE_CHECKING:
     import torch
 
-    from rskip.tasks.image_classification.settings import VisionSettings
+    from rskip.tasks.image_classification.training import VisionSettings
     from rskip.tasks.run import Run
     from rskip.vision import Classifier
 
@@ -39,12 +39,12 @@ model.classes[model(image[None]).argmax().item()]"""
 
     @property
     def settings(self) -> type[VisionSettings]:
-        from rskip.tasks.image_classification.settings import VisionSettings
+        from rskip.tasks.image_classification.training import VisionSettings
 
         return VisionSettings
 
     def read_settings(self, content: Mapping[str, Any]) -> VisionSettings:
-        from rskip.tasks.image_classification.settings import check_required
+        from rskip.tasks.image_classification.training import check_required
 
         check_required(content)
         return super().read_settings(content)
@@ -60,8 +60,7 @@ model.classes[model(image[None]).argmax().item()]"""
             raise SettingError("train.batch_size", f"is {size}", expected=f"at least one image for each of {gpus} GPUs")
 
     def train(self, run: Run[VisionSettings]) -> None:
-        from rskip.tasks.image_classification.data import ensure_images
-        from rskip.tasks.image_classification.training import train
+        from rskip.tasks.image_classification.training import ensure_images, train
 
         ensure_images(run.settings.train.dataset, mirror=run.mirror)
         print(f"{run.name}, seed {run.seed}", flush=True)

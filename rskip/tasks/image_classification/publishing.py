@@ -13,9 +13,13 @@ from rskip.machine.environment import gpus_to_use
 from rskip.records import Record
 from rskip.settings.errors import SettingError
 from rskip.settings.text import read_json
-from rskip.tasks.image_classification.data import ensure_images
-from rskip.tasks.image_classification.settings import VisionSettings
-from rskip.tasks.image_classification.training import DECIMALS, evaluate_model, training_folder
+from rskip.tasks.image_classification.training import (
+    DECIMALS,
+    VisionSettings,
+    ensure_images,
+    evaluate_model,
+    training_folder,
+)
 from rskip.tasks.run import Run
 from rskip.tasks.task import ModelDescription
 from rskip.vision.model_file import CONFIG_FILE, FORMAT, TASK, load_model

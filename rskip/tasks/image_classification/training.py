@@ -1,4 +1,4 @@
-"""Training an image model by `rskip vision train`, and evaluating its last iterate.
+"""A run of image classification: its settings and images, `rskip vision train`, the evaluation of its last iterate.
 
 Each stage's output is whole or absent, and a stage whose output is there is not repeated, so a run that was stopped
 anywhere goes on from there.
@@ -14,20 +14,76 @@ from typing import Any
 
 import msgspec
 
+from rskip.files.cache import expanded_path
 from rskip.files.whole import atomic_file
-from rskip.tasks.image_classification.data import describe_images, ensure_images, image_folder
-from rskip.tasks.image_classification.settings import VisionSettings
+from rskip.settings.errors import SettingError
 from rskip.tasks.process import executable
-from rskip.tasks.run import Run, precision_here
+from rskip.tasks.run import EpochLines, Run, epoch_line, precision_here
 from rskip.tasks.task import Outcome
-from rskip.vision.data import ImageSet
+from rskip.vision.data import ImageSet, load_cifar
 from rskip.vision.evaluation import evaluate
 from rskip.vision.model_file import load_model
 from rskip.vision.training.curve import CurvePoint, read_curve
 from rskip.vision.training.settings import TrainingSettings
 from rskip.vision.training.training_folder import TrainingFolder
 
+REQUIRED = ("dataset", "depth", "connection")  # in a recipe, though TrainingSettings have defaults
 DECIMALS = 4
+
+
+class VisionSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """Settings of one vision run: `train`, as `rskip vision train` takes it; the last iterate is evaluated."""
+
+    train: TrainingSettings
+
+
+def check_required(content: Mapping[str, Any]) -> None:
+    """:raises SettingError: a recipe leaves out what it has to say."""
+    train = content.get("train")
+    if isinstance(train, Mapping) and (missing := [name for name in REQUIRED if name not in train]):
+        raise SettingError(f"train.{missing[0]}", "is missing")
+
+
+def ensure_images(dataset: str, *, mirror: str | None) -> dict[str, ImageSet]:
+    """The images of both splits, "train" and "test".
+
+    :param mirror: the folder that holds the dataset's own folder, such as cifar-10-batches-py; None: where downloads
+        are kept, and it is downloaded there where it is missing.
+    :raises FileNotFoundError: none of the dataset's in `mirror`.
+    :raises SettingError: the mirror is no folder.
+    :raises ValueError: a file of it is damaged.
+    """
+    folder = image_folder(mirror)
+    if folder is not None and not folder.is_dir():
+        raise SettingError.of_value("mirror", mirror, f"a folder that holds {dataset}'s, or none")
+    return {
+        split: load_cifar(dataset, folder, train=split == "train", download=mirror is None)
+        for split in ("train", "test")
+    }
+
+
+def image_folder(mirror: str | None) -> Path | None:
+    """The mirror as a path; None where downloads are kept.
+
+    :raises ValueError: an address (torchvision has its own), or the home of an unknown user.
+    """
+    if mirror is not None and "://" in mirror:
+        raise SettingError.of_value("mirror", mirror, "a folder, such as one with cifar-10-batches-py in it")
+    return expanded_path(mirror, "mirror") if mirror is not None else None
+
+
+def describe_images(dataset: str, images: Mapping[str, ImageSet]) -> dict[str, Any]:
+    """Counts of images, and the MD5 of every file of the dataset: `load_cifar` reads no other."""
+    from torchvision import datasets
+
+    published = {"cifar10": datasets.CIFAR10, "cifar100": datasets.CIFAR100}[dataset]
+    files = [*published.train_list, *published.test_list, [published.meta["filename"], published.meta["md5"]]]
+    return {
+        "dataset": dataset,
+        "images": {split: len(each.labels) for split, each in images.items()},
+        "classes": len(images["train"].classes),
+        "md5": dict(sorted(files)),
+    }
 
 
 def training_folder(run: Run[VisionSettings]) -> TrainingFolder:
@@ -77,7 +133,7 @@ def train(run: Run[VisionSettings]) -> None:
             lambda precision: train_command(run, precision=precision),
             asked=run.settings.train.precision,
             resumed=folder.checkpoint.exists(),
-            report=VisionProgress(folder.curve),
+            report=EpochLines(folder.curve, epoch_lines),
         )
 
 
@@ -146,28 +202,16 @@ def _class_line(figures: Mapping[str, Any]) -> str:
     return line
 
 
-class VisionProgress:
-    """Call it now and then: it prints a line for each epoch that ended since the last call."""
-
-    def __init__(self, curve: Path) -> None:
-        self._curve = curve
-        self._printed = max((point.iteration for point in self._points()), default=0)
-
-    def __call__(self) -> None:
-        for point in self._points():
-            if point.iteration > self._printed:
-                self._printed = point.iteration
-                print(_epoch_line(point), flush=True)
-
-    def _points(self) -> list[CurvePoint]:
-        return read_curve(self._curve) if self._curve.exists() else []
+def epoch_lines(curve: Path) -> list[str]:
+    """What the terminal is told of each epoch."""
+    return [_epoch_line(point) for point in read_curve(curve)]
 
 
 def _epoch_line(point: CurvePoint) -> str:
-    parts = [f"  epoch {point.epoch:3d}", f"train loss {point.train_loss:.3f}", f"error {point.train_error:5.2f} %"]
+    figures = [f"train loss {point.train_loss:.3f}", f"error {point.train_error:5.2f} %"]
     if point.test_loss is not None:
-        parts += [f"test loss {point.test_loss:.3f}", f"error {point.test_error:5.2f} %"]
-    return "   ".join([*parts, f"{point.seconds / 60:.1f} min"])
+        figures += [f"test loss {point.test_loss:.3f}", f"error {point.test_error:5.2f} %"]
+    return epoch_line(point.epoch, figures, point.seconds)
 
 
 def _data(run: Run[VisionSettings]) -> list[str]:

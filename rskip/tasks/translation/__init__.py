@@ -59,7 +59,7 @@ translator.translate(["A man sleeps.", "A dog runs."], beam=5, nbest=3)"""
         return {name: config["train"][name] for name in names if name in config["train"]}
 
     def check(self, settings: TranslationSettings, *, gpus: int) -> None:
-        from rskip.tasks.translation.batches import plan_batches
+        from rskip.tasks.translation.training import plan_batches
 
         plan_batches(settings.train, gpus=gpus)
 

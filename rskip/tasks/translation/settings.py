@@ -14,11 +14,11 @@ from rskip.connections import parse_connection
 from rskip.corpora import PrepareOptions, find_corpus
 from rskip.settings.check import to_plain
 from rskip.settings.errors import SettingError
-from rskip.tasks.translation.batches import check_tokens_per_update
 
 Flag = str | int | float | bool | None
 Flags = Annotated[Mapping[str, Flag], msgspec.Meta(extra={"expected": "flags and their values"})]
 
+TOKENS_PER_UPDATE = "tokens-per-update"  # in `train`, though no flag of fairseq-train
 USER_DIR = "rskip"  # of fairseq, unless train.user-dir says another
 _SET_BY_RSKIP_RUN = {
     "train": {
@@ -72,8 +72,8 @@ class TranslationSettings(msgspec.Struct, frozen=True, kw_only=True):
 
     :param corpus: a name that `rskip prepare` knows.
     :param prepare: how it is prepared, the corpus's defaults filled in.
-    :param train: flags of fairseq-train without the leading dashes, with `arch`, and `tokens-per-update`
-        (`rskip.tasks.translation.batches`). A flag that is true is given bare, one that is false or null is left out.
+    :param train: flags of fairseq-train without the leading dashes, with `arch`, and `tokens-per-update` (see
+        `rskip.tasks.translation.training`). A flag that is true is given bare, one that is false or null is left out.
         `user-dir` is a folder of one's own, which is imported here too, so that its connections have names.
     :param generate: likewise of fairseq-generate.
     :raises SettingError: a value that can't be, or two that contradict.
@@ -136,7 +136,7 @@ def _check_training(train: Mapping[str, Flag]) -> None:
         raise SettingError("train.arch", "is missing", expected="an architecture such as transformer_rskip_ln_tiny")
     if not any(train.get(limit) for limit in ("max-epoch", "max-update")):
         raise SettingError("train", "says no end", advice="give train.max-epoch or train.max-update")
-    check_tokens_per_update(train)
+    _check_tokens_per_update(train)
     if train.get("user-dir") is not None:
         import_user_dir(Path(str(train["user-dir"])))
     for flag in _CONNECTION_FLAGS:
@@ -149,6 +149,20 @@ def _check_training(train: Mapping[str, Flag]) -> None:
         if spec.norm == "bn":
             problem = f"is {text}, which normalises over the batch, padding included"
             raise SettingError(f"train.{flag}", problem, advice="on text use +ln or +rms")
+
+
+def _check_tokens_per_update(train: Mapping[str, Flag]) -> None:
+    if train.get(TOKENS_PER_UPDATE) is None:
+        return
+    meanings = {TOKENS_PER_UPDATE: "tokens of an update", "max-tokens": "the most that one GPU takes at a time"}
+    for name, meaning in meanings.items():
+        value = train.get(name)
+        if type(value) is not int or value < 1:
+            raise SettingError.of_value(f"train.{name}", value, f"a whole number, {meaning}")
+    for name in ("update-freq", "batch-size"):
+        if train.get(name) is not None:
+            problem = f"can't be set beside train.{TOKENS_PER_UPDATE}, which decides how an update is divided"
+            raise SettingError(f"train.{name}", problem)
 
 
 def import_user_dir(folder: Path) -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from rskip.tasks.run import SESSION
+from rskip.tasks.run import SESSION, epoch_line
 
 _JSON_LINE = re.compile(r"\| INFO \| (train|valid|train_inner) \| (\{.*\})$")
 _PARAMETERS = re.compile(r"num\. shared model params: ([\d,]+)")
@@ -101,34 +101,18 @@ def _number(values: Mapping[str, Any], key: str) -> float | None:
     return float(value) if value is not None and math.isfinite(float(value)) else None
 
 
-class TrainingProgress:
-    """Call it now and then: it prints a line for each epoch that ended since the last call."""
-
-    def __init__(self, log: Path) -> None:
-        self._log = log
-        self._size = -1
-        self._printed = len(self._ended())
-
-    def __call__(self) -> None:
-        for epoch in self._ended()[self._printed :]:
-            self._printed += 1
-            print(_line(epoch), flush=True)
-
-    def _ended(self) -> list[Epoch]:
-        if not self._log.exists() or self._log.stat().st_size == self._size:
-            return []
-        self._size = self._log.stat().st_size
-        with self._log.open(encoding="utf-8", errors="replace") as lines:
-            return [epoch for epoch in read_train_log(lines).curve if epoch.seconds is not None]
+def epoch_lines(log: Path) -> list[str]:
+    """What the terminal is told of each epoch that has ended."""
+    with log.open(encoding="utf-8", errors="replace") as lines:
+        return [_epoch_line(epoch) for epoch in read_train_log(lines).curve if epoch.seconds is not None]
 
 
-def _line(epoch: Epoch) -> str:
-    parts = [f"  epoch {epoch.epoch:3d}"]
+def _epoch_line(epoch: Epoch) -> str:
+    figures = []
     if epoch.train_loss is not None:
-        parts.append(f"train loss {epoch.train_loss:.3f}")
+        figures.append(f"train loss {epoch.train_loss:.3f}")
     if epoch.valid_loss is not None:
-        parts.append(f"valid loss {epoch.valid_loss:.3f}")
+        figures.append(f"valid loss {epoch.valid_loss:.3f}")
     if epoch.valid_ppl is not None:
-        parts.append(f"ppl {epoch.valid_ppl:.2f}")
-    parts.append(f"{(epoch.seconds or 0) / 60:.1f} min")
-    return "   ".join(parts)
+        figures.append(f"ppl {epoch.valid_ppl:.2f}")
+    return epoch_line(epoch.epoch, figures, epoch.seconds or 0)

@@ -1,6 +1,6 @@
 """Labelled pictures in memory, and batches of them, made on the device where they lie as uint8.
 
-Legend: N pictures of the set, n of a batch.
+Legend: N pictures of the set, n of a batch, C channels, H, W.
 """
 
 from __future__ import annotations
@@ -8,13 +8,16 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
-from rskip.vision.data.augmentation import PADDING, crop_and_flip, normalise
 from rskip.vision.transforms import MEAN, STD
+
+PADDING = 4  # pixels, at each edge before a crop
 
 
 @dataclass(frozen=True, eq=False)
@@ -188,3 +191,47 @@ def evaluation_batches(
 def _mean_and_std(images: ImageSet, device: torch.device | str) -> tuple[Tensor, Tensor]:
     """On the device once and for all: a copy for each batch would wait for what the device is computing."""
     return torch.tensor(images.mean, device=device), torch.tensor(images.std, device=device)
+
+
+def crop_and_flip(images: Tensor, offsets: Tensor, flips: Tensor, *, padding: int = PADDING) -> Tensor:
+    """Pads each picture with black pixels, cuts a window of the old size from it, and mirrors it left to right.
+
+    The padding is black in the picture as it is stored, not zero after normalisation: as where torchvision's
+    `RandomCrop(32, padding=4)` goes before `ToTensor` and `Normalize`.
+
+    :param images: Shape: (n, C, H, W).
+    :param offsets: the window's top and left edge in the padded picture, 0 to 2 * padding; integers. Shape: (n, 2).
+    :param flips: whether the window is mirrored, bool. Shape: (n,).
+    :param padding: pixels added at each edge.
+    :returns: Shape and type as `images`.
+    """
+    count, channels, height, width = images.shape
+    padded = F.pad(images, (padding,) * 4).contiguous()
+    assert padded.numel() < 2**31
+    # where in `padded` each pixel comes from; on a CPU int32 and index_select are faster than int64 and `padded[...]`
+    numbers = partial(torch.arange, dtype=torch.int32, device=images.device)
+    top, left = offsets.int().unbind(1)
+    rows = top[:, None] + numbers(height)  # (n, H)
+    columns = left[:, None] + torch.where(flips[:, None], numbers(width).flip(0), numbers(width))  # (n, W)
+    planes = numbers(count * channels).view(count, channels, 1)
+    row_starts = (planes * padded.shape[2] + rows[:, None]) * padded.shape[3]  # (n, C, H)
+    places = row_starts[..., None] + columns[:, None, None]  # (n, C, H, W)
+    return padded.view(-1).index_select(0, places.view(-1)).view(images.shape)
+
+
+def normalise(
+    images: Tensor, mean: Tensor, std: Tensor, *, dtype: torch.dtype = torch.float32, channels_last: bool = False
+) -> Tensor:
+    """(images / 255 - mean) / std for each channel, in float32, operation by operation as torchvision computes it.
+
+    :param images: uint8. Shape: (n, C, H, W).
+    :param mean: float32. Shape: (C,).
+    :param std: float32. Shape: (C,).
+    :param dtype: of the output.
+    :param channels_last: lay the output out with channels last in memory.
+    :returns: Shape: (n, C, H, W).
+    """
+    assert images.dtype == torch.uint8
+    layout = torch.channels_last if channels_last else torch.contiguous_format
+    pixels = images.to(torch.float32).div_(255).sub_(mean[:, None, None]).div_(std[:, None, None])
+    return pixels.to(dtype, memory_format=layout)  # last: laying out float32 is faster than uint8

@@ -20,8 +20,7 @@ from rskip.machine.ranks import Ranks
 from rskip.vision.data import ImageSet, TrainingBatches
 from rskip.vision.evaluation import Evaluation, OutputsNotFinite, device_name, evaluate
 from rskip.vision.preact_resnet import preact_resnet
-from rskip.vision.training.curve import Curve, CurvePoint, TensorBoardCurve
-from rskip.vision.training.meter import Meter
+from rskip.vision.training.curve import Curve, CurvePoint, Meter, TensorBoardCurve
 from rskip.vision.training.settings import TrainingSettings, learning_rate
 from rskip.vision.training.training_folder import Checkpoint, TrainingFolder, save_whole, write_checkpoint
 

@@ -11,10 +11,16 @@ import pytest
 from rskip.settings.check import convert
 from rskip.settings.errors import SettingError
 from rskip.tasks.run import Run
-from rskip.tasks.translation.batches import Batches, check_tokens_per_update, plan_batches, split_update
 from rskip.tasks.translation.scoring import generate_command
 from rskip.tasks.translation.settings import TranslationSettings, flags_to_arguments
-from rskip.tasks.translation.training import average_command, recipe_precision, train_command
+from rskip.tasks.translation.training import (
+    Batches,
+    average_command,
+    plan_batches,
+    recipe_precision,
+    split_update,
+    train_command,
+)
 
 
 def run_with(*, gpus: int = 0, **train: object) -> Run[TranslationSettings]:
@@ -96,9 +102,9 @@ def test_tokens_per_update_is_a_number_beside_which_nothing_divides_an_update() 
         ({"tokens-per-update": 9, "max-tokens": 9, "batch-size": 2}, "train.batch-size"),
     ]:
         with pytest.raises(SettingError) as error:
-            check_tokens_per_update(flags)
+            run_with(**flags)
         assert error.value.name == named
-    check_tokens_per_update({"max-tokens": "many"})
+    run_with(max_tokens="many")
 
 
 def test_the_longest_sentence_is_what_the_flags_allow() -> None:
