@@ -11,8 +11,8 @@ from fairseq.models import FairseqIncrementalDecoder
 from torch import Tensor, nn
 
 from rskip.fairseq_plugin.encoder import EncoderOut, memory_of
-from rskip.transformer import TransformerConfig
 from rskip.transformer.attention import record_weights
+from rskip.transformer.config import StackConfig
 from rskip.transformer.decoder import Decoder
 
 _CACHE = "rskip_cache"
@@ -26,7 +26,7 @@ class _DecoderInterface(FairseqIncrementalDecoder):
 class ConnectionDecoder(Decoder, _DecoderInterface):
     """`rskip.transformer`'s decoder, called and answering as fairseq's trainer and generator expect."""
 
-    def __init__(self, config: TransformerConfig, dictionary: Dictionary, embed_tokens: nn.Embedding) -> None:
+    def __init__(self, config: StackConfig, dictionary: Dictionary, embed_tokens: nn.Embedding) -> None:
         super().__init__(config, embed_tokens)
         self.dictionary = dictionary
         self.adaptive_softmax = None

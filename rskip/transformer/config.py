@@ -1,4 +1,4 @@
-"""The hyper-parameters of an encoder-decoder Transformer."""
+"""The hyper-parameters of an encoder-decoder Transformer, and of its stacks alone."""
 
 from __future__ import annotations
 
@@ -34,22 +34,19 @@ ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
 }
 
 
-@dataclass(frozen=True)
-class TransformerConfig:
-    """Everything that decides a Transformer's shape. Fields are named as fairseq's flags.
+@dataclass(frozen=True, kw_only=True)
+class StackConfig:
+    """What decides the two stacks, whatever the encoder reads. Fields are named as fairseq's flags.
 
-    `encoder_connection` and `decoder_connection` are specs of `rskip.connections`, such as "2rskip+ln". Vocabulary
-    sizes count every symbol of the dictionary, special ones included. Raises `SettingError` where fields contradict.
+    `encoder_connection` and `decoder_connection` are specs of `rskip.connections`, such as "2rskip+ln". Raises
+    `SettingError` where fields contradict.
     """
 
-    source_vocabulary: int
-    target_vocabulary: int
     padding_index: int = 1
     encoder_embed_dim: int = 512
     encoder_ffn_embed_dim: int = 2048
     encoder_attention_heads: int = 8
     encoder_layers: int = 6
-    encoder_learned_pos: bool = False
     decoder_embed_dim: int = 512
     decoder_ffn_embed_dim: int = 2048
     decoder_attention_heads: int = 8
@@ -64,36 +61,66 @@ class TransformerConfig:
     encoder_layerdrop: float = 0.0
     decoder_layerdrop: float = 0.0
     share_decoder_input_output_embed: bool = False
-    share_all_embeddings: bool = False
     no_scale_embedding: bool = False
     no_token_positional_embeddings: bool = False
     layernorm_embedding: bool = False
-    max_source_positions: int = 1024
     max_target_positions: int = 1024
     checkpoint_activations: bool = False
 
     def __post_init__(self) -> None:
-        for name in ("source_vocabulary", "target_vocabulary"):
-            if getattr(self, name) <= self.padding_index:
-                raise _wrong(self, name, f"more than padding_index, {self.padding_index}")
         for side in ("encoder", "decoder"):
             embed_dim, heads = getattr(self, f"{side}_embed_dim"), getattr(self, f"{side}_attention_heads")
             if embed_dim < 1 or heads < 1 or embed_dim % heads:
-                raise _wrong(self, f"{side}_embed_dim", f"a multiple of the number of the {side}'s heads, {heads}")
-            sinusoidal = not (self.no_token_positional_embeddings or getattr(self, f"{side}_learned_pos"))
-            if embed_dim % 2 and sinusoidal:
-                raise _wrong(self, f"{side}_embed_dim", "an even number, for sinusoidal positions")
+                raise self._wrong(f"{side}_embed_dim", f"a multiple of the number of the {side}'s heads, {heads}")
             if getattr(self, f"{side}_layers") < 1:
-                raise _wrong(self, f"{side}_layers", "1 or more")
+                raise self._wrong(f"{side}_layers", "1 or more")
             try:
                 parse_connection(getattr(self, f"{side}_connection"))
             except SettingError as error:
                 raise error.named(f"{side}_connection") from None
+        self._check_sinusoidal("decoder_embed_dim", learned=self.decoder_learned_pos)
         for name in ("dropout", "attention_dropout", "activation_dropout", "encoder_layerdrop", "decoder_layerdrop"):
             if not 0 <= getattr(self, name) < 1:
-                raise _wrong(self, name, "a probability, 0 or more and below 1")
+                raise self._wrong(name, "a probability, 0 or more and below 1")
         if self.activation_fn not in ACTIVATIONS:
-            raise _wrong(self, "activation_fn", f"one of {', '.join(ACTIVATIONS)}")
+            raise self._wrong("activation_fn", f"one of {', '.join(ACTIVATIONS)}")
+
+    @property
+    def output_is_embedding(self) -> bool:
+        """Whether the output projection is the matrix of the decoder's embeddings."""
+        return self.share_decoder_input_output_embed
+
+    def to_dict(self) -> dict[str, Any]:
+        """All fields as plain values, ready for JSON."""
+        return asdict(self)
+
+    def _check_sinusoidal(self, name: str, *, learned: bool) -> None:
+        if getattr(self, name) % 2 and not (self.no_token_positional_embeddings or learned):
+            raise self._wrong(name, "an even number, for sinusoidal positions")
+
+    def _wrong(self, name: str, expected: str) -> SettingError:
+        return SettingError.of_value(name, getattr(self, name), expected)
+
+
+@dataclass(frozen=True)
+class TransformerConfig(StackConfig):
+    """Everything that decides a Transformer's shape: `StackConfig`, and the tokens that it reads and writes.
+
+    Vocabulary sizes count every symbol of the dictionary, special ones included.
+    """
+
+    source_vocabulary: int
+    target_vocabulary: int
+    encoder_learned_pos: bool = False
+    share_all_embeddings: bool = False
+    max_source_positions: int = 1024
+
+    def __post_init__(self) -> None:
+        for name in ("source_vocabulary", "target_vocabulary"):
+            if getattr(self, name) <= self.padding_index:
+                raise self._wrong(name, f"more than padding_index, {self.padding_index}")
+        super().__post_init__()
+        self._check_sinusoidal("encoder_embed_dim", learned=self.encoder_learned_pos)
         if self.share_all_embeddings and (
             self.source_vocabulary != self.target_vocabulary or self.encoder_embed_dim != self.decoder_embed_dim
         ):
@@ -104,6 +131,10 @@ class TransformerConfig:
                 f"{self.encoder_embed_dim} and {self.decoder_embed_dim} features",
             )
 
+    @property
+    def output_is_embedding(self) -> bool:
+        return self.share_decoder_input_output_embed or self.share_all_embeddings
+
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> TransformerConfig:
         """The configuration that `to_dict` gave.
@@ -111,11 +142,3 @@ class TransformerConfig:
         :raises SettingError: a value of another type, or an unknown key; the nearest known one is named.
         """
         return convert(values, cls)
-
-    def to_dict(self) -> dict[str, Any]:
-        """All fields as plain values, ready for JSON."""
-        return asdict(self)
-
-
-def _wrong(config: TransformerConfig, name: str, expected: str) -> SettingError:
-    return SettingError.of_value(name, getattr(config, name), expected)

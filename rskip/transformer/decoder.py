@@ -7,7 +7,7 @@ from typing import cast
 import torch
 from torch import Tensor, nn
 
-from rskip.transformer.config import TransformerConfig
+from rskip.transformer.config import StackConfig
 from rskip.transformer.embedding import EmbeddingModule
 from rskip.transformer.encoder import Memory
 from rskip.transformer.layers import DecoderLayer
@@ -19,7 +19,7 @@ from rskip.transformer.state import DecoderState
 class Decoder(EmbeddingModule):
     """Embeddings, a stack of decoder layers and the projection to the vocabulary."""
 
-    def __init__(self, config: TransformerConfig, embed_tokens: nn.Embedding) -> None:
+    def __init__(self, config: StackConfig, embed_tokens: nn.Embedding) -> None:
         features = config.decoder_embed_dim
         super().__init__(
             config,
@@ -29,8 +29,8 @@ class Decoder(EmbeddingModule):
         )
         self.layers = nn.ModuleList(DecoderLayer(config) for _ in range(config.decoder_layers))
         self.layer_norm = build_closing_norm(config.decoder_connection, features)
-        self.output_projection = nn.Linear(features, config.target_vocabulary, bias=False)
-        if config.share_decoder_input_output_embed or config.share_all_embeddings:
+        self.output_projection = nn.Linear(features, embed_tokens.num_embeddings, bias=False)
+        if config.output_is_embedding:
             self.output_projection.weight = embed_tokens.weight
         else:
             nn.init.normal_(self.output_projection.weight, std=features**-0.5)

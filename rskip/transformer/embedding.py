@@ -6,7 +6,7 @@ import math
 
 from torch import Tensor, nn
 
-from rskip.transformer.config import TransformerConfig
+from rskip.transformer.config import StackConfig
 from rskip.transformer.dropout import Dropout
 from rskip.transformer.positions import build_positions
 
@@ -26,7 +26,7 @@ class EmbeddingModule(nn.Module):
     """
 
     def __init__(
-        self, config: TransformerConfig, embed_tokens: nn.Embedding, *, max_length: int, learned_positions: bool
+        self, config: StackConfig, embed_tokens: nn.Embedding, *, max_length: int, learned_positions: bool
     ) -> None:
         super().__init__()
         features = embed_tokens.embedding_dim

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from torch import Tensor, nn
 
-from rskip.transformer.config import TransformerConfig
+from rskip.transformer.config import StackConfig, TransformerConfig
 from rskip.transformer.embedding import EmbeddingModule
 from rskip.transformer.layers import EncoderLayer
 from rskip.transformer.positions import token_positions
@@ -30,29 +30,47 @@ class Memory:
         return Memory(self.states.index_select(0, index), self.padding.index_select(0, index))
 
 
-class Encoder(EmbeddingModule):
-    """Embeddings and a stack of encoder layers."""
+class EncoderStack(nn.Module):
+    """Encoder layers over vectors, whatever they stand for; `config` is what derives from it to have.
+
+    Its members belong to the encoder itself, as in fairseq (`encoder.layers`), so encoders derive from it.
+    """
+
+    config: StackConfig
+
+    def build_layers(self, config: StackConfig) -> None:
+        """Makes the layers and what closes their stack."""
+        self.layers = nn.ModuleList(EncoderLayer(config) for _ in range(config.encoder_layers))
+        self.layer_norm = build_closing_norm(config.encoder_connection, config.encoder_embed_dim)
+
+    def run_layers(self, x: Tensor, padding: Tensor) -> Memory:
+        """The first layer's input x (B, S, C), its padding (B, S) true where nothing stands, to a memory."""
+        config = self.config
+        mask = Memory(x, padding).mask
+        for layer in layers_to_run(self.layers, config.encoder_layerdrop, training=self.training):
+            x = run_layer(layer, x, mask, checkpointed=config.checkpoint_activations)
+        return Memory(x if self.layer_norm is None else self.layer_norm(x), padding)
+
+
+class Encoder(EmbeddingModule, EncoderStack):
+    """Embeddings of tokens and a stack of encoder layers."""
+
+    config: TransformerConfig
 
     def __init__(self, config: TransformerConfig, embed_tokens: nn.Embedding) -> None:
-        features = config.encoder_embed_dim
         super().__init__(
             config,
             embed_tokens,
             max_length=config.max_source_positions,
             learned_positions=config.encoder_learned_pos,
         )
-        self.layers = nn.ModuleList(EncoderLayer(config) for _ in range(config.encoder_layers))
-        self.layer_norm = build_closing_norm(config.encoder_connection, features)
+        self.build_layers(config)
 
     def encode(self, source: Tensor) -> Memory:
         """Source tokens (B, S), padded on either side, to a memory."""
-        config = self.config
-        padding = source.eq(config.padding_index)
-        x = self.embed(source, token_positions(source, config.padding_index), length=source.size(1))
-        mask = Memory(x, padding).mask
-        for layer in layers_to_run(self.layers, config.encoder_layerdrop, training=self.training):
-            x = run_layer(layer, x, mask, checkpointed=config.checkpoint_activations)
-        return Memory(x if self.layer_norm is None else self.layer_norm(x), padding)
+        positions = token_positions(source, self.config.padding_index)
+        x = self.embed(source, positions, length=source.size(1))
+        return self.run_layers(x, source.eq(self.config.padding_index))
 
     def forward(self, source: Tensor) -> Memory:
         return self.encode(source)

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from rskip.connections import build_connection
 from rskip.transformer.attention import KeyValue, MultiHeadAttention
-from rskip.transformer.config import ACTIVATIONS, TransformerConfig
+from rskip.transformer.config import ACTIVATIONS, StackConfig
 from rskip.transformer.dropout import Dropout
 from rskip.transformer.state import DecoderState
 
@@ -19,7 +19,7 @@ class TransformerLayer(nn.Module):
     """What an encoder layer and a decoder layer share: self-attention and a feed-forward branch."""
 
     def __init__(
-        self, config: TransformerConfig, *, features: int, inner_features: int, heads: int, connection: str
+        self, config: StackConfig, *, features: int, inner_features: int, heads: int, connection: str
     ) -> None:
         super().__init__()
         self.self_attn = MultiHeadAttention(features, heads, dropout=config.attention_dropout)
@@ -40,7 +40,7 @@ class TransformerLayer(nn.Module):
 class EncoderLayer(TransformerLayer):
     """Self-attention, then feed-forward."""
 
-    def __init__(self, config: TransformerConfig) -> None:
+    def __init__(self, config: StackConfig) -> None:
         super().__init__(
             config,
             features=config.encoder_embed_dim,
@@ -59,7 +59,7 @@ class EncoderLayer(TransformerLayer):
 class DecoderLayer(TransformerLayer):
     """Self-attention, attention to the encoder's memory, then feed-forward."""
 
-    def __init__(self, config: TransformerConfig) -> None:
+    def __init__(self, config: StackConfig) -> None:
         super().__init__(
             config,
             features=config.decoder_embed_dim,

@@ -1,23 +1,55 @@
-"""The encoder-decoder Transformer."""
+"""The encoder-decoder Transformer, and what it shares with models that read something else than tokens."""
 
 from __future__ import annotations
 
 from torch import Tensor, nn
 
-from rskip.transformer.config import TransformerConfig
+from rskip.transformer.config import StackConfig, TransformerConfig
 from rskip.transformer.decoder import Decoder
 from rskip.transformer.embedding import build_token_embedding
 from rskip.transformer.encoder import Encoder, Memory
 from rskip.transformer.state import DecoderState
 
 
-class Transformer(nn.Module):
+class EncoderDecoder(nn.Module):
+    """What a model with this decoder does, whatever its encoder reads. B batch, T target length, V target vocabulary.
+
+    Tokens are indices of a dictionary; padding is `config.padding_index`, on either side.
+    """
+
+    config: StackConfig
+    decoder: Decoder
+
+    @property
+    def max_positions(self) -> int | None:
+        """The longest target, its end included, in tokens; None where any length will do."""
+        return self.config.max_target_positions if self.config.decoder_learned_pos else None
+
+    def decode(self, prefix: Tensor, memory: Memory) -> Tensor:
+        """Logits (B, T, V) of the token after each position of `prefix` (B, T)."""
+        return self.decoder.decode(prefix, memory)
+
+    def start(self, memory: Memory, *, attention: bool = False) -> DecoderState:
+        """The state before the first token, with one beam a sentence of `memory`. See `Decoder.start`."""
+        return self.decoder.start(memory, attention=attention)
+
+    def step(self, tokens: Tensor, state: DecoderState) -> Tensor:
+        """Logits (B, K, V) of what follows `tokens` (B, K) in each beam of each sentence; the state takes them in."""
+        return self.decoder.step(tokens, state)
+
+    def reorder(self, state: DecoderState, parents: Tensor, sentences: Tensor | None = None) -> None:
+        """Beam k continues `parents[:, k]`. See `DecoderState.reorder`."""
+        state.reorder(parents, sentences)
+
+
+class Transformer(EncoderDecoder):
     """An encoder-decoder Transformer (Vaswani et al. 2017) whose every block is joined by a chosen connection.
 
-    B batch, S source length, T target length, V target vocabulary. Tokens are indices of a dictionary; padding is
-    `config.padding_index`, on either side. Parameter names are fairseq's wherever the part is the same, so a stock
-    checkpoint loads through `rskip.checkpoint`.
+    S source length. Parameter names are fairseq's wherever the part is the same, so a stock checkpoint loads through
+    `rskip.checkpoint`.
     """
+
+    config: TransformerConfig
 
     def __init__(self, config: TransformerConfig) -> None:
         super().__init__()
@@ -31,31 +63,10 @@ class Transformer(nn.Module):
         self.encoder = Encoder(config, source)
         self.decoder = Decoder(config, target)
 
-    @property
-    def max_positions(self) -> int | None:
-        """The longest target, its end included, in tokens; None where any length will do."""
-        return self.config.max_target_positions if self.config.decoder_learned_pos else None
-
     def encode(self, source: Tensor) -> Memory:
         """Source tokens (B, S) to the memory that the decoder attends to."""
         return self.encoder.encode(source)
 
-    def decode(self, prefix: Tensor, memory: Memory) -> Tensor:
-        """Logits (B, T, V) of the token after each position of `prefix` (B, T)."""
-        return self.decoder.decode(prefix, memory)
-
     def forward(self, source: Tensor, prefix: Tensor) -> Tensor:
         """Logits (B, T, V) for source (B, S) and target prefix (B, T)."""
         return self.decode(prefix, self.encode(source))
-
-    def start(self, memory: Memory, *, attention: bool = False) -> DecoderState:
-        """The state before the first token, with one beam a sentence of `memory`. See `Decoder.start`."""
-        return self.decoder.start(memory, attention=attention)
-
-    def step(self, tokens: Tensor, state: DecoderState) -> Tensor:
-        """Logits (B, K, V) of what follows `tokens` (B, K) in each beam of each sentence; the state takes them in."""
-        return self.decoder.step(tokens, state)
-
-    def reorder(self, state: DecoderState, parents: Tensor, sentences: Tensor | None = None) -> None:
-        """Beam k continues `parents[:, k]`. See `DecoderState.reorder`."""
-        state.reorder(parents, sentences)

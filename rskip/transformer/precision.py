@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import TypeVar
 
 import torch
 from torch import nn
 
 from rskip.transformer.int8_linear import Int8Linear, int8_is_exact
-from rskip.transformer.model import Transformer
 from rskip.transformer.packed_linear import PackedLinear
+
+Model = TypeVar("Model", bound=nn.Module)
 
 PRECISIONS = ("float32", "bfloat16", "int8")
 
 
-def set_precision(model: Transformer, precision: str) -> Transformer:
+def set_precision(model: Model, precision: str) -> Model:
     """Makes the model compute in `precision` from now on, for inference alone; gives the model, changed in place.
 
     float32; bfloat16, all of the model; int8, its linear maps alone, on a CPU. On a CPU the linear maps' weights are
