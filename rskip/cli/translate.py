@@ -121,8 +121,9 @@ def translate_files(args: argparse.Namespace) -> None:
         ranks.wait()
         translator = load_translator(args, ranks)
 
+        from rskip.machine.progress import duration
         from rskip.translation.files import FileTranslation, StoppedError, worth_workers  # loads torch, as above
-        from rskip.translation.progress import Progress, duration, speed
+        from rskip.translation.progress import TranslationProgress, speed
 
         work = FileTranslation(
             translator=translator,
@@ -132,7 +133,7 @@ def translate_files(args: argparse.Namespace) -> None:
             journal=journal_settings(args, options, batches, translator),
             resume=args.resume,
             ranks=ranks,
-            progress=Progress(
+            progress=TranslationProgress(
                 total=known_sum(job.size for job in jobs),
                 live=verbose and (args.progress or sys.stderr.isatty()),
                 notes=not args.quiet,

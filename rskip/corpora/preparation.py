@@ -8,8 +8,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from tqdm import tqdm
-
 from rskip.corpora.chunks import Chunk, SplitText, plan_chunks, split_texts
 from rskip.corpora.cleaning import CleaningReport, PairCleaner
 from rskip.corpora.corpus import CleaningOptions, Corpus, GeneratedCorpus, PublishedCorpus, Text, UpstreamFile
@@ -28,6 +26,7 @@ from rskip.corpora.work_folder import WorkFolder, read_json, write_json
 from rskip.files.archives import extract
 from rskip.files.disk import disk_space
 from rskip.files.lock import one_at_a_time
+from rskip.machine.progress import Progress
 from rskip.machine.workers import in_order
 from rskip.text.dictionary import Dictionary
 from rskip.text.pipeline import TextConfig, tool_versions
@@ -200,8 +199,10 @@ def _unpack(setting: Setting, corpus: Corpus, files: Mapping[UpstreamFile, Path]
         if text.member is not None:
             members.setdefault(text.file, set()).add(text.member)
     unpacked: dict[UpstreamFile, dict[str, Path]] = {}
-    for file, wanted in tqdm(members.items(), desc="unpack", unit=" archives", disable=None):
-        unpacked[file] = extract(files[file], sorted(wanted), setting.work.folder(_UNPACKED) / file.name)
+    with Progress("unpack", total=len(members), unit=" archives") as bar:
+        for file, wanted in members.items():
+            unpacked[file] = extract(files[file], sorted(wanted), setting.work.folder(_UNPACKED) / file.name)
+            bar.update()
     return {
         text: TextFile(files[text.file], text.format)
         if text.member is None
@@ -220,7 +221,7 @@ def _check(setting: Setting, texts: list[SplitText]) -> list[int]:
     counts = []
     known = [text.sentences for text in texts if text.sentences is not None]
     total = sum(known) if len(known) == len(texts) else None
-    with tqdm(desc="check", total=total, unit=" pairs", disable=None) as bar:
+    with Progress("check", total=total, unit=" pairs") as bar:
         for count in in_order(SplitText.count, texts, workers=1 if small else setting.processes(len(texts))):
             counts.append(count)
             bar.update(count)

@@ -18,11 +18,10 @@ from collections.abc import Callable, Collection, Generator, Iterator
 from pathlib import Path, PurePosixPath
 from typing import IO, Any, cast
 
-from tqdm import tqdm
-
 from rskip.files.disk import require_space
 from rskip.files.lock import one_at_a_time
 from rskip.files.whole import whole_folder
+from rskip.machine.progress import Progress
 
 LARGEST_RATIO = 200
 """An archive that unpacks to more than this many times its bytes is no corpus: text packs to a third or a tenth."""
@@ -99,7 +98,7 @@ def _contents(archive: Path, wanted: Collection[str]) -> Iterator[tuple[str, int
             name, size = f"extract {archive.name}", archive.stat().st_size
             with (
                 opener(file) if opener else contextlib.nullcontext(file) as unpacked,
-                tqdm(total=size, desc=name, unit="B", unit_scale=True, disable=None) as bar,
+                Progress(name, total=size) as bar,
             ):
                 names = yield from _tar_contents(archive, _Metered(archive, file, unpacked, bar), wanted)
     for member in wanted:
@@ -112,7 +111,7 @@ def _contents(archive: Path, wanted: Collection[str]) -> Iterator[tuple[str, int
 class _Metered:
     """The stream that comes out of a packed file: stops at a bomb, and shows how much of the file is read."""
 
-    def __init__(self, archive: Path, packed: IO[bytes], unpacked: IO[bytes], bar: tqdm[Any]) -> None:
+    def __init__(self, archive: Path, packed: IO[bytes], unpacked: IO[bytes], bar: Progress) -> None:
         self._archive, self._packed, self._unpacked, self._bar = archive, packed, unpacked, bar
         self._size = 0
 

@@ -15,11 +15,10 @@ from dataclasses import dataclass
 from email.message import Message
 from pathlib import Path
 
-from tqdm import tqdm
-
 from rskip.files.checksum import difference
 from rskip.files.disk import require_space
 from rskip.files.lock import one_at_a_time
+from rskip.machine.progress import Progress
 
 BLOCK = 1 << 16
 TIMEOUT_SECONDS = 60
@@ -248,7 +247,7 @@ class _Transfer:
                 require_space(self.partial, total - start)
             with (
                 self.partial.open("ab") as file,
-                tqdm(total=total, initial=start, desc=self.target.name, unit="B", unit_scale=True, disable=None) as bar,
+                Progress(self.target.name, total=total, done=start) as bar,
             ):
                 while block := response.read1(BLOCK):  # what is there, so that nothing is lost when no more comes
                     file.write(block)

@@ -18,7 +18,7 @@ from rskip.generation import SearchOptions
 from rskip.machine.ranks import Ranks
 from rskip.translation.jobs import Job, known_sum
 from rskip.translation.output import OtherInputError, ResumableFile, merge_parts, part_path, write_all
-from rskip.translation.progress import Progress
+from rskip.translation.progress import TranslationProgress
 from rskip.translation.settings import LARGE, MAX_TOKENS, MOST_WORKERS, BatchSettings
 from rskip.translation.translation import LineForm, SentenceError, Translation
 from rskip.translation.translator import Translator
@@ -74,7 +74,7 @@ class FileTranslation:
     journal: Mapping[str, Any]
     resume: bool
     ranks: Ranks
-    progress: Progress
+    progress: TranslationProgress
     workers: int = 1
 
     def run(self, jobs: Sequence[Job]) -> Totals:

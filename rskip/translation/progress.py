@@ -2,27 +2,23 @@
 
 from __future__ import annotations
 
-import sys
-import time
 from collections.abc import Sequence
 from typing import TextIO
 
-from tqdm import tqdm
-
+from rskip.machine.progress import Progress, duration
 from rskip.translation.translation import Translation
 from rskip.translation.windows import Window
 
 _MOST_NOTES = 20
 
 
-class Progress:
-    """Called for each window, prints now and then how far the translation is, and how fast.
+class TranslationProgress:
+    """Called for each window, shows how far the translation is and how fast.
 
-    On a terminal one line is written again and again, otherwise a line at least `every` seconds. Notes on sentences
-    that were cut, split or stopped get a line each, 20 at most.
+    Notes on sentences that were cut, split or stopped get a line each, 20 at most.
 
     :param total: bytes of all inputs; None: not known.
-    :param live: whether to print progress.
+    :param live: whether to show progress; in a log it is a line at most every `every` seconds.
     :param notes: whether to print notes.
     :param ranks: processes that share the inputs, all of them as fast as this one.
     """
@@ -37,12 +33,8 @@ class Progress:
         every: float = 10.0,
         stream: TextIO | None = None,
     ) -> None:
-        self._stream = sys.stderr if stream is None else stream
-        terminal = self._stream.isatty()
-        self._bar = tqdm(bar_format="{desc}", leave=False, file=self._stream, disable=not (live and terminal))
-        self._total, self._live, self._notes, self._ranks = total, live, notes, ranks
-        self._every = 0.2 if terminal else every
-        self._printed = -float("inf")
+        self._progress = Progress(own_text=True, log=every, shown=live, stream=stream)
+        self._total, self._notes, self._ranks = total, notes, ranks
         self._first: int | None = None
         self._position = 0
         self.before = 0  # bytes of earlier inputs, whose windows counted from 0 too
@@ -61,33 +53,23 @@ class Progress:
             self._first = self._position - window.size
         for line, translation in enumerate(translations, start=window.first_line):
             for note in translation.notes:
-                self._note(f"{window.name}: line {line}: {note}")
-        now = time.monotonic()
-        if self._live and now - self._printed >= self._every:
-            self._printed = now
-            if self._bar.disable:
-                print(self._progress_line(), file=self._stream, flush=True)
-            else:
-                self._bar.set_description_str(self._progress_line())
+                self.noted += 1
+                if self._notes and self.noted <= _MOST_NOTES:
+                    self._progress.note(f"{window.name}: line {line}: {note}")
+        self._progress.set_description_str(self._line(self._first), refresh=False)
+        self._progress.update()
 
     def end(self) -> None:
         """Clears the line of progress."""
-        self._bar.close()
+        self._progress.close()
         if self._notes and self.noted > _MOST_NOTES:
-            print(f"({self.noted - _MOST_NOTES:,} more of such lines)", file=self._stream)
+            self._progress.note(f"({self.noted - _MOST_NOTES:,} more of such lines)")
 
-    def _note(self, note: str) -> None:
-        self.noted += 1
-        if self._notes and self.noted <= _MOST_NOTES:
-            self._bar.write(note, file=self._stream)
-            self._stream.flush()
-
-    def _progress_line(self) -> str:
+    def _line(self, first: int) -> str:
         lines, tokens = self._ranks * self.lines, self._ranks * self.tokens
         parts = [f"{lines:,} lines", speed(lines, tokens, self.seconds)]
         if self._total:
-            assert self._first is not None
-            left = (self._total - self._position) * self.seconds / (self._position - self._first)
+            left = (self._total - self._position) * self.seconds / (self._position - first)
             parts += [f"{100 * self._position / self._total:.0f} %", f"{duration(left)} left"]
         return "   ".join(parts)
 
@@ -96,11 +78,3 @@ def speed(lines: int, tokens: int, seconds: float) -> str:
     """Sentences and tokens a second."""
     seconds = max(seconds, 1e-9)
     return f"{lines / seconds:,.1f} sentences/s   {tokens / seconds:,.0f} tokens/s"
-
-
-def duration(seconds: float) -> str:
-    """In hours and minutes, minutes and seconds, or seconds."""
-    if seconds < 60:
-        return f"{seconds:.1f} s" if seconds < 10 else f"{seconds:.0f} s"
-    minutes = int(seconds // 60)
-    return f"{minutes} min {int(seconds % 60)} s" if minutes < 60 else f"{minutes // 60} h {minutes % 60} min"

@@ -11,7 +11,7 @@ import pytest
 
 from rskip.translation.files import translate_stream
 from rskip.translation.interactive import converse
-from rskip.translation.progress import Progress, duration, speed
+from rskip.translation.progress import TranslationProgress, speed
 from rskip.translation.translation import SentenceError, TranslatedHypothesis, Translation, line_form
 from rskip.translation.windows import Window
 
@@ -112,7 +112,7 @@ class Terminal(io.StringIO):
 
 def test_progress_tells_speed_share_and_time_left():
     stream = io.StringIO()
-    progress = Progress(total=1000, live=True, every=0, stream=stream)
+    progress = TranslationProgress(total=1000, live=True, every=0, stream=stream)
     progress(window(0, 10, 100, 100), [Translation("x", (hypothesis(4), hypothesis(9)))] * 10, 2.0)
     progress(window(1, 20, 250, 150), [Translation("x", (hypothesis(6),))] * 20, 4.0)
     progress.end()
@@ -125,7 +125,7 @@ def test_progress_tells_speed_share_and_time_left():
 def test_progress_of_a_resumed_share_of_several_inputs():
     """Time left follows from what was done now, not from what an earlier run did; two processes share the work."""
     stream = io.StringIO()
-    progress = Progress(total=2000, live=True, ranks=2, every=0, stream=stream)
+    progress = TranslationProgress(total=2000, live=True, ranks=2, every=0, stream=stream)
     progress.before = 1000
     progress(window(8, 10, 500, 100), [Translation("x", (hypothesis(1),))] * 10, 2.0)
     assert stream.getvalue() == "20 lines   10.0 sentences/s   10 tokens/s   75 %   10 s left\n"
@@ -133,14 +133,14 @@ def test_progress_of_a_resumed_share_of_several_inputs():
 
 def test_progress_of_a_pipe_has_no_share():
     stream = io.StringIO()
-    progress = Progress(total=None, live=True, every=0, stream=stream)
+    progress = TranslationProgress(total=None, live=True, every=0, stream=stream)
     progress(window(0, 10, 100, 100), [Translation("x", (hypothesis(4),))] * 10, 2.0)
     assert stream.getvalue() == "10 lines   5.0 sentences/s   20 tokens/s\n"
 
 
 def test_progress_on_a_terminal_is_one_line_that_notes_do_not_tear():
     stream = Terminal()
-    progress = Progress(total=None, live=True, stream=stream)
+    progress = TranslationProgress(total=None, live=True, stream=stream)
     progress(window(0, 1, 1, 1, first_line=41), [Translation("x", (hypothesis(1),), notes=("cut", "split"))], 1.0)
     progress.end()
     assert re.fullmatch(
@@ -151,7 +151,7 @@ def test_progress_on_a_terminal_is_one_line_that_notes_do_not_tear():
 
 def test_notes_are_told_without_progress_but_not_without_end():
     stream = io.StringIO()
-    progress = Progress(total=None, live=False, stream=stream)
+    progress = TranslationProgress(total=None, live=False, stream=stream)
     for number in range(5):
         noted = [Translation("x", (hypothesis(1),), notes=("cut",))] * 5
         progress(window(number, 5, 5, 5, first_line=5 * number + 1), noted, 1.0)
@@ -160,19 +160,10 @@ def test_notes_are_told_without_progress_but_not_without_end():
     assert told == [f"input: line {number}: cut" for number in range(1, 21)]
     assert last == "(5 more of such lines)"
     quiet = io.StringIO()
-    progress = Progress(total=None, live=False, notes=False, stream=quiet)
+    progress = TranslationProgress(total=None, live=False, notes=False, stream=quiet)
     progress(window(0, 5, 5, 5), noted, 1.0)
     progress.end()
     assert quiet.getvalue() == ""
-
-
-@pytest.mark.parametrize(
-    ("seconds", "expected"),
-    [(0, "0.0 s"), (9.94, "9.9 s"), (10, "10 s"), (59.4, "59 s"), (60, "1 min 0 s"), (3599, "59 min 59 s"),
-     (3600, "1 h 0 min"), (90_000, "25 h 0 min")],
-)  # fmt: skip
-def test_durations(seconds, expected):
-    assert duration(seconds) == expected
 
 
 def test_speed_in_no_time_is_a_number():

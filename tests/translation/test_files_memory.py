@@ -7,7 +7,7 @@ import tracemalloc
 
 from rskip.translation.files import translate_stream
 from rskip.translation.output import ResumableFile
-from rskip.translation.progress import Progress
+from rskip.translation.progress import TranslationProgress
 from rskip.translation.translation import TranslatedHypothesis, Translation, line_form
 from rskip.translation.windows import read_windows
 
@@ -33,7 +33,7 @@ def most_memory(folder, *, lines: int, resume: bool) -> int:
         partial.close()
         partial = ResumableFile(folder / f"{lines}.partial", {}, resume=True)
     windows = read_windows([source], lines=500, characters=10**9)
-    progress = Progress(total=None, live=False)
+    progress = TranslationProgress(total=None, live=False)
     tracemalloc.start()
     try:
         translate_stream(partial.missing(windows), upper, form=TEXT_LINES, write=partial.write, report=progress)

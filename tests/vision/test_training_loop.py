@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import io
+import dataclasses
 import json
 import lzma
 import pickle
 import sys
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -20,7 +19,7 @@ from rskip.vision.data import ImageSet, TrainingBatches
 from rskip.vision.evaluation import evaluate
 from rskip.vision.preact_resnet import preact_resnet
 from rskip.vision.training import CurvePoint, Diverged, TrainingResult, TrainingSettings, read_curve, train
-from rskip.vision.training.train import Progress
+from rskip.vision.training.train import point_line
 
 LOOP = sys.modules["rskip.vision.training.train"]  # the package's `train` is the function
 RUN = sys.modules["rskip.vision.training.training_run"]
@@ -289,33 +288,16 @@ def test_a_training_that_ends_before_its_first_milestone_says_so(tmp_path, capsy
     assert capsys.readouterr().err.startswith(note) == said
 
 
-class Terminal(io.StringIO):
-    def isatty(self) -> bool:
-        return True
-
-
-def test_a_terminal_gets_a_bar_with_rate_and_remaining_time(monkeypatch):
-    times = iter([100.0, 110.0, 200.0])  # ten seconds for an iteration
-    monkeypatch.setattr(LOOP, "time", SimpleNamespace(monotonic=lambda: next(times)))
+def test_the_line_of_a_point_has_rate_and_time_left():
     point = CurvePoint(
         epoch=2, iteration=5, lr=0.1, train_loss=1.5, train_error=50.0, test_loss=None, test_error=None,
-        images_per_second=1234.5, seconds=10.0,
+        images_per_second=1234.5, seconds=250.0,
     )  # fmt: skip
-    stream = Terminal()
-    with Progress(iterations=10, done=4, epochs=4, stream=stream) as progress:
-        assert " 4/10 [" in stream.getvalue()
-        progress.advance()
-        progress.write_point(point)
-    shown = stream.getvalue()
-    assert " 5/10 [" in shown and "batch/s" in shown
-    line = "epoch 2/4   iteration 5   lr 0.1   training loss 1.5000, error 50.00 %   1,234 images/s   00:50 left"
-    assert line in shown
-
-    silent = Terminal()
-    with Progress(iterations=5, done=4, epochs=4, silent=True, stream=silent) as progress:
-        progress.advance()
-        progress.write_point(point)
-    assert silent.getvalue() == ""
+    line = "epoch 2/4   iteration 5   lr 0.1   training loss 1.5000, error 50.00 %   1,234 images/s"
+    assert point_line(point, epochs=4, iterations=10) == line + "   4 min 10 s left"
+    tested = dataclasses.replace(point, test_loss=2.25, test_error=40.0)
+    expected = line.replace("   1,234", "   test loss 2.2500, error 40.00 %   1,234")
+    assert point_line(tested, epochs=4, iterations=5) == expected
 
 
 def test_a_device_that_is_not_there(tmp_path):

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-from tqdm import tqdm
-
 from rskip.corpora.corpus import CleaningOptions
 from rskip.corpora.options import PrepareOptions
 from rskip.corpora.work_folder import WorkFolder
+from rskip.machine.progress import Progress
 from rskip.text.pipeline import TextConfig
 
 
@@ -55,20 +53,10 @@ class Sized(Protocol):
     def size(self) -> int: ...
 
 
-def progress(stage: str, everything: Sequence[Sized], left: Sequence[Sized]) -> tqdm:
-    """A progress bar in pairs on a terminal; elsewhere one line that the stage begins.
+def progress(stage: str, everything: Sequence[Sized], left: Sequence[Sized]) -> Progress:
+    """A stage's progress in pairs, in a log too.
 
     :param left: what an earlier run has not done.
     """
-    total, to_do = sum(each.size for each in everything), sum(each.size for each in left)
-    if not sys.stderr.isatty():
-        print(f"{stage}: {to_do:,} of {total:,} pairs", file=sys.stderr, flush=True)
-    return tqdm(
-        desc=stage,
-        total=total,
-        initial=total - to_do,
-        unit=" pairs",
-        unit_scale=True,
-        smoothing=0.05,
-        disable=None,
-    )
+    total = sum(each.size for each in everything)
+    return Progress(stage, total=total, done=total - sum(each.size for each in left), unit=" pairs", log=30.0)

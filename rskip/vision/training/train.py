@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import signal
-import sys
 import threading
-import time
 from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from types import FrameType, TracebackType
-from typing import Any, TextIO
+from types import FrameType
+from typing import Any
 
 import torch
-from tqdm import tqdm
 
 from rskip.machine.device import choose_device
+from rskip.machine.progress import Progress, duration
 from rskip.machine.ranks import Ranks
 from rskip.settings.errors import SettingError
 from rskip.vision.data import load_cifar
@@ -109,10 +107,11 @@ def train(
                 run.restore(checkpoint)
             run.begin_files(tensorboard=tensorboard)
         progress = stack.enter_context(
-            Progress(iterations=run.iterations, done=run.iteration, epochs=run.epochs, silent=not ranks.first)
+            Progress(total=run.iterations, done=run.iteration, unit="batch", shown=ranks.first)
         )
-        if settings.schedule == "step" and run.iterations <= (first := (*settings.milestones, 0)[0]):
-            progress.write(
+        first = (*settings.milestones, 0)[0]
+        if settings.schedule == "step" and run.iterations <= first and ranks.first:
+            progress.note(
                 f"note: the learning rate never falls: the training ends after {run.iterations:,} iterations, and the "
                 f"first of its milestones is {first:,}; give other milestones, or the schedule one_cycle"
             )
@@ -129,13 +128,15 @@ def train(
             elif run.check_due:
                 run.check()
             if run.point_due:
-                progress.write_point(run.add_point())
+                point = run.add_point()
+                if ranks.first:
+                    progress.note(point_line(point, epochs=run.epochs, iterations=run.iterations))
                 if run.finished:
                     run.save()
             if run.finished:
                 break
             run.step()
-            progress.advance()
+            progress.update()
         run.finish()
         return TrainingResult(
             model_file=files.model, iteration=run.iteration, seconds=run.seconds, points=tuple(run.curve.points)
@@ -213,65 +214,21 @@ class StopSignals:
         return int(self._ranks.max(torch.tensor(self._received)))
 
 
-class Progress:
-    """On stderr a bar, where that is a terminal, and a line at each point of the curve.
+def point_line(point: CurvePoint, *, epochs: int, iterations: int) -> str:
+    """A point of the curve as a line.
 
-    :param iterations: of the whole training.
-    :param done: of them, when this session starts.
     :param epochs: of the whole training.
-    :param silent: of several processes, one writes.
+    :param iterations: of the whole training.
     """
-
-    def __init__(
-        self, *, iterations: int, done: int, epochs: int, silent: bool = False, stream: TextIO | None = None
-    ) -> None:
-        stream = sys.stderr if stream is None else stream
-        self._iterations, self._done_before, self._epochs = iterations, done, epochs
-        self._silent, self._stream = silent, stream
-        self._begin = time.monotonic()
-        self._bar = tqdm(
-            total=iterations,
-            initial=done,
-            unit="batch",
-            mininterval=0.5,
-            dynamic_ncols=True,
-            file=stream,
-            disable=silent or not stream.isatty(),
-        )
-
-    def __enter__(self) -> Progress:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        self._bar.close()
-
-    def advance(self) -> None:
-        """One iteration is done."""
-        self._bar.update()
-
-    def write_point(self, point: CurvePoint) -> None:
-        """A line for a point of the curve."""
-        parts = [
-            f"epoch {point.epoch}/{self._epochs}",
-            f"iteration {point.iteration:,}",
-            f"lr {point.lr:.4g}",
-            f"training loss {point.train_loss:.4f}, error {point.train_error:.2f} %",
-        ]
-        if point.test_loss is not None:
-            parts.append(f"test loss {point.test_loss:.4f}, error {point.test_error:.2f} %")
-        parts.append(f"{point.images_per_second:,.0f} images/s")
-        if point.iteration < self._iterations:
-            parts.append(f"{self._time_left(point.iteration)} left")
-        self.write("   ".join(parts))
-
-    def write(self, line: str) -> None:
-        """Any line."""
-        if not self._silent:
-            self._bar.write(line, file=self._stream)
-            self._stream.flush()
-
-    def _time_left(self, done: int) -> str:
-        each = (time.monotonic() - self._begin) / max(1, done - self._done_before)
-        return tqdm.format_interval(each * (self._iterations - done))
+    parts = [
+        f"epoch {point.epoch}/{epochs}",
+        f"iteration {point.iteration:,}",
+        f"lr {point.lr:.4g}",
+        f"training loss {point.train_loss:.4f}, error {point.train_error:.2f} %",
+    ]
+    if point.test_loss is not None:
+        parts.append(f"test loss {point.test_loss:.4f}, error {point.test_error:.2f} %")
+    parts.append(f"{point.images_per_second:,.0f} images/s")
+    if point.iteration < iterations:
+        parts.append(f"{duration(point.seconds / point.iteration * (iterations - point.iteration))} left")
+    return "   ".join(parts)
