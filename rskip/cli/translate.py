@@ -121,7 +121,7 @@ def translate_files(args: argparse.Namespace) -> None:
         ranks.wait()
         translator = load_translator(args, ranks)
 
-        from rskip.machine.progress import duration
+        from rskip.machine.terminal import duration
         from rskip.translation.files import FileTranslation, StoppedError, worth_workers  # loads torch, as above
         from rskip.translation.progress import TranslationProgress, speed
 

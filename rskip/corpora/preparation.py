@@ -26,7 +26,7 @@ from rskip.corpora.work_folder import WorkFolder, read_json, write_json
 from rskip.files.archives import extract
 from rskip.files.disk import disk_space
 from rskip.files.lock import one_at_a_time
-from rskip.machine.progress import Progress
+from rskip.machine.terminal import Progress
 from rskip.machine.workers import in_order
 from rskip.text.dictionary import Dictionary
 from rskip.text.pipeline import TextConfig, tool_versions

@@ -11,6 +11,7 @@ from typing import Any
 from rskip.experiments.recipe import Recipe
 from rskip.files.checksum import sha256_file
 from rskip.machine.environment import gpus_to_use
+from rskip.machine.terminal import columns
 from rskip.records import Record, read_record, record_path
 from rskip.settings.errors import SettingError
 from rskip.tasks.process import executable
@@ -173,7 +174,4 @@ def next_steps(record: Record, artifacts: dict[str, str]) -> str:
         "recipes/": "other recipes; --set train.lr=0.003 changes a setting",
         "rskip report": "the tables of all records",
     }
-    width = max(map(len, places))
-    return "\n".join(
-        ["", "where to look next", *(f"  {place:<{width}}  {what}" for place, what in places.items())]
-    )
+    return "\n".join(["", "where to look next", columns(list(places.items()), left=(0, 1), indent="  ")])

@@ -21,7 +21,7 @@ from typing import IO, Any, cast
 from rskip.files.disk import require_space
 from rskip.files.lock import one_at_a_time
 from rskip.files.whole import whole_folder
-from rskip.machine.progress import Progress
+from rskip.machine.terminal import Progress
 
 LARGEST_RATIO = 200
 """An archive that unpacks to more than this many times its bytes is no corpus: text packs to a third or a tenth."""

@@ -18,7 +18,7 @@ from pathlib import Path
 from rskip.files.checksum import difference
 from rskip.files.disk import require_space
 from rskip.files.lock import one_at_a_time
-from rskip.machine.progress import Progress
+from rskip.machine.terminal import Progress
 
 BLOCK = 1 << 16
 TIMEOUT_SECONDS = 60

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TextIO
 
-from rskip.machine.progress import Progress, duration
+from rskip.machine.terminal import Progress, duration
 from rskip.translation.translation import Translation
 from rskip.translation.windows import Window
 

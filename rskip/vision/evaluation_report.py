@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from rskip.files.picture import picture
+from rskip.machine.terminal import columns
 from rskip.vision.evaluation import ClassFigures, Evaluation
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ def _figures(evaluation: Evaluation) -> str:
 def _classes(evaluation: Evaluation) -> str:
     rows = [["class", "images", "error", "precision", "most often taken for"]]
     rows += [_class(figures) for figures in evaluation.per_class]
-    return _table(rows, left=(0, 4))
+    return columns(rows, left=(0, 4), indent="  ")
 
 
 def _class(figures: ClassFigures) -> list[str]:
@@ -54,7 +54,7 @@ def _matrix(evaluation: Evaluation) -> str:
     rows = [["", "", *map(str, range(len(evaluation.classes)))]]
     for number, (name, row) in enumerate(zip(evaluation.classes, evaluation.confusion, strict=True)):
         rows.append([f"{number}", name, *(f"{images:,}" if images else "." for images in row)])
-    return "images of each class (down) by what they were taken for (across):\n" + _table(rows, left=(1,))
+    return "images of each class (down) by what they were taken for (across):\n" + columns(rows, left=(1,), indent="  ")
 
 
 def _confusions(evaluation: Evaluation) -> str:
@@ -73,20 +73,7 @@ def _confusions(evaluation: Evaluation) -> str:
         [names[true], "taken for", names[predicted], f"{images:,}"]
         for images, true, predicted in found[:_MOST_CONFUSIONS]
     ]
-    return "the most frequent confusions:\n" + _table(rows, left=(0, 1, 2))
-
-
-def _table(rows: Sequence[Sequence[str]], *, left: Sequence[int]) -> str:
-    """Columns of even width, flush right but for those of `left`."""
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    lines = []
-    for row in rows:
-        cells = [
-            cell.ljust(width) if place in left else cell.rjust(width)
-            for place, (cell, width) in enumerate(zip(row, widths, strict=True))
-        ]
-        lines.append(f"  {'  '.join(cells)}".rstrip())
-    return "\n".join(lines)
+    return "the most frequent confusions:\n" + columns(rows, left=(0, 1, 2), indent="  ")
 
 
 def draw_confusion(evaluation: Evaluation, path: Path, *, title: str) -> None:

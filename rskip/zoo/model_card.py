@@ -6,6 +6,7 @@ import json
 import shlex
 from collections.abc import Iterable
 
+from rskip.machine.terminal import columns
 from rskip.records.statistics import Summary
 from rskip.records.tables import markdown_table
 from rskip.tasks import find_task
@@ -36,10 +37,7 @@ def describe(model: str | ModelEntry) -> str:
         ("connection from", _paper(entry)),
         ("files", f"{entry.size / 1e6:.1f} MB: {', '.join(entry.files)}"),
     ]
-    width = max(len(label) for label, _ in rows)
-    return "\n".join(
-        [entry.name, f"  {_what(entry)}", *(f"  {label:<{width}}  {text}" for label, text in rows)]
-    )
+    return "\n".join([entry.name, f"  {_what(entry)}", columns(rows, left=(0, 1), indent="  ")])
 
 
 def model_card(entry: ModelEntry) -> str:
@@ -108,8 +106,7 @@ def list_text(entries: Iterable[ModelEntry]) -> str:
         seeds = _seeds(figure).partition(" (")[0]
         shown = f"{_heading(entry, figure)} {_value(figure)} ({seeds})"
         lines.append((entry.name, f"{entry.size / 1e6:.1f} MB", shown))
-    widths = [max(len(line[column]) for line in lines) for column in range(2)] if lines else []
-    return "\n".join(f"{name:<{widths[0]}}  {size:>{widths[1]}}  {figure}" for name, size, figure in lines)
+    return columns(lines, left=(0, 2))
 
 
 def main_figure(entry: ModelEntry) -> Figure:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 from rskip.corpora.cleaning.pairs import DUPLICATE, LEAK, REASONS, looked_for
 from rskip.corpora.corpus import CleaningOptions
+from rskip.machine.terminal import columns
 
 PAIRS = "pairs"
 SOURCE_HELD_OUT = "source also in valid or test"
@@ -146,7 +147,7 @@ class CleaningReport:
         rows = [header, *(self._row(text, text) for text in self.texts)]
         if len(self._texts) != 1:
             rows.append(self._row(TOTAL, None))
-        return "\n".join(columns(rows, left=[0]) + self._about_leaks()) + "\n"
+        return "\n".join([columns(rows), *self._about_leaks()]) + "\n"
 
     def _row(self, name: str, text: str | None) -> list[str]:
         pairs, kept = self.pairs(text), self.kept(text)
@@ -163,18 +164,6 @@ class CleaningReport:
             f"leaks: pairs that are also in valid or test were dropped ({self.dropped(LEAK):,})",
             f"kept: pairs whose source ({source:,}) or target ({target:,}) is there with another translation{before}",
         ]
-
-
-def columns(rows: Sequence[Sequence[str]], *, left: Collection[int]) -> list[str]:
-    """The rows as lines of columns of even width, flush right but for those numbered in `left`."""
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    return [
-        "  ".join(
-            cell.ljust(width) if place in left else cell.rjust(width)
-            for place, (cell, width) in enumerate(zip(row, widths, strict=True))
-        ).rstrip()
-        for row in rows
-    ]
 
 
 def _percentage(part: int, whole: int) -> str:

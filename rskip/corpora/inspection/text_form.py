@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 
 from rskip.corpora.cleaning import CleaningReport
-from rskip.corpora.cleaning.report import columns
 from rskip.corpora.inspection.binarised import Integers
 from rskip.corpora.inspection.inspection import COVERAGES, SPECIAL, Figures, Inspection
+from rskip.machine.terminal import columns
 
 _BINS, _BAR = 16, 24
 _NOTHING = "-"
@@ -63,7 +63,8 @@ def _sizes(splits: Figures) -> str:
             row = [language, f"{figures['sentences']:,}", f"{lengths['tokens']:,}", f"{lengths['mean']:.2f}"]
             rows.append([split, *row, *(f"{count:,}" for count in counts), _percentage(side["unknown_rate"])])
             split = ""
-    return "sizes, lengths in tokens (without the end mark), unknown tokens:\n" + _indented(columns(rows, left=[0, 1]))
+    heading = "sizes, lengths in tokens (without the end mark), unknown tokens:\n"
+    return heading + columns(rows, left=[0, 1], indent="  ")
 
 
 def _ratios(splits: Figures, ratio: str) -> str:
@@ -76,7 +77,7 @@ def _ratios(splits: Figures, ratio: str) -> str:
             cells = [_NOTHING if value is None else f"{value:.2f}" for value in values]
             rows.append([split, *cells, f"{found['with_empty_side']:,}"])
     heading = f"target length by source length ({ratio}), of all tokens and pair by pair:\n"
-    return heading + _indented(columns(rows, left=[0]))
+    return heading + columns(rows, indent="  ")
 
 
 def _histogram(inspection: Inspection) -> str:
@@ -95,7 +96,7 @@ def _histogram(inspection: Inspection) -> str:
         for count in (int(side[number]) for side in counts):
             row += [f"{count:,}", "█" * round(_BAR * count / longest) or ("▏" if count else "")]
         rows.append(row)
-    table = _indented(columns(rows, left=[0, 2, 4]))
+    table = columns(rows, left=[0, 2, 4], indent="  ")
     return f"lengths of the sentences of {inspection.figures['shown_split']}:\n{table}"
 
 
@@ -125,7 +126,7 @@ def _vocabulary(figures: Figures) -> str:
     kind = "one dictionary for both languages" if figures["joint_dictionary"] else "a dictionary for each language"
     return (
         f"vocabulary ({kind}; {SPECIAL} tokens of its size are special): types that occur in train, or once\n"
-        "there, and how many of the most frequent make up so much of its tokens:\n" + _indented(columns(rows, left=[0]))
+        "there, and how many of the most frequent make up so much of its tokens:\n" + columns(rows, indent="  ")
     )
 
 

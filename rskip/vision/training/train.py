@@ -13,8 +13,8 @@ from typing import Any
 import torch
 
 from rskip.machine.device import choose_device
-from rskip.machine.progress import Progress, duration
 from rskip.machine.ranks import Ranks
+from rskip.machine.terminal import Progress, duration
 from rskip.settings.errors import SettingError
 from rskip.vision.data import load_cifar
 from rskip.vision.training.curve import CurvePoint

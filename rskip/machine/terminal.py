@@ -1,8 +1,9 @@
-"""How far a work has come: a bar on a terminal, a line now and then in a log."""
+"""What people read on a terminal or in a log: progress, durations, columns of text."""
 
 from __future__ import annotations
 
 import sys
+from collections.abc import Collection, Sequence
 from typing import Any, TextIO
 
 from tqdm import tqdm
@@ -81,3 +82,16 @@ def duration(seconds: float) -> str:
         return f"{seconds:.1f} s" if seconds < 10 else f"{seconds:.0f} s"
     minutes = int(seconds // 60)
     return f"{minutes} min {int(seconds % 60)} s" if minutes < 60 else f"{minutes // 60} h {minutes % 60} min"
+
+
+def columns(rows: Sequence[Sequence[str]], *, left: Collection[int] = (0,), indent: str = "") -> str:
+    """Lines of columns of even width, without a last line end; flush right but for those numbered in `left`."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    lines = (
+        "  ".join(
+            cell.ljust(width) if place in left else cell.rjust(width)
+            for place, (cell, width) in enumerate(zip(row, widths, strict=True))
+        )
+        for row in rows
+    )
+    return "\n".join(f"{indent}{line}".rstrip() for line in lines)

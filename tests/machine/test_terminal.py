@@ -1,4 +1,4 @@
-"""How far a work has come, on a terminal and in a log."""
+"""Progress on a terminal and in a log, durations, columns of text."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import re
 
 import pytest
 
-from rskip.machine.progress import Progress, duration
+from rskip.machine.terminal import Progress, columns, duration
 
 
 class Terminal(io.StringIO):
@@ -63,3 +63,13 @@ def test_durations():
         90_000: "25 h 0 min",
     }  # fmt: skip
     assert {seconds: duration(seconds) for seconds in expected} == expected
+
+
+def test_columns():
+    rows = [["", "size", "what"], ["a long one", "7", ""], ["b", "12,000", "twelve thousand"]]
+    assert columns(rows, left=(0, 2), indent="  ").splitlines() == [
+        "                size  what",
+        "  a long one       7",
+        "  b           12,000  twelve thousand",
+    ]
+    assert columns([["a", "bc"], ["def", "g"]]) == "a    bc\ndef   g" and columns([]) == ""
