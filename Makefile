@@ -15,7 +15,7 @@ PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses auto --maxpro
 # measured where CI is set: it slows the tests down
 COVER := $(if $(CI),--cov --cov-report=,--no-cov)
 
-.PHONY: help demo setup test test-slow test-install coverage lint bench clean distclean
+.PHONY: help demo setup schema test test-slow test-install coverage lint bench clean distclean
 .DELETE_ON_ERROR:
 
 help:
@@ -27,6 +27,7 @@ help:
 	@echo 'make lint        ruff and mypy'
 	@echo 'make bench       the benchmarks'
 	@echo 'make setup       only set up $(VENV)/; PYTHON=python3.12 chooses the Python'
+	@echo 'make schema      checkpoints.schema.json anew, after a change of the types in rskip/zoo/registry.py'
 	@echo 'make clean       remove what builds and tests left; make distclean removes $(VENV)/ too'
 
 demo: $(STAMPS)/fairseq
@@ -51,6 +52,9 @@ coverage: setup
 lint: setup
 	@$(BIN)/ruff check .
 	@$(BIN)/mypy
+
+schema: setup
+	@$(BIN)/python -m rskip.zoo.schema
 
 bench: setup
 	@for benchmark in benchmarks/*.py; do $(BIN)/python "$$benchmark" || exit 1; done

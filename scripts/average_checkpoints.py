@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 from rskip.checkpoint import average_to_file, best_checkpoints, last_checkpoints
-from rskip.checkpoint.selection import best_scored
+from rskip.checkpoint.average import best_scored
 
 
 def build_parser() -> argparse.ArgumentParser:

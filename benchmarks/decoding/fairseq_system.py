@@ -11,7 +11,7 @@ from fairseq.data import Dictionary as FairseqDictionary
 from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 
 from decoding.systems import Search, Tokens
-from rskip.checkpoint.fold import stock_checkpoint
+from rskip.checkpoint.stock import stock_checkpoint
 from rskip.text import Dictionary
 from rskip.transformer import Transformer
 

@@ -1,9 +1,8 @@
 """Checkpoints: read, write, average, and convert between fairseq's .pt, safetensors, stock names and ours."""
 
-from rskip.checkpoint.average import average_checkpoints, average_to_file
+from rskip.checkpoint.average import average_checkpoints, average_to_file, best_checkpoints, last_checkpoints
 from rskip.checkpoint.checkpoint import Checkpoint
 from rskip.checkpoint.files import read_checkpoint, write_checkpoint
-from rskip.checkpoint.selection import best_checkpoints, last_checkpoints
 from rskip.checkpoint.stock import from_stock, stock_connection, to_stock
 from rskip.checkpoint.transformer import build_transformer
 

@@ -1,20 +1,25 @@
-"""The average of checkpoints' parameters (Vaswani et al. 2017, section 6.1: the last of a run)."""
+"""The average of checkpoints' parameters (Vaswani et al. 2017, section 6.1), and which of a run to average."""
 
 from __future__ import annotations
 
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import torch
 from torch import Tensor
 
 from rskip.checkpoint.checkpoint import Checkpoint, tied_names
+from rskip.checkpoint.fairseq_file import read_validation
 from rskip.checkpoint.files import check_suffix, read_checkpoint, write_checkpoint
 
 # Settings that may differ between checkpoints of one model: they matter in training alone.
 _TRAINING_ALONE = re.compile(r".*drop.*|(checkpoint|offload)_activations|min_params_to_wrap")
+# fairseq's names: checkpoint12.pt after epoch 12, checkpoint_3_4500.pt after update 4,500 (in epoch 3),
+# checkpoint.best_loss_3.2101.pt for --keep-best-checkpoints (the score, and one digit that resolves ties).
+_NUMBERED = {"epoch": re.compile(r"checkpoint(\d+)\.pt"), "update": re.compile(r"checkpoint_\d+_(\d+)\.pt")}
+_SCORED = re.compile(r"checkpoint\.best_(?P<metric>.+)_(?P<score>-?\d+(\.\d+)?)\.pt")
 
 
 def average_checkpoints(paths: Sequence[str | os.PathLike[str]]) -> Checkpoint:
@@ -100,3 +105,105 @@ def _check_same_model(first: Checkpoint, other: Checkpoint, first_path: Path, ot
                 f"{name} is {settings[1][name]!r} in {other_path}, but {settings[0][name]!r} in {first_path}"
                 ": average checkpoints of one model"
             )
+
+
+def last_checkpoints(
+    folder: str | os.PathLike[str], number: int, *, by: str = "epoch", up_to: int | None = None
+) -> list[Path]:
+    """The last `number` checkpoints of a folder, oldest first.
+
+    :param by: "epoch" or "update": which of fairseq's two series of files.
+    :param up_to: leaves out checkpoints of later epochs or updates.
+    :raises ValueError: fewer than `number` are there.
+    """
+    found = _numbered(Path(folder), by=by, up_to=up_to)
+    _check_enough(found, number, folder, by=by, up_to=up_to)
+    return found[-number:]
+
+
+def best_checkpoints(
+    folder: str | os.PathLike[str], number: int, *, by: str = "epoch", up_to: int | None = None
+) -> list[Path]:
+    """The `number` checkpoints of a folder that did best on the validation data, best last.
+
+    fairseq's `checkpoint.best_*` files where there are any. Otherwise, or with `up_to`, the epoch or update
+    checkpoints (`by`) by the score that each one recorded. Whether a low or a high score is good is as the
+    run's own flag --maximize-best-checkpoint-metric said. Of equal scores the later one is better.
+
+    :raises ValueError: fewer than `number` are there, or they recorded no score.
+    """
+    folder = Path(folder)
+    if up_to is None:
+        scored = [path for path in _list(folder) if _SCORED.fullmatch(path.name)]
+        if scored:
+            return best_scored(scored, number)
+    found = _numbered(folder, by=by, up_to=up_to)
+    validations = {path: read_validation(path) for path in found}
+    scores = {path: each.score for path, each in validations.items() if each.score is not None}
+    if found and not scores:
+        raise ValueError(
+            f"none of the {len(found)} checkpoints in {folder} records a validation score: average the last ones"
+        )
+    _check_enough(list(scores), number, folder, by=by, up_to=up_to)
+    return _best(scores, number, higher_is_better=validations[found[-1]].higher_is_better)
+
+
+def best_scored(paths: Iterable[str | os.PathLike[str]], number: int) -> list[Path]:
+    """The best `number` of fairseq's `checkpoint.best_<metric>_<score>.pt` files, best last.
+
+    :raises ValueError: other names, several metrics, or fewer than `number`.
+    """
+    scores: dict[Path, float] = {}
+    metrics: set[str] = set()
+    for path in sorted(map(Path, paths)):
+        match = _SCORED.fullmatch(path.name)
+        if match is None:
+            raise ValueError(
+                f"{path}: expected a name like checkpoint.best_loss_3.21.pt, with the score in it"
+            )
+        scores[path] = float(match["score"])
+        metrics.add(match["metric"])
+    if len(metrics) > 1:
+        raise ValueError(
+            f"scores of {' and '.join(sorted(metrics))} don't compare: name the files to average"
+        )
+    _check_positive(number)
+    if len(scores) < number:
+        raise ValueError(
+            f"{number} best checkpoints asked for, but there are {len(scores)} named checkpoint.best_*"
+        )
+    return _best(scores, number, higher_is_better=read_validation(next(iter(scores))).higher_is_better)
+
+
+def _best(scores: dict[Path, float], number: int, *, higher_is_better: bool) -> list[Path]:
+    return sorted(scores, key=lambda path: scores[path] if higher_is_better else -scores[path])[-number:]
+
+
+def _list(folder: Path) -> list[Path]:
+    if not folder.is_dir():
+        raise FileNotFoundError(f"no folder {folder}: give the folder that holds the run's checkpoints")
+    return sorted(folder.iterdir())
+
+
+def _numbered(folder: Path, *, by: str, up_to: int | None) -> list[Path]:
+    numbers = {path: int(match[1]) for path in _list(folder) if (match := _NUMBERED[by].fullmatch(path.name))}
+    within = [path for path, number in numbers.items() if up_to is None or number <= up_to]
+    return sorted(within, key=lambda path: numbers[path])
+
+
+def _check_positive(number: int) -> None:
+    if number < 1:
+        raise ValueError(f"{number} checkpoints asked for: expected at least 1")
+
+
+def _check_enough(
+    found: list[Path], number: int, folder: str | os.PathLike[str], *, by: str, up_to: int | None
+) -> None:
+    _check_positive(number)
+    if len(found) >= number:
+        return
+    limit = "" if up_to is None else f" up to {by} {up_to}"
+    other = "update" if by == "epoch" else "epoch"
+    others = len(_numbered(Path(folder), by=other, up_to=None))
+    hint = f" (and {others} {other} checkpoints: choose by {other})" if others else ""
+    raise ValueError(f"{number} {by} checkpoints asked for, but {folder} has {len(found)}{limit}{hint}")

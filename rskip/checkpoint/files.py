@@ -1,18 +1,26 @@
-"""Reading and writing a checkpoint in the format that its file's name says."""
+"""Checkpoints' files: fairseq's .pt, or safetensors, as the name says.
+
+A safetensors file holds tensors, and metadata that builds the model again; no pickle, no machine paths. Metadata:
+`format` ("rskip-1"), `config` (JSON, see Checkpoint.config), `tied` (JSON: name to the name that its tensor is stored
+under), `averaged_from` (JSON: file names).
+"""
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Callable
 from pathlib import Path
 
 import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
 
-from rskip.checkpoint.checkpoint import Checkpoint, cast_floats
+from rskip.checkpoint.checkpoint import Checkpoint, cast_floats, tied_names
 from rskip.checkpoint.fairseq_file import read_fairseq, write_fairseq
-from rskip.checkpoint.safetensors_file import read_safetensors, write_safetensors
+from rskip.files.whole import atomic_file
 
-_FORMATS = {".pt": (read_fairseq, write_fairseq), ".safetensors": (read_safetensors, write_safetensors)}
+FORMAT = "rskip-1"
 
 
 def read_checkpoint(path: str | os.PathLike[str]) -> Checkpoint:
@@ -54,6 +62,77 @@ def check_suffix(path: str | os.PathLike[str]) -> None:
 
 
 def _format(path: Path) -> tuple[Callable[[Path], Checkpoint], Callable[[Path, Checkpoint], None]]:
-    if path.suffix not in _FORMATS:
-        raise ValueError(f"{path}: the name of a checkpoint ends in {' or '.join(_FORMATS)}")
-    return _FORMATS[path.suffix]
+    formats = {".pt": (read_fairseq, write_fairseq), ".safetensors": (read_safetensors, write_safetensors)}
+    if path.suffix not in formats:
+        raise ValueError(f"{path}: the name of a checkpoint ends in {' or '.join(formats)}")
+    return formats[path.suffix]
+
+
+def read_safetensors(path: Path) -> Checkpoint:
+    """Reads what `write_safetensors` wrote; tied names are one tensor again.
+
+    :raises FileNotFoundError: no file there.
+    :raises ValueError: damaged, not from rskip, or of a format that a later rskip writes.
+    """
+    try:
+        with safe_open(path, framework="pt") as file:
+            metadata = file.metadata() or {}
+            _check_format(path, metadata.get("format"))
+            model = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+    except SafetensorError as error:
+        raise ValueError(
+            f"{path} can't be read as safetensors ({error}): it is cut off or damaged, get the whole file again"
+        ) from error
+    try:
+        config = json.loads(metadata["config"])
+        tied = json.loads(metadata.get("tied", "{}"))
+        averaged_from = tuple(json.loads(metadata.get("averaged_from", "[]")))
+        model.update({name: model[stored] for name, stored in tied.items()})
+        config["arch"], config["model"], config["task"], config["source_lang"], config["target_lang"]
+    except (KeyError, ValueError, TypeError, AttributeError) as error:
+        raise ValueError(f"{path} has damaged metadata: {type(error).__name__}: {error}") from error
+    return Checkpoint(model=model, config=config, averaged_from=averaged_from)
+
+
+def write_safetensors(path: Path, checkpoint: Checkpoint) -> None:
+    """Writes tensors and `config`; of fairseq's own state nothing is kept."""
+    tied = tied_names(checkpoint.model)
+    metadata = {"format": FORMAT, "config": json.dumps(checkpoint.config, sort_keys=True)}
+    if tied:
+        metadata["tied"] = json.dumps(tied, sort_keys=True)
+    if checkpoint.averaged_from:
+        metadata["averaged_from"] = json.dumps(checkpoint.averaged_from)
+    tensors = {
+        name: tensor.detach().contiguous().clone()
+        for name, tensor in checkpoint.model.items()
+        if name not in tied
+    }
+    with atomic_file(path) as temporary:
+        try:
+            save_file(tensors, temporary, metadata=metadata)
+            _sort_metadata(temporary)
+        except SafetensorError as error:
+            raise OSError(f"could not write {path}: {error}") from error
+
+
+def _sort_metadata(path: Path) -> None:
+    """Puts the metadata's keys in order: the library writes them in another one each time."""
+    with path.open("rb+") as file:
+        length = int.from_bytes(file.read(8), "little")
+        header = json.loads(file.read(length))
+        header["__metadata__"] = dict(sorted(header["__metadata__"].items()))
+        text = json.dumps(header, separators=(",", ":"), ensure_ascii=False).encode()
+        assert len(text) <= length
+        file.seek(8)
+        file.write(text.ljust(length))
+
+
+def _check_format(path: Path, found: str | None) -> None:
+    if found == FORMAT:
+        return
+    if found is not None and found.startswith("rskip-"):
+        raise ValueError(
+            f"{path} has the format {found!r}, but this rskip reads {FORMAT!r}: upgrade rskip "
+            "(pip install --upgrade rskip)"
+        )
+    raise ValueError(f"{path} is no translation model of rskip: its metadata has no format {FORMAT!r}")

@@ -73,7 +73,7 @@ def look_at_machine(findings: Findings) -> None:
 def look_at_packages(findings: Findings) -> None:
     """Installed versions against the tested ones, and requirements that are missing."""
     from rskip.cli.setup_fairseq import version
-    from rskip.machine.versions import constraints_file, read_tested_versions
+    from rskip.machine.environment import constraints_file, read_tested_versions
 
     tested = read_tested_versions()
     for package in ("rskip", "torch", "torchvision"):

@@ -6,8 +6,7 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rskip.cli._model_arguments import add_model_arguments, model_settings
-from rskip.cli._model_path import model_path
+from rskip.cli._model import add_model_arguments, model_path, model_settings
 
 if TYPE_CHECKING:
     from rskip.checkpoint import Checkpoint
@@ -62,7 +61,7 @@ def run(args: argparse.Namespace) -> None:
 
 def export_ct2(args: argparse.Namespace) -> None:
     """Folds, converts, and puts the text pipeline beside the model."""
-    from rskip.cli._output_folder import output_folder
+    from rskip.cli._model import output_folder
     from rskip.text import TextPipeline
     from rskip.translation import Translator
 
@@ -93,7 +92,7 @@ def export_ct2(args: argparse.Namespace) -> None:
 def export_fairseq(args: argparse.Namespace) -> None:
     """Writes the checkpoint in fairseq's format, as its own architecture or as stock's."""
     from rskip.checkpoint import read_checkpoint, write_checkpoint
-    from rskip.checkpoint.fold import stock_checkpoint
+    from rskip.checkpoint.stock import stock_checkpoint
     from rskip.translation.model_files import find_checkpoint
 
     if args.output.suffix != ".pt":

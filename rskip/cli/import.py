@@ -7,7 +7,7 @@ import shutil
 from collections.abc import Iterable
 from pathlib import Path
 
-from rskip.cli._model_arguments import add_model_arguments, model_settings
+from rskip.cli._model import add_model_arguments, model_settings
 
 EXAMPLES = """example:
   rskip import fairseq --checkpoint checkpoint_best.pt --dictionaries data-bin --text bpe.codes --output my-model
@@ -39,7 +39,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> None:
     """Writes the folder and says where."""
     from rskip.checkpoint import read_checkpoint, write_checkpoint
-    from rskip.cli._output_folder import output_folder
+    from rskip.cli._model import output_folder
     from rskip.text import TextPipeline
     from rskip.translation import Translator
 

@@ -11,13 +11,16 @@ import argparse
 import importlib
 import os
 import pkgutil
+import signal
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from types import ModuleType
 
 import rskip.cli
 
 MISTAKE, INTERRUPTED, OUTPUT_CLOSED = 2, 130, 141
+TERMINATED = 128 + signal.SIGTERM
 
 
 def subcommands() -> list[str]:
@@ -92,6 +95,20 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(f"rskip {args.subcommand}: error: {one_line(error, args)}", file=sys.stderr)
         return MISTAKE
     return status
+
+
+@contextmanager
+def termination_raises() -> Iterator[None]:
+    """Within the block SIGTERM raises SystemExit (status 143), so that what is under way is cleaned up, and says so."""
+    before = signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(TERMINATED))
+    try:
+        yield
+    except SystemExit as exit:
+        if exit.code == TERMINATED:
+            print("rskip: terminated; the same command goes on where it stopped", file=sys.stderr)
+        raise
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 if __name__ == "__main__":

@@ -6,7 +6,7 @@ import argparse
 import sys
 from pathlib import Path
 
-from rskip.cli._termination import termination_raises
+from rskip.cli.main import termination_raises
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -85,7 +85,7 @@ def check_tools() -> None:
 
 def install() -> int:
     """Runs pip: first fairseq's needs, as far as they are missing, then fairseq; the exit status."""
-    from rskip.machine.versions import constraints_file
+    from rskip.machine.environment import constraints_file
 
     # fairseq is compiled in an environment of its own: older pips heed the first there, newer ones the second
     constraints = constraints_file().as_uri()

@@ -18,8 +18,7 @@ from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rskip.cli._model_arguments import add_model_arguments, model_settings
-from rskip.cli._model_path import model_path
+from rskip.cli._model import add_model_arguments, model_path, model_settings
 
 if TYPE_CHECKING:
     from rskip.generation import SearchOptions

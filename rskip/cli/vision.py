@@ -18,7 +18,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rskip.cli._model_path import model_path
+from rskip.cli._model import model_path
 
 if TYPE_CHECKING:
     from rskip.machine.ranks import Ranks
@@ -187,7 +187,7 @@ def training_settings(args: argparse.Namespace, ranks: Ranks) -> TrainingSetting
     from rskip.experiments.recipe import load_recipe
     from rskip.settings.check import convert
     from rskip.settings.errors import SettingError
-    from rskip.settings.override import parse_overrides
+    from rskip.settings.text import parse_overrides
     from rskip.vision.training import TrainingSettings
 
     given = {field: value for field, value in given_options(args, TrainingSettings).items() if field != "precision"}

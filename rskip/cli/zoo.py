@@ -13,7 +13,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from rskip.cli._termination import termination_raises
+from rskip.cli.main import termination_raises
 
 LIST = "List pretrained models, with the figure of each."
 DESCRIBE = "Describe a pretrained model: data, figures, where it comes from, licence, files."
@@ -69,8 +69,7 @@ def _list(args: argparse.Namespace) -> None:
     import json
 
     from rskip.zoo.model_card import list_text
-    from rskip.zoo.names import list_models
-    from rskip.zoo.registry import read_registry
+    from rskip.zoo.registry import list_models, read_registry
 
     models = read_registry()
     names = list_models(args.patterns or None, args.task, args.connection, models=models)

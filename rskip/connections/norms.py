@@ -13,8 +13,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from rskip.settings.errors import SettingError
-from rskip.settings.nearest import did_you_mean
+from rskip.settings.errors import SettingError, did_you_mean
 
 EPS = 1e-5
 MOMENTUM = 0.1  # of batch normalisation's running statistics

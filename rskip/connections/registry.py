@@ -8,8 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
-from rskip.settings.errors import SettingError
-from rskip.settings.nearest import did_you_mean
+from rskip.settings.errors import SettingError, did_you_mean
 from rskip.settings.paper import Paper
 
 if TYPE_CHECKING:

@@ -11,8 +11,7 @@ from typing import Any
 from rskip.connections.connection import Connection
 from rskip.connections.norms import NORMS_OF_TEXT, check_features
 from rskip.connections.registry import Family, Fold, OptionValue, find_family, plain_number
-from rskip.settings.errors import SettingError
-from rskip.settings.nearest import did_you_mean
+from rskip.settings.errors import SettingError, did_you_mean
 from rskip.settings.paper import Paper
 
 Options = tuple[tuple[str, OptionValue], ...]

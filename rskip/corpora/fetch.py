@@ -16,10 +16,9 @@ from typing import Any
 from rskip.corpora.corpus import UpstreamFile
 from rskip.files.cache import FetchedFile, cache_folder, expanded_path, keep_metadata, verified
 from rskip.files.checksum import difference, sha256_file
-from rskip.files.disk import disk_space
 from rskip.files.download import download
 from rskip.files.lock import one_at_a_time
-from rskip.files.whole import atomic_file
+from rskip.files.whole import atomic_file, disk_space
 from rskip.settings.errors import SettingError
 
 __all__ = ["FetchedFile", "fetch"]

@@ -24,8 +24,8 @@ from rskip.corpora.stages.setting import Setting
 from rskip.corpora.stages.tokenise import REFERENCE, tokenise_held_out, tokenise_train
 from rskip.corpora.work_folder import WorkFolder, read_json, write_json
 from rskip.files.archives import extract
-from rskip.files.disk import disk_space
 from rskip.files.lock import one_at_a_time
+from rskip.files.whole import disk_space
 from rskip.machine.terminal import Progress
 from rskip.machine.workers import in_order
 from rskip.text.dictionary import Dictionary

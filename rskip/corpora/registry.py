@@ -22,8 +22,7 @@ from rskip.corpora.corpus import (
 )
 from rskip.corpora.numbers import numbers
 from rskip.settings.check import convert
-from rskip.settings.errors import SettingError
-from rskip.settings.nearest import nearest
+from rskip.settings.errors import SettingError, nearest
 from rskip.settings.text import read_yaml
 
 Words = Annotated[str, Meta(min_length=1)]

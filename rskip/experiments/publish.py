@@ -16,10 +16,9 @@ from rskip.files.lock import one_at_a_time
 from rskip.files.whole import recover, whole_folder
 from rskip.machine.environment import gpus_to_use
 from rskip.records import Record, read_record, read_run_records
-from rskip.settings.nearest import did_you_mean
+from rskip.settings.errors import did_you_mean
 from rskip.tasks import task_of_record
 from rskip.tasks.run import Run
-from rskip.zoo.entry import WEIGHTS, ModelEntry
 from rskip.zoo.publishing import (
     RECORD,
     changed_file,
@@ -31,6 +30,7 @@ from rskip.zoo.publishing import (
     plan_entry,
     register,
 )
+from rskip.zoo.registry import WEIGHTS, ModelEntry
 
 
 def publish_weights(recipe: Recipe, records: Sequence[Record], *, mirror: str | None = None) -> Record:

@@ -21,10 +21,8 @@ from typing import Annotated, Any
 import msgspec
 
 from rskip.settings.check import convert, field_names
-from rskip.settings.errors import SettingError, joined
-from rskip.settings.nearest import did_you_mean
-from rskip.settings.override import parse_overrides, set_dotted
-from rskip.settings.text import read_yaml
+from rskip.settings.errors import SettingError, did_you_mean, joined
+from rskip.settings.text import parse_overrides, read_yaml, set_dotted
 from rskip.tasks import Task, task_of_kind
 
 FOLDER = Path("recipes")

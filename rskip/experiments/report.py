@@ -14,8 +14,7 @@ from pathlib import Path
 from statistics import fmean
 
 from rskip.records import Record, read_records
-from rskip.records.statistics import summarise
-from rskip.records.tables import fill_in, markdown_table, outdated_documents
+from rskip.records.tables import fill_in, markdown_table, outdated_documents, summarise
 from rskip.tasks import Column, task_of_record, tasks
 from rskip.tasks.run import config_difference
 

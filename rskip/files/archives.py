@@ -18,9 +18,8 @@ from collections.abc import Callable, Collection, Generator, Iterator
 from pathlib import Path, PurePosixPath
 from typing import IO, Any, cast
 
-from rskip.files.disk import require_space
 from rskip.files.lock import one_at_a_time
-from rskip.files.whole import whole_folder
+from rskip.files.whole import require_space, whole_folder
 from rskip.machine.terminal import Progress
 
 LARGEST_RATIO = 200

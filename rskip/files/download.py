@@ -16,8 +16,8 @@ from email.message import Message
 from pathlib import Path
 
 from rskip.files.checksum import difference
-from rskip.files.disk import require_space
 from rskip.files.lock import one_at_a_time
+from rskip.files.whole import require_space
 from rskip.machine.terminal import Progress
 
 BLOCK = 1 << 16

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from rskip.files.disk import naming
+from rskip.files.whole import naming
 
 _ENDING_SECONDS = 10.0  # that the children of a killed process may take to end
 

@@ -1,9 +1,10 @@
-"""What a run ran on: code, packages, machine. No names or paths of the machine."""
+"""What a run ran on: code, packages, machine, without names or paths of it; and the tested versions."""
 
 from __future__ import annotations
 
 import os
 import platform
+import re
 import subprocess
 import sys
 from importlib import metadata
@@ -24,6 +25,9 @@ _PACKAGES = (
     "sentencepiece",
     "num2words",
     "ctranslate2",
+)
+_CONSTRAINT = re.compile(
+    r'(?P<name>[\w.-]+)==(?P<version>[\w.+]+)(; python_version (?P<sign><|>=) "(?P<python>[\d.]+)")?'
 )
 
 
@@ -110,3 +114,38 @@ def _cpu_model() -> str:
             if line.startswith("model name"):
                 return line.partition(":")[2].strip()
     return platform.processor() or "unknown"
+
+
+def constraints_file() -> Path:
+    """Where constraints.txt lies."""
+    package = Path(__file__).resolve().parents[1]
+    for path in (package / "constraints.txt", package.parent / "constraints.txt"):
+        if path.exists():
+            return path
+    raise FileNotFoundError(f"constraints.txt is neither in {package} nor beside it: install rskip again")
+
+
+def read_tested_versions(
+    path: Path | None = None, *, python: tuple[int, ...] = sys.version_info[:2]
+) -> dict[str, str]:
+    """Tested version of each package, for a version of Python.
+
+    :param path: a file of lines `name==version`, some with `; python_version < "3.11"` (or >=); comments
+        begin with #. Default: `constraints_file()`.
+    :raises ValueError: another line.
+    """
+    path = path or constraints_file()
+    versions = {}
+    for number, line in enumerate(path.read_text("utf-8").splitlines(), start=1):
+        line = line.partition("#")[0].strip()
+        if not line:
+            continue
+        match = _CONSTRAINT.fullmatch(line)
+        if match is None:
+            raise ValueError(f"{path}, line {number}: expected name==version, got {line!r}")
+        if match["sign"]:
+            older = python < tuple(map(int, match["python"].split(".")))
+            if older != (match["sign"] == "<"):
+                continue
+        versions[match["name"]] = match["version"]
+    return versions

@@ -1,12 +1,30 @@
-"""Tables in Markdown, and their place between two marker lines of a document."""
+"""Figures over seeds, tables in Markdown, and their place between two marker lines of a document."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
+from statistics import fmean, stdev
+
+import msgspec
 
 from rskip.files.whole import atomic_file
+
+
+class Summary(msgspec.Struct, frozen=True):
+    """A figure over seeds: its mean, and the sample standard deviation (n - 1), None of one seed."""
+
+    mean: float
+    spread: float | None
+
+    def __str__(self) -> str:
+        return f"{self.mean:.2f}" if self.spread is None else f"{self.mean:.2f} ± {self.spread:.2f}"
+
+
+def summarise(values: Sequence[float]) -> Summary:
+    """The summary of one value a seed, at least one."""
+    return Summary(fmean(values), stdev(values) if len(values) > 1 else None)
 
 
 def markdown_table(headings: Sequence[str], rows: Iterable[Sequence[str]]) -> str:

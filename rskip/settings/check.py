@@ -12,8 +12,7 @@ from typing import Any, TypeVar
 import msgspec
 from msgspec import inspect as types
 
-from rskip.settings.errors import SettingError, joined, shown_key
-from rskip.settings.nearest import nearest
+from rskip.settings.errors import SettingError, joined, nearest, shown_key
 
 T = TypeVar("T")
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Iterable
 
-from rskip.settings.nearest import nearest
-
 UNKNOWN = "unknown key"
+
 
 class SettingError(ValueError):
     """A setting that can't be used. Its text is `sentence()`.
@@ -73,3 +73,17 @@ def shown(value: object) -> str:
 def shown_key(key: object) -> str:
     """A mapping's key as an error shows it: as it is where it prints, else as Python writes it."""
     return key if isinstance(key, str) and key.isprintable() and key else repr(key)
+
+
+def nearest(name: object, known: Iterable[str], *, count: int = 1) -> list[str]:
+    """The known names that are most like `name`, the most alike first; none where none is alike."""
+    return difflib.get_close_matches(str(name), list(known), n=count, cutoff=0.5)
+
+
+def did_you_mean(name: object, known: Iterable[str], *, before: str = "", after: str = "") -> str:
+    """` (did you mean 'x'?)` with the nearest known name, or nothing where none is alike.
+
+    `before` and `after` complete the suggestion, so that it is a whole spec.
+    """
+    found = nearest(name, known)
+    return f" (did you mean {before + found[0] + after!r}?)" if found else ""

@@ -1,10 +1,10 @@
-"""YAML and JSON as plain values: `5e-3` is a number, and a key that is given twice is an error."""
+"""YAML, JSON and `key=value` as plain values: `5e-3` is a number, and a key that is given twice is an error."""
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -110,6 +110,38 @@ def _object_without_repeated_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any
             raise ValueError(f"key {shown_key(key)} is given twice: expected once")
         content[key] = value
     return content
+
+
+def parse_overrides(texts: Sequence[str], *, source: str = "--set") -> dict[str, Any]:
+    """Texts `dotted.key=value`, the value in YAML, as keys and values; of a key that is given twice the last.
+
+    :param source: what they are given with, for errors.
+    :raises SettingError: a text without `=`, or whose value is not YAML.
+    """
+    overrides = {}
+    for text in texts:
+        key, separator, value = text.partition("=")
+        if not separator or not all(key.split(".")):
+            expected = "key=value with a dotted key, such as train.lr=0.003"
+            raise SettingError("", "", expected=expected, source=f"{source} {text}")
+        overrides[key] = parse_yaml(value, source=f"{source} {text}")
+    return overrides
+
+
+def set_dotted(content: dict[str, Any], key: str, value: Any) -> Any:
+    """Sets a dotted key in nested mappings, in place; returns the value before, None where there was none.
+
+    :raises SettingError: a level of the key is one value, not a mapping.
+    """
+    *parents, last = key.split(".")
+    inner = content
+    for parent in parents:
+        inner = inner.setdefault(parent, {})
+        if not isinstance(inner, dict):
+            raise SettingError(key, f"can't be set: {parent} is one value, not a mapping")
+    before = inner.get(last)
+    inner[last] = value
+    return before
 
 
 def _read(path: Path) -> str:

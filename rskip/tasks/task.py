@@ -17,8 +17,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, NamedTuple, TypeVar
 import msgspec
 
 from rskip.settings.check import convert, to_plain
-from rskip.settings.errors import SettingError
-from rskip.settings.nearest import nearest
+from rskip.settings.errors import SettingError, nearest
 
 if TYPE_CHECKING:
     import torch

@@ -13,7 +13,7 @@ from ctranslate2.specs.common_spec import LinearSpec
 from torch import Tensor, nn
 
 from rskip.checkpoint import stock_connection
-from rskip.checkpoint.fold import fold_connections
+from rskip.checkpoint.stock import fold_connections
 from rskip.connections.norms import EPS
 from rskip.text import Dictionary
 from rskip.transformer import Transformer

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from rskip.connections import Connection, ConnectionSpec, build_connection, parse_connection
 from rskip.connections.norms import BatchNorm
-from rskip.settings.nearest import did_you_mean
+from rskip.settings.errors import did_you_mean
 
 
 class PreActivationBlock(nn.Module):

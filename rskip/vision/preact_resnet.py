@@ -12,8 +12,7 @@ from torch import Tensor, nn
 
 from rskip.connections import ConnectionSpec
 from rskip.connections.norms import BatchNorm
-from rskip.settings.errors import SettingError
-from rskip.settings.nearest import did_you_mean
+from rskip.settings.errors import SettingError, did_you_mean
 from rskip.vision.blocks import (
     BasicBlock,
     Bottleneck,

@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from rskip.connections import ConnectionSpec
-from rskip.settings.nearest import did_you_mean
+from rskip.settings.errors import did_you_mean
 from rskip.vision.blocks import image_connection, read_connection, reset_connections
 
 NAMES = (

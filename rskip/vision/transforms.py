@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from rskip.settings.nearest import did_you_mean
+from rskip.settings.errors import did_you_mean
 
 SIZE = 32  # pixels, both ways
 

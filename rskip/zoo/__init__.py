@@ -2,6 +2,6 @@
 
 from rskip.zoo.loading import load
 from rskip.zoo.model_card import describe
-from rskip.zoo.names import list_models
+from rskip.zoo.registry import list_models
 
 __all__ = ["describe", "list_models", "load"]

@@ -9,8 +9,8 @@ from urllib.parse import quote
 
 from rskip.files.cache import expanded_path
 from rskip.files.checksum import difference
-from rskip.files.disk import disk_space
-from rskip.zoo.entry import WEIGHTS, ModelEntry
+from rskip.files.whole import disk_space
+from rskip.zoo.registry import WEIGHTS, ModelEntry
 
 MIRROR = "RSKIP_HUB_MIRROR"
 OFFLINE = "RSKIP_OFFLINE"

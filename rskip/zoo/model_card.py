@@ -7,12 +7,9 @@ import shlex
 from collections.abc import Iterable
 
 from rskip.machine.terminal import columns
-from rskip.records.statistics import Summary
-from rskip.records.tables import markdown_table
+from rskip.records.tables import Summary, markdown_table
 from rskip.tasks import find_task
-from rskip.zoo.entry import OF_WEIGHTS, Figure, ModelEntry
-from rskip.zoo.names import find_model
-from rskip.zoo.registry import read_registry
+from rskip.zoo.registry import OF_WEIGHTS, Figure, ModelEntry, find_model, read_registry
 
 _TABLE_NOTE = (
     "The figure of one seed is that of the published weights; of several seeds it is the runs' mean ± sample standard "

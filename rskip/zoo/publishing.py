@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -10,15 +11,23 @@ from rskip.files.checksum import sha256_file
 from rskip.files.lock import one_at_a_time
 from rskip.files.whole import atomic_file
 from rskip.records import Record, read_record
-from rskip.records.statistics import summarise
-from rskip.records.tables import fill_in, outdated_documents
+from rskip.records.tables import fill_in, outdated_documents, summarise
 from rskip.settings.check import convert
 from rskip.settings.errors import SettingError
 from rskip.tasks import ModelDescription, Task, task_of_record
-from rskip.zoo.entry import OF_RUN, OF_WEIGHTS, WEIGHTS, Figure, ModelEntry, ModelFile, Url
 from rskip.zoo.model_card import model_card, models_table
-from rskip.zoo.names import check_variant, model_name, variant_of
-from rskip.zoo.registry import FILE_NAME, read_registry, write_registry
+from rskip.zoo.registry import (
+    FILE_NAME,
+    OF_RUN,
+    OF_WEIGHTS,
+    WEIGHTS,
+    Figure,
+    ModelEntry,
+    ModelFile,
+    Url,
+    read_registry,
+    write_registry,
+)
 
 LICENCE = "MIT"
 MAX_BYTES, MAX_BYTES_IN_ALL = 20_000_000, 100_000_000
@@ -276,3 +285,46 @@ def _read_entries(root: Path = Path()) -> dict[str, ModelEntry]:
 def _with(entries: Mapping[str, ModelEntry], entry: ModelEntry) -> dict[str, ModelEntry]:
     """The entries with this one in the place of what its folder had before."""
     return {name: each for name, each in entries.items() if each.folder != entry.folder} | {entry.name: entry}
+
+
+def model_name(
+    *,
+    architecture: str,
+    connection: str,
+    dataset: str,
+    languages: tuple[str, str] | None = None,
+    variant: str | None = None,
+) -> str:
+    """ARCHITECTURE_CONNECTION.DATASET[.SOURCE-TARGET][.VARIANT], such as `transformer_tiny_2rskip_ln.multi30k.en-de`.
+
+    CONNECTION is the slug of the connection's spec; VARIANT tells runs apart whose other parts are equal.
+
+    :param architecture: such as transformer_tiny.
+    :param connection: a spec such as 2rskip+ln.
+    :param dataset: such as multi30k or cifar10.
+    :param languages: what a translation model translates from and to.
+    :param variant: a word of lower-case letters, digits and _.
+    :raises ValueError: no connection, or no such word.
+    """
+    from rskip.connections import parse_connection  # imports PyTorch
+
+    check_variant(variant)
+    parts = [f"{architecture}_{parse_connection(connection).slug}", dataset]
+    if languages is not None:
+        parts.append("-".join(languages))
+    if variant is not None:
+        parts.append(variant)
+    return ".".join(parts)
+
+
+def check_variant(variant: str | None) -> None:
+    """:raises SettingError: neither such a word nor None."""
+    if variant is not None and not re.fullmatch(r"[a-z0-9][a-z0-9_]*", variant):
+        expected = "a word of lower-case letters, digits and _, such as fast"
+        raise SettingError.of_value("variant", variant, expected)
+
+
+def variant_of(entry: ModelEntry) -> str | None:
+    """The last part of the model's name where that is a variant: one word, where languages have a hyphen."""
+    further = entry.name.split(".")[2:]
+    return further[-1] if further and "-" not in further[-1] else None

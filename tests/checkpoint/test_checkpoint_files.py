@@ -289,7 +289,7 @@ def test_a_file_that_cannot_be_written_whole_leaves_the_old_one(tmp_path, suffix
     ("suffix", "writer"),
     [
         (".pt", "rskip.checkpoint.fairseq_file.torch.save"),
-        (".safetensors", "rskip.checkpoint.safetensors_file.save_file"),
+        (".safetensors", "rskip.checkpoint.files.save_file"),
     ],
 )
 def test_no_space_left_leaves_nothing(tmp_path, monkeypatch, suffix, writer):

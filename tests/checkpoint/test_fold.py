@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 from rskip.checkpoint.checkpoint import tied_names
-from rskip.checkpoint.fold import fold_connections, stock_checkpoint
+from rskip.checkpoint.stock import fold_connections, stock_checkpoint
 from rskip.transformer import Transformer, TransformerConfig
 
 SIZES = {"embed_dim": 16, "ffn_embed_dim": 24, "attention_heads": 4, "layers": 2}

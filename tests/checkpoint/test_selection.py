@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from rskip.checkpoint import best_checkpoints, last_checkpoints
-from rskip.checkpoint.selection import best_scored
+from rskip.checkpoint.average import best_scored
 
 MODEL = {"w": torch.ones(1)}
 

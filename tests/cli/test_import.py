@@ -10,7 +10,7 @@ import torch
 
 from rskip.checkpoint import read_checkpoint, write_checkpoint
 from rskip.checkpoint.checkpoint import tied_names
-from rskip.checkpoint.fold import stock_checkpoint
+from rskip.checkpoint.stock import stock_checkpoint
 from rskip.cli.main import main
 from rskip.translation import Translator
 

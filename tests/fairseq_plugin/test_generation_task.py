@@ -17,7 +17,7 @@ import pytest
 import torch
 
 from rskip.checkpoint import build_transformer, read_checkpoint, write_checkpoint
-from rskip.checkpoint.fold import stock_checkpoint
+from rskip.checkpoint.stock import stock_checkpoint
 from rskip.text import TextPipeline
 from rskip.transformer.int8_linear import int8_is_exact
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from rskip.files.disk import disk_space, naming, require_space
+from rskip.files.whole import disk_space, naming, require_space
 
 
 def test_a_full_disk_and_a_place_that_can_not_be_written_get_their_advice(tmp_path: Path) -> None:

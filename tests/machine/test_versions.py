@@ -7,7 +7,7 @@ from importlib import metadata
 
 import pytest
 
-from rskip.machine.versions import constraints_file, read_tested_versions
+from rskip.machine.environment import constraints_file, read_tested_versions
 
 
 def test_this_checkouts_file_is_found(root):

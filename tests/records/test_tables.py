@@ -6,8 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from rskip.records.statistics import summarise
-from rskip.records.tables import fill_in, markdown_table, outdated_documents, write_documents
+from rskip.records.tables import fill_in, markdown_table, outdated_documents, summarise, write_documents
 
 
 def test_a_summary_is_mean_and_sample_deviation() -> None:

@@ -7,8 +7,7 @@ from pathlib import Path
 import pytest
 
 from rskip.settings.errors import SettingError
-from rskip.settings.override import parse_overrides, set_dotted
-from rskip.settings.text import parse_json, parse_yaml, read_yaml
+from rskip.settings.text import parse_json, parse_overrides, parse_yaml, read_yaml, set_dotted
 
 
 @pytest.mark.parametrize(

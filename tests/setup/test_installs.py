@@ -103,7 +103,7 @@ def test_installed_hook_works_and_goes_with_the_package(
     assert report["hook"]
     assert set(report["patches"].values()) == {True}
     assert run_well(environment.parent / "rskip", "--version", folder=tmp_path).startswith("rskip ")
-    code = "from rskip.machine.versions import *; print(constraints_file().read_text())"
+    code = "from rskip.machine.environment import *; print(constraints_file().read_text())"
     assert run_well(environment, "-c", code, folder=tmp_path).startswith("# The versions")
 
     run_well(*pip_of(pip, environment), "uninstall", "--yes", "rskip", folder=tmp_path)

@@ -15,8 +15,7 @@ from safetensors.torch import save_file
 from rskip.files.checksum import sha256_file
 from rskip.settings.paper import Paper
 from rskip.vision.preact_resnet import PreActResNet, preact_resnet
-from rskip.zoo.entry import Figure, ModelEntry, ModelFile
-from rskip.zoo.registry import read_registry, write_registry
+from rskip.zoo.registry import Figure, ModelEntry, ModelFile, read_registry, write_registry
 
 CLASSIFIER = "preact_resnet8_2rskip_ln.cifar10"
 CLASSES = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")

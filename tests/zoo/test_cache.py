@@ -15,8 +15,8 @@ import pytest
 import torch
 
 from rskip.files.checksum import difference
-from rskip.zoo.entry import ModelEntry, ModelFile
 from rskip.zoo.files import cached_folder, model_folder
+from rskip.zoo.registry import ModelEntry, ModelFile
 
 NAME = "preact_resnet8_2rskip_ln.cifar10"
 

@@ -11,9 +11,8 @@ from rskip.cli.main import main
 from rskip.connections import parse_connection
 from rskip.experiments.recipe import load_recipe
 from rskip.records import read_record
-from rskip.zoo.entry import OF_WEIGHTS, WEIGHTS
 from rskip.zoo.publishing import check_sizes, outdated_tables
-from rskip.zoo.registry import read_registry, write_registry
+from rskip.zoo.registry import OF_WEIGHTS, WEIGHTS, read_registry, write_registry
 
 MODELS = read_registry(Path(__file__).parents[2] / "checkpoints.json")
 SHIPPED = {name: entry for name, entry in MODELS.items() if entry.folder is not None}

@@ -13,8 +13,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from rskip.zoo.entry import ModelEntry
 from rskip.zoo.files import cached_folder, model_folder
+from rskip.zoo.registry import ModelEntry
 
 NAME = "preact_resnet8_2rskip_ln.cifar10"
 WEIGHTS = f"{NAME}/model.safetensors"

@@ -16,8 +16,7 @@ from rskip.records import read_record
 from rskip.translation.scoring import score
 from rskip.vision import Classifier
 from rskip.vision.data import ImageSet, load_cifar
-from rskip.zoo.entry import OF_WEIGHTS, ModelEntry
-from rskip.zoo.registry import read_registry
+from rskip.zoo.registry import OF_WEIGHTS, ModelEntry, read_registry
 
 ENTRIES = list(read_registry().values())
 TRANSLATORS = [entry for entry in ENTRIES if entry.task == "translation"]

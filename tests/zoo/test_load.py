@@ -21,9 +21,8 @@ from rskip.translation import Translator
 from rskip.vision import Classifier
 from rskip.vision.preact_resnet import PreActResNet
 from rskip.vision.transforms import CLASSES
-from rskip.zoo.entry import ModelEntry
 from rskip.zoo.loading import load_entry
-from rskip.zoo.registry import read_registry
+from rskip.zoo.registry import ModelEntry, read_registry
 
 CLASSIFIER = "preact_resnet8_2rskip_ln.cifar10"
 TRANSLATOR = "transformer_tiny_2rskip_ln.multi30k.en-de"

@@ -6,8 +6,8 @@ import msgspec
 import pytest
 
 from rskip.settings.paper import Paper
-from rskip.zoo.entry import OF_RUN, OF_WEIGHTS, Figure, ModelEntry, ModelFile
 from rskip.zoo.model_card import describe, list_text, main_figure, model_card, models_table
+from rskip.zoo.registry import OF_RUN, OF_WEIGHTS, Figure, ModelEntry, ModelFile
 
 replace = msgspec.structs.replace
 OF_FILE = Figure(

@@ -8,8 +8,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from rskip.zoo.names import find_model, list_models, model_name, variant_of
-from rskip.zoo.registry import read_registry
+from rskip.zoo.publishing import model_name, variant_of
+from rskip.zoo.registry import find_model, list_models, read_registry
 
 TEMPLATES = {each.task: each for each in read_registry().values()}
 EN_DE = "transformer_tiny_2rskip_ln.multi30k.en-de"

@@ -22,10 +22,9 @@ from rskip.records import Record
 from rskip.records.tables import write_documents
 from rskip.settings.errors import SettingError
 from rskip.tasks import ModelDescription, find_task
-from rskip.zoo.entry import OF_RUN, OF_WEIGHTS, Figure, ModelEntry, ModelFile
 from rskip.zoo.model_card import model_card
 from rskip.zoo.publishing import changed_file, choose_name, outdated_tables, plan_entry, register
-from rskip.zoo.registry import read_registry, write_registry
+from rskip.zoo.registry import OF_RUN, OF_WEIGHTS, Figure, ModelEntry, ModelFile, read_registry, write_registry
 
 RUN, FAST = "cifar10_preact20_2rskip_ln", "cifar10_preact20_2rskip_ln_fast"
 NAME = "preact_resnet20_2rskip_ln.cifar10"

@@ -18,10 +18,10 @@ import torch
 from rskip.files.archives import extract
 from rskip.files.cache import cache_folder, expanded_path
 from rskip.files.checksum import difference
-from rskip.files.disk import disk_space
 from rskip.files.download import download as download_file
 from rskip.files.lock import one_at_a_time
-from rskip.settings.nearest import did_you_mean
+from rskip.files.whole import disk_space
+from rskip.settings.errors import did_you_mean
 from rskip.vision.data.loader import ImageSet
 from rskip.vision.transforms import MEAN, STD
 

@@ -10,8 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from rskip.files.disk import naming
-from rskip.files.whole import atomic_file
+from rskip.files.whole import atomic_file, naming
 from rskip.machine.ranks import Ranks
 
 _FULL = "the training stops; its last checkpoint is whole: make room and repeat the command to go on"

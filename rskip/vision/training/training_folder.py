@@ -12,10 +12,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from rskip.files.disk import naming
 from rskip.files.lock import folder_lock
 from rskip.files.torch_file import read_torch_file
-from rskip.files.whole import atomic_file
+from rskip.files.whole import atomic_file, naming
 
 
 class TrainingFolder:

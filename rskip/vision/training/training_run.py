@@ -14,8 +14,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from rskip.connections import parse_connection
 from rskip.connections.norms import at_least_float32
-from rskip.files.disk import naming
-from rskip.files.whole import atomic_file
+from rskip.files.whole import atomic_file, naming
 from rskip.machine.ranks import Ranks
 from rskip.vision.data import ImageSet, TrainingBatches
 from rskip.vision.evaluation import Evaluation, OutputsNotFinite, device_name, evaluate

@@ -1,0 +1,93 @@
+"""What commands say of a model: which one and what belongs to it, and the folder that it is written to."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from rskip.files.whole import whole_folder
+
+
+def add_model_arguments(parser: Any, *, dictionaries_required: bool = False) -> None:
+    """Adds --dictionaries, --text, --source-lang and --target-lang to a parser or a group of one."""
+    where = "" if dictionaries_required else " (default: the model's)"
+    parser.add_argument(
+        "--dictionaries",
+        type=Path,
+        required=dictionaries_required,
+        metavar="FOLDER",
+        help=f"with dict.*.txt, such as data-bin{where}",
+    )
+    parser.add_argument(
+        "--text",
+        metavar="PATH",
+        help="text pipeline, BPE codes, SentencePiece model, or `tokens` for none (default: the model's, or beside the "
+        "dictionaries)",
+    )
+    parser.add_argument("--source-lang", metavar="LANG", help="default: as the checkpoint or the files' names say")
+    parser.add_argument("--target-lang", metavar="LANG")
+
+
+def model_settings(args: argparse.Namespace) -> dict[str, Any]:
+    """These arguments as `Translator.from_pretrained` takes them."""
+    return {
+        "dictionaries": args.dictionaries,
+        "text": args.text,
+        "source_language": args.source_lang,
+        "target_language": args.target_lang,
+    }
+
+
+def model_path(model: str | Path, *, task: str) -> Path:
+    """The path, where something is there; else the weights of the pretrained model of that name.
+
+    Its files are looked for, and fetched, as `rskip.load` does it. What is neither is returned as a path: the reader of
+    the model says what it expects there.
+
+    :param task: that the model must be for, of `rskip.tasks.tasks()`.
+    :raises ValueError: a pretrained model for another task, or a damaged file.
+    :raises FileNotFoundError: nearly the name of one, or its files are nowhere to be had.
+    :raises OSError: the server can't be reached, or the cache can't be written.
+    """
+    path = Path(model)
+    if path.exists() or len(path.parts) != 1:
+        return path
+
+    from rskip.settings.errors import did_you_mean
+    from rskip.zoo.files import model_folder
+    from rskip.zoo.registry import WEIGHTS, read_registry, registry_file
+
+    registry = registry_file()
+    models = read_registry(registry)
+    if path.name in models:
+        entry = models[path.name]
+        if entry.task != task:
+            raise ValueError(f"{entry.name} is a model for {entry.task}: expected one for {task}")
+        return model_folder(entry, root=registry.parent) / WEIGHTS  # the file, whose sum was compared
+    if near := did_you_mean(path.name, models):
+        raise FileNotFoundError(f"no model {path}{near}: expected a path, or a name that `rskip zoo list` shows")
+    return path
+
+
+@contextmanager
+def output_folder(output: Path, *, replace: bool, contents: Sequence[str]) -> Iterator[Path]:
+    """Gives an empty folder that becomes `output` if the block ends well, or is removed.
+
+    :param replace: an `output` that is there already is replaced, if the same command can have written it.
+    :param contents: patterns of the names that the command writes.
+    :raises FileExistsError: `output` is there and is not to be replaced.
+    """
+    output = output.absolute()
+    if output.exists():
+        if not output.is_dir():
+            raise FileExistsError(f"{output} is a file: give another --output, a folder")
+        if not replace:
+            raise FileExistsError(f"{output} is there already: give another --output, or --force to replace it")
+        for path in sorted(output.iterdir()):
+            if not any(path.match(pattern) for pattern in contents):
+                raise FileExistsError(f"{output} holds {path.name}, which would be lost: give another --output")
+    with whole_folder(output) as building:
+        yield building
