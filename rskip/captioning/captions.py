@@ -16,8 +16,6 @@ from pathlib import Path
 from rskip.files.whole import atomic_file
 
 DICTIONARY = "dict.txt"
-MIN_COUNT = 5
-"""Words that occur less often in the training captions are unknown, as in SAS section 4.2's baseline."""
 
 # What coco-caption removes after tokenising. Brackets, which PTB writes -lrb- and so on, are not among it.
 _REMOVED = frozenset(("''", "'", "``", "`", ".", "?", "!", ",", ":", "-", "--", "...", ";"))
@@ -96,7 +94,7 @@ def count_words(images: Iterable[CaptionedImage]) -> Counter[str]:
     return Counter(word for image in images for tokens in image.tokens for word in tokens.split())
 
 
-def write_dictionary(folder: Path, words: Counter[str], *, min_count: int = MIN_COUNT) -> int:
+def write_dictionary(folder: Path, words: Counter[str], *, min_count: int) -> int:
     """Writes dict.txt, the most frequent word first, words of equal counts by their letters; gives their number."""
     known = sorted((word for word, count in words.items() if count >= min_count), key=lambda word: (-words[word], word))
     with atomic_file(folder / DICTIONARY) as temporary:

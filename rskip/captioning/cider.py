@@ -114,7 +114,7 @@ class CiderD:
 
 
 def _ngrams(captions: Sequence[Sequence[int]]) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    """Every caption's distinct n-grams: the caption's number, words less 1, hash, and how often it comes; each (entry,)."""
+    """Every caption's distinct n-grams: (entry,) number of the caption, words less 1, hash, how often it comes."""
     lengths = np.array([len(caption) for caption in captions], dtype=np.int64)
     words = np.fromiter((word for caption in captions for word in caption), dtype=np.uint64, count=int(lengths.sum()))
     caption = np.repeat(np.arange(len(captions)), lengths)

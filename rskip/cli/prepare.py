@@ -3,6 +3,7 @@
     rskip prepare --list
     rskip prepare multi30k-en-de
     rskip prepare wmt14-en-de --output data-bin/wmt14 --workers 16
+    rskip prepare flickr8k --images Flicker8k_Dataset
 
 A killed or interrupted run goes on where it stopped when the same command is given again.
 """
@@ -17,6 +18,7 @@ from rskip.cli.main import termination_raises
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
+    from rskip.captioning.preparation import CaptionOptions
     from rskip.cli._options import add_options
     from rskip.corpora import PrepareOptions
     from rskip.machine.environment import available_cores
@@ -42,6 +44,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     files.add_argument(
         "--offline", action="store_true", help="download nothing: the files are in the cache (RSKIP_DATA) or the mirror"
     )
+    files.add_argument(
+        "--images",
+        metavar="FOLDER",
+        help="pictures of a corpus of captions; those that are missing are left out (default: the mirror's images/)",
+    )
 
     cleaning = parser.add_argument_group(
         "cleaning",
@@ -58,52 +65,87 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     units = parser.add_argument_group("subword units")
     add_options(units, PrepareOptions, only=("subwords", "size", "learn_sample", "bpe_dropout"))
     add_options(parser.add_argument_group("data"), PrepareOptions, only=("shards", "pairs", "seed"))
+    add_options(parser.add_argument_group("captions of pictures"), CaptionOptions)
 
 
 def run(args: argparse.Namespace) -> int | None:
-    from rskip.cli._options import given_options, said_of_flag
-    from rskip.corpora import CORPORA, PrepareOptions, describe, find_corpus, prepare
-    from rskip.corpora.cleaning import CleaningReport
-    from rskip.corpora.record import CLEANING_FILE, OutputError, data_path, read_record
-    from rskip.corpora.work_folder import read_json
+    from rskip.cli._options import said_of_flag
+    from rskip.corpora import CAPTION_CORPORA, CORPORA, PrepareOptions, describe
+    from rskip.corpora.record import OutputError
     from rskip.settings.errors import SettingError
 
     if args.list:
-        print("\n".join(describe(corpus) for corpus in CORPORA.values()))
+        print("\n".join([*map(describe, CORPORA.values()), *map(describe, CAPTION_CORPORA.values())]))
         return None
     if args.corpus is None:
         raise ValueError("which corpus? `rskip prepare --list` shows them")
     if args.workers < 1:
         raise ValueError(f"--workers is {args.workers}: expected 1 or more")
-    corpus = find_corpus(args.corpus)
-    output = Path(args.output or Path("data-bin") / corpus.name)
+    output = Path(args.output or Path("data-bin") / args.corpus)
     try:
-        options = PrepareOptions(**given_options(args, PrepareOptions))
         with termination_raises():
-            made = prepare(
-                corpus,
-                output,
-                options=options,
-                mirror=args.mirror,
-                offline=args.offline,
-                workers=args.workers,
-                force=args.force,
-            )
+            (_prepare_captions if args.corpus in CAPTION_CORPORA else _prepare)(args, output)
     except SettingError as error:
         raise said_of_flag(error, PrepareOptions) from error
     except OutputError as error:
         raise ValueError(error.sentence(output="--output", force="--force")) from error
+    sys.stdout.flush()
+    return None
+
+
+def _prepare(args: argparse.Namespace, output: Path) -> None:
+    from rskip.captioning.preparation import CaptionOptions
+    from rskip.cli._options import flag_of, given_options
+    from rskip.corpora import PrepareOptions, find_corpus, prepare
+    from rskip.corpora.cleaning import CleaningReport
+    from rskip.corpora.record import CLEANING_FILE, data_path, read_record
+    from rskip.corpora.work_folder import read_json
+
+    corpus = find_corpus(args.corpus)
+    options = PrepareOptions(**given_options(args, PrepareOptions))
+    captioning = {"images": args.images, **given_options(args, CaptionOptions)}
+    if given := [name for name, value in captioning.items() if value is not None]:
+        flag = flag_of(CaptionOptions, given[0])
+        raise ValueError(f"{flag} is for captions of pictures: {corpus.name} has two languages")
+    made = prepare(
+        corpus,
+        output,
+        options=options,
+        mirror=args.mirror,
+        offline=args.offline,
+        workers=args.workers,
+        force=args.force,
+    )
     record = read_record(output)
     assert record is not None
     if made and (output / CLEANING_FILE).exists():
         print(CleaningReport.from_dict(read_json(output / CLEANING_FILE)).table())
     counts = ", ".join(f"{split} {count:,}" for split, count in record["sentences"].items())
-    print(
-        f"{output} is {'ready' if made else 'up to date, nothing was done'}: "
-        f"pairs: {counts}; dictionary: {record['dictionary_size']:,} tokens"
-    )
+    print(f"{_ready(output, made)}: pairs: {counts}; dictionary: {record['dictionary_size']:,} tokens")
     if options.shards > 1:
         print(f"train on all shards with: fairseq-train {data_path(output, record)}")
-    sys.stdout.flush()
-    return None
 
+
+def _prepare_captions(args: argparse.Namespace, output: Path) -> None:
+    from rskip.captioning.preparation import CaptionOptions, prepare_captions, summary
+    from rskip.cli._options import flag_of, given_options
+    from rskip.corpora import PrepareOptions, find_caption_corpus
+
+    if given := given_options(args, PrepareOptions):
+        flag = flag_of(PrepareOptions, next(iter(given)))
+        raise ValueError(f"{flag} is for corpora of two languages: {args.corpus} has captions of pictures")
+    made = prepare_captions(
+        find_caption_corpus(args.corpus),
+        output,
+        options=CaptionOptions(**given_options(args, CaptionOptions)),
+        images=args.images,
+        mirror=args.mirror,
+        offline=args.offline,
+        force=args.force,
+    )
+    first, *more = summary(output)
+    print("\n".join([f"{_ready(output, made)}: {first}", *more]))
+
+
+def _ready(output: Path, made: bool) -> str:
+    return f"{output} is {'ready' if made else 'up to date, nothing was done'}"

@@ -3,6 +3,14 @@
 from rskip.corpora.description import describe
 from rskip.corpora.options import PrepareOptions
 from rskip.corpora.preparation import prepare
-from rskip.corpora.registry import CORPORA, find_corpus
+from rskip.corpora.registry import CAPTION_CORPORA, CORPORA, find_caption_corpus, find_corpus
 
-__all__ = ["CORPORA", "PrepareOptions", "describe", "find_corpus", "prepare"]
+__all__ = [
+    "CAPTION_CORPORA",
+    "CORPORA",
+    "PrepareOptions",
+    "describe",
+    "find_caption_corpus",
+    "find_corpus",
+    "prepare",
+]

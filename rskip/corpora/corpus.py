@@ -19,6 +19,9 @@ Entities = Literal["keep", "unescape"]
 Format = Literal["lines", "sgm", "ted", "xml"]
 """How a text is written: `rskip.corpora.formats.TextFile`."""
 
+CaptionFormat = Literal["flickr8k", "karpathy"]
+"""How captions and their splits are written: `rskip.captioning.preparation`."""
+
 Count = Annotated[int, Meta(ge=1)]
 
 Pair = tuple[str, str]
@@ -171,3 +174,29 @@ class GeneratedCorpus(Corpus):
     pairs: int
     seed: int
     packages: tuple[str, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class CaptionCorpus:
+    """Captions of pictures, which are downloaded; the pictures are their user's to get.
+
+    :param name: as in `rskip prepare NAME`.
+    :param folder: as of `PublishedCorpus`; pictures lie there too where they are not said to be elsewhere.
+    :param archive: what is downloaded.
+    :param texts: its members, by what they are to `format`. A mirror may hold them as files of their own.
+    :param images: how many captioned pictures each split has.
+    :param pictures: where they are to be had, as words after "get them from".
+    :param picture_folders: their folder's names, within a mirror.
+    """
+
+    name: str
+    homepage: str
+    licence: str
+    citation: str
+    folder: str
+    archive: UpstreamFile
+    format: CaptionFormat
+    texts: Mapping[str, UpstreamFile]
+    images: Mapping[str, int]
+    pictures: str
+    picture_folders: tuple[str, ...]

@@ -4,21 +4,30 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from rskip.corpora.corpus import CleaningOptions, Corpus, GeneratedCorpus, ParallelText, PublishedCorpus, UpstreamFile
+from rskip.corpora.corpus import (
+    CaptionCorpus,
+    CleaningOptions,
+    Corpus,
+    GeneratedCorpus,
+    ParallelText,
+    PublishedCorpus,
+    UpstreamFile,
+)
 
 
-def describe(corpus: Corpus) -> str:
+def describe(corpus: Corpus | CaptionCorpus) -> str:
     """Lines without a last line end: name and homepage, and indented below, the terms of use, the paper to cite, the
     texts of each split, how it is prepared by default, and for a published corpus the files that are downloaded.
 
-    `rskip prepare --list` is `print("\\n".join(describe(corpus) for corpus in CORPORA.values()))`.
+    `rskip prepare --list` prints it of every corpus.
     """
-    lines = [
-        f"{corpus.name}: {corpus.homepage}",
-        f"terms: {corpus.licence}",
-        f"source: {corpus.citation}",
-        f"languages: {corpus.source} to {corpus.target}",
-    ]
+    lines = [f"{corpus.name}: {corpus.homepage}", f"terms: {corpus.licence}", f"source: {corpus.citation}"]
+    if isinstance(corpus, CaptionCorpus):
+        counts = ", ".join(f"{split} {count:,}" for split, count in corpus.images.items())
+        lines.append(f"captioned pictures: {counts}")
+        lines.append(f"images: not downloaded; get them from {corpus.pictures}")
+        return "\n  ".join([*lines, _files([corpus.archive])])
+    lines.append(f"languages: {corpus.source} to {corpus.target}")
     if isinstance(corpus, GeneratedCorpus):
         lines.append(f"train: {corpus.pairs:,} pairs by default")
     if isinstance(corpus, PublishedCorpus):

@@ -129,7 +129,7 @@ def _from_folder(files: Sequence[UpstreamFile], folder: Path, cache: Path) -> _G
             found[file] = path
     if missing := [file for file in files if file not in found]:
         names = ", ".join(file.name for file in missing)
-        urls = ", ".join(file.url for file in missing)
+        urls = ", ".join(dict.fromkeys(file.url for file in missing))
         verb, pronoun = ("is", "it") if len(missing) == 1 else ("are", "them")
         raise FileNotFoundError(f"{names} {verb} not in the mirror {folder}: get {pronoun} from {urls}")
 

@@ -11,6 +11,8 @@ from msgspec import Meta, Struct
 
 from rskip.corpora.corpus import (
     SPLITS,
+    CaptionCorpus,
+    CaptionFormat,
     Corpus,
     Count,
     Format,
@@ -66,6 +68,9 @@ class TextEntry(Struct, frozen=True, kw_only=True):
             raise SettingError("except_every", "is given besides every", expected="one of them")
 
 
+_TEXTS: Mapping[CaptionFormat, tuple[str, ...]] = {"flickr8k": ("captions", *SPLITS), "karpathy": ("captions",)}
+"""Which texts a format of captions has."""
+
 Texts = Annotated[list[TextEntry], Meta(min_length=1, extra={"expected": "a list of one text or more"})]
 
 
@@ -89,15 +94,39 @@ class CorpusEntry(Struct, frozen=True, kw_only=True):
                 raise SettingError(f"splits.{split}", "is a split", expected=expected)
 
 
+class CaptionTextEntry(Struct, frozen=True, kw_only=True):
+    """A text of captions or of a split's pictures."""
+
+    member: Words
+    size: Count | None = None
+    sha256: Sum | None = None
+
+
+class CaptionEntry(Struct, frozen=True, kw_only=True):
+    """Captions of pictures."""
+
+    folder: Words
+    homepage: Words
+    licence: Words
+    citation: Words
+    archive: Words
+    format: CaptionFormat
+    texts: dict[str, CaptionTextEntry]
+    images: dict[str, Count]
+    pictures: Words
+    picture_folders: tuple[Words, ...] = ("images",)
+
+
 class Registry(Struct, frozen=True, kw_only=True):
     """corpora.yaml, whose head says what each key means. Files are listed by the folder of the cache."""
 
     files: dict[str, Annotated[list[FileEntry], Meta(min_length=1)]]
     corpora: dict[Name, CorpusEntry]
+    captions: dict[str, CaptionEntry] = {}
 
 
-def read_corpora(path: Path) -> list[PublishedCorpus]:
-    """The corpora of a registry file: of each entry the direction that it is called by, and then the other.
+def read_corpora(path: Path) -> tuple[list[PublishedCorpus], list[CaptionCorpus]]:
+    """The corpora of a registry file: of each pair of languages the direction that it is called by, and then the other.
 
     :raises SettingError: the file breaks its own rules; names the entry and what was expected.
     """
@@ -109,14 +138,16 @@ def read_corpora(path: Path) -> list[PublishedCorpus]:
             for corpus in _both_directions(name, entry, folders):
                 if corpora.setdefault(corpus.name, corpus) is not corpus:
                     raise SettingError(f"corpora.{name}", f"is {corpus.name} too, which another entry is already")
+        captions = [_captions(name, entry, folders) for name, entry in registry.captions.items()]
         used = {(corpus.folder, file) for corpus in corpora.values() for file in corpus.upstream_files()}
+        used |= {(corpus.folder, corpus.archive) for corpus in captions}
         for folder, files in folders.items():
             for name, file in files.items():
                 if (folder, file) not in used:
                     raise SettingError(f"files.{folder}", f"has {name}, which no corpus uses")
     except SettingError as error:
         raise error.within(source=str(path)) from None
-    return list(corpora.values())
+    return list(corpora.values()), captions
 
 
 def _files(entries: list[FileEntry], place: str) -> dict[str, UpstreamFile]:
@@ -135,12 +166,10 @@ def _both_directions(
     match = re.match(_NAME, name)
     assert match
     stem, *languages = match.groups()
-    if entry.folder not in folders:
-        expected = f"one of those under files: {', '.join(folders)}"
-        raise SettingError.of_value(f"corpora.{name}.folder", entry.folder, expected)
+    files = _of_folder(entry.folder, folders, f"corpora.{name}")
     splits = {
         split: tuple(
-            _parallel_text(text, languages, folders[entry.folder], f"corpora.{name}.splits.{split}[{number}]")
+            _parallel_text(text, languages, files, f"corpora.{name}.splits.{split}[{number}]")
             for number, text in enumerate(texts)
         )
         for split, texts in entry.splits.items()
@@ -157,6 +186,41 @@ def _both_directions(
             folder=entry.folder,
             splits=splits,
         )
+
+
+def _of_folder(
+    folder: str, folders: Mapping[str, Mapping[str, UpstreamFile]], place: str
+) -> Mapping[str, UpstreamFile]:
+    if folder not in folders:
+        raise SettingError.of_value(f"{place}.folder", folder, f"one of those under files: {', '.join(folders)}")
+    return folders[folder]
+
+
+def _captions(name: str, entry: CaptionEntry, folders: Mapping[str, Mapping[str, UpstreamFile]]) -> CaptionCorpus:
+    files = _of_folder(entry.folder, folders, f"captions.{name}")
+    if entry.archive not in files:
+        expected = f"one of its folder's: {', '.join(files)}"
+        raise SettingError.of_value(f"captions.{name}.archive", entry.archive, expected)
+    for key, needed in (("texts", _TEXTS[entry.format]), ("images", SPLITS)):
+        if set(given := getattr(entry, key)) != set(needed):
+            raise SettingError.of_value(f"captions.{name}.{key}", sorted(given), ", ".join(needed))
+    archive = files[entry.archive]
+    return CaptionCorpus(
+        name=name,
+        homepage=entry.homepage,
+        licence=entry.licence,
+        citation=entry.citation,
+        folder=entry.folder,
+        archive=archive,
+        format=entry.format,
+        texts={
+            key: UpstreamFile(name=text.member, url=archive.url, size=text.size, sha256=text.sha256)
+            for key, text in entry.texts.items()
+        },
+        images=entry.images,
+        pictures=entry.pictures,
+        picture_folders=entry.picture_folders,
+    )
 
 
 def _parallel_text(
@@ -190,23 +254,39 @@ def _of_each_side(names: str | dict[str, str], languages: list[str], place: str)
     return names
 
 
-CORPORA: dict[str, Corpus] = {
-    corpus.name: corpus
-    for corpus in (
-        *read_corpora(Path(__file__).with_name("corpora.yaml")),
-        numbers("en", "de"),
-        numbers("de", "en"),
-    )
-}
+_PARALLEL, _CAPTIONS = read_corpora(Path(__file__).with_name("corpora.yaml"))
+
+CORPORA: dict[str, Corpus] = {corpus.name: corpus for corpus in (*_PARALLEL, numbers("en", "de"), numbers("de", "en"))}
+
+CAPTION_CORPORA: dict[str, CaptionCorpus] = {corpus.name: corpus for corpus in _CAPTIONS}
 
 
 def find_corpus(name: str) -> Corpus:
-    """The corpus called `name`.
+    """The parallel corpus called `name`.
 
-    :raises SettingError: unknown name; says the nearest known ones.
+    :raises SettingError: unknown name, which says the nearest known ones; captions of pictures.
     """
     if name in CORPORA:
         return CORPORA[name]
-    near = [known for known in CORPORA if name and known.startswith(name.lower())] or nearest(name.lower(), CORPORA)
+    if name in CAPTION_CORPORA:
+        raise SettingError("", f"{name} has captions of pictures", expected="a corpus of two languages")
+    raise _unknown(name)
+
+
+def find_caption_corpus(name: str) -> CaptionCorpus:
+    """The captions called `name`.
+
+    :raises SettingError: unknown name, which says the nearest known ones; a corpus of two languages.
+    """
+    if name in CAPTION_CORPORA:
+        return CAPTION_CORPORA[name]
+    if name in CORPORA:
+        raise SettingError("", f"{name} has two languages", expected=f"captions: {', '.join(CAPTION_CORPORA)}")
+    raise _unknown(name)
+
+
+def _unknown(name: str) -> SettingError:
+    known = [*CORPORA, *CAPTION_CORPORA]
+    near = [each for each in known if name and each.startswith(name.lower())] or nearest(name.lower(), known)
     hint = f"did you mean {' or '.join(map(repr, near))}? " if near else ""
-    raise SettingError("", f"unknown corpus {name!r}: {hint}`rskip prepare --list` shows all")
+    return SettingError("", f"unknown corpus {name!r}: {hint}`rskip prepare --list` shows all")

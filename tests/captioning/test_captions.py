@@ -32,7 +32,7 @@ def test_a_line_that_is_no_image_is_named(tmp_path):
 
 def test_words_under_five_occurrences_are_unknown(tmp_path):
     images = [CaptionedImage.of_captions("a.jpg", ["a dog", "A dog!", "a dog", "a dog", "dog a cat"])] * 2
-    assert write_dictionary(tmp_path, count_words(images)) == 2
+    assert write_dictionary(tmp_path, count_words(images), min_count=5) == 2
     dictionary = Dictionary.load(tmp_path / "dict.txt")
     assert dictionary.tokens[4:] == ["a", "dog"]
     assert dictionary.index("cat") == dictionary.unk_index

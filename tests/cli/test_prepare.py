@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from rskip.cli.main import main
-from rskip.corpora import CORPORA
+from rskip.corpora import CAPTION_CORPORA, CORPORA
 from rskip.corpora.corpus import ParallelText, PrepareDefaults, PublishedCorpus, Text, UpstreamFile
 from rskip.files.checksum import sha256_file
 
@@ -91,7 +91,7 @@ def test_list(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["prepare", "--list"]) == 0
     printed = capsys.readouterr().out
     assert printed.startswith("multi30k-en-de: https://github.com/multi30k/dataset\n  terms: research use;")
-    assert all(f"{name}: " in printed for name in CORPORA)
+    assert all(f"{name}: " in printed for name in (*CORPORA, *CAPTION_CORPORA))
 
 
 def test_made_once(stub: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,0 +1,248 @@
+"""Captions of pictures, from their corpus to the data folder that captioning models train on."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Annotated, Any
+
+from msgspec import Meta
+
+from rskip.captioning.captions import (
+    CaptionedImage,
+    count_words,
+    write_dictionary,
+    write_split,
+)
+from rskip.corpora.corpus import SPLITS, CaptionCorpus, Count
+from rskip.corpora.fetch import ADDRESSES, fetch
+from rskip.corpora.record import FORMAT, needs_build, read_record, write_record
+from rskip.files.archives import extract
+from rskip.files.cache import cache_folder, expanded_path
+from rskip.files.checksum import difference
+from rskip.files.disk import disk_space
+from rskip.files.lock import one_at_a_time
+from rskip.files.whole import whole_folder
+from rskip.settings.check import check
+from rskip.settings.text import read_json
+
+_CAPTION = re.compile(r"(.+)#\d+\t(.*)")
+
+
+@dataclass(frozen=True, kw_only=True)
+class CaptionOptions:
+    """What changes the bytes of prepared captions, beside which pictures there are.
+
+    :raises SettingError: a value that can't be.
+    """
+
+    min_count: Annotated[Count, Meta(description="words that occur less often in train are unknown")] = 5
+
+    def __post_init__(self) -> None:
+        check(self)
+
+
+@dataclass(frozen=True)
+class Pictures:
+    """The pictures that a corpus's captions are of, as a folder has them.
+
+    :param names: their file names, in whichever folder below.
+    """
+
+    folder: Path
+    names: frozenset[str]
+
+
+def prepare_captions(
+    corpus: CaptionCorpus,
+    output: str | Path,
+    *,
+    options: CaptionOptions | None = None,
+    images: str | Path | None = None,
+    mirror: str | None = None,
+    offline: bool = False,
+    force: bool = False,
+) -> bool:
+    """Makes `output`, whole or not at all: a line an image in train.jsonl, valid.jsonl and test.jsonl, dict.txt, and
+    corpus.json, which counts what was taken and left out.
+
+    Of captioned pictures those are taken that are there: `find_pictures` says where. Without a folder of pictures all
+    are taken. Every caption of a picture that is taken is kept.
+
+    :param mirror: a folder or base URL that holds the corpus's archive, or a folder with the archive's texts.
+    :param offline: download nothing.
+    :param force: replace a folder that was prepared otherwise.
+    :returns: False where `output` was up to date and nothing was done.
+    :raises ValueError: bad input; OutputError: `output` holds something else.
+    :raises FileNotFoundError: a file that is missing.
+    :raises OSError: the server can't be reached, or a disk is full.
+    """
+    output, options = Path(output).resolve(), options or CaptionOptions()
+    pictures = find_pictures(corpus, images=images, mirror=mirror)
+    planned: dict[str, Any] = {
+        "format": FORMAT,
+        "corpus": corpus.name,
+        "options": asdict(options),
+        "inputs": {
+            file.name: {"url": file.url, "size": file.size, "sha256": file.sha256} for file in corpus.texts.values()
+        },
+    }
+    if pictures:
+        listed = hashlib.sha256("\n".join(sorted(pictures.names)).encode()).hexdigest()
+        planned["inputs"]["pictures"] = {"url": None, "size": len(pictures.names), "sha256": listed}
+    if not needs_build(output, planned, force=force):
+        return False
+    texts = _fetch_texts(corpus, mirror=mirror, offline=offline)
+    found = _READERS[corpus.format](texts)
+    for split in SPLITS:
+        if len(found[split]) != corpus.images[split]:
+            problem = f"{split} has {len(found[split]):,} captioned pictures, not {corpus.images[split]:,}"
+            raise ValueError(f"{texts['captions']}: {problem}: expected the whole {corpus.name}")
+    taken, counts = _choose(corpus, found, pictures)
+    elsewhere = "choose another output"
+    with disk_space(output, advice=f"free some, or {elsewhere}", elsewhere=elsewhere), one_at_a_time(output):
+        if not needs_build(output, planned, force=force):
+            return False  # another process has made it meanwhile
+        with whole_folder(output) as folder:
+            for split, captioned in taken.items():
+                write_split(folder, split, captioned)
+            known = write_dictionary(folder, count_words(taken["train"]), min_count=options.min_count)
+            more = {"homepage": corpus.homepage, "licence": corpus.licence, "citation": corpus.citation}
+            write_record(folder, {**planned, **counts, "dictionary_size": known, **more})
+    return True
+
+
+def find_pictures(corpus: CaptionCorpus, *, images: str | Path | None, mirror: str | None) -> Pictures | None:
+    """The corpus's pictures: in `images`, else within the mirror folder, else within the cache; None: in none of them.
+
+    :raises FileNotFoundError: `images` is no folder.
+    """
+    if images is not None:
+        folder = expanded_path(str(images), "images")
+        if not folder.is_dir():
+            raise FileNotFoundError(f"no folder of pictures {folder}: get them from {corpus.pictures}")
+    elif mirror is not None and mirror.startswith(ADDRESSES):
+        return None
+    else:
+        place = cache_folder() / corpus.folder if mirror is None else expanded_path(mirror, "mirror")
+        folders = [place / name for name in corpus.picture_folders if (place / name).is_dir()]
+        if not folders:
+            return None
+        folder = folders[0]
+    return Pictures(folder, frozenset(path.name for path in folder.rglob("*") if path.is_file()))
+
+
+def summary(folder: Path) -> list[str]:
+    """Of a prepared folder a line on the pictures of each split, and one on what has no counterpart."""
+    record = read_record(folder)
+    assert record is not None
+    upstream, taken = record["upstream"], record["images"]
+    parts = [
+        f"{split} {count:,}" + (f" of {upstream[split]:,}" if count != upstream[split] else "")
+        for split, count in taken.items()
+    ]
+    lines = [f"pictures: {', '.join(parts)}; dictionary: {record['dictionary_size']:,} words"]
+    for count, what, example in (
+        (sum(upstream.values()) - sum(taken.values()), "captioned pictures are not in the folder", "without_picture"),
+        (record["unused_pictures"], "files of the folder are of no split", "without_caption"),
+    ):
+        if count:
+            lines.append(f"{count:,} {what}, such as {record['examples'][example]}")
+    return lines
+
+
+def _fetch_texts(corpus: CaptionCorpus, *, mirror: str | None, offline: bool) -> dict[str, Path]:
+    """The texts, from a mirror folder that has them as files, or out of the archive."""
+    archive, texts = corpus.archive, corpus.texts
+    if mirror is not None and not mirror.startswith(ADDRESSES):
+        folder = expanded_path(mirror, "mirror")
+        if not (folder / archive.name).is_file():
+            fetched = fetch(list(texts.values()), folder=corpus.folder, mirror=mirror, offline=offline)
+            return {key: fetched[file].path for key, file in texts.items()}
+    fetched_archive = fetch([archive], folder=corpus.folder, mirror=mirror, offline=offline)[archive]
+    path, unpacked = fetched_archive.path, cache_folder() / corpus.folder / "texts" / fetched_archive.sha256[:16]
+    members = extract(path, [file.name for file in texts.values()], unpacked)
+    for file in texts.values():
+        if wrong := difference(members[file.name], size=file.size, sha256=file.sha256):
+            raise ValueError(f"{path}: member {file.name} {wrong}: expected the one of {file.url}")
+    return {key: members[file.name] for key, file in texts.items()}
+
+
+_Captions = dict[str, list[str]]
+"""A picture's name to its captions."""
+
+
+def _read_flickr8k(texts: Mapping[str, Path]) -> dict[str, _Captions]:
+    """Lines of a picture's name, #number, a tab and a caption; and of each split the pictures' names, a line each."""
+    captions: _Captions = {}
+    for number, line in enumerate(_lines(texts["captions"]), start=1):
+        if not (match := _CAPTION.fullmatch(line)):
+            raise ValueError(f"{texts['captions']}: line {number} is not NAME.jpg#0, a tab and a caption")
+        captions.setdefault(match[1], []).append(match[2])
+    splits = {}
+    for split in SPLITS:
+        names = list(filter(None, _lines(texts[split])))
+        if without := [name for name in names if name not in captions]:
+            raise ValueError(f"{texts[split]}: {len(without):,} pictures without captions, such as {without[0]}")
+        splits[split] = {name: captions[name] for name in names}
+    return splits
+
+
+def _read_karpathy(texts: Mapping[str, Path]) -> dict[str, _Captions]:
+    """The JSON of Karpathy's splits, in which train goes on in restval."""
+    path = texts["captions"]
+    splits: dict[str, _Captions] = {split: {} for split in SPLITS}
+    into = {"train": "train", "restval": "train", "val": "valid", "test": "test"}
+    try:
+        for image in read_json(path)["images"]:
+            captions = [str(sentence["raw"]) for sentence in image["sentences"]]
+            if not captions:
+                raise ValueError(f"{path}: {image['filename']} has no caption")
+            splits[into[image["split"]]][image["filename"]] = captions
+    except (KeyError, TypeError) as error:
+        raise ValueError(f"{path} is not Karpathy's JSON of captions ({error!r})") from None
+    return splits
+
+
+_READERS = {"flickr8k": _read_flickr8k, "karpathy": _read_karpathy}
+
+
+def _lines(path: Path) -> list[str]:
+    try:
+        return path.read_text(encoding="utf-8").splitlines()
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{path} is not UTF-8 text (byte {error.start})") from None
+
+
+def _choose(
+    corpus: CaptionCorpus, found: Mapping[str, _Captions], pictures: Pictures | None
+) -> tuple[dict[str, list[CaptionedImage]], dict[str, Any]]:
+    """Of each split the images whose pictures are there; and what corpus.json says of the choice."""
+    taken: dict[str, list[CaptionedImage]] = {}
+    missing: list[str] = []
+    for split, captions in found.items():
+        there = [name for name in captions if pictures is None or name in pictures.names]
+        if not there:
+            assert pictures
+            problem = f"{pictures.folder} has none of the {len(captions):,} pictures of {split}"
+            raise ValueError(f"{problem}: expected such as {next(iter(captions))}")
+        taken[split] = [CaptionedImage.of_captions(name, captions[name]) for name in there]
+        missing += sorted(set(captions) - set(there))
+    of_splits = {name for captions in found.values() for name in captions}
+    unused = sorted(pictures.names - of_splits) if pictures else []
+    return taken, {
+        "images": {split: len(images) for split, images in taken.items()},
+        "captions": {split: _count(images) for split, images in taken.items()},
+        "upstream": dict(corpus.images),
+        "unused_pictures": len(unused),
+        "examples": {
+            name: names[0] for name, names in (("without_picture", missing), ("without_caption", unused)) if names
+        },
+    }
+
+
+def _count(images: Iterable[CaptionedImage]) -> int:
+    return sum(len(image.captions) for image in images)

@@ -1,0 +1,189 @@
+"""Captions of pictures made ready: what is taken, what is left out, and what bad input says."""
+
+import dataclasses
+import gzip
+import json
+import zipfile
+
+import pytest
+
+from rskip.captioning.captions import read_split
+from rskip.captioning.preparation import CaptionOptions, prepare_captions, summary
+from rskip.cli.main import main
+from rskip.corpora import CAPTION_CORPORA, find_caption_corpus, find_corpus
+from rskip.corpora.corpus import UpstreamFile
+from rskip.corpora.record import OutputError, read_record
+from rskip.settings.errors import SettingError
+from rskip.text import Dictionary
+
+SPLITS = {"train": ["a.jpg", "b.jpg", "c.jpg"], "valid": ["d.jpg"], "test": ["e.jpg", "f.jpg"]}
+FILES = {"train": "Flickr_8k.trainImages.txt", "valid": "Flickr_8k.devImages.txt", "test": "Flickr_8k.testImages.txt"}
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path, monkeypatch):
+    monkeypatch.setenv("RSKIP_DATA", str(tmp_path / "cache"))
+
+
+@pytest.fixture
+def flickr8k(tmp_path):
+    """Six pictures with five captions each in the layout of Flickr8k, in the folder mirror."""
+    mirror = tmp_path / "mirror"
+    mirror.mkdir()
+    lines = [
+        f"{name}#{number}\tA dog {name[0]} runs .\n"
+        for name in [*(each for names in SPLITS.values() for each in names), "g.jpg.1"]
+        for number in range(5)
+    ]
+    (mirror / "Flickr8k.token.txt.gz").write_bytes(gzip.compress("".join(lines).encode()))
+    for split, file in FILES.items():
+        (mirror / file).write_text("\n".join(SPLITS[split]))
+    real = find_caption_corpus("flickr8k")
+    texts = {key: UpstreamFile(name=file.name, url="https://nowhere/t.zip") for key, file in real.texts.items()}
+    return dataclasses.replace(real, texts=texts, images={split: len(names) for split, names in SPLITS.items()})
+
+
+def add_pictures(folder, names):
+    folder.mkdir(parents=True)
+    for name in names:
+        (folder / name).touch()
+    return folder
+
+
+def test_without_pictures_all_are_taken_and_once(flickr8k, tmp_path):
+    output, mirror = tmp_path / "data", str(tmp_path / "mirror")
+    assert prepare_captions(flickr8k, output, mirror=mirror)
+    assert [[image.name for image in read_split(output, split)] for split in SPLITS] == list(SPLITS.values())
+    image = read_split(output, "train")[0]
+    assert (image.captions, image.tokens) == (("A dog a runs .",) * 5, ("a dog a runs",) * 5)
+    assert Dictionary.load(output / "dict.txt").tokens[4:] == ["a", "dog", "runs", "b", "c"]
+    assert summary(output) == ["pictures: train 3, valid 1, test 2; dictionary: 5 words"]
+    assert not prepare_captions(flickr8k, output, mirror=mirror)
+    with pytest.raises(OutputError, match="was prepared with min_count 5, not with min_count 6"):
+        prepare_captions(flickr8k, output, options=CaptionOptions(min_count=6), mirror=mirror)
+    (output / "dict.txt").write_text("")
+    with pytest.raises(OutputError, match="damaged"):
+        prepare_captions(flickr8k, output, mirror=mirror)
+    assert prepare_captions(flickr8k, output, mirror=mirror, force=True)
+
+
+@pytest.mark.parametrize("place", ["mirror/images", "mirror/Flicker8k_Dataset", "elsewhere"])
+def test_only_pictures_that_are_there_are_taken(flickr8k, tmp_path, place):
+    folder = add_pictures(tmp_path / place, ["a.jpg", "c.jpg", "d.jpg", "f.jpg", "g.jpg.1", "notes.txt"])
+    output = tmp_path / "data"
+    given = {} if place.startswith("mirror") else {"images": folder}
+    assert prepare_captions(flickr8k, output, mirror=str(tmp_path / "mirror"), **given)
+    assert [image.name for image in read_split(output, "train")] == ["a.jpg", "c.jpg"]
+    assert summary(output) == [
+        "pictures: train 2 of 3, valid 1, test 1 of 2; dictionary: 4 words",
+        "2 captioned pictures are not in the folder, such as b.jpg",
+        "2 files of the folder are of no split, such as g.jpg.1",
+    ]
+    record = read_record(output)
+    assert record["images"] == {"train": 2, "valid": 1, "test": 1} and record["captions"]["train"] == 10
+    (folder / "b.jpg").touch()
+    with pytest.raises(OutputError, match="was prepared from other versions"):
+        prepare_captions(flickr8k, output, mirror=str(tmp_path / "mirror"), **given)
+
+
+def test_a_split_without_a_picture_is_refused(flickr8k, tmp_path):
+    folder = add_pictures(tmp_path / "pictures", ["a.jpg"])
+    with pytest.raises(ValueError, match="has none of the 1 pictures of valid: expected such as d.jpg"):
+        prepare_captions(flickr8k, tmp_path / "data", mirror=str(tmp_path / "mirror"), images=folder)
+    with pytest.raises(FileNotFoundError, match="no folder of pictures"):
+        prepare_captions(flickr8k, tmp_path / "data", mirror=str(tmp_path / "mirror"), images=tmp_path / "none")
+    assert not (tmp_path / "data").exists()
+
+
+def test_the_archive_as_its_publisher_serves_it(flickr8k, tmp_path):
+    mirror = tmp_path / "mirror"
+    with zipfile.ZipFile(tmp_path / "t.zip", "w") as archive:
+        archive.writestr("Flickr8k.token.txt", gzip.decompress((mirror / "Flickr8k.token.txt.gz").read_bytes()))
+        for file in FILES.values():
+            archive.write(mirror / file, file)
+    served = (tmp_path / "t.zip").rename(add_pictures(tmp_path / "served", []) / flickr8k.archive.name)
+    assert prepare_captions(flickr8k, tmp_path / "data", mirror=served.parent.as_uri())
+    assert prepare_captions(flickr8k, tmp_path / "data2", mirror=str(served.parent))
+    assert (tmp_path / "data/train.jsonl").read_bytes() == (tmp_path / "data2/train.jsonl").read_bytes()
+    wrong = dataclasses.replace(flickr8k.texts["train"], sha256="0" * 64)
+    changed = dataclasses.replace(flickr8k, texts={**flickr8k.texts, "train": wrong})
+    with pytest.raises(ValueError, match="member Flickr_8k.trainImages.txt has the sha256"):
+        prepare_captions(changed, tmp_path / "data3", mirror=str(served.parent))
+
+
+def test_texts_that_cannot_be_right(flickr8k, tmp_path):
+    mirror = tmp_path / "mirror"
+    for name, content, message in (
+        ("Flickr_8k.testImages.txt", b"e.jpg", "test has 1 captioned pictures, not 2: expected the whole flickr8k"),
+        ("Flickr_8k.testImages.txt", b"e.jpg\nz.jpg", "1 pictures without captions, such as z.jpg"),
+        ("Flickr_8k.testImages.txt", b"\xff", "is not UTF-8 text"),
+        ("Flickr8k.token.txt", b"a.jpg A dog", "line 1 is not NAME.jpg#0, a tab and a caption"),
+    ):
+        path = mirror / name
+        before = path.read_bytes() if path.exists() else None
+        path.write_bytes(content)
+        with pytest.raises(ValueError, match=message):
+            prepare_captions(flickr8k, tmp_path / "data", mirror=str(mirror))
+        path.unlink() if before is None else path.write_bytes(before)
+        assert not (tmp_path / "data").exists()
+
+
+def test_karpathys_splits(tmp_path):
+    def image(name, split):
+        return {"filepath": "val2014", "filename": name, "split": split, "sentences": [{"raw": "A cat."}] * 5}
+
+    corpus = dataclasses.replace(find_caption_corpus("coco-karpathy"), images={"train": 2, "valid": 1, "test": 1})
+    splits = {"a.jpg": "train", "b.jpg": "restval", "c.jpg": "val", "d.jpg": "test"}
+    path = tmp_path / "dataset_coco.json"
+    path.write_text(json.dumps({"images": [image(*each) for each in splits.items()], "dataset": "coco"}))
+    add_pictures(tmp_path / "images/val2014", splits)
+    assert prepare_captions(corpus, tmp_path / "data", mirror=str(tmp_path))
+    assert [image.name for image in read_split(tmp_path / "data", "train")] == ["a.jpg", "b.jpg"]
+    assert read_record(tmp_path / "data")["captions"] == {"train": 10, "valid": 5, "test": 5}
+    for content, message in (
+        ({"images": [{"split": "train"}]}, "is not Karpathy's JSON of captions"),
+        ({"images": [image("a.jpg", "holdout")]}, "is not Karpathy's JSON of captions"),
+        ({"images": [image("a.jpg", "val") | {"sentences": []}]}, "a.jpg has no caption"),
+        ({"images": [image("a.jpg", "val")]}, "train has 0 captioned pictures, not 2"),
+    ):
+        path.write_text(json.dumps(content))
+        with pytest.raises(ValueError, match=message):
+            prepare_captions(corpus, tmp_path / "new", mirror=str(tmp_path))
+
+
+def test_the_command(flickr8k, tmp_path, monkeypatch, capsys):
+    monkeypatch.setitem(CAPTION_CORPORA, "flickr8k", flickr8k)
+    command = ["prepare", "flickr8k", "--output", str(tmp_path / "data"), "--mirror", str(tmp_path / "mirror")]
+    assert main([*command, "--images", str(add_pictures(tmp_path / "p", ["a.jpg", "d.jpg", "e.jpg"]))]) == 0
+    assert capsys.readouterr().out.splitlines() == [
+        f"{tmp_path / 'data'} is ready: pictures: train 1 of 3, valid 1, test 1 of 2; dictionary: 3 words",
+        "3 captioned pictures are not in the folder, such as b.jpg",
+    ]
+    assert main([*command, "--min-count", "0"]) == 2
+    assert "--min-count is 0: expected a whole number, 1 or more" in capsys.readouterr().err
+    assert main(command) == 2 and "replace it with --force" in capsys.readouterr().err
+    assert main([*command, "--bpe-size", "3"]) == 2
+    assert "--bpe-size is for corpora of two languages" in capsys.readouterr().err
+    assert main(["prepare", "numbers-en-de", "--images", "x"]) == 2
+    assert "--images is for captions of pictures" in capsys.readouterr().err
+
+
+def test_names():
+    assert list(CAPTION_CORPORA) == ["flickr8k", "coco-karpathy"]
+    with pytest.raises(SettingError, match="did you mean 'flickr8k'"):
+        find_caption_corpus("flickr")
+    with pytest.raises(SettingError, match="has two languages: expected captions: flickr8k, coco-karpathy"):
+        find_caption_corpus("multi30k-en-de")
+    with pytest.raises(SettingError, match="has captions of pictures"):
+        find_corpus("flickr8k")
+
+
+def test_flickr8k_itself(tmp_path, shared):
+    corpus = find_caption_corpus("flickr8k")
+    assert prepare_captions(corpus, tmp_path / "data", mirror=str(shared / "data/flickr8k"))
+    assert summary(tmp_path / "data") == [
+        "pictures: train 753 of 6,000, valid 113 of 1,000, test 125 of 1,000; dictionary: 747 words",
+        "7,009 captioned pictures are not in the folder, such as 2098646162_e3b3bbf14c.jpg",
+        "9 files of the folder are of no split, such as 1155138244_859fd6e079.jpg",
+    ]
+    assert {len(image.captions) for image in read_split(tmp_path / "data", "train")} == {5}
