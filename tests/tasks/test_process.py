@@ -17,6 +17,7 @@ from rskip.tasks.process import CommandFailed, last_error_line, run_logged
 def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     """Runs a shell script as the command `tool`, with log.txt for its log."""
     monkeypatch.setattr(sys, "executable", str(tmp_path / "python"))
+    monkeypatch.setattr(process, "_POLL_SECONDS", 0.2)
 
     def run(script: str, **options: object) -> str:
         (tmp_path / "tool").write_text(f"#!/bin/sh\n{script}\n")
@@ -35,7 +36,7 @@ def test_output_is_appended_to_the_log_or_kept_apart(run, tmp_path: Path) -> Non
 
 def test_it_is_polled_while_it_runs_and_once_at_its_end(run, tmp_path: Path) -> None:
     seen: list[str] = []
-    run("echo one; sleep 1.5; echo two", on_poll=lambda: seen.append((tmp_path / "log.txt").read_text()))
+    run("echo one; sleep 0.5; echo two", on_poll=lambda: seen.append((tmp_path / "log.txt").read_text()))
     assert seen[0] == "one\n" and seen[-1] == "one\ntwo\n"
 
 
@@ -49,7 +50,7 @@ def test_an_interruption_is_passed_on_but_not_twice(
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        run("trap 'echo terminated' TERM; echo begun; sleep 1.5; echo saved", on_poll=interrupt)
+        run("trap 'echo terminated' TERM; echo begun; sleep 0.5; echo saved", on_poll=interrupt)
     expected = ["begun", "saved"] if from_terminal else ["begun", "terminated", "saved"]
     assert (tmp_path / "log.txt").read_text().split() == expected
 

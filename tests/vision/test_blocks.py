@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
 import torch
 import torch.nn.functional as F
 from torch import nn
@@ -66,31 +65,16 @@ def activated(block: BasicBlock | Bottleneck, x: torch.Tensor) -> torch.Tensor:
     return ((x - mean) / torch.sqrt(variance + 1e-5) * weight + bias).clamp(min=0)
 
 
-@pytest.mark.parametrize("kind", [BasicBlock, Bottleneck])
-def test_the_identity_carries_the_input_itself(kind):
-    inputs = 4 * kind.expansion
-    x = torch.randn(2, inputs, 6, 6)
-    assert torch.equal(silent(kind(inputs, 4, connection=ADD))(x), x)
-
-
-@pytest.mark.parametrize("kind", [BasicBlock, Bottleneck])
-def test_the_first_blocks_shortcut_carries_the_activated_input(kind):
-    x = torch.randn(2, 4, 6, 6)
-    block = silent(kind(4, 4, connection=ADD, first=True))
-    expected = F.pad(activated(block, x), (0, 0, 0, 0, 0, 4 * kind.expansion - 4))
-    torch.testing.assert_close(block(x), expected)
-
-
-@pytest.mark.parametrize("kind", [BasicBlock, Bottleneck])
-def test_a_zero_padded_shortcut_carries_the_input_itself(kind):
-    x = torch.randn(2, 4, 6, 6)
-    block = silent(kind(4, 8, stride=2, connection=ADD))
-    assert torch.equal(block(x), F.pad(x[:, :, ::2, ::2], (0, 0, 0, 0, 0, 8 * kind.expansion - 4)))
-
-
-@pytest.mark.parametrize("kind", [BasicBlock, Bottleneck])
-def test_a_projection_reads_the_activated_input(kind):
-    x = torch.randn(2, 4, 6, 6)
-    block = silent(kind(4, 8, stride=2, connection=ADD, shortcut="projection"))
-    assert isinstance(block.shortcut, Projection)
-    torch.testing.assert_close(block(x), block.shortcut(activated(block, x)))
+def test_what_the_shortcut_carries():
+    """The input itself, unless it is the network's first block or the shortcut a projection."""
+    for kind in (BasicBlock, Bottleneck):
+        x = torch.randn(2, 4 * kind.expansion, 6, 6)
+        assert torch.equal(silent(kind(4 * kind.expansion, 4, connection=ADD))(x), x)
+        x = torch.randn(2, 4, 6, 6)
+        block = silent(kind(4, 4, connection=ADD, first=True))
+        torch.testing.assert_close(block(x), F.pad(activated(block, x), (0, 0, 0, 0, 0, 4 * kind.expansion - 4)))
+        block = silent(kind(4, 8, stride=2, connection=ADD))
+        assert torch.equal(block(x), F.pad(x[:, :, ::2, ::2], (0, 0, 0, 0, 0, 8 * kind.expansion - 4)))
+        block = silent(kind(4, 8, stride=2, connection=ADD, shortcut="projection"))
+        assert isinstance(block.shortcut, Projection)
+        torch.testing.assert_close(block(x), block.shortcut(activated(block, x)))

@@ -1,18 +1,21 @@
-"""Batches for training and evaluation."""
+"""Batches for training and evaluation, and their crops, flips and normalisation against torchvision's."""
 
 from __future__ import annotations
 
 import dataclasses
+import itertools
 
 import numpy as np
 import pytest
 import torch
+from torch import Tensor
 
 from rskip.vision.data import ImageSet, TrainingBatches, evaluation_batches
 from rskip.vision.data.loader import crop_and_flip, normalise
-from rskip.vision.transforms import MEAN, STD
+from rskip.vision.transforms import MEAN, STD, CifarClassification
 
 COUNT, BATCH = 300, 64  # five batches an epoch, 44 pictures in the last
+EVERY_CROP = list(itertools.product(range(9), range(9), (False, True)))  # top, left, flipped
 MEAN_10, STD_10 = torch.tensor(MEAN["cifar10"]), torch.tensor(STD["cifar10"])
 
 
@@ -30,6 +33,82 @@ def batches_of(images: ImageSet, *, batch_size: int = BATCH, seed: int = 1, **op
 
 def same(one: tuple, other: tuple) -> bool:
     return torch.equal(one[0], other[0]) and torch.equal(one[1], other[1]) and one[2] == other[2]
+
+
+def random_images(count: int) -> Tensor:
+    return torch.randint(256, (count, 3, 32, 32), dtype=torch.uint8, generator=torch.Generator().manual_seed(1))
+
+
+def offsets_and_flips(crops: list[tuple[int, int, bool]]) -> tuple[Tensor, Tensor]:
+    return torch.tensor([crop[:2] for crop in crops]), torch.tensor([crop[2] for crop in crops])
+
+
+def test_every_crop_and_flip_is_torchvisions_to_the_bit():
+    functional = pytest.importorskip("torchvision.transforms.functional")
+    images = random_images(len(EVERY_CROP))
+    expected = []
+    for image, (top, left, flip) in zip(images, EVERY_CROP, strict=True):
+        picture = functional.crop(functional.pad(functional.to_pil_image(image), 4), top, left, 32, 32)
+        picture = functional.hflip(picture) if flip else picture
+        expected.append(functional.normalize(functional.to_tensor(picture), MEAN["cifar10"], STD["cifar10"]))
+    crops = crop_and_flip(images, *offsets_and_flips(EVERY_CROP))
+    assert torch.equal(normalise(crops, MEAN_10, STD_10), torch.stack(expected))
+
+
+def test_channels_last_pictures_are_cropped_alike():
+    images = random_images(len(EVERY_CROP))
+    offsets, flips = offsets_and_flips(EVERY_CROP)
+    crops = crop_and_flip(images.contiguous(memory_format=torch.channels_last), offsets, flips)
+    assert torch.equal(crops, crop_and_flip(images, offsets, flips))
+
+
+def test_a_picture_of_other_size_and_padding_by_hand():
+    image = torch.arange(1, 7, dtype=torch.uint8).view(1, 1, 2, 3)
+    corners, flips = offsets_and_flips([(0, 0, False), (2, 2, False), (1, 1, True), (0, 2, True)])
+    crops = crop_and_flip(image.expand(4, 1, 2, 3), corners, flips, padding=1)
+    assert crops[:, 0].tolist() == [
+        [[0, 0, 0], [0, 1, 2]],
+        [[5, 6, 0], [0, 0, 0]],
+        [[3, 2, 1], [6, 5, 4]],
+        [[0, 0, 0], [0, 3, 2]],
+    ]
+
+
+def test_normalise_is_the_models_own_transform():
+    images = random_images(5)
+    for dataset in ("cifar10", "cifar100"):
+        pixels = normalise(images, torch.tensor(MEAN[dataset]), torch.tensor(STD[dataset]))
+        assert torch.equal(pixels, CifarClassification(dataset)(images))
+
+
+def place_of(picture: Tensor) -> tuple[int, int, bool]:
+    """Which crop it is of the picture whose red tells the row and whose green tells the column."""
+    flipped = bool(picture[1, 16, 15] > picture[1, 16, 16])
+    column = picture[1, 16, 15 if flipped else 16]
+    return int(picture[0, 16, 16]) - 12, int(column) - 12, flipped
+
+
+def test_every_crop_is_drawn_as_often():
+    """Chi-square with 161 degrees of freedom: 99.8 % of all samples of a uniform distribution lie in 111 to 222."""
+    drawn = 4050  # 25 of each crop are expected
+    rows = torch.arange(32, dtype=torch.uint8)
+    picture = torch.stack([rows[:, None].expand(32, 32), rows.expand(32, 32), torch.zeros(32, 32, dtype=torch.uint8)])
+    images = ImageSet(
+        picture.expand(drawn, 3, 32, 32),
+        torch.zeros(drawn, dtype=torch.int64),
+        ("picture",),
+        mean=(0.0, 0.0, 0.0),
+        std=(1 / 255, 1 / 255, 1 / 255),
+    )
+    batches = batches_of(images, batch_size=1000, seed=3)
+    counts = torch.zeros(9, 9, 2)
+    for number in range(batches.batches_per_epoch):
+        for pixels in batches.batch(number)[0].round().int():
+            top, left, flipped = place_of(pixels)
+            counts[top, left, int(flipped)] += 1
+    uniform = drawn / 162
+    assert counts.sum() == drawn
+    assert 111 < float(((counts - uniform) ** 2 / uniform).sum()) < 222
 
 
 def test_an_epoch_of_cifar_has_391_batches_of_128_and_the_last_has_80():
@@ -157,34 +236,20 @@ def test_the_sets_own_mean_and_std_are_used(images):
     assert torch.equal(pixels, expected[labels])
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"batch_size": 0}, "the batch size is 0: expected 1 or more"),
-        ({"seed": -1}, "the seed is -1: expected 0 or more"),
-    ],
-)
-def test_wrong_options_are_refused(images, options, message):
-    with pytest.raises(ValueError, match=f"^{message}$"):
-        batches_of(images, **options)
-
-
-def test_no_images_are_refused(images):
-    none = dataclasses.replace(images, images=images.images[:0], labels=images.labels[:0])
+def test_what_is_refused(images):
+    for options, message in (({"batch_size": 0}, "the batch size is 0: expected 1 or more"),
+                             ({"seed": -1}, "the seed is -1: expected 0 or more")):  # fmt: skip
+        with pytest.raises(ValueError, match=f"^{message}$"):
+            batches_of(images, **options)
     with pytest.raises(ValueError, match="^there are no images to train on: expected at least one$"):
-        batches_of(none)
-
-
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
+        batches_of(dataclasses.replace(images, images=images.images[:0], labels=images.labels[:0]))
+    content = {"images": torch.zeros(2, 3, 8, 8, dtype=torch.uint8), "labels": torch.zeros(2, dtype=torch.int64)}
+    for changes, message in (
         ({"images": torch.zeros(2, 3, 8, 8)}, r"images are torch.float32 of shape \(2, 3, 8, 8\): expected torch.uint"),
         ({"images": torch.zeros(2, 8, 8, 3, dtype=torch.uint8)}, r"of shape \(2, 8, 8, 3\): expected .*\(N, 3, height"),
+        ({"images": torch.zeros(2, 3, 8, dtype=torch.uint8)}, r"of shape \(2, 3, 8\): expected .*\(N, 3, height"),
         ({"labels": torch.zeros(2)}, r"labels are torch.float32 of shape \(2,\): expected torch.int64 of shape \(2,\)"),
         ({"labels": torch.zeros(3, dtype=torch.int64)}, r"of shape \(3,\): expected torch.int64 of shape \(2,\)"),
-    ],
-)
-def test_image_sets_of_other_shape_or_type_are_refused(changes, message):
-    content = {"images": torch.zeros(2, 3, 8, 8, dtype=torch.uint8), "labels": torch.zeros(2, dtype=torch.int64)}
-    with pytest.raises(ValueError, match=message):
-        ImageSet(**{**content, **changes}, classes=("one",))
+    ):
+        with pytest.raises(ValueError, match=message):
+            ImageSet(**{**content, **changes}, classes=("one",))

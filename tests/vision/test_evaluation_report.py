@@ -3,15 +3,10 @@
 from __future__ import annotations
 
 import re
-import sys
-import xml.etree.ElementTree as ElementTree
-from dataclasses import replace
-from pathlib import Path
 
 import pytest
 import torch
 
-from rskip.files.picture import check_picture
 from rskip.vision.evaluation import Evaluation, per_class_figures
 from rskip.vision.evaluation_report import draw_confusion, text_form
 
@@ -83,18 +78,14 @@ def comments_of(svg: str) -> list[str]:
     return [comment.strip() for comment in re.findall(r"<!--(.*?)-->", svg, flags=re.DOTALL)]
 
 
-def test_picture_has_every_class_and_number_and_is_the_same_again(few, tmp_path):
+def test_picture_has_every_class_and_number(few, tmp_path):
     pytest.importorskip("matplotlib", reason=NEEDS_MATPLOTLIB)
-    for name in ("one.svg", "two.svg"):
-        draw_confusion(few, tmp_path / name, title="PreAct-ResNet-20")
-    svg = (tmp_path / "one.svg").read_text(encoding="utf-8")
-    assert (tmp_path / "two.svg").read_text(encoding="utf-8") == svg
-    assert ElementTree.fromstring(svg).tag == "{http://www.w3.org/2000/svg}svg"
+    draw_confusion(few, tmp_path / "few.svg", title="PreAct-ResNet-20")
+    svg = (tmp_path / "few.svg").read_text(encoding="utf-8")
     texts = comments_of(svg)
     assert [texts.count(name) for name in ("cat", "airplane", "dog")] == [2, 2, 2]
     assert [texts.count(number) for number in ("900", "10", "90", "1,000")] == [1, 1, 1, 1]
     assert "PreAct-ResNet-20" in texts and "error 5.00 % of 2,000 images" in texts
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["one.svg", "two.svg"]
 
 
 def test_picture_of_many_classes_has_no_numbers(many, tmp_path):
@@ -103,13 +94,3 @@ def test_picture_of_many_classes_has_no_numbers(many, tmp_path):
     texts = comments_of((tmp_path / "many.svg").read_text(encoding="utf-8"))
     assert [texts.count(f"class {number}") for number in (0, 12, 24)] == [2, 2, 2]
     assert "90" not in texts
-    draw_confusion(replace(many, count=9), tmp_path / "many.PNG", title="many")
-    assert (tmp_path / "many.PNG").read_bytes().startswith(b"\x89PNG\r\n\x1a\n")
-
-
-def test_a_picture_that_cannot_be_drawn_is_refused_before_the_work(monkeypatch):
-    with pytest.raises(ValueError, match=r"x\.pdf: expected a file name that ends in \.png or \.svg"):
-        check_picture(Path("x.pdf"))
-    monkeypatch.setitem(sys.modules, "matplotlib", None)
-    with pytest.raises(ValueError, match=re.escape("pip install 'rskip[pictures]'")):
-        check_picture(Path("x.svg"))

@@ -39,7 +39,7 @@ def test_the_same_seed_gives_torchvisions_initial_values():
     assert all(torch.equal(tensor, ours[name]) for name, tensor in stock.items())
 
 
-@pytest.mark.parametrize("spec", ["2xskip", "2rskip+ln", "2rskip+bn", "wskip+rms", "sas", "sas:gate=single", "highway"])
+@pytest.mark.parametrize("spec", ["2rskip+bn", "sas"])
 def test_connections_give_finite_gradients(spec):
     torch.manual_seed(0)
     model = torchvision_resnet("resnet18", spec, num_classes=5)
@@ -82,26 +82,20 @@ def test_weights_of_torchvision_are_loaded(monkeypatch):
         torchvision_resnet("resnet18", weights="DEFAULT", num_classes=10)
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        ({"name": "resnet19"}, "unknown model 'resnet19' (did you mean 'resnet18'?); known: resnet18, resnet34"),
-        ({"name": "vgg16"}, "unknown model 'vgg16'; known: resnet18"),
-        ({"name": "resnet18", "connection": "2rskp+ln"}, "(did you mean '2rskip+ln'?)"),
-        ({"name": "resnet18", "connection": "prenorm+ln"}, "prenorm is for text"),
+def test_mistakes_are_errors_of_one_line():
+    for name, options, message in [
+        ("resnet19", {}, "unknown model 'resnet19' (did you mean 'resnet18'?); known: resnet18, resnet34"),
+        ("vgg16", {}, "unknown model 'vgg16'; known: resnet18"),
+        ("resnet18", {"connection": "2rskp+ln"}, "(did you mean '2rskip+ln'?)"),
+        ("resnet18", {"connection": "prenorm+ln"}, "prenorm is for text"),
         (
-            {"name": "resnet18", "connection": "2rskip+ln", "weights": "DEFAULT"},
+            "resnet18", {"connection": "2rskip+ln", "weights": "DEFAULT"},
             "torchvision's weights of resnet18 were trained with 1xskip, not 2rskip+ln: leave weights out",
         ),
-        (
-            {"name": "resnet18", "weights": "IMAGENET1K_V9"},
-            "unknown weights 'IMAGENET1K_V9' of resnet18; known: IMAGENET1K_V1, DEFAULT",
-        ),
-        ({"name": "resnet18", "weights": models.ResNet34_Weights.DEFAULT}, "of resnet18; known: IMAGENET1K_V1"),
-    ],
-)
-def test_mistakes_are_errors_of_one_line(arguments, message):
-    with pytest.raises(ValueError) as error:
-        torchvision_resnet(**arguments)
-    assert message in str(error.value)
-    assert "\n" not in str(error.value)
+        ("resnet18", {"weights": "V9"}, "unknown weights 'V9' of resnet18; known: IMAGENET1K_V1, DEFAULT"),
+        ("resnet18", {"weights": models.ResNet34_Weights.DEFAULT}, "of resnet18; known: IMAGENET1K_V1"),
+    ]:  # fmt: skip
+        with pytest.raises(ValueError) as error:
+            torchvision_resnet(name, **options)
+        assert message in str(error.value)
+        assert "\n" not in str(error.value)
