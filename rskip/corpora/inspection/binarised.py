@@ -22,13 +22,13 @@ _RAW = re.compile(r"[^.]+\.([^.]+?)-([^.]+)\.(?:\1|\2)")
 _HEADER = struct.Struct("<9sQBQ")  # magic, version, code of the type, sentences
 _TYPES = ("<u1", "<i1", "<i2", "<i4", "<i8", "<f8", "<f8", "<u2", "<u4", "<u8")  # of codes 1 to 10
 _OTHER_FORMATS = {b"TNTIDX\0\0": "lazy or cached", b"HUFFIDX\0": "huffman"}
-_TOKENS_AT_ONCE = 1 << 22
 
 
 @dataclass(frozen=True, kw_only=True)
 class DataFolder:
     """A binarised corpus of one language pair.
 
+    :param languages: source and target.
     :param dictionaries: file of each language.
     :param splits: name to the folders that hold its parts. Those of train follow each other; of any other split fairseq
         reads the first part alone, and so is there but one.
@@ -36,15 +36,10 @@ class DataFolder:
     """
 
     path: Path
-    source: str
-    target: str
+    languages: tuple[str, str]
     dictionaries: dict[str, Path]
     splits: dict[str, list[Path]]
     shards: int
-
-    @property
-    def languages(self) -> tuple[str, str]:
-        return (self.source, self.target)
 
 
 def find_data(path: str | Path) -> DataFolder:
@@ -59,15 +54,15 @@ def find_data(path: str | Path) -> DataFolder:
         raise FileNotFoundError(f"{path} {kind}: expected a folder that `rskip prepare` or fairseq-preprocess made")
     shards = [folder for folder in path.iterdir() if folder.is_dir() and re.fullmatch(r"shard\d+", folder.name)]
     folders = [path, *sorted(shards, key=lambda folder: int(folder.name.removeprefix("shard")))]
+    found = [(folder, match) for folder in folders for match in _matches(folder, _BINARISED)]
+    pairs: dict[tuple[str, ...], str] = {}
     splits: dict[str, list[Path]] = {}
-    pairs: dict[tuple[str, str], str] = {}
-    for folder in folders:
-        for match in _matches(folder, _BINARISED):
-            split, *languages = match.groups()
-            pairs.setdefault((languages[0], languages[1]), match[0])
-            parts = splits.setdefault(split, [])
-            if folder not in parts and (split == "train" or not parts):
-                parts.append(folder)
+    for folder, match in found:
+        split, *languages = match.groups()
+        pairs.setdefault(tuple(languages), match[0])
+        parts = splits.setdefault(split, [])
+        if folder not in parts and (split == "train" or not parts):
+            parts.append(folder)
     if not pairs:
         raise ValueError(_why_nothing(path))
     if len(pairs) > 1:
@@ -76,8 +71,7 @@ def find_data(path: str | Path) -> DataFolder:
     ((source, target),) = pairs
     return DataFolder(
         path=path,
-        source=source,
-        target=target,
+        languages=(source, target),
         dictionaries={language: _dictionary(folders, language) for language in (source, target)},
         splits={split: splits[split] for split in sorted(splits, key=_order)},
         shards=len(shards),
@@ -137,72 +131,58 @@ class MmapSentences:
         with self.index.open("rb") as file:
             header = file.read(_HEADER.size)
         if other := _OTHER_FORMATS.get(header[:8]):
-            raise ValueError(
-                f"{self.index} is of fairseq's {other} format: expected mmap, which "
-                "`fairseq-preprocess --dataset-impl mmap` writes (its default)"
-            )
+            expected = "mmap, which `fairseq-preprocess --dataset-impl mmap` writes (its default)"
+            raise ValueError(f"{self.index} is of fairseq's {other} format: expected {expected}")
         if len(header) < _HEADER.size or not header.startswith(b"MMIDIDX\0\0"):
             raise ValueError(f"{self.index} is not an index of fairseq-preprocess, or cut off: binarise again")
         _, version, code, count = _HEADER.unpack(header)
         if version != 1 or not 1 <= code <= len(_TYPES):
             known = f"expected version 1 and a type of 1 to {len(_TYPES)}"
             raise ValueError(f"{self.index} has version {version} and type {code} of fairseq's mmap format: {known}")
-        kind = np.dtype(_TYPES[code - 1])
-        _require_size(self.index, _HEADER.size + 12 * count, f"{count:,} sentences take")
-        self._sizes = _mapped(self.index, np.dtype("<i4"), _HEADER.size, count)
-        places = _mapped(self.index, np.dtype("<i8"), _HEADER.size + 4 * count, count)
-        self._places, self._width = places, kind.itemsize  # places are in bytes
-        tokens = int(places[-1]) // kind.itemsize + int(self._sizes[-1]) if count else 0
-        _require_size(self.data, tokens * kind.itemsize, f"{self.index.name} describes")
-        self._tokens = _mapped(self.data, kind, 0, tokens)
+        end = _HEADER.size + 4 * count
+        _require_size(self.index, end + 8 * count, f"{count:,} sentences take")
+        self._sizes = _mapped(self.index, "<i4", count, _HEADER.size)
+        places = _mapped(self.index, "<i8", count, end)  # in bytes
+        self._width = np.dtype(_TYPES[code - 1]).itemsize
+        tokens = int(places[-1]) // self._width + int(self._sizes[-1]) if count else 0
+        _require_size(self.data, tokens * self._width, f"{self.index.name} describes")
+        self._places, self._tokens = places, _mapped(self.data, _TYPES[code - 1], tokens)
 
     def __len__(self) -> int:
         return len(self._sizes)
 
-    def _block(self, rows: range) -> tuple[Integers, NDArray[Any]]:
+    def sentence(self, row: int) -> Integers:
+        """Indices of one sentence, counted from 0."""
+        return self._block(range(row, row + 1))[1]
+
+    def read(self, rows: range, *, vocabulary: int, dictionary: Path) -> tuple[Integers, Integers]:
+        """Tokens of each of these sentences, not counting an end mark at its end; how often each index occurs in them.
+
+        :param vocabulary: how many tokens the dictionary has.
+        :param dictionary: its file, for the message.
+        :raises ValueError: the index file is damaged, or an index that the vocabulary doesn't have.
+        """
+        sizes, tokens = self._block(rows)
+        outside = np.flatnonzero((tokens < 0) | (tokens >= vocabulary))
+        if len(outside):
+            row = rows.start + int(np.searchsorted(np.cumsum(sizes), outside[0], side="right"))
+            raise ValueError(
+                f"{self.data}: sentence {row + 1:,} has token {tokens[outside[0]]}, but {dictionary} has only "
+                f"{vocabulary:,} tokens: is it the one that the data was binarised with?"
+            )
+        filled = sizes > 0
+        lengths = sizes.copy()
+        lengths[filled] -= tokens[np.cumsum(sizes)[filled] - 1] == Dictionary.eos_index
+        return lengths, np.bincount(tokens, minlength=vocabulary)
+
+    def _block(self, rows: range) -> tuple[Integers, Integers]:
         """How many indices each of these sentences has, its end mark included, and all of them."""
         sizes = self._sizes[rows.start : rows.stop].astype(np.int64)
         places = np.append(self._places[rows.start : rows.stop + 1], len(self._tokens) * self._width)[: len(sizes) + 1]
         first = int(places[0]) // self._width
         if (sizes < 0).any() or (places != (first + np.append(0, np.cumsum(sizes))) * self._width).any():
             raise ValueError(f"{self.index} is damaged: its sizes and places contradict each other: binarise again")
-        return sizes, self._tokens[first : first + int(sizes.sum())]
-
-    def sentence(self, row: int) -> Integers:
-        """Indices of one sentence, counted from 0."""
-        return self._block(range(row, row + 1))[1].astype(np.int64)
-
-    def lengths(self, rows: range) -> Integers:
-        """Tokens of each of these sentences, not counting an end mark at its end.
-
-        :raises ValueError: the index file is damaged.
-        """
-        sizes, tokens = self._block(rows)
-        filled = sizes > 0
-        lengths = sizes.copy()
-        lengths[filled] -= tokens[np.cumsum(sizes)[filled] - 1] == Dictionary.eos_index
-        return lengths
-
-    def counts(self, rows: range, *, vocabulary: int, dictionary: Path) -> Integers:
-        """How often each index of a vocabulary occurs in these sentences.
-
-        :param vocabulary: how many tokens it has.
-        :param dictionary: its file, for the message.
-        :raises ValueError: an index that the vocabulary doesn't have; names the sentence.
-        """
-        sizes, tokens = self._block(rows)
-        counts = np.zeros(vocabulary, dtype=np.int64)
-        for first in range(0, len(tokens), _TOKENS_AT_ONCE):
-            part = tokens[first : first + _TOKENS_AT_ONCE].astype(np.int64)
-            if part.min() < 0 or part.max() >= vocabulary:
-                outside = int(np.flatnonzero((part < 0) | (part >= vocabulary))[0])
-                row = rows.start + int(np.searchsorted(np.cumsum(sizes), first + outside, side="right"))
-                raise ValueError(
-                    f"{self.data}: sentence {row + 1:,} has token {part[outside]}, but {dictionary} has only "
-                    f"{vocabulary:,} tokens: is it the one that the data was binarised with?"
-                )
-            counts += np.bincount(part, minlength=vocabulary)
-        return counts
+        return sizes, self._tokens[first : first + int(sizes.sum())].astype(np.int64)
 
 
 def _require_size(path: Path, expected: int, described: str) -> None:
@@ -211,7 +191,7 @@ def _require_size(path: Path, expected: int, described: str) -> None:
         raise ValueError(f"{path} {what}: it has {size:,} bytes, {described} {expected:,}: binarise again")
 
 
-def _mapped(path: Path, kind: np.dtype[Any], offset: int, count: int) -> NDArray[Any]:
+def _mapped(path: Path, kind: str, count: int, offset: int = 0) -> NDArray[Any]:
     if not count:
         return np.empty(0, dtype=kind)  # which can't be mapped
     return np.memmap(path, dtype=kind, mode="r", offset=offset, shape=(count,))

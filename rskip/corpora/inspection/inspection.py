@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import random
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -20,8 +21,7 @@ from rskip.text.pipeline import CONFIG_FILE, TextPipeline
 PERCENTS = (5, 25, 75, 95, 99)
 COVERAGES = (50, 90, 99, 100)
 SPECIAL = 4
-_ROWS_AT_ONCE = 1 << 16
-_SHIFT = 32
+_ROWS_AT_ONCE = 1 << 14
 
 Part = tuple[MmapSentences, MmapSentences]
 Figures = dict[str, Any]
@@ -47,6 +47,31 @@ class Inspection:
         return self.figures["splits"][self.figures["shown_split"]]
 
 
+class PairLengths(NamedTuple):
+    """The different pairs of lengths, and how many sentence pairs have each; all figures of lengths follow from it."""
+
+    source: Integers
+    target: Integers
+    counts: Integers
+
+    def side(self, number: int) -> tuple[Integers, Integers]:
+        """The lengths that occur on a side (0: source, 1: target), ascending, and how many sentences have each."""
+        lengths, places = np.unique(self[number], return_inverse=True)
+        return lengths, np.bincount(places, self.counts).astype(np.int64)
+
+
+class SplitContent(NamedTuple):
+    """What a split's files hold.
+
+    counts: how often each index occurs on each side.
+    lopsided: rows of the pairs whose longer side has the most times the tokens of the shorter; of equal ones the first.
+    """
+
+    lengths: PairLengths
+    counts: list[Integers]
+    lopsided: list[int]
+
+
 def inspect_data(folder: str | Path, *, lopsided: int = 3, examples: int = 3, seed: int = 1) -> Inspection:
     """Reads a folder that `rskip prepare` or fairseq-preprocess made, in blocks, so that memory stays flat.
 
@@ -59,42 +84,35 @@ def inspect_data(folder: str | Path, *, lopsided: int = 3, examples: int = 3, se
     data = find_data(folder)
     dictionaries = [Dictionary.load(data.dictionaries[language]) for language in data.languages]
     parts = {split: [_open_part(data, split, part) for part in places] for split, places in data.splits.items()}
+    read = {split: read_split(sides, data, [*map(len, dictionaries)], lopsided) for split, sides in parts.items()}
     shown = next(iter(parts))
-    kept = LopsidedPairs(lopsided)
-    read = {
-        split: _read_split(sides, data, dictionaries, kept if split == shown else LopsidedPairs(0))
-        for split, sides in parts.items()
-    }
-    lengths = read[shown][0]
-    train_counts = dict(zip(data.languages, read["train"][1], strict=True)) if "train" in read else {}
-    pairs = int(lengths.counts.sum())
+    pairs = sum(len(source) for source, _ in parts[shown])
     drawn = sorted(random.Random(seed).sample(range(pairs), min(examples, pairs)))
-    record, cleaning = read_record(data.path), data.path / CLEANING_FILE
-    decoders = _decoders(data)
+    train_counts = dict(zip(data.languages, read["train"].counts, strict=True)) if "train" in read else {}
+    record, decoders = read_record(data.path), _decoders(data)
     figures = {
         "data": str(data.path),
-        "source_language": data.source,
-        "target_language": data.target,
+        "source_language": data.languages[0],
+        "target_language": data.languages[1],
         "shards": data.shards,
         "corpus": record and {"name": record.get("corpus"), "options": record.get("options")},
-        "cleaning": _report(cleaning).to_dict() if cleaning.is_file() else None,
-        "splits": {split: split_figures(data.languages, *found) for split, found in read.items()},
+        "cleaning": _cleaning(data.path / CLEANING_FILE),
+        "splits": {split: split_figures(data.languages, content) for split, content in read.items()},
         "joint_dictionary": dictionaries[0].tokens == dictionaries[1].tokens,
         "vocabulary": {
             language: vocabulary_figures(dictionary, train_counts.get(language))
             for language, dictionary in zip(data.languages, dictionaries, strict=True)
         },
         "shown_split": shown,
-        "lopsided": [_pair(row, parts[shown], dictionaries, decoders) for row in kept.rows],
+        "lopsided": [_pair(row, parts[shown], dictionaries, decoders) for row in read[shown].lopsided],
         "examples": [_pair(row, parts[shown], dictionaries, decoders) for row in drawn],
     }
-    return Inspection(data=data, figures=figures, pair_lengths=lengths, train_counts=train_counts)
+    return Inspection(data=data, figures=figures, pair_lengths=read[shown].lengths, train_counts=train_counts)
 
 
 def _open_part(data: DataFolder, split: str, part: Path) -> Part:
-    source, target = (
-        MmapSentences(part / f"{split}.{data.source}-{data.target}.{language}") for language in data.languages
-    )
+    names = (f"{split}.{'-'.join(data.languages)}.{language}" for language in data.languages)
+    source, target = (MmapSentences(part / name) for name in names)
     if len(source) != len(target):
         raise ValueError(
             f"{source.index} has {len(source):,} sentences and {target.index.name} {len(target):,}: "
@@ -103,81 +121,60 @@ def _open_part(data: DataFolder, split: str, part: Path) -> Part:
     return source, target
 
 
-def _read_split(
-    parts: list[Part], data: DataFolder, dictionaries: list[Dictionary], lopsided: LopsidedPairs
-) -> tuple[PairLengths, list[Integers]]:
-    """Lengths of a split's pairs, and how often each index occurs on each side."""
-    pairs, first = PairLengths(), 0
-    counts = [np.zeros(len(dictionary), dtype=np.int64) for dictionary in dictionaries]
+def read_split(parts: list[Part], data: DataFolder, vocabularies: list[int], lopsided: int) -> SplitContent:
+    """Reads a split once. An empty side counts as one token for how lopsided its pair is.
+
+    :param lopsided: how many rows of lopsided pairs to keep.
+    """
+    pairs: Counter[tuple[int, int]] = Counter()
+    counts = [np.zeros(vocabulary, dtype=np.int64) for vocabulary in vocabularies]
+    kept: list[tuple[float, int]] = []
+    before = 0
     for part in parts:
         for start in range(0, len(part[0]), _ROWS_AT_ONCE):
-            block = range(start, min(start + _ROWS_AT_ONCE, len(part[0])))
-            source, target = (side.lengths(block) for side in part)
-            pairs.add(source, target)
-            lopsided.add(first + start, source, target)
+            rows, lengths = range(start, min(start + _ROWS_AT_ONCE, len(part[0]))), []
             for side, language, total in zip(part, data.languages, counts, strict=True):
-                total += side.counts(block, vocabulary=len(total), dictionary=data.dictionaries[language])
-        first += len(part[0])
-    return pairs, counts
+                found, occurrences = side.read(rows, vocabulary=len(total), dictionary=data.dictionaries[language])
+                lengths.append(found)
+                total += occurrences
+            pairs.update(zip(*(side.tolist() for side in lengths), strict=True))
+            factors = -np.maximum(*lengths) / np.maximum(np.minimum(*lengths), 1)
+            best = np.argsort(factors, kind="stable")[:lopsided]
+            kept += zip(factors[best].tolist(), (before + start + best).tolist(), strict=True)
+            kept = sorted(kept)[:lopsided]
+        before += len(part[0])
+    source, target, times = np.array([(*pair, times) for pair, times in sorted(pairs.items())] or np.empty((0, 3))).T
+    return SplitContent(PairLengths(source, target, times), counts, [row for _, row in kept])
 
 
-def _report(path: Path) -> CleaningReport:
+def _cleaning(path: Path) -> Figures | None:
+    if not path.is_file():
+        return None
     try:
-        return CleaningReport.from_dict(read_json(path))
+        return CleaningReport.from_dict(read_json(path)).to_dict()
     except ValueError as error:
         raise ValueError(f"{path}: {error}") from error
 
 
-class PairLengths:
-    """How often each pair of lengths occurs (`source`, `target`, `counts`), from which all figures of lengths follow.
-
-    Its memory grows with the number of different pairs of lengths, not with the number of sentences.
-    """
-
-    def __init__(self) -> None:
-        self._keys = self.counts = np.empty(0, dtype=np.int64)
-
-    def add(self, source: Integers, target: Integers) -> None:
-        """Counts the pairs of these lengths."""
-        keys = np.append(self._keys, (source << _SHIFT) | target)
-        self._keys, self.counts = _summed(keys, np.append(self.counts, np.ones_like(source)))
-
-    @property
-    def source(self) -> Integers:
-        return self._keys >> _SHIFT
-
-    @property
-    def target(self) -> Integers:
-        return self._keys & ((1 << _SHIFT) - 1)
-
-    def side(self, number: int) -> tuple[Integers, Integers]:
-        """The lengths that occur on a side (0: source, 1: target), ascending, and how many sentences have each."""
-        return _summed((self.source, self.target)[number], self.counts)
-
-
-def _summed(keys: Integers, counts: Integers) -> tuple[Integers, Integers]:
-    """The different keys, ascending, and the sum of the counts of each."""
-    different, places = np.unique(keys, return_inverse=True)
-    sums = np.zeros(len(different), dtype=np.int64)
-    np.add.at(sums, places, counts)
-    return different, sums
-
-
 def percentile(values: np.ndarray, counts: Integers, percent: int) -> Any:
-    """The smallest of the values, which ascend, that at least `percent` % of all occurrences do not exceed."""
+    """The smallest of the values, which ascend, that `percent` % of the occurrences or more do not exceed; 0 of none."""
     rank = max(1, -(-percent * int(counts.sum()) // 100))
-    return values[np.searchsorted(np.cumsum(counts), rank)].item()
+    return values[np.searchsorted(np.cumsum(counts), rank)].item() if len(values) else 0
 
 
-def split_figures(languages: tuple[str, str], pairs: PairLengths, counts: list[Integers]) -> Figures:
-    """Of both sides (none where there are no sentences), and of the ratio of their lengths.
+def _percentiles(values: np.ndarray, counts: Integers) -> Figures:
+    if not len(values):
+        return {"median": None, "percentiles": {}}
+    percentiles = {str(percent): percentile(values, counts, percent) for percent in PERCENTS}
+    return {"median": percentile(values, counts, 50), "percentiles": percentiles}
 
-    :param counts: how often each index occurs on each side.
-    """
-    sides = {}
+
+def split_figures(languages: tuple[str, str], content: SplitContent) -> Figures:
+    """Of both sides (none where there are no sentences), and of the ratio of their lengths."""
+    pairs, sides = content.lengths, {}
     for number, language in enumerate(languages if len(pairs.counts) else ()):
         lengths = length_figures(*pairs.side(number))
-        unknown = int(counts[number][Dictionary.unk_index])
+        unknown = int(content.counts[number][Dictionary.unk_index])
         rate = unknown / lengths["tokens"] if lengths["tokens"] else None
         sides[language] = {"lengths": lengths, "unknown": unknown, "unknown_rate": rate}
     return {"sentences": int(pairs.counts.sum()), "sides": sides, "ratio": ratio_figures(pairs) if sides else None}
@@ -190,8 +187,7 @@ def length_figures(lengths: Integers, sentences: Integers) -> Figures:
         "tokens": tokens,
         "empty": int(sentences[lengths == 0].sum()),
         "mean": tokens / int(sentences.sum()),
-        "median": percentile(lengths, sentences, 50),
-        "percentiles": {str(percent): percentile(lengths, sentences, percent) for percent in PERCENTS},
+        **_percentiles(lengths, sentences),
         "longest": int(lengths[-1]),
         "histogram": {str(length): count for length, count in zip(lengths.tolist(), sentences.tolist(), strict=True)},
     }
@@ -202,25 +198,18 @@ def ratio_figures(pairs: PairLengths) -> Figures:
 
     The standard deviation is that of the pairs themselves. What has no pair to be computed from is None.
     """
-    source, target, counts = pairs.source, pairs.target, pairs.counts
-    tokens = int((source * counts).sum())
-    whole = (source > 0) & (target > 0)
+    source, target, counts = pairs
+    tokens, whole = int((source * counts).sum()), (source > 0) & (target > 0)
     ratios, weights = target[whole] / source[whole], counts[whole]
     order = np.argsort(ratios, kind="stable")
     ratios, weights = ratios[order], weights[order]
-    overall = int((target * counts).sum()) / tokens if tokens else None
-    with_empty_side = int(counts[~whole].sum())
-    if not len(ratios):
-        none = dict.fromkeys(("mean", "deviation", "median"))
-        return {"overall": overall, **none, "percentiles": {}, "with_empty_side": with_empty_side}
-    mean = float((ratios * weights).sum() / weights.sum())
+    mean = float(np.average(ratios, weights=weights)) if len(ratios) else None
     return {
-        "overall": overall,
+        "overall": int((target * counts).sum()) / tokens if tokens else None,
         "mean": mean,
-        "deviation": float(np.sqrt(((ratios - mean) ** 2 * weights).sum() / weights.sum())),
-        "median": percentile(ratios, weights, 50),
-        "percentiles": {str(percent): percentile(ratios, weights, percent) for percent in PERCENTS},
-        "with_empty_side": with_empty_side,
+        "deviation": None if mean is None else float(np.sqrt(np.average((ratios - mean) ** 2, weights=weights))),
+        **_percentiles(ratios, weights),
+        "with_empty_side": int(counts[~whole].sum()),
     }
 
 
@@ -239,11 +228,12 @@ def vocabulary_figures(dictionary: Dictionary, counts: Integers | None) -> Figur
         return figures | dict.fromkeys(("used", "used_rate", "once", "coverage"))
     words = len(dictionary) - SPECIAL - figures["padding"]
     frequencies = descending_frequencies(counts)
+    types = np.arange(1, len(frequencies) + 1)
     return figures | {
         "used": len(frequencies),
         "used_rate": len(frequencies) / words if words else None,
         "once": int((frequencies == 1).sum()),
-        "coverage": {str(percent): types_that_cover(frequencies, percent) for percent in COVERAGES},
+        "coverage": {str(percent): percentile(types, frequencies, percent) for percent in COVERAGES},
     }
 
 
@@ -253,50 +243,20 @@ def descending_frequencies(counts: Integers) -> Integers:
     return np.sort(words[words > 0])[::-1]
 
 
-def types_that_cover(frequencies: Integers, percent: int) -> int:
-    """How many of these types, the most frequent first, make up `percent` % of their occurrences; 0 of none."""
-    needed = -(-percent * int(frequencies.sum()) // 100)
-    return int(np.searchsorted(np.cumsum(frequencies), needed)) + 1 if len(frequencies) else 0
-
-
-class LopsidedPairs:
-    """The rows of the pairs whose longer side has the most times the tokens of the shorter; of equal ones the first.
-
-    An empty side counts as one token.
-
-    :param keep: how many.
-    """
-
-    def __init__(self, keep: int) -> None:
-        self._keep, self._factors, self._rows = keep, np.empty(0), np.empty(0, dtype=np.int64)
-
-    def add(self, first: int, source: Integers, target: Integers) -> None:
-        """Looks at the pairs of these lengths, of which the first is row `first`."""
-        factors = np.append(self._factors, np.maximum(source, target) / np.maximum(np.minimum(source, target), 1))
-        rows = np.append(self._rows, np.arange(first, first + len(source)))
-        best = np.argsort(-factors, kind="stable")[: self._keep]
-        self._factors, self._rows = factors[best], rows[best]
-
-    @property
-    def rows(self) -> list[int]:
-        return self._rows.tolist()
-
-
 def _pair(
     row: int, parts: list[Part], dictionaries: list[Dictionary], decoders: list[Callable[[str], str]]
 ) -> Figures:
     """The pair of this row, counted from 0 over all parts, as people read it; its line is counted from 1."""
-    within = row
-    for part in parts:
-        if within < len(part[0]):
-            break
-        within -= len(part[0])
+    number = row + 1
+    while row >= len(parts[0][0]):
+        row, parts = row - len(parts[0][0]), parts[1:]
+    sentences = [side.sentence(row) for side in parts[0]]
     source, target = (
-        decode(dictionary.decode(side.sentence(within).tolist()))
-        for decode, dictionary, side in zip(decoders, dictionaries, part, strict=True)
+        decode(dictionary.decode(sentence.tolist()))
+        for decode, dictionary, sentence in zip(decoders, dictionaries, sentences, strict=True)
     )
-    lengths = [int(side.lengths(range(within, within + 1))[0]) for side in part]
-    return {"number": row + 1, "source": source, "target": target, "lengths": lengths}
+    lengths = [len(sentence) - int(sentence[-1:].tolist() == [Dictionary.eos_index]) for sentence in sentences]
+    return {"number": number, "source": source, "target": target, "lengths": lengths}
 
 
 def _decoders(data: DataFolder) -> list[Callable[[str], str]]:

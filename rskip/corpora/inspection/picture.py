@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -13,8 +13,8 @@ from rskip.files.picture import check_picture, picture
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-_COLOURS = ("#0072b2", "#d55e00")  # told apart by the colour-blind too (Okabe and Ito)
-_LINES = ("-", "--")
+# told apart by the colour-blind too (Okabe and Ito)
+_STYLES: tuple[dict[str, Any], ...] = ({"color": "#0072b2", "linestyle": "-"}, {"color": "#d55e00", "linestyle": "--"})
 _BARS, _CELLS, _POINTS = 100, 200, 2000
 
 
@@ -31,32 +31,36 @@ def draw(inspection: Inspection, path: Path) -> None:
     if not sentences:
         raise ValueError(f"{data.path}: {shown} has no sentences to draw")
     name = figures["corpus"]["name"] if figures["corpus"] else data.path.resolve().name
-    longest = [percentile(*inspection.pair_lengths.side(side), 99) for side in (0, 1)]
-    end = max(1, *longest)
+    end = max(1, *(percentile(*inspection.pair_lengths.side(side), 99) for side in (0, 1)))
     style = {"axes.spines.top": False, "axes.spines.right": False}
     layout = ConstrainedLayoutEngine(wspace=0.05, h_pad=0.1)
     with picture(path, style=style, figsize=(15, 4.8), layout=layout) as figure:
         histograms, joint, coverage = figure.subplots(1, 3)
-        figure.suptitle(f"{name} ({data.source} → {data.target}), {shown}: {sentences:,} pairs")
+        figure.suptitle(f"{name} ({' → '.join(data.languages)}), {shown}: {sentences:,} pairs")
         _draw_histograms(histograms, inspection, end)
         _draw_joint(joint, inspection, end)
         _draw_coverage(coverage, inspection)
 
 
+def _edges(end: int, most: int) -> np.ndarray:
+    """Between ranges of lengths that are equally wide and go to `end`; not many more than `most` of them."""
+    width = -(-(end + 1) // most)
+    return np.arange(end // width + 2) * width - 0.5
+
+
 def _draw_histograms(axes: Axes, inspection: Inspection, end: int) -> None:
     """Sentences of each length up to `end`, of both sides."""
-    width = -(-(end + 1) // _BARS)
-    edges = np.arange(end // width + 2) * width - 0.5
-    longest = 0
+    edges = _edges(end, _BARS)
+    longest, width = 0, int(edges[1] - edges[0])
     for side, (language, figures) in enumerate(inspection.shown["sides"].items()):
         lengths, sentences = inspection.pair_lengths.side(side)
-        bars = np.zeros(end // width + 1, dtype=np.int64)
-        np.add.at(bars, lengths[lengths <= end] // width, sentences[lengths <= end])
+        inside = lengths <= end
+        bars, _ = np.histogram(lengths[inside], edges, weights=sentences[inside])
         found = figures["lengths"]
         longest = max(longest, found["longest"])
         label = f"{language}: mean {found['mean']:.1f}, median {found['median']:,}, longest {found['longest']:,}"
-        axes.stairs(bars, edges, color=_COLOURS[side], fill=True, alpha=0.2)
-        axes.stairs(bars, edges, color=_COLOURS[side], linestyle=_LINES[side], label=label)
+        axes.stairs(bars, edges, color=_STYLES[side]["color"], fill=True, alpha=0.2)
+        axes.stairs(bars, edges, label=label, **_STYLES[side])
     title = "Lengths" + (f" (up to {end:,}, the 99th percentile)" if longest > end else "")
     count = "sentences" if width == 1 else f"sentences, by {width:,} lengths"
     axes.set(title=title, xlabel="tokens of a sentence", ylabel=count, xlim=(-0.5, edges[-1]))
@@ -70,16 +74,13 @@ def _draw_joint(axes: Axes, inspection: Inspection, end: int) -> None:
     from matplotlib.colors import LogNorm
     from matplotlib.ticker import LogLocator, NullLocator
 
-    pairs = inspection.pair_lengths
-    shown = (pairs.source <= end) & (pairs.target <= end)
-    step = -(-(end + 1) // _CELLS)  # wider cells where lengths go into the hundreds
-    size = end // step + 1
-    image = np.zeros((size, size), dtype=np.int64)
-    np.add.at(image, (pairs.target[shown] // step, pairs.source[shown] // step), pairs.counts[shown])
+    source, target, counts = inspection.pair_lengths
+    shown, edges = (source <= end) & (target <= end), _edges(end, _CELLS)
+    image, _, _ = np.histogram2d(target[shown], source[shown], edges, weights=counts[shown])
     drawn = axes.imshow(
         np.ma.masked_equal(image, 0),
         origin="lower",
-        extent=(-0.5, size * step - 0.5, -0.5, size * step - 0.5),
+        extent=(-0.5, edges[-1], -0.5, edges[-1]),
         norm=LogNorm(vmin=1, vmax=max(2, int(image.max()))),
         cmap="viridis",
         interpolation="nearest",
@@ -90,8 +91,8 @@ def _draw_joint(axes: Axes, inspection: Inspection, end: int) -> None:
     if (ratio := inspection.shown["ratio"]["overall"]) is not None:
         axes.plot([0, end], [0, end * ratio], color="0.35", linewidth=1, label=f"ratio {ratio:.2f}")
         axes.legend(loc="upper left", frameon=False)
-    source, target = (f"tokens, {language}" for language in inspection.data.languages)
-    axes.set(title="Lengths of pairs", xlabel=source, ylabel=target, xlim=(-0.5, end), ylim=(-0.5, end))
+    xlabel, ylabel = (f"tokens, {language}" for language in inspection.data.languages)
+    axes.set(title="Lengths of pairs", xlabel=xlabel, ylabel=ylabel, xlim=(-0.5, end), ylim=(-0.5, end))
 
 
 def _draw_coverage(axes: Axes, inspection: Inspection) -> None:
@@ -100,12 +101,11 @@ def _draw_coverage(axes: Axes, inspection: Inspection) -> None:
 
     for side, (language, counts) in enumerate(inspection.train_counts.items()):
         frequencies = descending_frequencies(counts)
-        if not len(frequencies):
-            continue
-        share = 100 * np.cumsum(frequencies) / frequencies.sum()
-        places = np.unique(np.geomspace(1, len(share), _POINTS).round().astype(np.int64))
-        label = f"{language}: {len(frequencies):,} types in train"
-        axes.plot(places, share[places - 1], color=_COLOURS[side], linestyle=_LINES[side], label=label)
+        if len(frequencies):
+            share = 100 * np.cumsum(frequencies) / frequencies.sum()
+            places = np.unique(np.geomspace(1, len(share), _POINTS).round().astype(np.int64))
+            label = f"{language}: {len(frequencies):,} types in train"
+            axes.plot(places, share[places - 1], label=label, **_STYLES[side])
     axes.set(title="Coverage of train", xlabel="most frequent types", ylabel="% of the tokens", ylim=(0, 101))
     if not axes.lines:
         axes.text(0.5, 0.5, "no training text here", transform=axes.transAxes, ha="center")

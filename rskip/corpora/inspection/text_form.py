@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Any
+from collections.abc import Iterable, Sequence
+from textwrap import indent
 
 import numpy as np
 
 from rskip.corpora.cleaning import CleaningReport
-from rskip.corpora.inspection.binarised import Integers
 from rskip.corpora.inspection.inspection import COVERAGES, SPECIAL, Figures, Inspection
 from rskip.machine.terminal import columns
 
 _BINS, _BAR = 16, 24
-_NOTHING = "-"
 
 
 def text_form(inspection: Inspection) -> str:
@@ -40,44 +38,52 @@ def _heading(figures: Figures) -> str:
     heading = f"{figures['data']}: {name}{figures['source_language']} → {figures['target_language']}{shards}"
     if not isinstance(corpus.get("options"), dict):
         return heading
-    options = [_option(key, value) for key, value in corpus["options"].items() if value is not None]
+    words = {True: "{}", False: "no {}"}  # `duplicates`, `no duplicates`, `size 10000`
+    options = [
+        words[value].format(key) if isinstance(value, bool) else f"{key} {value}"
+        for key, value in corpus["options"].items()
+        if value is not None
+    ]
     return f"{heading}\nprepared with: {', '.join(options)}"
 
 
-def _option(name: str, value: object) -> str:
-    """`size 10000`, `duplicates`, `no duplicates`."""
-    if isinstance(value, bool):
-        return name if value else f"no {name}"
-    return f"{name} {value}"
+def _table(heading: str, rows: Iterable[Sequence[object]], *, left: Sequence[int] = (0,)) -> str:
+    return f"{heading}\n" + columns([[*map(_cell, row)] for row in rows], left=left, indent="  ")
+
+
+def _cell(value: object) -> str:
+    if isinstance(value, float):
+        return f"{value:.2f}"
+    return "-" if value is None else f"{value:,}" if isinstance(value, int) else str(value)
+
+
+def _percentage(rate: float | None) -> str | None:
+    return None if rate is None else f"{100 * rate:.2f} %"
 
 
 def _sizes(splits: Figures) -> str:
-    rows = [["split", "", "sentences", "tokens", "mean", "median", "95 %", "99 %", "longest", "empty", "unknown"]]
+    rows: list[list[object]] = [
+        ["split", "", "sentences", "tokens", "mean", "median", "95 %", "99 %", "longest", "empty", "unknown"]
+    ]
     for split, figures in splits.items():
         if not figures["sentences"]:
-            rows.append([split, "", "0", *[_NOTHING] * 8])
+            rows.append([split, "", 0, *[None] * 8])
         for language, side in figures["sides"].items():
-            lengths = side["lengths"]
-            percentiles = [lengths["percentiles"][percent] for percent in ("95", "99")]
-            counts = [lengths["median"], *percentiles, lengths["longest"], lengths["empty"]]
-            row = [language, f"{figures['sentences']:,}", f"{lengths['tokens']:,}", f"{lengths['mean']:.2f}"]
-            rows.append([split, *row, *(f"{count:,}" for count in counts), _percentage(side["unknown_rate"])])
+            found = side["lengths"]
+            row = [found[key] for key in ("tokens", "mean", "median")]
+            row += [found["percentiles"]["95"], found["percentiles"]["99"], found["longest"], found["empty"]]
+            rows.append([split, language, figures["sentences"], *row, _percentage(side["unknown_rate"])])
             split = ""
-    heading = "sizes, lengths in tokens (without the end mark), unknown tokens:\n"
-    return heading + columns(rows, left=[0, 1], indent="  ")
+    return _table("sizes, lengths in tokens (without the end mark), unknown tokens:", rows, left=(0, 1))
 
 
 def _ratios(splits: Figures, ratio: str) -> str:
-    rows = [["split", "all tokens", "mean", "deviation", "5 %", "median", "95 %", "an empty side"]]
+    rows: list[list[object]] = [["split", "all tokens", "mean", "deviation", "5 %", "median", "95 %", "an empty side"]]
     for split, figures in splits.items():
         if found := figures["ratio"]:
-            percentiles = found["percentiles"]
-            values = [found["overall"], found["mean"], found["deviation"]]
-            values += [percentiles.get("5"), found["median"], percentiles.get("95")]
-            cells = [_NOTHING if value is None else f"{value:.2f}" for value in values]
-            rows.append([split, *cells, f"{found['with_empty_side']:,}"])
-    heading = f"target length by source length ({ratio}), of all tokens and pair by pair:\n"
-    return heading + columns(rows, indent="  ")
+            row = [found["overall"], found["mean"], found["deviation"], found["percentiles"].get("5")]
+            rows.append([split, *row, found["median"], found["percentiles"].get("95"), found["with_empty_side"]])
+    return _table(f"target length by source length ({ratio}), of all tokens and pair by pair:", rows)
 
 
 def _histogram(inspection: Inspection) -> str:
@@ -85,70 +91,54 @@ def _histogram(inspection: Inspection) -> str:
     sides = inspection.shown["sides"]
     if not sides:
         return ""
-    width = _bin_width(max(side["lengths"]["percentiles"]["99"] for side in sides.values()))
-    counts = [_binned(*inspection.pair_lengths.side(side), width=width) for side in (0, 1)]
-    longest = max(int(side.max()) for side in counts)
-    rows = [["tokens", *(cell for language in sides for cell in (language, ""))]]
-    for number in range(1 + max(int(np.flatnonzero(side)[-1]) for side in counts)):
+    longest = max(side["lengths"]["percentiles"]["99"] for side in sides.values())
+    # the least of 1, 2, 5, 10, 20, 50, ... of which all ranges but the last reach beyond it
+    steps = (step * 10**power for power in range(19) for step in (1, 2, 5))
+    width = next(step for step in steps if step * (_BINS - 1) > longest)
+    counts = []
+    for side in (0, 1):
+        lengths, sentences = inspection.pair_lengths.side(side)
+        counts.append(np.bincount(np.minimum(lengths // width, _BINS - 1), sentences, _BINS).astype(np.int64).tolist())
+    most = max(map(max, counts))
+    rows: list[list[object]] = [["tokens", *(cell for language in sides for cell in (language, ""))]]
+    for number, both in enumerate(zip(*counts, strict=True)):
         first = number * width
         name = f"{first}–{first + width - 1}" if width > 1 else f"{first}"
-        row = [f"{first} and more" if number == _BINS - 1 else name]
-        for count in (int(side[number]) for side in counts):
-            row += [f"{count:,}", "█" * round(_BAR * count / longest) or ("▏" if count else "")]
-        rows.append(row)
-    table = columns(rows, left=[0, 2, 4], indent="  ")
-    return f"lengths of the sentences of {inspection.figures['shown_split']}:\n{table}"
-
-
-def _bin_width(length: int) -> int:
-    """The least of 1, 2, 5, 10, 20, 50, ... of which _BINS - 1 bins reach beyond a length."""
-    width = 1
-    while width * (_BINS - 1) <= length:
-        width = width * 5 // 2 if str(width)[0] == "2" else width * 2
-    return width
-
-
-def _binned(lengths: Integers, sentences: Integers, *, width: int) -> Integers:
-    bins = np.zeros(_BINS, dtype=np.int64)
-    np.add.at(bins, np.minimum(lengths // width, _BINS - 1), sentences)
-    return bins
+        rows.append([f"{first} and more" if number == _BINS - 1 else name])
+        for count in both:
+            rows[-1] += [count, "█" * round(_BAR * count / most) or ("▏" if count else "")]
+    while rows[-1][1] == rows[-1][3] == 0:
+        rows.pop()
+    return _table(f"lengths of the sentences of {inspection.figures['shown_split']}:", rows, left=(0, 2, 4))
 
 
 def _vocabulary(figures: Figures) -> str:
-    rows = [["", "size", "padding", "in train", "", "once", *(f"{percent} %" for percent in COVERAGES)]]
+    rows: list[list[object]] = [
+        ["", "size", "padding", "in train", "", "once", *(f"{percent} %" for percent in COVERAGES)]
+    ]
     for language, found in figures["vocabulary"].items():
-        row = [language, f"{found['size']:,}", f"{found['padding']:,}"]
-        if found["used"] is None:
-            rows.append([*row, *[_NOTHING] * (3 + len(COVERAGES))])
-            continue
-        row += [f"{found['used']:,}", _percentage(found["used_rate"]), f"{found['once']:,}"]
-        rows.append([*row, *(f"{types:,}" for types in found["coverage"].values())])
+        coverage = (found["coverage"] or dict.fromkeys(COVERAGES)).values()
+        use = [found["used"], _percentage(found["used_rate"]), found["once"], *coverage]
+        rows.append([language, found["size"], found["padding"], *use])
     kind = "one dictionary for both languages" if figures["joint_dictionary"] else "a dictionary for each language"
-    return (
+    return _table(
         f"vocabulary ({kind}; {SPECIAL} tokens of its size are special): types that occur in train, or once\n"
-        "there, and how many of the most frequent make up so much of its tokens:\n" + columns(rows, indent="  ")
+        "there, and how many of the most frequent make up so much of its tokens:",
+        rows,
     )
 
 
-def _cleaning(report: dict[str, Any] | None) -> str:
+def _cleaning(report: Figures | None) -> str:
     if report is None:
         return ""
-    return "training pairs dropped by cleaning:\n" + _indented(CleaningReport.from_dict(report).table().splitlines())
+    return "training pairs dropped by cleaning:\n" + indent(CleaningReport.from_dict(report).table().rstrip("\n"), "  ")
 
 
 def _pairs(heading: str, pairs: list[Figures], languages: tuple[str, str]) -> str:
-    width = max(map(len, languages))
     lines = []
     for pair in pairs:
         source, target = pair["lengths"]
-        lines.append(f"line {pair['number']:,} ({source:,} and {target:,} tokens)")
-        lines += [f"  {languages[0]:{width}}  {pair['source']}", f"  {languages[1]:{width}}  {pair['target']}"]
-    return f"{heading}\n{_indented(lines)}" if lines else ""
-
-
-def _percentage(rate: float | None) -> str:
-    return _NOTHING if rate is None else f"{100 * rate:.2f} %"
-
-
-def _indented(lines: Iterable[str]) -> str:
-    return "\n".join(f"  {line}".rstrip() for line in lines)
+        lines.append(f"  line {pair['number']:,} ({source:,} and {target:,} tokens)")
+        sides = [(languages[0], pair["source"]), (languages[1], pair["target"])]
+        lines.append(columns(sides, left=(0, 1), indent="    "))
+    return "\n".join([heading, *lines]) if lines else ""

@@ -13,7 +13,7 @@ import pytest
 
 from rskip.corpora.cleaning import CleaningReport
 from rskip.corpora.corpus import CleaningOptions
-from rskip.corpora.inspection import binarised, find_data, inspect_data, inspection
+from rskip.corpora.inspection import find_data, inspect_data, inspection
 from rskip.text import Dictionary, TextConfig, TextPipeline
 from rskip.text.subwords import BytePairEncoding
 
@@ -152,6 +152,13 @@ def test_shards_and_blocks_change_nothing(tmp_path, write_split, monkeypatch):
     parts = inspect_data(tmp_path / "parts", examples=20, lopsided=20).figures
     assert (whole.pop("shards"), parts.pop("shards")) == (0, 11)
     whole.pop("data"), parts.pop("data")
+
+    def least_alike(row: int) -> tuple[float, int]:
+        most, least = sorted((len(pairs[row][0].split()), len(pairs[row][1].split())), reverse=True)
+        return (-most / max(least, 1), row)
+
+    lopsided = sorted(range(500), key=least_alike)[:20]
+    assert [pair["number"] for pair in whole["lopsided"]] == [row + 1 for row in lopsided]
     assert parts == whole
     assert parts["splits"]["train"]["sentences"] == 500
     assert parts["splits"]["valid"]["sentences"] == 7
@@ -159,7 +166,6 @@ def test_shards_and_blocks_change_nothing(tmp_path, write_split, monkeypatch):
 
 def test_memory_does_not_grow_with_the_corpus(tmp_path, write_split, monkeypatch):
     monkeypatch.setattr(inspection, "_ROWS_AT_ONCE", 500)
-    monkeypatch.setattr(binarised, "_TOKENS_AT_ONCE", 2000)
     pairs = [("dog " * (number % 20), "Hund " * (number % 17)) for number in range(500)]
     peaks = []
     for times in (2, 40):

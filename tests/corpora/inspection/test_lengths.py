@@ -5,18 +5,17 @@ from __future__ import annotations
 import math
 import random
 import statistics
+from collections import Counter
 
 import numpy as np
 import pytest
 
 from rskip.corpora.inspection.inspection import (
     PERCENTS,
-    LopsidedPairs,
     PairLengths,
     length_figures,
     percentile,
     ratio_figures,
-    types_that_cover,
     vocabulary_figures,
 )
 from rskip.text import Dictionary
@@ -27,12 +26,10 @@ def nearest_rank(values: list, percent: int):
     return sorted(values)[max(1, math.ceil(percent * len(values) / 100)) - 1]
 
 
-def lengths_in_blocks(pairs: list[tuple[int, int]], block: int) -> PairLengths:
-    lengths = PairLengths()
-    for start in range(0, len(pairs), block):
-        source, target = np.array(pairs[start : start + block], dtype=np.int64).T
-        lengths.add(source, target)
-    return lengths
+def lengths_of(pairs: list[tuple[int, int]]) -> PairLengths:
+    different = Counter(pairs)
+    source, target = np.array(list(different), dtype=np.int64).T
+    return PairLengths(source, target, np.array(list(different.values())))
 
 
 @pytest.fixture(scope="module")
@@ -41,9 +38,8 @@ def pairs() -> list[tuple[int, int]]:
     return [(draw.randrange(25), draw.choice([0, 1, 2, 3, 40, 3_000_000_000 % 2**31])) for _ in range(700)]
 
 
-@pytest.mark.parametrize("block", [1, 64, 10_000])
-def test_lengths_and_ratios(pairs, block):
-    lengths = lengths_in_blocks(pairs, block)
+def test_lengths_and_ratios(pairs):
+    lengths = lengths_of(pairs)
     assert int(lengths.counts.sum()) == 700
     for number in (0, 1):
         values = [pair[number] for pair in pairs]
@@ -66,7 +62,7 @@ def test_lengths_and_ratios(pairs, block):
 
 
 def test_ratios_of_pairs_that_have_none():
-    figures = ratio_figures(lengths_in_blocks([(0, 3), (0, 0), (0, 1)], 2))
+    figures = ratio_figures(lengths_of([(0, 3), (0, 0), (0, 1)]))
     assert (figures["overall"], figures["mean"], figures["deviation"], figures["median"]) == (None, None, None, None)
     assert (figures["percentiles"], figures["with_empty_side"]) == ({}, 3)
 
@@ -76,14 +72,7 @@ def test_percentiles_of_few_values():
     assert [int(percentile(values, counts, percent)) for percent in (0, 25, 26, 50, 75, 76, 100)] == [
         3, 3, 5, 5, 5, 8, 8,
     ]  # fmt: skip
-
-
-def test_types_that_cover():
-    frequencies = np.array([50, 30, 10, 9, 1])
-    assert [types_that_cover(frequencies, percent) for percent in (1, 50, 51, 80, 90, 91, 99, 100)] == [
-        1, 1, 2, 2, 3, 4, 4, 5,
-    ]  # fmt: skip
-    assert types_that_cover(np.array([], dtype=np.int64), 50) == 0
+    assert percentile(values[:0], counts[:0], 50) == 0
 
 
 def test_vocabulary():
@@ -94,20 +83,7 @@ def test_vocabulary():
     assert (figures["size"], figures["padding"]) == (11, 2)
     assert (figures["used"], figures["used_rate"], figures["once"]) == (3, 3 / 5, 1)
     assert figures["coverage"] == {"50": 1, "90": 2, "99": 3, "100": 3}
+    counts = np.array([0, 0, 0, 0, 9, 50, 1, 30, 10, 0, 0])  # shares 50, 30, 10, 9 and 1: a bound is reached exactly
+    assert vocabulary_figures(dictionary, counts)["coverage"] == {"50": 1, "90": 3, "99": 4, "100": 5}
     without = vocabulary_figures(dictionary, None)
     assert (without["size"], without["used"], without["coverage"]) == (11, None, None)
-
-
-@pytest.mark.parametrize("block", [1, 3, 50, 10_000])
-def test_lopsided_pairs_are_the_same_for_any_blocks(block):
-    draw = random.Random(5)
-    pairs = [(draw.randrange(7), draw.randrange(7)) for _ in range(300)]
-    kept = LopsidedPairs(20)
-    for start in range(0, len(pairs), block):
-        source, target = np.array(pairs[start : start + block], dtype=np.int64).T
-        kept.add(start, source, target)
-
-    def factor(row: int) -> float:
-        return max(pairs[row]) / max(min(pairs[row]), 1)
-
-    assert kept.rows == sorted(range(300), key=lambda row: (-factor(row), row))[:20]

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import random
 import struct
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from rskip.corpora.inspection import MmapSentences, binarised
+from rskip.corpora.inspection import MmapSentences
 
 DICTIONARY = Path("dict.en.txt")
 SENTENCES = [[5, 6, 7, 2], [2], [4, 2], [], [9, 9, 5], [100, 2]]
@@ -22,44 +21,27 @@ def test_every_type_that_fairseq_writes(tmp_path, write_mmap, code):
     assert len(read) == 6
     assert [read.sentence(number).tolist() for number in range(6)] == SENTENCES
     # an end mark is left out only where there is one, at the end
-    assert read.lengths(range(0, 6)).tolist() == [3, 0, 1, 0, 3, 1]
-    assert read.lengths(range(3, 5)).tolist() == [0, 3]
+    lengths, counts = read.read(range(0, 6), vocabulary=101, dictionary=DICTIONARY)
+    assert lengths.tolist() == [3, 0, 1, 0, 3, 1]
     expected = np.bincount([each for sentence in SENTENCES for each in sentence], minlength=101)
-    assert read.counts(range(0, 6), vocabulary=101, dictionary=DICTIONARY).tolist() == expected.tolist()
-    assert read.counts(range(3, 5), vocabulary=10, dictionary=DICTIONARY).tolist() == [0, 0, 0, 0, 0, 1, 0, 0, 0, 2]
-
-
-@pytest.mark.parametrize("at_once", [1, 7, 1000, 1 << 22])
-def test_any_number_of_tokens_at_once(tmp_path, write_mmap, monkeypatch, at_once):
-    monkeypatch.setattr(binarised, "_TOKENS_AT_ONCE", at_once)
-    draw = random.Random(1)
-    sentences = [[draw.randrange(3, 50) for _ in range(draw.randrange(30))] + [2] for _ in range(200)]
-    write_mmap(tmp_path / "x", sentences)
-    read = MmapSentences(tmp_path / "x")
-    expected = [0] * 50
-    for sentence in sentences[17:150]:
-        for index in sentence:
-            expected[index] += 1
-    assert read.counts(range(17, 150), vocabulary=50, dictionary=DICTIONARY).tolist() == expected
-    assert read.lengths(range(17, 150)).tolist() == [len(sentence) - 1 for sentence in sentences[17:150]]
-    assert [read.sentence(row).tolist() for row in (0, 16, 199)] == [sentences[row] for row in (0, 16, 199)]
+    assert counts.tolist() == expected.tolist()
+    lengths, counts = read.read(range(3, 5), vocabulary=10, dictionary=DICTIONARY)
+    assert (lengths.tolist(), counts.tolist()) == ([0, 3], [0, 0, 0, 0, 0, 1, 0, 0, 0, 2])
 
 
 def test_no_sentences(tmp_path, write_mmap):
     write_mmap(tmp_path / "x", [])
     read = MmapSentences(tmp_path / "x")
     assert len(read) == 0
-    assert read.lengths(range(0, 0)).tolist() == []
-    assert read.counts(range(0, 0), vocabulary=3, dictionary=DICTIONARY).tolist() == [0, 0, 0]
+    lengths, counts = read.read(range(0), vocabulary=3, dictionary=DICTIONARY)
+    assert (lengths.tolist(), counts.tolist()) == ([], [0, 0, 0])
 
 
-@pytest.mark.parametrize("at_once", [2, 1 << 22])
 @pytest.mark.parametrize(("code", "index"), [(8, 100), (5, -1), (5, 1 << 60)])
-def test_an_index_that_the_dictionary_lacks(tmp_path, write_mmap, monkeypatch, at_once, code, index):
-    monkeypatch.setattr(binarised, "_TOKENS_AT_ONCE", at_once)
+def test_an_index_that_the_dictionary_lacks(tmp_path, write_mmap, code, index):
     write_mmap(tmp_path / "x", [[5, 2], [6, 7, 2], [5, 5, 8, 2], [7, index, 2], [index, 2]], code=code)
     with pytest.raises(ValueError) as error:
-        MmapSentences(tmp_path / "x").counts(range(1, 5), vocabulary=9, dictionary=DICTIONARY)
+        MmapSentences(tmp_path / "x").read(range(1, 5), vocabulary=9, dictionary=DICTIONARY)
     assert str(error.value) == (
         f"{tmp_path}/x.bin: sentence 4 has token {index}, but dict.en.txt has only 9 tokens: is it the one that the "
         "data was binarised with?"
@@ -72,8 +54,8 @@ def test_damaged_files(tmp_path, write_mmap):
     def refused(message: str, error: type[Exception] = ValueError) -> None:
         with pytest.raises(error) as caught:
             read = MmapSentences(tmp_path / "x")
-            read.lengths(range(2))
-            read.lengths(range(2, len(read)))
+            for rows in (range(2), range(2, len(read))):
+                read.read(rows, vocabulary=101, dictionary=DICTIONARY)
         assert str(caught.value).startswith(str(tmp_path / "x."))
         assert message in str(caught.value)
 
