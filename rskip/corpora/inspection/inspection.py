@@ -157,7 +157,7 @@ def _cleaning(path: Path) -> Figures | None:
 
 
 def percentile(values: np.ndarray, counts: Integers, percent: int) -> Any:
-    """The smallest of the values, which ascend, that `percent` % of the occurrences or more do not exceed; 0 of none."""
+    """The smallest of the values, which ascend, that at least `percent` % of them all do not exceed; 0 of none."""
     rank = max(1, -(-percent * int(counts.sum()) // 100))
     return values[np.searchsorted(np.cumsum(counts), rank)].item() if len(values) else 0
 
