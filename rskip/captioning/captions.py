@@ -17,9 +17,32 @@ from rskip.files.whole import atomic_file
 
 DICTIONARY = "dict.txt"
 
-# What coco-caption removes after tokenising. Brackets, which PTB writes -lrb- and so on, are not among it.
-_REMOVED = frozenset(("''", "'", "``", "`", ".", "?", "!", ",", ":", "-", "--", "...", ";"))
+PUNCTUATION = frozenset(("''", "'", "``", "`", ".", "?", "!", ",", ":", "-", "--", "...", ";"))
+"""Tokens that coco-caption removes. Brackets are not among them: it names them in capitals, after lower-casing."""
+
+_REMOVED = PUNCTUATION | {'"', ".."}
 _BRACKETS = {"(": "-lrb-", ")": "-rrb-", "[": "-lsb-", "]": "-rsb-", "{": "-lcb-", "}": "-rcb-"}
+_ABBREVIATIONS = (
+    "mr mrs ms dr st jr sr prof rev gen sen gov capt lt col sgt vs etc inc co corp ltd ave blvd rd ct ft mt penn ky la"
+)
+
+# The Penn Treebank's rules as Stanford's PTBTokenizer has them, for text in lower case.
+_TOKEN = re.compile(
+    rf"""
+      (?:https?://|www\.)[\w.-]*\w | [\w.-]+@[\w.-]*\w
+    | (?:[a-z]\.){{2,}}(?:[a-z]\b)? | [a-z]\.[a-z]\b                # u.s., u.s.a
+    | (?:{"|".join(_ABBREVIATIONS.split())})\.(?!\w) | [a-hj-z]\.(?=\s*[^\s\w]|\s+\w)
+    | [^\W_]+\.(?=[,;])
+    | can(?=not\b) | gon(?=na\b) | got(?=ta\b) | gim(?=me\b) | lem(?=me\b) | wan(?=na\b)
+    | [^\W_]+?(?=n't\b) | n't\b
+    | '(?:s|m|d|re|ve|ll)\b | 'n'
+    | \d+(?:[.,:/-]\d+)+
+    | [dlo]'(?!s\b)[^\W_]+
+    | [^\W_]+(?:[-&./_@][^\W_]+)*
+    | [?!]+ | \.+ | -+ | '' | `` | \S
+    """,
+    re.VERBOSE,
+)
 
 
 @dataclass(frozen=True)
@@ -42,20 +65,9 @@ class CaptionedImage:
         return cls(name, captions, tuple(" ".join(tokenise_caption(caption)) for caption in captions))
 
 
-_TOKEN = re.compile(
-    r"""
-    (?:[a-z]\.){2,}                                  # u.s.
-    | \d+(?:[.,:/]\d+)*(?:[a-z]+)?
-    | [^\W_]+(?:[-'&.@/][^\W_]+)*
-    | \.{2,} | -{2,} | '' | `` | \S
-    """,
-    re.VERBOSE,
-)
-
-
 def tokenise_caption(text: str) -> list[str]:
     """The caption's tokens, in lower case and without punctuation."""
-    return [token for token in _TOKEN.findall(text.lower()) if token not in _REMOVED]
+    return [_BRACKETS.get(token, token) for token in _TOKEN.findall(text.lower()) if token not in _REMOVED]
 
 
 def read_split(folder: Path, split: str) -> list[CaptionedImage]:

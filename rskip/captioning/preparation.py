@@ -23,9 +23,8 @@ from rskip.corpora.record import FORMAT, needs_build, read_record, write_record
 from rskip.files.archives import extract
 from rskip.files.cache import cache_folder, expanded_path
 from rskip.files.checksum import difference
-from rskip.files.disk import disk_space
 from rskip.files.lock import one_at_a_time
-from rskip.files.whole import whole_folder
+from rskip.files.whole import disk_space, whole_folder
 from rskip.settings.check import check
 from rskip.settings.text import read_json
 

@@ -6,6 +6,7 @@ from rskip.captioning.captions import (
     CaptionedImage,
     count_words,
     read_split,
+    tokenise_caption,
     write_dictionary,
     write_split,
 )
@@ -36,3 +37,18 @@ def test_words_under_five_occurrences_are_unknown(tmp_path):
     dictionary = Dictionary.load(tmp_path / "dict.txt")
     assert dictionary.tokens[4:] == ["a", "dog"]
     assert dictionary.index("cat") == dictionary.unk_index
+
+
+def test_tokens_are_the_penn_treebanks_without_punctuation():
+    # what Stanford's PTBTokenizer gives, as coco-caption runs it
+    expected = {
+        'The dog\'s "toy" -- a 4-wheeler, isn\'t here...': "the dog 's toy a 4-wheeler is n't here",
+        "You cannot say I'm gonna!!": "you can not say i 'm gon na !!",
+        "(A man) [sits] {on} it": "-lrb- a man -rrb- -lsb- sits -rsb- -lcb- on -rcb- it",
+        "A U.S. flag on Main St. at 6:40PM for $14.99 & 1/2.": "a u.s. flag on main st. at 6:40 pm for $ 14.99 & 1/2",
+        "three o'clock; the kids' black/white t-shirt": "three o'clock the kids black/white t-shirt",
+        "see www.example.com or mail a.b@example.com": "see www.example.com or mail a.b@example.com",
+        "": "",
+        "...": "",
+    }
+    assert {text: " ".join(tokenise_caption(text)) for text in expected} == expected

@@ -182,7 +182,7 @@ def test_flickr8k_itself(tmp_path, shared):
     corpus = find_caption_corpus("flickr8k")
     assert prepare_captions(corpus, tmp_path / "data", mirror=str(shared / "data/flickr8k"))
     assert summary(tmp_path / "data") == [
-        "pictures: train 753 of 6,000, valid 113 of 1,000, test 125 of 1,000; dictionary: 747 words",
+        "pictures: train 753 of 6,000, valid 113 of 1,000, test 125 of 1,000; dictionary: 746 words",
         "7,009 captioned pictures are not in the folder, such as 2098646162_e3b3bbf14c.jpg",
         "9 files of the folder are of no split, such as 1155138244_859fd6e079.jpg",
     ]

