@@ -32,12 +32,12 @@ from rskip.corpora import PrepareOptions, find_corpus
 from rskip.corpora.chunks import SplitText, plan_chunks
 from rskip.corpora.fetch import fetch
 from rskip.corpora.formats import TextFile, read_sentences
+from rskip.corpora.record import WorkFolder
 from rskip.corpora.stages.deduplicate import deduplicate
 from rskip.corpora.stages.learn import TEXT
 from rskip.corpora.stages.segment import TOKENS, segment_train
 from rskip.corpora.stages.setting import Setting
 from rskip.corpora.stages.tokenise import tokenise_train
-from rskip.corpora.work_folder import WorkFolder
 from rskip.machine.environment import available_cores
 from rskip.text.pipeline import TextConfig, TextPipeline
 from rskip.text.subwords import BytePairEncoding

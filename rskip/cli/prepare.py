@@ -99,7 +99,7 @@ def _prepare(args: argparse.Namespace, output: Path) -> None:
     from rskip.corpora import PrepareOptions, find_corpus, prepare
     from rskip.corpora.cleaning import CleaningReport
     from rskip.corpora.record import CLEANING_FILE, data_path, read_record
-    from rskip.corpora.work_folder import read_json
+    from rskip.settings.text import read_json
 
     corpus = find_corpus(args.corpus)
     options = PrepareOptions(**given_options(args, PrepareOptions))

@@ -122,7 +122,7 @@ def translate_files(args: argparse.Namespace) -> None:
 
         from rskip.machine.terminal import duration
         from rskip.translation.files import FileTranslation, StoppedError, worth_workers  # loads torch, as above
-        from rskip.translation.progress import TranslationProgress, speed
+        from rskip.translation.terminal import TranslationProgress, speed
 
         work = FileTranslation(
             translator=translator,
@@ -174,7 +174,7 @@ def translate_interactively(args: argparse.Namespace) -> None:
     translator = load_translator(args, ranks)
 
     from rskip.translation.files import translate_window
-    from rskip.translation.interactive import converse
+    from rskip.translation.terminal import converse
     from rskip.translation.translation import line_form
 
     with suppress(ModuleNotFoundError):

@@ -14,7 +14,16 @@ from rskip.corpora.corpus import CleaningOptions, Corpus, GeneratedCorpus, Publi
 from rskip.corpora.fetch import FetchedFile, fetch
 from rskip.corpora.formats import TextFile
 from rskip.corpora.options import PrepareOptions
-from rskip.corpora.record import CLEANING_FILE, RECORD_FILE, needs_build, plan, shard_folders, write_record
+from rskip.corpora.record import (
+    CLEANING_FILE,
+    RECORD_FILE,
+    WorkFolder,
+    needs_build,
+    plan,
+    shard_folders,
+    write_json,
+    write_record,
+)
 from rskip.corpora.stages.assemble import DICTIONARY, assemble
 from rskip.corpora.stages.binarise import BINARISED, binarise_shard, find_fairseq_preprocess
 from rskip.corpora.stages.deduplicate import deduplicate
@@ -22,12 +31,12 @@ from rskip.corpora.stages.learn import TEXT, learn
 from rskip.corpora.stages.segment import segment_held_out, segment_train
 from rskip.corpora.stages.setting import Setting
 from rskip.corpora.stages.tokenise import REFERENCE, tokenise_held_out, tokenise_train
-from rskip.corpora.work_folder import WorkFolder, read_json, write_json
 from rskip.files.archives import extract
 from rskip.files.lock import one_at_a_time
 from rskip.files.whole import disk_space
 from rskip.machine.terminal import Progress
 from rskip.machine.workers import in_order
+from rskip.settings.text import read_json
 from rskip.text.dictionary import Dictionary
 from rskip.text.pipeline import TextConfig, tool_versions
 

@@ -1,8 +1,9 @@
-"""corpus.json: what a prepared folder holds and how it was made. Written last: it vouches for the rest."""
+"""The folder that is made: corpus.json, which is written last and vouches for the rest; the work folder beside it."""
 
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -10,9 +11,10 @@ from typing import Any
 from rskip.corpora.corpus import Corpus, PublishedCorpus
 from rskip.corpora.options import PrepareOptions
 from rskip.files.checksum import sha256_file
-from rskip.files.whole import atomic_file
+from rskip.files.whole import atomic_file, put_in_place
+from rskip.settings.text import read_json
 
-RECORD_FILE, CLEANING_FILE = "corpus.json", "cleaning.json"
+RECORD_FILE, CLEANING_FILE, STATE_FILE = "corpus.json", "cleaning.json", "state.json"
 
 FORMAT = 1
 """Goes up when the same options come to give other bytes."""
@@ -150,3 +152,84 @@ def _same_inputs(recorded: Any, planned: Mapping[str, Mapping[str, Any]]) -> boo
 
 def _listed(options: Any) -> str:
     return ", ".join(f"{key} {value}" for key, value in options.items()) if isinstance(options, dict) else "?"
+
+
+class WorkFolder:
+    """`DIR.partial` beside `DIR`: state.json says what is made there; each stage leaves files that appear when whole.
+
+    :param output: the folder to be made.
+    """
+
+    def __init__(self, output: Path) -> None:
+        self.output = output
+        self.path = output.with_name(output.name + ".partial")
+
+    @property
+    def result(self) -> Path:
+        """What becomes the output."""
+        return self.path / "result"
+
+    def folder(self, name: str) -> Path:
+        """A stage's folder, made where missing."""
+        path = self.path / name
+        path.mkdir(parents=True, exist_ok=True)
+        return path
+
+    def begin(self, planned: dict[str, Any], *, force: bool) -> None:
+        """Makes the folder, or goes on with one of the same plan.
+
+        :param planned: everything that decides the bytes of the output.
+        :param force: begin anew where the folder is of another plan.
+        :raises OutputError: there is a folder of another plan, or one that is not ours.
+        """
+        if self.path.exists():
+            state = self._state()
+            differs = None if state is None else difference(state, planned)
+            if differs is not None and not force:
+                problem = f"{self.path} was left by an unfinished run and {differs}"
+                advice = "repeat that command, choose another {output}, or begin anew with {force}"
+                raise OutputError(problem, advice=advice)
+            if differs is not None or not self.result.exists():
+                self.remove()  # without a result it was killed in `begin` or in `finish`
+        if not self.path.exists():
+            self.path.mkdir(parents=True)
+            write_json(self.path / STATE_FILE, planned)
+            self.result.mkdir()
+        for left in self.path.rglob(".*.partial*"):  # of a killed process
+            if left.is_file():
+                left.unlink()
+
+    def _state(self) -> dict[str, Any] | None:
+        """:raises OutputError: a folder that is not ours."""
+        path = self.path / STATE_FILE
+        if path.is_file():
+            return read_json(path)
+        if not self.path.is_dir() or any(not left.name.startswith(f".{STATE_FILE}.") for left in self.path.iterdir()):
+            problem = f"{self.path} was not made by rskip prepare"
+            raise OutputError(problem, advice="move it away, or choose another {output}")
+        return None
+
+    def finish(self) -> None:
+        """The result becomes the output, in the place of one that is there, and the rest is removed."""
+        put_in_place(self.result, self.output)
+        self.remove()
+
+    def remove(self) -> None:
+        """Removes everything, the state last."""
+        for path in self.path.iterdir():
+            if path.is_dir():
+                shutil.rmtree(path)
+            elif path.name != STATE_FILE:
+                path.unlink()
+        shutil.rmtree(self.path)
+
+    def remove_finished(self) -> None:
+        """Removes what a process left that was killed while it removed the work folder of a whole output."""
+        if (self.path / STATE_FILE).exists() and not self.result.exists():
+            self.remove()
+
+
+def write_json(path: Path, content: Any) -> None:
+    """Writes a file that appears when it is whole."""
+    with atomic_file(path) as temporary:
+        temporary.write_text(json.dumps(content, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")

@@ -18,8 +18,8 @@ from rskip.generation import SearchOptions
 from rskip.machine.ranks import Ranks
 from rskip.translation.jobs import Job, known_sum
 from rskip.translation.output import OtherInputError, ResumableFile, merge_parts, part_path, write_all
-from rskip.translation.progress import TranslationProgress
 from rskip.translation.settings import LARGE, MAX_TOKENS, MOST_WORKERS, BatchSettings
+from rskip.translation.terminal import TranslationProgress
 from rskip.translation.translation import LineForm, SentenceError, Translation
 from rskip.translation.translator import Translator
 from rskip.translation.windows import Window, read_windows

@@ -10,8 +10,7 @@ import threading
 import pytest
 
 from rskip.translation.files import translate_stream
-from rskip.translation.interactive import converse
-from rskip.translation.progress import TranslationProgress, speed
+from rskip.translation.terminal import TranslationProgress, converse, speed
 from rskip.translation.translation import SentenceError, TranslatedHypothesis, Translation, line_form
 from rskip.translation.windows import Window
 

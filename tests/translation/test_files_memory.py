@@ -7,7 +7,7 @@ import tracemalloc
 
 from rskip.translation.files import translate_stream
 from rskip.translation.output import ResumableFile
-from rskip.translation.progress import TranslationProgress
+from rskip.translation.terminal import TranslationProgress
 from rskip.translation.translation import TranslatedHypothesis, Translation, line_form
 from rskip.translation.windows import read_windows
 

@@ -11,8 +11,8 @@ from pathlib import Path
 from rskip.corpora.stages.deduplicate import KeptChunk
 from rskip.corpora.stages.segment import COUNTS, TOKENS
 from rskip.corpora.stages.setting import Setting
-from rskip.corpora.work_folder import read_json
 from rskip.settings.errors import SettingError
+from rskip.settings.text import read_json
 from rskip.text.dictionary import BOS, EOS, PAD, UNK
 
 ASSEMBLED = "assembled"

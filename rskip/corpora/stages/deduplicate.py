@@ -10,7 +10,7 @@ from rskip.corpora.chunks import Chunk
 from rskip.corpora.cleaning import CleaningReport, find_duplicates, read_rows
 from rskip.corpora.stages.setting import Setting
 from rskip.corpora.stages.tokenise import DIGESTS, REPORTS
-from rskip.corpora.work_folder import read_json
+from rskip.settings.text import read_json
 
 DUPLICATES = "duplicates"
 

@@ -10,11 +10,11 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
+from rskip.corpora.record import write_json
 from rskip.corpora.stages.deduplicate import KeptChunk
 from rskip.corpora.stages.learn import TEXT
 from rskip.corpora.stages.setting import Setting, progress
 from rskip.corpora.stages.tokenise import WORDS, write_lines
-from rskip.corpora.work_folder import write_json
 from rskip.machine.workers import in_order
 from rskip.text.pipeline import TextPipeline
 

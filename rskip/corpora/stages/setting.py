@@ -9,7 +9,7 @@ from typing import Protocol
 
 from rskip.corpora.corpus import CleaningOptions
 from rskip.corpora.options import PrepareOptions
-from rskip.corpora.work_folder import WorkFolder
+from rskip.corpora.record import WorkFolder
 from rskip.machine.terminal import Progress
 from rskip.text.pipeline import TextConfig
 

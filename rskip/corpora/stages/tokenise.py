@@ -11,8 +11,8 @@ from pathlib import Path
 from rskip.corpora.chunks import Chunk, SplitText, read_chunks
 from rskip.corpora.cleaning import CleaningReport, HeldOut, PairCleaner, SentenceCleaner, pair_digest
 from rskip.corpora.corpus import CleaningOptions, Pair
+from rskip.corpora.record import write_json
 from rskip.corpora.stages.setting import Setting, progress
-from rskip.corpora.work_folder import write_json
 from rskip.files.whole import atomic_file
 from rskip.machine.workers import in_order
 from rskip.text.pipeline import LanguageText, TextConfig

@@ -1,12 +1,12 @@
-"""How a translation of files goes, shown on a terminal or in a log."""
+"""Translation as a person at a terminal sees it: how far files are, and a conversation."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TextIO
 
 from rskip.machine.terminal import Progress, duration
-from rskip.translation.translation import Translation
+from rskip.translation.translation import SentenceError, Translation
 from rskip.translation.windows import Window
 
 _MOST_NOTES = 20
@@ -78,3 +78,33 @@ def speed(lines: int, tokens: int, seconds: float) -> str:
     """Sentences and tokens a second."""
     seconds = max(seconds, 1e-9)
     return f"{lines / seconds:,.1f} sentences/s   {tokens / seconds:,.0f} tokens/s"
+
+
+def converse(
+    translate: Callable[[str], str],
+    *,
+    prompt: str,
+    read: Callable[[str], str] = input,
+    write: Callable[[str], None] = lambda text: print(text, end="", flush=True),
+) -> None:
+    """Asks for sentences and writes what `translate` makes of them, lines with their ends, until the input ends.
+
+    An interrupt (Ctrl-C) gives up a sentence, whether it is being typed or being translated. A sentence that can't be
+    translated is answered with the reason.
+    """
+    while True:
+        try:
+            sentence = read(prompt)
+            if sentence.strip():
+                write(translate(sentence))
+        except KeyboardInterrupt:
+            write("\n")
+        except EOFError:
+            write("\n")
+            return
+        except UnicodeDecodeError:
+            write("(not valid UTF-8: set the terminal to UTF-8)\n")
+        except SentenceError as error:
+            write(f"({error.reason})\n")
+        except ValueError as error:
+            write(f"({error})\n")
