@@ -226,13 +226,9 @@ class FeatureWriter:
             else:
                 self._partial.restart(self.description)
         if before is not None and before != self.description:
-            differing = "; ".join(
-                f"{name}: {before.get(name)}, now {self.description.get(name)}"
-                for name in {**before, **self.description}
-                if before.get(name) != self.description.get(name)
-            )
             raise ValueError(
-                f"{self.path} was made with other settings ({differing}): give the same, or another folder"
+                f"{self.path} was made with other settings ({differences(before, self.description)[0]}): give the "
+                "same, or another folder"
             )
         last = self._partial.keep_while(lambda entry: self._has(entry["start"] + entry["count"]))
         self._rows = last["start"] + last["count"] if last else 0
@@ -251,6 +247,23 @@ class FeatureWriter:
     def _size(self, name: str) -> int:
         path = self.path / name
         return path.stat().st_size if path.exists() else 0
+
+
+def differences(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
+    """In what two descriptions of features differ, such as "preprocessing.size: 224, now 256"."""
+    found = []
+    for key in {**before, **now}:
+        old, new = before.get(key), now.get(key)
+        if isinstance(old, Mapping) and isinstance(new, Mapping):
+            found += [f"{key}.{inside}" for inside in differences(old, new)]
+        elif old != new:
+            found.append(f"{key}: {_short(old)}, now {_short(new)}")
+    return found
+
+
+def _short(value: object) -> str:
+    text = str(value)
+    return text if len(text) <= 30 else f"{text[:8]}..."
 
 
 def _read_index(path: Path) -> tuple[dict[str, Any], dict[str, Picture]]:

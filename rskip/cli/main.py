@@ -1,8 +1,9 @@
 """`rskip SUBCOMMAND ...`: finds the subcommand's file, parses its arguments, runs it.
 
-A subcommand is a module of this package: `rskip setup-fairseq` is `setup_fairseq.py`. The first line of its
-docstring is its help; it has `add_arguments(parser)` and `run(args) -> int | None`, an exit status. A mistake
-of the user's (ValueError, OSError) becomes one line on stderr and exit status 2.
+A subcommand is a module of this package: `rskip setup-fairseq` is `setup_fairseq.py`, and `rskip caption extract`, of
+two words, `caption_extract.py`. The first line of its docstring is its help; it has `add_arguments(parser)` and
+`run(args) -> int | None`, an exit status. A mistake of the user's (ValueError, OSError) becomes one line on stderr and
+exit status 2.
 """
 
 from __future__ import annotations
@@ -73,6 +74,11 @@ def one_line(error: Exception, args: argparse.Namespace | None = None) -> str:
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs `rskip` with these arguments (default: the process's own) and returns the exit status."""
     argv = sys.argv[1:] if argv is None else argv
+    command = " ".join(argv[:2])
+    if (joined := command.replace(" ", "-")) in subcommands():
+        argv = [joined, *argv[2:]]
+    else:
+        command = argv[0] if argv else ""
     parser = build_parser(argv)
     args = parser.parse_args(argv)
     if args.version:
@@ -85,14 +91,14 @@ def main(argv: Sequence[str] | None = None) -> int:
         status = subcommand_module(args.subcommand).run(args) or 0
         sys.stdout.flush()
     except KeyboardInterrupt:
-        print(f"rskip {args.subcommand}: interrupted", file=sys.stderr)
+        print(f"rskip {command}: interrupted", file=sys.stderr)
         return INTERRUPTED
     except BrokenPipeError:
         # whoever read the output has left; without this Python complains once more at exit
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return OUTPUT_CLOSED
     except (ValueError, OSError) as error:
-        print(f"rskip {args.subcommand}: error: {one_line(error, args)}", file=sys.stderr)
+        print(f"rskip {command}: error: {one_line(error, args)}", file=sys.stderr)
         return MISTAKE
     return status
 

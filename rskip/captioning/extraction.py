@@ -1,0 +1,91 @@
+"""The features of a folder of pictures into a store, batch by batch; what a killed process has done is kept."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from torch import Tensor
+
+from rskip.captioning.backbones import Backbone
+from rskip.captioning.features import FeatureWriter
+from rskip.captioning.pictures import read_picture
+from rskip.captioning.settings import ExtractionSettings
+from rskip.files.checksum import sha256_file
+
+
+@dataclass
+class Extraction:
+    """How far an extraction is.
+
+    done: pictures that were added; kept: that were there before; total: of all. seconds: that adding took.
+    failed: pictures that could not be read, and one line on each.
+    """
+
+    total: int
+    done: int = 0
+    kept: int = 0
+    seconds: float = 0.0
+    failed: dict[str, str] = field(default_factory=dict)
+
+
+def extract_features(
+    pictures: Sequence[tuple[str, Path]],
+    backbone: Backbone,
+    output: Path,
+    *,
+    settings: ExtractionSettings | None = None,
+    report: Callable[[Extraction], None] = lambda _: None,
+) -> Extraction:
+    """Makes a store of the pictures' features, or adds what it lacks. Pictures that can't be read are left out.
+
+    :param pictures: the name that each has in the store, and its file.
+    :param report: is called after each batch.
+    :raises ValueError: none can be read; the store was made otherwise; a picture of the store is now another one.
+    """
+    settings = ExtractionSettings() if settings is None else settings
+    result = Extraction(total=len(pictures))
+    with FeatureWriter(output, backbone.description) as writer:
+        missing = [(name, path) for name, path in pictures if name not in writer.sums]
+        for name, path in pictures:
+            if (known := writer.sums.get(name)) and sha256_file(path) != known:
+                raise ValueError(f"{path} is another picture than when {output} was made: give another output")
+        result.kept = len(pictures) - len(missing)
+        started = time.perf_counter()
+        for batch in _read_ahead(missing, backbone, settings, result.failed):
+            features = backbone.compute([inputs for _, _, inputs in batch])
+            writer.add((name, sha256, found) for (name, sha256, _), found in zip(batch, features, strict=True))
+            result.done += len(batch)
+            result.seconds = time.perf_counter() - started
+            report(result)
+        if not writer.sums:
+            raise ValueError(f"none of {len(pictures):,} pictures can be read; {next(iter(result.failed.values()))}")
+        writer.finish()
+    return result
+
+
+def _read_ahead(
+    pictures: Sequence[tuple[str, Path]], backbone: Backbone, settings: ExtractionSettings, failed: dict[str, str]
+) -> Iterator[list[tuple[str, str, Tensor]]]:
+    """Batches of pictures: name, sum and prepared pixels. While one is worked on the next is read."""
+
+    def read(path: Path) -> tuple[str, Tensor]:
+        return sha256_file(path), backbone.prepare(read_picture(path))
+
+    size = settings.batch_size
+    with ThreadPoolExecutor(settings.readers) as readers:
+        futures: list[tuple[str, Future[tuple[str, Tensor]]]] = []
+        for start in range(0, len(pictures) + size, size):
+            following = pictures[start : start + size]
+            before, futures = futures, [(name, readers.submit(read, path)) for name, path in following]
+            batch = []
+            for name, future in before:
+                try:
+                    batch.append((name, *future.result()))
+                except (ValueError, OSError) as error:
+                    failed[name] = str(error)
+            if before:
+                yield batch

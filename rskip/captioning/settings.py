@@ -1,0 +1,37 @@
+"""Settings of features and captions, for Python and the command line."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated, Literal
+
+from msgspec import Meta
+
+from rskip.settings.check import check
+
+_Side = Annotated[int, Meta(ge=32, le=2048)]
+
+
+@dataclass(frozen=True, kw_only=True)
+class FeatureSettings:
+    """What a backbone makes of a picture."""
+
+    size: Annotated[
+        _Side | None, Meta(description="pixels a side that a picture is brought to, of grids (default: the backbone's)")
+    ] = None
+    regions: Annotated[int, Meta(ge=1, le=1000, description="of a picture at most, of a detector")] = 36
+    dtype: Annotated[Literal["float16", "float32"], Meta(description="of the features")] = "float16"
+
+    def __post_init__(self) -> None:
+        check(self)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ExtractionSettings:
+    """How a folder of pictures is gone through; it changes no feature but in its last digits."""
+
+    batch_size: Annotated[int, Meta(ge=1, le=1024, description="pictures at a time")] = 16
+    readers: Annotated[int, Meta(ge=1, le=2, description="threads that decode pictures")] = 2
+
+    def __post_init__(self) -> None:
+        check(self)

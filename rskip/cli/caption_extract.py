@@ -1,0 +1,78 @@
+"""Make the features of a folder of pictures, which captioning models are trained on: `rskip caption extract`.
+
+    rskip caption extract images --backbone tf_efficientnet_lite0 --output features/flickr8k
+    rskip caption extract images --backbone resnet101 --weights resnet101-cd907fc2.pth --output features/coco
+    rskip caption extract trainval_36.tsv --backbone bottom-up --output features/coco
+
+The same command again goes on where an interrupted one stopped, and adds pictures that are new. A picture that can't be
+read is left out and listed at the end; the exit status is 2 then.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from rskip.captioning.extraction import Extraction
+
+MISTAKE = 2
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    from rskip.captioning.settings import ExtractionSettings, FeatureSettings
+    from rskip.cli._options import add_options
+
+    parser.prog = "rskip caption extract"
+    parser.add_argument("images", type=Path, metavar="IMAGES", help="folder of pictures, its subfolders too")
+    parser.add_argument(
+        "--backbone", required=True, metavar="NAME",
+        help="tf_efficientnet_lite0; a classifier of torchvision, such as resnet101; a detector of torchvision, such "
+        "as fasterrcnn_resnet50_fpn; bottom-up: IMAGES is a file of published features, .tsv or .npz",
+    )  # fmt: skip
+    parser.add_argument("--output", type=Path, required=True, metavar="STORE", help="folder to make, or to add to")
+    parser.add_argument(
+        "--weights", type=Path, metavar="FILE", help="the backbone's (default: its package's, or torchvision's own)"
+    )
+    parser.add_argument("--device", help="cpu, cuda, cuda:1, ... (default: cuda where there is one, otherwise cpu)")
+    parser.add_argument("--quiet", action="store_true", help="no progress and no summary on stderr")
+    add_options(parser.add_argument_group("features"), FeatureSettings)
+    add_options(parser.add_argument_group("speed"), ExtractionSettings)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Makes the store, or goes on with it."""
+    from rskip.captioning.backbones import load_backbone
+    from rskip.captioning.extraction import extract_features
+    from rskip.captioning.pictures import find_pictures
+    from rskip.captioning.settings import ExtractionSettings, FeatureSettings
+    from rskip.cli._options import with_flags
+    from rskip.machine.device import choose_device
+    from rskip.machine.ranks import Ranks
+    from rskip.machine.terminal import Progress, duration
+
+    features, extraction = with_flags(FeatureSettings(), args), with_flags(ExtractionSettings(), args)
+    folder: Path = args.images
+    if not folder.is_dir():
+        raise FileNotFoundError(f"{folder}: no such folder: expected the folder of the pictures")
+    pictures = [(path.relative_to(folder).as_posix(), path) for path in find_pictures([folder])]
+    backbone = load_backbone(args.backbone, args.weights, settings=features, device=choose_device(args.device, Ranks()))
+    with Progress("features", total=len(pictures), unit=" pictures", log=30, shown=not args.quiet) as bar:
+
+        def report(done: Extraction) -> None:
+            bar.update(done.done + done.kept + len(done.failed) - bar.n)
+
+        result = extract_features(pictures, backbone, args.output, settings=extraction, report=report)
+    if not args.quiet:
+        kept = f", {result.kept:,} were there" if result.kept else ""
+        speed = f"{result.done / max(result.seconds, 1e-9):,.1f} pictures/s"
+        added = f"{result.done:,} pictures added in {duration(result.seconds)} ({speed})"
+        print(f"{args.output}: {added}{kept}", file=sys.stderr)
+    for line in result.failed.values():
+        print(line, file=sys.stderr)
+    if result.failed:
+        print(f"rskip caption extract: {len(result.failed):,} of {result.total:,} pictures failed", file=sys.stderr)
+        return MISTAKE
+    return 0
