@@ -121,6 +121,25 @@ class FeatureStore:
         return np.memmap(path, dtype=dtype, mode="r", shape=(rows, columns)) if rows else np.empty((0, columns), dtype)
 
 
+class ConstantFeatures:
+    """Stands in for a store: every picture has one feature, the number 1. For what a model says that sees nothing."""
+
+    name = "constant"
+    dim = 1
+    description: Mapping[str, Any] = {"backbone": name, "dim": 1, "dtype": "float32"}
+
+    def __contains__(self, name: object) -> bool:
+        return True
+
+    def __getitem__(self, name: str) -> Features:
+        return Features(np.ones((1, 1), dtype=np.float32), None)
+
+
+def open_features(path: str | os.PathLike[str]) -> FeatureStore | ConstantFeatures:
+    """The store at `path`, or constant features where that is "constant"."""
+    return ConstantFeatures() if str(path) == ConstantFeatures.name else FeatureStore(path)
+
+
 class FeatureWriter:
     """Makes a store, goes on with one that was begun, or adds pictures to one that is whole.
 

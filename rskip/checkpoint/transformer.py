@@ -65,7 +65,8 @@ def build_transformer(
     if stock:
         tied = config.share_all_embeddings or config.share_decoder_input_output_embed
         parameters = from_stock(from_old_stock(parameters, tied_output=tied))
-    _check_parameters(model.state_dict(), parameters, config)
+    described = f"the Transformer that its settings describe ({config.encoder_connection}, {config.decoder_connection})"
+    check_parameters(model.state_dict(), parameters, described)
     model.load_state_dict(dict(parameters))
     return model.requires_grad_(False).eval()
 
@@ -146,10 +147,11 @@ def _check_vocabulary(side: str, model: Mapping[str, Tensor], size: int) -> None
         )
 
 
-def _check_parameters(
-    own: Mapping[str, Tensor], given: Mapping[str, Tensor], config: TransformerConfig
-) -> None:
-    built = f"the Transformer that its settings describe ({config.encoder_connection}, {config.decoder_connection})"
+def check_parameters(own: Mapping[str, Tensor], given: Mapping[str, Tensor], built: str) -> None:
+    """Refuses parameters of other names or shapes than a model's own; `built` says what the model is.
+
+    :raises ValueError: names the first that differs.
+    """
     for name in sorted(own.keys() ^ given.keys()):
         where = "is not in the checkpoint" if name in own else "of the checkpoint has no place there"
         raise ValueError(f"a checkpoint of another kind than {built}: {name} {where}")

@@ -3,8 +3,16 @@
 The only package that imports fairseq.
 """
 
-from rskip.fairseq_plugin import architectures, criterion, model, one_line_errors, task
+from rskip.fairseq_plugin import (
+    architectures,
+    captioning_task,
+    criterion,
+    model,
+    one_line_errors,
+    self_critical_criterion,
+    task,
+)
 
-__all__ = ["architectures", "criterion", "model", "task"]
+__all__ = ["architectures", "captioning_task", "criterion", "model", "self_critical_criterion", "task"]
 
 one_line_errors.install()

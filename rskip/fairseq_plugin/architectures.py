@@ -1,4 +1,4 @@
-"""Named architectures: transformer_<connection>_<size>, as in `--arch transformer_rskip_ln_tiny`."""
+"""Named architectures: [captioning_]transformer_<connection>_<size>, as in `--arch transformer_rskip_ln_tiny`."""
 
 from __future__ import annotations
 
@@ -8,9 +8,11 @@ from dataclasses import MISSING, fields
 
 from fairseq.models import register_model_architecture
 
-from rskip.fairseq_plugin.flags import check_flags
-from rskip.fairseq_plugin.model import MODEL_NAME
+from rskip.captioning.config import CaptioningConfig
+from rskip.fairseq_plugin import captioning_model, model
+from rskip.fairseq_plugin.flags import OF_DATA, check_flags
 from rskip.transformer import TransformerConfig
+from rskip.transformer.config import StackConfig
 
 CONNECTIONS = {
     "skip_ln": "1xskip+ln",
@@ -32,10 +34,14 @@ SIZES = {
     "_big": (1024, 4096, 16, 6),
 }
 
-_NOT_DEFAULTED = ("padding_index", "encoder_connection", "decoder_connection")  # the dictionary's, --connection's
+# Captioning's are fewer: those of SAS Table 5, and this project's own.
+CAPTIONING_CONNECTIONS = ("skip_ln", "rskip_ln", "sas")
+CAPTIONING_SIZES = ("", "_tiny", "_small")
 
 
-def _architecture(connection: str, size: tuple[int, int, int, int]) -> Callable[[Namespace], None]:
+def _architecture(
+    kind: type[StackConfig], connection: str, size: tuple[int, int, int, int]
+) -> Callable[[Namespace], None]:
     features, inner_features, heads, layers = size
 
     def fill_in(args: Namespace) -> None:
@@ -51,14 +57,24 @@ def _architecture(connection: str, size: tuple[int, int, int, int]) -> Callable[
             default(f"{side}_attention_heads", heads)
             default(f"{side}_layers", layers)
         default("connection", connection)
-        for field in fields(TransformerConfig):
-            if field.default is not MISSING and field.name not in _NOT_DEFAULTED:
+        not_defaulted = (*OF_DATA[kind], "encoder_connection", "decoder_connection")  # the data's, --connection's
+        for field in fields(kind):
+            if field.default is not MISSING and field.name not in not_defaulted:
                 default(field.name, field.default)
-        check_flags(args)
+        check_flags(args, kind)
 
     return fill_in
 
 
+def _register(model_name: str, name: str, fill_in: Callable[[Namespace], None]) -> None:
+    register_model_architecture(model_name, name)(fill_in)
+
+
 for _name, _spec in CONNECTIONS.items():
     for _suffix, _size in SIZES.items():
-        register_model_architecture(MODEL_NAME, f"transformer_{_name}{_suffix}")(_architecture(_spec, _size))
+        _arch = f"transformer_{_name}{_suffix}"
+        _register(model.MODEL_NAME, _arch, _architecture(TransformerConfig, _spec, _size))
+        if _name in CAPTIONING_CONNECTIONS and _suffix in CAPTIONING_SIZES:
+            _register(
+                captioning_model.MODEL_NAME, f"captioning_{_arch}", _architecture(CaptioningConfig, _spec, _size)
+            )

@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 from argparse import ArgumentParser, Namespace
+from collections.abc import Mapping
 from dataclasses import fields
 from functools import cache
-from typing import Any
+from typing import Any, TypeVar
 
 from fairseq.data import Dictionary
 from fairseq.models.transformer import TransformerModel
 
+from rskip.captioning.config import CaptioningConfig
 from rskip.connections import build_connection
 from rskip.fairseq_plugin.one_line_errors import UsageError
 from rskip.settings.errors import SettingError
 from rskip.transformer import TransformerConfig
+from rskip.transformer.config import StackConfig
+
+Config = TypeVar("Config", bound=StackConfig)
 
 # What to do instead of a flag of fairseq's transformer that these models have no part for.
 _INSTEAD = {
@@ -24,7 +29,16 @@ _INSTEAD = {
     "decoder_layers_to_keep": "set --decoder-layers",
     "offload_activations": "use --checkpoint-activations",
     "relu_dropout": "use --activation-dropout",
+    "share_all_embeddings": "use --share-decoder-input-output-embed",
 }
+
+# What data decides of a configuration, at its smallest: what flags decide is checked before there is data.
+OF_DATA: dict[type[StackConfig], dict[str, Any]] = {
+    TransformerConfig: {"source_vocabulary": 1, "target_vocabulary": 1, "padding_index": 0},
+    CaptioningConfig: {
+        "vocabulary": 1, "padding_index": 0, "feature_dim": 1, "grid_positions": False, "features": {},
+    },
+}  # fmt: skip
 
 
 def flag_of(name: str) -> str:
@@ -42,16 +56,20 @@ def add_flags(parser: ArgumentParser) -> None:
 
 
 @cache
-def unsupported_flags() -> tuple[str, ...]:
-    """The attributes of fairseq's transformer flags that these models refuse: all that a `TransformerConfig` lacks."""
+def _fairseq_flags() -> frozenset[str]:
     parser = ArgumentParser()
     TransformerModel.add_args(parser)
-    return tuple(sorted(vars(parser.parse_args([])).keys() - {field.name for field in fields(TransformerConfig)}))
+    return frozenset(vars(parser.parse_args([])))
 
 
-def check_flags(args: Namespace) -> None:
+def unsupported_flags(kind: type[StackConfig] = TransformerConfig) -> tuple[str, ...]:
+    """The attributes of fairseq's transformer flags that these models refuse: all that their configuration lacks."""
+    return tuple(sorted(_fairseq_flags() - {field.name for field in fields(kind)}))
+
+
+def check_flags(args: Namespace, kind: type[StackConfig] = TransformerConfig) -> None:
     """Raises `UsageError` for a flag that these models don't support, an invalid connection, sizes that don't fit."""
-    for name in unsupported_flags():
+    for name in unsupported_flags(kind):
         value = getattr(args, name, None)
         if value and not (name == "decoder_output_dim" and value == args.decoder_embed_dim):
             given = flag_of(name) if value is True else f"{flag_of(name)} {value}"
@@ -64,7 +82,7 @@ def check_flags(args: Namespace) -> None:
                 build_connection(spec, 2)
             except SettingError as error:
                 raise UsageError(error.sentence(flag_of(name))) from error
-    _config(args, source_vocabulary=1, target_vocabulary=1, padding_index=0)
+    _config(args, kind, OF_DATA[kind])
 
 
 def config_from_args(args: Namespace, source: Dictionary, target: Dictionary) -> TransformerConfig:
@@ -75,17 +93,26 @@ def config_from_args(args: Namespace, source: Dictionary, target: Dictionary) ->
             f"--share-all-embeddings needs one joint dictionary, but source and target have {len(source)} and "
             f"{len(target)} symbols of their own: run fairseq-preprocess with --joined-dictionary or leave the flag out"
         )
-    return _config(
-        args, source_vocabulary=len(source), target_vocabulary=len(target), padding_index=source.pad()
-    )
+    dictionaries = {
+        "source_vocabulary": len(source),
+        "target_vocabulary": len(target),
+        "padding_index": source.pad(),
+    }
+    return _config(args, TransformerConfig, dictionaries)
 
 
-def _config(args: Namespace, **dictionaries: int) -> TransformerConfig:
-    names = {field.name for field in fields(TransformerConfig)} - dictionaries.keys()
+def captioning_config_from_args(args: Namespace, of_data: Mapping[str, Any]) -> CaptioningConfig:
+    """The captioning model that the flags describe. Raises `UsageError` where they contradict."""
+    check_flags(args, CaptioningConfig)
+    return _config(args, CaptioningConfig, of_data)
+
+
+def _config(args: Namespace, kind: type[Config], of_data: Mapping[str, Any]) -> Config:
+    names = {field.name for field in fields(kind)} - of_data.keys()
     values: dict[str, Any] = {name: getattr(args, name) for name in names if hasattr(args, name)}
     for side in ("encoder_connection", "decoder_connection"):
         values[side] = values.get(side) or args.connection
     try:
-        return TransformerConfig(**values | dictionaries)
+        return kind(**values | dict(of_data))
     except SettingError as error:
         raise UsageError(error.sentence(flag_of(error.name))) from error

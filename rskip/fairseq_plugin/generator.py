@@ -14,20 +14,23 @@ from fairseq.models.transformer import TransformerModel
 from fairseq.utils import extract_hard_alignment, extract_soft_alignment
 from torch import Tensor, nn
 
+from rskip.captioning.model import CaptioningTransformer
 from rskip.checkpoint import Checkpoint, build_transformer, from_stock
+from rskip.fairseq_plugin.captioning_model import CaptioningModel
 from rskip.fairseq_plugin.flags import unsupported_flags
 from rskip.fairseq_plugin.model import ConnectionTransformer
 from rskip.fairseq_plugin.one_line_errors import UsageError
 from rskip.generation import EnsembleDecoder, Hypothesis, SearchOptions, beam_search
 from rskip.generation.length_penalty import build_length_penalty
 from rskip.transformer import Transformer, TransformerConfig
+from rskip.transformer.model import EncoderDecoder
 from rskip.transformer.precision import set_precision
 
 _ALIGNMENTS = {"hard": extract_hard_alignment, "soft": extract_soft_alignment}
 
 
 class Transformers:
-    """Our Transformers that compute what fairseq's models do, each built once, over the same parameters.
+    """Our models that compute what fairseq's do, each built once, over the same parameters.
 
     They are built again where a model has got other parameters, another type or another device. A model that has been
     prepared for inference gets what makes inference faster, and `precision` where given; one in training stays as it
@@ -36,9 +39,9 @@ class Transformers:
 
     def __init__(self, precision: str | None = None) -> None:
         self.precision = precision
-        self._built: WeakKeyDictionary[nn.Module, tuple[object, Transformer]] = WeakKeyDictionary()
+        self._built: WeakKeyDictionary[nn.Module, tuple[object, EncoderDecoder]] = WeakKeyDictionary()
 
-    def of(self, model: nn.Module) -> Transformer:
+    def of(self, model: nn.Module) -> Any:
         """The model as ours. Raises `UsageError` for one that is neither ours nor fairseq's `transformer`."""
         version = _version(model)
         known = self._built.get(model)
@@ -46,7 +49,7 @@ class Transformers:
             known = self._built[model] = (version, self._build(model))
         return known[1]
 
-    def _build(self, model: nn.Module) -> Transformer:
+    def _build(self, model: nn.Module) -> EncoderDecoder:
         if type(model) not in _BUILDERS:
             raise UsageError(
                 "--task rskip_translation runs rskip's models and fairseq's transformer, "
@@ -83,8 +86,13 @@ def _from_stock(model: TransformerModel) -> tuple[Transformer, dict[str, Tensor]
     return transformer, from_stock(parameters)
 
 
-_BUILDERS: dict[type, Callable[[Any], tuple[Transformer, dict[str, Tensor]]]] = {
+def _captioning(model: CaptioningModel) -> tuple[CaptioningTransformer, dict[str, Tensor]]:
+    return CaptioningTransformer(model.config), model.state_dict()
+
+
+_BUILDERS: dict[type, Callable[[Any], tuple[EncoderDecoder, dict[str, Tensor]]]] = {
     ConnectionTransformer: _from_ours,
+    CaptioningModel: _captioning,
     TransformerModel: _from_stock,
 }
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from argparse import ArgumentParser, Namespace
 from typing import Any
 
-from fairseq.models import FairseqEncoderDecoderModel, register_model
+from fairseq.models import FairseqEncoder, FairseqEncoderDecoderModel, register_model
 from fairseq.tasks import FairseqTask
 from torch import Tensor
 
@@ -14,16 +14,16 @@ from rskip.fairseq_plugin.encoder import ConnectionEncoder
 from rskip.fairseq_plugin.flags import add_flags, config_from_args
 from rskip.fairseq_plugin.one_line_errors import UsageError
 from rskip.transformer import TransformerConfig
+from rskip.transformer.config import StackConfig
 from rskip.transformer.embedding import build_token_embedding
 
 MODEL_NAME = "rskip_transformer"
 
 
-@register_model(MODEL_NAME)
-class ConnectionTransformer(FairseqEncoderDecoderModel):
-    """`rskip.transformer.Transformer` under fairseq's trainer, generator, validator and hub interface."""
+class ConnectionModel(FairseqEncoderDecoderModel):
+    """What our models share under fairseq's trainer, generator, validator and hub interface."""
 
-    def __init__(self, config: TransformerConfig, encoder: ConnectionEncoder, decoder: ConnectionDecoder) -> None:
+    def __init__(self, config: StackConfig, encoder: FairseqEncoder, decoder: ConnectionDecoder) -> None:
         super().__init__(encoder, decoder)
         self.config = config
 
@@ -31,31 +31,6 @@ class ConnectionTransformer(FairseqEncoderDecoderModel):
     def add_args(parser: ArgumentParser) -> None:
         """Adds the model's flags to fairseq's parser."""
         add_flags(parser)
-
-    @classmethod
-    def build_model(cls, args: Namespace, task: FairseqTask) -> ConnectionTransformer:
-        """Builds the model that `args` describe over the task's dictionaries."""
-        source, target = task.source_dictionary, task.target_dictionary
-        config = config_from_args(args, source, target)
-        embed_source = build_token_embedding(len(source), config.encoder_embed_dim, source.pad())
-        embed_target = (
-            embed_source
-            if config.share_all_embeddings
-            else build_token_embedding(len(target), config.decoder_embed_dim, target.pad())
-        )
-        try:
-            encoder = ConnectionEncoder(config, source, embed_source)
-            decoder = ConnectionDecoder(config, target, embed_target)
-        except ValueError as error:
-            raise UsageError(str(error)) from error
-        return cls(config, encoder, decoder)
-
-    def forward(
-        self, src_tokens: Tensor, src_lengths: Tensor, prev_output_tokens: Tensor, **decoder_options: Any
-    ) -> Any:
-        """Logits (B, T, V) for source (B, S) and target prefix (B, T), and the decoder's extras."""
-        encoder_out = self.encoder(src_tokens, src_lengths)
-        return self.decoder(prev_output_tokens, encoder_out=encoder_out, **decoder_options)
 
     def prepare_for_inference_(self, cfg: Any) -> None:
         """Refuses what fairseq-generate would ask of the model and not get."""
@@ -82,3 +57,35 @@ class ConnectionTransformer(FairseqEncoderDecoderModel):
                         "give the flags and dictionaries that it was trained with, or another --save-dir"
                     )
         return super().load_state_dict(state_dict, strict, *args, **kwargs)
+
+
+@register_model(MODEL_NAME)
+class ConnectionTransformer(ConnectionModel):
+    """`rskip.transformer.Transformer` as fairseq's."""
+
+    config: TransformerConfig
+
+    @classmethod
+    def build_model(cls, args: Namespace, task: FairseqTask) -> ConnectionTransformer:
+        """Builds the model that `args` describe over the task's dictionaries."""
+        source, target = task.source_dictionary, task.target_dictionary
+        config = config_from_args(args, source, target)
+        embed_source = build_token_embedding(len(source), config.encoder_embed_dim, source.pad())
+        embed_target = (
+            embed_source
+            if config.share_all_embeddings
+            else build_token_embedding(len(target), config.decoder_embed_dim, target.pad())
+        )
+        try:
+            encoder = ConnectionEncoder(config, source, embed_source)
+            decoder = ConnectionDecoder(config, target, embed_target)
+        except ValueError as error:
+            raise UsageError(str(error)) from error
+        return cls(config, encoder, decoder)
+
+    def forward(
+        self, src_tokens: Tensor, src_lengths: Tensor, prev_output_tokens: Tensor, **decoder_options: Any
+    ) -> Any:
+        """Logits (B, T, V) for source (B, S) and target prefix (B, T), and the decoder's extras."""
+        encoder_out = self.encoder(src_tokens, src_lengths)
+        return self.decoder(prev_output_tokens, encoder_out=encoder_out, **decoder_options)

@@ -1,0 +1,87 @@
+"""The captioning model that fairseq trains. B images, N features of an image, K captions of each, T caption length."""
+
+from __future__ import annotations
+
+from argparse import Namespace
+from typing import Any
+
+import torch
+from fairseq.models import FairseqEncoder, register_model
+from fairseq.tasks import FairseqTask
+from torch import Tensor
+
+from rskip.captioning.config import CaptioningConfig
+from rskip.captioning.model import FeatureEncoder
+from rskip.captioning.model_file import OF_DATA
+from rskip.fairseq_plugin.decoder import ConnectionDecoder
+from rskip.fairseq_plugin.encoder import EncoderOut, memory_of
+from rskip.fairseq_plugin.flags import captioning_config_from_args
+from rskip.fairseq_plugin.model import ConnectionModel
+from rskip.transformer import Memory
+from rskip.transformer.embedding import build_token_embedding
+
+MODEL_NAME = "rskip_captioning_transformer"
+
+
+class _EncoderInterface(FairseqEncoder):
+    def __init__(self) -> None:
+        super().__init__(dictionary=None)
+
+
+class CaptioningEncoder(FeatureEncoder, _EncoderInterface):
+    """`rskip.captioning`'s encoder, called and answering as fairseq's trainer and generator expect."""
+
+    def forward(  # type: ignore[override]
+        self, features: Tensor, padding_mask: Tensor | None = None, grids: Tensor | None = None
+    ) -> EncoderOut:
+        """Features (B, N, C) to fairseq's dictionary of lists, with states as (N, B, C)."""
+        return _encoder_out(self.encode(features, padding_mask, grids))
+
+    def reorder_encoder_out(self, encoder_out: EncoderOut, new_order: Tensor) -> EncoderOut:
+        """The rows of the batch that `new_order` names, in its order."""
+        return _encoder_out(memory_of(encoder_out).reorder(new_order))
+
+    def max_positions(self) -> None:
+        """Any number of features."""
+        return None
+
+
+def _encoder_out(memory: Memory) -> EncoderOut:
+    return {"encoder_out": [memory.states.transpose(0, 1)], "encoder_padding_mask": [memory.padding]}
+
+
+@register_model(MODEL_NAME)
+class CaptioningModel(ConnectionModel):
+    """`rskip.captioning.model.CaptioningTransformer` as fairseq's."""
+
+    config: CaptioningConfig
+
+    @classmethod
+    def build_model(cls, args: Namespace, task: FairseqTask) -> CaptioningModel:
+        """Builds the model that `args` describe over the task's dictionary and features."""
+        of_data = {**task.features_of_model(), "vocabulary": len(task.target_dictionary)}
+        of_data["padding_index"] = task.target_dictionary.pad()
+        setattr(args, OF_DATA, of_data)
+        config = captioning_config_from_args(args, of_data)
+        words = build_token_embedding(config.vocabulary, config.decoder_embed_dim, config.padding_index)
+        return cls(config, CaptioningEncoder(config), ConnectionDecoder(config, task.target_dictionary, words))
+
+    def forward(
+        self,
+        features: Tensor,
+        padding_mask: Tensor | None,
+        grids: Tensor | None,
+        prev_output_tokens: Tensor,
+        **decoder_options: Any,
+    ) -> Any:
+        """Logits (B·K, T, V) for features (B, N, C) and prefixes (B·K, T), each image's K one after the other."""
+        encoder_out = self.encoder(features, padding_mask, grids)
+        count = len(prev_output_tokens) // len(features)
+        if count > 1:
+            rows = torch.arange(len(features), device=features.device).repeat_interleave(count)
+            encoder_out = self.encoder.reorder_encoder_out(encoder_out, rows)
+        return self.decoder(prev_output_tokens, encoder_out=encoder_out, **decoder_options)
+
+    def max_positions(self) -> int:
+        """The longest caption, in tokens."""
+        return self.decoder.max_positions()

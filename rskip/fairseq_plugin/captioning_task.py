@@ -1,0 +1,258 @@
+"""`--task captioning`: images with their captions, trained on features that were extracted before."""
+
+# fairseq reads a configuration's types themselves, not their names: no postponed annotations here.
+import logging
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, Optional
+
+import numpy as np
+import torch
+from fairseq import metrics
+from fairseq.data import Dictionary, FairseqDataset, data_utils
+from fairseq.dataclass import FairseqDataclass
+from fairseq.tasks import FairseqTask, register_task
+from torch import nn
+
+from rskip.captioning.captions import DICTIONARY, CaptionedImage, read_split
+from rskip.captioning.cider import CiderD
+from rskip.captioning.features import ConstantFeatures, FeatureStore, open_features
+from rskip.captioning.model import batch_features
+from rskip.fairseq_plugin.generator import Transformers
+from rskip.fairseq_plugin.one_line_errors import UsageError
+from rskip.generation import Hypothesis, SearchOptions, beam_search
+
+TASK_NAME = "captioning"
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass
+class CaptioningTaskConfig(FairseqDataclass):
+    """Flags of the task."""
+
+    data: Optional[str] = field(  # noqa: UP045
+        default=None, metadata={"help": "folder of captions, as `rskip prepare flickr8k` makes it"}
+    )
+    features: Optional[str] = field(  # noqa: UP045
+        default=None,
+        metadata={
+            "help": "store of image features (`rskip caption extract`), or 'constant': one constant feature for each "
+            "image, the baseline that sees nothing"
+        },
+    )
+    eval_cider: bool = field(
+        default=False,
+        metadata={
+            "help": "report CIDEr-D of captions of the validation images, for --best-checkpoint-metric cider "
+            "--maximize-best-checkpoint-metric"
+        },
+    )
+    eval_cider_beam: int = field(default=1, metadata={"help": "beam of --eval-cider; 1 is greedy search"})
+    max_caption_tokens: int = field(
+        default=30, metadata={"help": "longest caption of --eval-cider and of self-critical training"}
+    )
+
+
+class CaptionExamples(FairseqDataset):
+    """Examples (image, one of its captions), with features read as they are needed.
+
+    :param images: with their captions; all have features.
+    :param features: the store.
+    :param shuffled: whether examples of one length come in a drawn order.
+    """
+
+    def __init__(
+        self,
+        images: Sequence[CaptionedImage],
+        features: FeatureStore | ConstantFeatures,
+        dictionary: Dictionary,
+        *,
+        shuffled: bool,
+    ) -> None:
+        self.images, self.features, self.dictionary, self.shuffled = images, features, dictionary, shuffled
+        self.names = {each.name for each in images}
+        self.cider = CiderD({each.name: [caption.split() for caption in each.tokens] for each in images})
+        captions = [(image, number) for image, each in enumerate(images) for number in range(len(each.tokens))]
+        self.examples = np.array(captions)  # (example, 2)
+        self.tokens = [
+            dictionary.encode_line(images[image].tokens[number], add_if_not_exist=False).long()
+            for image, number in captions
+        ]
+        self.sizes = np.array([len(each) for each in self.tokens])
+
+    def __getitem__(self, index: int) -> int:
+        return index
+
+    def __len__(self) -> int:
+        return len(self.examples)
+
+    def collater(self, samples: list[int]) -> dict[str, Any]:
+        """A batch of examples: features (B, N, C), captions (B, T) padded on the right.
+
+        `first` (B,) is true for an image's first caption, so that what is to be done once an image is done there.
+        """
+        if not samples:
+            return {}
+        images = [self.images[image] for image in self.examples[samples, 0]]
+        features, padding, grids = batch_features([self.features[each.name] for each in images])
+        target = self._batched([self.tokens[index] for index in samples])
+        return {
+            "id": torch.tensor(samples),
+            "names": [each.name for each in images],
+            "first": torch.from_numpy(self.examples[samples, 1] == 0),
+            "nsentences": len(samples),
+            "ntokens": int(self.sizes[samples].sum()),
+            "net_input": {
+                "features": features,
+                "padding_mask": padding,
+                "grids": grids,
+                "prev_output_tokens": self._batched([self.tokens[index] for index in samples], prefix=True),
+            },
+            "target": target,
+        }
+
+    def _batched(self, captions: list[torch.Tensor], *, prefix: bool = False) -> torch.Tensor:
+        pad, end = self.dictionary.pad(), self.dictionary.eos()
+        return data_utils.collate_tokens(captions, pad, end, move_eos_to_beginning=prefix)
+
+    def num_tokens(self, index: int) -> int:
+        return int(self.sizes[index])
+
+    def num_tokens_vec(self, indices: np.ndarray) -> np.ndarray:
+        return self.sizes[indices]
+
+    def size(self, index: int) -> int:
+        return int(self.sizes[index])
+
+    def ordered_indices(self) -> np.ndarray:
+        """Examples of like length beside each other, which are in a drawn order."""
+        order = np.random.permutation(len(self)) if self.shuffled else np.arange(len(self))
+        return order[np.argsort(self.sizes[order], kind="stable")]
+
+
+@register_task(TASK_NAME, dataclass=CaptioningTaskConfig)
+class CaptioningTask(FairseqTask):
+    """Image captioning over stored features. Captions are searched by rskip's beam search."""
+
+    cfg: CaptioningTaskConfig
+
+    def __init__(
+        self, cfg: CaptioningTaskConfig, dictionary: Dictionary, features: FeatureStore | ConstantFeatures
+    ) -> None:
+        super().__init__(cfg)
+        self.dictionary, self.features = dictionary, features
+        self._transformers = Transformers()
+
+    @classmethod
+    def setup_task(cls, cfg: CaptioningTaskConfig, **kwargs: Any) -> "CaptioningTask":
+        """Opens the dictionary and the features. Raises `UsageError` where they are missing or damaged."""
+        if cfg.features is None:
+            raise UsageError("--features is missing: give a store of `rskip caption extract`, or constant")
+        if cfg.data is None or not (path := Path(cfg.data, DICTIONARY)).is_file():
+            raise UsageError(f"no captions in {cfg.data}: give a folder that `rskip prepare flickr8k` or the like made")
+        try:
+            return cls(cfg, cls.load_dictionary(str(path)), open_features(cfg.features))
+        except (ValueError, OSError) as error:
+            raise UsageError(str(error)) from error
+
+    def load_dataset(self, split: str, combine: bool = False, **kwargs: Any) -> None:
+        """Reads a split's captions; images without features are left out and counted."""
+        assert self.cfg.data is not None
+        try:
+            images = read_split(Path(self.cfg.data), split)
+        except (ValueError, OSError) as error:
+            raise UsageError(str(error)) from error
+        known = [each for each in images if each.name in self.features]
+        missing = next((each.name for each in images if each.name not in self.features), None)
+        if not known:
+            raise UsageError(f"{self.cfg.features} has features of no image of {split}, such as {missing}")
+        if missing is not None:
+            left_out = f"{len(images) - len(known):,} of {len(images):,} images"
+            logger.warning(f"{split}: {left_out} have no features and are left out, such as {missing}")
+        self.datasets[split] = CaptionExamples(known, self.features, self.dictionary, shuffled=split != "test")
+
+    @property
+    def source_dictionary(self) -> None:
+        """There is none."""
+        return None
+
+    @property
+    def target_dictionary(self) -> Dictionary:
+        """The captions' words."""
+        return self.dictionary
+
+    def features_of_model(self) -> dict[str, Any]:
+        """What the features decide of a `CaptioningConfig`."""
+        first = next(iter(self.features.names), None) if isinstance(self.features, FeatureStore) else ""
+        if first is None:
+            raise UsageError(f"{self.cfg.features} has features of no image")
+        return {
+            "feature_dim": self.features.dim,
+            "grid_positions": self.features[first].grid is not None,
+            "features": dict(self.features.description),
+        }
+
+    def valid_step(self, sample: dict[str, Any], model: nn.Module, criterion: Any) -> tuple[Any, Any, dict[str, Any]]:
+        """The loss, and with --eval-cider the CIDEr-D of each image's caption."""
+        loss, sample_size, logging_output = super().valid_step(sample, model, criterion)
+        if self.cfg.eval_cider:
+            scores = self.score_first(sample, model, SearchOptions(beam=self.cfg.eval_cider_beam))
+            logging_output |= {"_cider_sum": float(scores.sum()), "_cider_count": len(scores)}
+        return loss, sample_size, logging_output
+
+    def score_first(self, sample: Mapping[str, Any], model: nn.Module, options: SearchOptions) -> np.ndarray:
+        """CIDEr-D of the best caption of each image whose first caption is in the batch, (images,)."""
+        rows = sample["first"].nonzero()[:, 0]
+        names = [sample["names"][row] for row in rows.tolist()]
+        inputs = {name: None if each is None else each[rows] for name, each in sample["net_input"].items()}
+        found = self.search({"net_input": inputs}, model, options)
+        return self.rewards(names, [best.tokens for best, *_ in found])
+
+    def search(self, sample: Mapping[str, Any], model: Any, options: SearchOptions) -> list[list[Hypothesis]]:
+        """Captions of at most --max-caption-tokens words for each image of a batch, by rskip's beam search."""
+        inputs = sample["net_input"]
+        padding = inputs["padding_mask"]
+        if not len(padding):
+            return []
+        while hasattr(model, "module"):  # of DistributedDataParallel
+            model = model.module
+        transformer = self._transformers.of(model)
+        with torch.no_grad():
+            memory = transformer.encode(inputs["features"], padding, inputs["grids"])
+        return beam_search(
+            transformer,
+            memory,
+            replace(options, max_length_a=0.0, max_length_b=self.cfg.max_caption_tokens),
+            source_lengths=(~padding).sum(1),
+            padding_index=self.dictionary.pad(),
+            end_index=self.dictionary.eos(),
+            unknown_index=self.dictionary.unk(),
+        )
+
+    def rewards(self, names: Sequence[str], captions: Sequence[torch.Tensor]) -> np.ndarray:
+        """CIDEr-D of captions, against the references of the split that the first image is in. Shape: (captions,)."""
+        if not names:
+            return np.zeros(0)
+        split = next(each for each in self.datasets.values() if names[0] in each.names)
+        end = self.dictionary.eos()
+        words = [[self.dictionary[token] for token in each.tolist() if token != end] for each in captions]
+        return split.cider.score(names, words)
+
+    def reduce_metrics(self, logging_outputs: Sequence[Mapping[str, Any]], criterion: Any) -> None:
+        """Also the mean CIDEr-D over all images."""
+        super().reduce_metrics(logging_outputs, criterion)
+        if any("_cider_count" in each for each in logging_outputs):
+            for key in ("_cider_sum", "_cider_count"):
+                metrics.log_scalar(key, sum(float(each.get(key, 0)) for each in logging_outputs))
+            metrics.log_derived("cider", _mean_cider)
+
+    def max_positions(self) -> None:
+        """No bound of its own."""
+        return None
+
+
+def _mean_cider(meters: Mapping[str, Any]) -> float:
+    count = meters["_cider_count"].sum
+    return round(meters["_cider_sum"].sum / count, 4) if count else 0.0
