@@ -5,27 +5,21 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING
 
+from rskip.generation.options import SearchOptions
+
 if TYPE_CHECKING:
     from rskip.generation.decoder import DecoderState, StepDecoder
     from rskip.generation.ensemble import EnsembleDecoder
     from rskip.generation.hypothesis import Hypothesis
-    from rskip.generation.options import SearchOptions
     from rskip.generation.search import beam_search
 
 __all__ = ["DecoderState", "EnsembleDecoder", "Hypothesis", "SearchOptions", "StepDecoder", "beam_search"]
 
-_HOMES = {
-    "DecoderState": "decoder",
-    "EnsembleDecoder": "ensemble",
-    "Hypothesis": "hypothesis",
-    "SearchOptions": "options",
-    "StepDecoder": "decoder",
-    "beam_search": "search",
-}
+_HOMES = {"EnsembleDecoder": "ensemble", "Hypothesis": "hypothesis", "beam_search": "search"}
 
 
 def __getattr__(name: str) -> object:
     # Imported when asked for: command-line flags are made of SearchOptions, without torch, which takes a second.
-    if name not in _HOMES:
+    if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(importlib.import_module(f"{__name__}.{_HOMES[name]}"), name)
+    return getattr(importlib.import_module(f"{__name__}.{_HOMES.get(name, 'decoder')}"), name)
