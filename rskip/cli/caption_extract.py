@@ -45,16 +45,19 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Makes the store, or goes on with it."""
     from rskip.captioning.backbones import load_backbone
+    from rskip.captioning.bottom_up import store_bottom_up
     from rskip.captioning.extraction import extract_features
     from rskip.captioning.pictures import find_pictures
     from rskip.captioning.settings import ExtractionSettings, FeatureSettings
     from rskip.cli._options import with_flags
     from rskip.machine.device import choose_device
     from rskip.machine.ranks import Ranks
-    from rskip.machine.terminal import Progress, duration
+    from rskip.machine.terminal import Progress
 
     features, extraction = with_flags(FeatureSettings(), args), with_flags(ExtractionSettings(), args)
     folder: Path = args.images
+    if args.backbone == "bottom-up":
+        return finish(args, store_bottom_up(folder, args.output, dtype=features.dtype))
     if not folder.is_dir():
         raise FileNotFoundError(f"{folder}: no such folder: expected the folder of the pictures")
     pictures = [(path.relative_to(folder).as_posix(), path) for path in find_pictures([folder])]
@@ -65,11 +68,18 @@ def run(args: argparse.Namespace) -> int:
             bar.update(done.done + done.kept + len(done.failed) - bar.n)
 
         result = extract_features(pictures, backbone, args.output, settings=extraction, report=report)
+    return finish(args, result)
+
+
+def finish(args: argparse.Namespace, result: Extraction) -> int:
+    """Says what came of it, and gives the exit status."""
+    from rskip.machine.terminal import duration
+
     if not args.quiet:
         kept = f", {result.kept:,} were there" if result.kept else ""
-        speed = f"{result.done / max(result.seconds, 1e-9):,.1f} pictures/s"
-        added = f"{result.done:,} pictures added in {duration(result.seconds)} ({speed})"
-        print(f"{args.output}: {added}{kept}", file=sys.stderr)
+        seconds, speed = duration(result.seconds), result.done / max(result.seconds, 1e-9)
+        took = f" in {seconds} ({speed:,.1f} pictures/s)" if result.done else ""
+        print(f"{args.output}: {result.done:,} pictures added{took}{kept}", file=sys.stderr)
     for line in result.failed.values():
         print(line, file=sys.stderr)
     if result.failed:
