@@ -221,7 +221,8 @@ class FeatureWriter:
             found = features.values.shape[1]
             raise ValueError(f"{name} has features of {found} numbers, expected {dim}: give those of one backbone")
         if (features.boxes is not None) != self.description.get("boxes", False):
-            raise ValueError(f"{name} has {"no boxes" if features.boxes is None else "boxes"}, unlike the pictures before it")
+            which = "no boxes" if features.boxes is None else "boxes"
+            raise ValueError(f"{name} has {which}, unlike the pictures before it: give those of one kind")
         with np.errstate(over="ignore"):
             values = features.values.astype(np.dtype(dtype).newbyteorder("<"))
         if not np.isfinite(values).all():
