@@ -32,7 +32,7 @@ from rskip.machine.device import bfloat16_is_slow
 from rskip.machine.ranks import Ranks
 from rskip.vision import preact_resnet20
 from rskip.vision.data import load_cifar
-from rskip.vision.training.settings import TrainingSettings
+from rskip.vision.settings import TrainingSettings
 from rskip.vision.training.training_folder import TrainingFolder
 from rskip.vision.training.training_run import TrainingRun
 from rskip.vision.transforms import MEAN, STD

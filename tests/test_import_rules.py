@@ -87,23 +87,23 @@ def test_a_broken_rule_is_told(path, line, rule, tmp_path, monkeypatch):
 
 
 def test_what_starts_at_once_imports_nothing_heavy():
-    """`import rskip`, the command's help and the list of models; the first two don't even read YAML."""
+    """`import rskip`, commands' help and the list of models; `rskip` and its help don't even read YAML."""
     heavy = ["torch", "numpy", "torchvision", "fairseq", "sacrebleu", "sacremoses", "matplotlib"]
     code = f"""
 import sys, runpy, rskip
 assert not sys.modules.keys() & {{*{heavy}, "msgspec", "yaml", "argparse"}}, "import rskip"
-for argv in ([], ["--help"], ["zoo", "list"]):
+for argv in ([], ["--help"], ["zoo", "list"], ["vision", "train", "--help"], ["translate", "--help"]):
     sys.argv = ["rskip", *argv]
     try:
         runpy.run_module("rskip", run_name="__main__")
     except SystemExit as stop:
         assert not stop.code
-    allowed = {{"msgspec", "yaml"}} if argv[:1] == ["zoo"] else set()
+    allowed = {{"msgspec", "yaml"}} if len(argv) > 1 else set()
     assert not sys.modules.keys() & {{*{heavy}, "msgspec", "yaml"}} - allowed, argv
 """
     process = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert process.returncode == 0, process.stderr
-    assert process.stdout.count("usage: rskip") == 2 and "sacreBLEU" in process.stdout
+    assert process.stdout.count("usage: rskip") == 4 and "sacreBLEU" in process.stdout
 
 
 @pytest.mark.parametrize("order", ["import rskip, fairseq", "import fairseq, rskip"])

@@ -14,6 +14,7 @@ from torch import Tensor
 
 from rskip.checkpoint.checkpoint import Checkpoint
 from rskip.connections import Fold, find_family, parse_connection
+from rskip.settings.errors import SettingError
 from rskip.transformer import Transformer, TransformerConfig
 
 # Stock's name of a block's layer norm, and the connection that holds it here.
@@ -119,20 +120,21 @@ def _current(name: str, tensor: Tensor) -> Iterator[tuple[str, Tensor]]:
 def find_fold(connection: str) -> Fold:
     """How this connection becomes a stock Transformer's.
 
-    :raises ValueError: it is another function; the message says which.
+    :raises SettingError: it is another function; the message says which.
     """
     spec = parse_connection(connection)
     fold = spec.fold or Fold(str(spec))
     if fold.connection not in (POSTNORM, PRENORM):
         formula = find_family(spec.family).formula
-        raise ValueError(f"{spec} ({formula}) can't be folded into LN(x + f) or x + F(LN(x)): use `rskip translate`")
+        problem = f"{spec} ({formula}) can't be folded into LN(x + f) or x + F(LN(x))"
+        raise SettingError("", problem, advice="use `rskip translate`")
     return fold
 
 
 def fold_connections(model: Transformer) -> Transformer:
     """A model that computes the same up to eps, with `1xskip+ln` or `prenorm+ln`; eval mode, no gradients.
 
-    :raises ValueError: a connection that no stock one equals.
+    :raises SettingError: a connection that no stock one equals.
     """
     folds = {side: find_fold(getattr(model.config, f"{side}_connection")) for side in ("encoder", "decoder")}
     state = dict(_folded(name, tensor, folds) for name, tensor in model.state_dict().items())
@@ -150,7 +152,7 @@ def fold_connections(model: Transformer) -> Transformer:
 def stock_checkpoint(model: Transformer, *, source_language: str | None, target_language: str | None) -> Checkpoint:
     """A checkpoint of fairseq's stock `transformer` that computes what the model does, up to eps.
 
-    :raises ValueError: a connection that no stock one equals.
+    :raises SettingError: a connection that no stock one equals.
     """
     folded = fold_connections(model)
     config = {

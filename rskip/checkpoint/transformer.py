@@ -11,6 +11,7 @@ from torch import Tensor
 
 from rskip.checkpoint.checkpoint import Checkpoint
 from rskip.checkpoint.stock import from_old_stock, from_stock, stock_connection
+from rskip.settings.errors import SettingError
 from rskip.transformer import Transformer, TransformerConfig
 
 TASKS = ("translation", "rskip_translation")
@@ -42,7 +43,7 @@ def build_transformer(
 
     :param source_vocabulary: tokens of the source dictionary, the special ones counted.
     :param target_vocabulary: the same of the target dictionary.
-    :raises ValueError: a checkpoint of another task or kind of model, one with parts that `Transformer` lacks, or
+    :raises SettingError: a checkpoint of another task or kind of model, one with parts that `Transformer` lacks, or
         dictionaries of other sizes than the checkpoint's.
     """
     check_translates(checkpoint)
@@ -100,7 +101,7 @@ def _is_stock(settings: Mapping[str, Any]) -> bool:
 def check_translates(checkpoint: Checkpoint) -> None:
     """Refuses what `build_transformer` can't build, whatever the dictionaries.
 
-    :raises ValueError: a checkpoint of another task or kind of model, or one with parts that `Transformer` lacks.
+    :raises SettingError: a checkpoint of another task or kind of model, or one with parts that `Transformer` lacks.
     """
     settings = _settings(checkpoint)
     _check_task(checkpoint)
@@ -112,52 +113,59 @@ def check_translates(checkpoint: Checkpoint) -> None:
 def _check_task(checkpoint: Checkpoint) -> None:
     arch, task = checkpoint.config["arch"], checkpoint.config["task"]
     if task not in TASKS:
-        raise ValueError(f"a checkpoint of the task {task!r} (architecture {arch!r}), not of translation")
+        raise SettingError("", f"a checkpoint of the task {task!r} (architecture {arch!r}), not of translation")
 
 
 def _check_kind(checkpoint: Checkpoint) -> None:
     arch = checkpoint.config["arch"]
     for name in ("encoder.layers.0.fc1.weight", "decoder.layers.0.encoder_attn.out_proj.weight", *_EMBEDDINGS.values()):
         if name not in checkpoint.model:
-            raise ValueError(
-                f"a checkpoint of the architecture {arch!r}, which is no encoder-decoder Transformer: it has no {name}"
+            raise SettingError(
+                "",
+                f"a checkpoint of the architecture {arch!r}, which is no encoder-decoder Transformer: it has no {name}",
             )
     for name in checkpoint.model:
         if "classification_heads." in name:
-            raise ValueError(f"a checkpoint of the architecture {arch!r} that classifies: it has {name}")
+            raise SettingError("", f"a checkpoint of the architecture {arch!r} that classifies: it has {name}")
 
 
 def _check_supported(settings: Mapping[str, Any]) -> None:
     for name in _UNSUPPORTED:
         if settings.get(name):
-            raise ValueError(f"a checkpoint with {name}={settings[name]!r}, which rskip's Transformer doesn't have")
+            raise SettingError(
+                "", f"a checkpoint with {name}={settings[name]!r}, which rskip's Transformer doesn't have"
+            )
     features, output = settings.get("decoder_embed_dim"), settings.get("decoder_output_dim")
     if isinstance(output, int) and output != (features or 512):
-        raise ValueError(f"a checkpoint with decoder_output_dim={output}, other than its decoder_embed_dim={features}")
+        raise SettingError(
+            "", f"a checkpoint with decoder_output_dim={output}, other than its decoder_embed_dim={features}"
+        )
     if settings.get("decoder_normalize_before") and settings.get("no_decoder_final_norm"):
-        raise ValueError("a checkpoint with no_decoder_final_norm=True, which rskip's Transformer doesn't have")
+        raise SettingError("", "a checkpoint with no_decoder_final_norm=True, which rskip's Transformer doesn't have")
 
 
 def _check_vocabulary(side: str, model: Mapping[str, Tensor], size: int) -> None:
     rows = model[_EMBEDDINGS[side]].size(0)
     if rows != size:
-        raise ValueError(
-            f"a foreign {side} dictionary: it has {size:,} tokens (4 special ones counted), but the checkpoint embeds "
-            f"{rows:,}; give the dictionaries of the data that it was trained on"
+        raise SettingError(
+            "",
+            f"a foreign {side} dictionary: it has {size:,} tokens (4 special ones counted), the model {rows:,}",
+            advice="give the dictionaries of the data that it was trained on",
         )
 
 
 def check_parameters(own: Mapping[str, Tensor], given: Mapping[str, Tensor], built: str) -> None:
     """Refuses parameters of other names or shapes than a model's own; `built` says what the model is.
 
-    :raises ValueError: names the first that differs.
+    :raises SettingError: names the first that differs.
     """
     for name in sorted(own.keys() ^ given.keys()):
         where = "is not in the checkpoint" if name in own else "of the checkpoint has no place there"
-        raise ValueError(f"a checkpoint of another kind than {built}: {name} {where}")
+        raise SettingError("", f"a checkpoint of another kind than {built}: {name} {where}")
     for name, tensor in own.items():
         if tensor.shape != given[name].shape:
-            raise ValueError(
+            raise SettingError(
+                "",
                 f"a checkpoint of another kind than {built}: {name} has the shape {tuple(given[name].shape)}, "
-                f"not {tuple(tensor.shape)}"
+                f"not {tuple(tensor.shape)}",
             )

@@ -93,6 +93,7 @@ def export_fairseq(args: argparse.Namespace) -> None:
     """Writes the checkpoint in fairseq's format, as its own architecture or as stock's."""
     from rskip.checkpoint import read_checkpoint, write_checkpoint
     from rskip.checkpoint.stock import stock_checkpoint
+    from rskip.settings.errors import SettingError
     from rskip.translation.model_files import find_checkpoint
 
     if args.output.suffix != ".pt":
@@ -108,8 +109,8 @@ def export_fairseq(args: argparse.Namespace) -> None:
                 source_language=checkpoint.config["source_lang"],
                 target_language=checkpoint.config["target_lang"],
             )
-        except ValueError as error:
-            raise ValueError(f"{path}: {error}") from error
+        except SettingError as error:
+            raise error.within(source=str(path)) from None
     write_checkpoint(args.output, checkpoint)
     arch = checkpoint.config["arch"]
     user_dir = " --user-dir rskip" if "connection" in checkpoint.config["model"] else ""

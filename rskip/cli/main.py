@@ -64,8 +64,10 @@ def one_line(error: Exception, args: argparse.Namespace | None = None) -> str:
     """The error's message on one line: a file's name first where it has one, a setting by its flag."""
     from rskip.settings.errors import SettingError
 
-    if isinstance(error, SettingError) and not error.source and hasattr(args, error.name):
-        return error.sentence(f"--{error.name.replace('_', '-')}")
+    if isinstance(error, SettingError):
+        flags = {name: f"--{name.replace('_', '-')}" for name in vars(args or argparse.Namespace())}
+        name = None if error.source else flags.get(error.name)
+        return " ".join(error.sentence(name, instead=flags.get(error.instead)).split())
     if isinstance(error, OSError) and error.strerror and error.filename:
         return f"{error.filename}: {error.strerror}"
     return " ".join(str(error).split()) or type(error).__name__

@@ -22,8 +22,8 @@ from rskip.cli._model import model_path
 
 if TYPE_CHECKING:
     from rskip.machine.ranks import Ranks
+    from rskip.vision.settings import Precision
     from rskip.vision.training import TrainingSettings
-    from rskip.vision.training.settings import Precision
 
 FAILED = 1
 
@@ -84,7 +84,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def _add_train_arguments(parser: argparse.ArgumentParser) -> None:
     from rskip.cli._options import add_options
-    from rskip.vision.training.settings import TrainingSettings
+    from rskip.vision.settings import TrainingSettings
 
     parser.add_argument("recipe", nargs="?", type=Path, metavar="RECIPE", help="recipe file of kind vision")
     parser.add_argument(
@@ -192,7 +192,7 @@ def training_settings(args: argparse.Namespace, ranks: Ranks) -> TrainingSetting
 
     given = {field: value for field, value in given_options(args, TrainingSettings).items() if field != "precision"}
     texts = [text for group in args.changes for text in group]
-    changes = {key.removeprefix("train."): value for key, value in parse_overrides(texts).items()}
+    changes = {key.removeprefix("train."): value for key, value in parse_overrides(texts, source="--set").items()}
     if (args.epochs is None) != (args.iterations is None):  # the one that is given replaces the recipe's other one
         given |= {field: given.get(field) for field in ("epochs", "iterations") if field not in changes}
     if args.recipe is None:
@@ -238,12 +238,12 @@ def _precision(args: argparse.Namespace, asked: Precision, ranks: Ranks, *, chos
 @contextmanager
 def _out_of_memory_as_mistake() -> Iterator[None]:
     """Makes running out of memory a mistake that names what to change."""
-    import torch
+    from rskip.machine.torch_errors import out_of_memory
 
     try:
         yield
     except (RuntimeError, MemoryError) as error:
-        if isinstance(error, (MemoryError, torch.OutOfMemoryError)) or "can't allocate memory" in str(error):
+        if out_of_memory(error):
             raise ValueError("not enough memory: give a smaller --batch-size, or another --device") from error
         raise
 

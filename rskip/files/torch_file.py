@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import re
 import zipfile
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
+
+from rskip.machine.torch_errors import refused_global
 
 
 def read_torch_file(
@@ -32,8 +33,8 @@ def read_torch_file(
         if isinstance(error, OSError) and error.filename is not None:
             raise  # the file itself can't be opened
         reason = f"it is cut off, damaged, or no {kind}"
-        if refused := re.search(r"GLOBAL (\w\S*) (?:was not an allowed global|whose module)", str(error)):
-            reason = f"it asks for {refused[1]}, which no {kind} needs and which could run code"
+        if refused := refused_global(error):
+            reason = f"it asks for {refused}, which no {kind} needs and which could run code"
         raise ValueError(f"{path} can't be read: {reason}{advice}") from error
     if not isinstance(content, dict):
         raise ValueError(f"{path} is no {kind}: it holds a {type(content).__name__}{advice}")

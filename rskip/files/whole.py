@@ -85,6 +85,10 @@ def _replaced(output: Path) -> Path:
     return output.with_name(f".{output.name}.replaced")
 
 
+class DiskFull(OSError):
+    """No space left (ENOSPC) for the file that it names; `strerror` is why, in words of rskip's own."""
+
+
 @contextmanager
 def disk_space(folder: Path, *, advice: str, elsewhere: str | None = None) -> Iterator[None]:
     """Lets a full disk be an OSError that names the file and gives `advice`.
@@ -96,8 +100,7 @@ def disk_space(folder: Path, *, advice: str, elsewhere: str | None = None) -> It
         yield
     except OSError as error:
         if error.errno in _FULL:
-            known = error.strerror in (None, *map(os.strerror, _FULL))
-            detail = "" if known else f" ({error.strerror})"
+            detail = f" ({error.strerror})" if isinstance(error, DiskFull) else ""
             raise OSError(f"no space left for {error.filename or folder}{detail}: {advice}") from error
         if elsewhere is not None and error.errno in _NOT_WRITABLE and error.filename:
             raise OSError(f"can't write {error.filename} ({error.strerror}): {elsewhere}") from error
@@ -109,11 +112,11 @@ def require_space(path: Path, size: int) -> None:
 
     :param path: a file to be, in a folder that exists.
     :param size: bytes that will be written.
-    :raises OSError: its disk has less than that free; ENOSPC, for `disk_space` to give its advice.
+    :raises DiskFull: its disk has less than that free.
     """
     free = shutil.disk_usage(path.parent).free
     if size > free:
-        raise OSError(errno.ENOSPC, f"{size:,} bytes needed, {free:,} free", str(path))
+        raise DiskFull(errno.ENOSPC, f"{size:,} bytes needed, {free:,} free", str(path))
 
 
 @contextmanager

@@ -11,6 +11,8 @@ from datetime import timedelta
 from itertools import islice
 from typing import TYPE_CHECKING, NoReturn, TypeVar
 
+from rskip.machine.torch_errors import lost_rank
+
 if TYPE_CHECKING:
     from torch import Tensor
 
@@ -70,7 +72,7 @@ class Ranks:
         try:
             yield
         except RuntimeError as error:
-            if isinstance(error, distributed.DistError) or "gloo" in str(error).lower():
+            if lost_rank(error):
                 raise ValueError(f"another process of this torchrun stopped, see its message{advice}") from error
             raise
         finally:

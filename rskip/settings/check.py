@@ -125,7 +125,8 @@ def _convert_fields(
     fields = {field.encode_name: field for field in info.fields}
     for key in value:
         if key not in fields:
-            raise SettingError.of_unknown_key(name, key, fields)
+            listed = f"{info.cls.__module__}.{info.cls.__qualname__}"
+            raise SettingError.of_unknown_key(name, key, fields, listed=listed)
     for key, field in fields.items():
         if key not in value and field.required:
             raise SettingError(joined(name, key), "is missing", expected=describe(field.type))

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable
+from functools import partial
+from typing import Any
 
 UNKNOWN = "unknown key"
+_SHORT = 80  # characters of a list that an error gives whole
 
 
 class SettingError(ValueError):
@@ -15,13 +18,15 @@ class SettingError(ValueError):
     :param problem: what is wrong with it, as words that follow its name, such as `is 0`.
     :param expected: what it has to be; "" where `problem` says it.
     :param advice: what to do.
+    :param instead: the setting to give in place of this one.
     :param source: where it was given, such as a file.
     """
 
     def __init__(
-        self, name: str, problem: str, *, expected: str = "", advice: str = "", source: str = ""
+        self, name: str, problem: str, *, expected: str = "", advice: str = "", instead: str = "", source: str = ""
     ) -> None:
-        self.name, self.problem, self.expected, self.advice, self.source = name, problem, expected, advice, source
+        self.name, self.problem, self.expected, self.advice = name, problem, expected, advice
+        self.instead, self.source = instead, source
         super().__init__(self.sentence())
 
     @classmethod
@@ -30,23 +35,32 @@ class SettingError(ValueError):
         return cls(name, f"is {shown(value)}", expected=expected, advice=advice, source=source)
 
     @classmethod
-    def of_unknown_key(cls, name: str, key: object, known: Iterable[str], *, source: str = "") -> SettingError:
-        """`name`, a mapping, has a key that nobody knows."""
+    def of_unknown_key(
+        cls, name: str, key: object, known: Iterable[str], *, listed: str = "", source: str = ""
+    ) -> SettingError:
+        """`name`, a mapping, has a key that nobody knows.
+
+        :param listed: where a reader finds the known keys, which many of them make too long for a line.
+        """
         known = list(known)
-        near = nearest(key, known)
-        hint = f"did you mean {near[0]}?" if near else f"known keys: {', '.join(known)}"
+        near, keys = nearest(key, known), ", ".join(known)
+        hint = f"did you mean {near[0]}?" if near else f"known keys: {keys}"
+        if not near and listed and len(keys) > _SHORT:
+            like = ", ".join(difflib.get_close_matches(str(key), known, n=3, cutoff=0))
+            hint = f"the most alike of {len(known)} keys: {like}; all are in {listed}"
         return cls(joined(name, shown_key(key)), UNKNOWN, advice=hint, source=source)
 
-    def sentence(self, name: str | None = None) -> str:
+    def sentence(self, name: str | None = None, *, instead: str | None = None) -> str:
         """One line that says what was given, what is expected, and what to do.
 
-        :param name: what the setting is called where the sentence is read, such as --beam.
+        :param name: what the setting is called where the sentence is read, such as --beam; `instead` likewise.
         """
-        name = self.name if name is None else name
+        name, instead = self.name if name is None else name, self.instead if instead is None else instead
         what = (self.problem, name) if self.problem == UNKNOWN else (name, self.problem)
         expected = f"expected {self.expected}" if self.expected else ""
         parts = (self.source, " ".join(part for part in what if part), expected)
-        return "; ".join(part for part in (": ".join(part for part in parts if part), self.advice) if part)
+        use = f"use {instead}" if instead else ""
+        return "; ".join(part for part in (": ".join(part for part in parts if part), use, self.advice) if part)
 
     def within(self, name: str = "", *, source: str = "") -> SettingError:
         """The same of a setting that lies in the mapping `name`, or that was given in `source`."""
@@ -54,9 +68,14 @@ class SettingError(ValueError):
 
     def named(self, name: str, *, source: str = "") -> SettingError:
         """The same of a setting that is called `name`, or that was given in `source`."""
-        return SettingError(
-            name, self.problem, expected=self.expected, advice=self.advice, source=source or self.source
-        )
+        return SettingError(name, self.problem, **{**self._further, "source": source or self.source})
+
+    @property
+    def _further(self) -> dict[str, str]:
+        return {name: getattr(self, name) for name in ("expected", "advice", "instead", "source")}
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return partial(SettingError, self.name, self.problem, **self._further), ()  # from a worker process
 
 
 def joined(*names: str) -> str:

@@ -112,7 +112,7 @@ def _object_without_repeated_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any
     return content
 
 
-def parse_overrides(texts: Sequence[str], *, source: str = "--set") -> dict[str, Any]:
+def parse_overrides(texts: Sequence[str], *, source: str = "override") -> dict[str, Any]:
     """Texts `dotted.key=value`, the value in YAML, as keys and values; of a key that is given twice the last.
 
     :param source: what they are given with, for errors.

@@ -13,6 +13,7 @@ from typing import Any, Generic, TypeVar
 from rskip.files.lock import folder_lock
 from rskip.files.whole import atomic_file
 from rskip.machine.environment import describe_environment
+from rskip.settings.errors import SettingError
 from rskip.tasks.process import child_environment, run_logged
 
 SettingsT = TypeVar("SettingsT")
@@ -114,7 +115,7 @@ class RunFolder:
         if (started_with := json.loads(file.read_text())) != config:
             raise ValueError(
                 f"{self.path} was started with other settings ({config_difference(started_with, config)}): "
-                "for another run give the change with --set, or move that folder away"
+                "for another run override the recipe's, or move that folder away"
             )
 
     def keep_processes(self, count: int) -> None:
@@ -122,16 +123,14 @@ class RunFolder:
 
         fairseq resumes at a batch's number, which is another place in the data on another number of GPUs.
 
-        :raises ValueError: another number than at its start.
+        :raises SettingError: another number than at its start.
         """
         file = self.path / "processes"
         if not file.exists():
             _write(file, str(count))
         elif (before := int(file.read_text())) != count:
-            raise ValueError(
-                f"{self.path} was started on {before} GPU{'s' * (before > 1)} and goes on there only, not on {count}: "
-                f"give --gpus {before}, or move that folder away to start anew"
-            )
+            expected = f"{before}, which {self.path} was started on"
+            raise SettingError.of_value("gpus", count, expected, advice="give that, or move the folder away")
 
     def keep_precision(self, chosen: str) -> str:
         """What a training was started in, `chosen` where it starts now: its checkpoints fit no other precision."""

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from rskip.files.checksum import sha256_file
+from rskip.settings.errors import SettingError
 from rskip.text import Dictionary, TextConfig, TextPipeline, TokenText
 from rskip.text.pipeline import CONFIG_FILE
 from rskip.text.subwords import BytePairEncoding, SentencePiece, Subwords
@@ -82,11 +83,11 @@ def find_languages(
     language is known.
 
     :param checkpoint: the checkpoint's `config`.
-    :raises ValueError: none of them tells, or the checkpoint says the opposite of what is given.
+    :raises SettingError: none of them tells, or the checkpoint says the opposite of what is given.
     """
     own = checkpoint["source_lang"], checkpoint["target_lang"]
     if own[0] != own[1] and given == own[::-1]:
-        raise ValueError(f"the model translates {own[0]} to {own[1]}, not {given[0]} to {given[1]}")
+        raise SettingError("", f"the model translates {own[0]} to {own[1]}, not {given[0]} to {given[1]}")
     source, target = given[0] or own[0], given[1] or own[1]
     pairs: Iterable[tuple[str, str]] = _language_pairs(pipeline, folders)
     for pair in pairs:
@@ -103,8 +104,8 @@ def find_languages(
     if not (source and target):
         found = ", ".join(f"dict.{name}.txt" for name in dictionaries) or "none"
         missing = " and ".join(side for side, known in (("source", source), ("target", target)) if not known)
-        raise ValueError(
-            f"the checkpoint doesn't say what it translates: give the {missing} language (dictionaries: {found})"
+        raise SettingError(
+            "", f"the checkpoint doesn't say what it translates: give the {missing} language (dictionaries: {found})"
         )
     return Languages(source, target)
 
@@ -193,7 +194,7 @@ def build_text(found: TextPipeline | Subwords | None, languages: Languages) -> T
     A pipeline for the other direction is turned round. Byte-pair codes alone get `TextConfig`'s defaults (Moses, as
     fairseq calls it); a SentencePiece model takes the text as it is.
 
-    :raises ValueError: a pipeline for other languages.
+    :raises SettingError: a pipeline for other languages.
     """
     if found is None:
         return TokenText(*languages)
@@ -203,10 +204,11 @@ def build_text(found: TextPipeline | Subwords | None, languages: Languages) -> T
         return found
     if languages == (found.target_language, found.source_language):
         return found.reversed()
-    raise ValueError(
+    raise SettingError(
+        "",
         f"the text pipeline is for {found.source_language} and {found.target_language}, but the model translates "
         f"{languages.source} to {languages.target}: give its own pipeline (text), or say what it translates "
-        "(source and target language)"
+        "(source and target language)",
     )
 
 

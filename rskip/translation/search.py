@@ -17,6 +17,7 @@ import torch
 from torch import Tensor
 
 from rskip.generation import Hypothesis, SearchOptions, beam_search
+from rskip.machine.torch_errors import out_of_memory
 from rskip.machine.workers import WorkerProcesses
 from rskip.text import Dictionary
 from rskip.transformer import Transformer
@@ -107,7 +108,7 @@ def search_batch(model: Transformer, segments: Sequence[Segment], options: Searc
                 unknown_index=Dictionary.unk_index,
             )
     except (RuntimeError, MemoryError) as error:
-        if not (isinstance(error, (torch.OutOfMemoryError, MemoryError)) or "can't allocate memory" in str(error)):
+        if not out_of_memory(error):
             raise
         raise ValueError(
             f"not enough memory on the device for {len(segments)} sentences of up to {source.size(1):,} tokens: "

@@ -285,8 +285,8 @@ class Translator:
 def _errors_about(file: Path) -> Iterator[None]:
     try:
         yield
-    except ValueError as error:
-        raise ValueError(f"{file}: {error}") from error
+    except SettingError as error:
+        raise error.within(source=str(file)) from None
 
 
 def _with_settings(options: SearchOptions, settings: dict[str, Any]) -> SearchOptions:

@@ -12,8 +12,8 @@ import torch
 from torch import Tensor, nn
 
 from rskip.machine.device import usable_device
+from rskip.vision.cifar_resnet import PreActResNet
 from rskip.vision.model_file import CONFIG_FILE, load_model
-from rskip.vision.preact_resnet import PreActResNet
 from rskip.vision.transforms import CifarClassification
 
 

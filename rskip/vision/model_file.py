@@ -19,7 +19,7 @@ from rskip.connections import parse_connection
 from rskip.files.torch_file import read_torch_file
 from rskip.settings.check import convert, field_names, to_plain
 from rskip.settings.text import read_json
-from rskip.vision.preact_resnet import PreActResNet, preact_resnet
+from rskip.vision.cifar_resnet import PreActResNet, preact_resnet
 from rskip.vision.transforms import CLASSES
 
 FILES = ("model.pt", "checkpoint.pt", "model.safetensors")  # of a folder the first that is there

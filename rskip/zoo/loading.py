@@ -61,7 +61,10 @@ def load_entry(
     from rskip.connections import parse_connection  # these import PyTorch
     from rskip.machine.device import usable_device
 
-    task = find_task(entry.task)
+    try:
+        task = find_task(entry.task)
+    except SettingError as error:
+        raise error.within(source=entry.name) from None
     precision = "float32" if dtype is None else str(dtype).removeprefix("torch.")
     if precision not in task.precisions:
         raise ValueError(f"{entry.name} can't compute in {precision!r}: expected one of {', '.join(task.precisions)}")

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 
 from rskip.machine.terminal import columns
 from rskip.records.tables import Summary, markdown_table
-from rskip.tasks import find_task
+from rskip.tasks import find_task, tasks
 from rskip.zoo.registry import OF_WEIGHTS, Figure, ModelEntry, find_model, read_registry
 
 _TABLE_NOTE = (
@@ -128,8 +128,8 @@ def _note(entry: ModelEntry) -> str:
 
 
 def _heading(entry: ModelEntry, figure: Figure) -> str:
-    task = find_task(entry.task)
-    return dict((*task.columns, *task.more_figures)).get(figure.metric, figure.metric)
+    task = tasks().get(entry.task)  # None: of a task of one's own whose module is not imported
+    return dict((*task.columns, *task.more_figures)).get(figure.metric, figure.metric) if task else figure.metric
 
 
 def _value(figure: Figure) -> str:

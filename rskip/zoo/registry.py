@@ -22,7 +22,7 @@ from rskip.settings.check import check, convert, to_plain
 from rskip.settings.errors import SettingError, nearest, shown_key
 from rskip.settings.paper import Paper
 from rskip.settings.text import read_json
-from rskip.tasks import find_task
+from rskip.tasks import find_task, tasks
 
 FORMAT = 1
 FILE_NAME = "checkpoints.json"
@@ -150,7 +150,8 @@ class ModelEntry(msgspec.Struct, frozen=True, kw_only=True):
     def __post_init__(self) -> None:
         """:raises SettingError: a field that is not what it has to be."""
         check(self)
-        for pattern in (WEIGHTS, *find_task(self.task).model_files):
+        task = tasks().get(self.task)  # None: what it reads is checked where its model is used
+        for pattern in (WEIGHTS, *(task.model_files if task else ())):
             if not any(fnmatchcase(path, pattern) for path in self.files):
                 raise SettingError("files", f"has no {pattern}", expected=f"what {self.task} reads")
 
@@ -253,13 +254,15 @@ def list_models(
     :param task: translation or image-classification.
     :param connection: a spec, however it is written: `2RSKIP+LN` is `2rskip+ln`.
     :param models: to choose from; default: those of checkpoints.json.
-    :raises ValueError: no task of this name, or no connection.
+    :raises ValueError: a task that neither is known nor has a model, or no connection.
     """
     patterns = [pattern] if isinstance(pattern, str) else pattern
     several = isinstance(patterns, Sequence) and all(isinstance(each, str) for each in patterns)
     if not (patterns is None or several):
         raise ValueError(f"pattern is {pattern!r}: expected text, such as '*.cifar10', or several")
-    if task is not None:
+    if models is None:
+        models = read_registry()
+    if task is not None and task not in {entry.task for entry in models.values()}:
         find_task(task)
     if connection is not None:
         from rskip.connections import parse_connection  # imports PyTorch
@@ -267,7 +270,7 @@ def list_models(
         connection = str(parse_connection(connection))
     return sorted(
         name
-        for name, entry in (read_registry() if models is None else models).items()
+        for name, entry in models.items()
         if (patterns is None or any(_matches(name, each) for each in patterns))
         and task in (None, entry.task)
         and connection in (None, entry.connection)

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from rskip.checkpoint import Checkpoint, build_transformer, read_checkpoint, to_stock, write_checkpoint
+from rskip.settings.errors import SettingError
 from rskip.transformer import Transformer, TransformerConfig
 
 SIZES = {
@@ -157,7 +158,7 @@ def test_foreign_dictionaries(side: str) -> None:
     sizes = {"source_vocabulary": 12, "target_vocabulary": 14}
     sizes[f"{side}_vocabulary"] += 1000
     given, embedded = ("1,012", "12") if side == "source" else ("1,014", "14")
-    with pytest.raises(ValueError, match=f"foreign {side} dictionary: it has {given} tokens.* embeds {embedded};"):
+    with pytest.raises(SettingError, match=f"foreign {side} dictionary: it has {given} .* {embedded}; give"):
         build_transformer(checkpoint, **sizes)
 
 

@@ -10,11 +10,16 @@ import pytest
 
 import rskip
 from rskip.cli import main as cli
+from rskip.settings.errors import SettingError
 
 
 def subcommand(run) -> types.SimpleNamespace:
     """A stand-in for a subcommand's module."""
-    return types.SimpleNamespace(__doc__="Do it: 100 %.\n\nMore.", add_arguments=lambda parser: None, run=run)
+
+    def add_arguments(parser) -> None:
+        parser.add_argument("--gpus")
+
+    return types.SimpleNamespace(__doc__="Do it: 100 %.\n\nMore.", add_arguments=add_arguments, run=run)
 
 
 @pytest.fixture
@@ -82,6 +87,19 @@ def test_mistake_is_one_line_and_status_2(only, capsys, error, line):
     only(raising(error))
     assert cli.main(["it"]) == 2
     assert capsys.readouterr().err == f"rskip it: error: {line}\n"
+
+
+def test_a_setting_is_named_by_its_flag(only, capsys):
+    """Where it was given with one, and where it is what to use in place of a file's."""
+    for error, line in (
+        (SettingError.of_value("gpus", 3, "0 to 1"), "--gpus is 3: expected 0 to 1"),
+        (SettingError("seed", "is set", instead="gpus", source="a.yaml"), "a.yaml: seed is set; use --gpus"),
+        (SettingError.of_value("gpus", 3, "1", source="a.yaml"), "a.yaml: gpus is 3: expected 1"),
+        (SettingError("a", "is\nb", instead="other"), "a is b; use other"),
+    ):
+        only(raising(error))
+        assert cli.main(["it"]) == 2
+        assert capsys.readouterr().err == f"rskip it: error: {line}\n"
 
 
 def test_bug_keeps_its_traceback(only):

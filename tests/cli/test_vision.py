@@ -17,8 +17,8 @@ import rskip.vision.data
 from rskip.cli.main import build_parser, main
 from rskip.cli.vision import training_settings
 from rskip.machine.ranks import Ranks
+from rskip.vision.cifar_resnet import PreActResNet, preact_resnet
 from rskip.vision.data import ImageSet
-from rskip.vision.preact_resnet import PreActResNet, preact_resnet
 from rskip.vision.training import TrainingSettings, read_curve
 from rskip.vision.training.training_run import TrainingRun
 

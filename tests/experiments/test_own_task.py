@@ -14,7 +14,7 @@ from rskip.records import read_record
 from rskip.settings.errors import SettingError
 from rskip.tasks import Task, find_task, register_task, task_of_kind
 from rskip.zoo.model_card import describe
-from rskip.zoo.registry import read_registry
+from rskip.zoo.registry import list_models, read_registry
 
 NAME = "line_1xskip.points"
 SWEEP = """
@@ -74,9 +74,12 @@ def test_a_task_that_is_not_registered_is_named_with_what_to_do(project: Path, m
             find_task(name)
         assert error.value.name == "task" and near in error.value.advice
     monkeypatch.undo()
-    with pytest.raises(SettingError, match="task is 'line-fitting': .*once its module is imported") as error:
-        read_registry(project / "checkpoints.json")
-    assert f"checkpoints.json: {NAME}" in str(error.value)
+    monkeypatch.setattr("rskip.zoo.loading.registry_file", lambda: project / "checkpoints.json")
+    with pytest.raises(SettingError, match=f"^{NAME}: task is 'line-fitting': .*once its module is imported$"):
+        rskip.load(NAME)
+    models = read_registry(project / "checkpoints.json")
+    assert NAME in describe(models[NAME]), "described, under its metric's own name"
+    assert list_models(task="line-fitting", models=models) == [NAME]
     with pytest.raises(SettingError, match="kind is 'line': expected translation or vision"):
         task_of_kind("line")
 

@@ -182,7 +182,7 @@ WRONG = [  # a recipe; what its error says
     (RECIPE + "show: -1\n", "show is -1"),
     (RECIPE + "generate: {path: x}\n", "generate.path can't be set"),
     (RECIPE + "generate: [beam]\n", "generate is ['beam']"),
-    (RECIPE + "  distributed-world-size: 4\n", "train.distributed-world-size can't be set in a recipe: use --gpus"),
+    (RECIPE + "  distributed-world-size: 4\n", "train.distributed-world-size can't be set in a recipe; use gpus"),
     (RECIPE + "  tokens-per-update: 25000\n", "train.max-tokens is None"),
     (RECIPE + "  save-interval-updates: 2.5\n", "train.save-interval-updates is 2.5"),
     (
@@ -194,7 +194,7 @@ WRONG = [  # a recipe; what its error says
     (RECIPE + "paper: [{bleu: high, table: rSkip Table 2}]\n", "paper[0] is {'bleu': 'high'"),
     (RECIPE + "paper: [{error: 2.0, table: rSkip Table 2}]\n", "unknown key paper[0].error"),
     (RECIPE + "paper: [{bleu: 6.02}]\n", "paper[0] is {'bleu': 6.02}"),
-    (RECIPE + "  seed: 3\n", "train.seed can't be set in a recipe: use --seeds"),
+    (RECIPE + "  seed: 3\n", "train.seed can't be set in a recipe; use seeds"),
     (RECIPE + "  max_tokens: 3\n", "as max-tokens"),
     (RECIPE + "  --dropout: 0.1\n", "as dropout"),
     (RECIPE + "  adam-betas: [0.9, 0.98]\n", "train.adam-betas is [0.9, 0.98]"),
@@ -246,7 +246,7 @@ def test_mistaken_overrides(write: Write) -> None:
         "trian.lr=3": "unknown key trian; did you mean train?",
         "kind=vision": "kind can't be overridden",
         "corpus.name=x": "corpus is one value",
-        "train.lr=[": "--set train.lr=[, line 1: not valid YAML",
+        "train.lr=[": "override train.lr=[, line 1: not valid YAML",
         "expected.machine=3": "expected.machine is 3.0: expected text",
     }.items():
         with pytest.raises(SettingError) as error:

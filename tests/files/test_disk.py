@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from rskip.files.whole import disk_space, naming, require_space
+from rskip.files.whole import DiskFull, disk_space, naming, require_space
 
 
 def test_a_full_disk_and_a_place_that_can_not_be_written_get_their_advice(tmp_path: Path) -> None:
@@ -23,7 +23,7 @@ def test_a_full_disk_and_a_place_that_can_not_be_written_get_their_advice(tmp_pa
         full = OSError(number, os.strerror(number), "a/file")
         assert str(error_of(full)) == "no space left for a/file: free some"
         assert str(error_of(OSError(number, os.strerror(number)))) == f"no space left for {tmp_path}: free some"
-    detailed = OSError(errno.ENOSPC, "20 free", "a/file")
+    detailed = DiskFull(errno.ENOSPC, "20 free", "a/file")
     assert str(error_of(detailed)) == "no space left for a/file (20 free): free some"
     for number in (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EEXIST):
         refused = OSError(number, os.strerror(number), "a/file")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import pickle
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
@@ -95,6 +96,31 @@ def test_refuses(content: Any, message: str) -> None:
     with pytest.raises(SettingError) as caught:
         convert(content, Outer, source="file.yaml")
     assert str(caught.value) == f"file.yaml: {message}"
+
+
+def test_of_many_known_keys_the_most_alike_are_named_and_where_all_are() -> None:
+    @dataclasses.dataclass(frozen=True, kw_only=True)
+    class Many:
+        learning_rate: float = 0.1
+        learning_rate_of_the_warm_up: float = 0.1
+        batch_size: int = 1
+        weight_decay: float = 0.1
+        momentum: float = 0.1
+        label_smoothing: float = 0.1
+
+    with pytest.raises(SettingError, match="^unknown key lrate; did you mean learning_rate") as caught:
+        convert({"lrate": 1}, Many)
+    with pytest.raises(SettingError) as caught:
+        convert({"foo": 1}, Many)
+    assert caught.value.advice.startswith("the most alike of 6 keys: ") and caught.value.advice.count(",") == 2
+    assert caught.value.advice.endswith(f"; all are in {__name__}.{Many.__qualname__}")
+
+
+def test_an_error_comes_out_of_another_process_as_it_is() -> None:
+    error = SettingError("a.b", "is 3", expected="2", advice="or leave it out", instead="c", source="file.yaml")
+    copied = pickle.loads(pickle.dumps(error))
+    assert (type(copied), vars(copied)) == (SettingError, vars(error))
+    assert str(copied) == "file.yaml: a.b is 3: expected 2; use c; or leave it out"
 
 
 def test_the_parts_of_an_error_are_its_own() -> None:

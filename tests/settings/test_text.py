@@ -62,7 +62,7 @@ def test_overrides() -> None:
 
 @pytest.mark.parametrize("text", ["lr", "=3", "train..lr=3"])
 def test_overrides_without_a_key(text: str) -> None:
-    message = f"--set {text}: expected key=value with a dotted key, such as train.lr=0.003"
+    message = f"override {text}: expected key=value with a dotted key, such as train.lr=0.003"
     with pytest.raises(SettingError) as caught:
         parse_overrides([text])
     assert str(caught.value) == message

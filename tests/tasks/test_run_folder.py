@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from rskip.settings.errors import SettingError
 from rskip.tasks.run import SESSION, EpochLines, RunFolder, epoch_line, precision_here
 
 
@@ -52,8 +53,9 @@ def test_a_training_goes_on_with_as_many_processes_as_it_was_started_with(tmp_pa
     folder = RunFolder(tmp_path)
     folder.keep_processes(4)
     folder.keep_processes(4)
-    with pytest.raises(ValueError, match="was started on 4 GPUs and goes on there only, not on 1: give --gpus 4"):
+    with pytest.raises(SettingError, match="gpus is 1: expected 4, which .* was started on; give that") as error:
         folder.keep_processes(1)
+    assert error.value.name == "gpus", "which the command line calls --gpus"
 
 
 def test_the_log_tells_of_every_session_and_of_none_where_there_is_none(tmp_path: Path) -> None:

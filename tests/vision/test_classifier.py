@@ -12,7 +12,7 @@ import torch
 from safetensors.torch import save_file
 
 from rskip.vision import CifarClassification, Classifier
-from rskip.vision.preact_resnet import PreActResNet, preact_resnet
+from rskip.vision.cifar_resnet import PreActResNet, preact_resnet
 from rskip.vision.transforms import CLASSES
 
 NAMES = ("heron", "ibis", "jay")

@@ -13,8 +13,8 @@ import torch
 from safetensors.torch import save_file
 from torch import Tensor
 
+from rskip.vision.cifar_resnet import PreActResNet, preact_resnet
 from rskip.vision.model_file import load_model
-from rskip.vision.preact_resnet import PreActResNet, preact_resnet
 
 IMAGES = torch.randn(3, 3, 32, 32, generator=torch.Generator().manual_seed(1))
 

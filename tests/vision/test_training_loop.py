@@ -15,9 +15,9 @@ import torch
 import torch.nn.functional as F
 
 from rskip.settings.check import convert
+from rskip.vision.cifar_resnet import preact_resnet
 from rskip.vision.data import ImageSet, TrainingBatches
 from rskip.vision.evaluation import evaluate
-from rskip.vision.preact_resnet import preact_resnet
 from rskip.vision.training import CurvePoint, Diverged, TrainingResult, TrainingSettings, read_curve, train
 from rskip.vision.training.train import point_line
 

@@ -11,8 +11,8 @@ import torch
 
 from rskip.settings.check import convert
 from rskip.settings.errors import SettingError
+from rskip.vision.settings import learning_rate
 from rskip.vision.training import TrainingSettings
-from rskip.vision.training.settings import learning_rate
 
 
 def test_the_defaults_are_the_papers():

@@ -14,7 +14,7 @@ from safetensors.torch import save_file
 
 from rskip.files.checksum import sha256_file
 from rskip.settings.paper import Paper
-from rskip.vision.preact_resnet import PreActResNet, preact_resnet
+from rskip.vision.cifar_resnet import PreActResNet, preact_resnet
 from rskip.zoo.registry import Figure, ModelEntry, ModelFile, read_registry, write_registry
 
 CLASSIFIER = "preact_resnet8_2rskip_ln.cifar10"

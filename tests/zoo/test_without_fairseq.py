@@ -13,7 +13,7 @@ from pathlib import Path
 
 import torch
 
-from rskip.vision.preact_resnet import PreActResNet
+from rskip.vision.cifar_resnet import PreActResNet
 from rskip.zoo.model_card import describe, list_text
 from rskip.zoo.registry import read_registry
 

@@ -15,6 +15,7 @@ from pathlib import Path
 from rskip.corpora.record import RECORD_FILE
 from rskip.corpora.stages.assemble import DICTIONARY
 from rskip.corpora.stages.setting import Setting
+from rskip.files.whole import DiskFull
 
 BINARISED = "binarised"
 
@@ -98,7 +99,7 @@ def binarise(
         output = [line for line in printed.splitlines() if line.strip()]
         last = output[-1].strip() if output else "it said nothing"
         if os.strerror(errno.ENOSPC) in last:
-            raise OSError(errno.ENOSPC, "in fairseq-preprocess", str(destination))
+            raise DiskFull(errno.ENOSPC, "in fairseq-preprocess", str(destination))
         raise OSError(f"fairseq-preprocess ended with status {process.returncode}: {last}")
     (destination / "preprocess.log").unlink(missing_ok=True)  # holds paths that are gone by then
     for split, expected in sentences.items():

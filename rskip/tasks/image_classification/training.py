@@ -23,8 +23,8 @@ from rskip.tasks.task import Outcome
 from rskip.vision.data import ImageSet, load_cifar
 from rskip.vision.evaluation import evaluate
 from rskip.vision.model_file import load_model
+from rskip.vision.settings import TrainingSettings
 from rskip.vision.training.curve import CurvePoint, read_curve
-from rskip.vision.training.settings import TrainingSettings
 from rskip.vision.training.training_folder import TrainingFolder
 
 REQUIRED = ("dataset", "depth", "connection")  # in a recipe, though TrainingSettings have defaults

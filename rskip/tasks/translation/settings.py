@@ -20,9 +20,9 @@ Flags = Annotated[Mapping[str, Flag], msgspec.Meta(extra={"expected": "flags and
 
 TOKENS_PER_UPDATE = "tokens-per-update"  # in `train`, though no flag of fairseq-train
 USER_DIR = "rskip"  # of fairseq, unless train.user-dir says another
+_GIVEN_TO_A_RUN = {"train.seed": "seeds", "train.distributed-world-size": "gpus"}
 _SET_BY_RSKIP_RUN = {
     "train": {
-        "seed": "use --seeds",
         "source-lang": "it is the corpus's",
         "target-lang": "it is the corpus's",
         "save-dir": "it is the run's folder",
@@ -34,7 +34,6 @@ _SET_BY_RSKIP_RUN = {
         "no-last-checkpoints": "resuming needs them",
         "keep-last-epochs": "it is what average.last needs",
         "keep-interval-updates": "it is what average.last needs",
-        "distributed-world-size": "use --gpus",
     },
     "generate": {
         "path": "it is the averaged checkpoint",
@@ -127,8 +126,11 @@ def _check_flags(section: str, flags: Mapping[str, Flag]) -> None:
             wanted = name.lstrip("-").replace("_", "-")
             problem = f"is no flag: write it without leading dashes and underscores, as {wanted}"
             raise SettingError(f"{section}.{name}", problem)
+        setting, problem = f"{section}.{name}", "can't be set in a recipe"
+        if setting in _GIVEN_TO_A_RUN:
+            raise SettingError(setting, problem, instead=_GIVEN_TO_A_RUN[setting])
         if name in _SET_BY_RSKIP_RUN[section]:
-            raise SettingError(f"{section}.{name}", f"can't be set in a recipe: {_SET_BY_RSKIP_RUN[section][name]}")
+            raise SettingError(setting, f"{problem}: {_SET_BY_RSKIP_RUN[section][name]}")
 
 
 def _check_training(train: Mapping[str, Flag]) -> None:

@@ -1,7 +1,7 @@
 """Training on CIFAR: settings, the loop, its checkpoints and curve."""
 
+from rskip.vision.settings import TrainingSettings
 from rskip.vision.training.curve import CurvePoint, read_curve
-from rskip.vision.training.settings import TrainingSettings
 from rskip.vision.training.train import Interrupted, TrainingResult, train
 from rskip.vision.training.training_folder import TrainingFolder
 from rskip.vision.training.training_run import Diverged

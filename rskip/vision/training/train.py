@@ -17,8 +17,8 @@ from rskip.machine.ranks import Ranks
 from rskip.machine.terminal import Progress, duration
 from rskip.settings.errors import SettingError
 from rskip.vision.data import load_cifar
+from rskip.vision.settings import TrainingSettings
 from rskip.vision.training.curve import CurvePoint
-from rskip.vision.training.settings import TrainingSettings
 from rskip.vision.training.training_folder import TrainingFolder, check_same_training, read_checkpoint
 from rskip.vision.training.training_run import TrainingRun
 

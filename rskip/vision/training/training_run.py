@@ -16,11 +16,11 @@ from rskip.connections import parse_connection
 from rskip.connections.norms import at_least_float32
 from rskip.files.whole import atomic_file, naming
 from rskip.machine.ranks import Ranks
+from rskip.vision.cifar_resnet import preact_resnet
 from rskip.vision.data import ImageSet, TrainingBatches
 from rskip.vision.evaluation import Evaluation, OutputsNotFinite, device_name, evaluate
-from rskip.vision.preact_resnet import preact_resnet
+from rskip.vision.settings import TrainingSettings, learning_rate
 from rskip.vision.training.curve import Curve, CurvePoint, Meter, TensorBoardCurve
-from rskip.vision.training.settings import TrainingSettings, learning_rate
 from rskip.vision.training.training_folder import Checkpoint, TrainingFolder, save_whole, write_checkpoint
 
 CHECK_EVERY = 100  # iterations from one look at the loss to the next: a look waits for a GPU

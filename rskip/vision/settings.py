@@ -8,10 +8,8 @@ from typing import Annotated, Any, Literal
 
 from msgspec import Meta
 
-from rskip.connections import build_connection, parse_connection
 from rskip.settings.check import check, to_plain
 from rskip.settings.errors import SettingError
-from rskip.vision.preact_resnet import blocks_per_stage_of
 
 PAPER_ITERATIONS = 64_000
 
@@ -98,6 +96,9 @@ class TrainingSettings:
     ] = 400
 
     def __post_init__(self) -> None:
+        from rskip.connections import build_connection, parse_connection  # these import PyTorch
+        from rskip.vision.cifar_resnet import blocks_per_stage_of
+
         check(self)
         if self.iterations is not None and self.epochs is not None:
             raise SettingError(
