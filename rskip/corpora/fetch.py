@@ -41,7 +41,7 @@ def fetch(
     """Fetches and verifies files; those that are in the cache already are only verified.
 
     A file whose sum the registry lacks is taken as it comes. `rskip.files.cache.verified` says when a file is read
-    again to be verified. If one file fails, the downloads of the others stop, and go on from there the next time.
+    again to be verified. If one file fails, those of the others stop, and continue from there the next time.
 
     :param folder: where they are cached, under `cache_folder()`.
     :param mirror: a folder (read in place; NAME.gz or NAME.xz may stand in for NAME) or a base URL that holds the files

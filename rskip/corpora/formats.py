@@ -90,7 +90,7 @@ def read_sentences(path: Path, *, name: str = "") -> Iterator[str]:
         except UnicodeDecodeError as error:
             raise ValueError(
                 f"{name}: line {number} is not valid UTF-8 (byte 0x{line[error.start]:02x} at position "
-                f"{error.start + 1}): convert the file to UTF-8, from Latin-1 by iconv -f LATIN1 -t UTF-8"
+                f"{error.start + 1}): convert it to UTF-8 (from Latin-1: iconv -f LATIN1 -t UTF-8)"
             ) from error
         except (EOFError, zlib.error, gzip.BadGzipFile) as error:
             raise ValueError(
@@ -100,7 +100,7 @@ def read_sentences(path: Path, *, name: str = "") -> Iterator[str]:
 
 def _refuse_utf16(name: str, first_line: bytes) -> None:
     if first_line.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)) or b"\0" in first_line[:2]:
-        raise ValueError(f"{name} is UTF-16: convert the file to UTF-8, by iconv -f UTF-16 -t UTF-8")
+        raise ValueError(f"{name} is UTF-16: convert it to UTF-8 (iconv -f UTF-16 -t UTF-8)")
 
 
 def _open_bytes(path: Path) -> IO[bytes]:

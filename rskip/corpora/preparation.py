@@ -60,8 +60,8 @@ def prepare(
     and so on where there are several; text/, which `TextPipeline.load` reads; reference/, the raw sentences of valid
     and test; cleaning.json, what was dropped, where the options clean; and corpus.json.
 
-    What is unfinished lies in `output`.partial. A killed run goes on where it stopped when it is repeated, and ends
-    with the bytes that it would have ended with; input that can't be right leaves nothing.
+    Unfinished work is in `output`.partial. A killed run that is repeated continues where it stopped, and ends with the
+    same bytes; bad input leaves nothing.
 
     :param options: what to make; the corpus's defaults where None.
     :param mirror: a folder or base URL that holds the upstream files under their own names.
@@ -89,7 +89,7 @@ def prepare(
             file.name: {"url": file.url, "size": fetched.size, "sha256": fetched.sha256}
             for file, fetched in files.items()
         }
-    advice = "free some and repeat the command, which goes on, or choose another output"
+    advice = "free some and repeat the command, which continues, or choose another output"
     elsewhere = "choose another output"
     with disk_space(output, advice=advice, elsewhere=elsewhere), one_at_a_time(output):
         if not needs_build(output, planned, force=force):
@@ -97,7 +97,7 @@ def prepare(
         setting = _setting(corpus, resolved, work=work, workers=workers)
         work.begin({**planned, "tools": setting.config.versions}, force=force)
         try:
-            found = _fill(setting, corpus, {file: fetched.path for file, fetched in files.items()})
+            found = _make_result(setting, corpus, {file: fetched.path for file, fetched in files.items()})
         except ValueError:
             work.remove()  # a repetition would end here again
             raise
@@ -133,8 +133,8 @@ def _setting(corpus: Corpus, options: PrepareOptions, *, work: WorkFolder, worke
     )
 
 
-def _fill(setting: Setting, corpus: Corpus, files: Mapping[UpstreamFile, Path]) -> dict[str, Any]:
-    """Fills the work folder's `result` but for corpus.json; gives what is known only afterwards."""
+def _make_result(setting: Setting, corpus: Corpus, files: Mapping[UpstreamFile, Path]) -> dict[str, Any]:
+    """Makes all of the work folder's `result` but corpus.json; gives what is known only afterwards."""
     splits = [split for split in corpus_splits(corpus) if split != "train"]
     chunks, sentences = _tokenise(setting, corpus, files, splits)
     kept, report = deduplicate(setting, chunks)

@@ -1,4 +1,4 @@
-"""The folder that is made: corpus.json, which is written last and vouches for the rest; the work folder beside it."""
+"""The folder that is made: corpus.json, written last when all else is whole; the work folder beside it."""
 
 from __future__ import annotations
 
@@ -176,10 +176,10 @@ class WorkFolder:
         return path
 
     def begin(self, planned: dict[str, Any], *, force: bool) -> None:
-        """Makes the folder, or goes on with one of the same plan.
+        """Makes the folder, or continues one of the same plan.
 
         :param planned: everything that decides the bytes of the output.
-        :param force: begin anew where the folder is of another plan.
+        :param force: start again where the folder is of another plan.
         :raises OutputError: there is a folder of another plan, or one that is not ours.
         """
         if self.path.exists():
@@ -187,7 +187,7 @@ class WorkFolder:
             differs = None if state is None else difference(state, planned)
             if differs is not None and not force:
                 problem = f"{self.path} was left by an unfinished run and {differs}"
-                advice = "repeat that command, choose another {output}, or begin anew with {force}"
+                advice = "repeat that command, choose another {output}, or start again with {force}"
                 raise OutputError(problem, advice=advice)
             if differs is not None or not self.result.exists():
                 self.remove()  # without a result it was killed in `begin` or in `finish`

@@ -57,8 +57,8 @@ def find_checkpoint(path: str | os.PathLike[str]) -> Path:
         return path
     if not path.is_dir():
         raise FileNotFoundError(
-            f"no model {path}: expected a checkpoint file ({', '.join(_SUFFIXES)}), or a folder that holds one, its "
-            "dictionaries and its text pipeline (`rskip zoo list` shows the names that rskip.load takes)"
+            f"no model {path}: expected a checkpoint ({', '.join(_SUFFIXES)}), or a folder of one, dictionaries and "
+            "text pipeline (`rskip zoo list` shows the names for rskip.load)"
         )
     for name in _PREFERRED:
         if (path / name).is_file():
@@ -83,7 +83,7 @@ def find_languages(
     language is known.
 
     :param checkpoint: the checkpoint's `config`.
-    :raises SettingError: none of them tells, or the checkpoint says the opposite of what is given.
+    :raises SettingError: none of them says so, or the checkpoint says the opposite of what is given.
     """
     own = checkpoint["source_lang"], checkpoint["target_lang"]
     if own[0] != own[1] and given == own[::-1]:
@@ -158,9 +158,8 @@ def find_text(
             if (place / name).is_file():
                 return load_units(place / name)
     raise FileNotFoundError(
-        f"no text pipeline in {' or '.join(map(str, places[-1:] if text else folders))}: give text, a folder "
-        f"with {CONFIG_FILE} (`rskip prepare` writes one), a file of byte-pair codes or a SentencePiece model, or "
-        f'"{TOKENS}" for text that is tokenised and segmented already'
+        f"no text pipeline in {' or '.join(map(str, places[-1:] if text else folders))}: give text, a folder with "
+        f"{CONFIG_FILE}, a file of byte-pair codes, a SentencePiece model, or \"{TOKENS}\" where the text is tokens"
     )
 
 
@@ -207,8 +206,7 @@ def build_text(found: TextPipeline | Subwords | None, languages: Languages) -> T
     raise SettingError(
         "",
         f"the text pipeline is for {found.source_language} and {found.target_language}, but the model translates "
-        f"{languages.source} to {languages.target}: give its own pipeline (text), or say what it translates "
-        "(source and target language)",
+        f"{languages.source} to {languages.target}: give its own pipeline (text), or its languages",
     )
 
 

@@ -112,7 +112,7 @@ def search_batch(model: Transformer, segments: Sequence[Segment], options: Searc
             raise
         raise ValueError(
             f"not enough memory on the device for {len(segments)} sentences of up to {source.size(1):,} tokens: "
-            "give a smaller max_tokens or beam, or have long sentences split (too_long)"
+            "give a smaller max_tokens or beam, or split long sentences (too_long)"
         ) from error
 
 

@@ -249,21 +249,9 @@ def test_precisions(translate, text, precision):
     assert warned == (precision == "bfloat16" and bfloat16_is_slow(torch.device("cpu")))
 
 
-def test_a_line_of_ten_thousand_words(translate, tmp_path):
-    (tmp_path / "long.en").write_text("A dog.\n" + "a dog runs the . " * 2000 + "\nA cat.\n")
-    status, output, error = translate(tmp_path / "long.en", "--too-long", "split", "--beam", 1)
-    assert status == 0 and len(output.splitlines()) == 3
-    assert output.splitlines()[0] == "Ein Hund." and output.splitlines()[2].startswith("Eine Katze")
-    assert "long.en: line 2: split into 10 parts" in error
-
-
 MISTAKES = (
     (["TMP/none.en"], "no file TMP/none.en"),
-    (["TMP"], "TMP is a folder: give its files"),
     (["TEXT", "--output", "TEXT"], "TEXT is an input: give another output"),
-    (["TEXT", "--output", "TMP"], "TEXT is an input: give another output"),
-    (["TEXT", "TEXT", "--output", "TMP/f/"], "several inputs would be written to TMP/f/text.en"),
-    (["-", "--output", "TMP"], "is for files, not for the standard input"),
     (["TEXT", "--resume"], "--resume needs --output"),
     (["TEXT", "--output", "/dev/null", "--resume"], "--resume needs --output"),
     (["TEXT", "--interactive"], "FILE doesn't go with --interactive"),
@@ -329,19 +317,6 @@ def test_damaged_text_is_named_and_output_so_far_is_whole(translate, tmp_path):
     kept = f"what is translated up to line 2 is in {tmp_path}/out.partial: --resume goes on with it"
     assert error == f"rskip translate: error: {tmp_path}/{expected}; {kept}\n"
     assert (tmp_path / "out.partial").read_text() == output
-
-
-@pytest.mark.slow
-def test_worker_processes_write_the_same(translate, tmp_path):
-    (tmp_path / "in.en").write_text("A dog runs.\n\nTwo men.\nA woman sings.\n" * 3)
-    files = [str(tmp_path / name) for name in ("alone", "together")]
-    for output, workers in zip(files, (1, 2), strict=True):
-        status, _, error = translate(
-            tmp_path / "in.en", "--buffer-size", 3, "--workers", workers, "--threads", 2, "--output", output
-        )
-        assert status == 0 and (", 2 workers)" in error) == (workers == 2)
-    assert (tmp_path / "together").read_text() == (tmp_path / "alone").read_text()
-    assert (tmp_path / "together").read_text().splitlines()[0] == "Ein Hund rennt."
 
 
 def test_large_files_on_the_cpu_get_a_worker_for_each_thread(monkeypatch):
@@ -438,7 +413,7 @@ def test_killed_again_and_again_it_ends_with_the_same_bytes(command, tmp_path, s
         if number == signal.SIGINT:
             assert f"is in {partial}: --resume goes on with it\nrskip translate: interrupted\n" in error
     last = subprocess.run([*command, str(output), "--resume"], check=True, **arguments)
-    assert 0 < int(re.search(r"(\d+) lines in", last.stderr)[1]) <= 140
+    assert 0 < int(re.search(r"(\d+) lines in .*, 2 workers\)", last.stderr)[1]) <= 140
     assert output.read_bytes() == (tmp_path / "whole").read_bytes()
     assert sorted(path.name for path in tmp_path.iterdir()) == ["in.en", "out", "whole"]
 

@@ -14,29 +14,17 @@ import pytest
 from rskip.corpora import CORPORA, PrepareOptions, prepare
 from rskip.text import Dictionary, TextPipeline
 
-FILES = [
-    "corpus.json",
-    "dict.de.txt",
-    "dict.en.txt",
-    "reference/test.de",
-    "reference/test.en",
-    "reference/valid.de",
-    "reference/valid.en",
-    "test.en-de.de.bin",
-    "test.en-de.de.idx",
-    "test.en-de.en.bin",
-    "test.en-de.en.idx",
-    "text/codes.bpe",
-    "text/pipeline.json",
-    "train.en-de.de.bin",
-    "train.en-de.de.idx",
-    "train.en-de.en.bin",
-    "train.en-de.en.idx",
-    "valid.en-de.de.bin",
-    "valid.en-de.de.idx",
-    "valid.en-de.en.bin",
-    "valid.en-de.en.idx",
-]
+FILES = sorted(
+    ["corpus.json", "text/codes.bpe", "text/pipeline.json"]
+    + [f"dict.{language}.txt" for language in ("de", "en")]
+    + [f"reference/{split}.{language}" for split in ("test", "valid") for language in ("de", "en")]
+    + [
+        f"{split}.en-de.{language}.{kind}"
+        for split in ("train", "valid", "test")
+        for language in ("de", "en")
+        for kind in ("bin", "idx")
+    ]
+)
 
 
 def contents(folder: Path) -> dict[str, bytes]:
@@ -198,7 +186,7 @@ def test_full_disk_while_writing_then_space_again(
 
     with monkeypatch.context() as patch:
         patch.setattr(f"rskip.corpora.stages.{stage}.write_lines", full)
-        message = r"no space left for .*\.en: free some and repeat the command, which goes on, or choose another"
+        message = r"no space left for .*\.en: free some and repeat the command, which continues, or choose another"
         with pytest.raises(OSError, match=message):
             prepare(make_corpus(), output, mirror=str(mirror))
     assert not output.exists()
@@ -214,7 +202,7 @@ def test_full_disk_within_fairseq(stub: Path, make_corpus: Any, mirror: Path, ou
     assert [path.name for path in output.parent.iterdir()] == ["tiny.partial"]
 
 
-def test_unfinished_folder_of_other_options_is_begun_anew_by_force_alone(
+def test_unfinished_folder_of_other_options_is_started_again_by_force_alone(
     stub: Path, make_corpus: Any, mirror: Path, output: Path
 ) -> None:
     program = stub.read_text()
@@ -225,7 +213,7 @@ def test_unfinished_folder_of_other_options_is_begun_anew_by_force_alone(
     fewer = PrepareOptions(size=7)
     message = (
         r"tiny\.partial was left by an unfinished run and was prepared with subwords bpe, size 20, not with "
-        "subwords bpe, size 7: repeat that command, choose another output, or begin anew with force=True"
+        "subwords bpe, size 7: repeat that command, choose another output, or start again with force=True"
     )
     with pytest.raises(ValueError, match=message):
         prepare(make_corpus(), output, mirror=str(mirror), options=fewer)

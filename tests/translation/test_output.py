@@ -193,12 +193,12 @@ def test_another_input_is_refused(unfinished):
 
 
 def test_what_comes_behind_the_translated_lines_may_have_changed(unfinished):
-    (unfinished / "input").write_text("".join(TEXT.splitlines(True)[:12]) + "mended\n", encoding="utf-8")
+    (unfinished / "input").write_text("".join(TEXT.splitlines(True)[:12]) + "repaired\n", encoding="utf-8")
     assert translated(unfinished, resume=True) == [3]
-    assert (unfinished / "output").read_text(encoding="utf-8").splitlines()[-1] == "MENDED 3/1"
+    assert (unfinished / "output").read_text(encoding="utf-8").splitlines()[-1] == "REPAIRED 3/1"
 
 
-def test_a_damaged_line_that_is_mended(folder, expected):
+def test_a_damaged_line_that_is_repaired(folder, expected):
     """What came before it is written at once, and translated again with its whole window."""
     lines = TEXT.encode().splitlines(keepends=True)
     (folder / "input").write_bytes(b"".join([*lines[:10], b"\xff\n", *lines[11:]]))

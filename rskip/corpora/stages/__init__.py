@@ -1,1 +1,1 @@
-"""The stages that a corpus's text goes through, each of which goes on where a killed one stopped."""
+"""The stages that a corpus's text goes through, each of which continues where a killed one stopped."""
