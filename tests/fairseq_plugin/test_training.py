@@ -39,7 +39,7 @@ def test_resumed_run_equals_an_unbroken_one(train, tmp_path):
 
 @pytest.mark.slow
 def test_two_processes_go_on_as_one_does_with_update_freq_2(train, train_command, own_process, tmp_path):
-    """With fairseq's criterion; tests/experiments/test_distributed_training.py has ours."""
+    """With fairseq's criterion; tests/tasks/translation/test_distributed_training.py has ours."""
     flags = [*RSKIP, "--dropout", "0", "--max-tokens", "100"]
     # k_proj.bias has no effect on a softmax: Adam's usual epsilon would blow up the rounding noise of its gradient
     flags += ["--adam-eps", "1e-4"]
@@ -87,13 +87,6 @@ def test_validates_and_generates(trained, reversed_words, fairseq_program, tmp_p
     for key, hypothesis in hypotheses.items():  # one source position for each target token
         targets = [int(pair.split("-")[1]) for pair in alignments["A" + key[1:]].split()]
         assert targets == list(range(len(hypothesis.split()) + 1))[: len(targets)] and targets
-    process = fairseq_program(
-        "fairseq-interactive", *common, "--beam", "3", folder=tmp_path, text="w1 w2 w3\n"
-    )
-    assert process.returncode == 0 and "H-0" in process.stdout, process.stderr[-2000:]
-    process = fairseq_program("fairseq-generate", *common, "--retain-dropout", folder=tmp_path)
-    assert process.returncode == 2
-    assert process.stderr.splitlines()[-1].startswith("fairseq-generate: error: --retain-dropout is not supported")
 
 
 def test_hub_interface_scores_what_the_model_says(trained, reversed_words):

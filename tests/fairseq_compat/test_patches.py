@@ -1,0 +1,293 @@
+"""Each symptom of fairseq's is there without the patch of it, and gone with all patches.
+
+test_fairseq_programs.py, test_known_warnings.py and test_user_dir_names.py have the rest.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+import numpy
+import pytest
+import torch
+
+BF16 = """
+from fairseq import options
+for flags in ([], ["--cpu"], ["--tpu"], ["--bf16"], ["--memory-efficient-bf16"], ["--bf16", "--tpu"]):
+    parser = options.get_training_parser()
+    args = options.parse_args_and_arch(parser, ["data", "--arch", "transformer", *flags])
+    print(*flags, args.bf16, args.tpu)
+"""
+
+WRAP = """
+import os, torch
+from fairseq.dataclass.configs import DistributedTrainingConfig
+from fairseq.models import DistributedFairseqModel
+
+meeting = "file://" + os.path.abspath("rendezvous")
+torch.distributed.init_process_group("gloo", init_method=meeting, rank=0, world_size=1)
+config = DistributedTrainingConfig()
+config.tpu = False
+group = torch.distributed.group.WORLD
+model = DistributedFairseqModel(config, torch.nn.Linear(2, 2), group, torch.device("cpu"))
+model(torch.ones(1, 2)).sum().backward()
+print(config.ddp_backend, model.weight.grad.tolist())
+torch.distributed.destroy_process_group()
+"""
+
+SPAWN = """
+from fairseq import options
+from fairseq.dataclass.utils import convert_namespace_to_omegaconf
+from fairseq.distributed.utils import call_main
+
+flags = ["--cpu", "--distributed-world-size", "2", "--distributed-backend", "gloo"]
+args = options.parse_args_and_arch(options.get_training_parser(), ["data", "--arch", "transformer", *flags])
+call_main(convert_namespace_to_omegaconf(args), print)
+"""
+
+ALIASES = """
+import numpy as np
+import torch
+from fairseq.data.data_utils import compute_mask_indices
+from fairseq.modules.dynamic_crf_layer import DynamicCRF
+
+def masking():
+    mask = compute_mask_indices((2, 40), None, 0.5, 4, no_overlap=True)
+    return f"{mask.dtype} {mask.any()}"
+
+def crf():
+    layer, targets = DynamicCRF(8, low_rank=2, beam_size=4), torch.tensor([[1, 2, 3]])
+    return layer(torch.randn(1, 3, 8), targets, torch.ones(1, 3, dtype=torch.bool)).isfinite().item()
+
+np.random.seed(1)
+torch.manual_seed(1)
+for use in (masking, crf):
+    try:
+        print(use())
+    except AttributeError as error:
+        print(str(error).partition(".")[0])
+print(hasattr(np, "int"))
+"""
+
+SEND = """
+import argparse, os, torch
+from fairseq.distributed import utils
+from omegaconf import OmegaConf
+
+rank = 1 if os.fork() == 0 else 0
+meeting = "file://" + os.path.abspath("rendezvous")
+torch.distributed.init_process_group("gloo", init_method=meeting, rank=rank, world_size=2)
+config = OmegaConf.create({"model": {"arch": "transformer"}})
+state = {"cfg": config, "args": argparse.Namespace(seed=1), "model": [torch.arange(3)]}
+try:
+    got = utils.broadcast_object(state if rank == 0 else None, src_rank=0, group=torch.distributed.group.WORLD)
+    text = str((got["cfg"] == config, got["args"], got["model"]))
+except Exception as error:
+    text = str(error)
+if rank == 1:
+    open("got", "w").write(text)
+    os._exit(0)
+os.wait()
+print(open("got").read())
+"""
+
+LOAD = """
+from fairseq.checkpoint_utils import load_checkpoint_to_cpu
+state = load_checkpoint_to_cpu("checkpoint.pt")
+print(state["cfg"]["model"].arch, state["extra_state"]["best"], state["extra_state"]["history"].tolist())
+"""
+
+LAYER = """
+import torch
+from fairseq.models.transformer import TransformerConfig
+from fairseq.modules.transformer_layer import TransformerEncoderLayerBase
+
+class Halved(TransformerEncoderLayerBase):
+    def residual_connection(self, x, residual):
+        return 0.5 * residual + x
+
+config = TransformerConfig()
+config.encoder.embed_dim, config.encoder.ffn_embed_dim, config.encoder.attention_heads = 8, 16, 2
+config.dropout = 0.0
+torch.manual_seed(1)
+trained, loaded = Halved(config), Halved(config)
+loaded.load_state_dict(trained.state_dict())
+
+x = torch.randn(3, 3, 8)
+with torch.no_grad():
+    # batch first, no mask: the one case that the fast path gets through, with the plain residual
+    print("overridden residual holds in evaluation:", torch.equal(trained.train()(x, None), loaded.eval()(x, None)))
+
+trained.train()(torch.randn(3, 2, 8), None).sum().backward()
+parameters = list(trained.parameters())
+print("without gradient:", sum(p.requires_grad and p.grad is None for p in parameters), "of", len(parameters))
+
+with torch.no_grad():
+    loaded.eval()(torch.randn(3, 2, 8), torch.tensor([[False, False, True], [False, False, False]]))
+print("padded batch: done")
+"""
+
+WRAPPED = """
+import os, torch
+from fairseq.models.transformer import TransformerConfig
+from fairseq.modules.transformer_layer import TransformerEncoderLayerBase
+
+meeting = "file://" + os.path.abspath("rendezvous")
+torch.distributed.init_process_group("gloo", init_method=meeting, rank=0, world_size=1)
+config = TransformerConfig()
+config.encoder.embed_dim, config.encoder.ffn_embed_dim, config.encoder.attention_heads = 8, 16, 2
+model = torch.nn.parallel.DistributedDataParallel(TransformerEncoderLayerBase(config))
+for _ in range(2):
+    model(torch.randn(3, 2, 8), None).sum().backward()
+print("done")
+torch.distributed.destroy_process_group()
+"""
+
+CASES = [  # patch, code; what it prints with all patches (None: not run), and what it says without this one
+    (
+        "bf16", BF16,
+        "False False\n--cpu False False\n--tpu False True\n--bf16 True False\n--memory-efficient-bf16 True False\n"
+        "--bf16 --tpu True True\n",
+        ["--bf16 True True\n--memory-efficient-bf16 True True\n"],
+    ),
+    ("cpu-ddp", WRAP, "pytorch_ddp [[1.0, 1.0], [1.0, 1.0]]\n", ["DataParallel device_ids and output_device argumen"]),
+    ("cpu-spawn", SPAWN, None, ["world size is 2 but have 0 available devices"]),
+    (
+        "numpy-aliases", ALIASES, "bool True\nTrue\nFalse\n",
+        ["module 'numpy' has no attribute 'int'\nmodule 'numpy' has no attribute 'float'\nFalse\n"],
+    ),
+    (
+        "broadcast-object", SEND, "(True, Namespace(seed=1), [tensor([0, 1, 2])])\n",
+        ["Unsupported global: GLOBAL omegaconf.dictconfig.DictConfig"],
+    ),
+    ("safe-globals", LOAD, "transformer 0.25 [1, 2]\n", ["Weights only load failed"]),
+    (
+        "encoder-fast-path", LAYER,
+        "overridden residual holds in evaluation: True\nwithout gradient: 0 of 24\npadded batch: done\n",
+        ["in evaluation: False\nwithout gradient: 8 of 24\n", "Mask Type should be defined"],
+    ),
+    pytest.param(
+        "encoder-fast-path", WRAPPED, "done\n", ["Expected to have finished reduction in the prior iteration"],
+        marks=pytest.mark.slow,
+    ),
+    pytest.param(
+        "dataclass-defaults", "import fairseq", "", ["mutable default <class 'fairseq.dataclass.configs.CommonConfig'"],
+        marks=pytest.mark.skipif(sys.version_info < (3, 11), reason="Python 3.10 lets fairseq's dataclasses pass"),
+    ),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("patch", "code", "printed", "symptoms"), CASES)
+def test_without_its_patch_the_symptom_is_there_and_with_all_patches_gone(
+    python, tmp_path, patch, code, printed, symptoms
+):
+    save_checkpoint(tmp_path)
+    if printed is not None:
+        process = python(code)
+        assert process.stdout == printed, process.stderr
+        (tmp_path / "rendezvous").unlink(missing_ok=True)
+    process = python(code, without=patch, CUDA_VISIBLE_DEVICES="")
+    for symptom in symptoms:
+        assert symptom in process.stdout + process.stderr
+
+
+def save_checkpoint(folder: Path) -> None:
+    """What fairseq 0.12.2 saves, as far as loading looks at it, with a metric that NumPy computed."""
+    state = {
+        "cfg": {"model": argparse.Namespace(arch="transformer"), "task": {"_name": "translation"}},
+        "args": None,
+        "model": {"weight": torch.zeros(2)},
+        "optimizer_history": [{"num_updates": 1, "criterion_name": "c", "lr_scheduler_state": {}}],
+        "extra_state": {
+            "best": numpy.float64(0.25),
+            "history": numpy.array([1, 2]),
+            "train_iterator": {"epoch": 1},
+        },
+    }
+    torch.save(state, folder / "checkpoint.pt")
+
+
+def test_scalars_pickled_by_numpy_1_and_2_load(python, tmp_path):
+    """The two name the function that restores a scalar differently; protocol 2 is torch.save's."""
+    array = numpy.array([0.5, 1.5], dtype=numpy.float32)
+    torch.save({"scalar": numpy.int64(3), "array": array}, tmp_path / "either.pt")
+    process = python(
+        """
+        import zipfile, fairseq, torch
+        for core in (b"numpy.core", b"numpy._core"):
+            with zipfile.ZipFile("either.pt") as old, zipfile.ZipFile("renamed.pt", "w") as new:
+                for item in old.infolist():
+                    content = old.read(item)
+                    if item.filename.endswith("data.pkl"):
+                        for name in (b"numpy._core.multiarray", b"numpy.core.multiarray"):
+                            content = content.replace(name, core + b".multiarray")
+                    new.writestr(item, content)
+            content = torch.load("renamed.pt")
+            print(content["scalar"], content["array"])
+        """
+    )
+    assert process.stdout == "3 [0.5 1.5]\n" * 2, process.stderr
+
+
+def test_weights_only_stays_on(python, tmp_path):
+    """A pickle that runs a program is refused, and nothing is run."""
+    process = python(
+        """
+        import os, fairseq, torch
+
+        class Program:
+            def __reduce__(self):
+                return os.mkdir, ("made",)
+
+        torch.save({"model": Program()}, "checkpoint.pt")
+        from fairseq.checkpoint_utils import load_checkpoint_to_cpu
+        load_checkpoint_to_cpu("checkpoint.pt")
+        """
+    )
+    assert process.returncode == 1
+    assert "Weights only load failed" in process.stderr
+    assert not (tmp_path / "made").exists()
+
+
+def test_configurations_may_be_defaults_of_dataclasses_and_other_objects_may_not(python):
+    """fairseq's own as instances, so that its code finds what it reads; users' too."""
+    process = python(
+        """
+        import dataclasses
+        before = dataclasses.dataclass
+        from fairseq.dataclass import FairseqDataclass
+        from fairseq.dataclass.configs import CommonConfig, FairseqConfig
+        assert dataclasses.dataclass is before
+        field = FairseqConfig.__dataclass_fields__["common"]
+        print(type(field.default) is CommonConfig, field.default_factory is dataclasses.MISSING)
+        print(CommonConfig() == CommonConfig(), CommonConfig(seed=2) == CommonConfig())
+
+        @dataclasses.dataclass
+        class Mine(FairseqDataclass):
+            width: int = 3
+
+        @dataclasses.dataclass
+        class Outer(FairseqDataclass):
+            mine: Mine = Mine()
+
+        print(Outer().mine.width)
+
+        @dataclasses.dataclass
+        class Plain:
+            width: int = 3
+
+        try:
+            @dataclasses.dataclass
+            class Other:
+                plain: Plain = Plain()
+        except ValueError as error:
+            print(str(error).partition(" <")[0])
+        else:
+            print("allowed")
+        """,
+        fairseq=False,
+    )
+    plain = "mutable default" if sys.version_info >= (3, 11) else "allowed"
+    assert process.stdout == f"True True\nTrue False\n3\n{plain}\n", process.stderr
