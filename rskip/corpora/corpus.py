@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 
 from msgspec import Meta
 
-from rskip.settings.check import check
+from rskip.settings.check import Checked
 from rskip.settings.errors import SettingError
 
 SPLITS = ("train", "valid", "test")
@@ -77,7 +77,7 @@ class ParallelText:
 
 
 @dataclass(frozen=True, kw_only=True)
-class CleaningOptions:
+class CleaningOptions(Checked):
     """Which training pairs are dropped. Lengths are in words after tokenisation. The defaults drop nothing.
 
     :param remove_non_printing: control and format characters go, before tokenisation.
@@ -101,7 +101,7 @@ class CleaningOptions:
     languages: bool = False
 
     def __post_init__(self) -> None:
-        check(self)
+        super().__post_init__()
         if self.max_ratio is not None and self.max_ratio < 1:
             raise SettingError.of_value("max_ratio", self.max_ratio, "a number, 1 or more")
 

@@ -9,7 +9,7 @@ from typing import Annotated, Any, get_type_hints
 from msgspec import Meta
 
 from rskip.corpora.corpus import CleaningOptions, Corpus, Count, Entities, GeneratedCorpus
-from rskip.settings.check import check
+from rskip.settings.check import Checked
 from rskip.settings.errors import SettingError
 from rskip.text.subwords import SubwordKind
 
@@ -19,7 +19,7 @@ NO_LIMIT = 0
 
 
 @dataclass(frozen=True, kw_only=True)
-class PrepareOptions:
+class PrepareOptions(Checked):
     """Everything that changes the bytes of a prepared corpus. None stands for the corpus's own default.
 
     Those of cleaning are `CleaningOptions`, with NO_LIMIT for any length or ratio.
@@ -86,7 +86,7 @@ class PrepareOptions:
     ] = 1
 
     def __post_init__(self) -> None:
-        check(self)
+        super().__post_init__()
         if self.max_ratio is not None and self.max_ratio != NO_LIMIT and self.max_ratio < 1:
             raise SettingError.of_value("max_ratio", self.max_ratio, "a number, 1 or more, or 0 for any")
         if self.bpe_dropout and self.subwords != "bpe":

@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 from msgspec import Meta
 
-from rskip.settings.check import check
+from rskip.settings.check import Checked
 from rskip.settings.errors import SettingError
 
 
@@ -17,7 +17,7 @@ def _flag(name: str, metavar: str = "N") -> dict[str, str]:
 
 
 @dataclass(frozen=True, kw_only=True)
-class SearchOptions:
+class SearchOptions(Checked):
     """Settings of `beam_search`, for S source tokens (their end counted) and n target tokens.
 
     A hypothesis of log-probability s scores s / penalty(n), with n^α as the penalty of fairseq and ((5+n)/6)^α as
@@ -88,7 +88,7 @@ class SearchOptions:
     attention: Annotated[bool, Meta(description="give each token's attention over the source")] = False
 
     def __post_init__(self) -> None:
-        check(self)
+        super().__post_init__()
         any_length = self.max_length_a > 0
         for name, holds, expected in (
             ("nbest", self.nbest <= self.beam, f"at most the beam, {self.beam}"),

@@ -47,6 +47,13 @@ def check(settings: Any) -> None:
         set_field(settings, field.name, value)
 
 
+class Checked:
+    """A dataclass of this base checks its fields when it is made, by whomever: `convert` leaves it to that."""
+
+    def __post_init__(self) -> None:
+        check(self)
+
+
 def to_plain(settings: Any) -> Any:
     """Settings as plain values, as JSON has them: the same order of keys as the fields', tuples as lists."""
     return msgspec.json.decode(msgspec.json.encode(settings))
@@ -130,8 +137,10 @@ def _convert_fields(
     for key, field in fields.items():
         if key not in value and field.required:
             raise SettingError(joined(name, key), "is missing", expected=describe(field.type))
+    checks_itself = issubclass(info.cls, Checked)
     given = {
-        fields[key].name: _convert(item, fields[key].type, joined(name, key)) for key, item in value.items()
+        fields[key].name: item if checks_itself else _convert(item, fields[key].type, joined(name, key))
+        for key, item in value.items()
     }
     try:
         return info.cls(**given)

@@ -7,13 +7,13 @@ from typing import Annotated
 
 import msgspec
 
-from rskip.settings.check import check
+from rskip.settings.check import Checked
 
 Text = Annotated[str, msgspec.Meta(pattern=r"\S", extra={"expected": "text"})]
 
 
 @dataclass(frozen=True)
-class Paper:
+class Paper(Checked):
     """A paper, and where in it; None for what is not known.
 
     :param part: such as Eq. 4.
@@ -24,6 +24,3 @@ class Paper:
     authors: Text | None
     url: Text | None
     part: Text | None = None
-
-    def __post_init__(self) -> None:
-        check(self)

@@ -9,7 +9,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 from rskip.files.whole import atomic_file
-from rskip.settings.check import check, convert
+from rskip.settings.check import Checked, convert
 from rskip.settings.text import read_json
 from rskip.text.subwords import SubwordKind, Subwords, subwords_class
 from rskip.text.tokeniser import PunctuationNormaliser, TokeniserKind, build_tokeniser
@@ -19,7 +19,7 @@ FORMAT = 1  # which is not written; a later one is
 
 
 @dataclass(frozen=True, kw_only=True)
-class TextConfig:
+class TextConfig(Checked):
     """What is done to a sentence: normalise punctuation, tokenise, segment into subword units.
 
     :param source_language: two-letter code.
@@ -39,9 +39,6 @@ class TextConfig:
     escape: bool = True
     subwords: SubwordKind = "bpe"
     versions: dict[str, str] = field(default_factory=dict)
-
-    def __post_init__(self) -> None:
-        check(self)
 
 
 class LanguageText:

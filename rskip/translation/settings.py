@@ -9,7 +9,7 @@ from typing import Annotated, Literal
 from msgspec import Meta
 
 from rskip.generation.options import SearchOptions
-from rskip.settings.check import check
+from rskip.settings.check import Checked
 
 DEFAULT_OPTIONS = SearchOptions(beam=4, length_penalty=1.0, max_length_a=2.0, max_length_b=50)
 MAX_TOKENS = 4096
@@ -21,7 +21,7 @@ _Count = Annotated[int, Meta(ge=1)]
 
 
 @dataclass(frozen=True, kw_only=True)
-class BatchSettings:
+class BatchSettings(Checked):
     """How sentences are put into batches, and what is done with long ones.
 
     :raises SettingError: a value that makes no sense.
@@ -42,12 +42,9 @@ class BatchSettings:
         Annotated[int, Meta(ge=2)] | None, Meta(description="see too-long (default: the model's)")
     ] = None
 
-    def __post_init__(self) -> None:
-        check(self)
-
 
 @dataclass(frozen=True, kw_only=True)
-class CpuSettings:
+class CpuSettings(Checked):
     """How many threads and processes search on the CPU.
 
     :raises SettingError: a value that makes no sense.
@@ -61,6 +58,3 @@ class CpuSettings:
             f"more than {LARGE // 1000} kB one a thread, {MOST_WORKERS} at most; otherwise 1)"
         ),
     ] = None
-
-    def __post_init__(self) -> None:
-        check(self)
