@@ -51,7 +51,7 @@ corpora:
 def read(folder: Path, content: str) -> list[PublishedCorpus]:
     path = folder / "corpora.yaml"
     path.write_text(content, encoding="utf-8")
-    return read_corpora(path)
+    return read_corpora(path)[0]
 
 
 def test_both_directions_with_everything_that_an_entry_may_say(tmp_path: Path) -> None:
