@@ -113,7 +113,7 @@ def termination_raises() -> Iterator[None]:
         yield
     except SystemExit as exit:
         if exit.code == TERMINATED:
-            print("rskip: terminated; the same command goes on where it stopped", file=sys.stderr)
+            print("rskip: terminated; the same command resumes where it stopped", file=sys.stderr)
         raise
     finally:
         signal.signal(signal.SIGTERM, before)

@@ -5,7 +5,7 @@
     rskip prepare wmt14-en-de --output data-bin/wmt14 --workers 16
     rskip prepare flickr8k --images Flicker8k_Dataset
 
-A killed or interrupted run goes on where it stopped when the same command is given again.
+The same command resumes a killed or interrupted run.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "Of training pairs; valid and test are never cleaned. By default as --list shows for the corpus.",
     )
     cleaning.add_argument(
-        "--no-clean", dest="clean", action="store_false", default=None, help="none but what is asked for here"
+        "--no-clean", dest="clean", action="store_false", default=None, help="no cleaning but the options given here"
     )
     add_options(cleaning, PrepareOptions, only=("max_words", "max_ratio", "empty", "duplicates"))
     cleaning.add_argument(

@@ -1,7 +1,7 @@
 """Translate text, a sentence a line: files or standard input, or a conversation at the terminal.
 
 Output has a line for each line of input, blank lines included. With --output FILE it is written to FILE.partial, which
-becomes FILE when whole; --resume goes on with what an interrupted run left. Under torchrun the processes share the
+becomes FILE when whole; --resume continues what an interrupted run left. Under torchrun the processes share the
 input files. Lines that come slowly through a pipe are translated as they come.
 """
 
@@ -61,7 +61,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     output.add_argument(
         "--resume",
         action="store_true",
-        help="go on with an interrupted translation of the same input with the same settings; whole outputs stay",
+        help="resume an interrupted translation of the same input with the same settings; whole outputs stay",
     )
     output.add_argument("--scores", action="store_true", help="score and tab in front of each translation")
     output.add_argument(
@@ -145,7 +145,7 @@ def translate_files(args: argparse.Namespace) -> None:
         try:
             lines, tokens, seconds = work.run(jobs)
         except StoppedError as stopped:
-            hint = f"what is translated up to line {stopped.lines:,} is in {stopped.path}: --resume goes on with it"
+            hint = f"lines up to {stopped.lines:,} are in {stopped.path}: --resume continues from there"
             if isinstance(stopped.cause, Exception):
                 raise ValueError(f"{one_line(stopped.cause)}; {hint}") from stopped
             print(f"rskip translate: {hint}", file=sys.stderr)

@@ -42,7 +42,7 @@ TRAIN_EXAMPLES = """examples:
 on several GPUs of this machine (on a CPU without --sync-batch-norm); the batch size is that of all together:
   torchrun --standalone --nproc-per-node 2 -m rskip.cli.main vision train RECIPE --sync-batch-norm --output runs/two"""
 
-EVALUATE = """Evaluates a model: error, a table of the classes, who was taken for whom, images a second.
+EVALUATE = """Evaluates a model: error, a table of the classes, the most confused ones, images a second.
 
 MODEL is the folder of a training (its model.pt, the last iterate; else checkpoint.pt), one of these
 files, a folder of published weights (model.safetensors, config.json), or a name that `rskip zoo list` shows."""
@@ -182,7 +182,7 @@ def run_train(args: argparse.Namespace) -> int:
 
 
 def training_settings(args: argparse.Namespace, ranks: Ranks) -> TrainingSettings:
-    """The recipe's settings, or the papers', with what was given changed, in the precision that is due."""
+    """The recipe's settings, or the papers', with what was given changed, and the precision chosen."""
     from rskip.cli._options import given_options, said_of_flag
     from rskip.experiments.recipe import load_recipe
     from rskip.settings.check import convert
@@ -227,7 +227,7 @@ def _precision(args: argparse.Namespace, asked: Precision, ranks: Ranks, *, chos
         try:
             return json.loads(begun.read_text(encoding="utf-8"))["settings"]["precision"]
         except (ValueError, KeyError, TypeError) as error:
-            raise ValueError(f"{begun} is damaged: move {args.output} away to start anew") from error
+            raise ValueError(f"{begun} is damaged: move {args.output} away to start over") from error
     if asked != "bfloat16" or not bfloat16_is_slow(choose_device(args.device, ranks)):
         return asked
     if ranks.first:

@@ -78,11 +78,11 @@ def download(
     stop: threading.Event | None = None,
     attempts: int = 5,
 ) -> None:
-    """Brings `url` into `target`, which appears, or is replaced, when the file is whole and its sum is right.
+    """Downloads `url` to `target`, which appears, or is replaced, when the file is whole and its sum is right.
 
-    A target that has the right sum is left as it is, and so is one that another process brings meanwhile: of several
-    one downloads and the others wait. What an interrupted download received stays in `<target>.partial`, and the next
-    one goes on from there where the server allows it (HTTP Range). Where there is no sum to tell whether both parts
+    A target that has the right sum is left as it is. Of several processes one downloads and the others wait. What an
+    interrupted download received stays in `<target>.partial`, and the next one resumes from there where the server
+    allows it (HTTP Range). Where there is no sum to tell whether both parts
     are of one version, the server must say so (If-Range), or its file must still have the same length at the same
     address; else it starts over.
 
@@ -200,7 +200,7 @@ class _Transfer:
                     raise
                 reason = error
         problem = f"download failed in {attempts} attempts ({_on_one_line(reason)})"
-        raise self.error(NotReached, problem, "run it again to go on from what was received")
+        raise self.error(NotReached, problem, "run it again to resume")
 
     def _receive_once(self) -> None:
         """One request for the bytes from the partial file's end on."""

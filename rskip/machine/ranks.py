@@ -84,11 +84,11 @@ class Ranks:
         return self._reduce(tensor, "SUM")
 
     def min(self, tensor: Tensor) -> Tensor:
-        """The ranks' minimum of a tensor, likewise."""
+        """The same, their minimum."""
         return self._reduce(tensor, "MIN")
 
     def max(self, tensor: Tensor) -> Tensor:
-        """The ranks' maximum of a tensor, likewise."""
+        """The same, their maximum."""
         return self._reduce(tensor, "MAX")
 
     def _reduce(self, tensor: Tensor, operation: str) -> Tensor:
@@ -108,7 +108,7 @@ class Ranks:
 
     @contextmanager
     def together(self) -> Iterator[None]:
-        """A block after which all ranks go on or none: where one fails by a user's mistake, all end.
+        """A block after which all ranks continue or none: where one fails by a user's mistake, all end.
 
         The first rank that failed raises its error; the others end silently, so it is reported once.
         """

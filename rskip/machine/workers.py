@@ -69,9 +69,9 @@ def in_order(job: Callable[[Task], Result], tasks: Iterable[Task], *, workers: i
             yield under_way.popleft().result()
     except BrokenProcessPool as error:
         problem = "a worker process was ended, perhaps for want of memory"
-        raise OSError(f"{problem}: {fewer}; run it again to go on") from error
+        raise OSError(f"{problem}: {fewer}; run it again to resume") from error
     except MemoryError as error:
-        raise OSError(f"memory is exhausted: {fewer}; run it again to go on") from error
+        raise OSError(f"memory is exhausted: {fewer}; run it again to resume") from error
     finally:
         if processes is not None:
             processes.close()

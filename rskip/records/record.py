@@ -30,7 +30,7 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
     :param metrics: final figures by name; BLEU, chrF, error and accuracy are percentages.
     :param signatures: the scorer's signature of a metric, where it has one.
     :param curve: one mapping an epoch.
-    :param training: `seconds` (over all sessions), `pieces` (how many sessions), and what else the task tells.
+    :param training: `seconds` (over all sessions), `pieces` (how many sessions), and the task's own figures.
     :param parameters: how many the model has.
     :param checkpoint_sha256: of the file that was scored.
     :param data: what the data was made from.

@@ -34,7 +34,7 @@ def markdown_table(headings: Sequence[str], rows: Iterable[Sequence[str]]) -> st
 
 
 def fill_in(text: str, command: str, table: Callable[[str], str], *, source: str) -> str:
-    """The text with every table of a command made anew; without its markers, the text as it is.
+    """The text with every table of a command regenerated; without its markers, the text as it is.
 
     A table stands between the lines `<!-- COMMAND: begin NAME -->` and `<!-- COMMAND: end NAME -->`.
 
@@ -71,7 +71,7 @@ def fill_in(text: str, command: str, table: Callable[[str], str], *, source: str
 def outdated_documents(root: Path, filled: Callable[[str, str], str]) -> dict[Path, str]:
     """README.md and the documents of docs/ whose tables differ from what they should be, as they should be.
 
-    :param filled: gives a document's text, from its text and its path, with its tables made anew (`fill_in`).
+    :param filled: gives a document's text, from its text and its path, with its tables regenerated (`fill_in`).
     """
     texts = {}
     for path in [root / "README.md", *sorted((root / "docs").rglob("*.md"))]:

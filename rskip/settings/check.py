@@ -37,7 +37,7 @@ def convert(content: Any, kind: type[T], *, name: str = "", source: str = "") ->
 def check(settings: Any) -> None:
     """Checks every field of a Struct or dataclass that was made in Python, for its `__post_init__`.
 
-    Values get the form that they have from a file: whole numbers become floats, and lists tuples, where those are due.
+    Values get the form that they have from a file: whole numbers become floats and lists tuples where the type says so.
 
     :raises SettingError: the first value that is wrong.
     """
@@ -184,8 +184,6 @@ def _is_of(value: Any, info: types.Type) -> bool:
         return type(value) is float and math.isfinite(value) and _in_range(value, info)
     if isinstance(info, types.LiteralType):
         return any(type(value) is type(each) and value == each for each in info.values)
-    if isinstance(info, types.NoneType):
-        return value is None
     if isinstance(info, types.StrType):
         if not isinstance(value, str) or not _long_enough(value, info):
             return False

@@ -80,7 +80,7 @@ def cached_folder(entry: ModelEntry) -> Path:
 
 
 def fetch_model(entry: ModelEntry, address: str, folder: Path) -> None:
-    """Brings into `folder` what it lacks of the model's files, or has damaged, from `address`/PATH.
+    """Downloads into `folder` the model's files that are missing or damaged there, from `address`/PATH.
 
     :raises FileNotFoundError: the server lacks a file, or sends a web page in its place.
     :raises ValueError: a file of another size or sum; it is removed.

@@ -1,4 +1,4 @@
-"""What is told of a pretrained model: its description as text, its card in Markdown, and the table of all models."""
+"""A pretrained model's description as text, its card in Markdown, and the table of all models."""
 
 from __future__ import annotations
 

@@ -32,7 +32,7 @@ from rskip.zoo.registry import (
 LICENCE = "MIT"
 MAX_BYTES, MAX_BYTES_IN_ALL = 20_000_000, 100_000_000
 MAX_LOSS = 0.05  # what storing the weights may cost: sacreBLEU, or % of error
-RECORD, CARD = "record.json", "README.md"  # files of a published folder that loading the model needs not
+RECORD, CARD = "record.json", "README.md"  # not needed to load the model
 
 _VARIANT = "a word that ends the model's name and makes it another"
 _DECIMALS = 4
@@ -161,7 +161,7 @@ def mismatch(folder: Path, records: Sequence[Record]) -> str | None:
         return f"{path} is none of the records in results/{folder.name}"
     published = record.published
     if not published:
-        return f"{path} tells of no published weights"
+        return f"{path} records no published weights"
     weights = folder / WEIGHTS
     if published["file"] != WEIGHTS:
         return f"{folder / published['file']}: expected the weights in {WEIGHTS}"
@@ -170,7 +170,7 @@ def mismatch(folder: Path, records: Sequence[Record]) -> str | None:
         or weights.stat().st_size != published["bytes"]
         or sha256_file(weights) != published["sha256"]
     ):
-        return f"{weights} is not the file that {path} tells of"
+        return f"{weights} is not the file that {path} records"
     return None
 
 

@@ -1,13 +1,18 @@
-"""Names of fairseq's stock Transformer and ours."""
+"""Stock's names of parameters and ours, and models folded into stock."""
 
 from __future__ import annotations
 
 from argparse import Namespace
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import torch
+from torch import nn
 
 from rskip.checkpoint import from_stock, stock_connection, to_stock
+from rskip.checkpoint.checkpoint import tied_names
+from rskip.checkpoint.stock import fold_connections, stock_checkpoint
 from rskip.transformer import Transformer, TransformerConfig
 
 PAIRS = {
@@ -116,3 +121,126 @@ def test_a_stock_model_loads_here_and_back_strictly(normalize_before, shared, le
     assert expected.keys() == found.keys()
     assert all(torch.equal(tensor, found[name]) for name, tensor in expected.items())
     assert (other.encoder.layer_norm is not None) == normalize_before
+
+
+SIZES = {"embed_dim": 16, "ffn_embed_dim": 24, "attention_heads": 4, "layers": 2}
+VOCABULARY = 23
+
+
+def build(encoder: str, decoder: str, *, eps: float = 1e-5, **settings: Any) -> Transformer:
+    """A small model in float64, its norms drawn so that none is the identity."""
+    torch.manual_seed(0)
+    sides = {f"{side}_{name}": size for side in ("encoder", "decoder") for name, size in SIZES.items()}
+    connections = {"encoder_connection": encoder, "decoder_connection": decoder}
+    config = TransformerConfig(VOCABULARY, VOCABULARY, **connections, **sides, **settings)
+    model = Transformer(config).double().eval()
+    for name, parameter in model.named_parameters():
+        if "norm" in name or "bias" in name:
+            nn.init.uniform_(parameter, 0.5, 1.5)
+    return with_eps(model, eps)
+
+
+def with_eps(model: Transformer, eps: float) -> Transformer:
+    for module in model.modules():
+        if isinstance(module, nn.LayerNorm):
+            module.eps = eps
+    return model
+
+
+@torch.no_grad()
+def logits(model: Transformer) -> torch.Tensor:
+    generator = torch.Generator().manual_seed(1)
+    source, prefix = (torch.randint(4, VOCABULARY, (3, length), generator=generator) for length in (7, 6))
+    return model(source, prefix)
+
+
+FOLDABLE = {  # to the stock connection, and whether the branch's last map is scaled
+    "1xskip+ln": ("1xskip+ln", False),
+    "2xskip+ln": ("1xskip+ln", True),
+    "4xskip+ln:branch_scale=2": ("1xskip+ln", True),
+    "1rskip+ln": ("1xskip+ln", False),
+    "prenorm+ln": ("prenorm+ln", False),
+}
+
+
+@pytest.mark.parametrize("connection", FOLDABLE)
+def test_the_folded_model_computes_the_same(connection):
+    stock, scaled = FOLDABLE[connection]
+    model = build(connection, connection, eps=0)
+    expected = logits(model)
+    folded = fold_connections(model)
+    assert folded.config.encoder_connection == folded.config.decoder_connection == stock
+    # without eps the identity is exact
+    torch.testing.assert_close(logits(with_eps(folded, 0)), expected, rtol=0, atol=1e-12)
+    assert torch.equal(logits(model), expected), "the model itself was changed"
+    if scaled:
+        unfolded = build(stock, stock, eps=0)
+        assert (logits(unfolded) - expected).abs().max() > 0.1, "the factor makes no difference here"
+
+
+def test_eps_costs_little():
+    model = build("2xskip+ln", "2xskip+ln")
+    torch.testing.assert_close(logits(fold_connections(model)), logits(model), rtol=0, atol=1e-4)
+
+
+def test_each_stack_folds_by_itself():
+    model = build("1xskip+ln:branch_scale=2", "prenorm+ln", eps=0, share_all_embeddings=True)
+    folded = fold_connections(model)
+    assert (folded.config.encoder_connection, folded.config.decoder_connection) == ("1xskip+ln", "prenorm+ln")
+    torch.testing.assert_close(logits(with_eps(folded, 0)), logits(model), rtol=0, atol=1e-12)
+    assert set(tied_names(folded.state_dict())) == {"decoder.embed_tokens.weight", "decoder.output_projection.weight"}
+
+
+REFUSED = {
+    "2rskip+ln": "y_k = norm_k",
+    "1rskip+rms": "y_k = norm_k",
+    "sas": "αx + βf",
+    "wskip+ln": "w ⊙ x",
+    "highway": "(1-T)",
+    "2xskip": "norm(λx + βf)",
+    "1xskip+rms": "norm(λx + βf)",
+    "prenorm+rms": "x + F(norm(x))",
+}
+
+
+def test_other_functions_are_refused_with_the_reason():
+    for connection, formula in REFUSED.items():
+        with pytest.raises(ValueError) as error:
+            fold_connections(build("1xskip+ln", connection))
+        message = str(error.value)
+        assert message.startswith(f"{connection} (") and formula in message
+        assert "can't be folded" in message and "rskip translate" in message and "\n" not in message
+
+
+@pytest.mark.parametrize(
+    ("encoder", "decoder", "settings"),
+    [
+        ("2xskip+ln", "3xskip+ln", {"share_all_embeddings": True}),
+        ("prenorm+ln", "prenorm+ln", {"layernorm_embedding": True, "activation_fn": "gelu"}),
+        ("prenorm+ln", "2xskip+ln", {"decoder_learned_pos": True, "no_scale_embedding": True}),
+    ],
+)
+def test_stock_fairseq_computes_what_the_stock_checkpoint_says(encoder, decoder, settings):
+    fairseq_models = pytest.importorskip("fairseq.models", reason="needs fairseq: run `rskip setup-fairseq`")
+    from fairseq.data import Dictionary
+
+    model = build(encoder, decoder, **settings)
+    checkpoint = stock_checkpoint(model, source_language="en", target_language=None)
+    assert checkpoint.config["arch"] == "transformer"
+    assert (checkpoint.config["source_lang"], checkpoint.config["target_lang"]) == ("en", None)
+
+    dictionary = Dictionary()
+    for index in range(VOCABULARY - len(dictionary)):
+        dictionary.add_symbol(f"word{index}")
+    args = Namespace(arch="transformer", **checkpoint.config["model"])
+    fairseq_models.ARCH_CONFIG_REGISTRY["transformer"](args)
+    task = SimpleNamespace(source_dictionary=dictionary, target_dictionary=dictionary)
+    stock = fairseq_models.ARCH_MODEL_REGISTRY["transformer"].build_model(args, task).double().eval()
+    stock.load_state_dict(checkpoint.model, strict=True)
+
+    generator = torch.Generator().manual_seed(1)
+    source, prefix = (torch.randint(4, VOCABULARY, (3, length), generator=generator) for length in (7, 6))
+    source[1, :3] = 1
+    with torch.no_grad():
+        found, _ = stock(source, source.ne(1).sum(1), prefix)
+        torch.testing.assert_close(found, model(source, prefix), rtol=0, atol=1e-4)

@@ -314,7 +314,7 @@ def test_damaged_text_is_named_and_output_so_far_is_whole(translate, tmp_path):
     assert (status, output) == (2, "Ein Hund.\nEine Katze.\nEin Mann.\n")
     assert error == f"rskip translate: error: {tmp_path}/{expected}\n"
     status, _, error = translate(tmp_path / "bad.en", "--buffer-size", 2, "--quiet", "--output", tmp_path / "out")
-    kept = f"what is translated up to line 2 is in {tmp_path}/out.partial: --resume goes on with it"
+    kept = f"lines up to 2 are in {tmp_path}/out.partial: --resume continues from there"
     assert error == f"rskip translate: error: {tmp_path}/{expected}; {kept}\n"
     assert (tmp_path / "out.partial").read_text() == output
 
@@ -411,7 +411,7 @@ def test_killed_again_and_again_it_ends_with_the_same_bytes(command, tmp_path, s
         error = process.communicate()[1].decode()
         assert process.returncode == status and not output.exists() and "Traceback" not in error
         if number == signal.SIGINT:
-            assert f"is in {partial}: --resume goes on with it\nrskip translate: interrupted\n" in error
+            assert f"are in {partial}: --resume continues from there\nrskip translate: interrupted\n" in error
     last = subprocess.run([*command, str(output), "--resume"], check=True, **arguments)
     assert 0 < int(re.search(r"(\d+) lines in .*, 2 workers\)", last.stderr)[1]) <= 140
     assert output.read_bytes() == (tmp_path / "whole").read_bytes()

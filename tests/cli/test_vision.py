@@ -170,7 +170,7 @@ def test_a_training_goes_on_in_the_precision_that_it_began_with(trained, tmp_pat
     assert settings_of(*SHORT, output=tmp_path).precision == "bfloat16"
     assert settings_of(*SHORT, "--precision", "bfloat16", output=trained).precision == "bfloat16"
     (tmp_path / "run.json").write_text("{}")
-    with pytest.raises(ValueError, match=r"run.json is damaged: move .* away to start anew"):
+    with pytest.raises(ValueError, match=r"run.json is damaged: move .* away to start over"):
         settings_of(*SHORT, output=tmp_path)
 
 

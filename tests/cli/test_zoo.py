@@ -107,7 +107,7 @@ def test_publish_refuses_in_one_line(project: Path, capsys: pytest.CaptureFixtur
     content[-1] ^= 1
     weights.write_bytes(content)
     restore = f"restore checkpoints/{RUN} and results/{RUN} from version control, or publish the run again, which fails"
-    differs = f"{weights} is not the file that checkpoints/{RUN}/record.json tells of: {restore} now: no recipes/{RUN}"
+    differs = f"{weights} is not the file that checkpoints/{RUN}/record.json records: {restore} now: no recipes/{RUN}"
     refused(capsys, differs, "publish", RUN)
     Path("results", RUN, "1.json").write_text("{")
     refused(capsys, f"results/{RUN}/1.json: not valid JSON", "publish", RUN)

@@ -97,7 +97,7 @@ def test_ended_in_every_way_it_ends_with_the_same_bytes(
 
     command = Command(program, stub, output, until="counts/train-000003.json")
     command.process.send_signal(signal.SIGTERM)
-    assert command.end() == (143, ["rskip: terminated; the same command goes on where it stopped"])
+    assert command.end() == (143, ["rskip: terminated; the same command resumes where it stopped"])
 
     whole = stub.read_text()
     stub.write_text(f"#!/bin/sh\nsleep 60 & touch {output}.partial/begun; wait\n")

@@ -83,7 +83,7 @@ def test_an_interrupted_download_goes_on_later(server: Any, fetch: Any, target: 
         fetch(attempts=2, otherwise="give a mirror")
     url = f"{server.url}/{NAME}"
     problem = "download failed in 2 attempts (the connection ended after 17 of 2,008 bytes)"
-    advice = "run it again to go on from what was received, or give a mirror"
+    advice = "run it again to resume, or give a mirror"
     assert (error.value.url, error.value.problem, error.value.advice) == (url, problem, advice)
     assert str(error.value) == f"{url}: {problem}: {advice}" and isinstance(error.value, OSError)
     assert held(target) == [f"{NAME}.partial", f"{NAME}.partial.json"]

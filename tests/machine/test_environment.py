@@ -1,15 +1,18 @@
-"""What a record says of the machine and the code."""
+"""What a run ran on, and the tested versions."""
 
 from __future__ import annotations
 
 import json
+import re
 import socket
 import subprocess
+from importlib import metadata
 from pathlib import Path
 
 import pytest
 
 from rskip.machine import environment
+from rskip.machine.environment import constraints_file, read_tested_versions
 
 
 @pytest.mark.parametrize(("given", "threads"), [("3", 3), ("", None), ("0", None), ("many", None)])
@@ -47,3 +50,33 @@ def test_git_tells_the_commit_and_whether_tracked_files_changed(
     assert environment.describe_environment()["git"] == {"commit": git("rev-parse", "HEAD"), "dirty": False}
     (tmp_path / "file").write_text("2")
     assert environment.describe_environment()["git"] == {"commit": git("rev-parse", "HEAD"), "dirty": True}
+
+
+def test_this_checkouts_file_is_found(root):
+    assert constraints_file() == root / "constraints.txt"
+
+
+def test_markers_choose_by_python(tmp_path):
+    path = tmp_path / "constraints.txt"
+    path.write_text(
+        '# tested\nnumpy==2.4.6; python_version >= "3.11"  # newest\n\n'
+        'numpy==2.2.6; python_version < "3.11"\na-b==1\n'
+    )
+    assert read_tested_versions(path, python=(3, 10)) == {"numpy": "2.2.6", "a-b": "1"}
+    assert read_tested_versions(path, python=(3, 11)) == read_tested_versions(path, python=(3, 13))
+    assert read_tested_versions(path, python=(3, 13)) == {"numpy": "2.4.6", "a-b": "1"}
+
+
+def test_other_lines_are_refused_with_their_number(tmp_path):
+    path = tmp_path / "constraints.txt"
+    path.write_text("a==1\nb>=2\n")
+    with pytest.raises(ValueError, match=r"constraints.txt, line 2: expected name==version, got 'b>=2'"):
+        read_tested_versions(path)
+
+
+@pytest.mark.parametrize("python", [(3, 10), (3, 11), (3, 12), (3, 13)])
+def test_every_requirement_has_a_tested_version(python):
+    """What setup.py requires, extras too, for each Python."""
+    required = {re.split(r"[^\w.-]", line)[0].lower() for line in metadata.requires("rskip")}
+    assert {"torch", "sacremoses", "omegaconf", "pytest"} <= required
+    assert required - {name.lower() for name in read_tested_versions(python=python)} == set()

@@ -28,9 +28,11 @@ class Outer(msgspec.Struct, frozen=True, kw_only=True):
     named: Mapping[str, Count] = {}
     anything: Mapping[str, Any] | None = None
     text: Annotated[str, msgspec.Meta(pattern="^[a-z]+$", extra={"expected": "a word of small letters"})] = "a"
+    word: Annotated[str, msgspec.Meta(min_length=2, description="two letters or more")] = "ab"
     yes: bool = False
     steps: tuple[int, ...] = (1,)
     either: int | Literal["auto"] | None = None
+    never_null: int | Literal["auto"] = 1
     perhaps: Inner | None = None
     by_word: Mapping[Annotated[str, msgspec.Meta(pattern="^[a-z]+$")], int] = {}
 
@@ -80,9 +82,11 @@ WRONG = [
     ({"count": 1, "named": {1: 1}}, "named.1 is a key: expected text"),
     ({"count": 1, "anything": 3}, "anything is 3: expected keys and values, or null"),
     ({"count": 1, "text": "A"}, "text is 'A': expected a word of small letters"),
+    ({"count": 1, "word": "a"}, "word is 'a': expected text"),
     ({"count": 1, "text": "a\n"}, r"text is 'a\n': expected a word of small letters"),
     ({"count": 1, "steps": [1, "2"]}, "steps[1] is '2': expected a whole number"),
     ({"count": 1, "either": 2.5}, "either is 2.5: expected a whole number or auto, or null"),
+    ({"count": 1, "never_null": 2.5}, "never_null is 2.5: expected a whole number or auto"),
     ({"count": 1, "perhaps": {"share": 2}}, "perhaps.share is 2.0: expected a number, more than 0 and below 1"),
     ({"count": 1, "by_word": {"A": 1}}, "by_word.A is a key: expected text"),
     ({"count": 1, "yes": True}, "yes is true: expected a count of 2 or more beside it; raise count"),

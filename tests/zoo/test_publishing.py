@@ -138,7 +138,7 @@ def test_what_does_not_belong_together_is_one_line() -> None:
         assert message in str(caught.value) and "\n" not in str(caught.value)
 
     for changes, message in (
-        ({"sha256": "0" * 64}, f"model.safetensors is not the file that {folder}/record.json tells of: {again}"),
+        ({"sha256": "0" * 64}, f"model.safetensors is not the file that {folder}/record.json records: {again}"),
         ({"bytes": 5}, "model.safetensors is not the file that"),
         ({"file": "model.pt"}, "model.pt: expected the weights in model.safetensors"),
         ({"error": 8.94}, "has error 8.94 when it is read back, the run 9.00"),
@@ -146,7 +146,7 @@ def test_what_does_not_belong_together_is_one_line() -> None:
     ):
         refused(message, [records[0], publish(published, **changes)])
     unpublished = replace(published, published=None)
-    refused("record.json tells of no published weights", [records[0], publish(unpublished)])
+    refused("record.json records no published weights", [records[0], publish(unpublished)])
     foreign = replace(published, config={"train": {"dataset": "cifar100"}})
     refused(f"says cifar10, the record of {RUN} cifar100: publish the run again", [publish(foreign)])
     captions = publish(replace(published, kind="captioning"))
