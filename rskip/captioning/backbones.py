@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from rskip.captioning.features import Features, differences
+from rskip.captioning.features import Features
 from rskip.captioning.settings import FeatureSettings
 from rskip.files.checksum import sha256_file
 from rskip.files.torch_file import read_torch_file
@@ -153,30 +153,15 @@ def load_backbone(
 def backbone_of(
     description: Mapping[str, Any], weights: Path | None = None, *, device: str | torch.device = "cpu"
 ) -> Backbone:
-    """The backbone that a store's features were made by, so that new pictures get the same.
+    """The backbone that a store's features were made by, for features of new pictures.
 
-    :raises SettingError: it can't be had, or its weights are others.
+    :param description: of the store. That the weights are the same is for `CaptioningConfig.check_features`.
+    :raises SettingError: it can't be had.
     """
-    known = {"dtype": description["dtype"], "size": description.get("preprocessing", {}).get("size")}
+    known: dict[str, Any] = {"dtype": description["dtype"], "size": description.get("preprocessing", {}).get("size")}
     if "regions" in description:
         known["regions"] = description["regions"]
-    backbone = load_backbone(description["backbone"], weights, settings=FeatureSettings(**known), device=device)
-    refuse_other_features(description, backbone.description)
-    return backbone
-
-
-def refuse_other_features(expected: Mapping[str, Any], found: Mapping[str, Any]) -> None:
-    """Refuses features that are not made as those that a model was trained on.
-
-    :param expected, found: descriptions of stores or backbones.
-    :raises ValueError: the first difference.
-    """
-    ignored = {"names", "boxes", "format"}
-    expected, found = ({key: each[key] for key in each if key not in ignored} for each in (expected, found))
-    if different := differences(expected, found):
-        raise ValueError(
-            f"the features are not those that the model was trained on ({different[0]}): make them the same way"
-        )
+    return load_backbone(description["backbone"], weights, settings=FeatureSettings(**known), device=device)
 
 
 def _efficientnet_lite0(weights: Path | None, settings: FeatureSettings, device: torch.device) -> Backbone:

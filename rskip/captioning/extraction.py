@@ -13,7 +13,7 @@ from torch import Tensor
 from rskip.captioning.backbones import Backbone
 from rskip.captioning.features import FeatureWriter
 from rskip.captioning.pictures import read_picture
-from rskip.captioning.settings import ExtractionSettings
+from rskip.captioning.settings import BatchSettings
 from rskip.files.checksum import sha256_file
 
 
@@ -37,7 +37,7 @@ def extract_features(
     backbone: Backbone,
     output: Path,
     *,
-    settings: ExtractionSettings | None = None,
+    settings: BatchSettings | None = None,
     report: Callable[[Extraction], None] = lambda _: None,
 ) -> Extraction:
     """Makes a store of the pictures' features, or adds what it lacks. Pictures that can't be read are left out.
@@ -46,7 +46,7 @@ def extract_features(
     :param report: is called after each batch.
     :raises ValueError: none can be read; the store was made otherwise; a picture of the store is now another one.
     """
-    settings = ExtractionSettings() if settings is None else settings
+    settings = BatchSettings() if settings is None else settings
     result = Extraction(total=len(pictures))
     with FeatureWriter(output, backbone.description) as writer:
         missing = [(name, path) for name, path in pictures if name not in writer.sums]
@@ -68,7 +68,7 @@ def extract_features(
 
 
 def _read_ahead(
-    pictures: Sequence[tuple[str, Path]], backbone: Backbone, settings: ExtractionSettings, failed: dict[str, str]
+    pictures: Sequence[tuple[str, Path]], backbone: Backbone, settings: BatchSettings, failed: dict[str, str]
 ) -> Iterator[list[tuple[str, str, Tensor]]]:
     """Batches of pictures: name, sum and prepared pixels. While one is worked on the next is read."""
 

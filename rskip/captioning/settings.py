@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Annotated, Literal
 
 from msgspec import Meta
 
+from rskip.generation.options import SearchOptions
 from rskip.settings.check import check
 
+# the unknown word is never said
+CAPTION_OPTIONS = SearchOptions(beam=4, max_length_a=0.0, max_length_b=30, unknown_penalty=math.inf)
 _Side = Annotated[int, Meta(ge=32, le=2048)]
 
 
@@ -27,8 +31,8 @@ class FeatureSettings:
 
 
 @dataclass(frozen=True, kw_only=True)
-class ExtractionSettings:
-    """How a folder of pictures is gone through; it changes no feature but in its last digits."""
+class BatchSettings:
+    """How pictures are gone through; it changes no feature but in its last digits."""
 
     batch_size: Annotated[int, Meta(ge=1, le=1024, description="pictures at a time")] = 16
     readers: Annotated[int, Meta(ge=1, le=2, description="threads that decode pictures")] = 2

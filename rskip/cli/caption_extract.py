@@ -22,7 +22,7 @@ MISTAKE = 2
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    from rskip.captioning.settings import ExtractionSettings, FeatureSettings
+    from rskip.captioning.settings import BatchSettings, FeatureSettings
     from rskip.cli._options import add_options
 
     parser.prog = "rskip caption extract"
@@ -39,7 +39,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--device", help="cpu, cuda, cuda:1, ... (default: cuda where there is one, otherwise cpu)")
     parser.add_argument("--quiet", action="store_true", help="no progress and no summary on stderr")
     add_options(parser.add_argument_group("features"), FeatureSettings)
-    add_options(parser.add_argument_group("speed"), ExtractionSettings)
+    add_options(parser.add_argument_group("speed"), BatchSettings)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -48,13 +48,13 @@ def run(args: argparse.Namespace) -> int:
     from rskip.captioning.bottom_up import store_bottom_up
     from rskip.captioning.extraction import extract_features
     from rskip.captioning.pictures import find_pictures
-    from rskip.captioning.settings import ExtractionSettings, FeatureSettings
+    from rskip.captioning.settings import BatchSettings, FeatureSettings
     from rskip.cli._options import with_flags
     from rskip.machine.device import choose_device
     from rskip.machine.ranks import Ranks
     from rskip.machine.terminal import Progress
 
-    features, extraction = with_flags(FeatureSettings(), args), with_flags(ExtractionSettings(), args)
+    features, extraction = with_flags(FeatureSettings(), args), with_flags(BatchSettings(), args)
     folder: Path = args.images
     if args.backbone == "bottom-up":
         return finish(args, store_bottom_up(folder, args.output, dtype=features.dtype))

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Annotated, Literal
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, fields, replace
+from typing import Annotated, Any, Literal
 
 from msgspec import Meta
 
@@ -103,6 +104,18 @@ class SearchOptions(Checked):
         ):
             if not holds:
                 raise SettingError.of_value(name, getattr(self, name), expected)
+
+    def changed(self, settings: Mapping[str, Any], *, beside: Iterable[str] = ()) -> SearchOptions:
+        """These options with some fields changed.
+
+        :param beside: names that whoever took the settings knows too, for the error.
+        :raises SettingError: an unknown name, or a value that makes no sense.
+        """
+        known = [field.name for field in fields(SearchOptions)]
+        for name in settings:
+            if name not in known:
+                raise SettingError.of_unknown_key("", name, [*beside, *known])
+        return replace(self, **settings)
 
     def greatest_length(self, source_length: int, max_positions: int | None = None) -> int:
         """The most tokens before the end that a source of so many tokens, its end included, can get.

@@ -6,7 +6,6 @@ import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from copy import copy
-from dataclasses import fields, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, get_args
@@ -191,7 +190,7 @@ class Translator:
         :raises SentenceError: a sentence of several lines or of too many tokens.
         :raises ValueError: settings that make no sense.
         """
-        options = _with_settings(self.options if options is None else options, settings)
+        options = (self.options if options is None else options).changed(settings, beside=_OWN_SETTINGS)
         if max_tokens < 1:
             raise SettingError.of_value("max_tokens", max_tokens, "1 or more")
         sources = self._read(sentences, prefixes, self._length_rule(too_long, max_source_tokens), options)
@@ -287,11 +286,3 @@ def _errors_about(file: Path) -> Iterator[None]:
         yield
     except SettingError as error:
         raise error.within(source=str(file)) from None
-
-
-def _with_settings(options: SearchOptions, settings: dict[str, Any]) -> SearchOptions:
-    known = [field.name for field in fields(SearchOptions)]
-    for name in settings:
-        if name not in known:
-            raise SettingError.of_unknown_key("", name, [*_OWN_SETTINGS, *known])
-    return replace(options, **settings)

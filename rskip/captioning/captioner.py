@@ -1,0 +1,261 @@
+"""Pictures in, captions out. B pictures, N features of a picture, T words of a caption."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from rskip.captioning.backbones import Backbone, backbone_of
+from rskip.captioning.features import Features
+from rskip.captioning.model import CaptioningTransformer, batch_features
+from rskip.captioning.model_file import WEIGHTS, load_captioning_model
+from rskip.captioning.pictures import read_picture
+from rskip.captioning.settings import CAPTION_OPTIONS
+from rskip.files.checksum import sha256_file
+from rskip.generation import Hypothesis, SearchOptions, beam_search
+from rskip.machine.device import usable_device
+from rskip.machine.torch_errors import out_of_memory
+from rskip.settings.errors import SettingError
+from rskip.text import Dictionary
+from rskip.transformer.precision import set_precision
+
+
+@dataclass(frozen=True)
+class CaptionHypothesis:
+    """One caption of a picture. What is None was not asked for.
+
+    score: the log-probability over its length penalty, the end counted.
+    tokens: (T) words.
+    token_scores: (T + 1) each word's log-probability, the end's last.
+    attention: (T + 1, N) each word's attention over the picture's features, the end's last.
+    """
+
+    text: str
+    score: float
+    tokens: tuple[str, ...]
+    token_scores: tuple[float, ...] | None = None
+    attention: Tensor | None = field(default=None, repr=False, compare=False)
+
+
+@dataclass(frozen=True)
+class Caption:
+    """The captions of one picture, best first; there is at least one.
+
+    grid: rows and columns of the features that were attended to; None: regions.
+    """
+
+    hypotheses: tuple[CaptionHypothesis, ...]
+    grid: tuple[int, int] | None
+
+    @property
+    def text(self) -> str:
+        """The best caption."""
+        return self.hypotheses[0].text
+
+    @property
+    def score(self) -> float:
+        """The best caption's score."""
+        return self.hypotheses[0].score
+
+
+class PictureError(ValueError):
+    """A picture that can't be read.
+
+    number: which of those that were given, from 1. reason: why not.
+    """
+
+    def __init__(self, number: int, reason: str) -> None:
+        super().__init__(f"picture {number}: {reason}")
+        self.number, self.reason = number, reason
+
+
+class Captioner:
+    """A captioning model with its words and with the backbone that makes the features that it was trained on.
+
+        captioner = Captioner.from_pretrained("model")
+        captioner("picture.jpg")
+
+    :param model: on the device where it is to run, in evaluation mode.
+    :param dictionary: the words.
+    :param backbone: gives the backbone when a picture is read first; features need none.
+    :param options: how captions are searched for, where nothing else is asked for.
+
+    sha256: of the weights' file, where the model was read from one.
+    """
+
+    def __init__(
+        self,
+        model: CaptioningTransformer,
+        dictionary: Dictionary,
+        *,
+        backbone: Callable[[], Backbone],
+        options: SearchOptions = CAPTION_OPTIONS,
+    ) -> None:
+        self.model, self.dictionary, self.options = model, dictionary, options
+        self._load_backbone = backbone
+        self._backbone: Backbone | None = None
+        self.sha256 = ""
+
+    @classmethod
+    def from_pretrained(
+        cls,
+        path: str | os.PathLike[str],
+        *,
+        backbone_weights: str | os.PathLike[str] | None = None,
+        precision: str = "float32",
+        device: str | torch.device = "cpu",
+    ) -> Captioner:
+        """The captioner of published weights.
+
+        :param path: the folder of config.json, model.safetensors and dict.txt, or one of these files.
+        :param backbone_weights: a file of the backbone's weights; default: see `rskip.captioning.backbones`.
+        :param precision: of the model, as `Translator.from_pretrained` has it; the backbone computes in float32.
+        :raises FileNotFoundError: no model there.
+        :raises ValueError: damaged files, no such device, an unknown precision.
+        """
+        folder, device = Path(path), usable_device(device)
+        folder = folder.parent if folder.is_file() else folder
+        model, dictionary = load_captioning_model(folder, device)
+        weights = None if backbone_weights is None else Path(backbone_weights)
+        description = model.config.features
+        captioner = cls(model, dictionary, backbone=lambda: backbone_of(description, weights, device=device))
+        captioner.sha256 = sha256_file(folder / WEIGHTS)
+        set_precision(model, precision)
+        return captioner
+
+    @property
+    def device(self) -> torch.device:
+        """Where the model is."""
+        return self.model.decoder.embed_tokens.weight.device
+
+    @property
+    def backbone(self) -> Backbone:
+        """What makes the features of pictures; loaded when it is first asked for.
+
+        :raises ValueError: it can't be had, or makes other features than those that the model was trained on.
+        """
+        if self._backbone is None:
+            name = self.model.config.features.get("backbone")
+            if name == "bottom-up":
+                raise ValueError("the model reads bottom-up features, which rskip can't compute: give it features")
+            backbone = self._load_backbone()
+            self.model.config.check_features(backbone.description)
+            self._backbone = backbone
+        return self._backbone
+
+    def __call__(self, pictures: Any, **settings: Any) -> Any:
+        """The best caption of one picture, or a list of those of a list of pictures.
+
+        :param pictures: one or a list of what `caption` takes.
+        :param settings: those of `caption`.
+        """
+        if isinstance(pictures, (list, tuple)):
+            return [caption.text for caption in self.caption(pictures, **settings)]
+        return self.caption([pictures], **settings)[0].text
+
+    def caption(
+        self,
+        pictures: Sequence[Any],
+        options: SearchOptions | None = None,
+        *,
+        batch_size: int = 16,
+        **settings: Any,
+    ) -> list[Caption]:
+        """Captions of pictures, in their order.
+
+        :param pictures: paths, open binary files, PIL images, or `Features` of the kind that the model was trained on.
+        :param options: how to search; default: `self.options`.
+        :param batch_size: pictures at a time.
+        :param settings: fields of `SearchOptions` to change, such as `beam=8, nbest=3`.
+        :raises PictureError: something that is no picture.
+        :raises ValueError: settings that make no sense; features of another length or kind; a backbone that is missing.
+        """
+        options = (self.options if options is None else options).changed(settings, beside=["batch_size"])
+        if batch_size < 1:
+            raise SettingError.of_value("batch_size", batch_size, "1 or more")
+        found: list[Caption] = []
+        for start in range(0, len(pictures), batch_size):
+            read = self.read(pictures[start : start + batch_size])
+            for number, each in enumerate(read, start=start + 1):
+                if isinstance(each, PictureError):
+                    raise PictureError(number, each.reason)
+            found += self.search([each for each in read if isinstance(each, Features)], options)
+        return found
+
+    def read(self, pictures: Sequence[Any]) -> list[Features | PictureError]:
+        """Each picture's features, or why there are none. Two threads decode; one batch is computed."""
+        unread = [each for each in pictures if not isinstance(each, Features)]
+        if not unread:
+            return list(pictures)
+        backbone = self.backbone
+
+        def prepare(picture: Any) -> Tensor | ValueError | OSError:
+            try:
+                return backbone.prepare(read_picture(picture))
+            except (ValueError, OSError) as error:
+                return error
+
+        with ThreadPoolExecutor(2) as readers:
+            prepared = list(readers.map(prepare, unread))
+        computed = iter(backbone.compute([each for each in prepared if isinstance(each, Tensor)]))
+        made: Iterator[Features | PictureError] = (
+            next(computed) if isinstance(each, Tensor) else PictureError(number, str(each))
+            for number, each in enumerate(prepared, start=1)
+        )
+        return [each if isinstance(each, Features) else next(made) for each in pictures]
+
+    def search(self, features: Sequence[Features], options: SearchOptions) -> list[Caption]:
+        """Captions of one batch.
+
+        :raises ValueError: features of another length or kind than the model's, or not enough memory.
+        """
+        if not features:
+            return []
+        config = self.model.config
+        for each in features:
+            if each.values.shape[1] != config.feature_dim:
+                raise ValueError(
+                    f"features of {each.values.shape[1]:,} numbers, and the model was trained on "
+                    f"{config.feature_dim:,}: give those of {config.features.get('backbone', 'its backbone')}"
+                )
+        values, padding, grids = batch_features(features)
+        device = self.device
+        try:
+            with torch.inference_mode():
+                memory = self.model.encode(
+                    values.to(device), padding.to(device), None if grids is None else grids.to(device)
+                )
+                found = beam_search(
+                    self.model,
+                    memory,
+                    options,
+                    source_lengths=(~padding).sum(1).to(device),
+                    padding_index=self.dictionary.pad_index,
+                    end_index=self.dictionary.eos_index,
+                    unknown_index=self.dictionary.unk_index,
+                )
+        except (RuntimeError, MemoryError) as error:
+            if not out_of_memory(error):
+                raise
+            raise ValueError(f"not enough memory for {len(features)} pictures: give a smaller batch_size") from error
+        return [
+            Caption(tuple(self._hypothesis(one, len(each.values)) for one in hypotheses), each.grid)
+            for hypotheses, each in zip(found, features, strict=True)
+        ]
+
+    def _hypothesis(self, found: Hypothesis, count: int) -> CaptionHypothesis:
+        indices = found.tokens.tolist()[:-1]
+        return CaptionHypothesis(
+            text=self.dictionary.decode(indices),
+            score=found.score,
+            tokens=tuple(self.dictionary.tokens[index] for index in indices),
+            token_scores=None if found.token_scores is None else tuple(found.token_scores.tolist()),
+            attention=None if found.attention is None else found.attention[:, :count],
+        )

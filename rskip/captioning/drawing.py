@@ -1,0 +1,80 @@
+"""Captions looked at: beside their pictures on a contact sheet, and word by word where the decoder looked."""
+
+from __future__ import annotations
+
+import math
+import textwrap
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from rskip.captioning.captioner import Caption
+from rskip.captioning.pictures import read_picture
+from rskip.files.picture import picture
+
+MOST_ON_A_SHEET = 60
+_COLUMNS = 2
+_PIXELS = 480  # a picture's longer side, as drawn
+_WORDS_IN_A_ROW = 6
+
+
+def draw_sheet(captions: Sequence[tuple[Path, str]], path: Path) -> None:
+    """Draws pictures with their captions beside them, two in a row.
+
+    :param captions: pictures' files and what is said of each.
+    :raises ValueError: more than MOST_ON_A_SHEET pictures; or as `rskip.files.picture.check_picture`.
+    """
+    if not 1 <= len(captions) <= MOST_ON_A_SHEET:
+        raise ValueError(f"a sheet of {len(captions):,} pictures: expected 1 to {MOST_ON_A_SHEET}")
+    rows = math.ceil(len(captions) / _COLUMNS)
+    with picture(path, figsize=(11, 2.4 * rows + 0.2), layout="constrained") as figure:
+        axes = figure.subplots(rows, 2 * _COLUMNS, squeeze=False).ravel()
+        for each in axes:
+            each.set_axis_off()
+        for (file, text), image_axes, text_axes in zip(captions, axes[::2], axes[1::2], strict=False):
+            image_axes.imshow(_small(file))
+            image_axes.set_anchor("NW")
+            text_axes.text(0, 0.95, textwrap.fill(text, 26), va="top", fontsize=11)
+            text_axes.text(0, 0.02, file.name, va="bottom", fontsize=6, color="grey")
+
+
+def draw_attention(file: Path, caption: Caption, path: Path) -> None:
+    """Draws the picture once for each word of its best caption, bright where the decoder looked when it said the word.
+
+    :param caption: of grid features, with attention.
+    :raises ValueError: the features are regions; or as `rskip.files.picture.check_picture`.
+    """
+    best = caption.hypotheses[0]
+    if caption.grid is None:
+        raise ValueError("attention is drawn over the cells of a grid, and the model reads regions")
+    assert best.attention is not None
+    image = _small(file)
+    panels = 1 + len(best.tokens)
+    columns = min(panels, _WORDS_IN_A_ROW)
+    rows = math.ceil(panels / columns)
+    height = 2 * min(image.height / image.width, 2) + 0.35
+    with picture(path, figsize=(2 * columns, height * rows), layout="constrained") as figure:
+        axes = figure.subplots(rows, columns, squeeze=False).ravel()
+        for each in axes:
+            each.set_axis_off()
+        axes[0].imshow(image)
+        for panel, word, weights in zip(axes[1:], best.tokens, best.attention, strict=False):
+            panel.imshow(_lit(image, weights.float().reshape(caption.grid).numpy()))
+            panel.set_title(word, fontsize=9)
+
+
+def _lit(image: Any, weights: np.ndarray) -> np.ndarray:
+    """The picture, dark where a grid's weights are small beside its greatest."""
+    from PIL import Image
+
+    light = Image.fromarray(weights / weights.max()).resize(image.size, Image.Resampling.BICUBIC)
+    shown = 0.12 + 0.88 * np.asarray(light).clip(0, 1)[:, :, None]  # (H, W, 1)
+    return (np.asarray(image) * shown).astype(np.uint8)
+
+
+def _small(file: Path) -> Any:
+    image = read_picture(file)
+    image.thumbnail((_PIXELS, _PIXELS))
+    return image

@@ -1,0 +1,133 @@
+"""Many pictures to a file of captions, batch by batch; what was written before an interruption is kept."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from rskip.captioning.captioner import Caption, Captioner, PictureError
+from rskip.captioning.features import Features
+from rskip.generation import SearchOptions
+from rskip.translation.output import OtherInputError, ResumableFile, part_path
+from rskip.translation.windows import Window
+
+
+@dataclass(frozen=True)
+class CaptionedPicture:
+    """A picture and its captions, or why it has none.
+
+    caption: None where the picture can't be read; then `error` says why.
+    """
+
+    path: Path
+    caption: Caption | None
+    error: str = ""
+
+    def json(self) -> str:
+        """A line of JSON: `image`, and `caption`, `score` and `hypotheses` or `error`."""
+        content: dict[str, Any] = {"image": self.path.as_posix()}
+        if self.caption is None:
+            content["error"] = self.error
+        else:
+            content |= {"caption": self.caption.text, "score": self.caption.score}
+            content["hypotheses"] = [
+                {"text": each.text, "score": each.score, "tokens": each.tokens, "token_scores": each.token_scores}
+                for each in self.caption.hypotheses
+            ]
+        return json.dumps(content, ensure_ascii=False) + "\n"
+
+    def text(self) -> str:
+        """A line for each caption: path, tab, its score and a tab where there are several, text."""
+        hypotheses = () if self.caption is None else self.caption.hypotheses
+        scores = [f"{each.score:.4f}\t" if len(hypotheses) > 1 else "" for each in hypotheses]
+        return "".join(f"{self.path}\t{score}{each.text}\n" for score, each in zip(scores, hypotheses, strict=True))
+
+
+class StoppedError(Exception):
+    """Captioning that something stopped, whose output so far can be resumed.
+
+    cause: what stopped it, an interrupt included. pictures: that are done. path: where their captions are.
+    """
+
+    def __init__(self, cause: BaseException, pictures: int, path: Path) -> None:
+        super().__init__(f"{cause}; the captions of {pictures:,} pictures are in {path}")
+        self.cause, self.pictures, self.path = cause, pictures, path
+
+
+def caption_pictures(
+    captioner: Captioner, pictures: Sequence[Path], options: SearchOptions, *, batch_size: int
+) -> Iterator[CaptionedPicture]:
+    """Captions of pictures, in their order; those that can't be read have an error."""
+    for window in picture_windows(pictures, batch_size):
+        yield from caption_window(captioner, window, options)
+
+
+def write_captions(
+    captioner: Captioner,
+    pictures: Sequence[Path],
+    output: Path,
+    options: SearchOptions,
+    *,
+    batch_size: int,
+    journal: Mapping[str, Any],
+    resume: bool,
+    report: Callable[[int], None] = lambda _: None,
+) -> dict[str, str]:
+    """Writes a line of JSON for each picture, and gives the errors of those that can't be read, by path.
+
+    :param journal: all but the pictures that decides what is written.
+    :param report: is called with the number of pictures that are done.
+    :raises StoppedError: something stopped it behind the first batch; the output can be resumed.
+    :raises ValueError: the output was begun with other settings or pictures.
+    """
+    output.parent.mkdir(parents=True, exist_ok=True)
+    file = ResumableFile(part_path(output), {**journal, "batch_size": batch_size}, resume=resume)
+    try:
+        for window in file.missing(picture_windows(pictures, batch_size)):
+            lines = [each.json() for each in caption_window(captioner, window, options)]
+            file.write(window, "".join(lines).encode("utf-8"))
+            report(file.lines)
+        file.finish(output)
+    except OtherInputError:
+        raise
+    except (KeyboardInterrupt, ValueError, OSError) as error:
+        if not file.lines:
+            raise
+        raise StoppedError(error, file.lines, file.path) from error
+    finally:
+        file.close()
+    with output.open(encoding="utf-8") as text:
+        written = map(json.loads, text)
+        return {each["image"]: each["error"] for each in written if "error" in each}
+
+
+def picture_windows(pictures: Sequence[Path], batch_size: int) -> Iterator[Window]:
+    """Batches of pictures as an output with a journal takes them: their sums are of names and sizes."""
+    digest = hashlib.sha256()
+    for number, start in enumerate(range(0, len(pictures), batch_size)):
+        batch = pictures[start : start + batch_size]
+        for path in batch:
+            digest.update(f"{path.as_posix()}\0{path.stat().st_size if path.exists() else -1}\n".encode())
+        end = start + len(batch)
+        yield Window(
+            number=number, name="pictures", first_line=start + 1, start=start, lines=tuple(map(str, batch)),
+            size=len(batch), position=end, sha256=digest.hexdigest(),
+        )  # fmt: skip
+
+
+def caption_window(captioner: Captioner, window: Window, options: SearchOptions) -> list[CaptionedPicture]:
+    """Captions of one batch of pictures. Sampling has a seed for each batch: resumed, it draws the same."""
+    if options.sampling:
+        options = replace(options, seed=options.seed + window.number)
+    read = captioner.read(window.lines)
+    found = iter(captioner.search([each for each in read if isinstance(each, Features)], options))
+    return [
+        CaptionedPicture(Path(path), None, each.reason)
+        if isinstance(each, PictureError)
+        else CaptionedPicture(Path(path), next(found))
+        for path, each in zip(window.lines, read, strict=True)
+    ]

@@ -1,0 +1,199 @@
+"""Say what is on pictures: a line a picture, or JSON lines of a folder, with a captioning model.
+
+    rskip caption dog.jpg cat.jpg --model MODEL
+    rskip caption pictures --model MODEL --output captions.jsonl
+    rskip caption dog.jpg --model MODEL --attention looked
+    rskip caption a.jpg b.jpg c.jpg d.jpg e.jpg f.jpg --model MODEL --sheet sheet.png
+
+`rskip caption extract` makes the features that models are trained on. A picture that can't be read is left out and
+listed at the end; the exit status is 2 then. With --output FILE each picture has a line of JSON, with its caption or
+its error. FILE.partial becomes FILE when whole; --resume goes on with what an interrupted run left.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import asdict, fields, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from rskip.cli._model import model_path
+
+if TYPE_CHECKING:
+    from rskip.captioning.captioner import Captioner
+    from rskip.generation import SearchOptions
+
+MISTAKE = 2
+PRECISIONS = ("float32", "bfloat16", "int8")
+NOT_FLAGS = ("token_scores", "attention", "max_length_a")
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    from rskip.captioning.settings import CAPTION_OPTIONS, BatchSettings
+    from rskip.cli._options import add_options
+    from rskip.generation.options import SearchOptions
+
+    parser.add_argument("pictures", nargs="+", metavar="PICTURE", help="a picture, or a folder of pictures")
+    parser.add_argument("--model", required=True, metavar="MODEL", help="its folder, or a name of `rskip zoo list`")
+
+    output = parser.add_argument_group("output")
+    output.add_argument("--output", type=Path, metavar="FILE", help="JSON lines (default: text on standard output)")
+    output.add_argument(
+        "--resume", action="store_true",
+        help="go on with an interrupted run over the same pictures with the same settings; a whole FILE stays",
+    )  # fmt: skip
+    output.add_argument(
+        "--format", choices=("text", "json"), help="of standard output: path, tab, caption; or JSON lines"
+    )
+    output.add_argument(
+        "--attention", dest="attention_folder", type=Path, metavar="FOLDER",
+        help="draw where the decoder looked for each word: NAME.png there",
+    )  # fmt: skip
+    output.add_argument("--sheet", type=Path, metavar="FILE", help="draw the pictures with their captions beside them")
+    output.add_argument("--quiet", action="store_true", help="no progress on stderr")
+
+    model = parser.add_argument_group("model")
+    model.add_argument(
+        "--backbone-weights", type=Path, metavar="FILE", help="(default: its package's, or torchvision's own)"
+    )
+    model.add_argument("--precision", choices=PRECISIONS, default="float32", help="(default: %(default)s)")
+    model.add_argument("--device", help="cpu, cuda, cuda:1, ... (default: cuda where there is one, otherwise cpu)")
+    add_options(model, BatchSettings, only=["batch_size"])
+
+    search = parser.add_argument_group("search")
+    searched = [field.name for field in fields(SearchOptions) if field.name not in NOT_FLAGS]
+    add_options(search, SearchOptions, only=searched, defaults=CAPTION_OPTIONS)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Captions what the arguments say."""
+    from rskip.captioning.pictures import find_pictures
+    from rskip.captioning.settings import CAPTION_OPTIONS, BatchSettings
+    from rskip.cli._options import with_flags
+    from rskip.translation.output import unfinished_parts
+
+    options, batches = with_flags(CAPTION_OPTIONS, args), with_flags(BatchSettings(), args)
+    pictures = find_pictures(args.pictures)
+    check_output(args, len(pictures))
+    if args.output is not None and args.resume and args.output.exists() and not unfinished_parts(args.output):
+        if not args.quiet:
+            print(f"{args.output} is whole: it stays as it is", file=sys.stderr)
+        return 0
+    captioner = load_captioner(args)
+    if args.output is None:
+        failed = print_captions(args, captioner, pictures, options, batches.batch_size)
+    else:
+        failed = write_file(args, captioner, pictures, options, batches.batch_size)
+    for error in failed.values():
+        print(error, file=sys.stderr)
+    if failed:
+        print(f"rskip caption: {len(failed):,} of {len(pictures):,} pictures failed", file=sys.stderr)
+    return MISTAKE if failed else 0
+
+
+def check_output(args: argparse.Namespace, count: int) -> None:
+    """Refuses before any work outputs that don't go together or can't be drawn."""
+    from rskip.files.picture import check_picture
+    from rskip.translation.output import check_unfinished
+
+    if args.output is not None and (args.attention_folder or args.sheet or args.format == "text"):
+        flag = "--attention" if args.attention_folder else "--sheet" if args.sheet else "--format text"
+        raise ValueError(f"{flag} doesn't go with --output, which writes JSON lines")
+    if args.resume and args.output is None:
+        raise ValueError("--resume needs --output")
+    if args.output is not None:
+        check_unfinished(args.output, 0, 1, resume=args.resume)
+    if args.sheet is not None:
+        from rskip.captioning.drawing import MOST_ON_A_SHEET
+
+        check_picture(args.sheet)
+        if count > MOST_ON_A_SHEET:
+            raise ValueError(f"--sheet draws {MOST_ON_A_SHEET} pictures at most, and these are {count:,}")
+    if args.attention_folder is not None:
+        check_picture(args.attention_folder / "picture.png")
+
+
+def load_captioner(args: argparse.Namespace) -> Captioner:
+    """The model on its device."""
+    from rskip.captioning.captioner import Captioner
+    from rskip.machine.device import choose_device
+    from rskip.machine.ranks import Ranks
+
+    return Captioner.from_pretrained(
+        model_path(args.model, task="captioning"),
+        backbone_weights=args.backbone_weights,
+        precision=args.precision,
+        device=choose_device(args.device, Ranks()),
+    )
+
+
+def print_captions(
+    args: argparse.Namespace, captioner: Captioner, pictures: Sequence[Path], options: SearchOptions, batch_size: int
+) -> dict[str, str]:
+    """Captions to standard output, and drawn where asked; gives the errors of pictures that can't be read."""
+    from rskip.captioning.files import caption_pictures
+
+    failed, on_sheet = {}, []
+    names: Counter[str] = Counter()
+    options = replace(options, token_scores=args.format == "json", attention=args.attention_folder is not None)
+    for each in caption_pictures(captioner, pictures, options, batch_size=batch_size):
+        print(each.json() if args.format == "json" else each.text(), end="", flush=True)
+        if each.caption is None:
+            failed[str(each.path)] = each.error
+            continue
+        on_sheet.append((each.path, each.caption.text))
+        if args.attention_folder is not None:
+            from rskip.captioning.drawing import draw_attention
+
+            names[each.path.stem] += 1
+            number = f"-{names[each.path.stem]}" if names[each.path.stem] > 1 else ""
+            draw_attention(each.path, each.caption, args.attention_folder / f"{each.path.stem}{number}.png")
+    if args.sheet is not None and on_sheet:
+        from rskip.captioning.drawing import draw_sheet
+
+        draw_sheet(on_sheet, args.sheet)
+    return failed
+
+
+def write_file(
+    args: argparse.Namespace, captioner: Captioner, pictures: Sequence[Path], options: SearchOptions, batch_size: int
+) -> dict[str, str]:
+    """Captions to --output; gives the errors of pictures that can't be read."""
+    import rskip
+    from rskip.captioning.files import StoppedError, write_captions
+    from rskip.cli.main import one_line
+    from rskip.machine.terminal import Progress
+
+    options = replace(options, token_scores=True)
+    journal = {
+        "model": captioner.sha256,
+        "rskip": rskip.__version__,
+        **asdict(options),
+        "precision": args.precision,
+        "device": captioner.device.type,
+    }
+    with Progress("captions", total=len(pictures), unit=" pictures", log=30, shown=not args.quiet) as bar:
+
+        def report(done: int) -> None:
+            bar.update(done - bar.n)
+
+        try:
+            return write_captions(
+                captioner,
+                pictures,
+                args.output,
+                options,
+                batch_size=batch_size,
+                journal=journal,
+                resume=args.resume,
+                report=report,
+            )
+        except StoppedError as stopped:
+            hint = f"the captions of {stopped.pictures:,} pictures are in {stopped.path}: --resume goes on with them"
+            if isinstance(stopped.cause, Exception):
+                raise ValueError(f"{one_line(stopped.cause)}; {hint}") from stopped
+            print(f"rskip caption: {hint}", file=sys.stderr)
+            raise stopped.cause from None

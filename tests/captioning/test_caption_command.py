@@ -1,0 +1,138 @@
+"""`rskip caption`: pictures to lines, folders to JSON lines, drawings."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from PIL import Image
+
+from rskip.captioning import captioner as captioner_module
+from rskip.captioning.captioner import Captioner
+from rskip.cli.main import main
+
+
+@pytest.fixture(scope="module")
+def model(captioning_folder, mean_colours):
+    return captioning_folder(mean_colours().description)
+
+
+@pytest.fixture
+def caption(model, mean_colours, capsys, monkeypatch):
+    """Runs the command in this process: gives its status, its output and its stderr."""
+    monkeypatch.setattr(captioner_module, "backbone_of", lambda *_, **__: mean_colours())
+
+    def caption(*arguments):
+        status = main(["caption", "--model", str(model), "--device", "cpu", *map(str, arguments)])
+        return status, *capsys.readouterr()
+
+    return caption
+
+
+@pytest.fixture
+def expected(model, mean_colours, pictures):
+    """The captions of the folder's pictures by path."""
+    loaded = Captioner.from_pretrained(model)
+    captioner = Captioner(loaded.model, loaded.dictionary, backbone=mean_colours)
+    paths = [pictures / name for name in ("a.png", "b.jpg", "c.JPG", "d.webp", "more/a.png")]
+    return {str(path): captioner(path) for path in paths}
+
+
+def written(path):
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+def test_a_line_a_picture_and_the_failed_ones_at_the_end(caption, expected, pictures):
+    lines = [f"{path}\t{text}" for path, text in expected.items()]
+    assert caption(pictures) == (0, "".join(f"{line}\n" for line in lines), "")
+    assert caption(pictures / "b.jpg", pictures / "a.png")[1].splitlines() == [lines[1], lines[0]]
+    (pictures / "b.jpg").write_text("words")
+    status, out, err = caption(pictures, "--batch-size", "2")
+    assert status == 2 and out.splitlines() == [lines[0], *lines[2:]]
+    assert "b.jpg: not a picture" in err and err.splitlines()[-1] == "rskip caption: 1 of 5 pictures failed"
+
+
+def test_several_captions_and_json(caption, expected, pictures):
+    best, second = caption(pictures / "a.png", "--nbest", "2")[1].splitlines()
+    path, score, text = best.split("\t")
+    assert text == expected[path] and float(score) >= float(second.split("\t")[1])
+    content = json.loads(caption(pictures / "a.png", "--nbest", "2", "--format", "json")[1])
+    assert content["image"] == path and content["caption"] == text and len(content["hypotheses"]) == 2
+    assert content["hypotheses"][0]["tokens"] == text.split()
+    assert len(content["hypotheses"][0]["token_scores"]) == len(text.split()) + 1
+
+
+def test_a_folder_becomes_json_lines(caption, expected, pictures, tmp_path):
+    output = tmp_path / "out" / "captions.jsonl"
+    assert caption(pictures, "--output", output)[0] == 0
+    assert {each["image"]: each["caption"] for each in written(output)} == expected
+    assert list(output.parent.iterdir()) == [output]
+    status, _, err = caption(pictures, "--output", output, "--resume")
+    assert status == 0 and "is whole: it stays as it is" in err
+
+
+@pytest.mark.parametrize("stop", [KeyboardInterrupt, OSError(28, "No space left on device")])
+def test_an_interrupted_run_is_resumed(stop, caption, pictures, tmp_path, monkeypatch):
+    (pictures / "b.jpg").write_text("words")
+    whole, output = tmp_path / "whole.jsonl", tmp_path / "captions.jsonl"
+    assert caption(pictures, "--output", whole, "--batch-size", "2")[0] == 2
+    search, calls = Captioner.search, []
+
+    def stopped(self, features, options):
+        calls.append(len(features))
+        if len(calls) == 2:
+            raise stop
+        return search(self, features, options)
+
+    monkeypatch.setattr(Captioner, "search", stopped)
+    options = ["--output", output, "--batch-size", "2"]
+    status, _, err = caption(pictures, *options)
+    assert status == (130 if stop is KeyboardInterrupt else 2)
+    assert "the captions of 2 pictures are in" in err and "--resume goes on with them" in err
+    assert not output.exists()
+    assert "resume" in caption(pictures, *options)[2]
+    assert "begun with other settings (beam: 4, now 5)" in caption(pictures, *options, "--resume", "--beam", "5")[2]
+    (pictures / "0.png").write_bytes((pictures / "a.png").read_bytes())
+    assert "made of another input" in caption(pictures, *options, "--resume")[2]
+    (pictures / "0.png").unlink()
+    calls[:] = [0] * 5
+    status, _, err = caption(pictures, *options, "--resume")
+    assert status == 2 and "b.jpg: not a picture" in err and len(calls) == 7  # of the first run's picture too
+    assert output.read_bytes() == whole.read_bytes()
+    assert "not a picture" in written(output)[1]["error"]
+
+
+def test_attention_and_a_sheet_are_drawn(caption, expected, pictures, tmp_path):
+    pytest.importorskip("matplotlib", reason="extra pictures is not installed")
+    sheet = tmp_path / "sheet.png"
+    options = ["--attention", tmp_path / "looked", "--sheet", sheet]
+    assert caption(pictures / "a.png", pictures / "b.jpg", pictures / "more", *options)[::2] == (0, "")
+    drawn = sorted(path.name for path in (tmp_path / "looked").iterdir())
+    assert drawn == ["a-2.png", "a.png", "b.png"]
+    for path in (sheet, *(tmp_path / "looked" / name for name in drawn)):
+        with Image.open(path) as image:
+            assert image.width > 250 and len(image.convert("RGB").getcolors(1 << 24)) > 100
+    before = {path: path.read_bytes() for path in (sheet, tmp_path / "looked" / "a.png")}
+    caption(pictures / "a.png", pictures / "b.jpg", pictures / "more", *options)
+    assert all(path.read_bytes() == content for path, content in before.items())
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["none.jpg"], "none.jpg: no such file or folder"),
+        (["pictures", "--resume"], "--resume needs --output"),
+        (["pictures", "--output", "o", "--sheet", "s.png"], "--sheet doesn't go with --output"),
+        (["pictures", "--output", "o", "--format", "text"], "--format text doesn't go with --output"),
+        (["pictures", "--sheet", "s.jpg"], "expected a file name that ends in .png or .svg"),
+        (["pictures", "--beam", "0"], "--beam is 0"),
+        (["pictures", "--batch-size", "0"], "--batch-size is 0"),
+        (["pictures", "--model", "multi30k"], "no captioning model in multi30k"),
+    ],
+)
+def test_mistakes_end_in_one_line(arguments, words, caption, pictures, monkeypatch):
+    monkeypatch.chdir(pictures.parent)
+    status, out, err = caption(*arguments)
+    assert status == 2 and out == "" and words in err and len(err.splitlines()) == 1
+    assert not Path("o").exists()
