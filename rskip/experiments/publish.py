@@ -55,7 +55,7 @@ def publish_model(
     """Makes or replaces the model of a run, in the current folder, which is the project's.
 
     Its weights are those in checkpoints/<run>/. Where there are none, or of another seed than `seed`, or they or their
-    record are not as one of the run's records tells, they are published again first.
+    record differ from the run's records, they are published again first.
 
     :param seed: whose weights; None: the published ones', else as the task chooses.
     :param url: base address where the files are served too; None: as it was.
@@ -151,7 +151,7 @@ def _export(recipe: Recipe, run: Run[Any], record: Record, building: Path) -> Re
     if not trained.is_file():
         raise FileNotFoundError(f"{trained} is gone: remove {record.path} and run the recipe again to publish it")
     if sha256_file(trained) != record.checkpoint_sha256:
-        raise ValueError(f"{trained} is not the file that {record.path} tells of: remove both and run again")
+        raise ValueError(f"{trained} is not the file of {record.path}: remove both and run again")
     figures = task.export_weights(run, record, building)
     weights = building / WEIGHTS
     check_size(weights, task.published_dtype)

@@ -24,7 +24,7 @@ def run_recipes(
 ) -> list[Record]:
     """Runs each recipe once a seed, in the current folder; returns the records in that order.
 
-    A run that has its record is not run again, one that was stopped goes on.
+    A run that has its record is not run again; one that was stopped is resumed.
 
     :param gpus: how many train a run, 0 for the CPU; one where there is one, unless given.
     :raises ValueError: likewise FileNotFoundError, or CommandFailed where a training failed by itself; one line.

@@ -16,9 +16,9 @@ _POLL_SECONDS = 1.0
 _STOP_SECONDS = 30.0
 _REFUSAL = re.compile(r"fairseq-\w+: error: ")  # under torchrun, whose own exit status is 1
 _TORCHRUN_FAILED = "ChildFailedError"  # what torchrun says after the process that failed has said why
-_TORCHRUN_STATUS = re.compile(r"^\s*exitcode\s*:\s*(-?\d+)", re.MULTILINE)  # there it tells that process's own
+_TORCHRUN_STATUS = re.compile(r"^\s*exitcode\s*:\s*(-?\d+)", re.MULTILINE)  # there it prints that process's own
 _RAISED = re.compile(r"[\w.]*(Error|Exception|Interrupt)\b")
-_TOLD = re.compile(r"[\w-]+( [\w-]+)*: error:")  # the command's own word, which says what to do
+_OWN_ERROR = re.compile(r"[\w-]+( [\w-]+)*: error:")  # the command's own line, which says what to do
 
 
 class CommandFailed(RuntimeError):
@@ -64,7 +64,7 @@ def run_logged(
             while _still_running(process):
                 on_poll()
         except BaseException as raised:
-            _stop(process, told=isinstance(raised, KeyboardInterrupt) and _in_foreground())
+            _stop(process, signalled=isinstance(raised, KeyboardInterrupt) and _in_foreground())
             raise
     on_poll()
     if process.returncode == 0:
@@ -76,27 +76,27 @@ def run_logged(
     if status == 2 or _REFUSAL.match(reason):
         raise ValueError(f"{command[0]} could not go on: {reason} (log: {log})")
     ending = f"exit status {status}" if status > 0 else f"killed by {signal.Signals(-status).name}"
-    advice = "" if _TOLD.match(reason) else "; repeat the command to go on from there"
+    advice = "" if _OWN_ERROR.match(reason) else "; repeat the command to go on from there"
     raise CommandFailed(f"{command[0]} failed ({ending}): {reason} (log: {log}{advice})")
 
 
 def last_error_line(text: str) -> str:
     """The last line that reads like an error message, else the last line with anything on it."""
     lines = [line.strip() for line in text.splitlines() if line.strip() and _TORCHRUN_FAILED not in line]
-    errors = [line for line in lines if _RAISED.match(line) or _TOLD.match(line)]
+    errors = [line for line in lines if _RAISED.match(line) or _OWN_ERROR.match(line)]
     return (errors or lines or ["it printed nothing"])[-1]
 
 
 def child_environment(*, processes: int) -> dict[str, str]:
-    """Our environment variables for a command that works in so many processes: they share the machine's threads."""
+    """Our environment variables for a command of `processes` processes: they share the machine's threads."""
     threads = max(training_threads() // processes, 1)
     return {**os.environ, "OMP_NUM_THREADS": str(threads), "PYTHONUNBUFFERED": "1"}
 
 
 def _exit_status(returned: int, printed: str) -> int:
     """The command's, or under torchrun that of the process of its that failed first."""
-    if _TORCHRUN_FAILED in printed and (told := _TORCHRUN_STATUS.findall(printed)):
-        return int(told[-1])
+    if _TORCHRUN_FAILED in printed and (statuses := _TORCHRUN_STATUS.findall(printed)):
+        return int(statuses[-1])
     return returned
 
 
@@ -116,9 +116,9 @@ def _in_foreground() -> bool:
         return False
 
 
-def _stop(process: subprocess.Popen[bytes], *, told: bool) -> None:
-    """Terminates the command and waits for it; one that was told already is not hurried, since it may be saving."""
-    if not told:
+def _stop(process: subprocess.Popen[bytes], *, signalled: bool) -> None:
+    """Terminates the command and waits for it; one that is already signalled is not hurried: it may be saving."""
+    if not signalled:
         process.terminate()
     try:
         process.wait(timeout=_STOP_SECONDS)

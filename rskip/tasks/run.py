@@ -49,7 +49,7 @@ class Run(Generic[SettingsT]):
 
         :param command: gives the command line, by the precision that the training computes in.
         :param asked: the precision that the settings ask for.
-        :param resumed: whether it goes on from a checkpoint.
+        :param resumed: whether it starts from a checkpoint.
         :param report: called about every second, to print what is new.
         :raises ValueError: another number of GPUs than at the training's start, or the command refuses its arguments.
         :raises CommandFailed: it failed by itself.
@@ -149,7 +149,7 @@ class RunFolder:
                 found = [json.loads(line.removeprefix(SESSION)) for line in lines if line.startswith(SESSION)]
             if found:
                 return found
-        raise ValueError(f"{self.train_log} doesn't tell of a training: move {self.path} away and run again")
+        raise ValueError(f"{self.train_log} has no training in it: move {self.path} away and run again")
 
 
 class EpochLines:

@@ -1,4 +1,4 @@
-"""What a task is: everything that differs between translation, image classification, and whatever comes next.
+"""What a task is: all that differs between translation, image classification and others.
 
     recipe -> settings -> train -> score -> record -> tables
                                    export -> registry -> load
@@ -37,7 +37,7 @@ class Column(NamedTuple):
 
 
 class Outcome(msgspec.Struct, frozen=True, kw_only=True):
-    """What training and scoring came to: the part of a record that the task tells.
+    """Results of training and scoring: the task's part of a record.
 
     :param training: figures of the training beside its sessions and precision; `seconds` among them.
     :param data: what the data was made from.
@@ -130,7 +130,7 @@ class Task(ABC, Generic[SettingsT]):
 
     @abstractmethod
     def train(self, run: Run[SettingsT]) -> None:
-        """Trains to the end, in the folder that the caller has locked; goes on where a session before stopped.
+        """Trains to the end, in the folder that the caller has locked; resumes what an earlier session began.
 
         :raises CommandFailed: a training failed by itself.
         """
@@ -163,7 +163,7 @@ class Task(ABC, Generic[SettingsT]):
     def export_weights(self, run: Run[SettingsT], record: Record, folder: Path) -> dict[str, Any]:
         """Writes model.safetensors, and what loading it needs, into a folder that is to be published.
 
-        :returns: figures of the published weights, read back: the main metric, and what else the record tells of them.
+        :returns: figures of the published weights, read back: the main metric, and what else the record says of them.
         :raises FileNotFoundError: the run's files are gone.
         :raises ValueError: they are not those of its record.
         """

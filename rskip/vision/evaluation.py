@@ -1,4 +1,4 @@
-"""What a model makes of a set of images: error, every class, who is taken for whom, images a second.
+"""A model's error on a set of images, in all and class by class, its confusion matrix, and images a second.
 
 Legend: N batch, K classes, H, W.
 """
@@ -29,10 +29,10 @@ class OutputsNotFinite(ValueError):
 class ClassFigures:
     """One class.
 
-    count: images of it; correct: those of them that the model took for it; predicted: all that it took for it.
+    count: images of it; correct: those of them that the model predicts right; predicted: all images predicted as it.
     error: % of `count` that are not in `correct`; None where there is no image of the class.
-    precision: `correct` in % of `predicted`; None where nothing was taken for the class.
-    top_confusion: the other class that its images are most often taken for, None where no image is; confused: how many.
+    precision: `correct` in % of `predicted`; None where nothing was.
+    top_confusion: the other class that its images are most often predicted as, None where none is; confused: how many.
     """
 
     name: str

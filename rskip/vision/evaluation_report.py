@@ -21,7 +21,7 @@ _DARK = 0.5  # of the picture's colour scale; numbers are white from here
 
 
 def text_form(evaluation: Evaluation) -> str:
-    """The figures of all images, a table of the classes, and who was taken for whom."""
+    """The figures of all images, a table of the classes, and the confusion matrix."""
     parts = [_figures(evaluation), _classes(evaluation)]
     parts.append(_matrix(evaluation) if len(evaluation.classes) <= FEW_CLASSES else _confusions(evaluation))
     return "\n\n".join(part for part in parts if part) + "\n"
@@ -38,7 +38,7 @@ def _figures(evaluation: Evaluation) -> str:
 
 
 def _classes(evaluation: Evaluation) -> str:
-    rows = [["class", "images", "error", "precision", "most often taken for"]]
+    rows = [["class", "images", "error", "precision", "most often confused with"]]
     rows += [_class(figures) for figures in evaluation.per_class]
     return columns(rows, left=(0, 4), indent="  ")
 
@@ -54,7 +54,7 @@ def _matrix(evaluation: Evaluation) -> str:
     rows = [["", "", *map(str, range(len(evaluation.classes)))]]
     for number, (name, row) in enumerate(zip(evaluation.classes, evaluation.confusion, strict=True)):
         rows.append([f"{number}", name, *(f"{images:,}" if images else "." for images in row)])
-    return "images of each class (down) by what they were taken for (across):\n" + columns(rows, left=(1,), indent="  ")
+    return "images of each class (down) by predicted class (across):\n" + columns(rows, left=(1,), indent="  ")
 
 
 def _confusions(evaluation: Evaluation) -> str:
@@ -70,7 +70,7 @@ def _confusions(evaluation: Evaluation) -> str:
         return ""
     names = evaluation.classes
     rows = [
-        [names[true], "taken for", names[predicted], f"{images:,}"]
+        [names[true], "predicted as", names[predicted], f"{images:,}"]
         for images, true, predicted in found[:_MOST_CONFUSIONS]
     ]
     return "the most frequent confusions:\n" + columns(rows, left=(0, 1, 2), indent="  ")
@@ -106,7 +106,7 @@ def _draw_matrix(axes: Axes, evaluation: Evaluation) -> None:
     names, places = evaluation.classes, range(len(images))
     axes.set_xticks(places, names, rotation=90, fontsize=size)
     axes.set_yticks(places, names, fontsize=size)
-    axes.set(xlabel="taken for", ylabel="class")
+    axes.set(xlabel="predicted class", ylabel="true class")
     if len(images) > FEW_CLASSES:
         return
     for true, predicted in zip(*np.nonzero(images), strict=True):

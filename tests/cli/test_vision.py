@@ -243,7 +243,7 @@ def test_the_last_line_of_a_training_says_what_came_of_it(data, tmp_path, capsys
 def test_picture_is_drawn_beside_the_text(data, trained, tmp_path, capsys):
     pytest.importorskip("matplotlib", reason="pictures need matplotlib: pip install 'rskip[pictures]'")
     assert main(["vision", "evaluate", str(trained), "--picture", str(tmp_path / "confusion.svg")]) == 0
-    assert "most often taken for" in capsys.readouterr().out
+    assert "most often confused with" in capsys.readouterr().out
     assert "PreAct-ResNet-8, 1xskip, cifar10 test" in (tmp_path / "confusion.svg").read_text(encoding="utf-8")
 
 

@@ -154,7 +154,7 @@ def test_what_is_refused_leaves_every_byte(
         patch.setattr("rskip.zoo.publishing.MAX_BYTES", 10)
         assert "the model takes 0.0 MB in float32" in refused()
     trained.write_bytes(b"x")
-    assert "is not the file that results/mine/1.json tells of" in refused()
+    assert "is not the file of results/mine/1.json" in refused()
     trained.unlink()
     assert "trained.safetensors is gone" in refused()
     trained.write_bytes(weights)

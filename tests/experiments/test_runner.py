@@ -125,7 +125,7 @@ def test_killed_at_any_rename_a_run_ends_in_the_same_record_when_it_is_repeated(
         shutil.rmtree("runs")
         if not killed_at_rename(at := at + 1, run):
             break
-        assert not Path("results").exists() or main(["report"]) == 0, "no part of a record is taken for one"
+        assert not Path("results").exists() or main(["report"]) == 0, "a record is whole or absent"
         assert main(run) == 0
         assert figures(f"results/{path}") == expected, at
     assert at == 7, "run.json, processes, precision, two steps, the record"

@@ -63,7 +63,7 @@ def test_the_log_tells_of_every_session_and_of_none_where_there_is_none(tmp_path
     for content in (None, "epoch 1\n"):
         if content is not None:
             folder.train_log.write_text(content)
-        with pytest.raises(ValueError, match="doesn't tell of a training: move"):
+        with pytest.raises(ValueError, match="has no training in it: move"):
             folder.sessions()
     lines = [SESSION + '{"precision": "float32"}', "\xff", SESSION + '{"git": null}', ""]
     folder.train_log.write_bytes("\n".join(lines).encode("latin1"))

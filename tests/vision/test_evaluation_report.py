@@ -51,12 +51,12 @@ def test_text_of_few_classes_has_the_whole_matrix(few):
 error 5.00 % (100 of 2,000 images), not among the first five 0.25 %, loss 0.1235
 1,234 images/s (cpu, float32, batches of 500, median)
 
-  class     images    error  precision  most often taken for
+  class     images    error  precision  most often confused with
   cat        1,000  10.00 %   100.00 %  dog (90)
   airplane   1,000   0.00 %    99.01 %
   dog            0        -     0.00 %
 
-images of each class (down) by what they were taken for (across):
+images of each class (down) by predicted class (across):
                  0      1   2
   0  cat       900     10  90
   1  airplane    .  1,000   .
@@ -67,9 +67,9 @@ images of each class (down) by what they were taken for (across):
 def test_text_of_many_classes_has_the_most_frequent_confusions(many):
     lines = text_form(many).splitlines()
     begin = lines.index("the most frequent confusions:")
-    assert lines[begin + 1] == "  class 24  taken for  class 0   24"
-    assert lines[begin + 2] == "  class 23  taken for  class 24  23"
-    assert lines[-1] == "  class 5   taken for  class 6    5"
+    assert lines[begin + 1] == "  class 24  predicted as  class 0   24"
+    assert lines[begin + 2] == "  class 23  predicted as  class 24  23"
+    assert lines[-1] == "  class 5   predicted as  class 6    5"
     assert len(lines) == begin + 21
 
 

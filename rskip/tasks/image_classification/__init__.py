@@ -91,7 +91,7 @@ model.classes[model(image[None]).argmax().item()]"""
 
         return {
             str(run.folder.train_log): "what the training printed",
-            str(evaluation_file(run)): "every class, and which are taken for which",
+            str(evaluation_file(run)): "errors of each class, and the confusion matrix",
             str(self.scored_file(run)): "the model, for `rskip vision evaluate`",
         }
 

@@ -1,4 +1,4 @@
-"""A vision run's weights as safetensors, and what the registry tells of them."""
+"""A vision run's weights as safetensors, and what the registry says of them."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """A run of image classification: its settings and images, `rskip vision train`, the evaluation of its last iterate.
 
-Each stage's output is whole or absent, and a stage whose output is there is not repeated, so a run that was stopped
-anywhere goes on from there.
+Each stage's output is whole or absent, and a stage whose output is there is not repeated, so that a stopped run is
+resumed.
 """
 
 from __future__ import annotations
@@ -104,7 +104,7 @@ def commands(run: Run[VisionSettings]) -> list[list[str]]:
 
 
 def train_command(run: Run[VisionSettings], *, precision: str) -> list[str]:
-    """`rskip vision train`, under `torchrun` for several GPUs; it goes on by itself from a checkpoint.
+    """`rskip vision train`, under `torchrun` for several GPUs; it resumes by itself from a checkpoint.
 
     :param precision: what the training computes in, whatever the settings say.
     """
@@ -152,7 +152,7 @@ def score(run: Run[VisionSettings]) -> Outcome:
             temporary.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
     evaluation = json.loads(file.read_text(encoding="utf-8"))
     if not (curve := read_curve(folder.curve)):
-        raise ValueError(f"{run.folder.path} doesn't tell of a training: move it away and run again")
+        raise ValueError(f"{run.folder.path} has no curve of a training: move it away and run again")
     last = curve[-1]
     model, _ = load_model(folder.model)
     figures = {
@@ -187,7 +187,7 @@ def evaluate_model(path: Path, *, dataset: str, images: ImageSet, gpus: int) -> 
 
 
 def worst_classes(run: Run[VisionSettings], count: int) -> str:
-    """The classes with the highest error, and what each is most often taken for; empty where the file is gone."""
+    """The classes with the highest error, and what each is most often confused with; empty where the file is gone."""
     if not evaluation_file(run).exists():
         return ""
     classes = json.loads(evaluation_file(run).read_text(encoding="utf-8"))["per_class"]
@@ -198,12 +198,12 @@ def worst_classes(run: Run[VisionSettings], count: int) -> str:
 def _class_line(figures: Mapping[str, Any]) -> str:
     line = f"  {figures['name']:<18}error {figures['error']:5.2f} %"
     if figures["taken_for"]:
-        line += f"   most often taken for {figures['taken_for']} ({figures['taken']} of {figures['count']})"
+        line += f"   most often confused with {figures['taken_for']} ({figures['taken']} of {figures['count']})"
     return line
 
 
 def epoch_lines(curve: Path) -> list[str]:
-    """What the terminal is told of each epoch."""
+    """A line for each epoch of a curve."""
     return [_epoch_line(point) for point in read_curve(curve)]
 
 

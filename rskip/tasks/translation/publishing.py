@@ -1,4 +1,4 @@
-"""A translation run's weights, made small enough to be committed, and what the registry tells of them."""
+"""A translation run's weights, made small enough to be committed, and what the registry says of them."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def describe(folder: Path, record: Record) -> ModelDescription:
     """The model in a published folder, by the config in its weights and the corpus of its record."""
     weights = folder / "model.safetensors"
     if (user_dir := record.config.get("train", {}).get("user-dir")) is not None:
-        import_user_dir(Path(user_dir))  # a connection of one's own is named there
+        import_user_dir(Path(user_dir))  # it registers its connections
     corpus, split = find_corpus(record.config["corpus"]), record.config["evaluate"]["split"]
     named = _CORPUS.fullmatch(corpus.name)
     assert named is not None, corpus.name

@@ -98,7 +98,7 @@ def score(run: Run[TranslationSettings]) -> Outcome:
         log_read = read_train_log(lines)
     if not log_read.curve or log_read.parameters is None:
         raise ValueError(
-            f"{run.folder.train_log} doesn't tell of a training: move {run.folder.path} away and run again"
+            f"{run.folder.train_log} has no training in it: move {run.folder.path} away and run again"
         )
     last = log_read.curve[-1]
     figures = {

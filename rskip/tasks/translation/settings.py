@@ -179,7 +179,7 @@ def import_user_dir(folder: Path) -> None:
         sys.path.insert(0, parent)
     try:
         importlib.import_module(folder.resolve().name)
-    except Exception as error:  # whatever one's own code raises
+    except Exception as error:  # the user's code may raise anything
         problem = f"is {folder}, which can't be imported ({type(error).__name__}: {error})"
         raise SettingError("train.user-dir", problem) from error
 

@@ -40,7 +40,7 @@ class Epoch:
 
 @dataclass
 class TrainLog:
-    """A training as its log tells it.
+    """What a training's log says.
 
     seconds: the sessions' training times, summed; target_tokens_per_second: mean over the epochs.
     """
@@ -102,7 +102,7 @@ def _number(values: Mapping[str, Any], key: str) -> float | None:
 
 
 def epoch_lines(log: Path) -> list[str]:
-    """What the terminal is told of each epoch that has ended."""
+    """A line for each epoch of a log that has ended."""
     with log.open(encoding="utf-8", errors="replace") as lines:
         return [_epoch_line(epoch) for epoch in read_train_log(lines).curve if epoch.seconds is not None]
 

@@ -1,7 +1,7 @@
 """Training a translation model: fairseq-train to its end, then the average of its last checkpoints.
 
-Every stage's output is whole or absent, and a stage whose output is there is not repeated, so a run that was
-stopped anywhere goes on from there.
+Every stage's output is whole or absent, and a stage whose output is there is not repeated, so that a stopped run is
+resumed.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Labelled pictures in memory, and batches of them, made on the device where they lie as uint8.
+"""Labelled images in memory, and batches of them, made on the device where they lie as uint8.
 
-Legend: N pictures of the set, n of a batch, C channels, H, W.
+Legend: N images of the set, n of a batch, C channels, H, W.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ PADDING = 4  # pixels, at each edge before a crop
 
 @dataclass(frozen=True, eq=False)
 class ImageSet:
-    """Pictures, what is on each, and what a model's input is normalised by.
+    """Images, their classes, and what a model's input is normalised by.
 
     :param images: uint8. Shape: (N, 3, H, W), 32 by 32 pixels in CIFAR.
     :param labels: numbers of classes, int64. Shape: (N,).
@@ -61,9 +61,9 @@ class ImageSet:
 
 @dataclass(frozen=True, eq=False)
 class _Epoch:
-    """What chance decides in an epoch, for every place in its order.
+    """The random numbers of an epoch, one for every place in its order.
 
-    :param order: a permutation of the pictures. Shape: (N,).
+    :param order: a permutation of the images. Shape: (N,).
     :param offsets: of the crops, 0 to 8. Shape: (N, 2).
     :param flips: Shape: (N,).
     """
@@ -75,22 +75,22 @@ class _Epoch:
 
 
 class TrainingBatches:
-    """Training batches: every picture once an epoch, in a new order, cropped and flipped at random.
+    """Training batches: every image once an epoch, in a new order, cropped and flipped at random.
 
     `batch(iteration)` is a pure function of the seed and the iteration, so a run that resumes at iteration i needs
-    to know nothing else. Chance is drawn on the CPU for a whole epoch: by a generator whose seed is
+    to know nothing else. The random numbers of a whole epoch are drawn on the CPU: by a generator whose seed is
     `numpy.random.SeedSequence(seed, spawn_key=(epoch,)).generate_state(1)[0]`, first the order, then the offsets, then
     the flips. So a batch is the same on every device and for any number of ranks.
 
     :param images: moved to `device` once, and kept there as uint8.
-    :param batch_size: pictures in a batch, of all ranks together.
+    :param batch_size: images in a batch, of all ranks together.
     :param seed: 0 or more.
     :param device: where the batches are made.
     :param augment: crop and flip; the order is new in each epoch without it too.
-    :param rank: this process's number, 0 to world_size - 1; it gets every `world_size`-th picture of a batch, from the
+    :param rank: this process's number, 0 to world_size - 1; it gets every `world_size`-th image of a batch, from the
         `rank`-th on.
     :param world_size: how many processes share each batch.
-    :param dtype: of the pictures' values; they are computed in float32.
+    :param dtype: of the images' values; they are computed in float32.
     :param channels_last: lay the batches out with channels last in memory.
     :raises ValueError: no images, a batch size below 1, or a negative seed.
     """
@@ -126,7 +126,7 @@ class TrainingBatches:
 
     @property
     def batches_per_epoch(self) -> int:
-        """How many batches show every picture once; the last is short where the batch size does not divide them."""
+        """How many batches show every image once; the last is short where the batch size does not divide them."""
         return -(-len(self._images) // self._batch_size)
 
     def batch(self, iteration: int) -> tuple[Tensor, Tensor, int]:
@@ -135,8 +135,8 @@ class TrainingBatches:
         Fast in order; an iteration of another epoch than the last one's draws that epoch's numbers anew.
 
         :param iteration: counted from 0 through all epochs.
-        :returns: normalised pictures (n, 3, H, W), their labels (n,), and how many pictures all ranks have together. n
-            is 0 where a short last batch has fewer pictures than there are ranks.
+        :returns: normalised images (n, 3, H, W), their labels (n,), and how many images all ranks have together. n
+            is 0 where a short last batch has fewer images than there are ranks.
         """
         assert iteration >= 0
         number, place = divmod(iteration, self.batches_per_epoch)
@@ -176,11 +176,11 @@ def evaluation_batches(
     dtype: torch.dtype = torch.float32,
     channels_last: bool = False,
 ) -> Iterator[tuple[Tensor, Tensor]]:
-    """Every picture once, in order, normalised and otherwise as it is.
+    """Every image once, in order, normalised and not augmented.
 
     :param images: on any device; moved batch by batch where that is another one than `device`.
-    :param batch_size: pictures in a batch; the last may have fewer.
-    :yields: pictures (n, 3, H, W) and their labels (n,).
+    :param batch_size: images in a batch; the last may have fewer.
+    :yields: images (n, 3, H, W) and their labels (n,).
     """
     mean, std = _mean_and_std(images, device)
     for pictures, labels in zip(images.images.split(batch_size), images.labels.split(batch_size), strict=True):
@@ -189,18 +189,18 @@ def evaluation_batches(
 
 
 def _mean_and_std(images: ImageSet, device: torch.device | str) -> tuple[Tensor, Tensor]:
-    """On the device once and for all: a copy for each batch would wait for what the device is computing."""
+    """On the device, once: a copy for each batch would wait for the device."""
     return torch.tensor(images.mean, device=device), torch.tensor(images.std, device=device)
 
 
 def crop_and_flip(images: Tensor, offsets: Tensor, flips: Tensor, *, padding: int = PADDING) -> Tensor:
-    """Pads each picture with black pixels, cuts a window of the old size from it, and mirrors it left to right.
+    """Pads each image with black pixels, cuts a window of the old size from it, and mirrors it left to right.
 
-    The padding is black in the picture as it is stored, not zero after normalisation: as where torchvision's
+    The padding is black before normalisation, not zero after it: as where torchvision's
     `RandomCrop(32, padding=4)` goes before `ToTensor` and `Normalize`.
 
     :param images: Shape: (n, C, H, W).
-    :param offsets: the window's top and left edge in the padded picture, 0 to 2 * padding; integers. Shape: (n, 2).
+    :param offsets: the window's top and left edge in the padded image, 0 to 2 * padding; integers. Shape: (n, 2).
     :param flips: whether the window is mirrored, bool. Shape: (n,).
     :param padding: pixels added at each edge.
     :returns: Shape and type as `images`.

@@ -137,7 +137,7 @@ class Meter:
         return loss / self.images, 100 * wrong / self.images
 
     def reset(self) -> None:
-        """Begins anew."""
+        """Sets the sums to 0."""
         self._sums.zero_()
         self.images = 0
 

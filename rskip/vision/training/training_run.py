@@ -1,4 +1,4 @@
-"""One training's state, and what is done to it."""
+"""The state of a training, and its steps: an iteration, a check, a point of the curve, a checkpoint."""
 
 from __future__ import annotations
 
