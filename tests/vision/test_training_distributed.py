@@ -11,6 +11,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable
+from contextlib import nullcontext
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -183,6 +184,16 @@ def test_a_mistake_is_reported_once_and_before_work(two):
         assert errors.count(line) == 1, errors
     assert errors.count("error: ") == 3 and "Traceback" not in errors
     assert not (folder / "synced").exists()
+
+
+def test_synchronised_batch_norm_of_processes_on_a_cpu_is_refused(tmp_path, monkeypatch):
+    monkeypatch.setattr(LOOP, "process_group", lambda ranks, device: nullcontext())
+    monkeypatch.setattr(Ranks, "from_environment", lambda: Ranks(rank=0, count=2))
+    monkeypatch.setattr(Ranks, "together", lambda self: nullcontext())
+    settings = TrainingSettings(**{**SETTINGS, "sync_batch_norm": True})
+    with pytest.raises(ValueError, match="^sync_batch_norm is true for 2 processes on a CPU: expected GPUs"):
+        train(settings, folder=tmp_path / "out", seed=1, device="cpu")
+    assert not list(tmp_path.iterdir())
 
 
 def test_on_gpus_batch_norm_is_pytorchs_synchronised_one(tmp_path, monkeypatch):
