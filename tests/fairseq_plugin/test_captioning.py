@@ -15,7 +15,7 @@ from rskip.captioning.captions import read_split, write_split
 from rskip.captioning.model_file import export_captioning_model, load_captioning_model, read_captioning_checkpoint
 from rskip.checkpoint import read_checkpoint
 from rskip.generation import SearchOptions
-from tests.fairseq_plugin.captioning_data import write_corpus
+from tests.fairseq_plugin.captioning_data import write_corpus, write_flickr8k_corpus
 
 TINY = [
     "--encoder-embed-dim", "32", "--encoder-ffn-embed-dim", "64", "--encoder-attention-heads", "2",
@@ -248,6 +248,27 @@ def test_images_without_features_are_left_out(corpus, tmp_path, caplog):
     assert "24 of 48 images have no features and are left out, such as other0.jpg" in caplog.text
     with pytest.raises(UsageError, match="no image of valid"):
         task.load_dataset("valid")
+
+
+@pytest.mark.slow
+def test_learns_50_pictures_by_heart(shared, tmp_path, monkeypatch):
+    """One of a picture's own five captions, word by word, scores about 2.7."""
+    from fairseq import checkpoint_utils
+    from fairseq_cli.train import cli_main
+
+    write_flickr8k_corpus(tmp_path, shared / "data/flickr8k", count=50)
+    flags = [
+        "--features", str(tmp_path / "features"), "--arch", "captioning_transformer_rskip_ln_tiny",
+        "--encoder-layers", "1", "--decoder-layers", "2", "--dropout", "0", "--optimizer", "adam", "--lr", "3e-3",
+        "--adam-betas", "(0.9, 0.98)", "--lr-scheduler", "inverse_sqrt", "--warmup-updates", "40", "--clip-norm", "1",
+        "--criterion", "rskip_label_smoothed_cross_entropy", "--max-tokens", "1000", "--max-epoch", "25", "--seed", "3",
+        "--cpu", "--num-workers", "0", "--validate-interval", "25", "--save-interval", "25", *CIDER,
+    ]  # fmt: skip
+    data = [str(tmp_path / "data"), "--user-dir", "rskip", "--task", "captioning", "--save-dir", str(tmp_path / "out")]
+    monkeypatch.delattr(checkpoint_utils.save_checkpoint, "best", raising=False)  # of another training
+    monkeypatch.setattr(sys, "argv", ["fairseq-train", *data, *flags])
+    cli_main()
+    assert cider_of(tmp_path / "out/checkpoint_best.pt") >= 2
 
 
 @pytest.mark.slow

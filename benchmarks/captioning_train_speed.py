@@ -1,0 +1,118 @@
+"""Training speed of captioning models on CPU, through fairseq's Trainer: captions of pictures with 7 x 7 features.
+
+All systems take turns, round by round, in one process; the ratio is that of a round's times, and its median is
+reported. Prints a table and appends one JSON line to results/captioning_train_speed.jsonl.
+
+    python benchmarks/captioning_train_speed.py [--rounds 7] [--captions 64]
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from fairseq import options
+from fairseq.data import Dictionary
+from fairseq.dataclass.utils import convert_namespace_to_omegaconf
+from fairseq.trainer import Trainer
+from measuring.record import append_record
+from train_speed import FAIRSEQ_LOSS, OUR_LOSS, System, time_steps
+
+import rskip.fairseq_plugin  # noqa: F401
+from rskip.captioning.captions import CaptionedImage
+from rskip.captioning.features import Features
+from rskip.fairseq_plugin.captioning_task import CaptionExamples, CaptioningTask
+
+SIZES = [
+    "--encoder-embed-dim", "256", "--encoder-ffn-embed-dim", "512", "--encoder-layers", "2", "--decoder-layers", "2",
+    "--encoder-attention-heads", "4", "--decoder-attention-heads", "4", "--share-decoder-input-output-embed",
+    "--dropout", "0.3",
+]  # fmt: skip
+SYSTEMS = [
+    System("1xskip+ln, float32, fairseq's loss", "captioning_transformer_skip_ln_tiny", FAIRSEQ_LOSS, False),
+    System("1xskip+ln, bf16, fairseq's loss", "captioning_transformer_skip_ln_tiny", FAIRSEQ_LOSS, True),
+    System("1xskip+ln, bf16, our loss", "captioning_transformer_skip_ln_tiny", OUR_LOSS, True),
+    System("2rskip+ln, bf16, our loss", "captioning_transformer_rskip_ln_tiny", OUR_LOSS, True),
+    System("1xskip+ln, bf16, self-critical, 5 samples", "captioning_transformer_skip_ln_tiny", "self_critical", True),
+]
+VOCABULARY, WORDS, DIM = 1_130, 12, 1_280
+
+
+class DrawnFeatures:
+    """Stands in for a store: drawn features of a 7 x 7 grid, as many of them zero as EfficientNet-Lite0's."""
+
+    dim = DIM
+    description = {"backbone": "drawn", "dim": DIM, "dtype": "float16"}  # noqa: RUF012
+
+    def __contains__(self, name: object) -> bool:
+        return True
+
+    def __getitem__(self, name: str) -> Features:
+        draw = np.random.default_rng(sum(name.encode()))
+        return Features(np.maximum(draw.normal(-1.2, size=(49, DIM)), 0).astype(np.float16), (7, 7))
+
+
+def build_trainer(system: System, dictionary: Dictionary, examples: CaptionExamples) -> Trainer:
+    """fairseq's Trainer as fairseq-train would build it."""
+    smoothing = [] if system.criterion == "self_critical" else ["--label-smoothing", "0.1"]
+    flags = [
+        "unused", "--task", "captioning", "--features", "unused", "--arch", system.arch, *SIZES,
+        "--criterion", system.criterion, *smoothing, "--optimizer", "adam", "--lr", "1e-4", "--cpu",
+        "--max-caption-tokens", "20", *(["--bf16"] if system.bf16 else []),
+    ]  # fmt: skip
+    cfg = convert_namespace_to_omegaconf(options.parse_args_and_arch(options.get_training_parser(), flags))
+    task = CaptioningTask(cfg.task, dictionary, examples.features)
+    task.datasets["train"] = examples
+    torch.manual_seed(1)
+    return Trainer(cfg, task, task.build_model(cfg.model), task.build_criterion(cfg.criterion))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--captions", type=int, default=64)
+    parser.add_argument("--output", type=Path, default=Path("results/captioning_train_speed.jsonl"))
+    args = parser.parse_args()
+
+    dictionary = Dictionary()
+    for index in range(VOCABULARY - len(dictionary)):
+        dictionary.add_symbol(f"word{index}")
+    draw = np.random.default_rng(1)
+    images = [
+        CaptionedImage(f"{number}.jpg", ("",), (" ".join(f"word{word}" for word in draw.integers(0, 1_000, WORDS)),))
+        for number in range(args.captions)
+    ]
+    features: Any = DrawnFeatures()
+    examples = CaptionExamples(images, features, dictionary, shuffled=False)
+    batches = [examples.collater(list(range(len(examples))))]
+    tokens = batches[0]["ntokens"]
+    trainers = [build_trainer(system, dictionary, examples) for system in SYSTEMS]
+    for trainer in trainers:
+        time_steps(trainer, batches)  # warm-up
+    times: list[list[float]] = [[] for _ in SYSTEMS]
+    for _ in range(args.rounds):
+        for column, trainer in zip(times, trainers, strict=True):
+            column.append(time_steps(trainer, batches))
+
+    rows = []
+    for system, column in zip(SYSTEMS, times, strict=True):
+        ratio = statistics.median(base / own for base, own in zip(times[0], column, strict=True))
+        speed = tokens / statistics.median(column)
+        captions = args.captions / statistics.median(column)
+        rows.append({"system": system.name, "tokens_per_second": round(speed), "ratio": round(ratio, 2)})
+        rows[-1]["captions_per_second"] = round(captions, 1)
+    print("| system | caption tokens/s | captions/s | × float32 |\n|---|---|---|---|")
+    for row in rows:
+        print("| {system} | {tokens_per_second:,} | {captions_per_second} | {ratio:.2f} |".format(**row))
+    values = {"rounds": args.rounds, "captions": args.captions, "rows": rows}
+    append_record(args.output, "captioning_train_speed", values)
+    print(json.dumps({"ratio_bf16_our_loss": rows[2]["ratio"]}))
+
+
+if __name__ == "__main__":
+    main()
