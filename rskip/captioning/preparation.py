@@ -48,11 +48,11 @@ class CaptionOptions:
 class Pictures:
     """The pictures that a corpus's captions are of, as a folder has them.
 
-    :param names: their file names, in whichever folder below.
+    :param paths: by their names, paths within the folder such as val2014/COCO_val2014_000000391895.jpg.
     """
 
     folder: Path
-    names: frozenset[str]
+    paths: Mapping[str, Path]
 
 
 def prepare_captions(
@@ -90,8 +90,8 @@ def prepare_captions(
         },
     }
     if pictures:
-        listed = hashlib.sha256("\n".join(sorted(pictures.names)).encode()).hexdigest()
-        planned["inputs"]["pictures"] = {"url": None, "size": len(pictures.names), "sha256": listed}
+        listed = hashlib.sha256("\n".join(sorted(pictures.paths)).encode()).hexdigest()
+        planned["inputs"]["pictures"] = {"url": None, "size": len(pictures.paths), "sha256": listed}
     if not needs_build(output, planned, force=force):
         return False
     texts = _fetch_texts(corpus, mirror=mirror, offline=offline)
@@ -131,7 +131,8 @@ def find_pictures(corpus: CaptionCorpus, *, images: str | Path | None, mirror: s
         if not folders:
             return None
         folder = folders[0]
-    return Pictures(folder, frozenset(path.name for path in folder.rglob("*") if path.is_file()))
+    files = [path for path in sorted(folder.rglob("*")) if path.is_file()]
+    return Pictures(folder, {path.relative_to(folder).as_posix(): path for path in files})
 
 
 def summary(folder: Path) -> list[str]:
@@ -191,7 +192,7 @@ def _read_flickr8k(texts: Mapping[str, Path]) -> dict[str, _Captions]:
 
 
 def _read_karpathy(texts: Mapping[str, Path]) -> dict[str, _Captions]:
-    """The JSON of Karpathy's splits, in which train goes on in restval."""
+    """The JSON of Karpathy's splits, in which train goes on in restval; COCO's pictures are in two folders."""
     path = texts["captions"]
     splits: dict[str, _Captions] = {split: {} for split in SPLITS}
     into = {"train": "train", "restval": "train", "val": "valid", "test": "test"}
@@ -200,7 +201,8 @@ def _read_karpathy(texts: Mapping[str, Path]) -> dict[str, _Captions]:
             captions = [str(sentence["raw"]) for sentence in image["sentences"]]
             if not captions:
                 raise ValueError(f"{path}: {image['filename']} has no caption")
-            splits[into[image["split"]]][image["filename"]] = captions
+            name = "/".join(filter(None, (image.get("filepath"), image["filename"])))
+            splits[into[image["split"]]][name] = captions
     except (KeyError, TypeError) as error:
         raise ValueError(f"{path} is not Karpathy's JSON of captions ({error!r})") from None
     return splits
@@ -223,7 +225,7 @@ def _choose(
     taken: dict[str, list[CaptionedImage]] = {}
     missing: list[str] = []
     for split, captions in found.items():
-        there = [name for name in captions if pictures is None or name in pictures.names]
+        there = [name for name in captions if pictures is None or name in pictures.paths]
         if not there:
             assert pictures
             problem = f"{pictures.folder} has none of the {len(captions):,} pictures of {split}"
@@ -231,7 +233,7 @@ def _choose(
         taken[split] = [CaptionedImage.of_captions(name, captions[name]) for name in there]
         missing += sorted(set(captions) - set(there))
     of_splits = {name for captions in found.values() for name in captions}
-    unused = sorted(pictures.names - of_splits) if pictures else []
+    unused = sorted(pictures.paths.keys() - of_splits) if pictures else []
     return taken, {
         "images": {split: len(images) for split, images in taken.items()},
         "captions": {split: _count(images) for split, images in taken.items()},

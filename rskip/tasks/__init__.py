@@ -1,5 +1,6 @@
-"""Tasks: translation, image classification, and one's own. No task imports PyTorch before it works."""
+"""Tasks: translation, image classification, captioning, and one's own. No task imports PyTorch before it works."""
 
+from rskip.tasks.captioning import Captioning
 from rskip.tasks.image_classification import ImageClassification
 from rskip.tasks.task import (
     Column,
@@ -16,6 +17,7 @@ from rskip.tasks.translation import Translation
 
 register_task(Translation())
 register_task(ImageClassification())
+register_task(Captioning())
 
 __all__ = [
     "Column",

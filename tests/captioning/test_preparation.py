@@ -138,7 +138,7 @@ def test_karpathys_splits(tmp_path):
     path.write_text(json.dumps({"images": [image(*each) for each in splits.items()], "dataset": "coco"}))
     add_pictures(tmp_path / "images/val2014", splits)
     assert prepare_captions(corpus, tmp_path / "data", mirror=str(tmp_path))
-    assert [image.name for image in read_split(tmp_path / "data", "train")] == ["a.jpg", "b.jpg"]
+    assert [image.name for image in read_split(tmp_path / "data", "train")] == ["val2014/a.jpg", "val2014/b.jpg"]
     assert read_record(tmp_path / "data")["captions"] == {"train": 10, "valid": 5, "test": 5}
     for content, message in (
         ({"images": [{"split": "train"}]}, "is not Karpathy's JSON of captions"),

@@ -104,6 +104,12 @@ CIFAR100 = {  # depth -> figures
     "2rskip_ln": {20: [32.99], 32: [31.39], 44: [29.85], 56: [28.98], 110: [27.69]},
     "sas": {20: [], 32: [], 44: [], 56: [], 110: [72.91]},
 }
+# SAS Table 5: BLEU-1 to 4, METEOR, ROUGE-L, CIDEr, SPICE
+COCO = {
+    "base": ("skip_ln", [80.2, 64.9, 50.7, 39.0, 28.4, 58.6, 126.3, 21.7]),
+    "sas": ("sas", [81.2, 65.4, 51.2, 39.3, 28.7, 59.0, 129.8, 22.6]),
+}
+COCO_MEASURES = ["BLEU-1", "BLEU-2", "BLEU-3", "BLEU-4", "METEOR", "ROUGE-L", "CIDEr", "SPICE"]
 RATES = ("5e-4", "1e-3", "2e-3", "4e-3", "8e-3", "1.6e-2")  # of the study multi30k_lr
 ARCHITECTURES = {"1xskip_ln": "skip_ln", "2rskip_ln": "rskip_ln", "sas": "sas", "prenorm_ln": "prenorm"}
 
@@ -122,6 +128,8 @@ def test_there_is_a_row_for_every_row_of_the_papers_and_of_our_studies() -> None
         *(f"cifar10_preact{depth}_{name}" for depth in (20, 110) for name in CIFAR10),
         *(f"cifar100_preact{depth}_{name}" for name, rows in CIFAR100.items() for depth in rows),
         *(f"cifar10_fast_preact20_{name}" for name in ("1xskip", "2rskip_ln")),
+        *(f"flickr8k_{name}" for name in ("1xskip_ln", "2rskip_ln", "sas", "no_image")),
+        *(f"sas_table5_{name}_{stage}" for name in COCO for stage in ("cross_entropy", "self_critical")),
     }
 
 
@@ -298,6 +306,29 @@ def test_a_row_of_images_is_what_its_name_and_the_papers_say() -> None:
         said = re.search(rf"^  {re.escape(recipe.row or '')}:  # ([\d.]+) hours( or more)?$", read_text(recipe), re.M)
         expected, own_speed = hours(recipe)
         assert said and float(said[1]) == pytest.approx(expected, rel=0.25) and bool(said[2]) != own_speed, name
+
+
+def test_a_row_of_captions_is_what_its_name_and_the_paper_say() -> None:
+    for name, (connection, figures) in COCO.items():
+        cross_entropy, self_critical = (
+            RECIPES[f"sas_table5_{name}_{stage}"] for stage in ("cross_entropy", "self_critical")
+        )
+        assert cross_entropy.settings.prepare.min_count == 5 and cross_entropy.paper == ()
+        assert cross_entropy.settings.train["arch"] == f"captioning_transformer_{connection}"
+        assert cross_entropy.settings.train == self_critical.settings.train
+        assert list(self_critical.settings.stages()) == ["train", "self_critical"]
+        assert {figure.measure: figure.figure for figure in self_critical.paper} == dict(
+            zip(COCO_MEASURES, figures, strict=True)
+        )
+    rows = [RECIPES[f"flickr8k_{name}"].settings for name in ("1xskip_ln", "2rskip_ln", "sas", "no_image")]
+    assert [row.train["arch"].removeprefix("captioning_transformer_") for row in rows] == [
+        "skip_ln_tiny",
+        "rskip_ln_tiny",
+        "sas_tiny",
+        "skip_ln_tiny",
+    ]
+    assert len({str({**row.to_plain()["train"], "arch": ""}) for row in rows}) == 1
+    assert [row.features.backbone for row in rows] == ["tf_efficientnet_lite0"] * 3 + ["constant"]
 
 
 def test_the_scripts_run_the_rows_that_they_list(tmp_path: Path) -> None:

@@ -20,7 +20,7 @@ Flags = Annotated[Mapping[str, Flag], msgspec.Meta(extra={"expected": "flags and
 
 TOKENS_PER_UPDATE = "tokens-per-update"  # in `train`, though no flag of fairseq-train
 USER_DIR = "rskip"  # of fairseq, unless train.user-dir says another
-_GIVEN_TO_A_RUN = {"train.seed": "seeds", "train.distributed-world-size": "gpus"}
+_GIVEN_TO_A_RUN = {"seed": "seeds", "distributed-world-size": "gpus"}  # of what trains
 _SET_BY_RSKIP_RUN = {
     "train": {
         "source-lang": "it is the corpus's",
@@ -88,7 +88,7 @@ class TranslationSettings(msgspec.Struct, frozen=True, kw_only=True):
     def __post_init__(self) -> None:
         _resolve(self)
         for section in ("train", "generate"):
-            _check_flags(section, getattr(self, section))
+            check_flags(section, getattr(self, section), _SET_BY_RSKIP_RUN[section])
         _check_training(self.train)
         _check_enough_checkpoints(self.train, self.average)
 
@@ -120,17 +120,22 @@ def _resolve(settings: TranslationSettings) -> None:
     msgspec.structs.force_setattr(settings, "prepare", prepare)
 
 
-def _check_flags(section: str, flags: Mapping[str, Flag]) -> None:
+def check_flags(section: str, flags: Mapping[str, Flag], set_by_rskip_run: Mapping[str, str]) -> None:
+    """:raises SettingError: what is no flag, or one that a run sets itself.
+
+    :param section: the setting that the flags are.
+    :param set_by_rskip_run: why each of those can't be set.
+    """
     for name in flags:
         if not name or name.startswith("-") or "_" in name or "=" in name:
             wanted = name.lstrip("-").replace("_", "-")
             problem = f"is no flag: write it without leading dashes and underscores, as {wanted}"
             raise SettingError(f"{section}.{name}", problem)
         setting, problem = f"{section}.{name}", "can't be set in a recipe"
-        if setting in _GIVEN_TO_A_RUN:
-            raise SettingError(setting, problem, instead=_GIVEN_TO_A_RUN[setting])
-        if name in _SET_BY_RSKIP_RUN[section]:
-            raise SettingError(setting, f"{problem}: {_SET_BY_RSKIP_RUN[section][name]}")
+        if name in _GIVEN_TO_A_RUN and section != "generate":
+            raise SettingError(setting, problem, instead=_GIVEN_TO_A_RUN[name])
+        if name in set_by_rskip_run:
+            raise SettingError(setting, f"{problem}: {set_by_rskip_run[name]}")
 
 
 def _check_training(train: Mapping[str, Flag]) -> None:

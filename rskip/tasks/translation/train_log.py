@@ -14,6 +14,7 @@ from typing import Any
 from rskip.tasks.run import SESSION, epoch_line
 
 _JSON_LINE = re.compile(r"\| INFO \| (train|valid|train_inner) \| (\{.*\})$")
+_MORE = ("valid_cider", "valid_reward")  # of captioning
 _PARAMETERS = re.compile(r"num\. shared model params: ([\d,]+)")
 
 
@@ -21,7 +22,8 @@ _PARAMETERS = re.compile(r"num\. shared model params: ([\d,]+)")
 class Epoch:
     """One epoch of the learning curve. Losses are in bits a target token, as fairseq logs them.
 
-    update: updates done by the epoch's end; seconds: training time up to there, over all sessions.
+    update: updates done by the epoch's end; seconds: training time up to there, over all sessions; more: what a task's
+    validation logs beside the losses.
     """
 
     epoch: int
@@ -32,10 +34,13 @@ class Epoch:
     valid_ppl: float | None = None
     lr: float | None = None
     seconds: float | None = None
+    more: dict[str, float] = field(default_factory=dict)
 
     def as_dict(self) -> dict[str, Any]:
         """Plain JSON values."""
-        return asdict(self)
+        plain = asdict(self)
+        more = plain.pop("more")
+        return {**plain, **more}
 
 
 @dataclass
@@ -87,6 +92,7 @@ def _read_validation(epoch: Epoch, values: Mapping[str, Any]) -> None:
     epoch.valid_loss = _number(values, "valid_loss")
     epoch.valid_nll_loss = _number(values, "valid_nll_loss")
     epoch.valid_ppl = _number(values, "valid_ppl")
+    epoch.more = {name: value for name in _MORE if (value := _number(values, name)) is not None}
 
 
 def _read_training(epoch: Epoch, values: Mapping[str, Any]) -> None:
@@ -115,4 +121,5 @@ def _epoch_line(epoch: Epoch) -> str:
         figures.append(f"valid loss {epoch.valid_loss:.3f}")
     if epoch.valid_ppl is not None:
         figures.append(f"ppl {epoch.valid_ppl:.2f}")
+    figures += [f"{name.replace('_', ' ')} {value:.3f}" for name, value in epoch.more.items()]
     return epoch_line(epoch.epoch, figures, epoch.seconds or 0)

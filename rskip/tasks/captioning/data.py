@@ -1,0 +1,159 @@
+"""What a run trains on, made where it is missing: prepared captions, and a store of features that rows share."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from rskip.captioning.captions import CaptionedImage, read_split
+from rskip.captioning.preparation import CaptionOptions, find_pictures, prepare_captions
+from rskip.corpora import find_caption_corpus
+from rskip.corpora.corpus import SPLITS
+from rskip.corpora.record import read_record
+from rskip.files.lock import one_at_a_time
+from rskip.tasks.captioning.settings import CONSTANT, CaptioningSettings
+from rskip.tasks.run import Run
+from rskip.tasks.translation.settings import flags_to_arguments
+
+
+def data_folder(settings: CaptioningSettings) -> Path:
+    """`data-bin/<corpus>`, with a hash of the options where they are not the usual ones."""
+    options = {} if settings.prepare == CaptionOptions() else asdict(settings.prepare)
+    return Path("data-bin", settings.corpus + _hash(options))
+
+
+def feature_store(settings: CaptioningSettings) -> str:
+    """What `--features` is given: the store's path, or "constant"."""
+    features = settings.features
+    if features.store is not None or features.backbone == CONSTANT:
+        return str(features.store or CONSTANT)
+    options = {key: getattr(features, key) for key in ("weights", "size", "regions", "dtype")}
+    given = {key: value for key, value in options.items() if value is not None}
+    return str(Path("data-bin", f"{settings.corpus}-{features.backbone}{_hash(given)}"))
+
+
+def ensure_data(run: Run[CaptioningSettings]) -> Path:
+    """Returns the data folder, made as `rskip prepare` makes it; without a mirror one that is there is taken."""
+    settings, folder = run.settings, data_folder(run.settings)
+    if run.mirror is None and folder.is_dir():
+        record = read_record(folder) or {}
+        if record.get("corpus") == settings.corpus and record.get("options") == asdict(settings.prepare):
+            return folder
+    corpus = find_caption_corpus(settings.corpus)
+    prepare_captions(corpus, folder, options=settings.prepare, mirror=run.mirror)
+    return folder
+
+
+def ensure_features(run: Run[CaptioningSettings]) -> None:
+    """Extracts what the store lacks of the data's pictures, where a backbone is asked for.
+
+    :raises FileNotFoundError: pictures are missing, and where they were looked for.
+    :raises ValueError: the store is of other features.
+    """
+    settings = run.settings
+    if settings.features.store is not None or settings.features.backbone == CONSTANT:
+        return
+    store = Path(feature_store(settings))
+    with one_at_a_time(store):
+        images = [image for split in SPLITS for image in read_split(data_folder(settings), split)]
+        if not (missing := _missing(store, images)):
+            return
+        corpus = find_caption_corpus(settings.corpus)
+        pictures = find_pictures(corpus, images=None, mirror=run.mirror)
+        paths: Mapping[str, Path] = pictures.paths if pictures else {}
+        if lacking := [name for name in missing if name not in paths]:
+            place = f"in {pictures.folder}" if pictures else "as the mirror's images/ or in the cache"
+            problem = f"{len(lacking):,} pictures of {settings.corpus} are not there ({place}), such as {lacking[0]}"
+            raise FileNotFoundError(f"{problem}: get them from {corpus.pictures}")
+        _extract(run, store, {image.name: paths[image.name] for image in images if image.name in paths})
+
+
+def _missing(store: Path, images: list[CaptionedImage]) -> list[str]:
+    """The names of images that a store, which may not be there or be unfinished, has no features of."""
+    from rskip.captioning.features import FeatureStore
+
+    try:
+        there: Any = FeatureStore(store)
+    except FileNotFoundError:
+        there = ()
+    except ValueError:
+        if not any(store.glob("*.partial")):
+            raise
+        there = ()
+    failed = store.with_name(store.name + ".failed.json")
+    unreadable = json.loads(failed.read_text()) if failed.exists() else {}
+    return [image.name for image in images if image.name not in there and image.name not in unreadable]
+
+
+def _extract(run: Run[CaptioningSettings], store: Path, pictures: Mapping[str, Path]) -> None:
+    from rskip.captioning.backbones import load_backbone
+    from rskip.captioning.extraction import extract_features
+    from rskip.machine.terminal import Progress
+
+    features = run.settings.features
+    assert features.backbone is not None
+    backbone = load_backbone(
+        features.backbone,
+        Path(features.weights) if features.weights else None,
+        settings=features.extraction,
+        device="cuda" if run.gpus else "cpu",
+    )
+    print(f"extracting features of {len(pictures):,} pictures by {features.backbone}: {store}", flush=True)
+    with Progress("features", total=len(pictures), unit=" pictures", log=30) as bar:
+        done = extract_features(
+            list(pictures.items()),
+            backbone,
+            store,
+            report=lambda now: bar.update(now.done + now.kept + len(now.failed) - bar.n),
+        )
+    for line in done.failed.values():
+        print(f"left out: {line}", flush=True)
+    if done.failed:  # they are not tried again
+        store.with_name(store.name + ".failed.json").write_text(json.dumps(done.failed), encoding="utf-8")
+
+
+def describe_data(settings: CaptioningSettings) -> dict[str, Any]:
+    """Corpus, counts, what the features were made with, and checksums of what went in and came out."""
+    made = read_record(data_folder(settings))
+    assert made is not None
+    kept = ("corpus", "format", "options", "images", "captions", "upstream", "dictionary_size")
+    description = {key: made[key] for key in kept}
+    description["inputs"] = {name: file["sha256"] for name, file in made["inputs"].items()}
+    files = json.dumps(made["files"], sort_keys=True)
+    description["files_sha256"] = hashlib.sha256(files.encode()).hexdigest()
+    description["features"] = describe_features(settings)
+    return description
+
+
+def describe_features(settings: CaptioningSettings) -> dict[str, Any]:
+    """What the features were made with."""
+    from rskip.captioning.features import open_features
+
+    return dict(open_features(feature_store(settings)).description)
+
+
+def prepare_commands(run: Run[CaptioningSettings]) -> list[list[str]]:
+    """`rskip prepare` and `rskip caption extract`, which make the data and the features."""
+    settings, features = run.settings, run.settings.features
+    mirror = {"mirror": run.mirror}
+    options = {"min-count": settings.prepare.min_count} if settings.prepare != CaptionOptions() else {}
+    output = ["--output", str(data_folder(settings))]
+    commands = [["rskip", "prepare", settings.corpus, *output, *flags_to_arguments({**options, **mirror})]]
+    if features.backbone not in (None, CONSTANT):
+        corpus = find_caption_corpus(settings.corpus)
+        pictures = find_pictures(corpus, images=None, mirror=run.mirror)
+        folder = str(pictures.folder) if pictures else "IMAGES"
+        given = {key: getattr(features, key) for key in ("weights", "size", "regions", "dtype")}
+        store = ["--output", feature_store(settings), *flags_to_arguments(given)]
+        commands.append(["rskip", "caption", "extract", folder, "--backbone", str(features.backbone), *store])
+    return commands
+
+
+def _hash(options: Mapping[str, Any]) -> str:
+    if not options:
+        return ""
+    return "-" + hashlib.sha256(json.dumps(dict(options), sort_keys=True).encode()).hexdigest()[:8]

@@ -1,0 +1,74 @@
+"""A captioning run's weights, made small enough to be committed, and what the registry tells of them."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from rskip.captioning.captions import DICTIONARY
+from rskip.captioning.model_file import CONFIG, export_captioning_model, load_captioning_model
+from rskip.connections import ConnectionSpec, Paper, parse_connection
+from rskip.corpora import find_caption_corpus
+from rskip.records import Record
+from rskip.settings.errors import SettingError
+from rskip.settings.text import read_json
+from rskip.tasks.captioning.data import ensure_data, ensure_features
+from rskip.tasks.captioning.scoring import DECIMALS, caption_figures, caption_split, score_split
+from rskip.tasks.captioning.settings import CaptioningSettings
+from rskip.tasks.captioning.training import checkpoint
+from rskip.tasks.run import Run
+from rskip.tasks.task import ModelDescription
+
+_SIZED = re.compile(r"captioning_transformer_\w+?(?:_(?P<size>tiny|small))?")
+_BASELINE = ConnectionSpec("xskip", 1, "ln")  # the Transformer's own connection, of this paper
+_TRANSFORMER = Paper(
+    title="Attention Is All You Need",
+    authors="Ashish Vaswani et al.",
+    url="https://arxiv.org/abs/1706.03762",
+    part="section 3.1",
+)
+
+
+def export_weights(run: Run[CaptioningSettings], record: Record, folder: Path) -> dict[str, Any]:
+    """Writes model.safetensors (in float16), config.json and dict.txt.
+
+    :returns: CIDEr of the weights read back.
+    """
+    data = ensure_data(run)
+    ensure_features(run)
+    export_captioning_model(checkpoint(run), data / DICTIONARY, folder, dtype=torch.float16)
+    model, dictionary = load_captioning_model(folder, "cuda" if run.gpus else "cpu")
+    figures = caption_figures(score_split(run, caption_split(run, model, dictionary)))
+    return {"cider": round(figures["cider"], DECIMALS)}
+
+
+def describe(folder: Path, record: Record) -> ModelDescription:
+    """The model in a published folder, by its config.json and the corpus of its record."""
+    path = folder / CONFIG
+    try:
+        config = read_json(path)
+        encoder, decoder = config["encoder_connection"], config["decoder_connection"]
+    except (SettingError, KeyError, TypeError) as error:
+        raise ValueError(f"{path} doesn't describe a captioning model ({error!r}): publish the run again") from None
+    if encoder != decoder:
+        raise ValueError(
+            f"{path}: its encoder has the connection {encoder}, its decoder {decoder}, and a model's name has room for "
+            "one: load it from its folder"
+        )
+    corpus, split = find_caption_corpus(record.config["corpus"]), record.config["evaluate"]["split"]
+    arch = str(record.config["train"]["arch"])
+    sized, spec = _SIZED.fullmatch(arch), parse_connection(encoder)
+    images, upstream = record.data["images"], record.data["upstream"]
+    few = f" ({images['train']:,} of {upstream['train']:,} training pictures)" if images != upstream else ""
+    return ModelDescription(
+        architecture=f"captioning_transformer_{(sized and sized['size']) or 'base'}",
+        connection=encoder,
+        dataset=corpus.name,
+        measured_on=f"{corpus.name}{f' ({images[split]:,} pictures)' if images != upstream else ''}",
+        split=split,
+        data_terms=f"{corpus.licence}; source: {corpus.citation}, {corpus.homepage}{few}",
+        paper=_TRANSFORMER if spec == _BASELINE else spec.paper,
+    )

@@ -1,0 +1,150 @@
+"""Scoring a captioning run: a split's pictures are captioned from their features, and the captions scored."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from rskip.captioning.captions import DICTIONARY, CaptionedImage, read_split
+from rskip.captioning.metrics import CaptionScores, score_captions
+from rskip.files.whole import atomic_file
+from rskip.tasks.captioning.data import data_folder, describe_data, feature_store
+from rskip.tasks.captioning.settings import CaptioningSettings
+from rskip.tasks.captioning.training import checkpoint, read_log
+from rskip.tasks.run import Run
+from rskip.tasks.task import Outcome
+
+DECIMALS = 4
+_AT_ONCE = 64  # pictures that are searched together
+
+
+def score(run: Run[CaptioningSettings]) -> Outcome:
+    """Captions the evaluated split with the scored checkpoint, where that is not done, and scores the captions.
+
+    Metrics, as papers print them, times 100: `cider`, `bleu4` to `bleu1`, `rouge_l`, `meteor` and `spice` where they
+    can be had, and `valid_cider` of the checkpoint that is scored, by greedy search.
+    """
+    output = captions_file(run)
+    if not output.exists():
+        print(f"captioning {run.settings.evaluate.split}", flush=True)
+        _write_captions(run, output)
+    scores = score_split(run, _read_captions(output))
+    for reason in (f"{name} {reason}" for name, reason in scores.missing.items()):
+        print(reason, flush=True)
+    logs = read_log(run)
+    last = logs[list(logs)[-1]]
+    curve: list[Mapping[str, Any]] = []
+    for stage, log in logs.items():
+        curve += [{**epoch.as_dict(), **({"stage": stage} if len(logs) > 1 else {})} for epoch in log.curve]
+    figures = caption_figures(scores)
+    valid = [epoch.more["valid_cider"] for epoch in last.curve if "valid_cider" in epoch.more]
+    if valid:
+        figures["valid_cider"] = 100 * (max(valid) if run.settings.checkpoint == "best" else valid[-1])
+    if last.curve[-1].valid_loss is not None:
+        figures["valid_loss"] = last.curve[-1].valid_loss
+    assert last.parameters is not None
+    return Outcome(
+        metrics={name: round(value, DECIMALS) for name, value in figures.items()},
+        signatures={
+            "cider": f"coco-caption's CIDEr (CIDEr-D), times 100; {scores.images} pictures; "
+            f"tokeniser: {scores.tokeniser}"
+        },
+        curve=curve,
+        training={
+            "seconds": sum(log.seconds for log in logs.values()),
+            "epochs": sum(log.curve[-1].epoch for log in logs.values()),
+            "updates": sum(log.curve[-1].update or 0 for log in logs.values()),
+            "target_tokens_per_second": next(iter(logs.values())).target_tokens_per_second,
+        },
+        parameters=last.parameters,
+        data=describe_data(run.settings),
+    )
+
+
+def caption_figures(scores: CaptionScores) -> dict[str, float]:
+    """The scores times 100, by their names in records, without those that could not be had."""
+    found = {
+        "cider": scores.cider,
+        **{f"bleu{size}": value for size, value in reversed(list(enumerate(scores.bleu or (), start=1)))},
+        "rouge_l": scores.rouge_l,
+        "meteor": scores.meteor,
+        "spice": scores.spice,
+    }
+    return {name: 100 * value for name, value in found.items() if value is not None}
+
+
+def score_split(run: Run[CaptioningSettings], captions: dict[str, str]) -> CaptionScores:
+    """Scores captions of the evaluated split against all references of their pictures."""
+    images = read_split(data_folder(run.settings), run.settings.evaluate.split)
+    return score_captions({image.name: image.captions for image in images}, captions)
+
+
+def caption_split(run: Run[CaptioningSettings], model: Any, dictionary: Any) -> dict[str, str]:
+    """A caption of each picture of the evaluated split that has features, in its order."""
+    import torch
+
+    from rskip.captioning.features import open_features
+    from rskip.captioning.model import batch_features
+    from rskip.generation import beam_search
+
+    settings = run.settings
+    store = open_features(feature_store(settings))
+    names = [image.name for image in _images(settings) if image.name in store]
+    device = next(model.parameters()).device
+    captions: dict[str, str] = {}
+    for start in range(0, len(names), _AT_ONCE):
+        batch = names[start : start + _AT_ONCE]
+        features, padding, grids = batch_features([store[name] for name in batch])
+        with torch.inference_mode():
+            found = beam_search(
+                model,
+                model.encode(features.to(device), padding.to(device), None if grids is None else grids.to(device)),
+                settings.generate.options(),
+                source_lengths=(~padding).sum(1).to(device),
+                padding_index=dictionary.pad_index,
+                end_index=dictionary.eos_index,
+                unknown_index=dictionary.unk_index,
+            )
+        for name, (best, *_) in zip(batch, found, strict=True):
+            captions[name] = dictionary.decode(best.tokens.tolist())
+    return captions
+
+
+def captions_file(run: Run[CaptioningSettings]) -> Path:
+    """A line of JSON for each picture of the evaluated split: its name and its caption."""
+    return run.folder.path / f"captions-{run.settings.evaluate.split}.jsonl"
+
+
+def first_captions(run: Run[CaptioningSettings], count: int) -> str:
+    """The first pictures of the evaluated split with a reference and the model's caption; empty where they are gone."""
+    output = captions_file(run)
+    if not (output.exists() and data_folder(run.settings).exists()):
+        return ""
+    captions = _read_captions(output)
+    lines = []
+    for image in [image for image in _images(run.settings) if image.name in captions][:count]:
+        lines += ["", f"  picture    {image.name}", f"  reference  {image.captions[0]}"]
+        lines.append(f"  model      {captions[image.name]}")
+    return "\n".join(lines)
+
+
+def _images(settings: CaptioningSettings) -> list[CaptionedImage]:
+    return read_split(data_folder(settings), settings.evaluate.split)
+
+
+def _write_captions(run: Run[CaptioningSettings], output: Path) -> None:
+    from rskip.captioning.model_file import read_captioning_checkpoint
+    from rskip.text import Dictionary
+
+    model = read_captioning_checkpoint(checkpoint(run)).to("cuda" if run.gpus else "cpu")
+    captions = caption_split(run, model, Dictionary.load(data_folder(run.settings) / DICTIONARY))
+    with atomic_file(output) as temporary, temporary.open("w", encoding="utf-8") as file:
+        for name, caption in captions.items():
+            file.write(json.dumps({"image": name, "caption": caption}, ensure_ascii=False) + "\n")
+
+
+def _read_captions(path: Path) -> dict[str, str]:
+    lines = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+    return {line["image"]: line["caption"] for line in lines}

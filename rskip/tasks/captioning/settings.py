@@ -1,0 +1,151 @@
+"""What a captioning run's result depends on."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal
+
+import msgspec
+
+from rskip.captioning.preparation import CaptionOptions
+from rskip.captioning.settings import FeatureSettings
+from rskip.corpora import find_caption_corpus
+from rskip.generation import SearchOptions
+from rskip.settings.check import to_plain
+from rskip.settings.errors import SettingError
+from rskip.tasks.translation.settings import Flag, Flags, check_flags
+
+CONSTANT = "constant"
+"""A backbone that sees nothing: every picture has the same feature."""
+
+_FEATURES_KEYS = tuple(FeatureSettings.__dataclass_fields__)
+_SET_BY_RSKIP_RUN = {
+    "task": "it is captioning",
+    "features": "it is features.backbone or features.store",
+    "user-dir": "it is rskip",
+    "save-dir": "it is the run's folder",
+    "restore-file": "an interrupted run is resumed by repeating the command",
+    "finetune-from-model": "self_critical begins with the checkpoint that train ends with",
+    "log-format": "it is always json, records read it",
+    "cpu": "it follows the machine",
+    "no-save": "scoring needs a checkpoint",
+    "no-last-checkpoints": "resuming needs them",
+    "keep-last-epochs": "one is kept, and the best",
+    "eval-cider": "it follows `checkpoint`",
+    "best-checkpoint-metric": "it follows `checkpoint`",
+    "maximize-best-checkpoint-metric": "it follows `checkpoint`",
+}
+
+
+class FeaturesOf(msgspec.Struct, frozen=True, kw_only=True):
+    """Which features the model sees.
+
+    :param backbone: a network of `rskip caption extract`, which a run extracts with once for all rows; "constant": one
+        feature, the same for each picture.
+    :param weights: the file of its weights.
+    :param store: a folder of features that is there, in place of a backbone.
+    """
+
+    backbone: str | None = None
+    weights: str | None = None
+    store: str | None = None
+    size: int | None = None
+    regions: int | None = None
+    dtype: Literal["float16", "float32"] | None = None
+
+    def __post_init__(self) -> None:
+        if (self.backbone is None) == (self.store is None):
+            raise SettingError("features", "needs a backbone or a store", expected="one of them")
+        given = [name for name in ("weights", *_FEATURES_KEYS) if getattr(self, name) is not None]
+        if given and (self.store is not None or self.backbone == CONSTANT):
+            raise SettingError(f"features.{given[0]}", "is for a backbone that extracts", advice="leave it out")
+        try:
+            self.extraction  # noqa: B018  (checks the values)
+        except SettingError as error:
+            raise error.within("features") from None
+
+    @property
+    def extraction(self) -> FeatureSettings:
+        """What the backbone makes of a picture."""
+        given = {name: getattr(self, name) for name in _FEATURES_KEYS if getattr(self, name) is not None}
+        return FeatureSettings(**given)
+
+
+class EvaluateSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """Which split is captioned and scored."""
+
+    split: Literal["valid", "test"] = "test"
+
+
+class SearchSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """How captions are searched.
+
+    :param max_length: words of a caption at most.
+    :param unknown: whether the unknown word may come.
+    """
+
+    beam: Annotated[int, msgspec.Meta(ge=1)] = 4
+    length_penalty: float = 1.0
+    max_length: Annotated[int, msgspec.Meta(ge=1)] = 30
+    no_repeat_ngram: Annotated[int, msgspec.Meta(ge=0)] = 0
+    unknown: bool = False
+
+    def options(self) -> SearchOptions:
+        """The same as the search takes it."""
+        return SearchOptions(
+            beam=self.beam,
+            length_penalty=self.length_penalty,
+            max_length_b=self.max_length,
+            no_repeat_ngram=self.no_repeat_ngram,
+            unknown_penalty=0.0 if self.unknown else float("inf"),
+        )
+
+
+class CaptioningSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """Settings of one captioning run.
+
+    :param corpus: a name that `rskip prepare` knows.
+    :param prepare: how it is prepared.
+    :param train: flags of fairseq-train without the leading dashes, with `arch`. A flag that is true is given bare, one
+        that is false or null is left out.
+    :param self_critical: what the flags are in a second training, by self-critical sequence training, that begins with
+        what the first ended with; null: there is none.
+    :param checkpoint: which is scored: "best" by CIDEr on the validation pictures (greedy captions), or the "last".
+    :param generate: the search.
+    :raises SettingError: a value that can't be, or two that contradict.
+    """
+
+    corpus: Annotated[str, msgspec.Meta(min_length=1, extra={"expected": "a name such as flickr8k"})]
+    prepare: CaptionOptions = CaptionOptions()
+    features: FeaturesOf
+    train: Flags
+    self_critical: Flags | None = None
+    checkpoint: Literal["best", "last"] = "best"
+    generate: SearchSettings = SearchSettings()
+    evaluate: EvaluateSettings = EvaluateSettings()
+
+    def __post_init__(self) -> None:
+        find_caption_corpus(self.corpus)
+        check_flags("train", self.train, _SET_BY_RSKIP_RUN)
+        if not isinstance(self.train.get("arch"), str):
+            expected = "an architecture such as captioning_transformer_rskip_ln_tiny"
+            raise SettingError("train.arch", "is missing", expected=expected)
+        for section, flags in self.stages().items():
+            check_flags(section, flags, _SET_BY_RSKIP_RUN)
+            if not any(flags.get(limit) for limit in ("max-epoch", "max-update")):
+                raise SettingError(section, "says no end", advice=f"give {section}.max-epoch or {section}.max-update")
+
+    def stages(self) -> dict[str, Mapping[str, Flag]]:
+        """The flags of each training, in their order."""
+        if self.self_critical is None:
+            return {"train": self.train}
+        second = {**self.train, "criterion": "self_critical", **self.self_critical}
+        return {"train": self.train, "self_critical": second}
+
+    def to_plain(self) -> dict[str, Any]:
+        """Everything that the result depends on, as plain JSON values."""
+        plain: dict[str, Any] = to_plain(self)
+        plain["features"] = {name: value for name, value in plain["features"].items() if value is not None}
+        if plain["self_critical"] is None:
+            del plain["self_critical"]
+        return plain
