@@ -89,7 +89,7 @@ def test_an_edited_recipe_meets_neither_the_old_record_nor_the_old_run(project: 
     assert main(["run", MINE]) == 0
 
 
-def test_a_training_that_fails_is_one_line_and_goes_on_when_it_is_repeated(
+def test_a_training_that_fails_is_one_line_and_is_resumed_when_repeated(
     project: Path, line_fitting: Task[Any], monkeypatch: pytest.MonkeyPatch, capsys: Capture
 ) -> None:
     assert main(["run", MINE, "--set", "train.lr=100", "train.steps=50"]) == 1

@@ -101,7 +101,7 @@ def test_a_program_that_is_not_installed_is_named_with_what_installs_it(run) -> 
 
 
 @pytest.mark.slow
-def test_torchruns_own_words_are_understood(tmp_path: Path) -> None:
+def test_failures_under_torchrun_are_read_as_it_prints_them(tmp_path: Path) -> None:
     """What FAILURES have of torchrun is what it prints."""
     script = tmp_path / "train.py"
     script.write_text("import os, sys; print('train: error: no'); sys.exit(int(os.environ['STATUS']))")

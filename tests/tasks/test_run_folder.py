@@ -1,4 +1,4 @@
-"""Run folders: bound to one config, used by one process at a time; what a training goes on in."""
+"""Run folders: bound to one config, used by one process at a time; what a training is resumed in."""
 
 from __future__ import annotations
 
@@ -43,13 +43,13 @@ def test_a_child_that_inherits_the_lock_keeps_it_after_its_parent(tmp_path: Path
         pass
 
 
-def test_a_training_goes_on_in_the_precision_that_it_was_started_in(tmp_path: Path) -> None:
+def test_a_training_is_resumed_in_the_precision_that_it_was_started_in(tmp_path: Path) -> None:
     folder = RunFolder(tmp_path)
     assert folder.keep_precision("float32") == "float32"
     assert folder.keep_precision("bfloat16") == "float32"
 
 
-def test_a_training_goes_on_with_as_many_processes_as_it_was_started_with(tmp_path: Path) -> None:
+def test_a_training_is_resumed_with_as_many_processes_as_it_was_started_with(tmp_path: Path) -> None:
     folder = RunFolder(tmp_path)
     folder.keep_processes(4)
     folder.keep_processes(4)
@@ -70,7 +70,7 @@ def test_the_log_tells_of_every_session_and_of_none_where_there_is_none(tmp_path
     assert folder.sessions() == [{"precision": "float32"}, {"git": None}]
 
 
-def test_bfloat16_is_emulated_nowhere(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_float32_takes_the_place_of_emulated_bfloat16(monkeypatch: pytest.MonkeyPatch) -> None:
     for multiplies in (True, False):
         monkeypatch.setattr("rskip.machine.device.bfloat16_is_slow", lambda device, it=multiplies: not it)
         assert precision_here("bfloat16", gpus=0) == ("bfloat16" if multiplies else "float32")

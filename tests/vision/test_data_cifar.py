@@ -192,7 +192,7 @@ def test_a_download_leaves_the_files_and_nothing_else(tiny, tmp_path):
     assert sorted(os.listdir(root / FOLDER)) == sorted(os.listdir(tiny.folder))
 
 
-def test_a_download_mends_a_damaged_folder_and_leaves_what_else_is_there(tiny, tmp_path):
+def test_a_download_replaces_what_is_damaged_or_missing_and_leaves_the_rest(tiny, tmp_path):
     folder = tmp_path / "mine"
     folder.mkdir()
     for path in tiny.folder.iterdir():

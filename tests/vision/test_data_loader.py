@@ -14,14 +14,14 @@ from rskip.vision.data import ImageSet, TrainingBatches, evaluation_batches
 from rskip.vision.data.loader import crop_and_flip, normalise
 from rskip.vision.transforms import MEAN, STD, CifarClassification
 
-COUNT, BATCH = 300, 64  # five batches an epoch, 44 pictures in the last
+COUNT, BATCH = 300, 64  # five batches an epoch, 44 images in the last
 EVERY_CROP = list(itertools.product(range(9), range(9), (False, True)))  # top, left, flipped
 MEAN_10, STD_10 = torch.tensor(MEAN["cifar10"]), torch.tensor(STD["cifar10"])
 
 
 @pytest.fixture(scope="module")
 def images() -> ImageSet:
-    """Random pictures, each of a class of its own, so that a label tells which picture it is."""
+    """Random images, each of a class of its own, so that a label tells which image it is."""
     generator = torch.Generator().manual_seed(1)
     pixels = torch.randint(256, (COUNT, 3, 32, 32), dtype=torch.uint8, generator=generator)
     return ImageSet(pixels, torch.arange(COUNT), tuple(str(number) for number in range(COUNT)))
@@ -48,21 +48,21 @@ def test_every_crop_and_flip_is_torchvisions_to_the_bit():
     images = random_images(len(EVERY_CROP))
     expected = []
     for image, (top, left, flip) in zip(images, EVERY_CROP, strict=True):
-        picture = functional.crop(functional.pad(functional.to_pil_image(image), 4), top, left, 32, 32)
-        picture = functional.hflip(picture) if flip else picture
-        expected.append(functional.normalize(functional.to_tensor(picture), MEAN["cifar10"], STD["cifar10"]))
+        image = functional.crop(functional.pad(functional.to_pil_image(image), 4), top, left, 32, 32)
+        image = functional.hflip(image) if flip else image
+        expected.append(functional.normalize(functional.to_tensor(image), MEAN["cifar10"], STD["cifar10"]))
     crops = crop_and_flip(images, *offsets_and_flips(EVERY_CROP))
     assert torch.equal(normalise(crops, MEAN_10, STD_10), torch.stack(expected))
 
 
-def test_channels_last_pictures_are_cropped_alike():
+def test_channels_last_images_are_cropped_alike():
     images = random_images(len(EVERY_CROP))
     offsets, flips = offsets_and_flips(EVERY_CROP)
     crops = crop_and_flip(images.contiguous(memory_format=torch.channels_last), offsets, flips)
     assert torch.equal(crops, crop_and_flip(images, offsets, flips))
 
 
-def test_a_picture_of_other_size_and_padding_by_hand():
+def test_an_image_of_other_size_and_padding_by_hand():
     image = torch.arange(1, 7, dtype=torch.uint8).view(1, 1, 2, 3)
     corners, flips = offsets_and_flips([(0, 0, False), (2, 2, False), (1, 1, True), (0, 2, True)])
     crops = crop_and_flip(image.expand(4, 1, 2, 3), corners, flips, padding=1)
@@ -81,22 +81,22 @@ def test_normalise_is_the_models_own_transform():
         assert torch.equal(pixels, CifarClassification(dataset)(images))
 
 
-def place_of(picture: Tensor) -> tuple[int, int, bool]:
-    """Which crop it is of the picture whose red tells the row and whose green tells the column."""
-    flipped = bool(picture[1, 16, 15] > picture[1, 16, 16])
-    column = picture[1, 16, 15 if flipped else 16]
-    return int(picture[0, 16, 16]) - 12, int(column) - 12, flipped
+def place_of(image: Tensor) -> tuple[int, int, bool]:
+    """Which crop it is of the image whose red tells the row and whose green tells the column."""
+    flipped = bool(image[1, 16, 15] > image[1, 16, 16])
+    column = image[1, 16, 15 if flipped else 16]
+    return int(image[0, 16, 16]) - 12, int(column) - 12, flipped
 
 
 def test_every_crop_is_drawn_as_often():
     """Chi-square with 161 degrees of freedom: 99.8 % of all samples of a uniform distribution lie in 111 to 222."""
     drawn = 4050  # 25 of each crop are expected
     rows = torch.arange(32, dtype=torch.uint8)
-    picture = torch.stack([rows[:, None].expand(32, 32), rows.expand(32, 32), torch.zeros(32, 32, dtype=torch.uint8)])
+    image = torch.stack([rows[:, None].expand(32, 32), rows.expand(32, 32), torch.zeros(32, 32, dtype=torch.uint8)])
     images = ImageSet(
-        picture.expand(drawn, 3, 32, 32),
+        image.expand(drawn, 3, 32, 32),
         torch.zeros(drawn, dtype=torch.int64),
-        ("picture",),
+        ("image",),
         mean=(0.0, 0.0, 0.0),
         std=(1 / 255, 1 / 255, 1 / 255),
     )
@@ -112,15 +112,15 @@ def test_every_crop_is_drawn_as_often():
 
 
 def test_an_epoch_of_cifar_has_391_batches_of_128_and_the_last_has_80():
-    picture = torch.zeros(1, 3, 32, 32, dtype=torch.uint8)
-    cifar = ImageSet(picture.expand(50_000, 3, 32, 32), torch.arange(50_000), ("picture",))
+    image = torch.zeros(1, 3, 32, 32, dtype=torch.uint8)
+    cifar = ImageSet(image.expand(50_000, 3, 32, 32), torch.arange(50_000), ("image",))
     batches = batches_of(cifar, batch_size=128)
     assert batches.batches_per_epoch == 391
     assert [batches.batch(number)[2] for number in (0, 389, 390, 391, 781)] == [128, 128, 80, 128, 80]
 
 
 @pytest.mark.parametrize("augment", [True, False])
-def test_every_epoch_shows_every_picture_once_in_a_new_order(images, augment):
+def test_every_epoch_shows_every_image_once_in_a_new_order(images, augment):
     batches = batches_of(images, augment=augment)
     orders = []
     for epoch in range(3):
@@ -131,7 +131,7 @@ def test_every_epoch_shows_every_picture_once_in_a_new_order(images, augment):
     assert orders[0] != orders[1] != orders[2] != orders[0]
 
 
-def test_without_augmentation_pictures_are_as_they_are(images):
+def test_without_augmentation_images_are_as_they_are(images):
     pixels, labels, _ = batches_of(images, augment=False).batch(7)
     assert torch.equal(pixels, normalise(images.images[labels], MEAN_10, STD_10))
 
@@ -218,7 +218,7 @@ def test_batches_are_the_same_on_a_gpu(images):
         torch.testing.assert_close(gpu_pixels.cpu(), pixels, rtol=1e-6, atol=1e-6)  # CUDA divides by 255 otherwise
 
 
-def test_evaluation_shows_every_picture_in_order(images):
+def test_evaluation_shows_every_image_in_order(images):
     parts = list(evaluation_batches(images, batch_size=128, device="cpu"))
     assert [len(labels) for _, labels in parts] == [128, 128, 44]
     assert torch.equal(torch.cat([labels for _, labels in parts]), images.labels)

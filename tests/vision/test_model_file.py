@@ -35,7 +35,7 @@ def finished(built: PreActResNet, **changes: Any) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def standing(model: PreActResNet) -> dict[str, Any]:
+def unfinished(model: PreActResNet) -> dict[str, Any]:
     """What checkpoint.pt holds, as far as it is read here."""
     settings = {name: value for name, value in model.config.items() if name != "num_classes"}
     return {
@@ -63,8 +63,8 @@ def test_every_form_gives_the_same_model(model, tmp_path):
     run, part = tmp_path / "run", tmp_path / "part"
     run.mkdir()
     part.mkdir()
-    torch.save(standing(model), part / "checkpoint.pt")
-    torch.save(standing(model), run / "checkpoint.pt")
+    torch.save(unfinished(model), part / "checkpoint.pt")
+    torch.save(unfinished(model), run / "checkpoint.pt")
     torch.save(finished(model), run / "model.pt")
     published = publish(tmp_path / "published", model.state_dict(), model=model.config, dataset="cifar10")
 

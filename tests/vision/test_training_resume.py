@@ -1,4 +1,4 @@
-"""A training that is stopped and repeated ends as one that was not; folders that can't be gone on with.
+"""A training that is stopped and repeated ends as one that was not; folders that can't be resumed.
 
 As a program this file trains on synthetic images and kills itself: FOLDER SETTINGS SIGNAL ITERATION.
 """
@@ -78,7 +78,7 @@ def synthetic(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def run(folder: Path, *, seed: int = 5, **changes: Any) -> None:
-    """Trains or goes on, to the end."""
+    """Trains or resumes, to the end."""
     train(TrainingSettings(**{**SETTINGS, **changes}), folder=folder, seed=seed, device="cpu")
 
 
@@ -138,7 +138,7 @@ def figures(folder: Path) -> list[tuple[float | None, ...]]:
 
 
 @pytest.mark.parametrize(("iteration", "number"), [(0, signal.SIGINT), (4, signal.SIGTERM), (5, signal.SIGTERM)])
-def test_a_stopped_training_goes_on(iteration, number, stopped, straight):
+def test_a_stopped_training_is_resumed(iteration, number, stopped, straight):
     """In the first iteration, in mid-epoch, and in an epoch's last iteration, whose point is still to come."""
     handler = signal.getsignal(number)
     folder = stopped(iteration, number)
@@ -153,7 +153,7 @@ def test_a_stopped_training_goes_on(iteration, number, stopped, straight):
     assert all(point.images_per_second > 0 for point in read_curve(folder / "curve.jsonl"))
 
 
-def test_connections_of_each_family_go_on(tmp_path, monkeypatch):
+def test_connections_of_each_family_are_resumed(tmp_path, monkeypatch):
     monkeypatch.setattr(LOOP, "load_cifar", lambda name, root, *, train, download: noise(8 if train else 4))
     families = [family for family in list_connections() if not family.text_only]
     for spec in [str(parse_connection(f"{'' if family.factor is None else 2}{family.name}{norm}"))
@@ -183,7 +183,7 @@ def test_a_second_signal_ends_a_process_that_is_alone():
 
 
 @pytest.mark.slow
-def test_a_killed_training_goes_on(straight, tmp_path, forked):
+def test_a_killed_training_is_resumed(straight, tmp_path, forked):
     """Killed after the checkpoint of an epoch's end, and the point that it was saved before."""
     arguments = (str(tmp_path), json.dumps(SETTINGS), str(int(signal.SIGKILL)), "10")
     process = forked(__file__, *arguments, folder=tmp_path, fairseq=False)
@@ -199,7 +199,7 @@ def test_a_killed_training_goes_on(straight, tmp_path, forked):
 
 
 @pytest.mark.parametrize("iteration", [3, 6, 11])
-def test_a_training_that_is_killed_while_it_evaluates_goes_on(iteration, straight, tmp_path, monkeypatch):
+def test_a_training_that_is_killed_while_it_evaluates_is_resumed(iteration, straight, tmp_path, monkeypatch):
     """Also at the training's end; save_every would have saved 0, 4 and 8."""
     evaluate = RUN.evaluate
     left = [3, 6, 9, 11].index(iteration)
@@ -243,7 +243,7 @@ def test_a_training_of_other_settings_is_named(stopped):
     assert (folder / "checkpoint.pt").read_bytes() == before
 
 
-def test_a_checkpoint_that_is_none(stopped):
+def test_a_damaged_or_foreign_checkpoint_is_refused(stopped):
     path = stopped(3) / "checkpoint.pt"
     whole = path.read_bytes()
     for damaged in (whole[: len(whole) // 2], b"", b"not a checkpoint", {"model": {}}, [1, 2]):
@@ -257,7 +257,7 @@ def test_a_checkpoint_that_is_none(stopped):
         assert path.read_bytes() == before
 
 
-def test_a_checkpoint_whose_tensors_are_anothers(stopped):
+def test_a_checkpoint_with_tensors_of_another_model_is_refused(stopped):
     path = stopped(3) / "checkpoint.pt"
     content = torch.load(path, weights_only=True)
     del content["model"]["fc.bias"]

@@ -151,7 +151,7 @@ def test_the_command_of_a_training_says_what_differs_from_the_papers(project: Pa
     assert (config["connection"], config["depth"]) == ("1xskip", 8)
 
 
-def test_a_training_that_is_stopped_by_a_signal_goes_on_where_it_was(
+def test_a_training_that_a_signal_stopped_is_resumed_with_the_same_figures(
     project: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     step = TrainingRun.step

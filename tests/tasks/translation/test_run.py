@@ -146,7 +146,7 @@ def test_a_corpus_that_is_not_there_is_prepared_first(project: Path, monkeypatch
     assert made["sentences"]["train"] == 300
 
 
-def test_a_training_that_fails_is_one_line_and_goes_on_when_repeated(
+def test_a_training_that_fails_is_one_line_and_is_resumed_when_repeated(
     prepared: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("FAKE_FAIL", "2")
@@ -243,7 +243,7 @@ def test_weights_that_score_otherwise_in_half_precision_are_not_published(
 
 
 def heed_interrupts() -> None:
-    """A job that a shell put in the background ignores SIGINT, and so do its children, unless told otherwise."""
+    """A job that a shell put in the background ignores SIGINT, and so do its children, by default."""
     signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
@@ -282,7 +282,7 @@ def is_alive(process_id: int) -> bool:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("number", "status"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
-def test_a_signal_ends_the_training_too_and_the_run_goes_on_later(
+def test_a_signal_ends_the_training_too_and_the_run_is_resumed_later(
     prepared: Path, fakes: Path, number: int, status: int
 ) -> None:
     process = start(prepared, fakes)
