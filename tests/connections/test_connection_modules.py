@@ -1,4 +1,4 @@
-"""Connections as modules: names of parameters, initial values, state, repr, and inputs that do not fit."""
+"""Connections as modules: names and numbers of parameters, initial values, state, repr, and inputs that do not fit."""
 
 from __future__ import annotations
 
@@ -166,3 +166,43 @@ def test_highway_gives_its_factor(draw):
     x, f = draw(2, 4, 3, 3)
     expected = torch.full((2, 4, 3, 3), 1 / (1 + math.exp(3)), dtype=torch.float64)
     torch.testing.assert_close(connection.factor(x, f), expected)
+
+
+COUNTS = {
+    "1xskip": lambda h: 0,
+    "2xskip": lambda h: 0,
+    "1xskip+ln": lambda h: 2 * h,
+    "2xskip+ln:branch_scale=3": lambda h: 2 * h,
+    "2xskip+bn": lambda h: 2 * h,
+    "2xskip+rms": lambda h: h,
+    "1rskip+ln": lambda h: 2 * h,
+    "2rskip+ln": lambda h: 4 * h,
+    "5rskip+ln": lambda h: 10 * h,
+    "3rskip+rms": lambda h: 3 * h,
+    "3rskip+bn": lambda h: 6 * h,
+    "wskip+ln": lambda h: 3 * h,
+    "wskip+rms": lambda h: 2 * h,
+    "sas": lambda h: 2 * (2 * h**2 + h + h + 1) + 2 * h,
+    "sas+bn": lambda h: 2 * (2 * h**2 + h + h + 1) + 2 * h,
+    "sas+rms": lambda h: 2 * (2 * h**2 + h + h + 1) + h,
+    "sas:gamma=free": lambda h: 3 * (2 * h**2 + h + h + 1) + 2 * h,
+    "sas:norm_term=false": lambda h: 2 * (2 * h**2 + h + h + 1),
+    "sas:gate=single": lambda h: 2 * (2 * h + 1) + 2 * h,
+    "sas:gamma=free,gate=single": lambda h: 3 * (2 * h + 1) + 2 * h,
+    "highway": lambda h: h**2 + h,
+    "highway:gate=shortcut": lambda h: h**2 + h,
+    "highway:gate=single": lambda h: 2 * h + 1,
+    "highway:gate=full": lambda h: 2 * h**2 + 2 * h + 1,
+    "prenorm+ln": lambda h: 2 * h,
+    "prenorm+rms": lambda h: h,
+}
+
+
+def test_the_number_of_parameters_is_the_formulas():
+    """By the number of features h; tests of the models have the papers' numbers."""
+    for spec, formula in COUNTS.items():
+        for features in (1, 7, 64, 512):
+            with torch.device("meta"):
+                connection = build_connection(spec, features, feature_dim=feature_dim(spec))
+            counted = sum(parameter.numel() for parameter in connection.parameters())
+            assert counted == formula(features), (spec, features)
