@@ -247,8 +247,8 @@ def load_translator(args: argparse.Namespace, ranks: Ranks) -> Translator:
     args.model = model_path(args.model, task="translation")
     if not args.model.exists():
         raise FileNotFoundError(
-            f"no model {args.model}: expected the folder of one, its checkpoint, or a name that `rskip zoo list` shows"
-            f"{models_nearby()}"
+            f"no model {args.model}: expected its folder or checkpoint{model_nearby(args.model.name)}, or a name of "
+            "`rskip zoo list`"
         )
     if args.precision == "bfloat16" and bfloat16_is_slow(torch.device(device)) and ranks.first and not args.quiet:
         print("this processor doesn't multiply bfloat16: float32 is faster on it", file=sys.stderr)
@@ -260,7 +260,11 @@ def load_translator(args: argparse.Namespace, ranks: Ranks) -> Translator:
     )
 
 
-def models_nearby() -> str:
-    """The models in the folder `checkpoints` or in the working folder, for a message."""
-    found = sorted(path.parent for folder in (".", "checkpoints") for path in Path(folder).glob("*/model.safetensors"))
-    return f", such as {', '.join(map(str, found))}" if found else ""
+def model_nearby(name: str) -> str:
+    """The translation model in the folder `checkpoints` or in the working folder that is named most alike, in words."""
+    from rskip.settings.errors import nearest
+
+    folders = {path.parent for place in (".", "checkpoints") for path in Path(place).glob("*/dict.*.txt")}
+    found = {folder.name: folder for folder in sorted(folders) if (folder / "model.safetensors").is_file()}
+    names = nearest(name, found) or [*found][:1]
+    return f", such as {found[names[0]]}" if names else ""

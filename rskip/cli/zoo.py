@@ -78,7 +78,7 @@ def _list(args: argparse.Namespace) -> None:
     elif names:
         print(list_text(models[name] for name in names))
     else:
-        raise ValueError(f"no model matches; there are {', '.join(models) or 'none'}")
+        raise ValueError(f"none of the {len(models)} models matches: `rskip zoo list` shows all")
 
 
 def _describe(args: argparse.Namespace) -> None:

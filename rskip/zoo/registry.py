@@ -235,9 +235,9 @@ def find_model(models: Mapping[str, ModelEntry], name: str) -> ModelEntry:
         raise ValueError(f"a pretrained model's name is a string, not {name!r}")
     if name in models:
         return models[name]
-    near = nearest(name.lower(), models, count=3)
-    hint = f"did you mean {' or '.join(near)}?" if near else f"there are {', '.join(models) or 'none'};"
-    raise ValueError(f"no pretrained model {name!r}: {hint} `rskip zoo list` shows all")
+    near = nearest(name.lower(), models, count=2)
+    hint = f" (did you mean {' or '.join(near)}?)" if near else ""
+    raise ValueError(f"no pretrained model {name!r}{hint}: `rskip zoo list` shows the {len(models)} that there are")
 
 
 def list_models(

@@ -104,6 +104,13 @@ def test_missing_hook_and_failing_import(answer):
     assert len(wrong) == 2
 
 
+def test_patches_that_can_not_be_examined(monkeypatch):
+    failed = subprocess.CompletedProcess([], 1, stderr="Traceback\n  ...\nImportError: no module")
+    monkeypatch.setattr(subprocess, "run", lambda *arguments, **options: failed)
+    (wrong,) = findings(doctor.look_at_fairseq).wrong
+    assert wrong.startswith("the patches can't be examined (ImportError: no module): pip install")
+
+
 def test_untested_version_is_worth_knowing_and_not_wrong(installed):
     installed(regex="2020.1.1")
     found = findings(doctor.look_at_packages)

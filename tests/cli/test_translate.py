@@ -266,7 +266,7 @@ MISTAKES = (
     (["TEXT", "--device", "nowhere"], "the device 'nowhere' can't be used, try cpu"),
     (["TEXT", "--dictionaries", "TMP/none"], "no folder TMP/none"),
     (["TEXT", "--text", "TMP/none"], "no text pipeline TMP/none"),
-    (["TEXT", "--model", "rskip_zoo_name"], "no model rskip_zoo_name: expected the folder of one, its checkpoint,"),
+    (["TEXT", "--model", "rskip_zoo_name"], "no model rskip_zoo_name: expected its folder or checkpoint"),
     (["TEXT", "--model", "transformer_2rskip_ln.multi30k"], "(did you mean 'transformer_tiny_2rskip_ln.multi30k."),
     (["TEXT", "--model", "preact_resnet20_1xskip.cifar10"], "is a model for image-classification: expected "),
 )
@@ -304,7 +304,9 @@ def test_a_name_of_the_zoo_is_its_model(translate, text, model, monkeypatch, tmp
 def test_a_model_that_is_missing_is_told_with_those_there_are(translate, text, root, monkeypatch):
     monkeypatch.chdir(root)
     error = translate(text, "--model", "multi30k_en_de_2rskip_ln")[2]
-    assert "such as " in error and "checkpoints/multi30k_en_de_2rskip_ln" in error
+    assert "such as checkpoints/multi30k_en_de_2rskip_ln, or a name of" in error
+    error = translate(text, "--model", "qqq")[2]
+    assert "such as checkpoints/multi30k" in error and len(error) <= 160
 
 
 def test_damaged_text_is_named_and_output_so_far_is_whole(translate, tmp_path):

@@ -118,7 +118,7 @@ def test_what_is_refused_before_any_file_is_looked_for(
         with pytest.raises(ValueError) as caught:
             rskip.load(CLASSIFIER, **settings)
         assert str(caught.value).startswith(message) and "\n" not in str(caught.value)
-    with pytest.raises(ValueError, match=r"^no pretrained model '\S+100': did you mean preact_resnet8_2rskip_ln\.ci"):
+    with pytest.raises(ValueError, match=r"^no pretrained model '\S+100' \(did you mean preact_resnet8_2rskip_ln\.ci"):
         rskip.load("preact_resnet8_2rskip_ln.cifar100")
     own = make_entry(published, connection="rezero+ln", name="preact_resnet8_rezero_ln.cifar10")
     with pytest.raises(SettingError) as unregistered:

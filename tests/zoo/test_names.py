@@ -83,11 +83,11 @@ def test_the_nearest_names_are_offered() -> None:
         (
             MODELS,
             "Transformer_tiny_2rskip_ln.multi30k.en_de",
-            f"no pretrained model 'Transformer_tiny_2rskip_ln.multi30k.en_de': did you mean {EN_DE} or {BASELINE}?",
+            f"no pretrained model 'Transformer_tiny_2rskip_ln.multi30k.en_de' (did you mean {EN_DE} or {BASELINE}?)",
         ),
-        (MODELS, "xyz", f"there are {EN_DE}, {BASELINE}"),
+        (MODELS, "xyz", f"no pretrained model 'xyz': `rskip zoo list` shows the {len(MODELS)} that there are"),
         (MODELS, ["xyz"], "a pretrained model's name is a string, not ['xyz']"),
-        ({}, "xyz", "there are none"),
+        ({}, "xyz", "shows the 0 that there are"),
     ]
     for models, name, message in wrong:
         with pytest.raises(ValueError, match=re.escape(message)):
