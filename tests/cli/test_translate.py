@@ -290,6 +290,9 @@ def test_torchruns_ranks_share_files_alone(translate, text, tmp_path, monkeypatc
         monkeypatch.setenv(name, value)
     assert "can share files alone" in translate("--output", tmp_path / "out")[2]
     assert "need --output" in translate(text)[2]
+    terminal = SimpleNamespace(isatty=lambda: True)
+    monkeypatch.setattr("rskip.cli.translate.sys", SimpleNamespace(stdin=terminal, stdout=terminal))
+    assert "--interactive doesn't go with torchrun" in translate("--interactive")[2]
 
 
 def test_a_name_of_the_zoo_is_its_model(translate, text, model, monkeypatch, tmp_path):
