@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from rskip.cli.main import build_parser
+from rskip.cli.main import build_parser, command_words
 from rskip.connections import build_connection, registry
 from rskip.experiments.recipe import load_recipe, load_recipes
 
@@ -31,7 +31,8 @@ def test_rskip_commands_parse(capsys):
     wrong = []
     for document, words in found:
         try:
-            build_parser(words).parse_args(words)
+            _, argv = command_words(words)
+            build_parser(argv).parse_args(argv)
         except SystemExit:
             wrong.append(f"{document}: rskip {shlex.join(words)}: {capsys.readouterr().err.splitlines()[-1]}")
     assert wrong == []

@@ -30,6 +30,13 @@ def subcommands() -> list[str]:
     return sorted(name.replace("_", "-") for name in modules if not name.startswith("_"))
 
 
+def command_words(argv: Sequence[str]) -> tuple[str, Sequence[str]]:
+    """The subcommand as it was typed, and the arguments with one of two words joined: caption-extract."""
+    if "-".join(argv[:2]) in subcommands():
+        return " ".join(argv[:2]), ["-".join(argv[:2]), *argv[2:]]
+    return " ".join(argv[:1]), argv
+
+
 def subcommand_module(name: str) -> ModuleType:
     """The module of a subcommand."""
     return importlib.import_module(f"rskip.cli.{name.replace('-', '_')}")
@@ -76,11 +83,7 @@ def one_line(error: Exception, args: argparse.Namespace | None = None) -> str:
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs `rskip` with these arguments (default: the process's own) and returns the exit status."""
     argv = sys.argv[1:] if argv is None else argv
-    command = " ".join(argv[:2])
-    if (joined := command.replace(" ", "-")) in subcommands():
-        argv = [joined, *argv[2:]]
-    else:
-        command = argv[0] if argv else ""
+    command, argv = command_words(argv)
     parser = build_parser(argv)
     args = parser.parse_args(argv)
     if args.version:

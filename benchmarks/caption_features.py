@@ -1,0 +1,102 @@
+"""Speed of making features of pictures with EfficientNet-Lite0: the network's memory formats, and whole extractions.
+
+Drawn JPEGs of 500 x 375 pixels. The network alone takes a batch of 16 in PyTorch's contiguous format and in
+channels_last, which rskip uses; a whole extraction reads, decodes, computes and writes, with one thread that decodes
+and with two. Two take turns in one process, and the ratio is the median of the rounds'. Prints tables and appends one
+JSON line to results/caption_features.jsonl.
+
+    python benchmarks/caption_features.py [--rounds 7] [--pictures 64]
+"""
+
+from __future__ import annotations
+
+import argparse
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from measuring.pairs import compare
+from measuring.record import append_record
+from PIL import Image
+
+from rskip.captioning.backbones import LITE0, Backbone, load_backbone
+from rskip.captioning.extraction import extract_features
+from rskip.captioning.settings import BatchSettings
+
+BATCH = 16
+
+
+def draw_pictures(folder: Path, count: int) -> list[tuple[str, Path]]:
+    """JPEGs of smooth colours with some noise, about as large as photographs of that size."""
+    random = np.random.default_rng(1)
+    pictures = []
+    for number in range(count):
+        colours = Image.fromarray(random.integers(0, 256, size=(12, 16, 3), dtype=np.uint8))
+        pixels = np.asarray(colours.resize((500, 375), Image.Resampling.BICUBIC)) + random.normal(0, 6, (375, 500, 3))
+        path = folder / f"{number:04d}.jpg"
+        Image.fromarray(pixels.clip(0, 255).astype(np.uint8)).save(path, quality=90)
+        pictures.append((path.name, path))
+    return pictures
+
+
+def network_alone(backbone: Backbone, rounds: int) -> dict[str, Any]:
+    """Contiguous against channels_last, on one batch."""
+    batch = torch.randn(BATCH, 3, 224, 224)
+    contiguous = load_backbone(LITE0).network.to(memory_format=torch.contiguous_format)
+    last = batch.contiguous(memory_format=torch.channels_last)
+    with torch.inference_mode():
+        return compare(lambda: contiguous(batch), lambda: backbone.network(last), rounds)
+
+
+def whole_extraction(
+    backbone: Backbone, pictures: list[tuple[str, Path]], folder: Path, rounds: int
+) -> dict[str, Any]:
+    """One thread that decodes against two."""
+
+    def extraction(readers: int) -> None:
+        with tempfile.TemporaryDirectory(dir=folder) as store:
+            settings = BatchSettings(batch_size=BATCH, readers=readers)
+            extract_features(pictures, backbone, Path(store), settings=settings)
+
+    return compare(lambda: extraction(1), lambda: extraction(2), rounds)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--pictures", type=int, default=64)
+    parser.add_argument("--output", type=Path, default=Path("results/caption_features.jsonl"))
+    args = parser.parse_args()
+    try:
+        backbone = load_backbone(LITE0)
+    except ValueError as error:
+        print(f"not measured: {error}")
+        return
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = Path(temporary)
+        pictures = draw_pictures(folder, args.pictures)
+        measured = {
+            "network, contiguous -> channels_last": (BATCH, network_alone(backbone, args.rounds)),
+            "extraction, 1 thread decodes -> 2": (
+                args.pictures, whole_extraction(backbone, pictures, folder, max(3, args.rounds // 2)),
+            ),
+        }  # fmt: skip
+    rows = [
+        {
+            "part": part,
+            "before_per_second": round(1000 * count / times["before_ms"], 1),
+            "now_per_second": round(1000 * count / times["now_ms"], 1),
+            "ratio": times["ratio"],
+        }
+        for part, (count, times) in measured.items()
+    ]
+    print("| part | before, pictures/s | now, pictures/s | now / before |\n|---|---|---|---|")
+    for row in rows:
+        print("| {part} | {before_per_second} | {now_per_second} | {ratio:.2f} |".format(**row))
+    append_record(args.output, "caption_features", {"threads": torch.get_num_threads(), "rows": rows})
+
+
+if __name__ == "__main__":
+    main()
