@@ -23,7 +23,6 @@ COVERAGES = (50, 90, 99, 100)
 SPECIAL = 4
 _ROWS_AT_ONCE = 1 << 14
 
-Part = tuple[MmapSentences, MmapSentences]
 Figures = dict[str, Any]
 
 
@@ -60,20 +59,74 @@ class PairLengths(NamedTuple):
         return lengths, np.bincount(places, self.counts).astype(np.int64)
 
 
-class SplitContent(NamedTuple):
-    """What a split's files hold.
+class Split:
+    """A split's sentence pairs, part after part, read once in blocks, so that memory stays flat.
 
+    lengths: of the pairs.
     counts: how often each index occurs on each side.
-    lopsided: rows of the pairs whose longer side has the most times the tokens of the shorter; of equal ones the first.
+    lopsided: rows of the pairs whose longer side has the most times the tokens of the shorter, where an empty side
+        counts as one token; of equal ones the first.
+
+    :param keep: how many rows of lopsided pairs.
     """
 
-    lengths: PairLengths
-    counts: list[Integers]
-    lopsided: list[int]
+    def __init__(self, data: DataFolder, name: str, dictionaries: list[Dictionary], *, keep: int) -> None:
+        self._dictionaries = dictionaries
+        self._parts: list[tuple[MmapSentences, ...]] = []
+        self.counts = [np.zeros(len(dictionary), dtype=np.int64) for dictionary in dictionaries]
+        self.sentences = 0
+        prefix = f"{name}.{'-'.join(data.languages)}"
+        pairs: Counter[tuple[int, ...]] = Counter()
+        kept: list[tuple[float, int]] = []
+        for folder in data.splits[name]:
+            source, target = part = tuple(MmapSentences(folder / f"{prefix}.{each}") for each in data.languages)
+            if len(source) != len(target):
+                raise ValueError(
+                    f"{source.index} has {len(source):,} sentences and {target.index.name} {len(target):,}: "
+                    "expected as many: binarise both again"
+                )
+            self._parts.append(part)
+            for start in range(0, len(source), _ROWS_AT_ONCE):
+                rows, lengths = range(start, min(start + _ROWS_AT_ONCE, len(source))), []
+                for side, language, total in zip(part, data.languages, self.counts, strict=True):
+                    found, occurrences = side.read(rows, vocabulary=len(total), dictionary=data.dictionaries[language])
+                    lengths.append(found)
+                    total += occurrences
+                pairs.update(zip(*(side.tolist() for side in lengths), strict=True))
+                factors = -np.maximum(*lengths) / np.maximum(np.minimum(*lengths), 1)
+                best = np.argsort(factors, kind="stable")[:keep]
+                numbers = self.sentences + start + best
+                kept = sorted([*kept, *zip(factors[best].tolist(), numbers.tolist(), strict=True)])[:keep]
+            self.sentences += len(source)
+        self.lengths = PairLengths(*np.array([(*pair, pairs[pair]) for pair in sorted(pairs)] or np.empty((0, 3))).T)
+        self.lopsided = [row for _, row in kept]
+
+    def figures(self, languages: tuple[str, str]) -> Figures:
+        """Of both sides (none where there are no sentences), and of the ratio of their lengths."""
+        sides = {}
+        for number, language in enumerate(languages if self.sentences else ()):
+            lengths = length_figures(*self.lengths.side(number))
+            unknown = int(self.counts[number][Dictionary.unk_index])
+            rate = unknown / lengths["tokens"] if lengths["tokens"] else None
+            sides[language] = {"lengths": lengths, "unknown": unknown, "unknown_rate": rate}
+        return {"sentences": self.sentences, "sides": sides, "ratio": ratio_figures(self.lengths) if sides else None}
+
+    def pair(self, row: int, decoders: list[Callable[[str], str]]) -> Figures:
+        """The pair of this row, counted from 0, as people read it; its line is counted from 1."""
+        number, parts = row + 1, iter(self._parts)
+        while row >= len((part := next(parts))[0]):
+            row -= len(part[0])
+        sentences = [side.sentence(row).tolist() for side in part]
+        source, target = (
+            decode(dictionary.decode(sentence))
+            for decode, dictionary, sentence in zip(decoders, self._dictionaries, sentences, strict=True)
+        )
+        lengths = [len(sentence) - (sentence[-1:] == [Dictionary.eos_index]) for sentence in sentences]
+        return {"number": number, "source": source, "target": target, "lengths": lengths}
 
 
 def inspect_data(folder: str | Path, *, lopsided: int = 3, examples: int = 3, seed: int = 1) -> Inspection:
-    """Reads a folder that `rskip prepare` or fairseq-preprocess made, in blocks, so that memory stays flat.
+    """Reads a folder that `rskip prepare` or fairseq-preprocess made.
 
     :param lopsided: how many of the most lopsided pairs to give.
     :param examples: how many random pairs to give.
@@ -83,12 +136,10 @@ def inspect_data(folder: str | Path, *, lopsided: int = 3, examples: int = 3, se
     """
     data = find_data(folder)
     dictionaries = [Dictionary.load(data.dictionaries[language]) for language in data.languages]
-    parts = {split: [_open_part(data, split, part) for part in places] for split, places in data.splits.items()}
-    read = {split: read_split(sides, data, [*map(len, dictionaries)], lopsided) for split, sides in parts.items()}
-    shown = next(iter(parts))
-    pairs = sum(len(source) for source, _ in parts[shown])
-    drawn = sorted(random.Random(seed).sample(range(pairs), min(examples, pairs)))
-    train_counts = dict(zip(data.languages, read["train"].counts, strict=True)) if "train" in read else {}
+    splits = {name: Split(data, name, dictionaries, keep=lopsided) for name in data.splits}
+    shown, split = next(iter(splits.items()))
+    drawn = sorted(random.Random(seed).sample(range(split.sentences), min(examples, split.sentences)))
+    train_counts = dict(zip(data.languages, splits["train"].counts, strict=True)) if "train" in splits else {}
     record, decoders = read_record(data.path), _decoders(data)
     figures = {
         "data": str(data.path),
@@ -97,54 +148,17 @@ def inspect_data(folder: str | Path, *, lopsided: int = 3, examples: int = 3, se
         "shards": data.shards,
         "corpus": record and {"name": record.get("corpus"), "options": record.get("options")},
         "cleaning": _cleaning(data.path / CLEANING_FILE),
-        "splits": {split: split_figures(data.languages, content) for split, content in read.items()},
+        "splits": {name: each.figures(data.languages) for name, each in splits.items()},
         "joint_dictionary": dictionaries[0].tokens == dictionaries[1].tokens,
         "vocabulary": {
             language: vocabulary_figures(dictionary, train_counts.get(language))
             for language, dictionary in zip(data.languages, dictionaries, strict=True)
         },
         "shown_split": shown,
-        "lopsided": [_pair(row, parts[shown], dictionaries, decoders) for row in read[shown].lopsided],
-        "examples": [_pair(row, parts[shown], dictionaries, decoders) for row in drawn],
+        "lopsided": [split.pair(row, decoders) for row in split.lopsided],
+        "examples": [split.pair(row, decoders) for row in drawn],
     }
-    return Inspection(data=data, figures=figures, pair_lengths=read[shown].lengths, train_counts=train_counts)
-
-
-def _open_part(data: DataFolder, split: str, part: Path) -> Part:
-    names = (f"{split}.{'-'.join(data.languages)}.{language}" for language in data.languages)
-    source, target = (MmapSentences(part / name) for name in names)
-    if len(source) != len(target):
-        raise ValueError(
-            f"{source.index} has {len(source):,} sentences and {target.index.name} {len(target):,}: "
-            "expected as many: binarise both again"
-        )
-    return source, target
-
-
-def read_split(parts: list[Part], data: DataFolder, vocabularies: list[int], lopsided: int) -> SplitContent:
-    """Reads a split once. An empty side counts as one token for how lopsided its pair is.
-
-    :param lopsided: how many rows of lopsided pairs to keep.
-    """
-    pairs: Counter[tuple[int, int]] = Counter()
-    counts = [np.zeros(vocabulary, dtype=np.int64) for vocabulary in vocabularies]
-    kept: list[tuple[float, int]] = []
-    before = 0
-    for part in parts:
-        for start in range(0, len(part[0]), _ROWS_AT_ONCE):
-            rows, lengths = range(start, min(start + _ROWS_AT_ONCE, len(part[0]))), []
-            for side, language, total in zip(part, data.languages, counts, strict=True):
-                found, occurrences = side.read(rows, vocabulary=len(total), dictionary=data.dictionaries[language])
-                lengths.append(found)
-                total += occurrences
-            pairs.update(zip(*(side.tolist() for side in lengths), strict=True))
-            factors = -np.maximum(*lengths) / np.maximum(np.minimum(*lengths), 1)
-            best = np.argsort(factors, kind="stable")[:lopsided]
-            kept += zip(factors[best].tolist(), (before + start + best).tolist(), strict=True)
-            kept = sorted(kept)[:lopsided]
-        before += len(part[0])
-    source, target, times = np.array([(*pair, times) for pair, times in sorted(pairs.items())] or np.empty((0, 3))).T
-    return SplitContent(PairLengths(source, target, times), counts, [row for _, row in kept])
+    return Inspection(data=data, figures=figures, pair_lengths=split.lengths, train_counts=train_counts)
 
 
 def _cleaning(path: Path) -> Figures | None:
@@ -167,17 +181,6 @@ def _percentiles(values: np.ndarray, counts: Integers) -> Figures:
         return {"median": None, "percentiles": {}}
     percentiles = {str(percent): percentile(values, counts, percent) for percent in PERCENTS}
     return {"median": percentile(values, counts, 50), "percentiles": percentiles}
-
-
-def split_figures(languages: tuple[str, str], content: SplitContent) -> Figures:
-    """Of both sides (none where there are no sentences), and of the ratio of their lengths."""
-    pairs, sides = content.lengths, {}
-    for number, language in enumerate(languages if len(pairs.counts) else ()):
-        lengths = length_figures(*pairs.side(number))
-        unknown = int(content.counts[number][Dictionary.unk_index])
-        rate = unknown / lengths["tokens"] if lengths["tokens"] else None
-        sides[language] = {"lengths": lengths, "unknown": unknown, "unknown_rate": rate}
-    return {"sentences": int(pairs.counts.sum()), "sides": sides, "ratio": ratio_figures(pairs) if sides else None}
 
 
 def length_figures(lengths: Integers, sentences: Integers) -> Figures:
@@ -241,22 +244,6 @@ def descending_frequencies(counts: Integers) -> Integers:
     """How often each type occurs that does, special ones aside, the most frequent first."""
     words = counts[SPECIAL:]
     return np.sort(words[words > 0])[::-1]
-
-
-def _pair(
-    row: int, parts: list[Part], dictionaries: list[Dictionary], decoders: list[Callable[[str], str]]
-) -> Figures:
-    """The pair of this row, counted from 0 over all parts, as people read it; its line is counted from 1."""
-    number = row + 1
-    while row >= len(parts[0][0]):
-        row, parts = row - len(parts[0][0]), parts[1:]
-    sentences = [side.sentence(row) for side in parts[0]]
-    source, target = (
-        decode(dictionary.decode(sentence.tolist()))
-        for decode, dictionary, sentence in zip(decoders, dictionaries, sentences, strict=True)
-    )
-    lengths = [len(sentence) - int(sentence[-1:].tolist() == [Dictionary.eos_index]) for sentence in sentences]
-    return {"number": number, "source": source, "target": target, "lengths": lengths}
 
 
 def _decoders(data: DataFolder) -> list[Callable[[str], str]]:
