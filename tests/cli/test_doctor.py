@@ -98,7 +98,9 @@ def test_another_fairseq_and_missing_needs(answer, installed):
 
 def test_missing_hook_and_failing_import(answer):
     answer(hook=False, fairseq=None, patches={}, error="ValueError: mutable\ndefault")
-    wrong = findings(doctor.look_at_fairseq).wrong
+    found = findings(doctor.look_at_fairseq)
+    assert sum(line.endswith(" NOT active") for line in found.lines) == len(NAMES), "none is in the report"
+    wrong = found.wrong
     assert wrong[0].startswith("the start-up hook did not run")
     assert wrong[1] == "fairseq can't be imported (ValueError: mutable default): rskip setup-fairseq"
     assert len(wrong) == 2
