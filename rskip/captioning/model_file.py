@@ -109,8 +109,8 @@ def _build(config: CaptioningConfig, checkpoint: Checkpoint, *, source: Path) ->
         model = CaptioningTransformer(config)
     try:
         check_parameters(model.state_dict(), checkpoint.model, _described(config))
-    except ValueError as error:
-        raise ValueError(f"{source}: {error}") from error
+    except SettingError as error:
+        raise error.within(source=str(source)) from None
     model.load_state_dict(checkpoint.model)
     return model.requires_grad_(False).eval()
 
