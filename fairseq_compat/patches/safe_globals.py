@@ -1,6 +1,6 @@
 """Checkpoints with `weights_only` on.
 
-torch.load refuses classes that it doesn't know (since 2.6, unless told otherwise). fairseq's checkpoints hold
+torch.load refuses classes that it doesn't know (since 2.6, unless they are allowed). fairseq's checkpoints hold
 an argparse.Namespace, the model's arguments, and NumPy scalars and arrays where metrics were tracked. These
 plain data types are allow-listed; `weights_only` itself stays on.
 """
