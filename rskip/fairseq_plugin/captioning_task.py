@@ -19,6 +19,7 @@ from rskip.captioning.captions import DICTIONARY, CaptionedImage, read_split
 from rskip.captioning.cider import CiderD
 from rskip.captioning.features import ConstantFeatures, FeatureStore, open_features
 from rskip.captioning.model import batch_features
+from rskip.fairseq_plugin.flags import flag_of
 from rskip.fairseq_plugin.generator import Transformers
 from rskip.fairseq_plugin.one_line_errors import UsageError
 from rskip.generation import Hypothesis, SearchOptions, beam_search
@@ -148,10 +149,13 @@ class CaptioningTask(FairseqTask):
     @classmethod
     def setup_task(cls, cfg: CaptioningTaskConfig, **kwargs: Any) -> "CaptioningTask":
         """Opens the dictionary and the features. Raises `UsageError` where they are missing or damaged."""
-        if cfg.features is None:
+        if not cfg.features:
             raise UsageError("--features is missing: give a store of `rskip caption extract`, or constant")
         if cfg.data is None or not (path := Path(cfg.data, DICTIONARY)).is_file():
             raise UsageError(f"no captions in {cfg.data}: give a folder that `rskip prepare flickr8k` or the like made")
+        for name in ("eval_cider_beam", "max_caption_tokens"):
+            if (value := getattr(cfg, name)) < 1:
+                raise UsageError(f"{flag_of(name)} is {value}: expected 1 or more")
         try:
             return cls(cfg, cls.load_dictionary(str(path)), open_features(cfg.features))
         except (ValueError, OSError) as error:

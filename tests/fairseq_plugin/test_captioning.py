@@ -13,8 +13,9 @@ import torch
 
 from rskip.captioning.captions import read_split, write_split
 from rskip.captioning.model_file import export_captioning_model, load_captioning_model, read_captioning_checkpoint
-from rskip.checkpoint import read_checkpoint
+from rskip.checkpoint import Checkpoint, read_checkpoint, write_checkpoint
 from rskip.generation import SearchOptions
+from rskip.settings.errors import SettingError
 from tests.fairseq_plugin.captioning_data import write_corpus, write_flickr8k_corpus
 
 TINY = [
@@ -109,14 +110,21 @@ def test_checkpoint_to_folder_and_back(trained, corpus, tmp_path):
     with pytest.raises(ValueError, match=r"dict\.txt has 5 tokens"):
         load_captioning_model(tmp_path)
     shutil.copyfile(corpus / "data/dict.txt", tmp_path / "dict.txt")
-    config = (tmp_path / "config.json").read_text()
-    (tmp_path / "config.json").write_text(config.replace('"feature_dim": 8', '"feature_dim": 9'))
+    text = (tmp_path / "config.json").read_text()
+    (tmp_path / "config.json").write_text(text.replace('"feature_dim": 8', '"feature_dim": 9'))
     with pytest.raises(ValueError, match=r"toy of 9.*projection.*\(32, 8\)") as caught:
         load_captioning_model(tmp_path)
     assert "\n" not in str(caught.value)
+    (tmp_path / "config.json").write_text(text.replace('"feature_dim"', '"feature_dims"'))
+    with pytest.raises(SettingError, match=r"config\.json: .*feature_dim\?"):
+        load_captioning_model(tmp_path)
     (tmp_path / "config.json").unlink()
     with pytest.raises(FileNotFoundError, match=r"config\.json"):
         load_captioning_model(tmp_path)
+    config = {"arch": "transformer", "task": "translation", "source_lang": "en", "target_lang": "de", "model": {}}
+    write_checkpoint(tmp_path / "other.pt", Checkpoint(model={}, config=config))
+    with pytest.raises(ValueError, match="task 'translation', expected captioning"):
+        read_captioning_checkpoint(tmp_path / "other.pt")
 
 
 def test_beam_search_finds_what_fairseqs_generator_finds(trained):
@@ -224,8 +232,15 @@ def test_mistakes_are_one_line(command, corpus, tmp_path, monkeypatch):
         (["--share-all-embeddings"], "--share-decoder-input-output-embed"),
         (["--encoder-embed-dim", "33"], "--encoder-embed-dim"),
         (["--criterion", "self_critical", "--samples", "0"], "--samples"),
+        (["--max-caption-tokens", "0"], "--max-caption-tokens"),
+        (["--valid-subset", "dev"], "dev.jsonl"),
+        (["--features", ""], "--features"),
+        ([], "no captions in"),
     ):
-        monkeypatch.setattr(sys, "argv", command(tmp_path / "out", *flags))
+        words = command(tmp_path / "out", *flags)
+        if not flags:
+            words[1] = str(tmp_path)
+        monkeypatch.setattr(sys, "argv", words)
         with pytest.raises((ValueError, SystemExit)) as caught:
             cli_main()
         error = usage_error_behind(caught.value)
