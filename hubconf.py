@@ -1,4 +1,4 @@
-"""torch.hub's entries: every pretrained model of checkpoints.json under its own name, and two architectures.
+"""torch.hub's entries: every pretrained model of checkpoints.json under its own name, and three architectures.
 
 torch.hub.load("OWNER/rskip", "transformer_tiny_2rskip_ln.multi30k.en-de") gives a translator; from a clone:
 torch.hub.load(FOLDER, NAME, source="local"). torch.hub.help shows what an entry is.

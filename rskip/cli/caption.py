@@ -123,7 +123,7 @@ def load_captioner(args: argparse.Namespace) -> Captioner:
     from rskip.machine.ranks import Ranks
 
     return Captioner.from_pretrained(
-        model_path(args.model, task="captioning"),
+        model_path(args.model, task="image-captioning"),
         backbone_weights=args.backbone_weights,
         precision=args.precision,
         device=choose_device(args.device, Ranks()),

@@ -15,6 +15,8 @@ from rskip.zoo.registry import FILE_NAME, ModelEntry, find_model, read_registry,
 if TYPE_CHECKING:
     import torch
 
+    from rskip.captioning.captioner import Captioner
+    from rskip.captioning.model import CaptioningTransformer
     from rskip.transformer import Transformer
     from rskip.translation import Translator
     from rskip.vision import Classifier, PreActResNet
@@ -22,8 +24,9 @@ if TYPE_CHECKING:
 
 def load(
     name: str, device: str | torch.device | None = None, dtype: str | torch.dtype | None = None
-) -> Translator | Classifier:
-    """A pretrained model in eval mode: a `rskip.translation.Translator`, or a `rskip.vision.Classifier`.
+) -> Translator | Classifier | Captioner:
+    """A pretrained model in eval mode: a `rskip.translation.Translator`, a `rskip.vision.Classifier`, or a
+    `rskip.captioning.captioner.Captioner`.
 
         translator = rskip.load("transformer_tiny_2rskip_ln.multi30k.en-de")
         translator("A dog runs.")
@@ -34,14 +37,14 @@ def load(
     :param name: one of `rskip.zoo.list_models()`.
     :param device: where the model is to be; default: the CPU.
     :param dtype: what it computes in, a torch.dtype or its name; default: float32, whatever the weights are stored in.
-        Translators: float32, bfloat16, or on a CPU "int8". Classifiers: float32, bfloat16 or float16.
+        Translators and captioners: float32, bfloat16, or on a CPU "int8". Classifiers: float32, bfloat16 or float16.
     :raises ValueError: an unknown name (the nearest are offered), no such device, a dtype that the model doesn't have,
         a connection of one's own that is not registered, a damaged file.
     :raises FileNotFoundError: the model's files are nowhere to be had.
     :raises OSError: the server can't be reached, or the cache can't be written.
     """
     path = registry_file()
-    model: Translator | Classifier = load_entry(
+    model: Translator | Classifier | Captioner = load_entry(
         find_model(read_registry(path), name), root=path.parent, device=device, dtype=dtype
     )
     return model
@@ -85,7 +88,8 @@ def entry_points(*, root: Path) -> dict[str, Callable[..., Any]]:
     :param root: of the checkout that torch.hub loads, whichever rskip is imported.
     """
     models = {name: _entry_point(entry, root) for name, entry in read_registry(root / FILE_NAME).items()}
-    return {"transformer": transformer, "preact_resnet": preact_resnet, **models}
+    architectures: list[Callable[..., Any]] = [transformer, captioning_transformer, preact_resnet]
+    return {**{each.__name__: each for each in architectures}, **models}
 
 
 def _entry_point(model: ModelEntry, root: Path) -> Callable[..., Any]:
@@ -117,6 +121,25 @@ def transformer(
     connections = {"encoder_connection": connection, "decoder_connection": connection}
     vocabularies = {"source_vocabulary": source_vocabulary, "target_vocabulary": target_vocabulary}
     return Transformer(TransformerConfig.from_dict({**vocabularies, **connections, **settings}))
+
+
+def captioning_transformer(
+    vocabulary: int, feature_dim: int, connection: str = "1xskip+ln", **settings: Any
+) -> CaptioningTransformer:
+    """A Transformer from image features to words without trained weights, every block joined by `connection`.
+
+    :param vocabulary: words, special ones counted.
+    :param feature_dim: numbers of an image feature.
+    :param connection: as for `transformer`.
+    :param settings: other fields of `rskip.captioning.config.CaptioningConfig`, such as grid_positions=False.
+    :raises ValueError: an unknown connection or setting; the nearest known one is named.
+    """
+    from rskip.captioning.config import CaptioningConfig
+    from rskip.captioning.model import CaptioningTransformer
+
+    connections = {"encoder_connection": connection, "decoder_connection": connection}
+    sizes = {"vocabulary": vocabulary, "feature_dim": feature_dim}
+    return CaptioningTransformer(CaptioningConfig.from_dict({**sizes, **connections, **settings}))
 
 
 def preact_resnet(

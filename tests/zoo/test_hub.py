@@ -79,6 +79,8 @@ def test_architectures_without_weights(root: Path) -> None:
     assert (transformer.config.encoder_connection, transformer.config.decoder_connection) == ("3xskip", "3xskip")
     assert len(transformer.encoder.layers) == 1 and len(transformer.decoder.layers) == 2
     assert isinstance(transformer.decoder.layers[1].encoder_attn_connection, XSkip)
+    captioning = load(root, "captioning_transformer", 12, 5, connection="sas", **sizes, grid_positions=False)
+    assert (captioning.config.decoder_connection, captioning.encoder.projection.in_features) == ("sas", 5)
     model = load(root, "preact_resnet", 14, connection="2RSKIP+LN", num_classes=100)
     assert model.config == {
         "depth": 14, "connection": "2rskip+ln", "num_classes": 100, "shortcut": "zero_pad", "block": "basic",
@@ -92,6 +94,7 @@ def test_wrong_settings_of_an_architecture_are_one_line(root: Path) -> None:
         ("transformer", {**sizes, "source_vocabulary": 0}, "source_vocabulary is 0: expected "),
         ("transformer", {**sizes, "target_vocabulary": "10"}, "target_vocabulary is '10': expected a whole number"),
         ("transformer", {**sizes, "connection": "2rskp+ln"}, "encoder_connection is '2rskp+ln': expected "),
+        ("captioning_transformer", {"vocabulary": 9, "feature_dim": 0}, "feature_dim is 0: expected "),
         ("preact_resnet", {"depth": 15}, "depth is 15: expected "),
     ):
         with pytest.raises(ValueError) as caught:

@@ -12,6 +12,7 @@ from rskip.tasks.task import Column, ModelDescription, Outcome, Task
 if TYPE_CHECKING:
     import torch
 
+    from rskip.captioning.captioner import Captioner
     from rskip.tasks.captioning.settings import CaptioningSettings
     from rskip.tasks.run import Run
 
@@ -31,6 +32,7 @@ class Captioning(Task["CaptioningSettings"]):
     )
     more_figures = (Column("bleu1", "BLEU-1"), Column("bleu2", "BLEU-2"), Column("bleu3", "BLEU-3"))
     measures = {column.metric: column.heading for column in (*columns, *more_figures)}
+    precisions = ("float32", "bfloat16", "int8")
     model_files = ("config.json", "dict.txt")
     published_dtype = "float16"
     example = """\
@@ -121,7 +123,7 @@ captioner("picture.jpg")"""
 
         return describe(folder, record)
 
-    def load(self, folder: Path, *, precision: str, device: torch.device) -> Any:
+    def load(self, folder: Path, *, precision: str, device: torch.device) -> Captioner:
         from rskip.captioning.captioner import Captioner
 
-        return Captioner.from_pretrained(folder, device=device)
+        return Captioner.from_pretrained(folder, precision=precision, device=device)
