@@ -188,7 +188,10 @@ def changed_file(run: str) -> str | None:
 def check_figure(record: Record, task: Task[Any]) -> None:
     """:raises ValueError: the published weights are worse, or better, than the run's own."""
     metric = task.columns[0].metric
-    before, after = record.metrics[metric], (record.published or {})[metric]
+    before, after = record.metrics.get(metric), (record.published or {}).get(metric)
+    if before is None or after is None:
+        expected = f"what {task.name} is scored by"
+        raise SettingError(metric, "is not among its figures", expected=expected, source=str(record.path))
     if abs(after - before) > MAX_LOSS:
         raise ValueError(
             f"checkpoints/{record.run}/{WEIGHTS} has {metric} {after:.2f} when it is read back, the run {before:.2f}: "
