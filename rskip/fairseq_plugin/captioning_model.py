@@ -1,4 +1,4 @@
-"""The captioning model that fairseq trains. B images, N features of an image, K captions of each, T caption length."""
+"""The captioning model that fairseq trains. B images, N features of an image, M captions in all, T their length."""
 
 from __future__ import annotations
 
@@ -72,13 +72,18 @@ class CaptioningModel(ConnectionModel):
         padding_mask: Tensor | None,
         grids: Tensor | None,
         prev_output_tokens: Tensor,
+        counts: Tensor | None = None,
         **decoder_options: Any,
     ) -> Any:
-        """Logits (B·K, T, V) for features (B, N, C) and prefixes (B·K, T), each image's K one after the other."""
+        """Logits (M, T, V) for features (B, N, C) and prefixes (M, T), an image's captions one after the other.
+
+        :param counts: (B,), the captions of each image; None: as many of each.
+        """
         encoder_out = self.encoder(features, padding_mask, grids)
-        count = len(prev_output_tokens) // len(features)
-        if count > 1:
-            rows = torch.arange(len(features), device=features.device).repeat_interleave(count)
+        images, captions = len(features), len(prev_output_tokens)
+        if captions != images:
+            repeats = captions // images if counts is None else counts
+            rows = torch.arange(images, device=features.device).repeat_interleave(repeats, output_size=captions)
             encoder_out = self.encoder.reorder_encoder_out(encoder_out, rows)
         return self.decoder(prev_output_tokens, encoder_out=encoder_out, **decoder_options)
 

@@ -57,11 +57,11 @@ class CaptioningTaskConfig(FairseqDataclass):
 
 
 class CaptionExamples(FairseqDataset):
-    """Examples (image, one of its captions), with features read as they are needed.
+    """Examples, each an image with all its captions: so its features are read and encoded once.
 
     :param images: with their captions; all have features.
-    :param features: the store.
-    :param shuffled: whether examples of one length come in a drawn order.
+    :param features: the store, read as features are needed.
+    :param shuffled: whether examples of one size come in a drawn order.
     """
 
     def __init__(
@@ -75,43 +75,41 @@ class CaptionExamples(FairseqDataset):
         self.images, self.features, self.dictionary, self.shuffled = images, features, dictionary, shuffled
         self.names = {each.name for each in images}
         self.cider = CiderD({each.name: [caption.split() for caption in each.tokens] for each in images})
-        captions = [(image, number) for image, each in enumerate(images) for number in range(len(each.tokens))]
-        self.examples = np.array(captions)  # (example, 2)
         self.tokens = [
-            dictionary.encode_line(images[image].tokens[number], add_if_not_exist=False).long()
-            for image, number in captions
+            [dictionary.encode_line(caption, add_if_not_exist=False).long() for caption in image.tokens]
+            for image in images
         ]
-        self.sizes = np.array([len(each) for each in self.tokens])
+        self.sizes = np.array([len(each) * max(map(len, each)) for each in self.tokens])  # tokens, padding included
 
     def __getitem__(self, index: int) -> int:
         return index
 
     def __len__(self) -> int:
-        return len(self.examples)
+        return len(self.images)
 
     def collater(self, samples: list[int]) -> dict[str, Any]:
-        """A batch of examples: features (B, N, C), captions (B, T) padded on the right.
+        """A batch: features (B, N, C), and the captions of all its images (captions, T), padded on the right.
 
-        `first` (B,) is true for an image's first caption, so that what is to be done once an image is done there.
+        `counts` (B,) says how many captions each image has; they stand one after the other.
         """
         if not samples:
             return {}
-        images = [self.images[image] for image in self.examples[samples, 0]]
-        features, padding, grids = batch_features([self.features[each.name] for each in images])
-        target = self._batched([self.tokens[index] for index in samples])
+        names = [self.images[index].name for index in samples]
+        features, padding, grids = batch_features([self.features[name] for name in names])
+        captions = [caption for index in samples for caption in self.tokens[index]]
         return {
             "id": torch.tensor(samples),
-            "names": [each.name for each in images],
-            "first": torch.from_numpy(self.examples[samples, 1] == 0),
-            "nsentences": len(samples),
-            "ntokens": int(self.sizes[samples].sum()),
+            "names": names,
+            "nsentences": len(captions),
+            "ntokens": sum(len(each) for each in captions),
             "net_input": {
                 "features": features,
                 "padding_mask": padding,
                 "grids": grids,
-                "prev_output_tokens": self._batched([self.tokens[index] for index in samples], prefix=True),
+                "prev_output_tokens": self._batched(captions, prefix=True),
+                "counts": torch.tensor([len(self.tokens[index]) for index in samples]),
             },
-            "target": target,
+            "target": self._batched(captions),
         }
 
     def _batched(self, captions: list[torch.Tensor], *, prefix: bool = False) -> torch.Tensor:
@@ -128,7 +126,7 @@ class CaptionExamples(FairseqDataset):
         return int(self.sizes[index])
 
     def ordered_indices(self) -> np.ndarray:
-        """Examples of like length beside each other, which are in a drawn order."""
+        """Examples of like size beside each other, which are in a drawn order."""
         order = np.random.permutation(len(self)) if self.shuffled else np.arange(len(self))
         return order[np.argsort(self.sizes[order], kind="stable")]
 
@@ -202,17 +200,14 @@ class CaptioningTask(FairseqTask):
         """The loss, and with --eval-cider the CIDEr-D of each image's caption."""
         loss, sample_size, logging_output = super().valid_step(sample, model, criterion)
         if self.cfg.eval_cider:
-            scores = self.score_first(sample, model, SearchOptions(beam=self.cfg.eval_cider_beam))
+            scores = self.score_captions(sample, model, SearchOptions(beam=self.cfg.eval_cider_beam))
             logging_output |= {"_cider_sum": float(scores.sum()), "_cider_count": len(scores)}
         return loss, sample_size, logging_output
 
-    def score_first(self, sample: Mapping[str, Any], model: nn.Module, options: SearchOptions) -> np.ndarray:
-        """CIDEr-D of the best caption of each image whose first caption is in the batch, (images,)."""
-        rows = sample["first"].nonzero()[:, 0]
-        names = [sample["names"][row] for row in rows.tolist()]
-        inputs = {name: None if each is None else each[rows] for name, each in sample["net_input"].items()}
-        found = self.search({"net_input": inputs}, model, options)
-        return self.rewards(names, [best.tokens for best, *_ in found])
+    def score_captions(self, sample: Mapping[str, Any], model: nn.Module, options: SearchOptions) -> np.ndarray:
+        """CIDEr-D of the best caption found for each image of a batch, (B,)."""
+        found = self.search(sample, model, options)
+        return self.rewards(sample.get("names", []), [best.tokens for best, *_ in found])
 
     def search(self, sample: Mapping[str, Any], model: Any, options: SearchOptions) -> list[list[Hypothesis]]:
         """Captions of at most --max-caption-tokens words for each image of a batch, by rskip's beam search."""

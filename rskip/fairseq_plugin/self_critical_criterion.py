@@ -26,7 +26,7 @@ class SelfCriticalConfig(FairseqDataclass):
     samples: int = field(
         default=5,
         metadata={
-            "help": "captions drawn for each example; the baseline of each is the mean reward of the others, or with "
+            "help": "captions drawn for each image; the baseline of each is the mean reward of the others, or with "
             "1 that of the greedy caption (Rennie et al. 2017)"
         },
     )
@@ -57,12 +57,12 @@ class SelfCriticalCriterion(FairseqCriterion):
         Outside training the loss is minus the reward of each image's greedy caption.
         """
         if not model.training:
-            scores = self.task.score_first(sample, model, SearchOptions(beam=1))
+            scores = self.task.score_captions(sample, model, SearchOptions(beam=1))
             return self._result(-torch.tensor(scores.sum()), len(scores), sample, reward=float(scores.sum()))
         rewards, baseline, captions, chosen = self.draw(model, sample)
         prefix = captions.roll(1, 1)
         prefix[:, 0] = self.task.dictionary.eos()
-        inputs = {**sample["net_input"], "prev_output_tokens": prefix}
+        inputs = {**sample["net_input"], "prev_output_tokens": prefix, "counts": None}
         logits = model(**inputs)[0]  # (B·K, T, V)
         logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
         padding = torch.arange(logits.size(2), device=logits.device) == self.padding_idx  # is never drawn
