@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 import warnings
 from collections.abc import Mapping, Sequence
@@ -21,7 +22,8 @@ from rskip.settings.errors import SettingError, nearest
 
 LITE0 = "tf_efficientnet_lite0"
 LITE0_SHA256 = "579344248a93e23026e6b78f1f6faf0bc1d282386f6c881cdbaacd49cabf77db"
-# Mean over the channels of the grid's diagonal for `reference_input`, by the PyPI package efficientnet-lite-pytorch.
+# Of the grid's cells from corner to corner the mean over the channels, for `reference_input`, as the PyPI package
+# efficientnet-lite-pytorch computes them.
 LITE0_REFERENCE = (0.0655, 0.3859, 0.0390, 0.0466, 0.0489, 0.4350, 0.0614)
 DETECTORS = (
     "fasterrcnn_resnet50_fpn",
@@ -29,6 +31,7 @@ DETECTORS = (
     "fasterrcnn_mobilenet_v3_large_fpn",
     "fasterrcnn_mobilenet_v3_large_320_fpn",
 )
+MOST_DETECTED = 8_000_000  # pixels that a detector is given; it brings them to about a million itself
 _HASH = re.compile(r"-([0-9a-f]{8})\.pth$")
 
 
@@ -50,14 +53,11 @@ class Backbone:
         """The features of PIL images in RGB, in their order."""
         return self.compute([self.prepare(image) for image in images])
 
-    def prepare(self, image: Any) -> Tensor:
-        """The network's input. Shape: (3, H, W)
-
-        :param image: a PIL image in RGB.
-        """
+    def prepare(self, image: Any) -> Any:
+        """What `compute` takes of a PIL image in RGB."""
         raise NotImplementedError
 
-    def compute(self, inputs: Sequence[Tensor]) -> list[Features]:
+    def compute(self, inputs: Sequence[Any]) -> list[Features]:
         """The features of prepared images."""
         raise NotImplementedError
 
@@ -102,14 +102,16 @@ class RegionBackbone(Backbone):
     their class (IoU over 0.5) are left out, and of the others the best are taken, by falling score.
     """
 
-    def prepare(self, image: Any) -> Tensor:
-        return _pixels(image)
+    def prepare(self, image: Any) -> tuple[Any, tuple[int, int]]:
+        """The image, at an n-th of its size where it has more than MOST_DETECTED pixels, and its own size."""
+        part = math.ceil(math.sqrt(image.width * image.height / MOST_DETECTED))
+        return (image.reduce(part) if part > 1 else image), image.size
 
     @torch.inference_mode()
-    def compute(self, inputs: Sequence[Tensor]) -> list[Features]:
-        return [self._regions(pixels) for pixels in inputs]
+    def compute(self, inputs: Sequence[tuple[Any, tuple[int, int]]]) -> list[Features]:
+        return [self._regions(_pixels(image), size) for image, size in inputs]
 
-    def _regions(self, pixels: Tensor) -> Features:
+    def _regions(self, pixels: Tensor, size: tuple[int, int]) -> Features:
         from torchvision.ops import batched_nms
 
         network: Any = self.network
@@ -122,7 +124,7 @@ class RegionBackbone(Backbone):
         scores, classes = logits.softmax(dim=1)[:, 1:].max(dim=1)
         kept = batched_nms(proposals, scores, classes, 0.5)[: self.description["regions"]]
         height, width = images.image_sizes[0]
-        scale = torch.tensor([pixels.shape[2] / width, pixels.shape[1] / height] * 2, device=self.device)
+        scale = torch.tensor([size[0] / width, size[1] / height] * 2, device=self.device)
         return Features(self._values(features[kept]), None, (proposals[kept] * scale).cpu().numpy())
 
 

@@ -196,7 +196,7 @@ class Captioner:
             return list(pictures)
         backbone = self.backbone
 
-        def prepare(picture: Any) -> Tensor | ValueError | OSError:
+        def prepare(picture: Any) -> Any:
             try:
                 return backbone.prepare(read_picture(picture))
             except (ValueError, OSError) as error:
@@ -204,9 +204,9 @@ class Captioner:
 
         with ThreadPoolExecutor(2) as readers:
             prepared = list(readers.map(prepare, unread))
-        computed = iter(backbone.compute([each for each in prepared if isinstance(each, Tensor)]))
+        computed = iter(backbone.compute([each for each in prepared if not isinstance(each, Exception)]))
         made: Iterator[Features | PictureError] = (
-            next(computed) if isinstance(each, Tensor) else PictureError(number, str(each))
+            PictureError(number, str(each)) if isinstance(each, Exception) else next(computed)
             for number, each in enumerate(prepared, start=1)
         )
         return [each if isinstance(each, Features) else next(made) for each in pictures]

@@ -7,8 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
-
-from torch import Tensor
+from typing import Any
 
 from rskip.captioning.backbones import Backbone
 from rskip.captioning.features import FeatureWriter
@@ -69,15 +68,15 @@ def extract_features(
 
 def _read_ahead(
     pictures: Sequence[tuple[str, Path]], backbone: Backbone, settings: BatchSettings, failed: dict[str, str]
-) -> Iterator[list[tuple[str, str, Tensor]]]:
-    """Batches of pictures: name, sum and prepared pixels. While one is worked on the next is read."""
+) -> Iterator[list[tuple[str, str, Any]]]:
+    """Batches of pictures: name, sum and what the backbone prepared. While one is worked on the next is read."""
 
-    def read(path: Path) -> tuple[str, Tensor]:
+    def read(path: Path) -> tuple[str, Any]:
         return sha256_file(path), backbone.prepare(read_picture(path))
 
     size = settings.batch_size
     with ThreadPoolExecutor(settings.readers) as readers:
-        futures: list[tuple[str, Future[tuple[str, Tensor]]]] = []
+        futures: list[tuple[str, Future[tuple[str, Any]]]] = []
         for start in range(0, len(pictures) + size, size):
             following = pictures[start : start + size]
             before, futures = futures, [(name, readers.submit(read, path)) for name, path in following]

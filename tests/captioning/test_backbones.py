@@ -94,6 +94,10 @@ def test_a_detectors_regions_are_its_best_ones_in_the_pictures_own_pixels(weight
         assert found.grid is None and found.values.shape == (7, 1024) and backbone.dim == 1024
         assert (found.boxes[:, 2:] > found.boxes[:, :2]).all() and found.boxes.min() >= 0
         assert width / 2 < found.boxes[:, [0, 2]].max() <= width + 1e-3
+    large = drawn(1, size=(4000, 3000))
+    assert backbone.prepare(large)[0].size == (2000, 1500)
+    (found,) = backbone.features([large])
+    assert 2000 < found.boxes[:, [0, 2]].max() <= 4000.1
     (more,) = load_backbone(name, weights(name)).features([drawn(1, size=(120, 90))])
     assert len(more.values) == 36 and np.array_equal(more.boxes[:7], few[0].boxes)
 
