@@ -17,6 +17,8 @@ from rskip.fairseq_plugin.decoder import ConnectionDecoder
 from rskip.fairseq_plugin.encoder import EncoderOut, memory_of
 from rskip.fairseq_plugin.flags import captioning_config_from_args
 from rskip.fairseq_plugin.model import ConnectionModel
+from rskip.fairseq_plugin.one_line_errors import UsageError
+from rskip.settings.errors import SettingError
 from rskip.transformer import Memory
 from rskip.transformer.embedding import build_token_embedding
 
@@ -58,9 +60,17 @@ class CaptioningModel(ConnectionModel):
 
     @classmethod
     def build_model(cls, args: Namespace, task: FairseqTask) -> CaptioningModel:
-        """Builds the model that `args` describe over the task's dictionary and features."""
+        """Builds the model that `args` describe over the task's dictionary and features.
+
+        Raises `UsageError` where `args` are a checkpoint's, which was trained on other features.
+        """
         of_data = {**task.features_of_model(), "vocabulary": len(task.target_dictionary)}
         of_data["padding_index"] = task.target_dictionary.pad()
+        if (before := getattr(args, OF_DATA, None)) is not None:
+            try:
+                captioning_config_from_args(args, before).check_features(of_data["features"])
+            except SettingError as error:
+                raise UsageError(error.sentence(f"--{error.name}")) from error
         setattr(args, OF_DATA, of_data)
         config = captioning_config_from_args(args, of_data)
         words = build_token_embedding(config.vocabulary, config.decoder_embed_dim, config.padding_index)

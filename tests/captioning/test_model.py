@@ -64,10 +64,11 @@ def test_positions_of_a_grid_tell_row_and_column():
 @pytest.mark.parametrize("connection", ["1xskip+ln", "2rskip+ln", "sas", "prenorm+ln"])
 def test_images_of_a_batch_do_not_see_each_other_nor_padding(connection):
     images = [grid(2, 3), grid(1, 4, seed=1), grid(3, 3, seed=2)]
-    model, prefix = build(connection), torch.randint(4, 29, (3, 5))
+    model, prefix = build(connection, layernorm_embedding=connection == "sas"), torch.randint(4, 29, (3, 5))
     logits = model(*batch_features(images), prefix)
     for row, image in enumerate(images):
-        alone = model(*batch_features([image]), prefix[row : row + 1])
+        features, _, grids = batch_features([image])
+        alone = model(features, None, grids, prefix[row : row + 1])
         torch.testing.assert_close(logits[row : row + 1], alone, rtol=0, atol=1e-9)
     logits.sum().backward()
     assert all(each.grad is not None and each.grad.isfinite().all() for each in model.parameters())

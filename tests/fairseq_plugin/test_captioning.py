@@ -256,6 +256,17 @@ def test_mistakes_are_one_line(command, corpus, tmp_path, monkeypatch):
         assert error is not None and word in str(error) and "\n" not in str(error)
 
 
+def test_a_checkpoint_keeps_to_its_features(trained, corpus, tmp_path):
+    from fairseq.checkpoint_utils import load_model_ensemble_and_task
+
+    shutil.copytree(corpus / "features", tmp_path / "features")
+    index = tmp_path / "features/pictures.jsonl"
+    index.write_text(index.read_text().replace('"toy"', '"other"'))
+    path = str(trained / "checkpoint_last.pt")
+    with pytest.raises(ValueError, match="'other': expected those that the model was trained on, of 'toy'"):
+        load_model_ensemble_and_task([path], arg_overrides={"features": str(tmp_path / "features")})
+
+
 def test_images_without_features_are_left_out(corpus, tmp_path, caplog):
     from rskip.fairseq_plugin.captioning_task import CaptioningTask, CaptioningTaskConfig
     from rskip.fairseq_plugin.one_line_errors import UsageError
