@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import struct
-import warnings
 from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -25,7 +24,8 @@ def read_picture(source: Any) -> Image:
 
     :param source: a file's path, an open binary file, or a PIL image.
     :raises FileNotFoundError: no such file.
-    :raises ValueError: no picture, a truncated one, less than LEAST_SIDE or more than MOST_PIXELS pixels.
+    :raises ValueError: no picture, one that may not be read, a truncated one, one of less than LEAST_SIDE pixels a
+        side or of more than MOST_PIXELS.
     """
     from PIL import Image, ImageOps, UnidentifiedImageError
 
@@ -38,22 +38,20 @@ def read_picture(source: Any) -> Image:
         what = "is a folder, expected a picture" if os.path.isdir(source) else "no such file"
         raise FileNotFoundError(f"{name}: {what}")
     try:
-        with warnings.catch_warnings():  # of large pictures, which are refused below, and of odd metadata
-            warnings.simplefilter("ignore")
-            if isinstance(source, Image.Image):
-                _refuse_size(source, name, most=MOST_PIXELS)
-                return _rgb(ImageOps.exif_transpose(source))
-            with _opened(source) as image:
-                # a progressive JPEG is held whole, at whatever size it is decoded
-                reducible = image.format == "JPEG" and not image.info.get("progressive")
-                _refuse_size(image, name, most=64 * MOST_PIXELS if reducible else MOST_PIXELS)
-                part = 1
-                while image.width * image.height > MOST_PIXELS * part * part:
-                    part *= 2
-                if part > 1:
-                    image.draft("RGB", (image.width // part, image.height // part))
-                image.load()
-                return _rgb(ImageOps.exif_transpose(image))
+        if isinstance(source, Image.Image):
+            _refuse_size(source, name, most=MOST_PIXELS)
+            return _rgb(ImageOps.exif_transpose(source))
+        with _opened(source) as image:
+            # a progressive JPEG is held whole, at whatever size it is decoded
+            reducible = image.format == "JPEG" and not image.info.get("progressive")
+            _refuse_size(image, name, most=64 * MOST_PIXELS if reducible else MOST_PIXELS)
+            part = 1
+            while image.width * image.height > MOST_PIXELS * part * part:
+                part *= 2
+            if part > 1:
+                image.draft("RGB", (image.width // part, image.height // part))
+            image.load()
+            return _rgb(ImageOps.exif_transpose(image))
     except _Refused:
         raise
     except UnidentifiedImageError:
@@ -64,7 +62,7 @@ def read_picture(source: Any) -> Image:
         raise ValueError(f"{name}: not enough memory for this picture: make it smaller") from None
     except _DECODER_ERRORS as error:
         if isinstance(error, OSError) and error.errno is not None:
-            raise
+            raise ValueError(f"{name}: {error.strerror}") from None
         raise ValueError(f"{name}: truncated or damaged ({' '.join(str(error).split())})") from None
 
 

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import argparse
 import sys
+import warnings
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict, fields, replace
@@ -75,6 +76,7 @@ def run(args: argparse.Namespace) -> int:
     from rskip.cli._options import with_flags
     from rskip.translation.output import unfinished_parts
 
+    warnings.filterwarnings("ignore", module=r"PIL\.")  # odd metadata; what is too large is refused
     options, batches = with_flags(CAPTION_OPTIONS, args), with_flags(BatchSettings(), args)
     pictures = find_pictures(args.pictures)
     check_output(args, len(pictures))

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import sys
+import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -54,6 +55,7 @@ def run(args: argparse.Namespace) -> int:
     from rskip.machine.ranks import Ranks
     from rskip.machine.terminal import Progress
 
+    warnings.filterwarnings("ignore", module=r"PIL\.")  # odd metadata; what is too large is refused
     features, extraction = with_flags(FeatureSettings(), args), with_flags(BatchSettings(), args)
     folder: Path = args.images
     if args.backbone == "bottom-up":

@@ -113,6 +113,16 @@ def test_what_is_no_picture_is_refused(tmp_path):
         read_picture(1.5)
 
 
+def test_what_may_not_be_read_is_told(tmp_path, monkeypatch):
+    def denied(path):
+        raise PermissionError(13, "Permission denied", path)
+
+    (tmp_path / "secret.png").touch()
+    monkeypatch.setattr(Image, "open", denied)
+    with pytest.raises(ValueError, match="secret.png: Permission denied"):
+        read_picture(tmp_path / "secret.png")
+
+
 @pytest.mark.parametrize("size", [(1, 1), (15, 400), (1, 20_000)])
 def test_tiny_pictures_are_refused(size, tmp_path):
     Image.new("RGB", size).save(tmp_path / "tiny.png")
