@@ -79,7 +79,8 @@ class CaptionExamples(FairseqDataset):
             [dictionary.encode_line(caption, add_if_not_exist=False).long() for caption in image.tokens]
             for image in images
         ]
-        self.sizes = np.array([len(each) * max(map(len, each)) for each in self.tokens])  # tokens, padding included
+        self.sizes = np.array([max(map(len, each)) for each in self.tokens])  # of an image's longest caption
+        self.token_counts = self.sizes * np.array([len(each) for each in self.tokens])  # padding included
 
     def __getitem__(self, index: int) -> int:
         return index
@@ -117,10 +118,10 @@ class CaptionExamples(FairseqDataset):
         return data_utils.collate_tokens(captions, pad, end, move_eos_to_beginning=prefix)
 
     def num_tokens(self, index: int) -> int:
-        return int(self.sizes[index])
+        return int(self.token_counts[index])
 
     def num_tokens_vec(self, indices: np.ndarray) -> np.ndarray:
-        return self.sizes[indices]
+        return self.token_counts[indices]
 
     def size(self, index: int) -> int:
         return int(self.sizes[index])
@@ -128,7 +129,7 @@ class CaptionExamples(FairseqDataset):
     def ordered_indices(self) -> np.ndarray:
         """Examples of like size beside each other, which are in a drawn order."""
         order = np.random.permutation(len(self)) if self.shuffled else np.arange(len(self))
-        return order[np.argsort(self.sizes[order], kind="stable")]
+        return order[np.argsort(self.token_counts[order], kind="stable")]
 
 
 @register_task(TASK_NAME, dataclass=CaptioningTaskConfig)
@@ -238,6 +239,10 @@ class CaptioningTask(FairseqTask):
         end = self.dictionary.eos()
         words = [[self.dictionary[token] for token in each.tolist() if token != end] for each in captions]
         return split.cider.score(names, words)
+
+    def build_generator(self, *_: Any, **__: Any) -> None:
+        """Refuses fairseq-generate, which knows one target for each example."""
+        raise UsageError("--task captioning trains and validates; rskip caption is what captions images")
 
     def reduce_metrics(self, logging_outputs: Sequence[Mapping[str, Any]], criterion: Any) -> None:
         """Also the mean CIDEr-D over all images."""
