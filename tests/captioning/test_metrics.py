@@ -8,6 +8,8 @@ import sys
 import pytest
 
 from rskip.captioning import metrics
+from rskip.captioning.captions import tokenise_caption
+from rskip.captioning.cider import CiderD
 from rskip.captioning.metrics import score_captions
 from rskip.settings.errors import SettingError
 
@@ -68,6 +70,18 @@ def test_without_java_all_but_meteor_are_the_same(coco, no_java):
     ]
     with pytest.raises(SettingError, match="tokeniser ptb needs Java"):
         score_captions(REFERENCES, CANDIDATES, tokeniser="ptb")
+
+
+def test_cider_of_a_thousand_images_is_pycocoevalcaps(coco):
+    needs_package()
+    from pycocoevalcap.cider.cider import Cider
+
+    references, candidates = coco
+    own = {name: [tokenise_caption(caption) for caption in references[name]] for name in candidates}
+    answers = {name: tokenise_caption(caption) for name, caption in candidates.items()}
+    truths = {name: [" ".join(words) for words in captions] for name, captions in own.items()}
+    mean, _ = Cider().compute_score(truths, {name: [" ".join(words)] for name, words in answers.items()})
+    assert f"{CiderD(own).score(list(answers), list(answers.values())).mean():.4f}" == f"{mean:.4f}" == "0.5998"
 
 
 def test_without_the_extra_cider_is_there(monkeypatch):

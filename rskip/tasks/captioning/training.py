@@ -24,12 +24,12 @@ _STAGE = "rskip stage | "  # begins the line of train.log that says which traini
 
 
 def check_gpus(settings: CaptioningSettings, *, gpus: int) -> None:
-    """:raises SettingError: an update's captions can't be divided among so many GPUs."""
+    """:raises SettingError: an update's pictures can't be divided among so many GPUs."""
     if gpus > 1:
         for section, flags in settings.stages().items():
             size = flags.get("batch-size")
             if type(size) is not int or size % gpus or flags.get("max-tokens") is not None:
-                expected = f"captions of an update, a multiple of {gpus} GPUs, and no {section}.max-tokens"
+                expected = f"pictures of an update, a multiple of {gpus} GPUs, and no {section}.max-tokens"
                 raise SettingError.of_value(f"{section}.batch-size", size, expected)
 
 

@@ -258,7 +258,7 @@ def test_mistakes_are_one_line(project, capsys):
     assert "7 pictures of flickr8k are not there" in error and "get them from a copy of Flickr8k_Dataset.zip" in error
 
 
-def test_several_gpus_divide_an_updates_captions(project, monkeypatch, capsys):
+def test_several_gpus_divide_an_updates_pictures(project, monkeypatch, capsys):
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 8)
     assert main(["run", "mine.yaml", "--rows", "rewarded", "--gpus", "4", "--dry-run", "--mirror", "mirror"]) == 0
     prepare, extract, first, second = capsys.readouterr().out.splitlines()
@@ -268,7 +268,7 @@ def test_several_gpus_divide_an_updates_captions(project, monkeypatch, capsys):
         assert command.startswith("torchrun --standalone --nproc-per-node 4 ") and "--batch-size 2" in command
         assert "--bf16" in command and "--cpu" not in command
     assert main(["run", "mine.yaml", "--rows", "sees", "--gpus", "3"]) == 2
-    assert "train.batch-size is 8: expected captions of an update, a multiple of 3 GPUs" in capsys.readouterr().err
+    assert "train.batch-size is 8: expected pictures of an update, a multiple of 3 GPUs" in capsys.readouterr().err
 
 
 def test_publish_writes_weights_that_caption_the_same(project):
