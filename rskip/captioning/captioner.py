@@ -143,8 +143,9 @@ class Captioner:
         """
         if self._backbone is None:
             name = self.model.config.features.get("backbone")
-            if name == "bottom-up":
-                raise ValueError("the model reads bottom-up features, which rskip can't compute: give it features")
+            if name in (None, "bottom-up", "constant"):
+                kind = f"{name or 'unknown'} features"
+                raise ValueError(f"the model reads {kind}, which rskip can't compute of pictures: give it features")
             backbone = self._load_backbone()
             self.model.config.check_features(backbone.description)
             self._backbone = backbone

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+
 import numpy as np
 import pytest
 import torch
@@ -99,6 +101,8 @@ def test_a_detectors_regions_are_its_best_ones_in_the_pictures_own_pixels(weight
     (found,) = backbone.features([large])
     assert 2000 < found.boxes[:, [0, 2]].max() <= 4000.1
     (more,) = load_backbone(name, weights(name)).features([drawn(1, size=(120, 90))])
+    again = backbone_of(backbone.description, weights(name))
+    assert again.description == backbone.description and again.description["regions"] == 7
     assert len(more.values) == 36 and np.array_equal(more.boxes[:7], few[0].boxes)
 
 
@@ -138,3 +142,11 @@ def test_names_that_are_no_backbone_are_refused(weights):
             load_backbone(name)
     with pytest.raises(SettingError, match="size"):
         load_backbone("resnet18", weights("resnet18"), settings=FeatureSettings(size=32))
+
+
+def test_packages_that_are_missing_are_named(monkeypatch):
+    for module, name, words in (("timm", LITE0, "needs timm"), ("torchvision", "resnet18", "needs torchvision")):
+        with monkeypatch.context() as patch:
+            patch.setitem(sys.modules, module, None)
+            with pytest.raises(ValueError, match=rf"{words}: pip install 'rskip\[captioning\]'"):
+                load_backbone(name)

@@ -89,6 +89,16 @@ def test_another_backbone_than_the_models_is_refused(captioner, folder, captioni
     published = Captioner.from_pretrained(
         captioning_folder({"backbone": "bottom-up", "dim": 3, "dtype": "float16", "boxes": True}, grid=False)
     )
-    with pytest.raises(ValueError, match="bottom-up features, which rskip can't compute"):
+    with pytest.raises(ValueError, match="bottom-up features, which rskip can't compute of pictures"):
         published(pictures / "a.png")
     assert isinstance(published(Features(np.ones((4, 3), np.float16), None)), str)
+
+
+def test_want_of_memory_names_what_to_change(captioner, pictures, monkeypatch):
+    def encode(*_):
+        raise RuntimeError("[enforce fail] DefaultCPUAllocator: can't allocate memory: you tried to allocate 9 bytes")
+
+    features = captioner.read([pictures / "a.png"])
+    monkeypatch.setattr(captioner.model, "encode", encode)
+    with pytest.raises(ValueError, match="not enough memory for 1 pictures: give a smaller batch_size"):
+        captioner.caption(features)

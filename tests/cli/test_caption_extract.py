@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import re
 
 import numpy as np
@@ -60,3 +61,13 @@ def test_mistakes_end_in_one_line(arguments, words, images, tmp_path, capsys, mo
     assert extract(*given, "--output", "store") == 2
     (line,) = capsys.readouterr().err.splitlines()
     assert re.search(words, line) and not (tmp_path / "store").exists()
+
+
+def test_published_features_become_a_store(tmp_path, capsys):
+    cells = (base64.b64encode(np.ones((2, width), np.float32).tobytes()).decode() for width in (4, 8))
+    (tmp_path / "2.tsv").write_text("\t".join(["7", "640", "480", "2", *cells]) + "\n7\t640\n")
+    options = ["--backbone", "bottom-up", "--output", tmp_path / "store", "--dtype", "float32"]
+    assert extract(tmp_path / "2.tsv", *options) == 2
+    lines = capsys.readouterr().err.splitlines()
+    assert "1 pictures added" in lines[0] and "2.tsv, line 2: 2 fields" in lines[1] and "1 of 2" in lines[2]
+    assert FeatureStore(tmp_path / "store")["COCO_val2014_000000000007.jpg"].values.dtype == np.float32
