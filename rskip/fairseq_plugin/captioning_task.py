@@ -4,6 +4,7 @@
 import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Optional
 
@@ -74,7 +75,6 @@ class CaptionExamples(FairseqDataset):
     ) -> None:
         self.images, self.features, self.dictionary, self.shuffled = images, features, dictionary, shuffled
         self.names = {each.name for each in images}
-        self.cider = CiderD({each.name: [caption.split() for caption in each.tokens] for each in images})
         self.tokens = [
             [dictionary.encode_line(caption, add_if_not_exist=False).long() for caption in image.tokens]
             for image in images
@@ -112,6 +112,11 @@ class CaptionExamples(FairseqDataset):
             },
             "target": self._batched(captions),
         }
+
+    @cached_property
+    def cider(self) -> CiderD:
+        """What scores captions of these images; built when it is first asked for."""
+        return CiderD({each.name: [caption.split() for caption in each.tokens] for each in self.images})
 
     def _batched(self, captions: list[torch.Tensor], *, prefix: bool = False) -> torch.Tensor:
         pad, end = self.dictionary.pad(), self.dictionary.eos()
