@@ -13,9 +13,10 @@ import torch
 from torch import Tensor
 
 from rskip.captioning.backbones import Backbone, backbone_of
+from rskip.captioning.captions import DICTIONARY
 from rskip.captioning.features import Features
 from rskip.captioning.model import CaptioningTransformer, batch_features
-from rskip.captioning.model_file import WEIGHTS, load_captioning_model
+from rskip.captioning.model_file import WEIGHTS, load_captioning_model, load_words, read_captioning_checkpoint
 from rskip.captioning.pictures import read_picture
 from rskip.captioning.settings import CAPTION_OPTIONS
 from rskip.files.checksum import sha256_file
@@ -108,25 +109,33 @@ class Captioner:
         cls,
         path: str | os.PathLike[str],
         *,
+        dictionary: str | os.PathLike[str] | None = None,
         backbone_weights: str | os.PathLike[str] | None = None,
         precision: str = "float32",
         device: str | torch.device = "cpu",
     ) -> Captioner:
-        """The captioner of published weights.
+        """The captioner of published weights, or of a checkpoint that fairseq wrote.
 
-        :param path: the folder of config.json, model.safetensors and dict.txt, or one of these files.
+        :param path: the folder of config.json, model.safetensors and dict.txt, one of these files, or a .pt file.
+        :param dictionary: of a .pt file: its dict.txt or the folder of it; default: beside the file.
         :param backbone_weights: a file of the backbone's weights; default: see `rskip.captioning.backbones`.
         :param precision: of the model, as `Translator.from_pretrained` has it; the backbone computes in float32.
-        :raises FileNotFoundError: no model there.
+        :raises FileNotFoundError: no model there, or no words.
         :raises ValueError: damaged files, no such device, an unknown precision.
         """
-        folder, device = Path(path), usable_device(device)
-        folder = folder.parent if folder.is_file() else folder
-        model, dictionary = load_captioning_model(folder, device)
+        path, device = Path(path), usable_device(device)
         weights = None if backbone_weights is None else Path(backbone_weights)
+        if path.suffix == ".pt":
+            file, model = path, read_captioning_checkpoint(path).to(device)
+            beside = path.parent if dictionary is None else Path(dictionary)
+            words = load_words(beside / DICTIONARY if beside.is_dir() else beside, model.config)
+        else:
+            folder = path.parent if path.is_file() else path
+            file = folder / WEIGHTS
+            model, words = load_captioning_model(folder, device)
         description = model.config.features
-        captioner = cls(model, dictionary, backbone=lambda: backbone_of(description, weights, device=device))
-        captioner.sha256 = sha256_file(folder / WEIGHTS)
+        captioner = cls(model, words, backbone=lambda: backbone_of(description, weights, device=device))
+        captioner.sha256 = sha256_file(file)
         set_precision(model, precision)
         return captioner
 

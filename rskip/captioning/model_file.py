@@ -43,14 +43,24 @@ def load_captioning_model(
         config = CaptioningConfig.from_dict(read_json(folder / CONFIG))
     except SettingError as error:
         raise error.within(source=str(folder / CONFIG)) from None
-    dictionary = Dictionary.load(folder / DICTIONARY)
-    if len(dictionary) != config.vocabulary:
-        raise ValueError(
-            f"{folder / DICTIONARY} has {len(dictionary):,} tokens (4 special ones counted), but the model has "
-            f"{config.vocabulary:,}: give the dictionary of its data"
-        )
+    dictionary = load_words(folder / DICTIONARY, config)
     model = _build(config, read_checkpoint(folder / WEIGHTS), source=folder / WEIGHTS)
     return model.to(device), dictionary
+
+
+def load_words(path: Path, config: CaptioningConfig) -> Dictionary:
+    """The words of a model.
+
+    :raises FileNotFoundError: no such file.
+    :raises ValueError: a damaged dictionary, or one of another size than the model's.
+    """
+    dictionary = Dictionary.load(path)
+    if len(dictionary) != config.vocabulary:
+        raise ValueError(
+            f"{path} has {len(dictionary):,} tokens (4 special ones counted), but the model has "
+            f"{config.vocabulary:,}: give the dictionary of its data"
+        )
+    return dictionary
 
 
 def read_captioning_checkpoint(path: str | os.PathLike[str]) -> CaptioningTransformer:

@@ -38,7 +38,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     from rskip.generation.options import SearchOptions
 
     parser.add_argument("pictures", nargs="+", metavar="PICTURE", help="a picture, or a folder of pictures")
-    parser.add_argument("--model", required=True, metavar="MODEL", help="its folder, or a name of `rskip zoo list`")
+    parser.add_argument(
+        "--model", required=True, metavar="MODEL", help="its folder, fairseq's .pt file, or a name of `rskip zoo list`"
+    )
 
     output = parser.add_argument_group("output")
     output.add_argument("--output", type=Path, metavar="FILE", help="JSON lines (default: text on standard output)")
@@ -57,6 +59,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     output.add_argument("--quiet", action="store_true", help="no progress on stderr")
 
     model = parser.add_argument_group("model")
+    model.add_argument(
+        "--dictionary", type=Path, metavar="PATH", help="of a .pt file: its dict.txt or the data's folder"
+    )
     model.add_argument(
         "--backbone-weights", type=Path, metavar="FILE", help="(default: its package's, or torchvision's own)"
     )
@@ -126,6 +131,7 @@ def load_captioner(args: argparse.Namespace) -> Captioner:
 
     return Captioner.from_pretrained(
         model_path(args.model, task="image-captioning"),
+        dictionary=args.dictionary,
         backbone_weights=args.backbone_weights,
         precision=args.precision,
         device=choose_device(args.device, Ranks()),

@@ -11,7 +11,9 @@ from pathlib import Path
 import pytest
 import torch
 
+from rskip.captioning.captioner import Captioner
 from rskip.captioning.captions import read_split, write_split
+from rskip.captioning.features import FeatureStore
 from rskip.captioning.model_file import export_captioning_model, load_captioning_model, read_captioning_checkpoint
 from rskip.checkpoint import Checkpoint, read_checkpoint, write_checkpoint
 from rskip.generation import SearchOptions
@@ -113,6 +115,15 @@ def test_checkpoint_to_folder_and_back(trained, corpus, tmp_path):
     for ours in (folder, read_captioning_checkpoint(trained / "checkpoint_best.pt")):
         found = ours(inputs["features"], inputs["padding_mask"], inputs["grids"], inputs["prev_output_tokens"])
         torch.testing.assert_close(found, logits, rtol=0, atol=1e-5)
+    checkpoint, features = trained / "checkpoint_best.pt", FeatureStore(corpus / "features")
+    words = (corpus / "data", corpus / "data/dict.txt")
+    captioners = [Captioner.from_pretrained(checkpoint, dictionary=each) for each in words]
+    captioners.append(Captioner.from_pretrained(tmp_path))
+    given = [features[name] for name in features.names[:5]]
+    captions = [[caption.text for caption in captioner.caption(given)] for captioner in captioners]
+    assert captions[0] == captions[1] == captions[2] and len(set(captions[0])) > 1
+    with pytest.raises(FileNotFoundError, match="no dictionary"):
+        Captioner.from_pretrained(checkpoint)
 
     (tmp_path / "dict.txt").write_text("dog 1\n")
     with pytest.raises(ValueError, match=r"dict\.txt has 5 tokens"):
