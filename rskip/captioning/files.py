@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -11,6 +12,7 @@ from typing import Any
 
 from rskip.captioning.captioner import Caption, Captioner, PictureError
 from rskip.captioning.features import Features
+from rskip.captioning.pictures import shown_name
 from rskip.generation import SearchOptions
 from rskip.translation.output import OtherInputError, ResumableFile, part_path
 from rskip.translation.windows import Window
@@ -29,7 +31,7 @@ class CaptionedPicture:
 
     def json(self) -> str:
         """A line of JSON: `image`, and `caption`, `score` and `hypotheses` or `error`."""
-        content: dict[str, Any] = {"image": self.path.as_posix()}
+        content: dict[str, Any] = {"image": shown_name(self.path)}
         if self.caption is None:
             content["error"] = self.error
         else:
@@ -111,7 +113,7 @@ def picture_windows(pictures: Sequence[Path], batch_size: int) -> Iterator[Windo
     for number, start in enumerate(range(0, len(pictures), batch_size)):
         batch = pictures[start : start + batch_size]
         for path in batch:
-            digest.update(f"{path.as_posix()}\0{path.stat().st_size if path.exists() else -1}\n".encode())
+            digest.update(os.fsencode(path) + f"\0{path.stat().st_size if path.exists() else -1}\n".encode())
         end = start + len(batch)
         yield Window(
             number=number, name="pictures", first_line=start + 1, start=start, lines=tuple(map(str, batch)),

@@ -37,6 +37,8 @@ def read_picture(source: Any) -> Image:
     if is_path and not os.path.isfile(source):
         what = "is a folder, expected a picture" if os.path.isdir(source) else "no such file"
         raise FileNotFoundError(f"{name}: {what}")
+    if shown_name(name) != name:
+        raise ValueError(f"{shown_name(name)}: a file name that is not UTF-8: rename it")
     try:
         if isinstance(source, Image.Image):
             _refuse_size(source, name, most=MOST_PIXELS)
@@ -64,6 +66,11 @@ def read_picture(source: Any) -> Image:
         if isinstance(error, OSError) and error.errno is not None:
             raise ValueError(f"{name}: {error.strerror}") from None
         raise ValueError(f"{name}: truncated or damaged ({' '.join(str(error).split())})") from None
+
+
+def shown_name(name: str | os.PathLike[str]) -> str:
+    """A file's name as text, with a replacement for what is not UTF-8 in it."""
+    return os.fsencode(name).decode("utf-8", "replace")
 
 
 def find_pictures(paths: Iterable[str | os.PathLike[str]]) -> list[Path]:

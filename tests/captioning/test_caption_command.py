@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -70,6 +71,15 @@ def test_a_folder_becomes_json_lines(caption, expected, pictures, tmp_path):
     assert list(output.parent.iterdir()) == [output]
     status, _, err = caption(pictures, "--output", output, "--resume")
     assert status == 0 and "is whole: it stays as it is" in err
+
+
+def test_a_name_that_is_not_utf8_is_told(caption, pictures, tmp_path):
+    """JSON can't have it."""
+    os.rename(pictures / "b.jpg", os.fsencode(pictures) + b"/b\xff.jpg")
+    status, out, err = caption(pictures)
+    assert status == 2 and len(out.splitlines()) == 4 and "b\ufffd.jpg: a file name that is not UTF-8: rename it" in err
+    assert caption(pictures, "--output", tmp_path / "captions.jsonl")[::2] == (2, err)
+    assert written(tmp_path / "captions.jsonl")[1]["image"].endswith("b\ufffd.jpg")
 
 
 @pytest.mark.parametrize("stop", [KeyboardInterrupt, OSError(28, "No space left on device")])
