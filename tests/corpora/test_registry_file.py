@@ -163,3 +163,39 @@ def test_an_entry_for_the_other_direction_is_one_too_many(tmp_path: Path) -> Non
     entry = RIGHT[RIGHT.index(f"  {ENTRY}:") :]
     with pytest.raises(SettingError, match=r"tiny-news-de-en is tiny-news-de-en too, which another entry is already"):
         read(tmp_path, RIGHT + entry.replace(ENTRY, "tiny-news-de-en"))
+
+
+CAPTIONS = """
+captions:
+  walls:
+    folder: news
+    homepage: https://example.org
+    licence: none
+    citation: nobody
+    archive: dev.en.gz
+    format: karpathy
+    texts: {captions: {member: walls.json}}
+    images: {train: 3, valid: 2, test: 1}
+    pictures: nowhere
+"""
+
+
+def test_captions_of_pictures(tmp_path: Path) -> None:
+    path = tmp_path / "corpora.yaml"
+    path.write_text(RIGHT + CAPTIONS)
+    (corpus,) = read_corpora(path)[1]
+    assert corpus.archive.name == "dev.en.gz" and corpus.texts["captions"].name == "walls.json"
+    assert (corpus.images["train"], corpus.picture_folders) == (3, ("images",))
+    for right, wrong, message in (
+        ("archive: dev.en.gz", "archive: b.zip", "captions.walls.archive is 'b.zip'"),
+        ("folder: news\n    homepage: https://example.org\n    licence: none\n    citation: nobody\n    archive",
+         "folder: none\n    homepage: https://example.org\n    licence: none\n    citation: nobody\n    archive",
+         "captions.walls.folder is 'none'"),
+        ("format: karpathy", "format: flickr8k", "captions.walls.texts is ['captions']: expected captions, train"),
+        ("test: 1}", "dev: 1}", "captions.walls.images is"),
+        ("format: karpathy", "format: coco", "captions.walls.format is 'coco'"),
+    ):  # fmt: skip
+        assert right in CAPTIONS
+        path.write_text(RIGHT + CAPTIONS.replace(right, wrong))
+        with pytest.raises(SettingError, match=re.escape(message)):
+            read_corpora(path)

@@ -24,7 +24,7 @@ from rskip.experiments.recipe import load_recipe
 from rskip.files.checksum import sha256_file
 from rskip.records import read_record
 from rskip.tasks import task_of_kind
-from rskip.tasks.process import CommandFailed
+from rskip.tasks.process import CommandFailed, run_logged
 from rskip.text import Dictionary
 from rskip.zoo.model_card import model_card
 from rskip.zoo.registry import read_registry
@@ -296,3 +296,25 @@ def test_publish_writes_weights_that_caption_the_same(project):
     with pytest.raises(ValueError, match="doesn't describe a captioning model"):
         task_of_kind("captioning").describe(folder, record)
     assert [image.name for image in read_split(next(project.glob("data-bin/flickr8k-*[!n]")), "valid")] == ["d.jpg"]
+
+
+@pytest.mark.slow
+def test_the_real_programs_train_in_two_stages_and_their_model_captions(project, monkeypatch):
+    pytest.importorskip("fairseq")
+    monkeypatch.setattr("rskip.tasks.run.run_logged", run_logged)
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+    sizes = [f"train.{side}-layers=1" for side in ("encoder", "decoder")]
+    changes = [*sizes, "train.optimizer=adam", "train.lr=1e-3", "train.num-workers=0", "self_critical.samples=2"]
+    assert run("--rows", "rewarded", "--set", *changes, "self_critical.criterion=self_critical", "--publish") == 0
+    (record,) = (read_record(path) for path in project.glob("results/*/1.json"))
+    assert [(point["stage"], point["epoch"]) for point in record.curve] == [
+        ("train", 1),
+        ("train", 2),
+        ("self_critical", 1),
+    ]
+    assert all(point["valid_cider"] >= 0 for point in record.curve)
+    (folder,) = (project / "checkpoints").iterdir()
+    assert record.published["cider"] == pytest.approx(record.metrics["cider"], abs=0.05)
+    captioner = task_of_kind("captioning").load(folder, precision="float32", device=torch.device("cpu"))
+    store = FeatureStore(project / "data-bin/flickr8k-drawn")
+    assert set(captioner(store["e.jpg"]).split()) <= {"a", "dog", "0", "1", "runs", "to", "b", "c"}

@@ -61,6 +61,12 @@ def test_curve_of_an_unbroken_run() -> None:
     }
 
 
+def test_what_a_task_logs_beside_losses_is_in_its_curve_alone() -> None:
+    valid = {"epoch": 1, "valid_loss": "4", "valid_num_updates": "9", "valid_cider": "0.31"}
+    assert read_train_log([_line("valid", valid)]).curve[0].as_dict()["valid_cider"] == 0.31
+    assert set(read_train_log(_epoch(1, 10)).curve[0].as_dict()) & {"more", "valid_cider"} == set()
+
+
 def test_sessions_are_summed_lost_work_included_and_repeated_epochs_count_once() -> None:
     first = [START, *_epoch(1, 10), _inner(2, 14)]  # killed 4 seconds into epoch 2
     second = [START, _inner(2, 3), *_epoch(2, 9, loss="4")]  # saved, but not in the log:
