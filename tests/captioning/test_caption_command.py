@@ -78,7 +78,7 @@ def test_a_name_that_is_not_utf8_is_told(caption, pictures, tmp_path):
     os.rename(pictures / "b.jpg", os.fsencode(pictures) + b"/b\xff.jpg")
     status, out, err = caption(pictures)
     assert status == 2 and len(out.splitlines()) == 4 and "b\ufffd.jpg: a file name that is not UTF-8: rename it" in err
-    assert caption(pictures, "--output", tmp_path / "captions.jsonl")[::2] == (2, err)
+    assert caption(pictures, "--output", tmp_path / "captions.jsonl", "--quiet")[::2] == (2, err)
     assert written(tmp_path / "captions.jsonl")[1]["image"].endswith("b\ufffd.jpg")
 
 
