@@ -221,7 +221,7 @@ def _torchvision_network(
         raise SettingError(
             "backbone",
             f"is {name!r}",
-            expected=f"{LITE0}, a classifier of torchvision that has a grid (resnet101, ...), or {DETECTORS[0]}",
+            expected=f"{LITE0}, a torchvision classifier with a grid (resnet101, ...) or {DETECTORS[0]}",
             advice=f"did you mean {near[0]}?" if (near := nearest(name, known)) else "",
         )
     published = models.get_model_weights(name)

@@ -138,7 +138,7 @@ def test_weights_that_can_not_be_had_or_are_others_are_refused(weights, tmp_path
 
 def test_names_that_are_no_backbone_are_refused(weights):
     for name in ("resnet19", "vit_b_16", "deeplabv3_resnet50"):
-        with pytest.raises(SettingError, match="expected tf_efficientnet_lite0, a classifier of torchvision"):
+        with pytest.raises(SettingError, match="expected tf_efficientnet_lite0, a torchvision classifier"):
             load_backbone(name)
     with pytest.raises(SettingError, match="size"):
         load_backbone("resnet18", weights("resnet18"), settings=FeatureSettings(size=32))
