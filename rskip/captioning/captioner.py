@@ -188,6 +188,8 @@ class Captioner:
         :raises ValueError: settings that make no sense; features of another length or kind; a backbone that is missing.
         """
         options = (self.options if options is None else options).changed(settings, beside=["batch_size"])
+        if isinstance(pictures, (str, os.PathLike)):
+            raise ValueError("one picture is no list: caption([picture]), or captioner(picture)")
         if batch_size < 1:
             raise SettingError.of_value("batch_size", batch_size, "1 or more")
         found: list[Caption] = []

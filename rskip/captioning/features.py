@@ -302,7 +302,10 @@ def _read_index(path: Path) -> tuple[dict[str, Any], dict[str, Picture]]:
     if description["format"] != FORMAT:
         raise SettingError.of_value("format", description["format"], str(FORMAT), source=str(index.path))
     pictures = {}
-    for entry in index.entries():
-        grid = None if entry["grid"] is None else (entry["grid"][0], entry["grid"][1])
-        pictures[entry["name"]] = Picture(entry["sha256"], entry["start"], entry["count"], grid)
+    try:
+        for entry in index.entries():
+            grid = None if entry["grid"] is None else (entry["grid"][0], entry["grid"][1])
+            pictures[entry["name"]] = Picture(entry["sha256"], entry["start"], entry["count"], grid)
+    except (KeyError, TypeError, IndexError):
+        raise ValueError(f"{index.path} is damaged: extract the features again") from None
     return description, pictures

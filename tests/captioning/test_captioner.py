@@ -69,6 +69,8 @@ def test_what_can_not_be_captioned_is_told(captioner, pictures, tmp_path):
         captioner(None)
     with pytest.raises(SettingError, match="unknown key bean; did you mean beam"):
         captioner(pictures / "a.png", bean=3)
+    with pytest.raises(ValueError, match="one picture is no list"):
+        captioner.caption(str(pictures / "a.png"))
     with pytest.raises(SettingError, match="batch_size is 0"):
         captioner([pictures / "a.png"], batch_size=0)
     with pytest.raises(ValueError, match="features of 5 numbers, and the model was trained on 3"):

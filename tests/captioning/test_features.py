@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import pickle
 
 import numpy as np
@@ -151,6 +152,8 @@ def test_what_is_no_whole_store_is_refused(tmp_path):
     index.write_text(index.read_text().replace('"format": 1', '"format": 2', 1))
     with pytest.raises(SettingError, match="format"):
         FeatureStore(store)
-    index.write_text("{")
-    with pytest.raises(ValueError, match=r"pictures\.jsonl is damaged"):
-        FeatureStore(store)
+    description = json.dumps({"format": 1, **DESCRIPTION})
+    for text in ("{", f'{description}\n{{"name": "a"}}\n', f"{description}\n[]\n"):
+        index.write_text(text)
+        with pytest.raises(ValueError, match=r"pictures\.jsonl is damaged"):
+            FeatureStore(store)
