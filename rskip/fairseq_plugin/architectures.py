@@ -36,7 +36,7 @@ SIZES = {
 
 # Captioning's are fewer: those of SAS Table 5, and this project's own.
 CAPTIONING_CONNECTIONS = ("skip_ln", "rskip_ln", "sas")
-CAPTIONING_SIZES = ("", "_tiny", "_small")
+CAPTIONING_SIZES = {"": SIZES[""], "_small": SIZES["_small"], "_tiny": (256, 512, 4, 2)}
 
 
 def _architecture(
@@ -72,9 +72,9 @@ def _register(model_name: str, name: str, fill_in: Callable[[Namespace], None]) 
 
 for _name, _spec in CONNECTIONS.items():
     for _suffix, _size in SIZES.items():
-        _arch = f"transformer_{_name}{_suffix}"
-        _register(model.MODEL_NAME, _arch, _architecture(TransformerConfig, _spec, _size))
-        if _name in CAPTIONING_CONNECTIONS and _suffix in CAPTIONING_SIZES:
-            _register(
-                captioning_model.MODEL_NAME, f"captioning_{_arch}", _architecture(CaptioningConfig, _spec, _size)
-            )
+        _register(model.MODEL_NAME, f"transformer_{_name}{_suffix}", _architecture(TransformerConfig, _spec, _size))
+
+for _name in CAPTIONING_CONNECTIONS:
+    for _suffix, _size in CAPTIONING_SIZES.items():
+        _arch = f"captioning_transformer_{_name}{_suffix}"
+        _register(captioning_model.MODEL_NAME, _arch, _architecture(CaptioningConfig, CONNECTIONS[_name], _size))
