@@ -82,7 +82,7 @@ def test_a_name_is_described_and_a_wrong_one_refused() -> None:
     name = "transformer_tiny_2rskip_ln.multi30k.en-de"
     what = "transformer_tiny with the connection 2rskip+ln, translation, 2,583,552 parameters"
     assert describe(name).startswith(f"{name}\n  {what}, stored in float16\n")
-    with pytest.raises(ValueError, match=f"no pretrained model '{name}x': did you mean {name}"):
+    with pytest.raises(ValueError, match=rf"no pretrained model '{name}x' \(did you mean {name} "):
         describe(f"{name}x")
 
 
