@@ -226,6 +226,7 @@ def test_draws_and_baselines(trained):
     assert captions.size(1) == 3 and captions[:, 2].eq(2).any() and not chosen[:, 2].any()
 
 
+@pytest.mark.slow
 def test_self_critical_training_raises_the_reward(train, tmp_path):
     from rskip.fairseq_plugin.self_critical_criterion import SelfCriticalCriterion
 
