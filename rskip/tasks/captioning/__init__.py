@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rskip.records import Record
-from rskip.tasks.task import Column, ModelDescription, Outcome, Task
+from rskip.tasks.task import Column, ModelDescription, Outcome
+from rskip.tasks.transformer_task import TransformerTask
 
 if TYPE_CHECKING:
     import torch
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
     from rskip.tasks.run import Run
 
 
-class Captioning(Task["CaptioningSettings"]):
+class Captioning(TransformerTask["CaptioningSettings"]):
     """Pictures to sentences, by a Transformer over features of the pictures."""
 
     name = "image-captioning"
@@ -49,15 +50,6 @@ captioner("picture.jpg")"""
 
     def config(self, settings: CaptioningSettings) -> dict[str, Any]:
         return settings.to_plain()
-
-    def dataset(self, config: Mapping[str, Any]) -> str:
-        corpus, split = str(config["corpus"]), config.get("evaluate", {}).get("split", "test")
-        return corpus if split == "test" else f"{corpus}, {split}"
-
-    def architecture_changes(self, config: Mapping[str, Any]) -> dict[str, Any]:
-        sizes = ("embed-dim", "ffn-embed-dim", "layers", "attention-heads")
-        names = [f"{stack}-{size}" for stack in ("encoder", "decoder") for size in sizes]
-        return {name: config["train"][name] for name in names if name in config["train"]}
 
     def check(self, settings: CaptioningSettings, *, gpus: int) -> None:
         from rskip.tasks.captioning.training import check_gpus

@@ -10,7 +10,7 @@ import torch
 
 from rskip.captioning.captions import DICTIONARY
 from rskip.captioning.model_file import CONFIG, export_captioning_model, load_captioning_model
-from rskip.connections import ConnectionSpec, Paper, parse_connection
+from rskip.connections import parse_connection
 from rskip.corpora import find_caption_corpus
 from rskip.records import Record
 from rskip.settings.errors import SettingError
@@ -21,15 +21,9 @@ from rskip.tasks.captioning.settings import CaptioningSettings
 from rskip.tasks.captioning.training import checkpoint
 from rskip.tasks.run import Run
 from rskip.tasks.task import ModelDescription
+from rskip.tasks.translation.publishing import paper_of
 
 _SIZED = re.compile(r"captioning_transformer_\w+?(?:_(?P<size>tiny|small))?")
-_BASELINE = ConnectionSpec("xskip", 1, "ln")  # the Transformer's own connection, of this paper
-_TRANSFORMER = Paper(
-    title="Attention Is All You Need",
-    authors="Ashish Vaswani et al.",
-    url="https://arxiv.org/abs/1706.03762",
-    part="section 3.1",
-)
 
 
 def export_weights(run: Run[CaptioningSettings], record: Record, folder: Path) -> dict[str, Any]:
@@ -60,7 +54,7 @@ def describe(folder: Path, record: Record) -> ModelDescription:
         )
     corpus, split = find_caption_corpus(record.config["corpus"]), record.config["evaluate"]["split"]
     arch = str(record.config["train"]["arch"])
-    sized, spec = _SIZED.fullmatch(arch), parse_connection(encoder)
+    sized = _SIZED.fullmatch(arch)
     images, upstream = record.data["images"], record.data["upstream"]
     few = f" ({images['train']:,} of {upstream['train']:,} training pictures)" if images != upstream else ""
     return ModelDescription(
@@ -70,5 +64,5 @@ def describe(folder: Path, record: Record) -> ModelDescription:
         measured_on=f"{corpus.name}{f' ({images[split]:,} pictures)' if images != upstream else ''}",
         split=split,
         data_terms=f"{corpus.licence}; source: {corpus.citation}, {corpus.homepage}{few}",
-        paper=_TRANSFORMER if spec == _BASELINE else spec.paper,
+        paper=paper_of(parse_connection(encoder)),
     )

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rskip.records import Record
-from rskip.tasks.task import Column, ModelDescription, Outcome, Task
+from rskip.tasks.task import Column, ModelDescription, Outcome
+from rskip.tasks.transformer_task import TransformerTask
 
 if TYPE_CHECKING:
     import torch
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
     from rskip.translation import Translator
 
 
-class Translation(Task["TranslationSettings"]):
+class Translation(TransformerTask["TranslationSettings"]):
     """Text in one language to text in another, by a Transformer."""
 
     name = kind = "translation"
@@ -48,15 +49,6 @@ translator.translate(["A man sleeps.", "A dog runs."], beam=5, nbest=3)"""
 
     def config(self, settings: TranslationSettings) -> dict[str, Any]:
         return settings.to_plain()
-
-    def dataset(self, config: Mapping[str, Any]) -> str:
-        corpus, split = str(config["corpus"]), config.get("evaluate", {}).get("split", "test")
-        return corpus if split == "test" else f"{corpus}, {split}"
-
-    def architecture_changes(self, config: Mapping[str, Any]) -> dict[str, Any]:
-        sizes = ("embed-dim", "ffn-embed-dim", "layers", "attention-heads")
-        names = [f"{stack}-{size}" for stack in ("encoder", "decoder") for size in sizes]
-        return {name: config["train"][name] for name in names if name in config["train"]}
 
     def check(self, settings: TranslationSettings, *, gpus: int) -> None:
         from rskip.tasks.translation.training import plan_batches

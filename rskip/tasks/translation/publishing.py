@@ -96,5 +96,10 @@ def describe(folder: Path, record: Record) -> ModelDescription:
         measured_on=corpus.name,
         split="+".join(text.name for text in texts) or split,
         data_terms=f"{corpus.licence}; source: {corpus.citation}, {corpus.homepage}",
-        paper=_TRANSFORMER if spec == _BASELINE else spec.paper,
+        paper=paper_of(spec),
     )
+
+
+def paper_of(spec: ConnectionSpec) -> Paper:
+    """The paper that a Transformer's connection is from; of its own connection that of the Transformer."""
+    return _TRANSFORMER if spec == _BASELINE else spec.paper
