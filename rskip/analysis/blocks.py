@@ -1,0 +1,72 @@
+"""A model's residual blocks in the order in which they compute, numbered as the papers number them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+from torch import Tensor, nn
+
+from rskip.connections import Connection
+
+_SUFFIX = "_connection"
+_ORDER = ("self_attn", "encoder_attn", "ffn")  # in a Transformer's layer
+
+OnCall = Callable[["Block", Tensor, Tensor, Tensor], None]
+
+
+@dataclass(frozen=True)
+class Block:
+    """A residual block, known by its connection.
+
+    number: from 1 through the whole model (rSkip Fig. 3, SAS Fig. 4: of 54 blocks 19 to 36 are the middle stage).
+    stage: what holds blocks of one shape: layer1, layer2, layer3 on images; encoder and decoder.
+    name: of the module, such as layer2.0 or encoder.layers.0.ffn.
+    sublayer: self_attn, encoder_attn or ffn; empty on images.
+    """
+
+    number: int
+    stage: str
+    name: str
+    sublayer: str
+    connection: Connection = field(repr=False, compare=False)
+
+
+def residual_blocks(model: nn.Module) -> tuple[Block, ...]:
+    """All residual blocks of the model.
+
+    :raises ValueError: it has none.
+    """
+    found = [(name, module) for name, module in model.named_modules() if isinstance(module, Connection)]
+    if not found:
+        raise ValueError(f"{type(model).__name__} has no residual blocks: expected a model built with a connection")
+    first_of_parent: dict[str, int] = {}
+
+    def place(index: int) -> tuple[int, int]:
+        parent, _, member = found[index][0].rpartition(".")
+        sublayer = member.removesuffix(_SUFFIX)
+        return first_of_parent.setdefault(parent, index), _ORDER.index(sublayer) if sublayer in _ORDER else -1
+
+    blocks = []
+    for number, index in enumerate(sorted(range(len(found)), key=place), start=1):
+        path, connection = found[index]
+        name = path.removesuffix(".connection").removesuffix(_SUFFIX)
+        sublayer = name.rpartition(".")[2] if path.endswith(_SUFFIX) else ""
+        blocks.append(Block(number, path.partition(".")[0], name, sublayer, connection))
+    return tuple(blocks)
+
+
+@contextmanager
+def watching(blocks: Sequence[Block], on_call: OnCall) -> Iterator[None]:
+    """Within the block `on_call(block, x, f, y)` is called whenever a connection has joined x and f to y."""
+
+    def hook(block: Block) -> Callable[..., None]:
+        return lambda _, inputs, y: on_call(block, inputs[0], inputs[1], y)
+
+    handles = [block.connection.register_forward_hook(hook(block)) for block in blocks]
+    try:
+        yield
+    finally:
+        for handle in handles:
+            handle.remove()

@@ -1,0 +1,66 @@
+"""What an analysis found: rows of plain values and the conditions that they hold under; as JSON, CSV and text."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from rskip.files.whole import atomic_file
+from rskip.settings.check import check, convert
+from rskip.settings.text import read_json
+
+DIGITS = 5  # significant ones that are kept: two machines' sums differ in later ones
+
+Value = str | int | float | None
+
+
+class Measurement(msgspec.Struct, frozen=True, kw_only=True):
+    """A table of measured values.
+
+    analysis: signals, gradients, ratios, gates or trace.
+    conditions: what the rows have in common, such as examples, data, BatchNorm's mode, precision, versions, machine.
+    rows: one mapping a row, all with the same keys in the same order; floats are rounded to DIGITS significant digits.
+    """
+
+    analysis: str
+    conditions: Mapping[str, Any]
+    rows: Sequence[Mapping[str, Value]]
+
+    def __post_init__(self) -> None:
+        check(self)
+        rows = [{key: _rounded(value) for key, value in row.items()} for row in self.rows]
+        msgspec.structs.force_setattr(self, "rows", rows)
+
+    def to_json(self) -> str:
+        """One row a line, so that a change shows in a diff."""
+        head = json.dumps({"analysis": self.analysis, "conditions": self.conditions}, indent=1)
+        rows = ",\n  ".join(json.dumps(row) for row in self.rows)
+        return f'{head[:-2]},\n "rows": [\n  {rows}\n ]\n}}\n'
+
+    def to_csv(self) -> str:
+        """The rows with a heading; an absent value is empty."""
+        text = io.StringIO()
+        writer = csv.DictWriter(text, list(self.rows[0]), lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(self.rows)
+        return text.getvalue()
+
+    def write(self, path: Path) -> None:
+        """Writes JSON, or CSV where the name ends in .csv, whole or not at all."""
+        with atomic_file(path) as temporary:
+            temporary.write_text(self.to_csv() if path.suffix == ".csv" else self.to_json(), encoding="utf-8")
+
+
+def read_measurement(path: Path) -> Measurement:
+    """:raises SettingError: one line that names the file and what is wrong."""
+    return convert(read_json(path), Measurement, source=str(path))
+
+
+def _rounded(value: Value) -> Value:
+    return float(f"{value:.{DIGITS}g}") if isinstance(value, float) else value

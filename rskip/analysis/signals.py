@@ -1,0 +1,114 @@
+"""Signals and gradients: the size of x, f and y, the gates' values and the loss gradient at every residual block.
+
+B batch, T positions, C features; on images (N, C, H, W).
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from typing import Any
+
+from torch import Tensor
+
+from rskip.analysis.blocks import Block, watching
+from rskip.connections import SAS
+from rskip.connections.gates import Gate
+from rskip.connections.norms import at_least_float32
+
+Masks = Mapping[str, Tensor]
+
+
+class SignalRecorder:
+    """Adds up, block by block and batch by batch, what passes through the connections while `recording`.
+
+    RMS: √(mean square over all features, positions and examples), padding left out.
+    Gradient: ‖∂L/∂y‖₂ of each example's own part of y, the mean over the examples (rSkip Fig. 3, SAS Fig. 4); where L
+    is a sum of losses that share nothing, that is the gradient of each example's own loss.
+    Gates: the mean over positions and examples of alpha, beta, gamma (SAS; (1-α)(1-β) where gamma is tied) and of
+    transform (highway).
+    """
+
+    def __init__(self, blocks: Sequence[Block]) -> None:
+        self.blocks = blocks
+        self._sums: dict[int, dict[str, float]] = defaultdict(lambda: defaultdict(float))
+        self._counts: dict[int, dict[str, float]] = defaultdict(lambda: defaultdict(float))
+
+    @contextmanager
+    def recording(self, masks: Masks | None = None) -> Iterator[None]:
+        """Within the block one forward pass, and a backward pass where gradients are wanted, is taken in.
+
+        A block's second call is left out: it repeats the first one, for activation checkpointing.
+
+        :param masks: true where a position is no padding, by stage: (B, T). None: nothing is padded.
+        """
+        seen: set[int] = set()
+        gates: dict[int, dict[str, Tensor]] = defaultdict(dict)
+
+        def note_gate(block: Block, name: str) -> Callable[..., None]:
+            def hook(_: object, __: object, output: Tensor) -> None:
+                gates[block.number][name] = output.detach()
+
+            return hook
+
+        def on_call(block: Block, x: Tensor, f: Tensor, y: Tensor) -> None:
+            if block.number in seen:
+                return
+            seen.add(block.number)
+            mask = None if masks is None else masks.get(block.stage)
+            for name, tensor in (("x_rms", x), ("f_rms", f), ("y_rms", y)):
+                self._add(block, name, at_least_float32(_at(tensor.detach(), mask)).square())
+            for name, values in _with_gamma(block, gates.pop(block.number, {})).items():
+                self._add(block, name, _at(values, mask))
+            if y.requires_grad:
+                y.register_hook(lambda gradient: self._add(block, "gradient", example_norms(gradient)))
+
+        with ExitStack() as stack:
+            for block in self.blocks:
+                for name, gate in block.connection.named_children():
+                    if isinstance(gate, Gate):
+                        handle = gate.register_forward_hook(note_gate(block, gate_name(name)))
+                        stack.callback(handle.remove)
+            stack.enter_context(watching(self.blocks, on_call))
+            yield
+
+    def _add(self, block: Block, name: str, values: Tensor) -> None:
+        self._sums[block.number][name] += float(values.sum(dtype=values.dtype))
+        self._counts[block.number][name] += values.numel()
+
+    def values(self, block: Block) -> dict[str, float]:
+        """What was taken in of a block: x_rms, f_rms, y_rms, gates, and gradient after a backward pass."""
+        sums, counts = self._sums[block.number], self._counts[block.number]
+        means = {name: sums[name] / counts[name] for name in sums}
+        return {name: mean**0.5 if name.endswith("_rms") else mean for name, mean in means.items()}
+
+    def rows(self) -> list[dict[str, Any]]:
+        """One row a block that was called: block, stage, name, sublayer, and `values`."""
+        return [
+            {"block": block.number, "stage": block.stage, "name": block.name, "sublayer": block.sublayer}
+            | self.values(block)
+            for block in self.blocks
+            if block.number in self._sums
+        ]
+
+
+def gate_name(member: str) -> str:
+    """The gate's value by the connection's member: alpha_gate gives alpha; highway's gate is transform."""
+    return "transform" if member == "gate" else member.removesuffix("_gate")
+
+
+def example_norms(tensor: Tensor) -> Tensor:
+    """The Euclidean norm of each example's part. Shape: (B, ...) -> (B)."""
+    return at_least_float32(tensor.detach()).flatten(1).norm(dim=1)
+
+
+def _at(tensor: Tensor, mask: Tensor | None) -> Tensor:
+    return tensor if mask is None else tensor[mask]
+
+
+def _with_gamma(block: Block, gates: dict[str, Tensor]) -> dict[str, Tensor]:
+    connection = block.connection
+    if isinstance(connection, SAS) and connection.gamma == "tied" and connection.norm is not None:
+        return {**gates, "gamma": (1 - gates["alpha"]) * (1 - gates["beta"])}
+    return gates

@@ -1,0 +1,100 @@
+"""Signals and gradients against brute force."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+from rskip.analysis.blocks import residual_blocks
+from rskip.analysis.signals import SignalRecorder
+from rskip.connections import Connection
+from rskip.transformer import Transformer, TransformerConfig
+from rskip.vision import preact_resnet
+
+CONNECTIONS = ["1xskip", "2rskip+ln", "wskip+ln", "sas:alpha_bias=3,beta_bias=-3", "highway"]
+
+
+def tiny_transformer(connection: str) -> Transformer:
+    torch.manual_seed(1)
+    return Transformer(
+        TransformerConfig.from_dict(
+            {
+                "source_vocabulary": 20, "target_vocabulary": 20, "encoder_layers": 2, "decoder_layers": 2,
+                "encoder_embed_dim": 8, "decoder_embed_dim": 8, "encoder_ffn_embed_dim": 16,
+                "decoder_ffn_embed_dim": 16, "encoder_attention_heads": 2, "decoder_attention_heads": 2,
+                "encoder_connection": connection, "decoder_connection": connection, "dropout": 0.0,
+            }
+        )
+    )  # fmt: skip
+
+
+def test_blocks_are_numbered_in_the_order_of_computing():
+    blocks = residual_blocks(preact_resnet(110, "2rskip+ln"))
+    assert len(blocks) == 54
+    middle = [block.number for block in blocks if block.stage == "layer2"]
+    assert middle == list(range(19, 37))
+    assert (blocks[18].name, blocks[18].sublayer) == ("layer2.0", "")
+    names = [block.name for block in residual_blocks(tiny_transformer("1xskip+ln"))]
+    assert names[:3] == ["encoder.layers.0.self_attn", "encoder.layers.0.ffn", "encoder.layers.1.self_attn"]
+    assert names[4:7] == ["decoder.layers.0.self_attn", "decoder.layers.0.encoder_attn", "decoder.layers.0.ffn"]
+    with pytest.raises(ValueError, match="no residual blocks"):
+        residual_blocks(torch.nn.Linear(2, 2))
+
+
+@pytest.mark.parametrize("connection", CONNECTIONS)
+def test_images_equal_brute_force(connection):
+    torch.manual_seed(1)
+    model = preact_resnet(20, connection).eval()
+    images, labels = torch.randn(3, 3, 32, 32), torch.tensor([1, 5, 9])
+    blocks = residual_blocks(model)
+    recorder = SignalRecorder(blocks)
+    for batch in (slice(0, 2), slice(2, 3)):
+        with recorder.recording():
+            F.cross_entropy(model(images[batch]), labels[batch], reduction="sum").backward()
+
+    calls: dict[Connection, list] = {block.connection: [] for block in blocks}
+    handles = [c.register_forward_hook(lambda c, xf, y: calls[c].append((*xf, y))) for c in calls]
+    losses = [F.cross_entropy(model(images[i : i + 1]), labels[i : i + 1]) for i in range(3)]
+    for handle in handles:
+        handle.remove()
+    for block, row in zip(blocks, recorder.rows(), strict=True):
+        per_example = calls[block.connection]
+        gradients = [
+            torch.autograd.grad(loss, y, retain_graph=True)[0].norm()
+            for loss, (_, _, y) in zip(losses, per_example, strict=True)
+        ]
+        assert row["gradient"] == pytest.approx(torch.stack(gradients).mean().item(), rel=1e-5)
+        for index, name in enumerate(("x_rms", "f_rms", "y_rms")):
+            tensors = torch.cat([call[index].detach() for call in per_example])
+            assert row[name] == pytest.approx(tensors.square().mean().sqrt().item(), rel=1e-5)
+        if connection.startswith("sas"):
+            factors = [block.connection.factors(x, f) for x, f, _ in per_example]
+            for index, name in enumerate(("alpha", "beta", "gamma")):
+                assert row[name] == pytest.approx(torch.cat([f[index] for f in factors]).mean().item(), rel=1e-5)
+        if connection == "highway":
+            factors = [block.connection.factor(x, f) for x, f, _ in per_example]
+            assert row["transform"] == pytest.approx(torch.cat(factors).mean().item(), rel=1e-5)
+
+
+@pytest.mark.parametrize("connection", ["1xskip+ln", "sas", "prenorm+ln"])
+def test_padding_changes_nothing(connection):
+    model = tiny_transformer(connection).eval()
+    source, prefix, target = torch.tensor([[4, 5, 6, 2]]), torch.tensor([[2, 7, 8]]), torch.tensor([[7, 8, 2]])
+    longer = torch.tensor([[9, 10, 11, 12, 13, 2]]), torch.tensor([[2, 9, 9, 9, 9]]), torch.tensor([[9, 9, 9, 9, 2]])
+
+    def record(recorder, source, prefix, target):
+        masks = {"encoder": source.ne(1), "decoder": prefix.ne(1)}
+        with recorder.recording(masks):
+            logits = model.decode(prefix, model.encode(source))
+            F.cross_entropy(logits.flatten(0, 1), target.flatten(), ignore_index=1, reduction="sum").backward()
+
+    blocks = residual_blocks(model)
+    apart, together = SignalRecorder(blocks), SignalRecorder(blocks)
+    record(apart, source, prefix, target)
+    record(apart, *longer)
+    padded = [F.pad(short, (0, long.size(1) - short.size(1)), value=1) for short, long in
+              zip((source, prefix, target), longer, strict=True)]  # fmt: skip
+    record(together, *(torch.cat(pair) for pair in zip(padded, longer, strict=True)))
+    for one, other in zip(apart.rows(), together.rows(), strict=True):
+        assert {k: pytest.approx(v, rel=1e-5) if isinstance(v, float) else v for k, v in one.items()} == other
