@@ -113,7 +113,7 @@ class Family:
     default_norm: the one meant where a spec names none.
     without_norm: why one is needed; `{factor}` in it is the spec's λ.
     options: its options by name.
-    closing_norm: whether a stack of such blocks ends with one more normalisation.
+    closing_norm: whether a stack of such blocks ends with one more normalisation; a function decides it by the spec.
     text_only: whether features must come last.
     check: raises ValueError for a spec whose parts contradict each other.
     fold: the simpler connection that one of a spec becomes for inference; None where there is none.
@@ -129,7 +129,7 @@ class Family:
     default_norm: str | None = None
     without_norm: str = ""
     options: Mapping[str, Option] = field(default_factory=dict)
-    closing_norm: bool = False
+    closing_norm: bool | Callable[[ConnectionSpec], bool] = False
     text_only: bool = False
     check: Callable[[ConnectionSpec], None] | None = None
     fold: Callable[[ConnectionSpec], Fold | None] = lambda spec: None

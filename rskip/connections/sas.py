@@ -25,7 +25,7 @@ def _check(spec: ConnectionSpec) -> None:
 @register_connection(
     "sas",
     formula="αx + βf + (1-α)(1-β) norm(x + f), α and β from gates over [x; f]",
-    source="SAS paper, Eq. 4; gamma=free Eq. 3; gates Eq. 2; gate=single and norm_term=false Table 6",
+    source="SAS paper, Eq. 4; gamma=free Eq. 3; gates Eq. 2; gate=single, norm_term=false Table 6; host=prenorm: ours",
     norms=("ln", "rms", "bn"),
     default_norm="ln",
     options={
@@ -34,7 +34,9 @@ def _check(spec: ConnectionSpec) -> None:
         "norm_term": Flag(True),
         "alpha_bias": Number(0),
         "beta_bias": Number(0),
+        "host": Choice("postnorm", "prenorm"),
     },
+    closing_norm=lambda spec: spec.settings["host"] == "prenorm",
     check=_check,
     paper=Paper(
         title="Self-Adaptive Scaling Approach for Learnable Residual Structure",
@@ -50,7 +52,10 @@ class SAS(Connection):
     gamma: "tied" γ = (1-α)(1-β), or "free", from a third gate whose bias starts at 0.
     norm_term: whether the normalised term is there at all.
     alpha_bias, beta_bias: initial value of the gates' last biases.
-    Members: `alpha_gate`, `beta_gate`, `gamma_gate` (gamma=free), `norm` (unless norm_term is false).
+    host: the block around Eq. 4, which the paper leaves open for Transformers. "postnorm": f = F(x). "prenorm":
+    f = F(norm(x)), and one normalisation closes the stack, as in tensor2tensor since 2018; for text.
+    Members: `alpha_gate`, `beta_gate`, `gamma_gate` (gamma=free), `norm` (unless norm_term is false), `branch_norm`
+    (host=prenorm).
     """
 
     def __init__(
@@ -63,6 +68,7 @@ class SAS(Connection):
         norm_term: bool,
         alpha_bias: float,
         beta_bias: float,
+        host: str,
         feature_dim: int = -1,
     ) -> None:
         super().__init__(features, feature_dim=feature_dim)
@@ -72,6 +78,10 @@ class SAS(Connection):
         self.beta_gate = scaling_gate(features, gate, bias=beta_bias)
         self.gamma_gate = scaling_gate(features, gate) if gamma == "free" else None
         self.norm = build_norm(norm, features, feature_dim) if norm_term else None
+        self.branch_norm = build_norm(norm, features, feature_dim) if host == "prenorm" else None
+
+    def branch_input(self, x: Tensor) -> Tensor:
+        return x if self.branch_norm is None else self.branch_norm(x)
 
     def factors(self, x: Tensor, f: Tensor) -> tuple[Tensor, Tensor, Tensor | None]:
         """α, β and γ, each of x's shape with one feature; γ is None without the normalised term."""

@@ -85,7 +85,8 @@ class ConnectionSpec:
     @property
     def closing_norm(self) -> str | None:
         """The normalisation that closes a stack of such blocks (see build_norm); None where none does."""
-        return self.norm if find_family(self.family).closing_norm else None
+        closes = find_family(self.family).closing_norm
+        return self.norm if (closes(self) if callable(closes) else closes) else None
 
     @property
     def paper(self) -> Paper:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 
+import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
@@ -173,7 +174,8 @@ def image_connection(spec: ConnectionSpec, features: int) -> Connection:
     :raises ValueError: for one that is for text alone, or that would feed the branch anything but the block's input.
     """
     connection = build_connection(spec, features, feature_dim=1)
-    if type(connection).branch_input is not Connection.branch_input:
+    x = torch.zeros(1, features, 1, 1)
+    if type(connection).branch_input is not Connection.branch_input and connection.branch_input(x) is not x:
         raise ValueError(f"{spec} changes the branch's input, which blocks of images don't support: choose another")
     return connection
 

@@ -68,12 +68,14 @@ def test_parts_of_a_spec():
     assert xskip.settings == {"scale": 0.5, "branch_scale": 2, "norm": None}
     assert parse_connection("sas:gate=single").settings == {
         "norm": "ln", "gate": "single", "gamma": "tied", "norm_term": True, "alpha_bias": 0, "beta_bias": 0,
+        "host": "postnorm",
     }  # fmt: skip
     assert parse_connection("highway").settings == {"gate": "transform", "bias": -3}
 
 
 def test_closing_norm():
-    closing = {"prenorm+ln": "ln", "prenorm+rms": "rms", "1xskip+ln": None, "1xskip": None, "sas": None}
+    closing = {"prenorm+ln": "ln", "prenorm+rms": "rms", "1xskip+ln": None, "1xskip": None, "sas": None,
+               "sas:host=prenorm": "ln", "sas+rms:host=prenorm": "rms"}  # fmt: skip
     assert {spec: parse_connection(spec).closing_norm for spec in closing} == closing
 
 

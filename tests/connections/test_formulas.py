@@ -94,6 +94,7 @@ FORMULAS: dict[str, Callable[[Parameters, Tensor, Tensor, Norm], Tensor]] = {
     "sas:norm_term=false": lambda p, x, f, norm: sas(p, x, f, norm, term=False),
     "sas:gate=single": lambda p, x, f, norm: sas(p, x, f, norm, gate=single_gate),
     "sas:gamma=free,gate=single": lambda p, x, f, norm: sas(p, x, f, norm, gate=single_gate, free=True),
+    "sas:host=prenorm": lambda p, x, f, norm: sas(p, x, f, norm),
     "highway": lambda p, x, f, norm: highway(p, x, f, single_gate, over_both=False),
     "highway:gate=single": lambda p, x, f, norm: highway(p, x, f, single_gate, over_both=True),
     "highway:gate=full": lambda p, x, f, norm: highway(p, x, f, full_gate, over_both=True),
@@ -112,8 +113,10 @@ IMAGES = [spec for spec in FORMULAS if "prenorm" not in spec]
 
 
 def used(connection) -> list[Tensor]:
-    """The parameters that y depends on: all but prenorm's, which are the branch input's."""
-    return [] if type(connection).__name__ == "PreNorm" else list(connection.parameters())
+    """The parameters that y depends on: all but those of the branch's input."""
+    if type(connection).__name__ == "PreNorm":
+        return []
+    return [p for name, p in connection.named_parameters() if not name.startswith("branch_norm")]
 
 
 @pytest.mark.parametrize("spec", TEXT)
@@ -139,13 +142,16 @@ def test_images_follow_the_formula_pixel_by_pixel(spec, memory_format, build, dr
     assert_same(y, expected, variables, variables)
 
 
-@pytest.mark.parametrize("kind", ["ln", "rms"])
-def test_prenorm_feeds_the_branch_the_normalised_input(kind, build, draw, assert_same):
-    connection = build(f"prenorm+{kind}", 5)
+@pytest.mark.parametrize(
+    ("spec", "member"), [("prenorm+ln", "norm"), ("prenorm+rms", "norm"), ("sas:host=prenorm", "branch_norm")]
+)
+def test_prenorm_feeds_the_branch_the_normalised_input(spec, member, build, draw, assert_same):
+    connection = build(spec, 5)
     p = dict(connection.named_parameters())
     x, matrix = draw(5, 5)
+    norm = norm_of(kind_of(spec), p)
     y = connection(x, torch.tanh(connection.branch_input(x) @ matrix))
-    expected = x + torch.tanh(norm_of(kind, p)("norm", x) @ matrix)
+    expected = FORMULAS[spec](p, x, torch.tanh(norm(member, x) @ matrix), norm)
     variables = [x, matrix, *connection.parameters()]
     assert_same(y, expected, variables, variables)
 
