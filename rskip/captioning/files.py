@@ -14,7 +14,7 @@ from rskip.captioning.captioner import Caption, Captioner, PictureError
 from rskip.captioning.features import Features
 from rskip.captioning.pictures import shown_name
 from rskip.generation import SearchOptions
-from rskip.translation.output import OtherInputError, ResumableFile, part_path
+from rskip.translation.output import ResumableFile, part_path
 from rskip.translation.windows import Window
 
 
@@ -49,17 +49,6 @@ class CaptionedPicture:
         return "".join(f"{self.path}\t{score}{each.text}\n" for score, each in zip(scores, hypotheses, strict=True))
 
 
-class StoppedError(Exception):
-    """Captioning that something stopped, whose output so far can be resumed.
-
-    cause: what stopped it, an interrupt included. pictures: that are done. path: where their captions are.
-    """
-
-    def __init__(self, cause: BaseException, pictures: int, path: Path) -> None:
-        super().__init__(f"{cause}; the captions of {pictures:,} pictures are in {path}")
-        self.cause, self.pictures, self.path = cause, pictures, path
-
-
 def caption_pictures(
     captioner: Captioner, pictures: Sequence[Path], options: SearchOptions, *, batch_size: int
 ) -> Iterator[CaptionedPicture]:
@@ -87,21 +76,12 @@ def write_captions(
     :raises ValueError: the output was begun with other settings or pictures.
     """
     output.parent.mkdir(parents=True, exist_ok=True)
-    file = ResumableFile(part_path(output), {**journal, "batch_size": batch_size}, resume=resume)
-    try:
+    with ResumableFile(part_path(output), {**journal, "batch_size": batch_size}, resume=resume) as file:
         for window in file.missing(picture_windows(pictures, batch_size)):
             lines = [each.json() for each in caption_window(captioner, window, options)]
             file.write(window, "".join(lines).encode("utf-8"))
             report(file.lines)
         file.finish(output)
-    except OtherInputError:
-        raise
-    except (KeyboardInterrupt, ValueError, OSError) as error:
-        if not file.lines:
-            raise
-        raise StoppedError(error, file.lines, file.path) from error
-    finally:
-        file.close()
     with output.open(encoding="utf-8") as text:
         written = map(json.loads, text)
         return {each["image"]: each["error"] for each in written if "error" in each}

@@ -171,9 +171,10 @@ def write_file(
 ) -> dict[str, str]:
     """Captions to --output; gives the errors of pictures that can't be read."""
     import rskip
-    from rskip.captioning.files import StoppedError, write_captions
+    from rskip.captioning.files import write_captions
     from rskip.cli.main import one_line
     from rskip.machine.terminal import Progress
+    from rskip.translation.output import StoppedError
 
     options = replace(options, token_scores=True)
     journal = {
@@ -200,7 +201,7 @@ def write_file(
                 report=report,
             )
         except StoppedError as stopped:
-            hint = f"the captions of {stopped.pictures:,} pictures are in {stopped.path}: --resume goes on with them"
+            hint = f"the captions of {stopped.lines:,} pictures are in {stopped.path}: --resume goes on with them"
             if isinstance(stopped.cause, Exception):
                 raise ValueError(f"{one_line(stopped.cause)}; {hint}") from stopped
             print(f"rskip caption: {hint}", file=sys.stderr)

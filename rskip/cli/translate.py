@@ -121,7 +121,8 @@ def translate_files(args: argparse.Namespace) -> None:
         translator = load_translator(args, ranks)
 
         from rskip.machine.terminal import duration
-        from rskip.translation.files import FileTranslation, StoppedError, worth_workers  # loads torch, as above
+        from rskip.translation.files import FileTranslation, worth_workers  # loads torch, as above
+        from rskip.translation.output import StoppedError
         from rskip.translation.terminal import TranslationProgress, speed
 
         work = FileTranslation(

@@ -17,7 +17,7 @@ import torch
 from rskip.generation import SearchOptions
 from rskip.machine.ranks import Ranks
 from rskip.translation.jobs import Job, known_sum
-from rskip.translation.output import OtherInputError, ResumableFile, merge_parts, part_path, write_all
+from rskip.translation.output import ResumableFile, merge_parts, part_path, write_all
 from rskip.translation.settings import LARGE, MAX_TOKENS, MOST_WORKERS, BatchSettings
 from rskip.translation.terminal import TranslationProgress
 from rskip.translation.translation import LineForm, SentenceError, Translation
@@ -30,17 +30,6 @@ WAIT = 0.1  # seconds without more input, after which what there is is translate
 Translate = Callable[[Window], Sequence[Translation]]
 Write = Callable[[Window, bytes], None]
 Report = Callable[[Window, Sequence[Translation], float], None]
-
-
-class StoppedError(Exception):
-    """A translation that something stopped, whose output so far can be resumed.
-
-    cause: what stopped it, an interrupt included. lines: that are translated. path: where their translations are.
-    """
-
-    def __init__(self, cause: BaseException, lines: int, path: Path) -> None:
-        super().__init__(f"{cause}; what is translated up to line {lines:,} is in {path}")
-        self.cause, self.lines, self.path = cause, lines, path
 
 
 def worth_workers(jobs: Sequence[Job], translator: Translator) -> int:
@@ -111,19 +100,10 @@ class FileTranslation:
         assert job.output is not None
         job.output.parent.mkdir(parents=True, exist_ok=True)
         part = part_path(job.output, self.ranks.rank, self.ranks.count)
-        file = ResumableFile(part, self.journal, resume=self.resume)
-        try:
+        with ResumableFile(part, self.journal, resume=self.resume) as file:
             translate(file.missing(self._windows(job, None)), file.write, ahead=1 if self.workers > 1 else 0)
             if self.ranks.count == 1:
                 file.finish(job.output)
-        except OtherInputError:
-            raise
-        except (KeyboardInterrupt, ValueError, OSError) as error:
-            if not file.lines:
-                raise
-            raise StoppedError(error, file.lines, file.path) from error
-        finally:
-            file.close()
         self.ranks.wait()
         if self.ranks.first and self.ranks.count > 1:
             merge_parts(job.output, self.ranks.count)

@@ -25,6 +25,17 @@ class OtherInputError(ValueError):
     """What was translated before was another input."""
 
 
+class StoppedError(Exception):
+    """Something stopped the writing of a `ResumableFile` behind its first window; it can be resumed.
+
+    cause: what stopped it, an interrupt included. lines: of the inputs that are done. path: where their output is.
+    """
+
+    def __init__(self, cause: BaseException, lines: int, path: Path) -> None:
+        super().__init__(f"{cause}; what was written up to line {lines:,} is in {path}")
+        self.cause, self.lines, self.path = cause, lines, path
+
+
 @dataclass(frozen=True)
 class Entry:
     """A window that is written.
@@ -44,7 +55,8 @@ class Entry:
 class ResumableFile:
     """A file whose windows are on the disk when they are written, so that whatever ends the process, they stay.
 
-    It is written under the name of `path` and, beside it, a journal. One process at a time may do so.
+    It is written under the name of `path` and, beside it, a journal. One process at a time may do so. As a context it
+    is closed at its end, and what stops it, `OtherInputError` aside, becomes a `StoppedError` where a window is kept.
 
     :param path: what is written, see `part_path`.
     :param settings: all that decides what is written, for JSON.
@@ -102,6 +114,15 @@ class ResumableFile:
 
     def close(self) -> None:
         os.close(self._descriptor)
+
+    def __enter__(self) -> ResumableFile:
+        return self
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        self.close()
+        stopped = isinstance(error, (KeyboardInterrupt, ValueError, OSError)) and not isinstance(error, OtherInputError)
+        if error is not None and stopped and self.lines:
+            raise StoppedError(error, self.lines, self.path) from error
 
     def _restore(self, settings: dict[str, Any], resume: bool) -> Entry | None:
         size = os.fstat(self._descriptor).st_size
