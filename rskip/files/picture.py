@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -29,10 +30,19 @@ def check_picture(path: Path) -> None:
 
 
 @contextmanager
-def picture(path: Path, *, style: Mapping[str, Any] | None = None, **figure_options: Any) -> Iterator[Figure]:
+def picture(
+    path: Path,
+    *,
+    style: Mapping[str, Any] | None = None,
+    description: str = "",
+    few_colours: bool = False,
+    **figure_options: Any,
+) -> Iterator[Figure]:
     """Gives an empty figure; what the block draws in it becomes the file, the same bytes for the same drawing.
 
     :param style: matplotlib's settings (rcParams).
+    :param description: is kept in the file, as it is.
+    :param few_colours: no photographs: a PNG keeps 256 colours.
     :param figure_options: of matplotlib's Figure.
     :raises ValueError: as `check_picture`.
     """
@@ -46,5 +56,29 @@ def picture(path: Path, *, style: Mapping[str, Any] | None = None, **figure_opti
         yield figure
         kind = path.suffix.lower()
         with atomic_file(path) as temporary:
-            metadata = {"Date": None} if kind == ".svg" else None
-            figure.savefig(temporary, format=kind.removeprefix("."), dpi=150, metadata=metadata)
+            metadata = {"Description": description} if description else {}
+            dated = {"Date": None} if kind == ".svg" else {}
+            figure.savefig(temporary, format=kind.removeprefix("."), dpi=150, metadata=metadata | dated)
+            if kind == ".svg":
+                _shorten(temporary)
+            elif few_colours:
+                _reduce_colours(temporary, description)
+
+
+def _shorten(svg: Path) -> None:
+    """Rounds coordinates to a tenth of a point: the digits beyond are a third of the file."""
+    text = svg.read_text(encoding="utf-8")
+    for number in (r"([ML] )(-?[\d.]+)( )(-?[\d.]+)", r'( x=")([\d.]+)(" y=")([\d.]+)'):
+        text = re.sub(number, lambda m: f"{m[1]}{float(m[2]):.1f}{m[3]}{float(m[4]):.1f}", text)
+    svg.write_text(re.sub(r"^ +| +$", "", text, flags=re.MULTILINE), encoding="utf-8")
+
+
+def _reduce_colours(png: Path, description: str) -> None:
+    """As 256 colours, which drawings of lines and areas need no more of: a third of the size."""
+    from PIL import Image, PngImagePlugin
+
+    texts = PngImagePlugin.PngInfo()
+    texts.add_text("Description", description)
+    with Image.open(png) as image:
+        reduced = image.convert("RGB").quantize(256, dither=Image.Dither.NONE)
+        reduced.save(png, optimize=True, pnginfo=texts, dpi=(150, 150))

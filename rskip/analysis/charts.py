@@ -1,0 +1,225 @@
+"""What a figure shows: rows of a measurement, one a drawn point or cell, and where each stands. No drawing here."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from statistics import fmean
+from typing import Annotated, Any, Literal
+
+import msgspec
+
+from rskip.analysis.measurement import Measurement, Value
+from rskip.records import Record
+from rskip.settings.check import check
+from rskip.settings.errors import SettingError, nearest
+
+Kind = Literal["blocks", "histogram", "updates", "heat_map", "curves"]
+Row = dict[str, Any]
+MEAN = "mean"  # in place of a seed: the mean over the seeds
+BINS = 20
+
+# A measurement's columns that hold values, and the charts that it can be shown as, the usual one first.
+_VALUES: Mapping[str, tuple[str, ...]] = {
+    "signals": ("x_rms", "f_rms", "y_rms"),
+    "gradients": ("gradient",),
+    "trace": ("x_rms", "f_rms", "y_rms", "gradient", "alpha", "beta", "gamma"),
+}
+_KINDS: Mapping[str, tuple[Kind, ...]] = {
+    "signals": ("blocks",),
+    "gradients": ("blocks",),
+    "ratios": ("blocks",),
+    "gates": ("blocks", "histogram"),
+    "trace": ("updates", "heat_map"),
+    "curves": ("curves",),
+}
+
+
+def _description(text: str) -> Any:
+    return msgspec.Meta(description=text)
+
+
+class View(msgspec.Struct, frozen=True, kw_only=True):
+    """What of a measurement a figure shows, and how; an empty choice takes all there is."""
+
+    kind: Annotated[Kind | None, _description("None: the usual one of the analysis")] = None
+    title: Annotated[str, _description("above the figure")] = ""
+    models: Annotated[tuple[str, ...], _description("in this order")] = ()
+    labels: Annotated[Mapping[str, str], _description("what the figure calls a model")] = {}
+    quantities: Annotated[tuple[str, ...], _description("such as y_rms, a ratio's definition, a gate")] = ()
+    seeds: tuple[int, ...] = ()
+    depths: tuple[int, ...] = ()
+    stages: tuple[str, ...] = ()
+    sublayers: tuple[str, ...] = ()
+    blocks: Annotated[tuple[int, ...], _description("by number")] = ()
+    over: Annotated[Literal["epoch", "update"], _description("the horizontal axis of learning curves")] = "epoch"
+
+    def __post_init__(self) -> None:
+        check(self)
+
+
+@dataclass(frozen=True)
+class Chart:
+    """Rows, and the keys that say where each is drawn.
+
+    columns, panels: a panel for each of the values that these keys have, side by side and one below the other.
+    x, y: of a point, or of a cell where `colour` is the key of its value.
+    line: what one line's points have in common; its repetitions by `seed` are thin lines beside their mean.
+    marker: a line's points are marked by this key's values.
+    """
+
+    kind: Kind
+    rows: Sequence[Row]
+    x: str
+    y: str
+    columns: tuple[str, ...]
+    panels: tuple[str, ...]
+    line: str = ""
+    marker: str = ""
+    colour: str = ""
+
+    def to_csv(self) -> str:
+        """What is drawn, exactly."""
+        return Measurement(analysis=self.kind, conditions={}, rows=self.rows).to_csv()
+
+
+def chart(measurement: Measurement, view: View = View()) -> Chart:  # noqa: B008  (frozen)
+    """What a figure of the measurement shows.
+
+    :raises SettingError: the view names what the measurement has not, or leaves nothing to draw.
+    """
+    kinds = _KINDS.get(measurement.analysis, ())
+    if not kinds:
+        raise SettingError.of_value("analysis", measurement.analysis, " or ".join(_KINDS))
+    kind = view.kind or kinds[0]
+    if kind not in kinds:
+        raise SettingError.of_value("kind", kind, f"{' or '.join(kinds)}, as of {measurement.analysis}")
+    rows = _histograms(measurement) if kind == "histogram" else _points(measurement, view)
+    rows = _chosen(rows, view)
+    if kind == "histogram":
+        return Chart(kind, rows, "block", "bin", ("quantity",), ("model", "depth"), colour="share")
+    if kind == "heat_map":
+        return Chart(kind, rows, "update", "block", ("model", "seed"), ("quantity",), colour="value")
+    if kind == "updates":
+        return Chart(kind, _with_means(rows, "update"), "update", "value", ("quantity",), ("block",), line="model")
+    if kind == "curves":
+        return Chart(kind, _with_means(rows, view.over), view.over, "value", ("quantity",), (), line="model")
+    marker = "sublayer" if any(row["sublayer"] for row in rows) else ""
+    line, panel = ("quantity", "model") if measurement.analysis == "gates" else ("model", "quantity")
+    return Chart(kind, rows, "block", "value", ("stage",), (panel, "depth"), line=line, marker=marker)
+
+
+def learning_curves(records: Iterable[Record]) -> Measurement:
+    """The curves of records: model is the run's name, update counts optimiser steps; an absent figure is None.
+
+    :raises ValueError: no record has a curve.
+    """
+    rows: list[Row] = []
+    for record in records:
+        for entry in record.curve:
+            update = entry.get("update", entry.get("iteration"))
+            figures = {key: value for key, value in entry.items() if key not in ("epoch", "update", "iteration")}
+            rows.append({"model": record.run, "seed": record.seed, "epoch": entry["epoch"], "update": update} | figures)
+    if not rows:
+        raise ValueError("no record with a learning curve")
+    keys = list(dict.fromkeys(key for row in rows for key in row))
+    return Measurement(analysis="curves", conditions={}, rows=[{key: row.get(key) for key in keys} for row in rows])
+
+
+def joined(measurements: Sequence[Measurement]) -> Measurement:
+    """Measurements of one analysis as one, whose conditions are the first one's.
+
+    :raises ValueError: they are of several analyses.
+    """
+    first = measurements[0]
+    if other := {each.analysis for each in measurements} - {first.analysis}:
+        raise ValueError(f"a measurement of {first.analysis} and one of {min(other)}: expected one analysis")
+    rows = [row for each in measurements for row in each.rows]
+    keys = list(dict.fromkeys(key for row in rows for key in row))
+    return Measurement(
+        analysis=first.analysis, conditions=first.conditions, rows=[{k: row.get(k) for k in keys} for row in rows]
+    )
+
+
+def _points(measurement: Measurement, view: View) -> list[Row]:
+    """One row a value: where it was measured, `quantity`, `value`, and the quartiles of ratios."""
+    rows: list[Row] = []
+    if measurement.analysis == "curves":
+        for row in measurement.rows:
+            names = view.quantities or [name for name in row if name.endswith(("_loss", "_error"))]
+            place = {key: row[key] for key in ("model", "seed", view.over)}
+            rows += [{**place, "quantity": name, "value": row.get(name)} for name in names]
+    elif measurement.analysis == "trace":
+        for row in measurement.rows:
+            place = {key: row[key] for key in ("model", "seed", "update", "block", "stage", "sublayer")}
+            names = [name for name in _VALUES["trace"] if row.get(name) is not None]
+            rows += [{**place, "quantity": name, "value": row[name]} for name in names]
+    else:
+        for row in measurement.rows:
+            place = _place(row)
+            if measurement.analysis == "ratios":
+                quartiles = {key: row[key] for key in ("lower", "upper")}
+                rows.append({**place, "quantity": row["definition"], "value": row["median"], **quartiles})
+            elif measurement.analysis == "gates":
+                rows.append({**place, "quantity": row["gate"], "value": row["mean"]})
+            else:
+                names = _VALUES[measurement.analysis]
+                rows += [{**place, "quantity": name, "value": row[name]} for name in names]
+    return [row for row in rows if row["value"] is not None]
+
+
+def _histograms(measurement: Measurement) -> list[Row]:
+    """One row a cell: block, gate, the lower edge of the values' bin, and the share of them that lies in it."""
+    return [
+        {**_place(row), "quantity": row["gate"], "bin": number / BINS, "share": row[f"h{number:02}"]}
+        for row in measurement.rows
+        for number in range(BINS)
+    ]
+
+
+def _place(row: Mapping[str, Value]) -> Row:
+    return {key: row[key] for key in ("model", "depth", "block", "stage", "sublayer")}
+
+
+def _chosen(rows: list[Row], view: View) -> list[Row]:
+    """The rows that the view takes, models and quantities in the order in which it names them, under their labels."""
+    known = {row["model"] for row in rows}
+    for model in view.labels:
+        if model not in known:
+            raise _not_there("labels", model, known)
+    for name in ("models", "quantities", "seeds", "depths", "stages", "sublayers", "blocks"):
+        wanted, key = getattr(view, name), {"quantities": "quantity"}.get(name, name.removesuffix("s"))
+        if not wanted or not rows:
+            continue
+        there = dict.fromkeys(row.get(key) for row in rows)
+        for value in wanted:
+            if value not in there:
+                raise _not_there(name, value, there)
+        rows = [row for row in rows if row[key] in wanted]
+        if name in ("models", "quantities"):
+            rows.sort(key=lambda row, key=key, wanted=wanted: wanted.index(row[key]))  # type: ignore[misc]
+    if not rows:
+        raise SettingError("", "nothing is left to draw", advice="choose less narrowly")
+    return [{**row, "model": view.labels.get(row["model"], row["model"])} for row in rows]
+
+
+def _not_there(name: str, value: object, known: Iterable[object]) -> SettingError:
+    near = nearest(value, map(str, known))
+    advice = f"did you mean {near[0]}?" if near else ""
+    return SettingError.of_value(name, value, ", ".join(map(str, known)), advice=advice)
+
+
+def _with_means(rows: list[Row], x: str) -> list[Row]:
+    """The rows, and where a line has several seeds their mean at each x that all of them have."""
+    lines: dict[tuple[Value, ...], dict[Value, dict[Value, Row]]] = {}
+    for row in rows:
+        line = lines.setdefault((row["model"], row["quantity"], row.get("block")), {})
+        line.setdefault(row[x], {})[row["seed"]] = row
+    means = []
+    for places in lines.values():
+        seeds = {seed for place in places.values() for seed in place}
+        for place in places.values():
+            if len(seeds) > 1 and len(place) == len(seeds):
+                first = next(iter(place.values()))
+                means.append({**first, "seed": MEAN, "value": fmean(row["value"] for row in place.values())})
+    return rows + means

@@ -1,0 +1,331 @@
+"""A measurement as a picture, PNG or SVG: one style, to be read in print, without colours, and by the colour-blind."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from rskip.analysis.charts import BINS, MEAN, Chart, Row, View, chart
+from rskip.analysis.measurement import Measurement
+from rskip.files.picture import check_picture, picture
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+WIDTH = 7.0  # inches: of a page's text
+_STYLE = {
+    "font.size": 8.5,
+    "axes.titlesize": 8.5,
+    "axes.labelsize": 8.5,
+    "legend.fontsize": 8,
+    "figure.titlesize": 9.5,
+    "xtick.labelsize": 7.5,
+    "ytick.labelsize": 7.5,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.linewidth": 0.6,
+    "axes.edgecolor": "0.3",
+    "axes.grid": True,
+    "grid.color": "0.92",
+    "grid.linewidth": 0.6,
+    "xtick.color": "0.3",
+    "ytick.color": "0.3",
+    "xtick.labelcolor": "black",
+    "ytick.labelcolor": "black",
+    "lines.linewidth": 1.3,
+    "lines.markersize": 3.6,
+    "legend.frameon": False,
+    "legend.handlelength": 2.6,
+}
+# Okabe and Ito's, told apart by the colour-blind; its yellow, faint on white, is left out
+_COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#000000", "#7f7f7f")
+_DASHES = ("-", (0, (5, 1.5)), (0, (1.2, 1.2)), (0, (6, 1.5, 1.2, 1.5)))
+_MARKERS = ("o", "s", "^", "D", "v", "P", "X", "<", ">", "*")
+_COLOUR_MAP = "cividis"
+_MARKS = 6  # on a line of many points
+_DECADE = 10.0  # values that span more are drawn on a logarithmic scale
+
+# What an axis is called: the quantity, and what it is in words.
+_WORDS = {
+    "x_rms": "RMS of x",
+    "f_rms": "RMS of F(x)",
+    "y_rms": "RMS of y",
+    "gradient": "gradient norm ‖∂L/∂y‖",
+    "alpha": "α",
+    "beta": "β",
+    "gamma": "(1-α)(1-β)",
+    "transform": "transform gate T",
+    "coefficient": "x : F(x), by coefficient",
+    "norm": "x : F(x), by norm",
+    "contribution": "x : F(x), by contribution",
+    "scale": "scale w of x",
+    "block": "block",
+    "update": "updates",
+    "epoch": "epochs",
+    "bin": "value",
+    "share": "share of positions",
+    "self_attn": "self-attention",
+    "encoder_attn": "encoder attention",
+    "ffn": "feed-forward",
+    "layer1": "stage 1",
+    "layer2": "stage 2",
+    "layer3": "stage 3",
+    "layer4": "stage 4",
+    "train_loss": "training loss",
+    "valid_loss": "validation loss",
+    "test_loss": "test loss",
+    "train_error": "training error, %",
+    "test_error": "test error, %",
+    "valid_ppl": "validation perplexity",
+}
+_BOUNDED = {"alpha", "beta", "gamma", "transform"}  # between 0 and 1
+
+
+def draw(measurement: Measurement, path: Path, view: View = View()) -> None:  # noqa: B008  (frozen)
+    """Draws what the view takes of a measurement.
+
+    :param path: ends in .png or .svg.
+    :raises ValueError: as `chart` and `check_picture`.
+    """
+    draw_chart(chart(measurement, view), path, title=view.title)
+
+
+def draw_chart(shown: Chart, path: Path, *, title: str = "", description: str = "") -> None:
+    """Draws a chart; the same bytes for the same chart and matplotlib.
+
+    :param description: is kept in the file.
+    """
+    check_picture(path)
+    places = _panels(shown)
+    height = (1.9 if len(places) > 1 else 2.4) * len(places) + 0.5
+    options: dict[str, Any] = {"figsize": (WIDTH, height), "layout": "constrained"}
+    with picture(path, style=_STYLE, description=description, few_colours=True, **options) as figure:
+        if title:
+            figure.suptitle(title, x=0.01, ha="left", weight="bold")
+        (_draw_cells if shown.colour else _draw_lines)(figure, shown, places)
+
+
+Panel = list[Row]
+
+
+def _panels(shown: Chart) -> list[list[Panel]]:
+    """The rows of each panel, by the figure's rows and columns; a single row of many panels is broken in two."""
+
+    def place(row: Row, keys: Iterable[str]) -> tuple[Any, ...]:
+        return tuple(row[key] for key in keys)
+
+    down = list(dict.fromkeys(place(row, shown.panels) for row in shown.rows))
+    across = list(dict.fromkeys(place(row, shown.columns) for row in shown.rows))
+    panels: dict[tuple[Any, Any], Panel] = {(d, a): [] for d in down for a in across}
+    for row in shown.rows:
+        panels[place(row, shown.panels), place(row, shown.columns)].append(row)
+    grid = [[panels[d, a] for a in across] for d in down]
+    if len(grid) == 1 and len(across) > 3 and shown.columns != ("stage",):
+        width = -(-len(across) // 2) if len(across) > 4 else 2
+        flat = grid[0] + [[] for _ in range(-len(across) % width)]
+        grid = [flat[start : start + width] for start in range(0, len(flat), width)]
+    return grid
+
+
+def _draw_lines(figure: Figure, shown: Chart, grid: list[list[Panel]]) -> None:
+    from matplotlib.ticker import MaxNLocator
+
+    by_stage = shown.columns == ("stage",)
+    names = list(dict.fromkeys(row[shown.line] for row in shown.rows))
+    marked = list(dict.fromkeys(row[shown.marker] for row in shown.rows)) if shown.marker else []
+    styles = {name: _line_style(number) for number, name in enumerate(names)}
+    widths = [max(len({row[shown.x] for row in panel}) for panel in column) for column in zip(*grid, strict=True)]
+    axes_grid = figure.subplots(
+        len(grid), len(grid[0]), squeeze=False, sharey="row" if by_stage else "none",
+        width_ratios=[width + 1 for width in widths] if by_stage else None,
+    )  # fmt: skip
+    for number, (axes_row, panels) in enumerate(zip(axes_grid, grid, strict=True)):
+        log = _is_log([row for panel in panels for row in panel])
+        for axes, panel in zip(axes_row, panels, strict=True):
+            if not panel:
+                axes.set_axis_off()
+                continue
+            for index, name in enumerate(names):
+                _draw_line(axes, shown, [row for row in panel if row[shown.line] == name], styles[name], index, marked)
+            if log if by_stage else _is_log(panel):
+                _set_log_scale(axes, [row["value"] for row in panel])
+            elif all(row["quantity"] in _BOUNDED for row in panel):
+                axes.set_ylim(-0.03, 1.03)
+            axes.xaxis.set_major_locator(MaxNLocator("auto", integer=True, min_n_ticks=3))
+            first = axes is axes_row[0]
+            _label_panel(axes, shown, panel, top=number == 0, bottom=number == len(grid) - 1, first=first)
+    _draw_legends(figure, styles, marked, rows=len(grid))
+
+
+def _draw_legends(figure: Figure, styles: dict[Any, dict[str, Any]], marked: Sequence[Any], *, rows: int) -> None:
+    """Outside the panels: below them, or beside many rows of them where lines are many."""
+    from matplotlib.lines import Line2D
+
+    def lines(labels: Iterable[Any], style: Callable[[Any], dict[str, Any]]) -> list[Line2D]:
+        return [Line2D([], [], label=_word(label), **style(label)) for label in labels]
+
+    if marked:
+        names = lines(styles, lambda name: styles[name] | {"marker": ""})
+        marks = lines(marked, lambda name: {"color": "0.3", "linestyle": "", "marker": _MARKERS[marked.index(name)]})
+        figure.legend(handles=names, loc="outside lower left", ncols=4)
+        figure.legend(handles=marks, loc="outside lower right", ncols=4)
+    elif len(styles) > 6 and rows > 1:
+        figure.legend(handles=lines(styles, styles.__getitem__), loc="outside right center")
+    elif len(styles) > 1:
+        figure.legend(handles=lines(styles, styles.__getitem__), loc="outside lower center", ncols=5)
+
+
+def _line_style(number: int) -> dict[str, Any]:
+    """The number-th line's; colour, dashes and marker differ, so that one of them is enough."""
+    return {
+        "color": _COLOURS[number % len(_COLOURS)],
+        "linestyle": _DASHES[(number + number // len(_COLOURS)) % len(_DASHES)],
+        "marker": _MARKERS[number % len(_MARKERS)],
+    }
+
+
+def _draw_line(
+    axes: Axes, shown: Chart, rows: Panel, style: dict[str, Any], index: int, marked: Sequence[Any]
+) -> None:
+    seeds = list(dict.fromkeys(row.get("seed") for row in rows))
+    for seed in seeds:
+        points = [row for row in rows if row.get("seed") == seed]
+        x, y = ([row[key] for row in points] for key in (shown.x, shown.y))
+        if MEAN in seeds and seed != MEAN:
+            axes.plot(x, y, color=style["color"], linewidth=0.5, alpha=0.55)
+            continue
+        if marked:
+            axes.plot(x, y, color=style["color"], linestyle=style["linestyle"], linewidth=1)
+            for number, name in enumerate(marked):
+                at = [place for place, row in enumerate(points) if row[shown.marker] == name]
+                if at:
+                    axes.plot(
+                        [x[place] for place in at], [y[place] for place in at], color=style["color"],
+                        linestyle="", marker=_MARKERS[number],
+                    )  # fmt: skip
+        else:
+            step = max(1, -(-len(x) // _MARKS))
+            axes.plot(x, y, markevery=(index * step // 3 % step, step), **style)
+        if all("lower" in row for row in points):
+            lower, upper = ([row[key] for row in points] for key in ("lower", "upper"))
+            axes.fill_between(x, lower, upper, color=style["color"], alpha=0.15, linewidth=0)
+
+
+def _set_log_scale(axes: Axes, values: Sequence[float]) -> None:
+    """A logarithmic vertical axis; plain numbers where few decades are shown."""
+    from matplotlib.ticker import LogLocator, NullFormatter, NullLocator
+
+    axes.set_yscale("log")
+    few = max(values) < 1000 * min(values)
+    if few:
+        axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+        axes.yaxis.set_major_formatter(lambda value, _: f"{value:g}")
+    axes.yaxis.set_minor_formatter(NullFormatter())
+    axes.yaxis.set_minor_locator(NullLocator())
+
+
+def _is_log(rows: Sequence[Row]) -> bool:
+    if all(row["quantity"] in _BOUNDED for row in rows):
+        return False
+    values = [row["value"] for row in rows]
+    return min(values) > 0 and max(values) > _DECADE * min(values)
+
+
+def _label_panel(axes: Axes, shown: Chart, panel: Panel, *, top: bool, bottom: bool, first: bool) -> None:
+    """The title says what the columns differ in, the vertical axis what the rows do."""
+
+    def named(key: str) -> str:
+        value = panel[0][key]
+        return f"{key} {value}" if key in ("depth", "block", "seed") else _word(value)
+
+    differing = {key for key in (*shown.columns, *shown.panels) if len({row[key] for row in shown.rows}) > 1}
+    if top or "quantity" in shown.columns:
+        names = [named(key) for key in shown.columns if key in differing or key == shown.columns[0]]
+        axes.set_title(", ".join(names), pad=14 if shown.kind == "histogram" else None)
+    if bottom:
+        axes.set_xlabel(_word(shown.x))
+    if first:
+        what = [named(key) for key in shown.panels if key in differing and key != "quantity"]
+        if shown.colour:
+            stages = dict.fromkeys(_word(row["stage"]) for row in panel)
+            what.append(f"block ({' | '.join(stages)})" if shown.y == "block" else _word(shown.y))
+        elif "quantity" in shown.panels:
+            what.insert(0, named("quantity"))
+        elif shown.line == "quantity":
+            what.insert(0, "mean of the gate")
+        axes.set_ylabel("\n".join(what))
+
+
+def _word(value: Any) -> str:
+    return _WORDS.get(value, str(value))
+
+
+def _draw_cells(figure: Figure, shown: Chart, grid: list[list[Panel]]) -> None:
+    """Heat maps; the panels of a row have one scale of colours, logarithmic where values span more than a decade."""
+    from matplotlib.colors import LogNorm, Normalize, PowerNorm
+    from matplotlib.ticker import MaxNLocator
+
+    axes_grid = figure.subplots(len(grid), len(grid[0]), squeeze=False, sharex="col", sharey="row")
+    for number, (axes_row, panels) in enumerate(zip(axes_grid, grid, strict=True)):
+        rows = [row for panel in panels for row in panel]
+        values = [row[shown.colour] for row in rows]
+        norm: Normalize
+        if shown.kind == "histogram":
+            norm = PowerNorm(0.5, vmin=0, vmax=max(values))  # a few per cent can be seen beside 100
+        elif _is_log(rows):
+            norm = LogNorm(min(values), max(values))
+        else:
+            norm = Normalize(*((0, 1) if all(row["quantity"] in _BOUNDED for row in rows) else ()))
+        drawn = None
+        for axes, panel in zip(axes_row, panels, strict=True):
+            if not panel:
+                axes.set_axis_off()
+                continue
+            x, y = (sorted({row[key] for row in panel}) for key in (shown.x, shown.y))
+            cells = np.full((len(y), len(x)), np.nan)
+            for row in panel:
+                cells[y.index(row[shown.y]), x.index(row[shown.x])] = row[shown.colour]
+            y_edges = np.linspace(0, 1, BINS + 1) if shown.kind == "histogram" else _edges(y)
+            axes.set_facecolor("0.75")  # what has no value
+            drawn = axes.pcolormesh(
+                _edges(x), y_edges, cells, norm=norm, rasterized=True,
+                cmap="Blues" if shown.kind == "histogram" else _COLOUR_MAP,
+            )  # fmt: skip
+            axes.grid(False)
+            _mark_stages(axes, shown, panel)
+            axes.xaxis.set_major_locator(MaxNLocator("auto", integer=True))
+            if shown.y == "block":
+                axes.yaxis.set_major_locator(MaxNLocator("auto", integer=True))
+            bottom, first = number == len(grid) - 1, axes is axes_row[0]
+            _label_panel(axes, shown, panel, top=number == 0, bottom=bottom, first=first)
+        if drawn is not None:
+            label = _word("share") if shown.kind == "histogram" else _word(rows[0]["quantity"])
+            figure.colorbar(drawn, ax=list(axes_row), label=label, pad=0.01, aspect=12)
+
+
+def _edges(places: Sequence[float]) -> np.ndarray:
+    """Between neighbouring places, and as far outside the first and the last one."""
+    middles = [(a + b) / 2 for a, b in zip(places, places[1:], strict=False)]
+    first, last = (middles[0], middles[-1]) if middles else (places[0] + 0.5, places[0] - 0.5)
+    return np.array([2 * places[0] - first, *middles, 2 * places[-1] - last])
+
+
+def _mark_stages(axes: Axes, shown: Chart, panel: Panel) -> None:
+    """A line where one stage's blocks end and the next one's begin; along a horizontal axis their names too."""
+    stages = {row["block"]: row["stage"] for row in panel}
+    blocks = sorted(stages)
+    if shown.x == "block":
+        for stage in dict.fromkeys(stages.values()):
+            middle = np.mean([block for block in blocks if stages[block] == stage])
+            axes.annotate(
+                _word(stage), (float(middle), 1), xycoords=("data", "axes fraction"), xytext=(0, 2),
+                textcoords="offset points", ha="center", fontsize=7,
+            )  # fmt: skip
+    for before, after in zip(blocks, blocks[1:], strict=False):
+        if stages[before] != stages[after]:
+            line = axes.axvline if shown.x == "block" else axes.axhline
+            line((before + after) / 2, color="black", linewidth=0.8, linestyle=(0, (4, 2)))
