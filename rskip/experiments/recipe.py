@@ -1,8 +1,8 @@
 """Recipes: one YAML file says everything that the results of a study's runs depend on.
 
-A recipe has fields of its own (`kind`, `description`, `expected`, `paper`, `show`, `rows`) and the settings of its task
-(`rskip.tasks`). `rows` make a file a sweep: a row is a name and what it changes, in any field but `kind`. The run of a
-row is named FILE_ROW. Only the settings decide what a run computes; they are its *config*. Overrides
+A recipe has fields of its own (`kind`, `description`, `expected`, `paper`, `show`, `probe`, `rows`) and the settings of
+its task (`rskip.tasks`). `rows` make a file a sweep: a row is a name and what it changes, in any field but `kind`. The
+run of a row is named FILE_ROW. Only the settings decide what a run computes; they are its *config*. Overrides
 (`--set train.lr=0.003`) change settings, so they name another run.
 """
 
@@ -23,7 +23,8 @@ import msgspec
 from rskip.settings.check import convert, field_names
 from rskip.settings.errors import SettingError, did_you_mean, joined
 from rskip.settings.text import parse_overrides, read_yaml, set_dotted
-from rskip.tasks import Task, task_of_kind
+from rskip.tasks import Task, task_of_kind, tasks
+from rskip.tasks.run import ProbeSettings
 
 FOLDER = Path("recipes")
 _ROW_NAME = "^[a-z0-9][a-z0-9_.-]*$"
@@ -46,6 +47,7 @@ class OwnFields(msgspec.Struct, frozen=True, kw_only=True):
     :param expected: what its author saw: metrics by their names in records, `minutes` of training, on which `machine`.
     :param paper: papers' figures, each `{<measure>: figure, table: where}`.
     :param show: how many outputs are printed of a run.
+    :param probe: how often the training is looked at; None: never.
     """
 
     kind: str
@@ -53,6 +55,7 @@ class OwnFields(msgspec.Struct, frozen=True, kw_only=True):
     expected: Mapping[str, float | str] = {}
     paper: list[Mapping[str, float | str]] = []
     show: Annotated[int, msgspec.Meta(ge=0)] = 0
+    probe: ProbeSettings | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -215,6 +218,9 @@ def _build(path: Path, row: str | None, content: dict[str, Any], overrides: Mapp
         if key not in (*own, *settings):
             raise SettingError.of_unknown_key("", key, [*own, "rows", *settings])
     fields = convert({key: changed[key] for key in own if changed.get(key) is not None}, OwnFields)
+    if fields.probe is not None and not task.probed:
+        probed = " and ".join(each.kind for each in tasks().values() if each.probed)
+        raise SettingError("probe", f"can't be given to {task.kind}", expected=f"it with {probed} alone")
     return Recipe(
         path=path,
         row=row,

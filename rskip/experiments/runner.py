@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 import shlex
+import shutil
 from collections.abc import Sequence
 from datetime import datetime, timezone
 from typing import Any
 
 from rskip.experiments.recipe import Recipe
 from rskip.files.checksum import sha256_file
+from rskip.files.whole import atomic_file
 from rskip.machine.environment import gpus_to_use
 from rskip.machine.terminal import columns
 from rskip.records import Record, read_record, record_path
@@ -49,7 +51,17 @@ def plan_runs(
         if not 0 <= seed < 2**32:
             raise SettingError.of_value("seeds", seed, f"0 to {2**32 - 1}")
     return [
-        (recipe, Run(name=recipe.run_name, seed=seed, settings=recipe.settings, mirror=mirror, gpus=gpus))
+        (
+            recipe,
+            Run(
+                name=recipe.run_name,
+                seed=seed,
+                settings=recipe.settings,
+                mirror=mirror,
+                gpus=gpus,
+                probe=recipe.own.probe,
+            ),
+        )
         for seed in seeds
         for recipe in recipes
     ]
@@ -70,6 +82,9 @@ def run_seed(recipe: Recipe, run: Run[Any]) -> Record:
             run = dataclasses.replace(run, lock=lock)
             recipe.task.train(run)
             record = make_record(recipe, run, recipe.task.score(run))
+            if run.folder.probe.exists():
+                with atomic_file(path.with_suffix(".probe.jsonl")) as temporary:
+                    shutil.copyfile(run.folder.probe, temporary)
         record.write(path)
     print(summary(record, recipe), flush=True)
     if recipe.own.show and (outputs := recipe.task.sample_outputs(run, recipe.own.show)):

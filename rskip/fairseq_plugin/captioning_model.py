@@ -74,7 +74,9 @@ class CaptioningModel(ConnectionModel):
         setattr(args, OF_DATA, of_data)
         config = captioning_config_from_args(args, of_data)
         words = build_token_embedding(config.vocabulary, config.decoder_embed_dim, config.padding_index)
-        return cls(config, CaptioningEncoder(config), ConnectionDecoder(config, task.target_dictionary, words))
+        model = cls(config, CaptioningEncoder(config), ConnectionDecoder(config, task.target_dictionary, words))
+        model.attach_probe(args)
+        return model
 
     def forward(
         self,
@@ -89,6 +91,9 @@ class CaptioningModel(ConnectionModel):
 
         :param counts: (B,), the captions of each image; None: as many of each.
         """
+        if (probe := self.active_probe) is not None:
+            masks = {"decoder": prev_output_tokens.ne(self.config.padding_index)}
+            probe.begin_batch(masks if padding_mask is None else {**masks, "encoder": ~padding_mask})
         encoder_out = self.encoder(features, padding_mask, grids)
         images, captions = len(features), len(prev_output_tokens)
         if captions != images:

@@ -32,6 +32,8 @@ _INSTEAD = {
     "share_all_embeddings": "use --share-decoder-input-output-embed",
 }
 
+PROBE_EVERY = 25  # updates
+
 # What data decides of a configuration, at its smallest: what flags decide is checked before there is data.
 OF_DATA: dict[type[StackConfig], dict[str, Any]] = {
     TransformerConfig: {"source_vocabulary": 1, "target_vocabulary": 1, "padding_index": 0},
@@ -53,6 +55,14 @@ def add_flags(parser: ArgumentParser) -> None:
     parser.add_argument("--connection", metavar="SPEC", help=f"{help_text} (default: the architecture's)")
     parser.add_argument("--encoder-connection", metavar="SPEC", help=f"{help_text}, of the encoder alone")
     parser.add_argument("--decoder-connection", metavar="SPEC", help=f"{help_text}, of the decoder alone")
+    parser.add_argument(
+        "--probe-file",
+        metavar="FILE",
+        help="write RMS of x, F(x) and y, norm of the loss gradient, and gates of every residual block to this file",
+    )
+    parser.add_argument(
+        "--probe-every", type=int, metavar="N", help=f"at the first and every N-th update (default: {PROBE_EVERY})"
+    )
 
 
 @cache
@@ -83,6 +93,22 @@ def check_flags(args: Namespace, kind: type[StackConfig] = TransformerConfig) ->
             except SettingError as error:
                 raise UsageError(error.sentence(flag_of(name))) from error
     _config(args, kind, OF_DATA[kind])
+    _check_probe(args)
+
+
+def _check_probe(args: Namespace) -> None:
+    every, given = getattr(args, "probe_every", None), getattr(args, "probe_file", None) is not None
+    if every is not None and (every < 1 or not given):
+        raise UsageError(f"--probe-every is {every}: expected 1 or more, and --probe-file beside it")
+    for scaled in ("fp16", "amp"):
+        if given and getattr(args, scaled, False):
+            raise UsageError(f"--probe-file and --{scaled}, which scales the gradients: use --bf16")
+
+
+def take_probe(args: Namespace) -> tuple[str | None, int]:
+    """File and interval of a probe, which `args` have no more."""
+    file, every = (vars(args).pop(name, None) for name in ("probe_file", "probe_every"))
+    return file, every or PROBE_EVERY
 
 
 def config_from_args(args: Namespace, source: Dictionary, target: Dictionary) -> TransformerConfig:

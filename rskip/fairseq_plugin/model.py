@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from argparse import ArgumentParser, Namespace
+from pathlib import Path
 from typing import Any
 
+import torch
 from fairseq.models import FairseqEncoder, FairseqEncoderDecoderModel, register_model
 from fairseq.tasks import FairseqTask
 from torch import Tensor
 
 from rskip.fairseq_plugin.decoder import ConnectionDecoder
 from rskip.fairseq_plugin.encoder import ConnectionEncoder
-from rskip.fairseq_plugin.flags import add_flags, config_from_args
+from rskip.fairseq_plugin.flags import add_flags, config_from_args, take_probe
 from rskip.fairseq_plugin.one_line_errors import UsageError
+from rskip.fairseq_plugin.probe import TrainingProbe
 from rskip.transformer import TransformerConfig
 from rskip.transformer.config import StackConfig
 from rskip.transformer.embedding import build_token_embedding
@@ -26,6 +29,29 @@ class ConnectionModel(FairseqEncoderDecoderModel):
     def __init__(self, config: StackConfig, encoder: FairseqEncoder, decoder: ConnectionDecoder) -> None:
         super().__init__(encoder, decoder)
         self.config = config
+        self._probe: TrainingProbe | None = None
+
+    def attach_probe(self, args: Namespace) -> None:
+        """Takes out of `args`, which checkpoints keep, what they say of a probe, and attaches it."""
+        file, every = take_probe(args)
+        if file is not None:
+            self._probe = TrainingProbe(self, Path(file), every)
+
+    def set_num_updates(self, num_updates: int) -> None:
+        """How many updates are done; fairseq calls it before each batch."""
+        super().set_num_updates(num_updates)
+        if self._probe is not None:
+            self._probe.updates = num_updates
+
+    @property
+    def active_probe(self) -> TrainingProbe | None:
+        """The probe, in a forward pass of training."""
+        return self._probe if self.training and torch.is_grad_enabled() else None
+
+    def all_reduce_grads(self) -> None:
+        """fairseq calls it after the backward passes of an update, for models that reduce gradients themselves."""
+        if self._probe is not None:
+            self._probe.end_backward()
 
     @staticmethod
     def add_args(parser: ArgumentParser) -> None:
@@ -81,11 +107,16 @@ class ConnectionTransformer(ConnectionModel):
             decoder = ConnectionDecoder(config, target, embed_target)
         except ValueError as error:
             raise UsageError(str(error)) from error
-        return cls(config, encoder, decoder)
+        model = cls(config, encoder, decoder)
+        model.attach_probe(args)
+        return model
 
     def forward(
         self, src_tokens: Tensor, src_lengths: Tensor, prev_output_tokens: Tensor, **decoder_options: Any
     ) -> Any:
         """Logits (B, T, V) for source (B, S) and target prefix (B, T), and the decoder's extras."""
+        if (probe := self.active_probe) is not None:
+            padding = self.config.padding_index
+            probe.begin_batch({"encoder": src_tokens.ne(padding), "decoder": prev_output_tokens.ne(padding)})
         encoder_out = self.encoder(src_tokens, src_lengths)
         return self.decoder(prev_output_tokens, encoder_out=encoder_out, **decoder_options)

@@ -8,7 +8,9 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Generic, TypeVar
+from typing import Annotated, Any, Generic, TypeVar
+
+import msgspec
 
 from rskip.files.lock import folder_lock
 from rskip.files.whole import atomic_file
@@ -19,6 +21,15 @@ from rskip.tasks.process import child_environment, run_logged
 SettingsT = TypeVar("SettingsT")
 
 SESSION = "rskip run | "  # begins the line of train.log that says what a session runs on
+
+
+class ProbeSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """What a recipe's `probe` says: the training is looked at, into the run's probe.jsonl, and goes as without.
+
+    :param every: updates from one look to the next.
+    """
+
+    every: Annotated[int, msgspec.Meta(ge=1)]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,6 +47,7 @@ class Run(Generic[SettingsT]):
     settings: SettingsT
     mirror: str | None = None
     gpus: int = 0
+    probe: ProbeSettings | None = None
     lock: int | None = None
     folder: RunFolder = field(init=False)
 
@@ -91,6 +103,7 @@ class RunFolder:
     def __init__(self, path: Path) -> None:
         self.path = path
         self.train_log = path / "train.log"
+        self.probe = path / "probe.jsonl"
 
     def lock(self) -> AbstractContextManager[int]:
         """Holds the folder for this process and the trainings that inherit the lock's descriptor, which it gives.

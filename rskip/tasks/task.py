@@ -80,6 +80,7 @@ class Task(ABC, Generic[SettingsT]):
     :cvar name: in checkpoints.json and `rskip zoo list --task`.
     :cvar kind: in recipes and records.
     :cvar programs: that training and scoring start, installed beside Python.
+    :cvar probed: whether its training writes what a recipe's `probe` asks for.
     :cvar columns: the metrics that tables show, the main one first.
     :cvar more_figures: further metrics that a published model's entry has.
     :cvar measures: what papers' figures are called in recipes, and their names.
@@ -92,6 +93,7 @@ class Task(ABC, Generic[SettingsT]):
     name: ClassVar[str]
     kind: ClassVar[str]
     programs: ClassVar[tuple[str, ...]] = ()
+    probed: ClassVar[bool] = False
     columns: ClassVar[tuple[Column, ...]]
     more_figures: ClassVar[tuple[Column, ...]] = ()
     measures: ClassVar[Mapping[str, str]] = {}

@@ -10,6 +10,7 @@ import pytest
 
 from rskip.experiments.recipe import PaperFigure, load_recipe, load_recipes, merge
 from rskip.settings.errors import SettingError
+from rskip.tasks.run import ProbeSettings
 
 Write = Callable[..., Path]
 
@@ -25,6 +26,12 @@ train:
 VISION = """
 kind: vision
 train: {dataset: cifar100, depth: 20, connection: 2.0rskip+ln, iterations: 100}
+"""
+CAPTIONING = """
+kind: captioning
+corpus: flickr8k
+features: {backbone: constant}
+train: {arch: captioning_transformer_sas_tiny, max-epoch: 3, batch-size: 4}
 """
 SWEEP = (
     RECIPE
@@ -78,14 +85,14 @@ def test_what_does_not_change_the_result_is_not_in_the_config(write: Write) -> N
     plain = load_recipe(write(RECIPE))
     more = load_recipe(
         write(
-            RECIPE + "description: x\nshow: 3\nexpected: {sacrebleu: 38, minutes: 4, machine: m}\n"
+            RECIPE + "description: x\nshow: 3\nprobe: {every: 25}\nexpected: {sacrebleu: 38, minutes: 4, machine: m}\n"
             "paper: [{bleu: 31.45, table: rSkip Table 2}]\n"
         )
     )
     assert more.config == plain.config and more.run_name == plain.run_name
     assert more.own.expected == {"sacrebleu": 38, "minutes": 4, "machine": "m"}
     assert more.paper == (PaperFigure(table="rSkip Table 2", measure="BLEU", figure=31.45),)
-    assert (more.own.description, more.own.show) == ("x", 3)
+    assert (more.own.description, more.own.show, more.own.probe) == ("x", 3, ProbeSettings(every=25))
 
 
 def test_overrides_change_the_config_and_name_another_run(write: Write) -> None:
@@ -99,7 +106,7 @@ def test_overrides_change_the_config_and_name_another_run(write: Write) -> None:
     assert load_recipe(path, overrides=["average.last=2", "train.lr=0.003"]).run_name == recipe.run_name
     assert load_recipe(path, overrides=["train.lr=0.004"]).run_name != recipe.run_name
 
-    unchanged = load_recipe(path, overrides=["train.lr=0.005", "show=9", "description=other"])
+    unchanged = load_recipe(path, overrides=["train.lr=0.005", "show=9", "probe.every=9"])
     assert (unchanged.run_name, unchanged.own.show, unchanged.overrides) == ("mine", 9, {})
 
 
@@ -180,6 +187,10 @@ WRONG = [  # a recipe; what its error says
     (RECIPE + "expected: {sacrebleu: high}\n", "expected.sacrebleu is 'high'"),
     (RECIPE + "expected: {machine: 3}\n", "expected.machine is 3.0: expected text"),
     (RECIPE + "show: -1\n", "show is -1"),
+    (RECIPE + "probe: {every: 0}\n", "probe.every is 0: expected a whole number, 1 or more"),
+    (RECIPE + "probe: {}\n", "probe.every is missing"),
+    (CAPTIONING + "probe: {every: 5}\n", "probe can't be given to captioning: expected"),
+    (RECIPE + "  probe-every: 5\n", "train.probe-every can't be set in a recipe: use probe.every"),
     (RECIPE + "generate: {path: x}\n", "generate.path can't be set"),
     (RECIPE + "generate: [beam]\n", "generate is ['beam']"),
     (RECIPE + "  distributed-world-size: 4\n", "train.distributed-world-size can't be set in a recipe; use gpus"),

@@ -23,6 +23,7 @@ class Translation(TransformerTask["TranslationSettings"]):
 
     name = kind = "translation"
     programs = ("fairseq-train", "fairseq-generate")
+    probed = True
     columns = (
         Column("sacrebleu", "sacreBLEU"),
         Column("chrf", "chrF"),

@@ -34,6 +34,8 @@ _SET_BY_RSKIP_RUN = {
         "no-last-checkpoints": "resuming needs them",
         "keep-last-epochs": "it is what average.last needs",
         "keep-interval-updates": "it is what average.last needs",
+        "probe-file": "it is the run's; use probe",
+        "probe-every": "use probe.every",
     },
     "generate": {
         "path": "it is the averaged checkpoint",

@@ -105,6 +105,7 @@ def train_command(run: Run[TranslationSettings], *, precision: str) -> list[str]
         *([] if "log-interval" in settings.train else ["--log-interval", str(_LOG_INTERVAL)]),
         *([] if gpus > 1 else device_arguments(gpu=gpus > 0)),
         *flags_to_arguments(flags),
+        *([] if run.probe is None else ["--probe-file", str(run.folder.probe), "--probe-every", str(run.probe.every)]),
     ]
 
 

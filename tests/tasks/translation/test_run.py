@@ -156,10 +156,13 @@ def test_a_training_that_fails_is_one_line_and_is_resumed_when_repeated(
         "(log: runs/mine/1/train.log; repeat the command to go on from there)\n"
     )
     assert not (prepared / "results").exists()
+    assert not (prepared / "runs/mine/1/probe.jsonl").exists()
     monkeypatch.delenv("FAKE_FAIL")
-    assert main(["run", "mine.yaml"]) == 0
+    assert main(["run", "mine.yaml", "--set", "probe.every=3"]) == 0
     assert "resuming" in capsys.readouterr().out
+    assert (prepared / "results/mine/1.probe.jsonl").read_text() == "every 3 from 3\n"
     record = read_record(prepared / "results/mine/1.json")
+    assert "probe" not in record.config and record.overrides == {}
     assert (record.training["pieces"], record.training["seconds"]) == (2, 30.0)
     assert [epoch["seconds"] for epoch in record.curve] == [10.0, 20.0, 30.0]
 

@@ -21,6 +21,8 @@ with open("calls.jsonl", "a") as calls:
     calls.write(json.dumps({"argv": sys.argv[1:], "threads": os.environ["OMP_NUM_THREADS"]}) + "\n")
 print("... | INFO | fairseq_cli.train | num. shared model params: 1,234 (num. trained: 1,234)", flush=True)
 done = len(list(folder.glob("checkpoint?.pt")))
+if "--probe-file" in option:
+    pathlib.Path(option["--probe-file"]).write_text(f"every {option['--probe-every']} from {done + 1}\n")
 for epoch in range(done + 1, int(option["--max-epoch"]) + 1):
     updates, wall = str(epoch * 7), str(10 * (epoch - done))
     loss = str(5 - epoch + 0.5 * (option["--seed"] == "1"))

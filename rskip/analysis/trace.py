@@ -1,0 +1,88 @@
+"""The trace of a training: every block's signals, loss gradient and gates at every n-th update, one JSON line each."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from rskip.analysis.measurement import DIGITS, Measurement
+from rskip.files.whole import atomic_file
+from rskip.settings.errors import SettingError
+from rskip.settings.text import parse_json
+
+_OF_BLOCKS = ("block", "stage", "name", "sublayer", "x_rms", "f_rms", "y_rms", "gradient", "alpha", "beta", "gamma")
+
+
+class Trace:
+    """The file that a training writes. What a session before wrote of updates after its checkpoint is dropped.
+
+    :param every: updates from one line to the next; the first update has one too.
+    :param done: updates that are done.
+    """
+
+    def __init__(self, path: Path, *, every: int, done: int) -> None:
+        self.path, self._every = path, every
+        if path.exists():
+            text = path.read_text(encoding="utf-8")
+            kept = "".join(f"{json.dumps(each)}\n" for each in read_updates(path) if each["update"] <= done)
+            if kept != text:
+                with atomic_file(path) as temporary:
+                    temporary.write_text(kept, encoding="utf-8")
+
+    def due(self, update: int) -> bool:
+        """Whether this update, counted from 1, has a line."""
+        return update == 1 or update % self._every == 0
+
+    def add(self, update: int, blocks: Sequence[Mapping[str, Any]], **figures: float | None) -> None:
+        """Adds an update's line. Not a number, infinite: null.
+
+        :param blocks: rows of a `SignalRecorder`.
+        :param figures: of the whole update: its `loss` and `gradient_norm`.
+        """
+        line = {"update": update, **_shown(figures), "blocks": [_shown(block) for block in blocks]}
+        with self.path.open("a", encoding="utf-8") as file:
+            file.write(json.dumps(line, allow_nan=False) + "\n")
+
+
+def read_updates(path: Path) -> list[dict[str, Any]]:
+    """The lines of a trace: `update`, `loss`, `gradient_norm`, `blocks`. One that a kill cut off is left out.
+
+    :raises SettingError: a line is no update of a trace; names the file and the line.
+    """
+    updates = []
+    for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(keepends=True), start=1):
+        if not line.endswith("\n"):
+            break
+        content = parse_json(line, source=f"{path}, line {number}")
+        if not isinstance(content, dict) or "update" not in content or "blocks" not in content:
+            expected = "an update of a training: `update` and `blocks`"
+            raise SettingError("", "is no line of a trace", expected=expected, source=f"{path}, line {number}")
+        updates.append(content)
+    return updates
+
+
+def read_trace(path: Path, *, model: str, seed: int) -> Measurement:
+    """A trace as rows, one a block and update; None: absent, or not finite.
+
+    :param model: its label in the rows.
+    :raises SettingError: as `read_updates`.
+    """
+    rows = [
+        {"model": model, "seed": seed, "update": each["update"], **{key: block.get(key) for key in _OF_BLOCKS}}
+        for each in read_updates(path)
+        for block in each["blocks"]
+    ]
+    conditions = {"gradient": "of the update's summed loss, mean over its examples", "batch": "the update's own"}
+    return Measurement(analysis="trace", conditions=conditions, rows=rows)
+
+
+def _shown(values: Mapping[str, Any]) -> dict[str, Any]:
+    def shown(value: Any) -> Any:
+        if not isinstance(value, float):
+            return value
+        return float(f"{value:.{DIGITS}g}") if math.isfinite(value) else None
+
+    return {key: shown(value) for key, value in values.items()}

@@ -1,0 +1,87 @@
+"""`--probe-file FILE --probe-every N`: what passes through the residual blocks while fairseq-train trains.
+
+Hooks look at the update's own forward and backward passes: there is no further pass, and no random number is drawn.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+from fairseq import metrics
+from fairseq.distributed.utils import get_global_rank
+from fairseq.logging.meters import Meter
+from torch import nn
+
+from rskip.analysis.blocks import residual_blocks
+from rskip.analysis.signals import Masks, SignalRecorder
+from rskip.analysis.trace import Trace
+
+
+class TrainingProbe:
+    """Writes the trace of a training. Of several processes the first one does so, of its own part of each update.
+
+    For each batch of an update fairseq's trainer calls the model's `set_num_updates` and `forward`, and after the last
+    one `all_reduce_grads`.
+
+    :param every: updates from one that is looked at to the next.
+    """
+
+    def __init__(self, model: nn.Module, file: Path, every: int) -> None:
+        self._model, self._file, self._every = model, file, every
+        self._trace: Trace | None = None
+        self._recorder: SignalRecorder | None = None  # of the update under way, where it has a line
+        self._meters: Any = {}
+        self._batch, self._update = ExitStack(), ExitStack()
+        self._backward_done = False
+        self._written = 0  # the last update that has a line
+        self.updates = 0  # that are done
+
+    def begin_batch(self, masks: Masks) -> None:
+        """Before a batch's forward pass in training.
+
+        :param masks: as `SignalRecorder.recording` has them.
+        """
+        if get_global_rank() > 0:
+            return
+        if self._trace is None:
+            self._trace = Trace(self._file, every=self._every, done=self.updates)
+        self._batch.close()
+        if self._backward_done:  # the gradient was not finite: fairseq repeats the batches to see where, and raises
+            self._end_update()
+        update = self.updates + 1
+        if not self._trace.due(update) or update == self._written:
+            return
+        if self._recorder is None:
+            self._recorder = SignalRecorder(residual_blocks(self._model))
+            # what fairseq logs of this update; it stops this clock when the update is done
+            self._meters = self._update.enter_context(metrics.aggregate())
+            self._meters.add_meter("train_wall", _AtStop(self._end_update), 0)
+        self._batch.enter_context(self._recorder.recording(masks))
+
+    def end_backward(self) -> None:
+        """After the last batch's backward pass."""
+        self._batch.close()
+        self._backward_done = self._recorder is not None
+
+    def _end_update(self) -> None:
+        self._batch.close()
+        self._update.close()
+        assert self._trace is not None and self._recorder is not None
+        names = {"loss": "loss", "gradient_norm": "gnorm"}
+        found = {ours: float(self._meters[name].val) if name in self._meters else None for ours, name in names.items()}
+        self._written = self.updates + 1
+        self._trace.add(self._written, self._recorder.rows(), **found)
+        self._recorder, self._backward_done = None, False
+
+
+class _AtStop(Meter):
+    """A clock of fairseq's that calls a function when it is stopped."""
+
+    def __init__(self, function: Callable[[], None]) -> None:
+        self._function = function
+
+    def stop(self, *_: object) -> None:
+        self._function()
