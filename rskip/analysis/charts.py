@@ -112,7 +112,7 @@ def chart(measurement: Measurement, view: View = View()) -> Chart:  # noqa: B008
 def learning_curves(records: Iterable[Record]) -> Measurement:
     """The curves of records: model is the run's name, update counts optimiser steps; an absent figure is None.
 
-    :raises ValueError: no record has a curve.
+    :raises SettingError: no record has a curve.
     """
     rows: list[Row] = []
     for record in records:
@@ -121,7 +121,7 @@ def learning_curves(records: Iterable[Record]) -> Measurement:
             figures = {key: value for key, value in entry.items() if key not in ("epoch", "update", "iteration")}
             rows.append({"model": record.run, "seed": record.seed, "epoch": entry["epoch"], "update": update} | figures)
     if not rows:
-        raise ValueError("no record with a learning curve")
+        raise SettingError("", "no record has a learning curve", expected="a record with an entry an epoch")
     keys = list(dict.fromkeys(key for row in rows for key in row))
     return Measurement(analysis="curves", conditions={}, rows=[{key: row.get(key) for key in keys} for row in rows])
 
@@ -129,11 +129,11 @@ def learning_curves(records: Iterable[Record]) -> Measurement:
 def joined(measurements: Sequence[Measurement]) -> Measurement:
     """Measurements of one analysis as one, whose conditions are the first one's.
 
-    :raises ValueError: they are of several analyses.
+    :raises SettingError: they are of several analyses.
     """
     first = measurements[0]
     if other := {each.analysis for each in measurements} - {first.analysis}:
-        raise ValueError(f"a measurement of {first.analysis} and one of {min(other)}: expected one analysis")
+        raise SettingError("", f"{first.analysis} and {min(other)} in one figure", expected="one analysis")
     rows = [row for each in measurements for row in each.rows]
     keys = list(dict.fromkeys(key for row in rows for key in row))
     return Measurement(

@@ -229,7 +229,7 @@ def _set_log_scale(axes: Axes, values: Sequence[float]) -> None:
 
 
 def _is_log(rows: Sequence[Row]) -> bool:
-    if all(row["quantity"] in _BOUNDED for row in rows):
+    if all(row["quantity"] in _BOUNDED or row["quantity"].endswith("_error") for row in rows):
         return False
     values = [row["value"] for row in rows]
     return min(values) > 0 and max(values) > _DECADE * min(values)

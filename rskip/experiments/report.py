@@ -1,23 +1,45 @@
-"""The project's tables, made from its records: one row a run, the mean over its seeds.
+"""The project's tables and figures, made from its records and measurements.
+
+A table has one row a run, the mean over its seeds.
 
 results/README.md is made whole. In README.md and docs/, a table stands between the lines `<!-- rskip report:
 begin PATTERN -->` and `<!-- rskip report: end PATTERN -->`, where PATTERN is a shell pattern of recipe names,
 such as `multi30k_en_de_*`; runs with overrides are left to results/README.md.
+
+docs/figures/figures.yaml says what each figure shows (`Figure`, by name). Its CSV, docs/figures/NAME.csv, holds what is
+drawn and comes out the same byte for byte; NAME.svg and NAME.png keep the sum of what they were drawn from, since
+their own bytes differ between versions of matplotlib.
 """
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from fnmatch import fnmatchcase
+from functools import cached_property
 from itertools import groupby
 from pathlib import Path
 from statistics import fmean
+from typing import Annotated
 
-from rskip.records import Record, read_records
+import msgspec
+
+from rskip.analysis.charts import Chart, View, chart, joined, learning_curves
+from rskip.analysis.figures import draw_chart
+from rskip.analysis.measurement import Measurement, read_measurement
+from rskip.analysis.trace import read_trace
+from rskip.files.whole import atomic_file
+from rskip.records import Record, read_record, read_records
 from rskip.records.tables import fill_in, markdown_table, outdated_documents, summarise
+from rskip.settings.check import convert
+from rskip.settings.errors import SettingError
+from rskip.settings.text import read_yaml
 from rskip.tasks import Column, task_of_record, tasks
 from rskip.tasks.run import config_difference
 
+FIGURES = Path("docs", "figures")
+_Name = Annotated[str, msgspec.Meta(pattern=r"^[a-z0-9_]+$", extra={"expected": "a name of a-z, 0-9 and _"})]
 NO_RECORDS = "No records yet.\n"
 _HEADER = "# Results\n\nMade from the records in this folder by `rskip report`; don't edit it by hand.\n"
 
@@ -129,3 +151,94 @@ def _overview(records: Sequence[Record]) -> str:
     if not by_data:
         return f"{_HEADER}\n{NO_RECORDS}"
     return _HEADER + "".join(f"\n## {name}\n\n{results_table(by_data[name])}" for name in sorted(by_data))
+
+
+class Figure(View, frozen=True, kw_only=True):
+    """A figure in docs/figures/figures.yaml: a view of its sources' data.
+
+    :param source: files from the project's folder, as shell patterns: measurements in docs/figures/, or records
+        results/RUN/SEED.json for their learning curves, or traces results/RUN/SEED.probe.jsonl. All are overlaid.
+    """
+
+    source: Annotated[
+        str | tuple[str, ...],
+        msgspec.Meta(extra={"expected": "a file in docs/figures/ or results/, or a list of them"}),
+    ]
+
+
+@dataclass(frozen=True)
+class FigureFiles:
+    """A figure's files, beside each other, and what they should hold.
+
+    :param stem: the files' path without .csv, .svg and .png.
+    """
+
+    stem: Path
+    title: str
+    chart: Chart
+
+    @cached_property
+    def csv(self) -> str:
+        return self.chart.to_csv()
+
+    @property
+    def drawn_from(self) -> str:
+        """The sum of all that the pictures show, which they keep."""
+        return hashlib.sha256(f"{self.chart.kind}\n{self.title}\n{self.csv}".encode()).hexdigest()
+
+    def outdated(self) -> list[Path]:
+        """The CSV where it differs, and the pictures that were drawn from other data or are missing."""
+        table, *pictures = (self.stem.with_suffix(suffix) for suffix in (".csv", ".svg", ".png"))
+        tables = [] if table.is_file() and table.read_text(encoding="utf-8") == self.csv else [table]
+        drawn = self.drawn_from.encode()
+        return tables + [path for path in pictures if not path.is_file() or drawn not in path.read_bytes()]
+
+    def write(self) -> list[Path]:
+        """Writes what is out of date, the CSV first; returns the paths.
+
+        :raises ValueError: matplotlib is missing.
+        """
+        outdated = self.outdated()
+        for path in outdated:
+            if path.suffix != ".csv":
+                draw_chart(self.chart, path, title=self.title, description=self.drawn_from)
+                continue
+            with atomic_file(path) as temporary:
+                temporary.write_text(self.csv, encoding="utf-8")
+        return outdated
+
+
+def figures(root: Path) -> list[FigureFiles]:
+    """All figures of the project; none without docs/figures/figures.yaml.
+
+    :raises SettingError: a figure can't be made; names the figure, the key and what is wrong.
+    """
+    file = root / FIGURES / "figures.yaml"
+    if not file.is_file():
+        return []
+    source = str(FIGURES / file.name)
+    named = dict[_Name, Figure]
+    made = []
+    for name, figure in convert(read_yaml(file), named, source=source).items():
+        try:
+            made.append(FigureFiles(root / FIGURES / name, figure.title, chart(_read_sources(root, figure), figure)))
+        except SettingError as error:
+            raise (error if error.source else error.within(name, source=source)) from None
+    return made
+
+
+def _read_sources(root: Path, figure: Figure) -> Measurement:
+    found: list[Path] = []
+    for pattern in [figure.source] if isinstance(figure.source, str) else figure.source:
+        paths = [path for path in sorted(root.glob(pattern)) if not path.name.startswith(".")]
+        if not paths:
+            raise SettingError.of_value("source", pattern, "a file that is there, or a pattern of such files")
+        found += [path for path in paths if path not in found]
+    records = [path for path in found if path.suffix == ".json" and FIGURES not in path.relative_to(root).parents]
+    measurements = [learning_curves(map(read_record, records))] if records else []
+    for path in found:
+        if path.suffix == ".jsonl":
+            measurements.append(read_trace(path, model=path.parent.name, seed=int(path.name.partition(".")[0])))
+        elif path not in records:
+            measurements.append(read_measurement(path))
+    return joined(measurements)

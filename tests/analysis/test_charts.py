@@ -100,7 +100,7 @@ def test_learning_curves_of_records(make_record: Callable[..., Record]):
         "model,seed,epoch,quantity,value", "numbers,1,1,train_loss,5.0", "numbers,1,1,valid_loss,6.0"
     ]  # fmt: skip
     assert csv(curves, over="update", quantities=("lr",))[1:] == ["numbers,1,10,lr,0.1"]
-    with pytest.raises(ValueError, match="no record with a learning curve"):
+    with pytest.raises(SettingError, match="no record has a learning curve"):
         learning_curves([make_record(curve=[])])
 
 

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from rskip.analysis.measurement import Measurement
 from rskip.cli.main import main
 from rskip.experiments.report import outdated_tables, results_table
 from rskip.records import Record
@@ -110,11 +112,11 @@ def test_tables_are_written_then_up_to_date_then_out_of_date(
     assert f"\n{results_table([make_record()])}\n" in readme, "runs with overrides are in results/README.md alone"
     assert "| numbers with train.lr=1 |" in overview and "| other |" in overview
     assert main(["report"]) == main(["report", "--check"]) == 0
-    assert capsys.readouterr().out == "every table is up to date\n"
+    assert capsys.readouterr().out == "every table and figure is up to date\n"
     make_record(metrics={"sacrebleu": 38.01}).write(Path("results/numbers/1.json"))
     assert main(["report", "--check"]) == 1
     assert capsys.readouterr().err == (
-        "rskip report: out of date with the records in results/: results/README.md, README.md; run `rskip report`\n"
+        "rskip report: out of date with their data: results/README.md, README.md; run `rskip report`\n"
     )
     assert (project / "README.md").read_text() == readme
 
@@ -145,7 +147,79 @@ def test_no_records_and_no_folder(project: Path, monkeypatch: pytest.MonkeyPatch
         outdated_tables(project / "results")
 
 
-def test_the_committed_tables_are_made_from_the_committed_records(
+GRADIENTS = [
+    {"model": "sas", "depth": 8, "block": block, "stage": "layer1", "name": "", "sublayer": "", "gradient": 0.5}
+    for block in (1, 2)
+]
+
+
+@pytest.fixture
+def figures(project: Path, make_record: MakeRecord) -> Path:
+    """docs/figures/ with the figures `gradients`, of a measurement, and `curves`, of two seeds' records."""
+    folder = project / "docs" / "figures"
+    Measurement(analysis="gradients", conditions={}, rows=GRADIENTS).write(folder / "measured.json")
+    for seed in (1, 2):
+        make_record(seed=seed).write(Path(f"results/numbers/{seed}.json"))
+    (folder / "figures.yaml").write_text(
+        "gradients:\n  source: docs/figures/measured.json\n  title: Gradients\n"
+        "curves:\n  source: [results/numb*/*.json]\n  labels: {numbers: n}\n"
+    )
+    return folder
+
+
+def test_figures_are_written_then_up_to_date_then_out_of_date(
+    figures: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pytest.importorskip("matplotlib")
+    assert main(["report"]) == 0
+    names = [f"docs/figures/{name}" for name in (
+        "gradients.csv", "gradients.svg", "gradients.png", "curves.csv", "curves.svg", "curves.png")]  # fmt: skip
+    assert [line.partition(":")[0] for line in capsys.readouterr().out.splitlines()][2:] == names
+    assert (figures / "curves.csv").read_text() == (
+        "model,seed,epoch,quantity,value\nn,1,1,valid_loss,4.0\nn,2,1,valid_loss,4.0\nn,mean,1,valid_loss,4.0\n"
+    )
+    drawn = {name: Path(name).read_bytes() for name in names}
+
+    def outdated() -> list[str]:
+        status = main(["report", "--check"])
+        error = capsys.readouterr().err
+        assert status == bool(error)
+        return error.removeprefix("rskip report: out of date with their data: ").split(";")[0].split(", ")
+
+    monkeypatch.setitem(sys.modules, "matplotlib", None)  # which neither needs where nothing is out of date
+    assert main(["report"]) == 0 and outdated() == [""]
+    assert capsys.readouterr().out == "" and {name: Path(name).read_bytes() for name in names} == drawn
+    changed = [{**row, "gradient": 0.25} for row in GRADIENTS]
+    Measurement(analysis="gradients", conditions={}, rows=changed).write(figures / "measured.json")
+    assert outdated() == names[:3]
+    assert main(["report"]) == 2
+    assert "a picture needs matplotlib: pip install" in capsys.readouterr().err
+    assert outdated() == names[1:3], "pictures of other data than the CSV beside them"
+    Path(names[5]).unlink()
+    (figures / "figures.yaml").write_text((figures / "figures.yaml").read_text().replace("Gradients", "The gradients"))
+    assert outdated() == [*names[1:3], names[5]]
+
+
+def test_figures_that_can_not_be_made_are_one_line(figures: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    at = "rskip report: error: docs/figures/figures.yaml: "
+    for text, message in (
+        ("a: {source: x.json}", f"{at}a.source is 'x.json': expected a file that is there, or a pattern of such files"),
+        ("a: {source: docs/figures/measured.json, titel: b}", f"{at}unknown key a.titel; did you mean title?"),
+        ("a: {title: b}", f"{at}a.source is missing: expected a file in docs/figures/ or results/"),
+        ("A b: {}", f"{at}A b is a key: expected a name of a-z, 0-9 and _"),
+        ("a: {source: docs/figures/measured.json, models: [sass]}", f"{at}a.models is 'sass': expected sas; did you"),
+        ("a: {source: [results/*/1.json, docs/figures/measured.json]}", f"{at}a curves and gradients in one figure: "),
+        ("a: {source: docs/figures/measured.json, kind: maps}", f"{at}a.kind is 'maps': expected blocks, curves,"),
+        ("a: {source: docs/figures/figures.yaml}", "docs/figures/figures.yaml: not valid JSON"),
+    ):
+        (figures / "figures.yaml").write_text(text)
+        for command in (["report"], ["report", "--check"]):
+            assert main(command) == 2
+            error = capsys.readouterr().err
+            assert message in error and error.count("\n") == 1
+
+
+def test_the_committed_tables_and_figures_are_made_from_the_committed_data(
     root: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(root)
