@@ -32,6 +32,11 @@ class Block:
     sublayer: str
     connection: Connection = field(repr=False, compare=False)
 
+    @property
+    def place(self) -> dict[str, int | str]:
+        """The block in a measurement's row."""
+        return {"block": self.number, "stage": self.stage, "name": self.name, "sublayer": self.sublayer}
+
 
 def residual_blocks(model: nn.Module) -> tuple[Block, ...]:
     """All residual blocks of the model.
@@ -70,3 +75,8 @@ def watching(blocks: Sequence[Block], on_call: OnCall) -> Iterator[None]:
     finally:
         for handle in handles:
             handle.remove()
+
+
+def at(tensor: Tensor, mask: Tensor | None) -> Tensor:
+    """The positions where the mask (B, T) is true, (P, C) of (B, T, C); without a mask the tensor itself."""
+    return tensor if mask is None else tensor[mask]

@@ -6,16 +6,15 @@ B batch, T positions, C features; on images (N, C, H, W).
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 
+import torch
 from torch import Tensor
 
-from rskip.analysis.blocks import Block, watching
-from rskip.connections import SAS
-from rskip.connections.gates import Gate
-from rskip.connections.norms import at_least_float32
+from rskip.analysis.blocks import Block, at, watching
+from rskip.analysis.gates import watching_gates
 
 Masks = Mapping[str, Tensor]
 
@@ -28,6 +27,7 @@ class SignalRecorder:
     is a sum of losses that share nothing, that is the gradient of each example's own loss.
     Gates: the mean over positions and examples of alpha, beta, gamma (SAS; (1-α)(1-β) where gamma is tied) and of
     transform (highway).
+    Squares are added up in float64: `3xskip` reaches 1e25 in a deep ResNet.
     """
 
     def __init__(self, blocks: Sequence[Block]) -> None:
@@ -44,13 +44,6 @@ class SignalRecorder:
         :param masks: true where a position is no padding, by stage: (B, T). None: nothing is padded.
         """
         seen: set[int] = set()
-        gates: dict[int, dict[str, Tensor]] = defaultdict(dict)
-
-        def note_gate(block: Block, name: str) -> Callable[..., None]:
-            def hook(_: object, __: object, output: Tensor) -> None:
-                gates[block.number][name] = output.detach()
-
-            return hook
 
         def on_call(block: Block, x: Tensor, f: Tensor, y: Tensor) -> None:
             if block.number in seen:
@@ -58,19 +51,13 @@ class SignalRecorder:
             seen.add(block.number)
             mask = None if masks is None else masks.get(block.stage)
             for name, tensor in (("x_rms", x), ("f_rms", f), ("y_rms", y)):
-                self._add(block, name, at_least_float32(_at(tensor.detach(), mask)).square())
-            for name, values in _with_gamma(block, gates.pop(block.number, {})).items():
-                self._add(block, name, _at(values, mask))
+                self._add(block, name, at(tensor.detach(), mask).double().square())
+            for name, values in gates_of(block).items():
+                self._add(block, name, at(values, mask))
             if y.requires_grad:
                 y.register_hook(lambda gradient: self._add(block, "gradient", example_norms(gradient)))
 
-        with ExitStack() as stack:
-            for block in self.blocks:
-                for name, gate in block.connection.named_children():
-                    if isinstance(gate, Gate):
-                        handle = gate.register_forward_hook(note_gate(block, gate_name(name)))
-                        stack.callback(handle.remove)
-            stack.enter_context(watching(self.blocks, on_call))
+        with watching_gates(self.blocks) as gates_of, watching(self.blocks, on_call):
             yield
 
     def _add(self, block: Block, name: str, values: Tensor) -> None:
@@ -85,30 +72,9 @@ class SignalRecorder:
 
     def rows(self) -> list[dict[str, Any]]:
         """One row a block that was called: block, stage, name, sublayer, and `values`."""
-        return [
-            {"block": block.number, "stage": block.stage, "name": block.name, "sublayer": block.sublayer}
-            | self.values(block)
-            for block in self.blocks
-            if block.number in self._sums
-        ]
-
-
-def gate_name(member: str) -> str:
-    """The gate's value by the connection's member: alpha_gate gives alpha; highway's gate is transform."""
-    return "transform" if member == "gate" else member.removesuffix("_gate")
+        return [block.place | self.values(block) for block in self.blocks if block.number in self._sums]
 
 
 def example_norms(tensor: Tensor) -> Tensor:
-    """The Euclidean norm of each example's part. Shape: (B, ...) -> (B)."""
-    return at_least_float32(tensor.detach()).flatten(1).norm(dim=1)
-
-
-def _at(tensor: Tensor, mask: Tensor | None) -> Tensor:
-    return tensor if mask is None else tensor[mask]
-
-
-def _with_gamma(block: Block, gates: dict[str, Tensor]) -> dict[str, Tensor]:
-    connection = block.connection
-    if isinstance(connection, SAS) and connection.gamma == "tied" and connection.norm is not None:
-        return {**gates, "gamma": (1 - gates["alpha"]) * (1 - gates["beta"])}
-    return gates
+    """The Euclidean norm of each example's part, in float64. Shape: (B, ...) -> (B)."""
+    return torch.linalg.vector_norm(tensor.detach(), dim=tuple(range(1, tensor.dim())), dtype=torch.float64)

@@ -22,9 +22,10 @@ from rskip.settings.errors import SettingError, nearest
 if TYPE_CHECKING:
     import torch
 
-    from rskip.connections import Paper
+    from rskip.connections import ConnectionSpec, Paper
     from rskip.records import Record
     from rskip.tasks.run import Run
+    from rskip.tasks.subject import Conditions, Subject
 
 SettingsT = TypeVar("SettingsT")
 
@@ -180,6 +181,15 @@ class Task(ABC, Generic[SettingsT]):
     @abstractmethod
     def load(self, folder: Path, *, precision: str, device: torch.device) -> Any:
         """The model of a published folder, ready for use."""
+
+    def subject(self, model: ConnectionSpec | Path, *, depth: int | None, conditions: Conditions) -> Subject:
+        """The model that `rskip analyse` is to look inside; its examples are not read yet.
+
+        :param model: a connection, of which the task builds its usual model at initialisation, or a trained one's path.
+        :param depth: of the model at initialisation; None: the task's usual one.
+        :raises OSError, ValueError: no such depth, or the path holds no model of this task; by default any model.
+        """
+        raise SettingError("task", f"is {self.name!r}, whose models can't be analysed", expected="another task")
 
 
 _tasks: dict[str, Task[Any]] = {}

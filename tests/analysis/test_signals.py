@@ -45,8 +45,8 @@ def test_blocks_are_numbered_in_the_order_of_computing():
 @pytest.mark.parametrize("connection", CONNECTIONS)
 def test_images_equal_brute_force(connection):
     torch.manual_seed(1)
-    model = preact_resnet(20, connection).eval()
-    images, labels = torch.randn(3, 3, 32, 32), torch.tensor([1, 5, 9])
+    model = preact_resnet(20, connection).double().eval()
+    images, labels = torch.randn(3, 3, 32, 32).double(), torch.tensor([1, 5, 9])
     blocks = residual_blocks(model)
     recorder = SignalRecorder(blocks)
     for batch in (slice(0, 2), slice(2, 3)):
@@ -64,22 +64,22 @@ def test_images_equal_brute_force(connection):
             torch.autograd.grad(loss, y, retain_graph=True)[0].norm()
             for loss, (_, _, y) in zip(losses, per_example, strict=True)
         ]
-        assert row["gradient"] == pytest.approx(torch.stack(gradients).mean().item(), rel=1e-5)
+        assert row["gradient"] == pytest.approx(torch.stack(gradients).mean().item(), rel=1e-9)
         for index, name in enumerate(("x_rms", "f_rms", "y_rms")):
             tensors = torch.cat([call[index].detach() for call in per_example])
-            assert row[name] == pytest.approx(tensors.square().mean().sqrt().item(), rel=1e-5)
+            assert row[name] == pytest.approx(tensors.square().mean().sqrt().item(), rel=1e-9)
         if connection.startswith("sas"):
             factors = [block.connection.factors(x, f) for x, f, _ in per_example]
             for index, name in enumerate(("alpha", "beta", "gamma")):
-                assert row[name] == pytest.approx(torch.cat([f[index] for f in factors]).mean().item(), rel=1e-5)
+                assert row[name] == pytest.approx(torch.cat([f[index] for f in factors]).mean().item(), rel=1e-9)
         if connection == "highway":
             factors = [block.connection.factor(x, f) for x, f, _ in per_example]
-            assert row["transform"] == pytest.approx(torch.cat(factors).mean().item(), rel=1e-5)
+            assert row["transform"] == pytest.approx(torch.cat(factors).mean().item(), rel=1e-9)
 
 
 @pytest.mark.parametrize("connection", ["1xskip+ln", "sas", "prenorm+ln"])
 def test_padding_changes_nothing(connection):
-    model = tiny_transformer(connection).eval()
+    model = tiny_transformer(connection).double().eval()
     source, prefix, target = torch.tensor([[4, 5, 6, 2]]), torch.tensor([[2, 7, 8]]), torch.tensor([[7, 8, 2]])
     longer = torch.tensor([[9, 10, 11, 12, 13, 2]]), torch.tensor([[2, 9, 9, 9, 9]]), torch.tensor([[9, 9, 9, 9, 2]])
 
@@ -97,4 +97,4 @@ def test_padding_changes_nothing(connection):
               zip((source, prefix, target), longer, strict=True)]  # fmt: skip
     record(together, *(torch.cat(pair) for pair in zip(padded, longer, strict=True)))
     for one, other in zip(apart.rows(), together.rows(), strict=True):
-        assert {k: pytest.approx(v, rel=1e-5) if isinstance(v, float) else v for k, v in one.items()} == other
+        assert {k: pytest.approx(v, rel=1e-9) if isinstance(v, float) else v for k, v in one.items()} == other

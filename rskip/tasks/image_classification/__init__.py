@@ -13,8 +13,10 @@ from rskip.tasks.task import Column, ModelDescription, Outcome, Task
 if TYPE_CHECKING:
     import torch
 
+    from rskip.connections import ConnectionSpec
     from rskip.tasks.image_classification.training import VisionSettings
     from rskip.tasks.run import Run
+    from rskip.tasks.subject import Conditions, Subject
     from rskip.vision import Classifier
 
 
@@ -109,3 +111,9 @@ model.classes[model(image[None]).argmax().item()]"""
         from rskip.vision import Classifier
 
         return Classifier.from_pretrained(folder / "model.safetensors", precision=precision, device=device)
+
+    def subject(self, model: ConnectionSpec | Path, *, depth: int | None, conditions: Conditions) -> Subject:
+        """A PreAct-ResNet (depth 110 by default) on CIFAR's images, CIFAR-10's at initialisation."""
+        from rskip.tasks.image_classification.subject import subject
+
+        return subject(model, depth=depth, conditions=conditions)

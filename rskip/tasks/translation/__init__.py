@@ -13,7 +13,9 @@ from rskip.tasks.transformer_task import TransformerTask
 if TYPE_CHECKING:
     import torch
 
+    from rskip.connections import ConnectionSpec
     from rskip.tasks.run import Run
+    from rskip.tasks.subject import Conditions, Subject
     from rskip.tasks.translation.settings import TranslationSettings
     from rskip.translation import Translator
 
@@ -120,3 +122,9 @@ translator.translate(["A man sleeps.", "A dog runs."], beam=5, nbest=3)"""
         from rskip.translation import Translator
 
         return Translator.from_pretrained(folder / "model.safetensors", precision=precision, device=device)
+
+    def subject(self, model: ConnectionSpec | Path, *, depth: int | None, conditions: Conditions) -> Subject:
+        """A Transformer on the sentence pairs of a prepared corpus; at initialisation of the size `tiny`."""
+        from rskip.tasks.translation.subject import subject
+
+        return subject(model, depth=depth, conditions=conditions)

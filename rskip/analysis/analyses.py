@@ -1,0 +1,279 @@
+"""What `rskip analyse` measures, in Python: signals, gradients, ratios and gates of models' residual blocks.
+
+    from rskip.analysis.analyses import gradients
+
+    gradients(["1xskip", "2rskip+ln"], depths=[20, 110], data="data/cifar10").rows
+
+A model is a connection (at initialisation), the path of a trained one, a name that `rskip zoo list` shows, or a
+`Subject`.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from rskip.analysis.blocks import Block, residual_blocks
+from rskip.analysis.gates import GateRecorder
+from rskip.analysis.measurement import Measurement
+from rskip.analysis.ratios import RatioRecorder
+from rskip.analysis.signals import SignalRecorder
+from rskip.connections import list_connections, parse_connection
+from rskip.machine.environment import describe_environment
+from rskip.settings.errors import SettingError, nearest
+from rskip.tasks import find_task, tasks
+from rskip.tasks.subject import Conditions, Subject
+from rskip.transformer.int8_linear import Int8Linear
+from rskip.transformer.packed_linear import PackedLinear
+from rskip.zoo.files import model_folder
+from rskip.zoo.registry import WEIGHTS, read_registry, registry_file
+
+Model = str | Path | Subject
+Rows = list[dict[str, Any]]
+
+TASK = "image-classification"  # of a connection, where none is given
+_FAMILY = re.compile(r"([+-]?[\d.]*)([a-z][a-z_]*)((?:[+:].*)?)")
+_BatchNorm = nn.modules.batchnorm._BatchNorm
+
+
+def signals(models: Sequence[Model], **options: Any) -> Measurement:
+    """RMS of x, f and y at every block. See `SignalRecorder`.
+
+    :param options: `depths` and `task` as for `find_subjects`, and fields of `Conditions`.
+    """
+    return _measure("signals", models, _signal_rows, **options)
+
+
+def gradients(models: Sequence[Model], **options: Any) -> Measurement:
+    """The norm of the loss's gradient at every block's output. See `SignalRecorder`; options as for `signals`.
+
+    :raises ValueError: a frozen or packed model.
+    """
+    return _measure("gradients", models, _gradient_rows, **options)
+
+
+def ratios(models: Sequence[Model], **options: Any) -> Measurement:
+    """Ratios of x to F(x) at every block. See `rskip.analysis.ratios`; options as for `signals`."""
+    return _measure("ratios", models, _ratio_rows, **options)
+
+
+def gates(models: Sequence[Model], **options: Any) -> Measurement:
+    """Means and histograms of the gates at every block. See `GateRecorder`; options as for `signals`.
+
+    :raises ValueError: a model without gates.
+    """
+    return _measure("gates", models, _gate_rows, **options)
+
+
+ANALYSES: dict[str, Callable[..., Measurement]] = {
+    each.__name__: each for each in (signals, gradients, ratios, gates)
+}
+
+
+def find_subjects(
+    models: Sequence[Model], conditions: Conditions, *, depths: Sequence[int] = (), task: str | None = None
+) -> list[Subject]:
+    """Every model, and a connection's at every depth.
+
+    :param models: each is a connection, else a path that exists, else a name that `rskip zoo list` shows.
+    :param depths: of models at initialisation; none: the task's usual one.
+    :param task: whose model a connection is put in (TASK where none is given), or that a trained one must be of.
+    :raises SettingError: none of these, a depth for a trained model, two models of one label and depth.
+    :raises ValueError, OSError: as `Task.subject`.
+    """
+    found: dict[tuple[str, int], Subject] = {}
+    for model in models:
+        for subject in _find(model, conditions, depths, task):
+            if found.setdefault((subject.label, subject.depth), subject) is not subject:
+                problem = f"are twice the model {subject.label}, depth {subject.depth}"
+                raise SettingError("models", problem, expected="each once")
+    return list(found.values())
+
+
+def _find(model: Model, conditions: Conditions, depths: Sequence[int], task: str | None) -> Iterator[Subject]:
+    if not isinstance(model, Subject):
+        text = str(model)
+        try:
+            spec = parse_connection(text)
+        except SettingError as error:
+            no_spec = error
+        else:
+            for depth in depths or (None,):
+                yield find_task(task or TASK).subject(spec, depth=depth, conditions=conditions)
+            return
+    if depths:
+        name = model.label if isinstance(model, Subject) else text
+        raise SettingError("depth", f"is given, but {name} is no connection at initialisation", advice="leave it out")
+    if isinstance(model, Subject):
+        yield model
+        return
+    entries = {} if Path(text).exists() else read_registry()
+    if text in entries:
+        entry = entries[text]
+        if task not in (None, entry.task):
+            raise SettingError("task", f"is {task!r}, but {text} is a model for {entry.task}")
+        path = model_folder(entry, root=registry_file().parent) / WEIGHTS
+        subject = find_task(entry.task).subject(path, depth=None, conditions=conditions)
+        yield replace(subject, label=text)
+    elif Path(text).exists():
+        yield _trained(Path(text), conditions, task)
+    else:
+        raise _unknown(text, no_spec, list(entries))
+
+
+def _trained(path: Path, conditions: Conditions, task: str | None) -> Subject:
+    """The model at a path, by the first task that reads it, or the one that is given."""
+    label = path.name if path.is_dir() else f"{path.absolute().parent.name}/{path.name}"
+    for each in [find_task(task)] if task else tasks().values():
+        try:
+            return replace(each.subject(path, depth=None, conditions=conditions), label=label)
+        except (ValueError, OSError):
+            if task:
+                raise
+    able = " or ".join(name for name, each in tasks().items() if _analysed(each))
+    raise ValueError(f"{path} holds no model that can be analysed: expected one of {able}; give task to see why not")
+
+
+def _analysed(task: Any) -> bool:
+    from rskip.tasks.task import Task
+
+    return type(task).subject is not Task.subject
+
+
+def _unknown(text: str, no_spec: SettingError, names: Sequence[str]) -> SettingError:
+    """What is neither; where its family is one, what is wrong with the rest of the connection."""
+    families = [family.name for family in list_connections()]
+    match = _FAMILY.fullmatch(text.lower())
+    if match and match[2] in families:
+        return no_spec
+    specs = [match[1] + family + match[3] for family in families] if match else []
+    near = nearest(text, [*names, *specs])
+    expected = "a connection such as 2rskip+ln, a path that exists, or a name that `rskip zoo list` shows"
+    return SettingError.of_value("model", text, expected, advice=f"did you mean {near[0]}?" if near else "")
+
+
+def _measure(
+    analysis: str,
+    models: Sequence[Model],
+    rows_of: Callable[[Subject, Sequence[Block], Conditions], Rows],
+    *,
+    depths: Sequence[int] = (),
+    task: str | None = None,
+    **fields: Any,
+) -> Measurement:
+    conditions = Conditions(**fields)
+    subjects = find_subjects(models, conditions, depths=depths, task=task)
+    if not subjects:
+        raise SettingError("models", "are none", expected="one or more")
+    rows: Rows = []
+    modes = set()
+    for subject in subjects:
+        mode = conditions.batch_norm or ("evaluation" if subject.trained else "batch")
+        with _batch_norm(subject.model, mode) as normalised:
+            for row in rows_of(subject, residual_blocks(subject.model), conditions):
+                rows.append({"model": subject.label, "depth": subject.depth, **_finite(row)})
+        if normalised:
+            modes.add(mode)
+    return Measurement(
+        analysis=analysis,
+        conditions={
+            "examples": conditions.examples,
+            "data": ", ".join(sorted({f"{subject.data} {conditions.split}" for subject in subjects})),
+            "seed": conditions.seed,
+            "batch_size": conditions.batch_size,
+            "batch_norm": " and ".join(sorted(modes)) or None,
+            "precision": "float32",
+            **describe_environment(),
+        },
+        rows=rows,
+    )
+
+
+@contextmanager
+def _batch_norm(model: nn.Module, mode: str) -> Iterator[bool]:
+    """Within the block batch normalisations use the batch's statistics, or the running ones, which stay as they are.
+
+    Gives whether there are any. The rest of the model is in evaluation mode.
+    """
+    training = {module: module.training for module in model.modules()}
+    norms = [module for module in model.modules() if isinstance(module, _BatchNorm)]
+    buffers = [(buffer, buffer.clone()) for norm in norms for buffer in norm.buffers()]
+    model.eval()
+    for norm in norms:
+        norm.train(mode == "batch")
+    try:
+        yield bool(norms)
+    finally:
+        for module, before in training.items():
+            module.training = before
+        for buffer, content in buffers:
+            buffer.copy_(content)
+
+
+def _finite(row: dict[str, Any]) -> dict[str, Any]:
+    """What is not finite is absent: JSON has no number for it."""
+    return {key: None if isinstance(value, float) and not math.isfinite(value) else value for key, value in row.items()}
+
+
+def _signal_rows(subject: Subject, blocks: Sequence[Block], conditions: Conditions) -> Rows:
+    recorder = SignalRecorder(blocks)
+    with torch.no_grad():
+        for batch in subject.batches(conditions):
+            with recorder.recording(batch.masks):
+                batch.losses()
+    return [block.place | _only(recorder.values(block), "x_rms", "f_rms", "y_rms") for block in blocks]
+
+
+def _gradient_rows(subject: Subject, blocks: Sequence[Block], conditions: Conditions) -> Rows:
+    _check_trainable(subject)
+    recorder = SignalRecorder(blocks)
+    for batch in subject.batches(conditions):
+        with recorder.recording(batch.masks):
+            batch.losses().sum().backward()
+        missing = [name for name, parameter in subject.model.named_parameters() if parameter.grad is None]
+        subject.model.zero_grad(set_to_none=True)
+        if missing:
+            raise ValueError(f"{subject.label}: the loss gives no gradient to {missing[0]}: each parameter needs one")
+    return [block.place | _only(recorder.values(block), "gradient") for block in blocks]
+
+
+def _check_trainable(subject: Subject) -> None:
+    for name, module in subject.model.named_modules():
+        if isinstance(module, (PackedLinear, Int8Linear)):
+            problem = f"{subject.label}: {name} is packed for inference, which gives no gradients"
+            raise ValueError(f"{problem}: build the model by `rskip.checkpoint.build_transformer`")
+    for name, parameter in subject.model.named_parameters():
+        if not parameter.requires_grad:
+            raise ValueError(f"{subject.label}: {name} is frozen, which gives no gradient: call requires_grad_()")
+
+
+def _ratio_rows(subject: Subject, blocks: Sequence[Block], conditions: Conditions) -> Rows:
+    recorder = RatioRecorder(blocks, examples=conditions.examples, seed=conditions.seed)
+    with torch.no_grad():
+        for batch in subject.batches(conditions):
+            with recorder.recording(batch.masks):
+                batch.losses()
+    return recorder.rows()
+
+
+def _gate_rows(subject: Subject, blocks: Sequence[Block], conditions: Conditions) -> Rows:
+    recorder = GateRecorder(blocks)
+    with torch.no_grad():
+        for batch in subject.batches(conditions):
+            with recorder.recording(batch.masks):
+                batch.losses()
+            if not recorder.rows():
+                raise ValueError(f"{subject.label} has no gates: expected a connection with gates, as sas or highway")
+    return recorder.rows()
+
+
+def _only(values: dict[str, float], *names: str) -> dict[str, float | None]:
+    return {name: values.get(name) for name in names}

@@ -1,0 +1,89 @@
+"""Gates: their values at every residual block, as means and histograms (SAS Fig. 3).
+
+B batch, T positions, C features; on images (N, H, W, C), features last as gates have them.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from rskip.analysis.blocks import Block, at, watching
+from rskip.connections import SAS
+from rskip.connections.gates import Gate
+
+BINS = 20  # of equal width, from 0 to 1
+
+GatesOf = Callable[[Block], dict[str, Tensor]]
+
+
+@contextmanager
+def watching_gates(blocks: Sequence[Block]) -> Iterator[GatesOf]:
+    """Within the block, the function that it gives takes the gates' values of a block's last call, by their names.
+
+    A gate is called as its member without `_gate` (alpha, beta, gamma), highway's transform. SAS's gamma is (1-α)(1-β)
+    where it is tied. Shape: (..., 1), or (..., C) where there is one a feature.
+    """
+    found: dict[int, dict[str, Tensor]] = defaultdict(dict)
+
+    def hook(block: Block, name: str) -> Callable[..., None]:
+        def note(_: object, __: object, output: Tensor) -> None:
+            found[block.number][name] = output.detach()
+
+        return note
+
+    def gates_of(block: Block) -> dict[str, Tensor]:
+        gates, connection = found.pop(block.number, {}), block.connection
+        if isinstance(connection, SAS) and connection.gamma == "tied" and connection.norm is not None:
+            gates["gamma"] = (1 - gates["alpha"]) * (1 - gates["beta"])
+        return gates
+
+    with ExitStack() as stack:
+        for block in blocks:
+            for member, module in block.connection.named_children():
+                if isinstance(module, Gate):
+                    name = "transform" if member == "gate" else member.removesuffix("_gate")
+                    stack.callback(module.register_forward_hook(hook(block, name)).remove)
+        yield gates_of
+
+
+class GateRecorder:
+    """Counts the gates' values, block by block and batch by batch, while `recording`; padding left out."""
+
+    def __init__(self, blocks: Sequence[Block]) -> None:
+        self.blocks = blocks
+        self._sums: dict[tuple[int, str], float] = defaultdict(float)
+        self._counts: dict[tuple[int, str], Tensor] = defaultdict(lambda: torch.zeros(BINS, dtype=torch.float64))
+
+    @contextmanager
+    def recording(self, masks: Mapping[str, Tensor] | None = None) -> Iterator[None]:
+        """Within the block one forward pass is taken in.
+
+        :param masks: true where a position is no padding, by stage: (B, T). None: nothing is padded.
+        """
+
+        def on_call(block: Block, *_: Tensor) -> None:
+            for name, values in gates_of(block).items():
+                kept = at(values, masks.get(block.stage) if masks else None)
+                self._sums[block.number, name] += float(kept.sum(dtype=torch.float64))
+                self._counts[block.number, name] += torch.histc(kept, BINS, 0, 1)
+
+        with watching_gates(self.blocks) as gates_of, watching(self.blocks, on_call):
+            yield
+
+    def rows(self) -> list[dict[str, Any]]:
+        """One row a gate of a block: block, stage, name, sublayer, gate, mean, and the shares h00, h01, ... of BINS."""
+        rows = []
+        for block in self.blocks:
+            for number, gate in self._sums:
+                if number == block.number:
+                    counts = self._counts[number, gate]
+                    count = float(counts.sum())
+                    shares = {f"h{place:02}": each / count for place, each in enumerate(counts.tolist())}
+                    rows.append({**block.place, "gate": gate, "mean": self._sums[number, gate] / count, **shares})
+        return rows

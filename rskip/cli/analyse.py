@@ -1,0 +1,67 @@
+"""Look inside models: signals, gradients, ratios of x to F(x) and gates of every residual block."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from rskip.analysis.measurement import Measurement
+
+ANALYSES = ("signals", "gradients", "ratios", "gates")
+PICTURES = ("svg", "png")
+
+EXAMPLES = """examples:
+  rskip analyse gradients 1xskip 2rskip+ln sas:alpha_bias=3,beta_bias=-3 --depth 20 110 --output figures
+  rskip analyse ratios preact_resnet20_2rskip_ln.cifar10 --examples 1000
+  rskip analyse gates transformer_tiny_sas.multi30k.en-de --data data-bin/multi30k-en-de --split valid
+
+MODEL is a connection, whose model at initialisation is looked at; a training's folder or checkpoint; a folder of
+published weights; or a name that `rskip zoo list` shows. docs/analysis.md defines what is measured."""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declares the command's arguments."""
+    from rskip.cli._options import add_options
+    from rskip.tasks.subject import Conditions
+
+    parser.epilog = EXAMPLES
+    parser.add_argument("analysis", choices=ANALYSES, metavar="ANALYSIS", help=", ".join(ANALYSES))
+    parser.add_argument("models", nargs="+", metavar="MODEL", help="connection, path or name")
+    parser.add_argument(
+        "--depth", nargs="+", type=int, default=[], metavar="N",
+        help="of models at initialisation: of a PreAct-ResNet, or the layers of each of a Transformer's stacks",
+    )  # fmt: skip
+    parser.add_argument("--task", metavar="TASK", help="of a connection's model (default: image-classification)")
+    parser.add_argument(
+        "--output", type=Path, metavar="FOLDER",
+        help=f"write ANALYSIS.json and .csv there too, and {' and '.join(PICTURES)} where matplotlib is installed",
+    )  # fmt: skip
+    add_options(parser, Conditions)
+
+
+def run(args: argparse.Namespace) -> None:
+    """Measures, prints the table, and writes the files where asked."""
+    from rskip.analysis.analyses import ANALYSES as functions
+    from rskip.analysis.tables import text_form
+    from rskip.cli._options import given_options
+    from rskip.tasks.subject import Conditions
+
+    if args.output is not None:
+        args.output.mkdir(parents=True, exist_ok=True)  # before the work
+    measurement = functions[args.analysis](
+        args.models, depths=args.depth, task=args.task, **given_options(args, Conditions)
+    )
+    print(text_form(measurement))
+    if args.output is not None:
+        for path in write(measurement, args.output):
+            print(f"{path}: written")
+
+
+def write(measurement: Measurement, folder: Path) -> list[Path]:
+    """The measurement's files."""
+    paths = [folder / f"{measurement.analysis}.{kind}" for kind in ("json", "csv")]
+    for path in paths:
+        measurement.write(path)
+    return paths

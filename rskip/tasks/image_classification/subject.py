@@ -1,0 +1,62 @@
+"""PreAct-ResNets to look inside, and CIFAR's images for them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import lru_cache, partial
+from pathlib import Path
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from rskip.connections import ConnectionSpec
+from rskip.settings.errors import SettingError
+from rskip.tasks.subject import Batch, Conditions, Subject
+from rskip.vision import PreActResNet, preact_resnet
+from rskip.vision.data import ImageSet, evaluation_batches, load_cifar
+from rskip.vision.model_file import load_model
+
+DEPTH = 110  # the papers'
+DATASET = "cifar10"
+SPLITS = ("train", "test")
+
+
+def subject(model: ConnectionSpec | Path, *, depth: int | None, conditions: Conditions) -> Subject:
+    """See `Task.subject`."""
+    if isinstance(model, Path):
+        network, description = load_model(model)
+        dataset = description.dataset
+    else:
+        dataset = DATASET
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(conditions.seed)
+            network = preact_resnet(DEPTH if depth is None else depth, model).eval()
+    network.to(memory_format=torch.channels_last)
+    return Subject(
+        label=model.name if isinstance(model, Path) else str(model),
+        depth=network.config["depth"],
+        model=network,
+        trained=isinstance(model, Path),
+        data=dataset,
+        batches=partial(_batches, network, dataset),
+    )
+
+
+def _batches(model: PreActResNet, dataset: str, conditions: Conditions) -> Iterator[Batch]:
+    if conditions.split not in SPLITS:
+        raise SettingError.of_value("split", conditions.split, f"{' or '.join(SPLITS)}, which {dataset} has")
+    images = _images(dataset, conditions.data, conditions.split)
+    rows = torch.tensor(conditions.choose(len(images), f"{dataset}'s {conditions.split} images"))
+    chosen = ImageSet(images.images[rows], images.labels[rows], images.classes, images.mean, images.std)
+    for batch in evaluation_batches(chosen, batch_size=conditions.batch_size, device="cpu", channels_last=True):
+        yield Batch(partial(_losses, model, *batch))
+
+
+@lru_cache(maxsize=1)  # several models look at the same images
+def _images(dataset: str, data: str | None, split: str) -> ImageSet:
+    return load_cifar(dataset, data, train=split == "train")
+
+
+def _losses(model: PreActResNet, images: Tensor, labels: Tensor) -> Tensor:
+    return F.cross_entropy(model(images), labels, reduction="none")

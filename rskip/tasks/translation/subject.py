@@ -1,0 +1,130 @@
+"""Transformers to look inside, and sentence pairs of a prepared corpus for them. B sentences, S and T tokens."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+from torch.nn.utils.rnn import pad_sequence
+
+from rskip.checkpoint import build_transformer, read_checkpoint
+from rskip.checkpoint.transformer import check_translates
+from rskip.connections import ConnectionSpec
+from rskip.corpora.inspection import DataFolder, MmapSentences, find_data
+from rskip.settings.errors import SettingError
+from rskip.tasks.subject import Batch, Conditions, Subject
+from rskip.text import Dictionary
+from rskip.transformer import Transformer, TransformerConfig
+from rskip.translation.model_files import find_checkpoint
+
+LAYERS = 4
+SIZES = {"embed_dim": 128, "ffn_embed_dim": 256, "attention_heads": 4}  # of fairseq's --arch transformer_..._tiny
+PADDING, END = Dictionary.pad_index, Dictionary.eos_index
+
+
+def subject(model: ConnectionSpec | Path, *, depth: int | None, conditions: Conditions) -> Subject:
+    """See `Task.subject`."""
+    if isinstance(model, Path):
+        network, folder = _trained(model)
+    else:
+        network, folder = _at_initialisation(model, LAYERS if depth is None else depth, conditions), None
+    return Subject(
+        label=model.name if isinstance(model, Path) else str(model),
+        depth=network.config.encoder_layers,
+        model=network.eval().requires_grad_(),
+        trained=isinstance(model, Path),
+        data="translation" if conditions.data is None else Path(conditions.data).name,
+        batches=partial(_batches, network, folder),
+    )
+
+
+def _trained(path: Path) -> tuple[Transformer, Path]:
+    """The model of a checkpoint, and the checkpoint's folder."""
+    file = find_checkpoint(path)
+    checkpoint = read_checkpoint(file)
+    try:
+        check_translates(checkpoint)
+        rows = [checkpoint.model[f"{side}.embed_tokens.weight"].size(0) for side in ("encoder", "decoder")]
+        return build_transformer(checkpoint, source_vocabulary=rows[0], target_vocabulary=rows[1]), file.parent
+    except SettingError as error:
+        raise error.within(source=str(file)) from None
+
+
+def _at_initialisation(spec: ConnectionSpec, layers: int, conditions: Conditions) -> Transformer:
+    """Embeddings are shared as far as the dictionaries are the same."""
+    if layers < 1:
+        raise SettingError.of_value("depth", layers, "1 or more, the layers of each stack")
+    sizes = {f"{stack}_{name}": size for stack in ("encoder", "decoder") for name, size in SIZES.items()}
+    source, target = _dictionaries(_find_data(conditions))
+    config = TransformerConfig.from_dict(
+        {
+            **sizes,
+            "source_vocabulary": len(source),
+            "target_vocabulary": len(target),
+            "share_all_embeddings": source.tokens == target.tokens,
+            "share_decoder_input_output_embed": True,
+            **{f"{stack}_layers": layers for stack in ("encoder", "decoder")},
+            **{f"{stack}_connection": str(spec) for stack in ("encoder", "decoder")},
+        }
+    )
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(conditions.seed)
+        return Transformer(config)
+
+
+def _batches(model: Transformer, folder: Path | None, conditions: Conditions) -> Iterator[Batch]:
+    """Longer sentences last, so that little is padded."""
+    data = _find_data(conditions)
+    _check_dictionaries(model, folder, data)
+    sides = [_sentences(data, conditions.split, language) for language in data.languages]
+    rows = conditions.choose(len(sides[0]), f"{data.path}'s {conditions.split} pairs")
+    pairs = [tuple(torch.from_numpy(side.sentence(row)) for side in sides) for row in rows]
+    pairs.sort(key=lambda pair: (len(pair[1]), len(pair[0])))
+    for start in range(0, len(pairs), conditions.batch_size):
+        source, target = (
+            pad_sequence(list(side), batch_first=True, padding_value=PADDING)
+            for side in zip(*pairs[start : start + conditions.batch_size], strict=True)
+        )
+        prefix = torch.cat([target.new_full((len(target), 1), END), target[:, :-1]], dim=1)
+        prefix.masked_fill_(target.eq(PADDING), PADDING)  # the end mark of a shorter sentence is no prefix
+        masks = {"encoder": source.ne(PADDING), "decoder": target.ne(PADDING)}
+        yield Batch(partial(_losses, model, source, prefix, target), masks)
+
+
+def _losses(model: Transformer, source: Tensor, prefix: Tensor, target: Tensor) -> Tensor:
+    """The mean cross-entropy of a sentence's target tokens, its end among them."""
+    logits = model(source, prefix)  # (B, T, V)
+    losses = F.cross_entropy(logits.transpose(1, 2), target, ignore_index=PADDING, reduction="none")  # (B, T)
+    return losses.sum(dim=1) / target.ne(PADDING).sum(dim=1)
+
+
+def _find_data(conditions: Conditions) -> DataFolder:
+    if conditions.data is None:
+        advice = "give the folder that `rskip prepare` made, such as data-bin/multi30k-en-de"
+        raise SettingError("data", "is missing", expected="sentence pairs for a translation model", advice=advice)
+    return find_data(conditions.data)
+
+
+def _dictionaries(data: DataFolder) -> list[Dictionary]:
+    return [Dictionary.load(data.dictionaries[language]) for language in data.languages]
+
+
+def _check_dictionaries(model: Transformer, folder: Path | None, data: DataFolder) -> None:
+    """Refuses data of other dictionaries than the model's, as far as sizes and the files beside a checkpoint show."""
+    sizes = (model.config.source_vocabulary, model.config.target_vocabulary)
+    for dictionary, language, size in zip(_dictionaries(data), data.languages, sizes, strict=True):
+        own = folder / f"dict.{language}.txt" if folder else None
+        if len(dictionary) != size or (own and own.is_file() and Dictionary.load(own).tokens != dictionary.tokens):
+            advice = "give the data that the model was trained on"
+            raise SettingError("data", f"is {data.path}, whose {language} dictionary is not the model's", advice=advice)
+
+
+def _sentences(data: DataFolder, split: str, language: str) -> MmapSentences:
+    """A language's side of a split; of a training split in shards the first."""
+    if split not in data.splits:
+        raise SettingError.of_value("split", split, f"one of {', '.join(data.splits)}, which {data.path} has")
+    return MmapSentences(data.splits[split][0] / f"{split}.{'-'.join(data.languages)}.{language}")

@@ -1,0 +1,200 @@
+"""The four definitions of the ratio of x to F(x), against closed forms and against autograd."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import nn
+
+from rskip.analysis.blocks import residual_blocks
+from rskip.analysis.ratios import DEFINITIONS, RatioRecorder, coefficients
+from rskip.connections import Connection, build_connection
+from rskip.connections.norms import BatchNorm
+from rskip.vision import preact_resnet
+
+
+def random_connection(spec: str, *, feature_dim: int = -1) -> tuple[Connection, torch.Tensor, torch.Tensor]:
+    """A connection of 6 features with random parameters, in float64, and x and f of 2 · 3 positions (· 4 on images)."""
+    torch.manual_seed(1)
+    connection = build_connection(spec, 6, feature_dim=feature_dim).double()
+    for parameter in connection.parameters():
+        nn.init.normal_(parameter, mean=0.8, std=0.5)
+    shape = (2, 3, 6) if feature_dim == -1 else (2, 6, 3, 4)
+    return connection, torch.randn(shape).double(), 2 * torch.randn(shape).double()
+
+
+def deviation(z: torch.Tensor, dim: int = -1) -> torch.Tensor:
+    return (z.var(dim=dim, correction=0, keepdim=True) + 1e-5).sqrt()
+
+
+def test_the_coefficient_is_the_papers_ratio():
+    connection, x, f = random_connection("2rskip+ln")
+    c_x, c_f = coefficients(connection, x, f)
+    expected = deviation(x + f) / connection.norms[0].weight + 1  # rSkip Eq. 6
+    torch.testing.assert_close(c_x / c_f, expected.expand_as(x), rtol=1e-9, atol=1e-9)
+
+    connection, x, f = random_connection("3xskip+ln:branch_scale=2")
+    c_x, c_f = coefficients(connection, x, f)
+    torch.testing.assert_close(c_x / c_f, torch.full_like(x, 1.5))
+    torch.testing.assert_close(c_x, 3 * connection.norm.weight / deviation(3 * x + 2 * f))
+
+    connection, x, f = random_connection("wskip+rms")
+    c_x, c_f = coefficients(connection, x, f)
+    torch.testing.assert_close(c_x / c_f, connection.skip_weight.detach().expand_as(x))
+
+    connection, x, f = random_connection("sas")
+    c_x, c_f = coefficients(connection, x, f)
+    alpha, beta, gamma = connection.factors(x, f)
+    term = gamma * connection.norm.weight / deviation(x + f)
+    torch.testing.assert_close(c_x / c_f, (alpha + term) / (beta + term), check_dtype=False)
+
+    connection, x, f = random_connection("highway", feature_dim=1)
+    c_x, c_f = coefficients(connection, x, f)
+    t = connection.factor(x, f)
+    torch.testing.assert_close(c_x / c_f, (1 - t) / t)
+
+
+@pytest.mark.parametrize(
+    "spec", ["3rskip+ln", "2rskip+bn", "sas:gamma=free", "2xskip+rms", "wskip+bn", "highway:gate=full"]
+)
+@pytest.mark.parametrize("training", [True, False])
+def test_the_coefficients_are_the_jacobian_with_statistics_held_fixed(spec, training):
+    """The Jacobian of all elements is diagonal then."""
+    connection, x, f = random_connection(spec, feature_dim=1)
+    connection.train(training)
+    for norm in connection.modules():
+        if isinstance(norm, BatchNorm):
+            nn.init.normal_(norm.running_mean)
+    c_x, c_f = coefficients(connection, x, f)
+    y = connection.combine(x, f)
+    frozen = Frozen(connection, x, f)
+    torch.testing.assert_close(frozen(x, f), y, rtol=1e-9, atol=1e-9)
+    for place, expected in enumerate((c_x, c_f)):
+        jacobian = torch.autograd.functional.jacobian(frozen, (x, f))[place].flatten(0, 3).flatten(1)
+        torch.testing.assert_close(jacobian, torch.diag(expected.flatten()), rtol=1e-9, atol=1e-9)
+
+
+class Frozen:
+    """The connection's formula once more, with the gates' and statistics' values at one x and f."""
+
+    def __init__(self, connection: Connection, x: torch.Tensor, f: torch.Tensor) -> None:
+        self.connection, self.values = connection, []
+        for module in connection.modules():
+            if type(module).__name__ in ("Gate", "LayerNorm", "RMSNorm", "BatchNorm"):
+                module.register_forward_hook(self.hook)
+        self.recording = True
+        connection.combine(x, f)
+        self.recording = False
+
+    def __call__(self, x: torch.Tensor, f: torch.Tensor) -> torch.Tensor:
+        self.left = list(self.values)
+        return self.connection.combine(x, f)
+
+    def hook(self, module, inputs, output):
+        (z,) = inputs
+        if self.recording:
+            kind = type(module).__name__
+            mean, scale = torch.zeros(()), torch.ones(())
+            if kind == "LayerNorm":
+                mean, scale = z.mean(1, keepdim=True), deviation(z, 1)
+            elif kind == "RMSNorm":
+                scale = (z.square().mean(1, keepdim=True) + 1e-5).sqrt()
+            elif kind == "BatchNorm" and module.training:
+                mean = z.mean((0, 2, 3), keepdim=True)
+                scale = (z.var((0, 2, 3), correction=0, keepdim=True) + 1e-5).sqrt()
+            elif kind == "BatchNorm":
+                mean = module.running_mean.view(-1, 1, 1).clone()
+                scale = (module.running_var.view(-1, 1, 1) + 1e-5).sqrt()
+            self.values.append(output.detach() if kind == "Gate" else (mean.detach(), scale.detach()))
+            return None
+        value = self.left.pop(0)
+        if isinstance(value, torch.Tensor):
+            return value
+        mean, scale = value
+        y = (z - mean) / scale * module.weight.view(-1, 1, 1)
+        return y if type(module).__name__ == "RMSNorm" else y + module.bias.view(-1, 1, 1)
+
+
+def test_a_connection_of_ones_own_and_its_normalisation():
+    class Own(Connection):
+        def __init__(self, norm: nn.Module) -> None:
+            super().__init__(6, feature_dim=1)
+            self.norm = norm
+
+        def combine(self, x, f):
+            return self.norm(0.5 * x + f)
+
+    x, f = torch.randn(2, 6, 3, 4), torch.randn(2, 6, 3, 4)
+    c_x, c_f = coefficients(Own(nn.GroupNorm(1, 6)), x, f)  # one group: over C, H and W, with an affine a channel
+    torch.testing.assert_close(c_x / c_f, torch.full_like(x, 0.5))
+    scale = ((0.5 * x + f).var((1, 2, 3), correction=0, keepdim=True) + 1e-5).sqrt()
+    torch.testing.assert_close(c_f, (1 / scale).expand_as(x))
+    with pytest.raises(ValueError, match="none of the normalisations"):
+        coefficients(Own(nn.GroupNorm(2, 6)), x, f)
+
+
+def test_rows_are_quartiles_over_positions_features_and_examples():
+    torch.manual_seed(1)
+    model = preact_resnet(20, "2rskip+ln").eval()
+    blocks = residual_blocks(model)[4:5]
+    images = torch.randn(3, 3, 32, 32)
+    kept = []
+    blocks[0].connection.register_forward_hook(lambda _, inputs, y: kept.append(inputs))
+    recorder = RatioRecorder(blocks, examples=3, seed=1)
+    with torch.no_grad():
+        for batch in (images[:2], images[2:]):
+            with recorder.recording():
+                model(batch)
+    x, f = (torch.cat(each) for each in zip(*kept, strict=True))
+    c_x, c_f = coefficients(blocks[0].connection, x, f)
+    rows = {row["definition"]: row for row in recorder.rows()}
+    assert tuple(rows) == DEFINITIONS
+    expected = {
+        "coefficient": c_x / c_f,
+        "norm": x.norm(dim=1) / f.norm(dim=1),
+        "contribution": (c_x * x).norm(dim=1) / (c_f * f).norm(dim=1),
+        "scale": c_x,
+    }
+    for name, values in expected.items():
+        for level, share in (("lower", 0.25), ("median", 0.5), ("upper", 0.75)):
+            assert rows[name][level] == pytest.approx(values.quantile(share).item(), rel=1e-3), (name, level)
+
+
+def test_more_values_than_are_kept_are_drawn(monkeypatch):
+    monkeypatch.setattr("rskip.analysis.ratios.SAMPLE", 1000)
+    model = preact_resnet(20, "2rskip+ln").eval()
+    blocks = residual_blocks(model)
+    medians = []
+    for seed in (1, 1, 2):
+        recorder = RatioRecorder(blocks, examples=2, seed=seed)
+        with torch.no_grad(), recorder.recording():
+            torch.manual_seed(3)
+            model(torch.randn(2, 3, 32, 32))
+        assert {sum(map(len, kept)) for kept in recorder._kept.values()} == {1000, 2 * 64, 2 * 256}
+        medians.append([row["median"] for row in recorder.rows()])
+    assert medians[0] == medians[1] != medians[2]
+    assert medians[0] == pytest.approx(medians[2], rel=0.3)
+
+
+def test_padding_is_left_out():
+    connection = build_connection("2rskip+ln", 4)
+
+    class Model(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.encoder = nn.Module()
+            self.encoder.own_connection = connection
+
+    (block,) = residual_blocks(Model())
+    torch.manual_seed(1)
+    x, f = torch.randn(2, 5, 4), torch.randn(2, 5, 4)
+    mask = torch.arange(5) < torch.tensor([[5], [2]])
+    padded, apart = RatioRecorder([block], examples=2, seed=1), RatioRecorder([block], examples=2, seed=1)
+    with padded.recording({"encoder": mask}):
+        connection(x, f)
+    for row in (slice(0, 1), slice(1, 2)):
+        length = int(mask[row].sum())
+        with apart.recording():
+            connection(x[row, :length], f[row, :length])
+    for one, other in zip(padded.rows(), apart.rows(), strict=True):
+        assert {k: pytest.approx(v, rel=1e-5) if isinstance(v, float) else v for k, v in one.items()} == other
