@@ -54,10 +54,10 @@ EVALUATE_EXAMPLES = """examples:
 
 
 # the settings that have flags; all have --set
-MODEL = ("dataset", "depth", "connection", "shortcut", "block")
+MODEL = ("dataset", "depth", "connection", "shortcut", "shortcut_input", "block")
 SCHEDULE = (
     "iterations", "epochs", "batch_size", "schedule", "lr", "warmup_lr", "momentum", "nesterov", "weight_decay",
-    "label_smoothing", "clip_norm",
+    "decay", "label_smoothing", "clip_norm",
 )  # fmt: skip
 MACHINE = ("channels_last", "compile", "sync_batch_norm", "evaluate_every", "save_every")
 PRECISIONS = ("auto", "float32", "bfloat16")
@@ -118,6 +118,10 @@ def _add_evaluate_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--batch-size", type=int, default=500, metavar="N", help="images at a time (default: %(default)s)"
     )
+    parser.add_argument(
+        "--recalibrate", action="store_true",
+        help="first compute batch normalisation's statistics anew, over the training images without augmentation",
+    )  # fmt: skip
     parser.add_argument("--precision", choices=PRECISIONS[1:], default="float32", help="(default: %(default)s)")
     parser.add_argument(
         "--picture", type=Path, metavar="FILE", help="draw the confusion matrix too; the name ends in .png or .svg"
@@ -254,7 +258,7 @@ def run_evaluate(args: argparse.Namespace) -> int:
     from rskip.machine.device import bfloat16_is_slow, choose_device
     from rskip.machine.ranks import Ranks
     from rskip.vision.data import load_cifar
-    from rskip.vision.evaluation import evaluate
+    from rskip.vision.evaluation import evaluate, recalibrate
     from rskip.vision.evaluation_report import draw_confusion, text_form
     from rskip.vision.model_file import TASK, load_model
 
@@ -269,6 +273,9 @@ def run_evaluate(args: argparse.Namespace) -> int:
     if args.precision == "bfloat16" and bfloat16_is_slow(device):
         print("this processor only emulates bfloat16: float32 is faster on it", file=sys.stderr)
     images = load_cifar(description.dataset, args.data, train=args.split == "train", download=args.download)
+    if args.recalibrate:
+        training_images = load_cifar(description.dataset, args.data, train=True, download=args.download)
+        recalibrate(model, training_images, device=device)
     evaluation = evaluate(
         model,
         images,
@@ -277,12 +284,14 @@ def run_evaluate(args: argparse.Namespace) -> int:
         device=device,
         precision=args.precision,
     )
-    title = f"{description.name}, {description.dataset} {args.split}"
+    recalibrated = ", statistics recalibrated" if args.recalibrate else ""
+    title = f"{description.name}, {description.dataset} {args.split}{recalibrated}"
     if args.picture is not None:
         draw_confusion(evaluation, args.picture, title=title)
     if args.json:
         model_figures = {**description.to_dict(), "parameters": sum(p.numel() for p in model.parameters())}
-        print(json.dumps({"model": model_figures, "split": args.split, **evaluation.to_dict()}, indent=2))
+        asked = {"split": args.split, **({"recalibrated": True} if args.recalibrate else {})}
+        print(json.dumps({"model": model_figures, **asked, **evaluation.to_dict()}, indent=2))
     else:
         print(f"{description.path}: {title}{description.status}\n{text_form(evaluation)}", end="")
     return 0

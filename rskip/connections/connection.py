@@ -7,7 +7,7 @@ from collections.abc import Callable
 from torch import Tensor, nn
 
 from rskip.connections.gates import Gate
-from rskip.connections.norms import BatchNorm, LayerNorm, RMSNorm, check_features
+from rskip.connections.norms import BatchNorm, GroupNorm, LayerNorm, RMSNorm, check_features
 
 
 class Connection(nn.Module):
@@ -53,7 +53,7 @@ class Connection(nn.Module):
         for module in self.modules():
             if isinstance(module, Gate):
                 module.reset_parameters(weight_init)
-            elif isinstance(module, (LayerNorm, RMSNorm, BatchNorm)):
+            elif isinstance(module, (LayerNorm, RMSNorm, GroupNorm, BatchNorm)):
                 module.reset_parameters()
 
     def extra_repr(self) -> str:

@@ -17,10 +17,9 @@ from rskip.settings.errors import SettingError, did_you_mean
 
 EPS = 1e-5
 MOMENTUM = 0.1  # of batch normalisation's running statistics
-NORMS = ("ln", "rms", "bn")
-NORMS_OF_TEXT = (
-    "ln or rms: batch normalisation (bn) is for images (feature_dim=1), on text its statistics would count the padding"
-)
+NORMS = ("ln", "rms", "gn1", "bn")
+NORMS_OF_IMAGES = ("gn1", "bn")  # which no text has
+NORMS_OF_TEXT = "ln or rms: bn and gn1 are for images (feature_dim=1), on text their statistics would count the padding"
 
 
 def check_features(features: int, feature_dim: int) -> None:
@@ -75,6 +74,21 @@ class RMSNorm(nn.RMSNorm):
         return y.movedim(-1, 1).to(z.dtype)
 
 
+class GroupNorm(nn.GroupNorm):
+    """Group normalisation with one group: over all features and positions of each example, for images alone.
+
+    It is layer normalisation over C×H×W with a gain and a bias for each feature. Source: Wu and He 2018.
+    """
+
+    def __init__(self, features: int) -> None:
+        super().__init__(1, features, eps=EPS)
+
+    def forward(self, z: Tensor) -> Tensor:
+        # F.group_norm sums in float32, but wants input and gain of one type
+        same = z if z.dtype == self.weight.dtype else at_least_float32(z)
+        return F.group_norm(same, 1, self.weight, self.bias, self.eps).to(z.dtype)
+
+
 class BatchNorm(nn.BatchNorm2d):
     """Batch normalisation of each feature over batch and positions, for images alone.
 
@@ -86,11 +100,14 @@ class BatchNorm(nn.BatchNorm2d):
         super().__init__(features, eps=EPS, momentum=MOMENTUM)
 
     def forward(self, z: Tensor) -> Tensor:
+        momentum = self.momentum
         if self.training and self.num_batches_tracked is not None:
             self.num_batches_tracked.add_(1)
+            if momentum is None:  # the average of all batches, which torch.optim.swa_utils.update_bn asks for
+                momentum = 1 / int(self.num_batches_tracked)
         weight, bias = at_least_float32(self.weight), at_least_float32(self.bias)
         return F.batch_norm(
-            z, self.running_mean, self.running_var, weight, bias, self.training, MOMENTUM, self.eps
+            z, self.running_mean, self.running_var, weight, bias, self.training, momentum or 0.0, self.eps
         )
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Any:
@@ -103,19 +120,19 @@ class BatchNorm(nn.BatchNorm2d):
         return self
 
 
-def build_norm(norm: str, features: int, feature_dim: int = -1) -> LayerNorm | RMSNorm | BatchNorm:
-    """The normalisation `norm` (ln, rms or bn) of `features` features along `feature_dim` (-1 or 1).
+def build_norm(norm: str, features: int, feature_dim: int = -1) -> LayerNorm | RMSNorm | GroupNorm | BatchNorm:
+    """The normalisation `norm` (one of NORMS) of `features` features along `feature_dim` (-1 or 1).
 
     It also closes a stack of blocks whose spec has a `closing_norm`. SettingError for an unknown name, and
-    for bn on text (feature_dim=-1).
+    for gn1 and bn on text (feature_dim=-1).
     """
     check_features(features, feature_dim)
     if norm == "ln":
         return LayerNorm(features, feature_dim=feature_dim)
     if norm == "rms":
         return RMSNorm(features, feature_dim=feature_dim)
-    if norm != "bn":
+    if norm not in NORMS_OF_IMAGES:
         raise SettingError.of_value("norm", norm, f"{' or '.join(NORMS)}{did_you_mean(norm, NORMS)}")
     if feature_dim == -1:
         raise SettingError.of_value("norm", norm, NORMS_OF_TEXT)
-    return BatchNorm(features)
+    return GroupNorm(features) if norm == "gn1" else BatchNorm(features)

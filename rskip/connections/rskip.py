@@ -22,10 +22,10 @@ PAPER = Paper(
 
 
 def _fold_xskip(spec: ConnectionSpec) -> Fold | None:
-    """LN(λx + βf) = LN(x + (β/λ)f), and RMS likewise; batch normalisation's running statistics have a scale."""
+    """LN(λx + βf) = LN(x + (β/λ)f), and RMS and gn1 likewise; batch normalisation's running statistics have a scale."""
     settings = spec.settings
     factor = settings["branch_scale"] / settings["scale"]
-    return Fold(f"1xskip+{spec.norm}", factor) if spec.norm in ("ln", "rms") else None
+    return Fold(f"1xskip+{spec.norm}", factor) if spec.norm in ("ln", "rms", "gn1") else None
 
 
 def _fold_rskip(spec: ConnectionSpec) -> Fold | None:
@@ -37,7 +37,7 @@ def _fold_rskip(spec: ConnectionSpec) -> Fold | None:
     formula="norm(λx + βf), β = branch_scale",
     source="rSkip paper, Eq. 2 and 3; λ=β=1 is ResNet (He et al. 2016), with ln the post-norm Transformer",
     factor=Factor("scale"),
-    norms=(None, "ln", "rms", "bn"),
+    norms=(None, "ln", "rms", "gn1", "bn"),
     options={"branch_scale": Number(1, positive=True)},
     paper=replace(PAPER, part="Eq. 2 and 3"),
     fold=_fold_xskip,
@@ -69,7 +69,7 @@ class XSkip(Connection):
     formula="y_k = norm_k(x + y_{k-1}) for k = 1..λ, y_0 = f, y = y_λ",
     source="rSkip paper, Eq. 4",
     factor=Factor("recursion", integer=True),
-    norms=("ln", "rms", "bn"),
+    norms=("ln", "rms", "gn1", "bn"),
     without_norm="{factor}rskip without one equals {factor}xskip",
     paper=replace(PAPER, part="Eq. 4"),
     fold=_fold_rskip,
@@ -99,7 +99,7 @@ class RSkip(Connection):
     "wskip",
     formula="norm(w ⊙ x + f), w learned",
     source="rSkip paper, section 4.3, Learning λ",
-    norms=("ln", "rms", "bn"),
+    norms=("ln", "rms", "gn1", "bn"),
     options={"init": Number(1)},
     paper=replace(PAPER, part="section 4.3"),
 )

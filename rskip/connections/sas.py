@@ -26,7 +26,7 @@ def _check(spec: ConnectionSpec) -> None:
     "sas",
     formula="αx + βf + (1-α)(1-β) norm(x + f), α and β from gates over [x; f]",
     source="SAS paper, Eq. 4; gamma=free Eq. 3; gates Eq. 2; gate=single, norm_term=false Table 6; host=prenorm: ours",
-    norms=("ln", "rms", "bn"),
+    norms=("ln", "rms", "gn1", "bn"),
     default_norm="ln",
     options={
         "gate": Choice("full", "single"),

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from rskip.connections.connection import Connection
-from rskip.connections.norms import NORMS_OF_TEXT, check_features
+from rskip.connections.norms import NORMS_OF_IMAGES, NORMS_OF_TEXT, check_features
 from rskip.connections.registry import Family, Fold, OptionValue, find_family, plain_number
 from rskip.settings.errors import SettingError, did_you_mean
 from rskip.settings.paper import Paper
@@ -30,7 +30,7 @@ class ConnectionSpec:
 
     family: xskip, rskip, wskip, sas, highway, prenorm, or one that was registered.
     factor: the λ before it; None where the family takes none.
-    norm: ln, rms or bn, the family's default where none is given; None for no normalisation.
+    norm: ln, rms, gn1 or bn, the family's default where none is given; None for no normalisation.
     options: (name, value) pairs that differ from their defaults, sorted.
 
     `str(spec)` is the text that parses back to it. SettingError, named `connection`, for whatever a family does
@@ -122,7 +122,7 @@ def parse_connection(text: str) -> ConnectionSpec:
 def build_connection(spec: str | ConnectionSpec, features: int, *, feature_dim: int = -1) -> Connection:
     """The connection that `spec` names, for `features` features along `feature_dim`: -1 on text, 1 on images.
 
-    SettingError, named `connection`, for a spec that is not valid, for bn on text and for prenorm on images.
+    SettingError, named `connection`, for a spec that is not valid, for gn1 and bn on text and for prenorm on images.
     """
     if isinstance(spec, str):
         spec = parse_connection(spec)
@@ -130,7 +130,7 @@ def build_connection(spec: str | ConnectionSpec, features: int, *, feature_dim: 
     family = find_family(spec.family)
     if family.text_only and feature_dim != -1:
         raise _wrong(str(spec), f"a connection for images, and {family.name} is for text (feature_dim=-1)")
-    if spec.norm == "bn" and feature_dim == -1:
+    if spec.norm in NORMS_OF_IMAGES and feature_dim == -1:
         raise _wrong(str(spec), NORMS_OF_TEXT)
     return family.connection(features, feature_dim=feature_dim, **spec.settings)
 

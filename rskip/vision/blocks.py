@@ -14,22 +14,22 @@ from torch import Tensor, nn
 
 from rskip.connections import Connection, ConnectionSpec, build_connection, parse_connection
 from rskip.connections.norms import BatchNorm
-from rskip.settings.errors import did_you_mean
+from rskip.settings.errors import SettingError, did_you_mean
 
 
 class PreActivationBlock(nn.Module):
     """y = connection(shortcut(x), F(a)) with a = ReLU(BN(x)): the branch F begins with an activation of its input.
 
-    The shortcut reads x itself, with two exceptions where it reads a, so that the activation sits before the split: in
-    the network's first block (He et al. 2016b, appendix), and where it is a projection, as in He's published code
-    (KaimingHe/resnet-1k-layers, "common BN, ReLU"). A zero-padded shortcut keeps x: it is the clean path that the
-    paper argues for, and its text moves no activation but the first and the last.
+    The shortcut reads x itself, and a, so that the activation sits before the split, in the network's first block
+    (He et al. 2016b, appendix) and where it is a projection, as in He's published code (KaimingHe/resnet-1k-layers,
+    "common BN, ReLU"). For a zero-padded shortcut `shortcut_input` says which.
 
     :param inputs: channels of x.
     :param width: channels of the branch's 3×3 convolutions; `expansion` times as many leave the block.
     :param stride: of the branch's first convolution and of the shortcut; 2 halves H and W.
     :param connection: joins shortcut and branch.
     :param shortcut: its kind where width or resolution change, one of SHORTCUTS.
+    :param shortcut_input: what a zero-padded shortcut reads: "raw" x, or the "activated" a.
     :param first: whether it is the network's first block.
     """
 
@@ -43,6 +43,7 @@ class PreActivationBlock(nn.Module):
         stride: int = 1,
         connection: ConnectionSpec,
         shortcut: str = "zero_pad",
+        shortcut_input: str = "raw",
         first: bool = False,
     ) -> None:
         super().__init__()
@@ -50,7 +51,8 @@ class PreActivationBlock(nn.Module):
         self.bn1 = BatchNorm(inputs)
         self.build_branch(inputs, width, stride)
         self.shortcut = build_shortcut(shortcut, inputs, outputs, stride=stride)
-        self.activated_shortcut = first or isinstance(self.shortcut, Projection)
+        padded_activated = isinstance(self.shortcut, ZeroPad) and shortcut_input == "activated"
+        self.activated_shortcut = first or isinstance(self.shortcut, Projection) or padded_activated
         self.connection = image_connection(connection, outputs)
 
     def build_branch(self, inputs: int, width: int, stride: int) -> None:
@@ -141,6 +143,7 @@ class Projection(nn.Conv2d):
 
 
 SHORTCUTS: dict[str, type[ZeroPad | Projection]] = {"zero_pad": ZeroPad, "projection": Projection}
+SHORTCUT_INPUTS = ("raw", "activated")
 
 
 def build_shortcut(name: str, inputs: int, outputs: int, *, stride: int) -> nn.Module:
@@ -154,6 +157,16 @@ def build_shortcut(name: str, inputs: int, outputs: int, *, stride: int) -> nn.M
     if inputs == outputs and stride == 1:
         return nn.Identity()
     return SHORTCUTS[name](inputs, outputs, stride=stride)
+
+
+def check_shortcut_input(shortcut_input: str, shortcut: str) -> None:
+    """:raises SettingError: neither "raw" nor "activated", or "activated" beside a shortcut that has no choice."""
+    if shortcut_input not in SHORTCUT_INPUTS:
+        known = " or ".join(SHORTCUT_INPUTS) + did_you_mean(str(shortcut_input), SHORTCUT_INPUTS)
+        raise SettingError.of_value("shortcut_input", shortcut_input, known)
+    if shortcut_input == "activated" and shortcut != "zero_pad":
+        problem = f"is for zero_pad and the shortcut is a {shortcut}, which reads the activated input anyway"
+        raise SettingError("shortcut_input", problem, advice="leave it out")
 
 
 def read_connection(connection: str | ConnectionSpec) -> ConnectionSpec:

@@ -17,6 +17,7 @@ from rskip.vision.blocks import (
     BasicBlock,
     Bottleneck,
     activate,
+    check_shortcut_input,
     convolution,
     fill_as_linear,
     read_connection,
@@ -44,6 +45,7 @@ class PreActResNet(nn.Module):
     :param connection: what joins shortcut and branch in every block: a spec such as "2rskip+ln".
     :param num_classes: of the logits.
     :param shortcut: "zero_pad" or "projection", see rskip.vision.blocks.
+    :param shortcut_input: what a zero-padded shortcut reads where a stage begins: "raw" or "activated", likewise.
     :param block: "basic" (two 3×3 convolutions) or "bottleneck".
     :raises ValueError: for any other value.
     """
@@ -55,24 +57,29 @@ class PreActResNet(nn.Module):
         num_classes: int = 10,
         *,
         shortcut: str = "zero_pad",
+        shortcut_input: str = "raw",
         block: str = "basic",
     ) -> None:
         super().__init__()
         blocks_per_stage = blocks_per_stage_of(depth, block)
         if isinstance(num_classes, bool) or not isinstance(num_classes, int) or num_classes < 1:
             raise ValueError(f"num_classes must be a whole number of at least 1, not {num_classes!r}")
+        check_shortcut_input(shortcut_input, shortcut)
         spec = read_connection(connection)
-        self._config = {
+        self._config: dict[str, Any] = {
             "depth": depth,
             "connection": str(spec),
             "num_classes": num_classes,
             "shortcut": shortcut,
             "block": block,
         }
+        if shortcut_input != "raw":  # which configs of before the option leave out
+            self._config["shortcut_input"] = shortcut_input
         kind = BLOCKS[block]
 
         def stage(inputs: int, width: int, **first_block: Any) -> nn.Sequential:
-            blocks = [kind(inputs, width, connection=spec, shortcut=shortcut, **first_block)]
+            options = {"shortcut_input": shortcut_input, **first_block}
+            blocks = [kind(inputs, width, connection=spec, shortcut=shortcut, **options)]
             while len(blocks) < blocks_per_stage:
                 blocks.append(kind(kind.expansion * width, width, connection=spec, shortcut=shortcut))
             return nn.Sequential(*blocks)
@@ -138,6 +145,7 @@ def preact_resnet(
     num_classes: int = 10,
     *,
     shortcut: str = "zero_pad",
+    shortcut_input: str = "raw",
     block: str = "basic",
     weights: None = None,
 ) -> PreActResNet:
@@ -151,7 +159,9 @@ def preact_resnet(
             f"weights is {weights!r}: trained models are loaded by name, such as "
             "rskip.load('preact_resnet20_2rskip_ln.cifar10'); rskip.zoo.list_models() has them"
         )
-    return PreActResNet(depth, connection, num_classes, shortcut=shortcut, block=block)
+    return PreActResNet(
+        depth, connection, num_classes, shortcut=shortcut, shortcut_input=shortcut_input, block=block
+    )
 
 
 def preact_resnet20(connection: Spec = "1xskip", num_classes: int = 10, **options: Any) -> PreActResNet:

@@ -14,6 +14,7 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.optim.swa_utils import update_bn
 
 from rskip.vision.data import ImageSet, evaluation_batches
 
@@ -147,6 +148,21 @@ def evaluate(
         precision=precision,
         device=device_name(device),
     )
+
+
+def recalibrate(
+    model: nn.Module, images: ImageSet, *, batch_size: int = 500, device: torch.device | str | None = None
+) -> None:
+    """Replaces the running statistics of batch normalisation by their averages over the images, in one pass.
+
+    Each batch is normalised by its own statistics, as in training but without augmentation, and counts alike; so
+    `batch_size` should divide the number of images. Parameters and the model's mode stay.
+
+    :param device: the model is moved there; None: where it is.
+    """
+    device = _device_of(model) if device is None else torch.device(device)
+    model.to(device)
+    update_bn(evaluation_batches(images, batch_size=batch_size, device=device), model)
 
 
 def _run(

@@ -29,14 +29,15 @@ TASK = "image-classification"
 Dataset = Literal["cifar10", "cifar100"]
 
 
-class ModelConfig(msgspec.Struct, frozen=True, kw_only=True):
-    """What `preact_resnet` builds a model from."""
+class ModelConfig(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What `preact_resnet` builds a model from, as `PreActResNet.config` has it."""
 
     depth: int
     connection: str
     num_classes: int
     shortcut: str
     block: str
+    shortcut_input: str = "raw"
 
 
 class PublishedConfig(msgspec.Struct, frozen=True, kw_only=True):
@@ -151,7 +152,7 @@ def _read_pt(path: Path) -> tuple[ModelDescription, dict[str, Tensor]]:
             dataset = settings["dataset"]
         description = ModelDescription(
             path=path,
-            config=_plain_config({name: config[name] for name in field_names(ModelConfig)}, path),
+            config=_plain_config({name: config[name] for name in field_names(ModelConfig) if name in config}, path),
             dataset=convert(dataset, Dataset, name="dataset", source=str(path)),  # type: ignore[arg-type]
             classes=CLASSES[dataset],
             iteration=content["iteration"],

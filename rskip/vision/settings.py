@@ -17,6 +17,7 @@ Precision = Literal["float32", "bfloat16"]
 Count = Annotated[int, Meta(ge=1)]
 Positive = Annotated[float, Meta(gt=0)]
 Share = Annotated[float, Meta(ge=0, lt=1)]
+_LATER = ("shortcut_input", "decay")
 _ONLY_FOR = {"step": ("warmup_iterations", "milestones"), "one_cycle": ("warmup_share", "final_lr")}
 
 
@@ -42,6 +43,10 @@ class TrainingSettings:
         Literal["zero_pad", "projection"],
         Meta(description="where a block changes the resolution: He's option A, without parameters, or a projection"),
     ] = "zero_pad"
+    shortcut_input: Annotated[
+        Literal["raw", "activated"],
+        Meta(description="what a zero-padded shortcut reads: the block's input, or its first BN and ReLU's output"),
+    ] = "raw"
     block: Annotated[
         Literal["basic", "bottleneck"], Meta(description="two 3×3 convolutions, or a bottleneck of three")
     ] = "basic"
@@ -75,9 +80,11 @@ class TrainingSettings:
     ] = 0.0
     momentum: Annotated[Share, Meta(description="of SGD")] = 0.9
     nesterov: Annotated[bool, Meta(description="Nesterov's momentum")] = False
-    weight_decay: Annotated[
-        Annotated[float, Meta(ge=0)], Meta(description="of all parameters, normalisations' and gates' too")
-    ] = 2e-4
+    weight_decay: Annotated[Annotated[float, Meta(ge=0)], Meta(description="of the parameters that decay names")] = 2e-4
+    decay: Annotated[
+        Literal["all", "weights"],
+        Meta(description="all parameters, or the weights of convolutions and classifier: no norm, gate or bias"),
+    ] = "all"
     label_smoothing: Annotated[Share, Meta(description="of the training's loss")] = 0.0
     clip_norm: Annotated[
         Positive | None, Meta(description="highest norm of all gradients together (default: they are not clipped)")
@@ -97,6 +104,7 @@ class TrainingSettings:
 
     def __post_init__(self) -> None:
         from rskip.connections import build_connection, parse_connection  # these import PyTorch
+        from rskip.vision.blocks import check_shortcut_input
         from rskip.vision.cifar_resnet import blocks_per_stage_of
 
         check(self)
@@ -109,6 +117,7 @@ class TrainingSettings:
         if self.iterations is None and self.epochs is None:
             object.__setattr__(self, "iterations", PAPER_ITERATIONS)
         blocks_per_stage_of(self.depth, self.block)
+        check_shortcut_input(self.shortcut_input, self.shortcut)
         if self.nesterov and not self.momentum:
             raise SettingError("nesterov", "needs a momentum above 0, not 0", advice="set momentum, or leave it out")
         if list(self.milestones) != sorted(set(self.milestones)) or min(self.milestones, default=1) < 1:
@@ -122,8 +131,13 @@ class TrainingSettings:
         object.__setattr__(self, "connection", str(parse_connection(self.connection)))
 
     def to_dict(self) -> dict[str, Any]:
-        """All settings as plain JSON values, from which `rskip.settings.check.convert` makes the same again."""
-        return to_plain(self)
+        """The settings as plain JSON values, from which `rskip.settings.check.convert` makes the same again.
+
+        Those of _LATER are left out at their defaults: records and folders of before they existed don't have them.
+        """
+        fields = type(self).__dataclass_fields__
+        plain = to_plain(self)
+        return {name: plain[name] for name in plain if name not in _LATER or plain[name] != fields[name].default}
 
     def in_iterations(self, batches_per_epoch: int) -> TrainingSettings:
         """The same settings with `iterations` in place of `epochs`."""

@@ -150,7 +150,7 @@ def preact_resnet(
     :param depth: 6n + 2 (20, 32, 44, 56, 110, ...), or 9n + 2 (164) with block="bottleneck".
     :param connection: such as "2rskip+ln"; `rskip.connections.list_connections()` has all.
     :param num_classes: of the logits.
-    :param settings: shortcut= and block=, as in `rskip.vision.preact_resnet`.
+    :param settings: shortcut=, shortcut_input= and block=, as in `rskip.vision.preact_resnet`.
     :raises ValueError: an unknown connection or another depth; the nearest known one is named.
     """
     from rskip.vision import preact_resnet

@@ -99,7 +99,9 @@ def test_flags_are_the_settings_with_their_defaults(capsys):
         "--connection SPEC what joins",
         "--iterations N length of the training (default: 64000, without epochs) --epochs N",
         "--lr X learning rate; the highest one of one_cycle (default: 0.1)",
-        "--weight-decay X of all parameters, normalisations' and gates' too (default: 0.0002)",
+        "--weight-decay X of the parameters that decay names (default: 0.0002)",
+        "--decay {all,weights} all parameters, or the weights of convolutions and classifier: no norm, gate or bias",
+        "--shortcut-input {activated,raw} what a zero-padded shortcut reads",
         "--clip-norm X highest norm of all gradients together (default: they are not clipped)",
         "--channels-last, --no-channels-last images lie",
         "--sync-batch-norm, --no-sync-batch-norm batch statistics of all GPUs together (default: no)",
@@ -203,8 +205,13 @@ def test_training_and_evaluation_agree(data, trained, capsys):
         "parameters": sum(parameter.numel() for parameter in model.parameters()),
     }
     assert main(["vision", "evaluate", str(trained), "--json", "--split", "train"]) == 0
-    found = json.loads(capsys.readouterr().out)
-    assert (found["split"], found["count"]) == ("train", 40)
+    other = json.loads(capsys.readouterr().out)
+    assert (other["split"], other["count"], "recalibrated" in other) == ("train", 40, False)
+    assert main(["vision", "evaluate", str(trained), "--json", "--recalibrate"]) == 0
+    again = json.loads(capsys.readouterr().out)
+    assert again["recalibrated"] and again["model"] == found["model"] and again["loss"] != found["loss"]
+    assert main(["vision", "evaluate", str(trained), "--recalibrate"]) == 0
+    assert capsys.readouterr().out.partition("\n")[0].endswith("cifar10 test, statistics recalibrated")
 
 
 def test_a_name_of_the_zoo_is_its_model(data, root, capsys, tmp_path, monkeypatch):

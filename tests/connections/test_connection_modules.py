@@ -19,6 +19,7 @@ MEMBERS = {
     "1xskip+ln": NORM,
     "1xskip+rms": ["norm.weight"],
     "1xskip+bn": [*NORM, "norm.running_mean", "norm.running_var", "norm.num_batches_tracked"],
+    "1xskip+gn1": NORM,
     "2rskip+ln": ["norms.0.weight", "norms.0.bias", "norms.1.weight", "norms.1.bias"],
     "3rskip+rms": ["norms.0.weight", "norms.1.weight", "norms.2.weight"],
     "wskip+ln:init=2": ["skip_weight", *NORM],
@@ -37,7 +38,7 @@ MEMBERS = {
 
 
 def feature_dim(spec: str) -> int:
-    return 1 if "bn" in spec else -1
+    return 1 if "bn" in spec or "gn1" in spec else -1
 
 
 @pytest.mark.parametrize("spec", MEMBERS)
@@ -70,6 +71,7 @@ REPR = {
     "2xskip": ["XSkip(scale=2, branch_scale=1, features=8, feature_dim=1)"],
     "2rskip+rms": ["RSkip(", "recursion=2, features=8", "(0-1): 2 x RMSNorm((8,)"],
     "wskip+bn:init=2": ["WSkip(", "init=2, features=8", "BatchNorm(8, eps=1e-05"],
+    "2xskip+gn1": ["XSkip(", "GroupNorm(1, 8, eps=1e-05"],
     "sas:alpha_bias=3": ["SAS(", "gate=full, gamma=tied, norm_term=True", "initial_bias=3", "initial_bias=0"],
     "sas:norm_term=false,gate=single": ["gate=single, gamma=tied, norm_term=False"],
     "highway:gate=shortcut": ["Highway(", "gate=shortcut, features=8", "initial_bias=-3"],
@@ -104,7 +106,7 @@ def test_initial_values_of_sas():
 
 def test_initial_values_of_highway_and_wskip():
     torch.manual_seed(0)
-    for spec, bias in {"highway": -3, "highway:bias=-1": -1, "highway:gate=full": -3}.items():
+    for spec, bias in {"highway": -3, "highway:bias=-6": -6, "highway:gate=full": -3}.items():
         gate = build_connection(spec, 64).gate
         assert_xavier(gate.output.weight)
         assert torch.all(gate.output.bias == bias)
@@ -175,6 +177,7 @@ COUNTS = {
     "2xskip+ln:branch_scale=3": lambda h: 2 * h,
     "2xskip+bn": lambda h: 2 * h,
     "2xskip+rms": lambda h: h,
+    "2xskip+gn1": lambda h: 2 * h,
     "1rskip+ln": lambda h: 2 * h,
     "2rskip+ln": lambda h: 4 * h,
     "5rskip+ln": lambda h: 10 * h,

@@ -42,12 +42,13 @@ def far_from_zero(*shape: int) -> tuple[Tensor, Tensor]:
         "1rskip+ln",
         "wskip+ln:init=2",
         "2xskip+rms",
+        "2xskip+gn1",
         "2xskip+bn",
         "sas+bn",
     ],
 )
 def test_statistics_are_float32(spec, dtype, mode):
-    feature_dim = 1 if "bn" in spec else -1
+    feature_dim = 1 if "bn" in spec or "gn1" in spec else -1
     shape = (16, 64, 4, 4) if feature_dim == 1 else (8, 512)
     x, f = far_from_zero(*shape)
     connection = build_connection(spec, shape[1], feature_dim=feature_dim)

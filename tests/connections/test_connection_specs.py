@@ -40,6 +40,7 @@ CANONICAL = {  # written: (canonical, slug)
     "wskip+ln:init=2": ("wskip+ln:init=2", "wskip_ln-init_2"),
     "sas+ln": ("sas", "sas"),
     "sas+bn": ("sas+bn", "sas_bn"),
+    "2xSkip+GN1": ("2xskip+gn1", "2xskip_gn1"),
     "sas:gate=full,norm_term=true": ("sas", "sas"),
     "sas:gate=single": ("sas:gate=single", "sas-gate_single"),
     "sas: norm_term = False": ("sas:norm_term=false", "sas-norm_term_false"),
@@ -141,7 +142,8 @@ ERRORS = {  # text: what is expected in place of it, and advice
     "2 rskip + ln": FORM,
     "2": FORM,
     "2xskip+ln+ln": FORM,
-    "2rskip": "a normalisation, since 2rskip without one equals 2xskip; write 2rskip+ln or 2rskip+rms or 2rskip+bn",
+    "2rskip": "a normalisation, since 2rskip without one equals 2xskip; "
+    "write 2rskip+ln or 2rskip+rms or 2rskip+gn1 or 2rskip+bn",
     "1.5rskip+ln": "an integer of at least 1 as λ, not 1.5; did you mean '2rskip+ln'?",
     "0.2rskip+ln": "an integer of at least 1 as λ, not 0.2; did you mean '1rskip+ln'?",
     "0rskip+ln": "an integer of at least 1 as λ, not 0",
@@ -151,11 +153,13 @@ ERRORS = {  # text: what is expected in place of it, and advice
     "-2xskip+ln": "a finite number above 0 as λ, not -2",
     "xskip": "a λ before xskip, a finite number above 0; write '1xskip'",
     "2prenorm+ln": "no λ before prenorm; write 'prenorm+ln'",
-    "wskip:init=2": "a normalisation; write wskip+ln:init=2 or wskip+rms:init=2 or wskip+bn:init=2",
+    "wskip:init=2": (
+        "a normalisation; write wskip+ln:init=2 or wskip+rms:init=2 or wskip+gn1:init=2 or wskip+bn:init=2"
+    ),
     "prenorm+bn": "prenorm with ln or rms (did you mean 'prenorm+ln'?)",
     "highway+ln": "no normalisation of highway; write 'highway'",
-    "2rskip+rsm": "rskip with ln or rms or bn (did you mean '2rskip+rms'?)",
-    "2xskip+": "xskip with ln or rms or bn",
+    "2rskip+rsm": "rskip with ln or rms or gn1 or bn (did you mean '2rskip+rms'?)",
+    "2xskip+": "xskip with ln or rms or gn1 or bn",
     "highway:gaet=full": "options of highway, bias, gate, not 'gaet' (did you mean 'gate'?)",
     "2rskip+ln:init=1": "rskip without options, not 'init'",
     "sas:gate=singel": "gate to be full or single (did you mean 'single'?)",
@@ -191,15 +195,16 @@ def test_a_wrong_spec_is_refused_in_one_line():
     assert str(refusal(parse_connection, ["1xskip"])) == f"connection is ['1xskip']: expected {FORM}"
 
 
-def test_batch_norm_is_for_images_and_prenorm_for_text():
-    for spec in ("2xskip+bn", "2rskip+bn", "wskip+bn", "sas+bn"):
+def test_bn_and_gn1_are_for_images_and_prenorm_for_text():
+    for spec in ("2xskip+bn", "2rskip+bn", "wskip+gn1", "sas+bn", "sas+gn1"):
         error = refusal(build_connection, spec, 8)
         assert (error.name, error.problem) == ("connection", f"is {spec!r}")
         assert error.expected == refusal(build_norm, "bn", 8).expected
         build_connection(spec, 8, feature_dim=1)
-    assert refusal(build_norm, "bn", 8).expected.startswith("ln or rms: batch normalisation (bn) is for images")
+    assert refusal(build_norm, "bn", 8).expected.startswith("ln or rms: bn and gn1 are for images")
     assert "prenorm is for text" in str(refusal(build_connection, "prenorm+ln", 8, feature_dim=1))
-    assert str(refusal(build_norm, "rmsnorm", 8)) == "norm is 'rmsnorm': expected ln or rms or bn (did you mean 'rms'?)"
+    wrong = str(refusal(build_norm, "rmsnorm", 8))
+    assert wrong == "norm is 'rmsnorm': expected ln or rms or gn1 or bn (did you mean 'rms'?)"
 
 
 def test_features_are_counted_and_lie_last_or_second():

@@ -23,7 +23,7 @@ def test_every_spec_in_the_table_is_canonical_and_builds(guide):
     assert len(specs) == len(set(specs)) >= 30
     for spec in specs:
         assert str(parse_connection(spec)) == spec
-        build_connection(spec, 8, feature_dim=1 if "bn" in spec else -1)
+        build_connection(spec, 8, feature_dim=1 if "bn" in spec or "gn1" in spec else -1)
 
 
 def test_the_table_of_families_lists_every_option_with_its_default(guide):
@@ -36,7 +36,7 @@ def test_the_table_of_families_lists_every_option_with_its_default(guide):
             default = re.search(rf"`{name}`[^(;]*\(([^)]*)\)", options)
             assert default is not None and default[1] == str(option.default).lower()
         norms = rows[family.name].split("|")[1]
-        assert re.findall(r"none|ln|rms|bn", norms) == [norm or "none" for norm in family.norms]
+        assert re.findall(r"none|ln|rms|gn1|bn", norms) == [norm or "none" for norm in family.norms]
 
 
 def test_its_code_runs(guide, monkeypatch):

@@ -18,12 +18,12 @@ Norm = Callable[[str, Tensor], Tensor]
 
 
 def norm_of(kind: str, p: Parameters) -> Norm:
-    """The normalisation over the last dimension (bn: over all others), written from its definition."""
+    """The normalisation over the last dimension (bn: over all others; gn1: over all but the first), by definition."""
 
     def normalise(name: str, z: Tensor) -> Tensor:
         if kind == "rms":
             return z / torch.sqrt((z * z).mean(-1, keepdim=True) + 1e-5) * p[f"{name}.weight"]
-        over = tuple(range(z.dim() - 1)) if kind == "bn" else (-1,)
+        over = {"bn": tuple(range(z.dim() - 1)), "gn1": tuple(range(1, z.dim()))}.get(kind, (-1,))
         centred = z - z.mean(over, keepdim=True)
         variance = (centred * centred).mean(over, keepdim=True)
         return centred / torch.sqrt(variance + 1e-5) * p[f"{name}.weight"] + p[f"{name}.bias"]
@@ -78,16 +78,20 @@ FORMULAS: dict[str, Callable[[Parameters, Tensor, Tensor, Norm], Tensor]] = {
     "1xskip+ln:branch_scale=2": lambda p, x, f, norm: norm("norm", x + 2 * f),
     "1xskip+ln:branch_scale=3": lambda p, x, f, norm: norm("norm", x + 3 * f),
     "2xskip+rms": lambda p, x, f, norm: norm("norm", 2 * x + f),
+    "2xskip+gn1": lambda p, x, f, norm: norm("norm", 2 * x + f),
     "2xskip+bn": lambda p, x, f, norm: norm("norm", 2 * x + f),
     "1rskip+ln": lambda p, x, f, norm: rskip(p, x, f, norm, 1),
     "2rskip+ln": lambda p, x, f, norm: rskip(p, x, f, norm, 2),
     "3rskip+ln": lambda p, x, f, norm: rskip(p, x, f, norm, 3),
     "2rskip+rms": lambda p, x, f, norm: rskip(p, x, f, norm, 2),
+    "2rskip+gn1": lambda p, x, f, norm: rskip(p, x, f, norm, 2),
     "3rskip+bn": lambda p, x, f, norm: rskip(p, x, f, norm, 3),
     "wskip+ln": lambda p, x, f, norm: norm("norm", p["skip_weight"] * x + f),
     "wskip+rms": lambda p, x, f, norm: norm("norm", p["skip_weight"] * x + f),
+    "wskip+gn1": lambda p, x, f, norm: norm("norm", p["skip_weight"] * x + f),
     "wskip+bn": lambda p, x, f, norm: norm("norm", p["skip_weight"] * x + f),
     "sas": lambda p, x, f, norm: sas(p, x, f, norm),
+    "sas+gn1": lambda p, x, f, norm: sas(p, x, f, norm),
     "sas+bn": lambda p, x, f, norm: sas(p, x, f, norm),
     "sas+rms": lambda p, x, f, norm: sas(p, x, f, norm),
     "sas:gamma=free": lambda p, x, f, norm: sas(p, x, f, norm, free=True),
@@ -96,6 +100,7 @@ FORMULAS: dict[str, Callable[[Parameters, Tensor, Tensor, Norm], Tensor]] = {
     "sas:gamma=free,gate=single": lambda p, x, f, norm: sas(p, x, f, norm, gate=single_gate, free=True),
     "sas:host=prenorm": lambda p, x, f, norm: sas(p, x, f, norm),
     "highway": lambda p, x, f, norm: highway(p, x, f, single_gate, over_both=False),
+    "highway:bias=-6": lambda p, x, f, norm: highway(p, x, f, single_gate, over_both=False),
     "highway:gate=single": lambda p, x, f, norm: highway(p, x, f, single_gate, over_both=True),
     "highway:gate=full": lambda p, x, f, norm: highway(p, x, f, full_gate, over_both=True),
     "highway:gate=shortcut": lambda p, x, f, norm: f + (1 - single_gate(p, "gate", x)) * x,
@@ -105,10 +110,10 @@ FORMULAS: dict[str, Callable[[Parameters, Tensor, Tensor, Norm], Tensor]] = {
 
 
 def kind_of(spec: str) -> str:
-    return "bn" if "+bn" in spec else "rms" if "+rms" in spec else "ln"
+    return next((kind for kind in ("bn", "gn1", "rms") if f"+{kind}" in spec), "ln")
 
 
-TEXT = [spec for spec in FORMULAS if "bn" not in spec]
+TEXT = [spec for spec in FORMULAS if kind_of(spec) not in ("bn", "gn1")]
 IMAGES = [spec for spec in FORMULAS if "prenorm" not in spec]
 
 
@@ -160,6 +165,17 @@ def test_every_other_connection_feeds_the_branch_its_input(draw):
     x, _ = draw(2, 3, 4, 4)
     for spec in IMAGES:
         assert build_connection(spec, 3, feature_dim=1).branch_input(x) is x, spec
+
+
+def test_gn1_is_pytorchs_group_norm_and_layer_norm_over_channels_and_pixels(build, draw, assert_same):
+    connection = build("1xskip+gn1", 5, feature_dim=1)
+    norm = connection.norm
+    x, f = draw(2, 5, 3, 4)
+    layer_norm = torch.nn.functional.layer_norm(x + f, (5, 3, 4), eps=1e-5)
+    by_channel = layer_norm * norm.weight.view(5, 1, 1) + norm.bias.view(5, 1, 1)
+    variables = [x, f, norm.weight, norm.bias]
+    for expected in (by_channel, torch.nn.functional.group_norm(x + f, 1, norm.weight, norm.bias, 1e-5)):
+        assert_same(connection(x, f), expected, variables, variables)
 
 
 def test_batch_norm_uses_running_statistics_when_evaluated(build, draw):

@@ -54,6 +54,7 @@ FOLDS = {
     "4xskip+ln:branch_scale=2": ("1xskip+ln", 0.5),
     "1rskip+rms": ("1xskip+rms", 1.0),
     "1rskip+bn": ("1xskip+bn", 1.0),
+    "2xskip+gn1": ("1xskip+gn1", 0.5),
 }
 
 

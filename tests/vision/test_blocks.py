@@ -66,7 +66,7 @@ def activated(block: BasicBlock | Bottleneck, x: torch.Tensor) -> torch.Tensor:
 
 
 def test_what_the_shortcut_carries():
-    """The input itself, unless it is the network's first block or the shortcut a projection."""
+    """The input itself, unless the block is the first, the shortcut a projection, or shortcut_input says otherwise."""
     for kind in (BasicBlock, Bottleneck):
         x = torch.randn(2, 4 * kind.expansion, 6, 6)
         assert torch.equal(silent(kind(4 * kind.expansion, 4, connection=ADD))(x), x)
@@ -75,6 +75,11 @@ def test_what_the_shortcut_carries():
         torch.testing.assert_close(block(x), F.pad(activated(block, x), (0, 0, 0, 0, 0, 4 * kind.expansion - 4)))
         block = silent(kind(4, 8, stride=2, connection=ADD))
         assert torch.equal(block(x), F.pad(x[:, :, ::2, ::2], (0, 0, 0, 0, 0, 8 * kind.expansion - 4)))
+        block = silent(kind(4, 8, stride=2, connection=ADD, shortcut_input="activated"))
+        pixels = activated(block, x)[:, :, ::2, ::2]
+        torch.testing.assert_close(block(x), F.pad(pixels, (0, 0, 0, 0, 0, 8 * kind.expansion - 4)))
+        wide = torch.randn(2, 4 * kind.expansion, 6, 6)
+        assert torch.equal(silent(kind(4 * kind.expansion, 4, connection=ADD, shortcut_input="activated"))(wide), wide)
         block = silent(kind(4, 8, stride=2, connection=ADD, shortcut="projection"))
         assert isinstance(block.shortcut, Projection)
         torch.testing.assert_close(block(x), block.shortcut(activated(block, x)))

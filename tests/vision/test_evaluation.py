@@ -8,8 +8,9 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from rskip.vision.data import ImageSet
-from rskip.vision.evaluation import Evaluation, OutputsNotFinite, evaluate, per_class_figures, ranked
+from rskip.vision.cifar_resnet import preact_resnet
+from rskip.vision.data import ImageSet, evaluation_batches
+from rskip.vision.evaluation import Evaluation, OutputsNotFinite, evaluate, per_class_figures, ranked, recalibrate
 
 CLASSES = ("cat", "dog", "ship", "frog", "deer", "car")
 # logits of eight images, and their classes; the model is right on images 0, 1, 4 and 6
@@ -144,3 +145,26 @@ def test_class_figures_add_up():
         others = row[:number] + row[number + 1 :]
         assert each.confused == max(others)
         assert confusion[number, int(each.top_confusion.removeprefix("class "))] == each.confused
+
+
+def test_recalibrated_statistics_are_averages_over_the_images():
+    generator = torch.Generator().manual_seed(0)
+    pixels = torch.randint(256, (12, 3, 32, 32), generator=generator, dtype=torch.uint8)
+    images = ImageSet(pixels, torch.zeros(12, dtype=torch.int64), CLASSES)
+    torch.manual_seed(1)
+    model = preact_resnet(8, "2rskip+bn", len(CLASSES)).eval()
+    before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
+    seen: dict[nn.Module, list[Tensor]] = {each: [] for each in model.modules() if isinstance(each, nn.BatchNorm2d)}
+    for norm in seen:
+        norm.register_forward_hook(lambda module, inputs, y: seen[module].append(inputs[0].clone()))
+    recalibrate(model, images, batch_size=4)
+    assert not model.training and len(seen) == 13
+    for norm, batches in seen.items():
+        assert norm.momentum == 0.1 and norm.num_batches_tracked == len(batches) == 3
+        mean = torch.stack([z.mean((0, 2, 3)) for z in batches]).mean(0)
+        variance = torch.stack([z.var((0, 2, 3)) for z in batches]).mean(0)  # unbiased, as running variances are
+        torch.testing.assert_close(norm.running_mean, mean)
+        torch.testing.assert_close(norm.running_var, variance)
+    z = torch.cat([model.conv1(x) for x, _ in evaluation_batches(images, batch_size=12, device="cpu")])
+    torch.testing.assert_close(model.layer1[0].bn1.running_mean, z.mean((0, 2, 3)))
+    assert all(torch.equal(tensor, before[name]) for name, tensor in model.named_parameters())

@@ -146,6 +146,19 @@ def test_only_the_first_and_the_last_activation_lie_on_the_way_of_the_identity()
     torch.testing.assert_close(model(x), expected, rtol=1e-12, atol=1e-12)
 
 
+def test_an_activated_shortcut_input_is_for_the_first_blocks_of_stages():
+    model = preact_resnet(20, shortcut_input="activated")
+    activated = [
+        name for name, module in model.named_modules() if getattr(module, "activated_shortcut", False)
+    ]
+    assert activated == ["layer1.0", "layer2.0", "layer3.0"]
+    raw = preact_resnet(20)
+    assert raw.config == {name: value for name, value in model.config.items() if name != "shortcut_input"}
+    assert model.config["shortcut_input"] == "activated"
+    model.load_state_dict(raw.state_dict())
+    assert not torch.allclose(model(images()), raw(images()), atol=0.01)
+
+
 def test_each_block_joins_shortcut_and_branch_by_the_connection():
     model = preact_resnet(8, "2rskip+ln").double()
     step_block = model.layer2[0]
@@ -302,6 +315,7 @@ def test_mistakes_are_errors_of_one_line():
         ((32,), {"block": "bottleneck"}, "depth is 32: expected 9n+2 with bottleneck blocks; the nearest are 29"),
         ((164,), {"block": "bottlenek"}, "unknown block 'bottlenek' (did you mean 'bottleneck'?)"),
         ((20,), {"shortcut": "zeropad"}, "unknown shortcut 'zeropad' (did you mean 'zero_pad'?); known: zero_pad and"),
+        ((20,), {"shortcut_input": "row"}, "shortcut_input is 'row': expected raw or activated (did you mean 'raw'?)"),
         ((20,), {"weights": "DEFAULT"}, "weights is 'DEFAULT': trained models are loaded by name, such as rskip.load("),
     ):
         with pytest.raises(ValueError) as error:

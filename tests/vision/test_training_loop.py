@@ -6,6 +6,7 @@ import dataclasses
 import json
 import lzma
 import pickle
+import re
 import sys
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,7 @@ from rskip.vision.data import ImageSet, TrainingBatches
 from rskip.vision.evaluation import evaluate
 from rskip.vision.training import CurvePoint, Diverged, TrainingResult, TrainingSettings, read_curve, train
 from rskip.vision.training.train import point_line
+from rskip.vision.training.training_run import parameter_groups
 
 LOOP = sys.modules["rskip.vision.training.train"]  # the package's `train` is the function
 RUN = sys.modules["rskip.vision.training.training_run"]
@@ -61,11 +63,29 @@ def model_of(folder: Path) -> dict[str, torch.Tensor]:
     return torch.load(folder / "model.pt", weights_only=True)["model"]
 
 
+def heavy(name: str) -> bool:
+    """Whether it is the weight of a convolution, a projection or the classifier, by its name."""
+    return re.search(r"(conv\d|shortcut|^fc)\.weight$", name) is not None
+
+
+def test_the_optimisers_groups_are_all_parameters_or_weights_and_the_others():
+    for spec, options in (("sas:gamma=free", {}), ("wskip+ln", {"shortcut": "projection"}), ("highway", {})):
+        model = preact_resnet(8, spec, **options)
+        names = {id(parameter): name for name, parameter in model.named_parameters()}
+        (every,) = parameter_groups(model, TrainingSettings(weight_decay=0.1))
+        assert [names[id(each)] for each in every["params"]] == list(names.values()) and every["weight_decay"] == 0.1
+        decayed, others = parameter_groups(model, TrainingSettings(weight_decay=0.1, decay="weights"))
+        assert (decayed["weight_decay"], others["weight_decay"]) == (0.1, 0)
+        assert [names[id(each)] for each in decayed["params"]] == [name for name in names.values() if heavy(name)]
+        assert [names[id(each)] for each in others["params"]] == [name for name in names.values() if not heavy(name)]
+
+
 @pytest.mark.parametrize(
     "values",
     [
         {},
         {"connection": "2rskip+ln", "nesterov": True, "weight_decay": 0.01},
+        {"connection": "wskip+ln", "decay": "weights", "weight_decay": 0.5},
         {"connection": "sas", "label_smoothing": 0.1, "clip_norm": 0.5},
     ],
     ids=lambda values: values.get("connection", "1xskip"),
@@ -77,15 +97,19 @@ def test_training_is_a_plain_pytorch_loop(values, tmp_path):
     model = preact_resnet(8, values.get("connection", "1xskip"), 10).train()
     batches = TrainingBatches(coloured(40), batch_size=16, seed=3, device="cpu")
     losses, wrong = [], []
+    decay = values.get("weight_decay", 2e-4)
     optimiser = torch.optim.SGD(
-        model.parameters(),
+        [
+            {"params": [parameter], "weight_decay": decay if values.get("decay") != "weights" or heavy(name) else 0}
+            for name, parameter in model.named_parameters()
+        ],
         lr=1.0,
         momentum=0.9,
-        weight_decay=values.get("weight_decay", 2e-4),
         nesterov=values.get("nesterov", False),
     )
     for iteration, lr in enumerate(LR):
-        optimiser.param_groups[0]["lr"] = lr
+        for group in optimiser.param_groups:
+            group["lr"] = lr
         images, labels, _ = batches.batch(iteration)
         logits = model(images)
         loss = F.cross_entropy(logits, labels, label_smoothing=values.get("label_smoothing", 0.0))

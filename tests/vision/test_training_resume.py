@@ -96,12 +96,12 @@ def straight(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def stopped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[int, int], Path]:
     """Gives the folder of a training that got a signal in an iteration."""
 
-    def stop(iteration: int, number: int = signal.SIGTERM) -> Path:
+    def stop(iteration: int, number: int = signal.SIGTERM, **changes: Any) -> Path:
         with monkeypatch.context() as patch:
             patch.setattr(RUN.TrainingRun, "step", RUN.TrainingRun.step)  # put back afterwards
             signal_at(iteration, number)
             with pytest.raises(Interrupted) as error:
-                run(tmp_path)
+                run(tmp_path, **changes)
         assert error.value.status == 128 + number
         assert f"after {iteration + 1} iterations" in str(error.value) and "\n" not in str(error.value)
         return tmp_path
@@ -151,6 +151,16 @@ def test_a_stopped_training_is_resumed(iteration, number, stopped, straight):
     assert [session["from"] for session in sessions] == [0, iteration + 1]
     assert content_of(folder)["seconds"] == sum(session["seconds"] for session in sessions)
     assert all(point.images_per_second > 0 for point in read_curve(folder / "curve.jsonl"))
+
+
+def test_a_training_whose_norms_do_not_decay_is_resumed(stopped, tmp_path_factory):
+    changes = {"decay": "weights", "shortcut_input": "activated"}
+    run(without_stop := tmp_path_factory.mktemp("without_stop"), **changes)
+    folder = stopped(4, **changes)
+    with pytest.raises(ValueError, match="shortcut_input: activated there, None now; decay: weights there, None now"):
+        run(folder)
+    run(folder, **changes)
+    assert_same_end(folder, without_stop)
 
 
 def test_connections_of_each_family_are_resumed(tmp_path, monkeypatch):

@@ -60,6 +60,16 @@ def test_committed_records_hold_the_settings_byte_for_byte(root: Path):
     assert found
 
 
+def test_later_settings_are_written_where_they_are_not_the_default():
+    """Records and folders of before they existed don't have them, and mean the default."""
+    written = TrainingSettings(shortcut_input="activated", decay="weights").to_dict()
+    assert list(written)[3:6] == ["shortcut", "shortcut_input", "block"] and written["decay"] == "weights"
+    assert {name: written[name] for name in TrainingSettings().to_dict()} == TrainingSettings().to_dict()
+    assert convert(written, TrainingSettings).to_dict() == written
+    given = {**TrainingSettings().to_dict(), "shortcut_input": "raw", "decay": "all"}
+    assert convert(given, TrainingSettings) == TrainingSettings()
+
+
 def test_equal_settings_are_equal_however_they_are_written():
     one = TrainingSettings(connection="2.0RSKIP+LN", lr=1, milestones=[3, 5])
     assert one == convert({"connection": "2rskip+ln", "lr": 1.0, "milestones": [3, 5]}, TrainingSettings)
@@ -97,6 +107,9 @@ def test_wrong_settings_are_named():
         ({"connection": 2}, "connection", "expected text"),
         ({"connection": "prenorm+ln"}, "connection", "prenorm is for text"),
         ({"shortcut": "zero"}, "shortcut", "did you mean zero_pad?"),
+        ({"shortcut_input": "row"}, "shortcut_input", "did you mean raw?"),
+        ({"shortcut_input": "activated", "shortcut": "projection"}, "shortcut_input", "is for zero_pad"),
+        ({"decay": "norms"}, "decay", "all or weights"),
         ({"block": "big"}, "block", "basic or bottleneck"),
         ({"batch_size": 0}, "batch_size", "1 or more"),
         ({"iterations": 0}, "iterations", "1 or more"),

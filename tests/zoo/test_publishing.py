@@ -220,6 +220,7 @@ def test_a_depth_and_a_shortcut_of_another_kind_are_in_the_name() -> None:
     for number, (model, architecture) in enumerate(
         (
             ({"shortcut": "projection"}, "preact_resnet20_projection"),
+            ({"shortcut_input": "activated"}, "preact_resnet20_activated"),
             ({"block": "bottleneck"}, "preact_resnet20_bottleneck"),
             ({"depth": 164, "block": "bottleneck"}, "preact_resnet164"),
             ({"depth": 164, "block": "basic"}, "preact_resnet164_basic"),

@@ -66,7 +66,7 @@ def describe(folder: Path, record: Record) -> ModelDescription:
         config = read_json(path)
         dataset, model = config["dataset"], config["model"]
         depth, connection, shortcut = model["depth"], model["connection"], model["shortcut"]
-        block = model.get("block", "basic")
+        block, shortcut_input = model.get("block", "basic"), model.get("shortcut_input", "raw")
     except (SettingError, KeyError, TypeError, AttributeError) as error:
         raise ValueError(f"{path} doesn't describe a model ({error!r}): publish the run again") from None
     if (trained_on := record.config["train"]["dataset"]) != dataset:
@@ -75,6 +75,7 @@ def describe(folder: Path, record: Record) -> ModelDescription:
         f"preact_resnet{depth}",
         *([block] if block != ("bottleneck" if depth == 164 else "basic") else []),
         *([shortcut] if shortcut != "zero_pad" else []),
+        *([shortcut_input] if shortcut_input != "raw" else []),
     ]
     spec = parse_connection(connection)
     return ModelDescription(

@@ -113,7 +113,7 @@ def train_command(run: Run[VisionSettings], *, precision: str) -> list[str]:
         program = ["torchrun", "--standalone", "--nproc-per-node", str(run.gpus), executable("rskip")]
     defaults = TrainingSettings().to_dict()
     settings = run.settings.train.to_dict()
-    names = [name for name in settings if settings[name] != defaults[name] and name != "precision"]
+    names = [name for name in settings if settings[name] != defaults.get(name) and name != "precision"]
     changes = [f"{name}={json.dumps(settings[name])}" for name in names]
     return [
         *program,

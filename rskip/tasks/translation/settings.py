@@ -11,6 +11,7 @@ from typing import Annotated, Any
 import msgspec
 
 from rskip.connections import parse_connection
+from rskip.connections.norms import NORMS_OF_IMAGES
 from rskip.corpora import PrepareOptions, find_corpus
 from rskip.settings.check import to_plain
 from rskip.settings.errors import SettingError
@@ -155,8 +156,8 @@ def _check_training(train: Mapping[str, Flag]) -> None:
             spec = parse_connection(str(text))
         except SettingError as error:
             raise error.named(f"train.{flag}") from None
-        if spec.norm == "bn":
-            problem = f"is {text}, which normalises over the batch, padding included"
+        if spec.norm in NORMS_OF_IMAGES:
+            problem = f"is {text}, whose statistics would count the padding"
             raise SettingError(f"train.{flag}", problem, advice="on text use +ln or +rms")
 
 

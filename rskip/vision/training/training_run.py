@@ -75,6 +75,7 @@ class TrainingRun:
             settings.connection,
             len(images.classes),
             shortcut=settings.shortcut,
+            shortcut_input=settings.shortcut_input,
             block=settings.block,
         )
         if settings.sync_batch_norm and ranks.count > 1:
@@ -84,11 +85,10 @@ class TrainingRun:
             self.model.to(memory_format=torch.channels_last)
         self._trained = self._wrapped()
         self.optimiser = torch.optim.SGD(
-            self.model.parameters(),
+            parameter_groups(self.model, settings),
             lr=settings.lr,
             momentum=settings.momentum,
             nesterov=settings.nesterov,
-            weight_decay=settings.weight_decay,
         )
         self.meter = Meter(device, ranks)
         self.curve = Curve(files.curve)
@@ -325,6 +325,23 @@ class TrainingRun:
     def _state(self) -> dict[str, Tensor]:
         """The model's tensors, as files have them: on the CPU, and contiguous."""
         return {name: tensor.detach().cpu().contiguous() for name, tensor in self.model.state_dict().items()}
+
+
+def parameter_groups(model: nn.Module, settings: TrainingSettings) -> list[dict[str, Any]]:
+    """The optimiser's groups: all parameters, or those that decay and the others.
+
+    decay="weights" is for the weights of the model's convolutions and its classifier. Not for gains and biases of
+    normalisations, the classifier's bias, nor anything of a connection: gates, w.
+    """
+    if settings.decay == "all":
+        return [{"params": list(model.parameters()), "weight_decay": settings.weight_decay}]
+    layers = [name for name, module in model.named_modules() if isinstance(module, (nn.Conv2d, nn.Linear))]
+    weights = {f"{name}.weight" for name in layers if "connection" not in name.split(".")}
+    named = list(model.named_parameters())
+    return [
+        {"params": [each for name, each in named if name in weights], "weight_decay": settings.weight_decay},
+        {"params": [each for name, each in named if name not in weights], "weight_decay": 0.0},
+    ]
 
 
 def _all_finite(model: nn.Module) -> bool:

@@ -1,0 +1,200 @@
+"""What the papers leave open on images, measured: at initialisation, in the first iterations, after them.
+
+signals: PreAct-ResNet-110 at initialisation in float64, batch normalisation by the batch's own statistics: RMS of the
+blocks' outputs at the ends of the three stages, gradients (rskip.analysis.signals), gates; a list of one value a seed.
+start: the first iterations of 3xskip at depth 110 as `rskip vision train` does them: losses, and when a weight or a
+running statistic stops being finite.
+statistics: published ResNet-20s with the running statistics that they have and with recalibrated ones; then trained on
+at a high learning rate, as in the middle of a training, and evaluated with both.
+
+Prints and appends one JSON line a part to results/open_readings.jsonl.
+
+    python benchmarks/open_readings.py --data FOLDER [--only signals start statistics] [--iterations 80]
+
+FOLDER holds cifar-10-batches-py.
+"""
+
+from __future__ import annotations
+
+import argparse
+import copy
+import json
+import math
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from measuring.record import append_record
+from torch import Tensor
+
+from rskip.analysis.blocks import residual_blocks
+from rskip.analysis.signals import SignalRecorder
+from rskip.machine.ranks import Ranks
+from rskip.vision import preact_resnet
+from rskip.vision.data import ImageSet, evaluation_batches, load_cifar
+from rskip.vision.evaluation import evaluate, recalibrate
+from rskip.vision.model_file import load_model
+from rskip.vision.settings import TrainingSettings
+from rskip.vision.training.training_folder import TrainingFolder
+from rskip.vision.training.training_run import TrainingRun
+
+PARTS = ("signals", "start", "statistics")
+EXAMPLES = 64
+SEEDS = (1, 2, 3)
+MODELS = (
+    ("1xskip", "raw"), ("1xskip", "activated"), ("3xskip", "raw"), ("3xskip", "activated"), ("1xskip+ln", "raw"),
+    ("1xskip+ln", "activated"), ("2rskip+ln", "raw"), ("2rskip+ln", "activated"), ("1xskip+gn1", "activated"),
+    ("2xskip+ln", "activated"), ("2xskip+gn1", "activated"), ("2rskip+gn1", "activated"), ("highway", "activated"),
+    ("highway:bias=-6", "activated"), ("highway:bias=-6,gate=full", "activated"),
+)  # fmt: skip
+STAGE_ENDS = (18, 36, 54)
+PUBLISHED = ("checkpoints/cifar10_fast_preact20_1xskip", "checkpoints/cifar10_fast_preact20_2rskip_ln")
+LOOKS = (50, 100, 150, 200)  # iterations after which a model that is trained on is evaluated
+RECALIBRATED_BY = 10_000  # training images, there
+
+
+def signals(data: Path) -> list[dict[str, Any]]:
+    images, labels = next(evaluation_batches(cifar(data, train=True), batch_size=EXAMPLES, device="cpu"))
+    found = []
+    for connection, shortcut_input in MODELS:
+        values = signals_of(connection, shortcut_input, images, labels)
+        found.append({"connection": connection, "shortcut_input": shortcut_input, **values})
+    return found
+
+
+def signals_of(connection: str, shortcut_input: str, images: Tensor, labels: Tensor) -> dict[str, Any]:
+    """Stage ends' RMS, gradients and gates; of each seed."""
+    found: dict[str, Any] = {"loss": [], "y_rms": [], "gradient": [], "middle_stage_gradient_ratio": []}
+    for seed in SEEDS:
+        torch.manual_seed(seed)
+        model = preact_resnet(110, connection, shortcut_input=shortcut_input).double().train()
+        recorder = SignalRecorder(residual_blocks(model))
+        with recorder.recording():
+            loss = F.cross_entropy(model(images.double()), labels, reduction="sum")
+            loss.backward()
+        rows = {row["block"]: row for row in recorder.rows()}
+        found["loss"].append(rounded(loss.item() / EXAMPLES))
+        found["y_rms"].append([rounded(rows[end]["y_rms"]) for end in STAGE_ENDS])
+        found["gradient"].append([rounded(rows[block]["gradient"]) for block in (1, *STAGE_ENDS)])
+        found["middle_stage_gradient_ratio"].append(rounded(rows[19]["gradient"] / rows[36]["gradient"]))
+        for gate in sorted({"transform"} & rows[1].keys()):
+            found.setdefault(gate, []).append([rounded(rows[end][gate]) for end in STAGE_ENDS])
+    print(connection, shortcut_input, json.dumps(found), flush=True)
+    return found
+
+
+def start(data: Path, iterations: int) -> list[dict[str, Any]]:
+    """3xskip under both readings."""
+    found = []
+    for shortcut_input in ("raw", "activated"):
+        settings = TrainingSettings(depth=110, connection="3xskip", shortcut_input=shortcut_input, iterations=1000)
+        with tempfile.TemporaryDirectory() as folder:
+            run = training(settings, data, Path(folder))
+            losses, not_finite = [], None
+            for _ in range(iterations):
+                run.meter.reset()
+                run.step()
+                losses.append(run.meter.means()[0])
+                if not_finite is None and (names := not_finite_names(run.model)):
+                    not_finite = {"after_iterations": run.iteration, "first": names[0], "tensors": len(names)}
+                if run.iteration % 10 == 0:
+                    print(shortcut_input, run.iteration, losses[-1], not_finite, flush=True)
+        kept = [1, *range(10, iterations + 1, 10)]
+        means = [sum(losses[max(0, end - 10) : end]) / min(10, end) for end in kept]
+        row = {"shortcut_input": shortcut_input, "iterations": kept, "loss_of_last_10": [*map(rounded, means)]}
+        found.append({"connection": "3xskip", "depth": 110, **row, "not_finite": not_finite})
+    return found
+
+
+def statistics(data: Path) -> dict[str, Any]:
+    train, test = cifar(data, train=True), cifar(data, train=False)
+    some = ImageSet(images=train.images[:RECALIBRATED_BY], labels=train.labels[:RECALIBRATED_BY], classes=train.classes)
+    published, trained_on = [], []
+    for folder in PUBLISHED:
+        model, description = load_model(Path(folder))
+        row = {"model": folder, "connection": description.config["connection"]}
+        published.append({**row, **both_errors(model, train, test)})
+        print(json.dumps(published[-1]), flush=True)
+        for decay in ("all", "weights") if "ln" in folder else ("all",):
+            settings = TrainingSettings(
+                connection=description.config["connection"], schedule="one_cycle", iterations=100_000, lr=0.2,
+                warmup_lr=0.2, nesterov=True, weight_decay=5e-4, decay=decay,
+            )  # fmt: skip
+            with tempfile.TemporaryDirectory() as temporary:
+                run = training(settings, data, Path(temporary))
+                run.model.load_state_dict(model.state_dict())
+                for look in LOOKS:
+                    while run.iteration < look:
+                        run.step()
+                    loss, error = run.meter.means()
+                    run.meter.reset()
+                    at = {"decay": decay, "lr": settings.lr, "iterations": look, "train_error": rounded(error)}
+                    trained_on.append({**row, **at, **both_errors(run.model, some, test)})
+                    print(json.dumps(trained_on[-1]), flush=True)
+    return {"published": published, "trained_on": trained_on, "trained_on_recalibrated_by": RECALIBRATED_BY}
+
+
+def both_errors(model: torch.nn.Module, images: ImageSet, test: ImageSet) -> dict[str, Any]:
+    """Test error in % by the kept statistics and by those of the images; how large the kept variances are."""
+    again = copy.deepcopy(model)
+    recalibrate(again, images)
+    variances = torch.cat([value for name, value in model.named_buffers() if name.endswith("running_var")])
+    kept, recalibrated = (evaluate(each, test, dataset="cifar10") for each in (model, again))
+    return {
+        "error": kept.error,
+        "recalibrated_error": recalibrated.error,
+        "loss": rounded(kept.loss),
+        "recalibrated_loss": rounded(recalibrated.loss),
+        "smallest_variance": rounded(variances.min().item()),
+        "variances_below_eps": int((variances < 1e-5).sum()),
+    }
+
+
+def training(settings: TrainingSettings, data: Path, folder: Path) -> TrainingRun:
+    return TrainingRun(
+        settings,
+        images=cifar(data, train=True),
+        test_images=cifar(data, train=False),
+        files=TrainingFolder(folder),
+        seed=1,
+        device=torch.device("cpu"),
+        ranks=Ranks(),
+    )
+
+
+def cifar(data: Path, *, train: bool) -> ImageSet:
+    return load_cifar("cifar10", data, train=train)
+
+
+def not_finite_names(model: torch.nn.Module) -> list[str]:
+    return [name for name, tensor in model.state_dict().items() if not tensor.isfinite().all()]
+
+
+def rounded(value: float) -> float | None:
+    return float(f"{value:.5g}") if math.isfinite(value) else None
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--data", type=Path, metavar="FOLDER", help="folder that holds cifar-10-batches-py")
+    parser.add_argument("--only", nargs="+", choices=PARTS, default=list(PARTS))
+    parser.add_argument("--iterations", type=int, default=80, help="of start")
+    parser.add_argument("--output", type=Path, default=Path("results/open_readings.jsonl"))
+    args = parser.parse_args()
+    if args.data is None:
+        print("not measured: give --data FOLDER")
+        return
+    common = {"depth": 110, "examples": EXAMPLES, "seeds": SEEDS, "precision": "float64", "batch_norm": "training"}
+    if "signals" in args.only:
+        append_record(args.output, "open_readings signals", {**common, "rows": signals(args.data)})
+    if "start" in args.only:
+        rows = start(args.data, args.iterations)
+        append_record(args.output, "open_readings start", {"precision": "float32", "rows": rows})
+    if "statistics" in args.only:
+        append_record(args.output, "open_readings statistics", {"precision": "float32", **statistics(args.data)})
+
+
+if __name__ == "__main__":
+    main()
