@@ -111,6 +111,9 @@ COCO = {
 }
 COCO_MEASURES = ["BLEU-1", "BLEU-2", "BLEU-3", "BLEU-4", "METEOR", "ROUGE-L", "CIDEr", "SPICE"]
 RATES = ("5e-4", "1e-3", "2e-3", "4e-3", "8e-3", "1.6e-2")  # of the study multi30k_lr
+SAS_STUDY = (
+    "1xskip_ln", "eq4", "clip", "bias", "prenorm", "closed", "gate_single", "branch_norm", "half_rate",
+)  # fmt: skip
 ARCHITECTURES = {"1xskip_ln": "skip_ln", "2rskip_ln": "rskip_ln", "sas": "sas", "prenorm_ln": "prenorm"}
 
 
@@ -122,7 +125,9 @@ def test_there_is_a_row_for_every_row_of_the_papers_and_of_our_studies() -> None
     assert set(RECIPES) == {
         "numbers_en_de_demo",
         *(f"multi30k_en_de_{name}" for name in ("1xskip_ln", "2xskip_ln", "2rskip_ln", "sas")),
+        "multi30k_en_de_1xskip_ln_sas_settings",
         "multi30k_en_fr_2rskip_ln",
+        *(f"multi30k_sas_{name}" for name in SAS_STUDY),
         *(f"multi30k_lr_{name}_lr{rate}" for name in ARCHITECTURES for rate in RATES),
         *PAPERS,
         *(f"cifar10_preact{depth}_{name}" for depth in (20, 110) for name in CIFAR10),
@@ -158,7 +163,8 @@ def test_a_row_says_what_it_is_and_what_to_expect() -> None:
             wrong.append(name)
         if measured and not (figures and all(re.search(rf"Expected: .*\b{value:g}\b", said) for value in figures)):
             wrong.append(name)
-        if not expected and not name.startswith("multi30k_lr") and "Not run to its end here" not in said:
+        study = name.startswith(("multi30k_lr", "multi30k_sas"))
+        if not expected and not study and "Not run to its end here" not in said:
             wrong.append(name)
     assert wrong == []
 
@@ -251,20 +257,23 @@ def test_rows_that_are_compared_differ_only_in_what_their_names_and_the_paper_sa
         return found
 
     of_papers = ("arch", "connection", "lr", "dropout", KEY, "max-update")
-    without_sas = {name: recipe for name, recipe in RECIPES.items() if name != "multi30k_en_de_sas"}
+    other_settings = ("multi30k_en_de_sas", "multi30k_en_de_1xskip_ln_sas_settings")
+    same_settings = {name: recipe for name, recipe in RECIPES.items() if name not in other_settings}
     papers_images = {name: recipe for name, recipe in VISION.items() if "_fast_" not in name}
     for prefix, recipes, without in (
         *((family, RECIPES, of_papers) for family in ("iwslt15_en_vi", "wmt14_en_de", "wmt14_en_fr")),
-        ("multi30k_en_de", without_sas, ("arch",)),
-        ("multi30k_en_de", RECIPES, ("arch", "lr", "clip-norm")),
+        ("multi30k_en_de", same_settings, ("arch",)),
+        ("multi30k_en_de", RECIPES, ("arch", "lr", "clip-norm", "bf16")),
+        ("multi30k_sas", RECIPES, ("arch", "lr", "clip-norm", "connection", "user-dir")),
         ("multi30k_lr", RECIPES, ("arch", "lr")),
         ("cifar10_fast", RECIPES, ("connection",)),
         ("cifar", papers_images, ("dataset", "depth", "connection")),
     ):
         first, *others = configs(prefix, recipes, without)
         assert others and all(other == first for other in others), prefix
-    multi30k = RECIPES["multi30k_en_de_sas"].settings.train
-    assert (multi30k["lr"], multi30k["clip-norm"]) == (2e-3, 1.0)
+    for name in other_settings:
+        train = RECIPES[name].settings.train
+        assert (train["lr"], train["clip-norm"]) == (2e-3, 1.0)
     for name, arch in ARCHITECTURES.items():
         for rate in RATES:
             train = RECIPES[f"multi30k_lr_{name}_lr{rate}"].settings.train
