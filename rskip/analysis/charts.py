@@ -35,6 +35,10 @@ _KINDS: Mapping[str, tuple[Kind, ...]] = {
 }
 
 
+_PLACES = ("model", "seed", "epoch", "update")  # of a learning curve's row
+_USUAL = ("train_loss", "valid_loss", "test_loss", "_error")
+
+
 def _description(text: str) -> Any:
     return msgspec.Meta(description=text)
 
@@ -146,9 +150,9 @@ def _points(measurement: Measurement, view: View) -> list[Row]:
     rows: list[Row] = []
     if measurement.analysis == "curves":
         for row in measurement.rows:
-            names = view.quantities or [name for name in row if name.endswith(("_loss", "_error"))]
             place = {key: row[key] for key in ("model", "seed", view.over)}
-            rows += [{**place, "quantity": name, "value": row.get(name)} for name in names]
+            names = [name for name in row if name not in _PLACES and (view.quantities or name.endswith(_USUAL))]
+            rows += [{**place, "quantity": name, "value": row[name]} for name in names]
     elif measurement.analysis == "trace":
         for row in measurement.rows:
             place = {key: row[key] for key in ("model", "seed", "update", "block", "stage", "sublayer")}

@@ -238,7 +238,10 @@ def _read_sources(root: Path, figure: Figure) -> Measurement:
     measurements = [learning_curves(map(read_record, records))] if records else []
     for path in found:
         if path.suffix == ".jsonl":
-            measurements.append(read_trace(path, model=path.parent.name, seed=int(path.name.partition(".")[0])))
+            seed = path.name.removesuffix(".probe.jsonl")
+            if not seed.isdecimal():
+                raise SettingError.of_value("source", str(path.relative_to(root)), "RUN/SEED.probe.jsonl of a trace")
+            measurements.append(read_trace(path, model=path.parent.name, seed=int(seed)))
         elif path not in records:
             measurements.append(read_measurement(path))
     return joined(measurements)

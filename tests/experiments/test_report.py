@@ -211,6 +211,7 @@ def test_figures_that_can_not_be_made_are_one_line(figures: Path, capsys: pytest
         ("a: {source: [results/*/1.json, docs/figures/measured.json]}", f"{at}a curves and gradients in one figure: "),
         ("a: {source: docs/figures/measured.json, kind: maps}", f"{at}a.kind is 'maps': expected blocks, curves,"),
         ("a: {source: docs/figures/figures.yaml}", "docs/figures/figures.yaml: not valid JSON"),
+        ("a: {source: docs/figures/a.jsonl}", f"{at}a.source is 'docs/figures/a.jsonl': expected RUN/SEED.probe.jsonl"),
     ):
         (figures / "figures.yaml").write_text(text)
         for command in (["report"], ["report", "--check"]):

@@ -1,0 +1,74 @@
+"""Learning curves of runs, overlaid: `rskip analyse curves`.
+
+    rskip analyse curves cifar10_fast_preact20_1xskip cifar10_fast_preact20_2rskip_ln --output curves
+    rskip analyse curves results/flickr8k_sas/1.json --over update --quantities valid_loss valid_cider
+
+Prints the last epoch's figures; several seeds of a run are drawn as thin lines beside their mean.
+"""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from rskip.records import Record
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.prog = "rskip analyse curves"
+    parser.add_argument("runs", nargs="+", metavar="RUN", help="name of a run in results/, or the path of a record")
+    parser.add_argument(
+        "--quantities", nargs="+", default=[], metavar="NAME",
+        help="figures of an epoch, as records call them (default: the losses and errors)",
+    )  # fmt: skip
+    parser.add_argument("--over", choices=("epoch", "update"), default="epoch", help="(default: epoch)")
+    parser.add_argument("--output", type=Path, metavar="FOLDER", help="write curves.json, .csv, .svg and .png there")
+
+
+def run(args: argparse.Namespace) -> None:
+    """Prints the curves' last values, and writes the files where asked."""
+    from rskip.analysis.charts import View, chart, learning_curves
+    from rskip.analysis.figures import draw
+    from rskip.files.picture import check_picture
+    from rskip.machine.terminal import columns
+
+    if args.output is not None:
+        check_picture(args.output / "curves.svg")
+    measurement = learning_curves(record for name in args.runs for record in _records(name))
+    view = View(quantities=tuple(args.quantities), over=args.over)
+    shown = chart(measurement, view)
+    names = list(dict.fromkeys(row["quantity"] for row in shown.rows))
+    table = [["run", "seed", args.over, *names]]
+    last: dict[tuple[str, str], dict[str, str]] = {}
+    for row in shown.rows:
+        figures = last.setdefault((row["model"], str(row["seed"])), {})
+        figures |= {args.over: str(row[shown.x]), row["quantity"]: f"{row['value']:.4g}"}
+    for (model, seed), figures in last.items():
+        table.append([model, seed, *(figures.get(name, "-") for name in (args.over, *names))])
+    print(columns(table, left=(0,)))
+    if args.output is not None:
+        args.output.mkdir(parents=True, exist_ok=True)
+        for suffix in ("json", "csv", "svg", "png"):
+            path = args.output / f"curves.{suffix}"
+            if suffix in ("json", "csv"):
+                measurement.write(path)
+            else:
+                draw(measurement, path, view)
+            print(f"{path}: written")
+
+
+def _records(name: str) -> list[Record]:
+    """:raises ValueError: neither a record nor a run that has one."""
+    from rskip.records import read_record, read_run_records
+    from rskip.settings.errors import SettingError, nearest
+
+    if Path(name).suffix == ".json":
+        return [read_record(Path(name))]
+    records = read_run_records(Path(name).name)
+    if not records:
+        near = nearest(name, [path.name for path in Path("results").glob("*/")])
+        advice = f"did you mean {near[0]}?" if near else ""
+        raise SettingError("", f"no record in results/{Path(name).name}/", expected="a run that is done", advice=advice)
+    return records
