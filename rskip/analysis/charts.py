@@ -148,27 +148,19 @@ def joined(measurements: Sequence[Measurement]) -> Measurement:
 def _points(measurement: Measurement, view: View) -> list[Row]:
     """One row a value: where it was measured, `quantity`, `value`, and the quartiles of ratios."""
     rows: list[Row] = []
-    if measurement.analysis == "curves":
-        for row in measurement.rows:
-            place = {key: row[key] for key in ("model", "seed", view.over)}
-            names = [name for name in row if name not in _PLACES and (view.quantities or name.endswith(_USUAL))]
-            rows += [{**place, "quantity": name, "value": row[name]} for name in names]
-    elif measurement.analysis == "trace":
-        for row in measurement.rows:
-            place = {key: row[key] for key in ("model", "seed", "update", "block", "stage", "sublayer")}
-            names = [name for name in _VALUES["trace"] if row.get(name) is not None]
-            rows += [{**place, "quantity": name, "value": row[name]} for name in names]
-    else:
-        for row in measurement.rows:
+    for row in measurement.rows:
+        if measurement.analysis == "ratios":
+            quartiles = {key: row[key] for key in ("lower", "upper")}
+            rows.append({**_place(row), "quantity": row["definition"], "value": row["median"], **quartiles})
+        elif measurement.analysis == "gates":
+            rows.append({**_place(row), "quantity": row["gate"], "value": row["mean"]})
+        else:
+            names = list(_VALUES.get(measurement.analysis, ()))
             place = _place(row)
-            if measurement.analysis == "ratios":
-                quartiles = {key: row[key] for key in ("lower", "upper")}
-                rows.append({**place, "quantity": row["definition"], "value": row["median"], **quartiles})
-            elif measurement.analysis == "gates":
-                rows.append({**place, "quantity": row["gate"], "value": row["mean"]})
-            else:
-                names = _VALUES[measurement.analysis]
-                rows += [{**place, "quantity": name, "value": row[name]} for name in names]
+            if measurement.analysis == "curves":
+                place = {key: row[key] for key in ("model", "seed", view.over)}
+                names = [key for key in row if key not in _PLACES and (view.quantities or key.endswith(_USUAL))]
+            rows += [{**place, "quantity": name, "value": row[name]} for name in names]
     return [row for row in rows if row["value"] is not None]
 
 
@@ -182,7 +174,8 @@ def _histograms(measurement: Measurement) -> list[Row]:
 
 
 def _place(row: Mapping[str, Value]) -> Row:
-    return {key: row[key] for key in ("model", "depth", "block", "stage", "sublayer")}
+    keys = ("model", "depth", "seed", "update", "block", "stage", "sublayer")
+    return {key: row[key] for key in keys if key in row}
 
 
 def _chosen(rows: list[Row], view: View) -> list[Row]:

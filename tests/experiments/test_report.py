@@ -213,6 +213,7 @@ def test_figures_that_can_not_be_made_are_one_line(figures: Path, capsys: pytest
         ("a: {source: docs/figures/figures.yaml}", "docs/figures/figures.yaml: not valid JSON"),
         ("a: {source: docs/figures/a.jsonl}", f"{at}a.source is 'docs/figures/a.jsonl': expected RUN/SEED.probe.jsonl"),
     ):
+        (figures / "a.jsonl").touch()
         (figures / "figures.yaml").write_text(text)
         for command in (["report"], ["report", "--check"]):
             assert main(command) == 2
