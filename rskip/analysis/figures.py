@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -42,9 +43,13 @@ _STYLE = {
     "legend.handlelength": 2.6,
 }
 # Okabe and Ito's, told apart by the colour-blind; its yellow, faint on white, is left out
-_COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#000000", "#7f7f7f")
+_COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#000000", "#56b4e9", "#e69f00", "#7f7f7f")
 _DASHES = ("-", (0, (5, 1.5)), (0, (1.2, 1.2)), (0, (6, 1.5, 1.2, 1.5)))
 _MARKERS = ("o", "s", "^", "D", "v", "P", "X", "<", ">", "*")
+# whose lines look the same in every figure; others take what is left
+_KNOWN = (
+    "1xskip+ln", "2rskip+ln", "sas", "2xskip", "1xskip", "0.5xskip", "2xskip+ln", "3rskip+ln", "highway", "wskip+ln",
+)  # fmt: skip
 _COLOUR_MAP = "cividis"
 _MARKS = 6  # on a line of many points
 _DECADE = 10.0  # values that span more are drawn on a logarithmic scale
@@ -57,12 +62,12 @@ _WORDS = {
     "gradient": "gradient norm ‖∂L/∂y‖",
     "alpha": "α",
     "beta": "β",
-    "gamma": "(1-α)(1-β)",
+    "gamma": "(1−α)(1−β)",
     "transform": "transform gate T",
     "coefficient": "x : F(x), by coefficient",
     "norm": "x : F(x), by norm",
     "contribution": "x : F(x), by contribution",
-    "scale": "scale w of x",
+    "scale": "coefficient of x",
     "block": "block",
     "update": "updates",
     "epoch": "epochs",
@@ -137,7 +142,7 @@ def _draw_lines(figure: Figure, shown: Chart, grid: list[list[Panel]]) -> None:
     by_stage = shown.columns == ("stage",)
     names = list(dict.fromkeys(row[shown.line] for row in shown.rows))
     marked = list(dict.fromkeys(row[shown.marker] for row in shown.rows)) if shown.marker else []
-    styles = {name: _line_style(number) for number, name in enumerate(names)}
+    styles = _line_styles(names)
     widths = [max(len({row[shown.x] for row in panel}) for panel in column) for column in zip(*grid, strict=True)]
     axes_grid = figure.subplots(
         len(grid), len(grid[0]), squeeze=False, sharey="row" if by_stage else "none",
@@ -179,12 +184,17 @@ def _draw_legends(figure: Figure, styles: dict[Any, dict[str, Any]], marked: Seq
         figure.legend(handles=lines(styles, styles.__getitem__), loc="outside lower center", ncols=5)
 
 
-def _line_style(number: int) -> dict[str, Any]:
-    """The number-th line's; colour, dashes and marker differ, so that one of them is enough."""
+def _line_styles(names: Sequence[Any]) -> dict[Any, dict[str, Any]]:
+    """Each line's; colour, dashes and marker differ, so that one of them is enough."""
+    numbers = {name: _KNOWN.index(name) for name in names if name in _KNOWN}
+    free = (number for number in count() if number not in numbers.values())
     return {
-        "color": _COLOURS[number % len(_COLOURS)],
-        "linestyle": _DASHES[(number + number // len(_COLOURS)) % len(_DASHES)],
-        "marker": _MARKERS[number % len(_MARKERS)],
+        name: {
+            "color": _COLOURS[number % len(_COLOURS)],
+            "linestyle": _DASHES[(number + number // len(_COLOURS)) % len(_DASHES)],
+            "marker": _MARKERS[number % len(_MARKERS)],
+        }
+        for name, number in ((name, numbers[name] if name in numbers else next(free)) for name in names)
     }
 
 
