@@ -138,14 +138,7 @@ def _trained(path: Path, conditions: Conditions, task: str | None) -> Subject:
         except (ValueError, OSError):
             if task:
                 raise
-    able = " or ".join(name for name, each in tasks().items() if _analysed(each))
-    raise ValueError(f"{path} holds no model that can be analysed: expected one of {able}; give task to see why not")
-
-
-def _analysed(task: Any) -> bool:
-    from rskip.tasks.task import Task
-
-    return type(task).subject is not Task.subject
+    raise ValueError(f"{path} holds no model that can be analysed; give its task to see what is wrong")
 
 
 def _unknown(text: str, no_spec: SettingError, names: Sequence[str]) -> SettingError:

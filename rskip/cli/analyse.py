@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -60,8 +61,17 @@ def run(args: argparse.Namespace) -> None:
 
 
 def write(measurement: Measurement, folder: Path) -> list[Path]:
-    """The measurement's files."""
-    paths = [folder / f"{measurement.analysis}.{kind}" for kind in ("json", "csv")]
+    """The measurement's files, pictures among them where they can be drawn; of gates histograms too."""
+    from rskip.analysis.charts import View
+    from rskip.analysis.figures import draw
+
+    name = measurement.analysis
+    paths = [folder / f"{name}.{kind}" for kind in ("json", "csv")]
     for path in paths:
         measurement.write(path)
+    views = {name: View(), **({f"{name}_histogram": View(kind="histogram")} if name == "gates" else {})}
+    for stem, view in views.items() if find_spec("matplotlib") else ():
+        paths += [folder / f"{stem}.{kind}" for kind in PICTURES]
+        for path in paths[-len(PICTURES) :]:
+            draw(measurement, path, view)
     return paths

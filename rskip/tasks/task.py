@@ -189,7 +189,8 @@ class Task(ABC, Generic[SettingsT]):
         :param depth: of the model at initialisation; None: the task's usual one.
         :raises OSError, ValueError: no such depth, or the path holds no model of this task; by default any model.
         """
-        raise SettingError("task", f"is {self.name!r}, whose models can't be analysed", expected="another task")
+        able = " or ".join(name for name, task in _tasks.items() if type(task).subject is not Task.subject)
+        raise ValueError(f"a model for {self.name} can't be analysed: expected one for {able}")
 
 
 _tasks: dict[str, Task[Any]] = {}

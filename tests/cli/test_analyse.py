@@ -1,0 +1,87 @@
+"""`rskip analyse` as a user meets it."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from rskip.analysis.measurement import read_measurement
+from rskip.cli.main import main
+
+SAS, RESNET = "transformer_tiny_sas.multi30k.en-de", "preact_resnet20_2rskip_ln.cifar10"
+
+
+def test_tables(few_images, few_pairs, capsys):
+    few = ["--examples", "3"]
+    assert main(["analyse", "gradients", "1xskip", "2rskip+ln", "--depth", "8", "14", *few]) == 0
+    printed = capsys.readouterr().out.splitlines()
+    assert printed[0] == "gradients, 3 examples of cifar10 train, seed 1, BatchNorm: batch"
+    assert printed[2].split() == [
+        "model", "depth", "stage", "blocks", "gradient", "first", "gradient", "last", "gradient", "first/last"
+    ]  # fmt: skip
+    assert len(printed) == 15
+    model, depth, stage, blocks, first, last, ratio = printed[7].split()
+    assert (model, depth, stage, blocks) == ("1xskip", "14", "layer2", "3-4")
+    assert float(first) / float(last) == pytest.approx(float(ratio), rel=0.02)
+
+    assert main(["analyse", "gates", SAS, "--data", str(few_pairs), *few, "--split", "valid"]) == 0
+    printed = capsys.readouterr().out.splitlines()
+    assert printed[2].split() == ["model", "depth", "block", "number", "alpha", "beta", "gamma"]
+    assert printed[3].split()[:4] == [SAS, "4", "encoder.layers.0.self_attn", "1"] and len(printed) == 23
+
+
+@pytest.mark.parametrize(("analysis", "pictures"), [("ratios", ["ratios"]), ("gates", ["gates", "gates_histogram"])])
+def test_files(few_images, analysis, pictures, tmp_path, capsys):
+    pytest.importorskip("matplotlib")
+    folder = tmp_path / "new" / "figures"
+    assert main(["analyse", analysis, "sas", "--depth", "8", "--examples", "2", "--output", str(folder)]) == 0
+    names = [f"{analysis}.json", f"{analysis}.csv", *(f"{name}.{kind}" for name in pictures for kind in ("svg", "png"))]
+    assert sorted(path.name for path in folder.iterdir()) == sorted(names)
+    assert capsys.readouterr().out.endswith("".join(f"{folder / name}: written\n" for name in names))
+    measurement = read_measurement(folder / f"{analysis}.json")
+    assert measurement.to_csv() == (folder / f"{analysis}.csv").read_text()
+    assert str(tmp_path) not in (folder / f"{analysis}.json").read_text()
+
+
+def test_without_matplotlib_there_are_no_pictures(few_images, tmp_path, monkeypatch):
+    monkeypatch.setattr("rskip.cli.analyse.find_spec", lambda name: None)
+    assert main(["analyse", "signals", "1xskip", "--depth", "8", "--examples", "2", "--output", str(tmp_path)]) == 0
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["signals.csv", "signals.json"]
+
+
+def test_mistakes_are_one_line(few_images, few_pairs, root, tmp_path, monkeypatch, capsys):
+    caption, resnet = root / "checkpoints/flickr8k_sas", root / "checkpoints/cifar10_fast_preact20_2rskip_ln"
+    (tmp_path / "file").touch()
+    torch.save({"a": 1}, tmp_path / "other.pt")
+    (tmp_path / "empty").mkdir()
+    data = ["--data", str(few_pairs)]
+    for arguments, parts in (
+        (["gates", "2rskip+ln", "--examples", "2", "--depth", "8"], ["2rskip+ln has no gates", "sas or highway"]),
+        (["signals", "1xskip", "--examples", "0"], ["--examples is 0"]),
+        (["signals", "1xskip", "--examples", "31"], ["--examples is 31", "at most 30", "cifar10's train images"]),
+        (["signals", SAS, *data, "--examples", "5"], ["--examples is 5", "at most 4", "train pairs"]),
+        (["signals", "1xskip", "--depth", "21"], ["--depth is 21", "20 and 26"]),
+        (["signals", "1xskip", "--task", "translation", "--depth", "0", *data], ["--depth is 0", "1 or more"]),
+        (["signals", RESNET, "--depth", "20"], ["--depth is given", "leave it out"]),
+        (["signals", "1xskip", "--split", "valid", "--depth", "8"], ["--split is 'valid'", "train or test"]),
+        (["signals", SAS, *data, "--split", "test", "--examples", "2"], ["--split is 'test'", "train, valid"]),
+        (["signals", SAS], ["--data is missing", "rskip prepare"]),
+        (["signals", SAS, "--data", str(tmp_path / "none")], ["none does not exist", "rskip prepare"]),
+        (["signals", "transformer_tiny_2rskip_ln.multi30k.en-fr", *data], ["whose en dictionary is not the model's"]),
+        (["signals", "1xskip", "--task", "captioning"], ["--task is 'captioning'", "image-captioning"]),
+        (["signals", "1xskip", "--task", "image-captioning"], ["one for translation or image-class"]),
+        (["signals", "captioning_transformer_tiny_sas.flickr8k"], ["for image-captioning can't be analysed"]),
+        (["signals", str(caption)], ["flickr8k_sas holds no model that can be analysed"]),
+        (["signals", str(caption), "--task", "translation"], ["task 'captioning'", "not of translation"]),
+        (["signals", RESNET, "--task", "translation"], ["--task is 'translation'", "is a model for image-class"]),
+        (["signals", str(resnet), "--task", "translation", *data], ["no translation model"]),
+        (["signals", str(tmp_path / "other.pt")], ["other.pt holds no model that can be analysed", "give its task"]),
+        (["signals", str(tmp_path / "empty"), "--task", "image-classification"], ["holds no model"]),
+        (["signals", "2rskp+ln"], ["did you mean 2rskip+ln?"]),
+        (["signals", "1xskip", "--depth", "8", "--output", str(tmp_path / "file")], ["file: File exists"]),
+        (["signals", "1xskip", "--batch-norm", "train"], ["--batch-norm is 'train'", "batch"]),
+    ):
+        assert main(["analyse", *arguments]) == 2, arguments
+        out, err = capsys.readouterr()
+        assert out == "" and err.startswith("rskip analyse: error: ") and err.count("\n") == 1
+        assert all(part in err for part in parts), err
