@@ -16,25 +16,25 @@ from rskip.settings.text import parse_json
 _OF_BLOCKS = ("block", "stage", "name", "sublayer", "x_rms", "f_rms", "y_rms", "gradient", "alpha", "beta", "gamma")
 
 
+def due(update: int, *, every: int) -> bool:
+    """Whether an update, counted from 1, has a line: the first and every n-th one has."""
+    return update == 1 or update % every == 0
+
+
 class Trace:
     """The file that a training writes. What a session before wrote of updates after its checkpoint is dropped.
 
-    :param every: updates from one line to the next; the first update has one too.
     :param done: updates that are done.
     """
 
-    def __init__(self, path: Path, *, every: int, done: int) -> None:
-        self.path, self._every = path, every
+    def __init__(self, path: Path, *, done: int) -> None:
+        self.path = path
         if path.exists():
             text = path.read_text(encoding="utf-8")
             kept = "".join(f"{json.dumps(each)}\n" for each in read_updates(path) if each["update"] <= done)
             if kept != text:
                 with atomic_file(path) as temporary:
                     temporary.write_text(kept, encoding="utf-8")
-
-    def due(self, update: int) -> bool:
-        """Whether this update, counted from 1, has a line."""
-        return update == 1 or update % self._every == 0
 
     def add(self, update: int, blocks: Sequence[Mapping[str, Any]], **figures: float | None) -> None:
         """Adds an update's line. Not a number, infinite: null.

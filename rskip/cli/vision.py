@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING
 from rskip.cli._model import model_path
 
 if TYPE_CHECKING:
+    from rskip.analysis.observer import TraceObserver
     from rskip.machine.ranks import Ranks
     from rskip.vision.settings import Precision
     from rskip.vision.training import TrainingSettings
@@ -97,6 +98,14 @@ def _add_train_arguments(parser: argparse.ArgumentParser) -> None:
     )  # fmt: skip
     _add_data_arguments(parser)
     parser.add_argument("--tensorboard", action="store_true", help="write the curve for TensorBoard too, in --output")
+    parser.add_argument(
+        "--probe-every", type=int, metavar="N",
+        help="look into the model at the first and every N-th iteration: RMS of x, F(x) and y, norm of the loss "
+        "gradient, and gates of every residual block (default: never)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--probe-file", type=Path, metavar="FILE", help="where that goes (default: probe.jsonl in --output)"
+    )
 
     add_options(parser.add_argument_group("model"), TrainingSettings, only=MODEL)
     add_options(parser.add_argument_group("training"), TrainingSettings, only=SCHEDULE)
@@ -160,6 +169,7 @@ def run_train(args: argparse.Namespace) -> int:
     with process_group(ranks, args.device):
         with ranks.together():
             settings = training_settings(args, ranks)
+            observer = _observer(args, ranks)
         try:
             result = train(
                 settings,
@@ -169,6 +179,7 @@ def run_train(args: argparse.Namespace) -> int:
                 seed=args.seed,
                 device=args.device,
                 tensorboard=args.tensorboard,
+                observer=observer,
             )
         except Interrupted as error:
             print(f"rskip vision: {error}", file=sys.stderr)
@@ -183,6 +194,20 @@ def run_train(args: argparse.Namespace) -> int:
             f"({result.seconds / 60:,.1f} min)\nby class: rskip vision evaluate {args.output}"
         )
     return 0
+
+
+def _observer(args: argparse.Namespace, ranks: Ranks) -> TraceObserver | None:
+    """What --probe-every asks for."""
+    from rskip.analysis.observer import TraceObserver
+
+    if args.probe_every is None:
+        if args.probe_file is not None:
+            raise ValueError(f"--probe-file is {args.probe_file}: give --probe-every N beside it")
+        return None
+    if args.probe_every < 1:
+        raise ValueError(f"--probe-every is {args.probe_every}: expected 1 or more")
+    path = args.probe_file or args.output / "probe.jsonl"
+    return TraceObserver(path, every=args.probe_every, writes=ranks.first)
 
 
 def training_settings(args: argparse.Namespace, ranks: Ranks) -> TrainingSettings:

@@ -17,7 +17,7 @@ from torch import nn
 
 from rskip.analysis.blocks import residual_blocks
 from rskip.analysis.signals import Masks, SignalRecorder
-from rskip.analysis.trace import Trace
+from rskip.analysis.trace import Trace, due
 
 
 class TrainingProbe:
@@ -47,12 +47,12 @@ class TrainingProbe:
         if get_global_rank() > 0:
             return
         if self._trace is None:
-            self._trace = Trace(self._file, every=self._every, done=self.updates)
+            self._trace = Trace(self._file, done=self.updates)
         self._batch.close()
         if self._backward_done:  # the gradient was not finite: fairseq repeats the batches to see where, and raises
             self._end_update()
         update = self.updates + 1
-        if not self._trace.due(update) or update == self._written:
+        if not due(update, every=self._every) or update == self._written:
             return
         if self._recorder is None:
             self._recorder = SignalRecorder(residual_blocks(self._model))

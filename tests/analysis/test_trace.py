@@ -5,15 +5,15 @@ import math
 
 import pytest
 
-from rskip.analysis.trace import Trace, read_trace, read_updates
+from rskip.analysis.trace import Trace, due, read_trace, read_updates
 from rskip.settings.errors import SettingError
 
 BLOCK = {"block": 1, "stage": "layer1", "name": "layer1.0", "sublayer": "", "x_rms": 1.234567, "f_rms": math.inf}
 
 
 def test_updates_are_due_written_and_read(tmp_path):
-    trace = Trace(tmp_path / "probe.jsonl", every=3, done=0)
-    assert [update for update in range(1, 8) if trace.due(update)] == [1, 3, 6]
+    trace = Trace(tmp_path / "probe.jsonl", done=0)
+    assert [update for update in range(1, 8) if due(update, every=3)] == [1, 3, 6]
     trace.add(1, [BLOCK], loss=2.0, gradient_norm=math.nan)
     assert (tmp_path / "probe.jsonl").read_text() == (
         '{"update": 1, "loss": 2.0, "gradient_norm": null, "blocks": [{"block": 1, "stage": "layer1", "name": '
@@ -33,15 +33,15 @@ def test_updates_are_due_written_and_read(tmp_path):
 
 def test_going_on_drops_what_the_checkpoint_lacks(tmp_path):
     path = tmp_path / "probe.jsonl"
-    trace = Trace(path, every=5, done=0)
+    trace = Trace(path, done=0)
     for update in (1, 5, 10):
         trace.add(update, [])
     whole = path.read_text()
     path.write_text(whole + '{"update": 15, "bl')
     assert [each["update"] for each in read_updates(path)] == [1, 5, 10]
-    Trace(path, every=2, done=7)
+    Trace(path, done=7)
     assert [each["update"] for each in read_updates(path)] == [1, 5]
-    Trace(path, every=2, done=0)
+    Trace(path, done=0)
     assert path.read_text() == ""
 
 

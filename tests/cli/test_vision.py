@@ -14,6 +14,7 @@ import pytest
 import torch
 
 import rskip.vision.data
+from rskip.analysis.trace import read_updates
 from rskip.cli.main import build_parser, main
 from rskip.cli.vision import training_settings
 from rskip.machine.ranks import Ranks
@@ -212,6 +213,17 @@ def test_training_and_evaluation_agree(data, trained, capsys):
     assert again["recalibrated"] and again["model"] == found["model"] and again["loss"] != found["loss"]
     assert main(["vision", "evaluate", str(trained), "--recalibrate"]) == 0
     assert capsys.readouterr().out.partition("\n")[0].endswith("cifar10 test, statistics recalibrated")
+
+
+def test_a_probe_changes_nothing(data, trained, tmp_path, capsys):
+    probe = ("--precision", "float32", "--probe-every", "2", "--output", str(tmp_path))
+    assert main(["vision", "train", *SHORT, *probe]) == 0
+    assert [each["update"] for each in read_updates(tmp_path / "probe.jsonl")] == [1, 2, 4]
+    for name, tensor in tensors(trained).items():
+        assert torch.equal(tensors(tmp_path)[name], tensor), name
+    capsys.readouterr()
+    refused(capsys, "--probe-every is 0: expected 1 or more", "train", "--probe-every", "0", "--output", "out")
+    refused(capsys, "give --probe-every N", "train", "--probe-file", "a", "--output", "out")
 
 
 def test_a_name_of_the_zoo_is_its_model(data, root, capsys, tmp_path, monkeypatch):

@@ -22,11 +22,13 @@ import torch.distributed as distributed
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from rskip.analysis.observer import TraceObserver
+from rskip.analysis.trace import read_updates
 from rskip.cli.main import main as rskip_main
 from rskip.connections.norms import BatchNorm
 from rskip.machine.ranks import Ranks
 from rskip.vision.data import ImageSet, TrainingBatches
-from rskip.vision.training import Interrupted, TrainingFolder, TrainingSettings, read_curve, train
+from rskip.vision.training import Interrupted, Observer, TrainingFolder, TrainingSettings, read_curve, train
 from rskip.vision.training.training_run import TrainingRun
 
 LOOP = sys.modules["rskip.vision.training.train"]
@@ -65,11 +67,11 @@ def prepare(patch: pytest.MonkeyPatch) -> None:
     torch.set_default_dtype(torch.float64)
 
 
-def run(folder: Path, connection: str = "1xskip", **changes: Any) -> None:
+def run(folder: Path, connection: str = "1xskip", observer: Observer | None = None, **changes: Any) -> None:
     """Trains; of what ends it an error is printed by the process that reports it, and the others go on silently."""
     settings = TrainingSettings(**{**SETTINGS, **changes}, connection=connection)
     try:
-        train(settings, folder=folder, seed=5, device="cpu")
+        train(settings, folder=folder, seed=5, device="cpu", observer=observer)
     except (Interrupted, ValueError) as error:
         print(f"{folder.name}: {error}", file=sys.stderr, flush=True)
     except SystemExit as left:
@@ -83,7 +85,8 @@ def main(folder: Path) -> None:
     patch.setattr("rskip.machine.ranks._REPORTING_SECONDS", 0)  # nobody ends the others here
     distributed.init_process_group("gloo")
     for connection in CONNECTIONS:
-        run(folder / connection, connection)
+        observer = TraceObserver(folder / f"{connection}.jsonl", every=5, writes=distributed.get_rank() == 0)
+        run(folder / connection, connection, observer)
 
     step, last = TrainingRun.step, distributed.get_rank() == 1
 
@@ -150,6 +153,7 @@ def test_two_processes_train_as_one(one, two):
         for point, other in zip(points, expected, strict=True):
             assert point.train_loss == pytest.approx(other.train_loss, rel=1e-9)
             assert point.train_error == other.train_error
+        assert [each["update"] for each in read_updates(folder / f"{connection}.jsonl")] == [1, 5, 10]
     assert errors.count("epoch 4/4") == len(CONNECTIONS) + 1  # the first process alone prints
 
 

@@ -26,6 +26,7 @@ class ImageClassification(Task["VisionSettings"]):
     name = "image-classification"
     kind = "vision"
     programs = ("rskip",)
+    probed = True
     columns = (Column("error", "error, %"), Column("accuracy", "accuracy, %"))
     more_figures = (Column("top5_error", "top-5 error, %"),)
     measures = {"error": "error, %", "accuracy": "accuracy, %"}

@@ -121,6 +121,7 @@ def train_command(run: Run[VisionSettings], *, precision: str) -> list[str]:
         *("--seed", str(run.seed), "--output", str(training_folder(run).path)),
         *_data(run),
         *("--precision", precision),
+        *([] if run.probe is None else ["--probe-every", str(run.probe.every), "--probe-file", str(run.folder.probe)]),
         *_device(run.gpus),
     ]
 

@@ -4,12 +4,13 @@ from rskip.vision.settings import TrainingSettings
 from rskip.vision.training.curve import CurvePoint, read_curve
 from rskip.vision.training.train import Interrupted, TrainingResult, train
 from rskip.vision.training.training_folder import TrainingFolder
-from rskip.vision.training.training_run import Diverged
+from rskip.vision.training.training_run import Diverged, Observer
 
 __all__ = [
     "CurvePoint",
     "Diverged",
     "Interrupted",
+    "Observer",
     "TrainingFolder",
     "TrainingResult",
     "TrainingSettings",

@@ -20,7 +20,7 @@ from rskip.vision.data import load_cifar
 from rskip.vision.settings import TrainingSettings
 from rskip.vision.training.curve import CurvePoint
 from rskip.vision.training.training_folder import TrainingFolder, check_same_training, read_checkpoint
-from rskip.vision.training.training_run import TrainingRun
+from rskip.vision.training.training_run import Observer, TrainingRun
 
 SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
@@ -58,6 +58,7 @@ def train(
     seed: int,
     device: str | None = None,
     tensorboard: bool = False,
+    observer: Observer | None = None,
 ) -> TrainingResult:
     """Trains to the end of the settings' iterations, from the start or from the folder's checkpoint.pt.
 
@@ -70,6 +71,7 @@ def train(
     :param seed: of the initial weights, the order of the images and their augmentation; 0 to 2⁶⁴ - 1.
     :param device: "cpu", "cuda", "cuda:1"; None: a GPU where there is one.
     :param tensorboard: write the curve for TensorBoard too.
+    :param observer: looks at the training, which goes as without it.
     :raises Interrupted: SIGTERM or SIGINT came; the training is saved.
     :raises Diverged: the loss or a weight is not finite; what was saved before is kept.
     :raises ValueError: a mistake in what was given, a checkpoint of other settings, or a folder in use.
@@ -101,7 +103,14 @@ def train(
             _check_shared(files, 0 if checkpoint is None else checkpoint.iteration, ranks)
         with ranks.together():
             run = TrainingRun(
-                settings, images=images, test_images=test_images, files=files, seed=seed, device=place, ranks=ranks
+                settings,
+                images=images,
+                test_images=test_images,
+                files=files,
+                seed=seed,
+                device=place,
+                ranks=ranks,
+                observer=observer,
             )
             if checkpoint is not None:
                 run.restore(checkpoint)

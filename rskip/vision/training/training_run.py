@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 import time
+from collections.abc import Callable
 from dataclasses import asdict
-from typing import Any, cast
+from typing import Any, Protocol, cast
 
 import torch
 import torch.nn.functional as F
@@ -30,11 +31,26 @@ class Diverged(ValueError):
     """The loss or a weight is not finite any more. What was saved before is kept."""
 
 
+class Observer(Protocol):
+    """Looks at a training before every iteration, and changes nothing of it: it draws no random number."""
+
+    def __call__(
+        self, iteration: int, model: nn.Module, loss_of: Callable[[nn.Module], Tensor], *, images: int
+    ) -> None:
+        """All processes call it.
+
+        :param iteration: that is about to be done, counted from 1.
+        :param model: neither compiled nor distributed. To be copied: a pass through it changes its statistics.
+        :param loss_of: gives a copy's summed loss over the iteration's batch, of which this process has `images`.
+        """
+
+
 class TrainingRun:
     """The model, its optimiser, and everything else that changes while it is trained.
 
     :param files: where everything goes.
     :param seed: of torch's random numbers, from here on, and of the batches.
+    :param observer: None: nobody looks.
     :raises ValueError: settings that don't go with these images or processes.
     """
 
@@ -48,8 +64,9 @@ class TrainingRun:
         seed: int,
         device: torch.device,
         ranks: Ranks,
+        observer: Observer | None = None,
     ) -> None:
-        self.settings, self.seed, self.files = settings, seed, files
+        self.settings, self.seed, self.files, self._observer = settings, seed, files, observer
         self.device, self.ranks = device, ranks
         self.batches = TrainingBatches(
             images,
@@ -190,11 +207,14 @@ class TrainingRun:
         images, labels, count = self.batches.batch(self.iteration)
         for group in self.optimiser.param_groups:
             group["lr"] = learning_rate(self._schedule, self.iteration)
-        bfloat16 = self.settings.precision == "bfloat16"
-        with torch.autocast(self.device.type, torch.bfloat16, enabled=bfloat16):
-            logits = self._trained(images)
-        logits = at_least_float32(logits)
-        loss = F.cross_entropy(logits, labels, reduction="sum", label_smoothing=self.settings.label_smoothing)
+        if self._observer is not None:
+            self._observer(
+                self.iteration + 1,
+                self.model,
+                lambda model: self._loss(model, images, labels)[1],
+                images=len(labels),
+            )
+        logits, loss = self._loss(self._trained, images, labels)
         self.optimiser.zero_grad()
         # DistributedDataParallel divides the ranks' sum by their number
         (loss * (self.ranks.count / count)).backward()
@@ -203,6 +223,15 @@ class TrainingRun:
         self.optimiser.step()
         self.meter.add(self.iteration, logits, labels, loss, count)
         self.iteration += 1
+
+    def _loss(self, model: nn.Module, images: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
+        """Logits, and the summed loss."""
+        bfloat16 = self.settings.precision == "bfloat16"
+        with torch.autocast(self.device.type, torch.bfloat16, enabled=bfloat16):
+            logits = model(images)
+        logits = at_least_float32(logits)
+        smoothing = self.settings.label_smoothing
+        return logits, F.cross_entropy(logits, labels, reduction="sum", label_smoothing=smoothing)
 
     def check(self) -> None:
         """:raises Diverged: a loss since the last check, a weight or a statistic is not finite."""

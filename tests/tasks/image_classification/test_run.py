@@ -141,12 +141,16 @@ def test_what_is_done_is_not_done_again(project: Path) -> None:
 
 def test_the_command_of_a_training_says_what_differs_from_the_papers(project: Path) -> None:
     Path("there").mkdir()
-    assert run("--set", "train.connection=1xskip", "train.lr=0.01", "--seeds", "3", "--mirror", "there") == 0
+    changes = ["train.connection=1xskip", "train.lr=0.01", "probe.every=4"]
+    assert run("--set", *changes, "--seeds", "3", "--mirror", "there") == 0
     (folder,) = (project / "runs").iterdir()
     assert commands(project) == [
         "rskip vision train --set depth=8 batch_size=16 iterations=null epochs=2 lr=0.01 warmup_iterations=0 --seed 3 "
-        f"--output runs/{folder.name}/3/training --data there --precision float32 --device cpu"
+        f"--output runs/{folder.name}/3/training --data there --precision float32 --probe-every 4 "
+        f"--probe-file runs/{folder.name}/3/probe.jsonl --device cpu"
     ]
+    trace = (project / "results" / folder.name / "3.probe.jsonl").read_text()
+    assert trace == (folder / "3" / "probe.jsonl").read_text() and trace.count("\n") == 2
     config = load_model(folder / "3" / "training")[1].config
     assert (config["connection"], config["depth"]) == ("1xskip", 8)
 
