@@ -4,12 +4,12 @@ signals: PreAct-ResNet-110 at initialisation in float64, batch normalisation by 
 blocks' outputs at the ends of the three stages, gradients (rskip.analysis.signals), gates; a list of one value a seed.
 start: the first iterations of 3xskip at depth 110 as `rskip vision train` does them: losses, and when a weight or a
 running statistic stops being finite.
-statistics: published ResNet-20s with the running statistics that they have and with recalibrated ones; then trained on
-at a high learning rate, as in the middle of a training, and evaluated with both.
+published: test errors of the published ResNet-20s with the running statistics that they have and recalibrated ones.
+trained_on: the same after some iterations more at the highest learning rate, as in the middle of a training.
 
-Prints and appends one JSON line a part to results/open_readings.jsonl.
+Prints and appends JSON lines to results/open_readings.jsonl.
 
-    python benchmarks/open_readings.py --data FOLDER [--only signals start statistics] [--iterations 80]
+    python benchmarks/open_readings.py --data FOLDER [--only PART ...] [--iterations 80]
 
 FOLDER holds cifar-10-batches-py.
 """
@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import argparse
 import copy
+import dataclasses
 import json
 import math
 import tempfile
@@ -40,7 +41,7 @@ from rskip.vision.settings import TrainingSettings
 from rskip.vision.training.training_folder import TrainingFolder
 from rskip.vision.training.training_run import TrainingRun
 
-PARTS = ("signals", "start", "statistics")
+PARTS = ("signals", "start", "published", "trained_on")
 EXAMPLES = 64
 SEEDS = (1, 2, 3)
 MODELS = (
@@ -50,9 +51,10 @@ MODELS = (
     ("highway:bias=-6", "activated"), ("highway:bias=-6,gate=full", "activated"),
 )  # fmt: skip
 STAGE_ENDS = (18, 36, 54)
-PUBLISHED = ("checkpoints/cifar10_fast_preact20_1xskip", "checkpoints/cifar10_fast_preact20_2rskip_ln")
-LOOKS = (50, 100, 150, 200)  # iterations after which a model that is trained on is evaluated
-RECALIBRATED_BY = 10_000  # training images, there
+BASELINE, RSKIP = ("checkpoints/cifar10_fast_preact20_1xskip", "checkpoints/cifar10_fast_preact20_2rskip_ln")
+TRAINED_ON = ((RSKIP, "all"), (BASELINE, "all"), (RSKIP, "weights"))
+LOOKS = (50, 100, 200)  # iterations after which a model that is trained on is evaluated
+IMAGES = 5_000  # by which it is recalibrated, and tested
 
 
 def signals(data: Path) -> list[dict[str, Any]]:
@@ -108,32 +110,32 @@ def start(data: Path, iterations: int) -> list[dict[str, Any]]:
     return found
 
 
-def statistics(data: Path) -> dict[str, Any]:
+def published(data: Path) -> list[dict[str, Any]]:
     train, test = cifar(data, train=True), cifar(data, train=False)
-    some = ImageSet(images=train.images[:RECALIBRATED_BY], labels=train.labels[:RECALIBRATED_BY], classes=train.classes)
-    published, trained_on = [], []
-    for folder in PUBLISHED:
-        model, description = load_model(Path(folder))
-        row = {"model": folder, "connection": description.config["connection"]}
-        published.append({**row, **both_errors(model, train, test)})
-        print(json.dumps(published[-1]), flush=True)
-        for decay in ("all", "weights") if "ln" in folder else ("all",):
-            settings = TrainingSettings(
-                connection=description.config["connection"], schedule="one_cycle", iterations=100_000, lr=0.2,
-                warmup_lr=0.2, nesterov=True, weight_decay=5e-4, decay=decay,
-            )  # fmt: skip
-            with tempfile.TemporaryDirectory() as temporary:
-                run = training(settings, data, Path(temporary))
-                run.model.load_state_dict(model.state_dict())
-                for look in LOOKS:
-                    while run.iteration < look:
-                        run.step()
-                    loss, error = run.meter.means()
-                    run.meter.reset()
-                    at = {"decay": decay, "lr": settings.lr, "iterations": look, "train_error": rounded(error)}
-                    trained_on.append({**row, **at, **both_errors(run.model, some, test)})
-                    print(json.dumps(trained_on[-1]), flush=True)
-    return {"published": published, "trained_on": trained_on, "trained_on_recalibrated_by": RECALIBRATED_BY}
+    return [{"model": folder, **both_errors(load_model(Path(folder))[0], train, test)} for folder in (BASELINE, RSKIP)]
+
+
+def trained_on(data: Path, folder: str, decay: str) -> list[dict[str, Any]]:
+    """A published model, by the settings that it was trained with but for a constant learning rate, the highest one."""
+    train, test = (first(cifar(data, train=train), IMAGES) for train in (True, False))
+    model, description = load_model(Path(folder))
+    settings = TrainingSettings(
+        connection=description.config["connection"], schedule="one_cycle", iterations=100_000, lr=0.2, warmup_lr=0.2,
+        nesterov=True, weight_decay=5e-4, decay=decay,
+    )  # fmt: skip
+    rows = []
+    with tempfile.TemporaryDirectory() as temporary:
+        run = training(settings, data, Path(temporary))
+        run.model.load_state_dict(model.state_dict())
+        for look in LOOKS:
+            while run.iteration < look:
+                run.step()
+            train_error = rounded(run.meter.means()[1])
+            run.meter.reset()
+            at = {"model": folder, "decay": decay, "lr": settings.lr, "iterations": look, "train_error": train_error}
+            rows.append({**at, **both_errors(run.model, train, test)})
+            print(json.dumps(rows[-1]), flush=True)
+    return rows
 
 
 def both_errors(model: torch.nn.Module, images: ImageSet, test: ImageSet) -> dict[str, Any]:
@@ -164,6 +166,10 @@ def training(settings: TrainingSettings, data: Path, folder: Path) -> TrainingRu
     )
 
 
+def first(images: ImageSet, count: int) -> ImageSet:
+    return dataclasses.replace(images, images=images.images[:count], labels=images.labels[:count])
+
+
 def cifar(data: Path, *, train: bool) -> ImageSet:
     return load_cifar("cifar10", data, train=train)
 
@@ -192,8 +198,15 @@ def main() -> None:
     if "start" in args.only:
         rows = start(args.data, args.iterations)
         append_record(args.output, "open_readings start", {"precision": "float32", "rows": rows})
-    if "statistics" in args.only:
-        append_record(args.output, "open_readings statistics", {"precision": "float32", **statistics(args.data)})
+    if "published" in args.only:
+        rows = published(args.data)
+        print(json.dumps(rows))
+        append_record(args.output, "open_readings published", {"precision": "float32", "rows": rows})
+    if "trained_on" in args.only:
+        conditions = {"precision": "float32", "recalibrated_by": IMAGES, "test_images": IMAGES, "seed": 1}
+        for folder, decay in TRAINED_ON:
+            rows = trained_on(args.data, folder, decay)
+            append_record(args.output, "open_readings trained_on", {**conditions, "rows": rows})
 
 
 if __name__ == "__main__":
