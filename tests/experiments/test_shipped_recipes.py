@@ -97,6 +97,7 @@ CIFAR10 = {
     "sas_gate_single_no_norm_term": (f"{SAS},gate=single,norm_term=false", [("accuracy", 92.73)]),
     "highway": ("highway", [("accuracy", 92.15)]),
     "highway_gate_single": ("highway:gate=single", [("accuracy", 92.73)]),
+    "highway_bias_m6": ("highway:bias=-6", [("accuracy", 92.15)]),
     "highway_gate_full": ("highway:gate=full", [("accuracy", 93.82)]),
 }
 CIFAR100 = {  # depth -> figures
@@ -132,7 +133,7 @@ def test_there_is_a_row_for_every_row_of_the_papers_and_of_our_studies() -> None
         *PAPERS,
         *(f"cifar10_preact{depth}_{name}" for depth in (20, 110) for name in CIFAR10),
         *(f"cifar100_preact{depth}_{name}" for name, rows in CIFAR100.items() for depth in rows),
-        *(f"cifar10_fast_preact20_{name}" for name in ("1xskip", "2rskip_ln")),
+        *(f"cifar10_fast_preact20_{name}" for name in ("1xskip", "2rskip_ln", "2rskip_ln_no_norm_decay")),
         *(f"flickr8k_{name}" for name in ("1xskip_ln", "2rskip_ln", "sas", "no_image")),
         *(f"sas_table5_{name}_{stage}" for name in COCO for stage in ("cross_entropy", "self_critical")),
     }
@@ -229,7 +230,8 @@ def test_fairseq_takes_the_flags_of_every_row_and_a_papers_row_is_what_its_name_
         assert args.lr == pytest.approx([width**-0.5 * 4000**-0.5], rel=1e-5), name
         assert (args.lr_scheduler, args.warmup_updates, args.warmup_init_lr) == ("inverse_sqrt", 4000, -1)
         assert (args.max_update, flags[KEY]) == (updates, tokens), name
-        assert (recipe.settings.average.last, recipe.settings.averages_by) == (10, "update")
+        averaged_checkpoints = 10 if name.endswith("_sas") else 20 if "_big_" in name else 5
+        assert (recipe.settings.average.last, recipe.settings.averages_by) == (averaged_checkpoints, "update")
         generate = recipe.settings.generate
         assert (generate["beam"], generate["lenpen"], generate["length-penalty-kind"]) == (4, 0.6, "gnmt")
         assert [each.figure for each in recipe.paper] == bleu, name
@@ -252,11 +254,11 @@ def test_rows_that_are_compared_differ_only_in_what_their_names_and_the_paper_sa
         found = []
         for name, recipe in recipes.items():
             if name.startswith(prefix):
-                config = recipe.config
+                config = {key: value for key, value in recipe.config.items() if key not in without}
                 found.append({**config, "train": {k: v for k, v in config["train"].items() if k not in without}})
         return found
 
-    of_papers = ("arch", "connection", "lr", "dropout", KEY, "max-update")
+    of_papers = ("arch", "connection", "lr", "dropout", KEY, "max-update", "average")
     other_settings = ("multi30k_en_de_sas", "multi30k_en_de_1xskip_ln_sas_settings")
     same_settings = {name: recipe for name, recipe in RECIPES.items() if name not in other_settings}
     papers_images = {name: recipe for name, recipe in VISION.items() if "_fast_" not in name}
@@ -266,7 +268,7 @@ def test_rows_that_are_compared_differ_only_in_what_their_names_and_the_paper_sa
         ("multi30k_en_de", RECIPES, ("arch", "lr", "clip-norm", "bf16")),
         ("multi30k_sas", RECIPES, ("arch", "lr", "clip-norm", "connection", "user-dir")),
         ("multi30k_lr", RECIPES, ("arch", "lr")),
-        ("cifar10_fast", RECIPES, ("connection",)),
+        ("cifar10_fast", RECIPES, ("connection", "decay")),
         ("cifar", papers_images, ("dataset", "depth", "connection")),
     ):
         first, *others = configs(prefix, recipes, without)
@@ -294,7 +296,10 @@ def test_a_row_of_images_is_what_its_name_and_the_papers_say() -> None:
     for name, recipe in VISION.items():
         match = re.fullmatch(r"(cifar\d+)_(?:fast_)?preact(\d+)_(\w+)", name)
         assert match, name
-        dataset, depth, connection, train = match[1], int(match[2]), match[3], recipe.settings.train
+        dataset, depth, train = match[1], int(match[2]), recipe.settings.train
+        connection = match[3].removesuffix("_no_norm_decay")
+        assert train.decay == ("all" if match[3] == connection else "weights"), name
+        assert train.shortcut_input == ("raw" if "_fast_" in name else "activated"), name
         assert (train.dataset, train.depth, train.connection) == (dataset, depth, CIFAR10[connection][0]), name
         written = yaml.safe_load(read_text(recipe))["rows"][recipe.row]["train"]["connection"]
         assert written == str(parse_connection(written)), f"{name}: the file has the connection's canonical text"

@@ -273,6 +273,14 @@ def test_a_deep_network_without_normalisation_diverges_cleanly(tmp_path):
     assert (tmp_path / "curve.jsonl").read_text() == ""
 
 
+def test_with_activated_shortcuts_it_stays_finite(tmp_path):
+    """Each stage begins with a normalised x, so that 9^18 is the largest variance."""
+    settings = {"iterations": 2, "warmup_iterations": 2, "milestones": (), "shortcut_input": "activated"}
+    run(tmp_path, depth=110, connection="3xskip", batch_size=4, **settings)
+    variances = [tensor.max() for name, tensor in model_of(tmp_path).items() if name.endswith("running_var")]
+    assert 1e12 < max(variances) < 1e20
+
+
 def test_divergence_keeps_the_last_good_checkpoint(tmp_path):
     with pytest.raises(Diverged, match=r"checkpoint.pt keeps iteration 4$"):
         run(tmp_path, lr=1e30, warmup_iterations=4, milestones=(), save_every=2, iterations=20)
