@@ -29,6 +29,7 @@ class Trace:
 
     def __init__(self, path: Path, *, done: int) -> None:
         self.path = path
+        path.parent.mkdir(parents=True, exist_ok=True)
         if path.exists():
             text = path.read_text(encoding="utf-8")
             kept = "".join(f"{json.dumps(each)}\n" for each in read_updates(path) if each["update"] <= done)

@@ -32,7 +32,7 @@ def test_updates_are_due_written_and_read(tmp_path):
 
 
 def test_going_on_drops_what_the_checkpoint_lacks(tmp_path):
-    path = tmp_path / "probe.jsonl"
+    path = tmp_path / "new" / "probe.jsonl"
     trace = Trace(path, done=0)
     for update in (1, 5, 10):
         trace.add(update, [])

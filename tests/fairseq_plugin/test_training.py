@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from rskip.analysis.trace import read_updates
 from rskip.checkpoint import read_checkpoint
 
 RSKIP = ["--arch", "transformer_rskip_ln_tiny"]
@@ -45,13 +46,17 @@ def test_two_processes_go_on_as_one_does_with_update_freq_2(train, train_command
     flags += ["--adam-eps", "1e-4"]
     one = train(tmp_path / "one", *flags, "--update-freq", "2", "--max-epoch", "2")
     train(tmp_path / "two", *flags, "--update-freq", "2", "--max-epoch", "1")
-    command = train_command(tmp_path / "two", *flags, "--max-epoch", "2", "--distributed-backend", "gloo")
+    probe = ["--probe-file", str(tmp_path / "probe.jsonl"), "--probe-every", "1"]
+    command = train_command(tmp_path / "two", *flags, *probe, "--max-epoch", "2", "--distributed-backend", "gloo")
     fairseq_train = str(Path(sys.executable).parent / command[0])
     process = own_process(
         "torchrun", "--standalone", "--nproc_per_node", "2", fairseq_train, *command[1:], folder=tmp_path
     )
     assert process.returncode == 0, process.stderr[-3000:]
     assert_equal(read_checkpoint(tmp_path / "two" / "checkpoint_last.pt").model, one, atol=1e-4)
+    updates = read_updates(tmp_path / "probe.jsonl")  # one process writes
+    assert [each["update"] for each in updates] == list(range(updates[0]["update"], updates[-1]["update"] + 1))
+    assert updates[0]["update"] > 1 and all(each["gradient_norm"] > 0 for each in updates)
 
 
 @pytest.mark.slow
