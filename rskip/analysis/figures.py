@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from itertools import count
+from itertools import count, zip_longest
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -52,6 +52,7 @@ _KNOWN = (
 )  # fmt: skip
 _COLOUR_MAP = "cividis"
 _MARKS = 6  # on a line of many points
+_LINE, _HANDLE = 115, 8  # characters that fit below the panels, and the width of a line's sample in the legend
 _DECADE = 10.0  # values that span more are drawn on a logarithmic scale
 
 # What an axis is called: the quantity, and what it is in words.
@@ -173,15 +174,24 @@ def _draw_legends(figure: Figure, styles: dict[Any, dict[str, Any]], marked: Seq
     def lines(labels: Iterable[Any], style: Callable[[Any], dict[str, Any]]) -> list[Line2D]:
         return [Line2D([], [], label=_word(label), **style(label)) for label in labels]
 
-    if marked:
-        names = lines(styles, lambda name: styles[name] | {"marker": ""})
-        marks = lines(marked, lambda name: {"color": "0.3", "linestyle": "", "marker": _MARKERS[marked.index(name)]})
-        figure.legend(handles=names, loc="outside lower left", ncols=4)
-        figure.legend(handles=marks, loc="outside lower right", ncols=4)
-    elif len(styles) > 6 and rows > 1:
-        figure.legend(handles=lines(styles, styles.__getitem__), loc="outside right center")
-    elif len(styles) > 1:
-        figure.legend(handles=lines(styles, styles.__getitem__), loc="outside lower center", ncols=5)
+    names = lines(styles, lambda name: styles[name] | ({"marker": ""} if marked else {}))
+    marks = lines(marked, lambda name: {"color": "0.3", "linestyle": "", "marker": _MARKERS[marked.index(name)]})
+    lengths = [len(_word(name)) + _HANDLE for name in (*styles, *marked)]
+    fitting = max(1, min(5, _LINE // max(lengths)))  # columns
+    if len(names) + len(marks) == 1:
+        return
+    if len(names) > 5 and (rows > 1 or marks):
+        figure.legend(handles=names + marks, loc="outside right center")
+    elif marks and sum(lengths) <= _LINE:
+        figure.legend(handles=names, loc="outside lower left", ncols=5)
+        figure.legend(handles=marks, loc="outside lower right", ncols=5, handlelength=1.5)
+    elif marks and max(len(names), len(marks)) <= fitting:  # one below the other: a legend goes down its columns
+        nothing = Line2D([], [], linestyle="", label="")
+        pairs = zip_longest(names, marks, fillvalue=nothing)
+        handles = [each for pair in pairs for each in pair]
+        figure.legend(handles=handles, loc="outside lower center", ncols=len(handles) // 2)
+    else:
+        figure.legend(handles=names + marks, loc="outside lower center", ncols=fitting)
 
 
 def _line_styles(names: Sequence[Any]) -> dict[Any, dict[str, Any]]:
