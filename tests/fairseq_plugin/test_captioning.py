@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from rskip.analysis.trace import read_updates
 from rskip.captioning.captioner import Captioner
 from rskip.captioning.captions import read_split, write_split
 from rskip.captioning.features import FeatureStore
@@ -322,8 +323,10 @@ def test_learns_50_pictures_by_heart(shared, tmp_path, monkeypatch):
 def test_resumed_run_equals_an_unbroken_one(train, tmp_path):
     for name, criterion in (("xe", CROSS_ENTROPY), ("sc", ["--criterion", "self_critical"])):
         unbroken = train(tmp_path / f"{name}-unbroken", *criterion, "--max-update", "9")
-        train(tmp_path / name, *criterion, "--max-update", "5")  # ends inside an epoch
-        resumed = train(tmp_path / name, *criterion, "--max-update", "9")
+        watched = [*criterion, "--probe-file", str(tmp_path / f"{name}.jsonl"), "--probe-every", "3"]
+        train(tmp_path / name, *watched, "--max-update", "5")  # ends inside an epoch
+        resumed = train(tmp_path / name, *watched, "--max-update", "9")
+        assert [each["update"] for each in read_updates(tmp_path / f"{name}.jsonl")] == [1, 3, 6, 9]
         for parameter, tensor in unbroken.items():
             torch.testing.assert_close(resumed[parameter], tensor, rtol=0, atol=0)
 
