@@ -10,6 +10,7 @@ from typing import Annotated, Any, Literal
 import msgspec
 
 from rskip.analysis.measurement import Measurement, Value
+from rskip.analysis.trace import OF_UPDATES
 from rskip.records import Record
 from rskip.settings.check import check
 from rskip.settings.errors import SettingError, nearest
@@ -23,14 +24,14 @@ BINS = 20
 _VALUES: Mapping[str, tuple[str, ...]] = {
     "signals": ("x_rms", "f_rms", "y_rms"),
     "gradients": ("gradient",),
-    "trace": ("x_rms", "f_rms", "y_rms", "gradient", "alpha", "beta", "gamma"),
+    "trace": ("x_rms", "f_rms", "y_rms", "gradient", "alpha", "beta", "gamma"),  # and OF_UPDATES where they are chosen
 }
 _KINDS: Mapping[str, tuple[Kind, ...]] = {
     "signals": ("blocks",),
     "gradients": ("blocks",),
     "ratios": ("blocks",),
     "gates": ("blocks", "histogram"),
-    "trace": ("updates", "heat_map"),
+    "trace": ("heat_map", "updates"),
     "curves": ("curves",),
 }
 
@@ -44,7 +45,16 @@ def _description(text: str) -> Any:
 
 
 class View(msgspec.Struct, frozen=True, kw_only=True):
-    """What of a measurement a figure shows, and how; an empty choice takes all there is."""
+    """What of a measurement a figure shows, and how; an empty choice takes all there is.
+
+    kind, by analysis (the first is what None stands for):
+
+        signals, gradients, ratios   blocks: values by block, a panel a stage
+        gates                        blocks: means; histogram: blocks × values, a panel a gate
+        trace                        heat_map: updates × blocks, a panel a run; updates: values over updates, a panel a
+                                     quantity, of `blocks` or, where none is chosen, of each stage's last one
+        curves                       curves: values over epochs or updates, a panel a quantity
+    """
 
     kind: Annotated[Kind | None, _description("None: the usual one of the analysis")] = None
     title: Annotated[str, _description("above the figure")] = ""
@@ -105,11 +115,16 @@ def chart(measurement: Measurement, view: View = View()) -> Chart:  # noqa: B008
     if kind == "heat_map":
         return Chart(kind, rows, "update", "block", ("model", "seed"), ("quantity",), colour="value")
     if kind == "updates":
+        if not view.blocks:
+            last = {row["stage"]: row["block"] for row in sorted(rows, key=lambda row: row["block"])}
+            rows = [row for row in rows if row["block"] in last.values()]
         return Chart(kind, _with_means(rows, "update"), "update", "value", ("quantity",), ("block",), line="model")
     if kind == "curves":
         return Chart(kind, _with_means(rows, view.over), view.over, "value", ("quantity",), (), line="model")
     marker = "sublayer" if any(row["sublayer"] for row in rows) else ""
-    line, panel = ("quantity", "model") if measurement.analysis == "gates" else ("model", "quantity")
+    models, quantities = ({row[key] for row in rows} for key in ("model", "quantity"))
+    together = measurement.analysis == "gates" or len(models) == 1 < len(quantities) and "scale" not in quantities
+    line, panel = ("quantity", "model") if together else ("model", "quantity")
     return Chart(kind, rows, "block", "value", ("stage",), (panel, "depth"), line=line, marker=marker)
 
 
@@ -157,6 +172,8 @@ def _points(measurement: Measurement, view: View) -> list[Row]:
         else:
             names = list(_VALUES.get(measurement.analysis, ()))
             place = _place(row)
+            if measurement.analysis == "trace":
+                names += [name for name in OF_UPDATES if name in view.quantities]
             if measurement.analysis == "curves":
                 place = {key: row[key] for key in ("model", "seed", view.over)}
                 names = [key for key in row if key not in _PLACES and (view.quantities or key.endswith(_USUAL))]

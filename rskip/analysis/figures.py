@@ -55,6 +55,7 @@ _MARKS = 6  # on a line of many points
 _LINE, _HANDLE = 115, 8  # characters that fit below the panels, and the width of a line's sample in the legend
 _DECADE = 10.0  # values that span more are drawn on a logarithmic scale
 
+_RATIO = "x : F(x), "
 # What an axis is called: the quantity, and what it is in words.
 _WORDS = {
     "x_rms": "RMS of x",
@@ -65,9 +66,9 @@ _WORDS = {
     "beta": "β",
     "gamma": "(1−α)(1−β)",
     "transform": "transform gate T",
-    "coefficient": "x : F(x), by coefficient",
-    "norm": "x : F(x), by norm",
-    "contribution": "x : F(x), by contribution",
+    "coefficient": _RATIO + "by coefficient",
+    "norm": _RATIO + "by norm",
+    "contribution": _RATIO + "by contribution",
     "scale": "coefficient of x",
     "block": "block",
     "update": "updates",
@@ -81,12 +82,20 @@ _WORDS = {
     "layer2": "stage 2",
     "layer3": "stage 3",
     "layer4": "stage 4",
+    "loss": "training loss",
+    "gradient_norm": "norm of the whole gradient",
     "train_loss": "training loss",
     "valid_loss": "validation loss",
     "test_loss": "test loss",
     "train_error": "training error, %",
     "test_error": "test error, %",
     "valid_ppl": "validation perplexity",
+}
+# what quantities that are lines of one panel have in common
+_TOGETHER = {
+    **dict.fromkeys(("alpha", "beta", "gamma", "transform"), "mean of the gate"),
+    **dict.fromkeys(("x_rms", "f_rms", "y_rms"), "RMS"),
+    **dict.fromkeys(("coefficient", "norm", "contribution"), "ratio of x to F(x)"),
 }
 _BOUNDED = {"alpha", "beta", "gamma", "transform"}  # between 0 and 1
 
@@ -172,11 +181,11 @@ def _draw_legends(figure: Figure, styles: dict[Any, dict[str, Any]], marked: Seq
     from matplotlib.lines import Line2D
 
     def lines(labels: Iterable[Any], style: Callable[[Any], dict[str, Any]]) -> list[Line2D]:
-        return [Line2D([], [], label=_word(label), **style(label)) for label in labels]
+        return [Line2D([], [], label=_word(label).removeprefix(_RATIO), **style(label)) for label in labels]
 
     names = lines(styles, lambda name: styles[name] | ({"marker": ""} if marked else {}))
     marks = lines(marked, lambda name: {"color": "0.3", "linestyle": "", "marker": _MARKERS[marked.index(name)]})
-    lengths = [len(_word(name)) + _HANDLE for name in (*styles, *marked)]
+    lengths = [len(str(line.get_label())) + _HANDLE for line in names + marks]
     fitting = max(1, min(5, _LINE // max(lengths)))  # columns
     if len(names) + len(marks) == 1:
         return
@@ -276,7 +285,7 @@ def _label_panel(axes: Axes, shown: Chart, panel: Panel, *, top: bool, bottom: b
         elif "quantity" in shown.panels:
             what.insert(0, named("quantity"))
         elif shown.line == "quantity":
-            what.insert(0, "mean of the gate")
+            what.insert(0, _TOGETHER.get(panel[0]["quantity"], ""))
         axes.set_ylabel("\n".join(what))
 
 

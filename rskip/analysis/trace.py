@@ -19,6 +19,7 @@ _OF_BLOCKS = ("block", "stage", "name", "sublayer", "x_rms", "f_rms", "y_rms", "
 def due(update: int, *, every: int) -> bool:
     """Whether an update, counted from 1, has a line: the first and every n-th one has."""
     return update == 1 or update % every == 0
+OF_UPDATES = ("loss", "gradient_norm")
 
 
 class Trace:
@@ -66,13 +67,15 @@ def read_updates(path: Path) -> list[dict[str, Any]]:
 
 
 def read_trace(path: Path, *, model: str, seed: int) -> Measurement:
-    """A trace as rows, one a block and update; None: absent, or not finite.
+    """A trace as rows, one a block and update, with the update's loss and gradient norm; None: absent, or not finite.
 
     :param model: its label in the rows.
     :raises SettingError: as `read_updates`.
     """
     rows = [
-        {"model": model, "seed": seed, "update": each["update"], **{key: block.get(key) for key in _OF_BLOCKS}}
+        {"model": model, "seed": seed, "update": each["update"]}
+        | {key: block.get(key) for key in _OF_BLOCKS}
+        | {key: each.get(key) for key in OF_UPDATES}
         for each in read_updates(path)
         for block in each["blocks"]
     ]

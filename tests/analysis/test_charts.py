@@ -23,7 +23,8 @@ def measured(analysis: str, *rows: dict) -> Measurement:
 
 def traced(model: str, seed: int, update: int, beta: float | None) -> dict:
     place = {key: value for key, value in PLACE.items() if key != "depth"}
-    values = {"x_rms": 1.0, "f_rms": 2.0, "y_rms": 3.0, "gradient": 0.1, "alpha": None, "beta": beta, "gamma": None}
+    values = {"x_rms": 1.0, "f_rms": 2.0, "y_rms": 3.0, "gradient": 0.1}
+    values |= {"alpha": None, "beta": beta, "gamma": None, "loss": 5.0}
     return {"model": model, "seed": seed, "update": update, **place, **values}
 
 
@@ -67,7 +68,8 @@ def test_values_by_block():
         "2rskip+ln,1,1,encoder,ffn,norm,2.8,2.0,4.0",
     ]
     assert csv(GATES)[1:] == ["sas,1,1,encoder,ffn,beta,0.1"]
-    assert chart(GATES).line == "quantity" and chart(SIGNALS).line == "model"
+    assert chart(GATES).line == chart(SIGNALS, View(models=("sas",))).line == "quantity", "in one panel"
+    assert chart(SIGNALS).line == chart(RATIOS).line == "model"
 
 
 def test_histograms_are_a_row_a_bin():
@@ -77,7 +79,7 @@ def test_histograms_are_a_row_a_bin():
 
 
 def test_traces_have_the_mean_of_seeds_where_all_seeds_go_on():
-    assert csv(TRACE, quantities=("beta",)) == [
+    assert csv(TRACE, kind="updates", quantities=("beta",)) == [
         "model,seed,update,block,stage,sublayer,quantity,value",
         "sas,1,25,1,encoder,ffn,beta,25.0",
         "sas,1,50,1,encoder,ffn,beta,50.0",
@@ -87,7 +89,13 @@ def test_traces_have_the_mean_of_seeds_where_all_seeds_go_on():
         "sas,mean,25,1,encoder,ffn,beta,18.75",
         "sas,mean,50,1,encoder,ffn,beta,37.5",
     ]
-    assert len(csv(TRACE, kind="heat_map", quantities=("f_rms",), seeds=(1,))) == 1 + 4
+    assert csv(TRACE, kind="updates", quantities=("loss",), models=("1xskip+ln",))[1:] == [
+        "1xskip+ln,1,25,1,encoder,ffn,loss,5.0"
+    ]
+    assert len(csv(TRACE, quantities=("f_rms",), seeds=(1,))) == 1 + 4
+    other = {**traced("1xskip+ln", 1, 25, None), "block": 2}
+    of_last = csv(measured("trace", *TRACE.rows, other), kind="updates", models=("1xskip+ln",))
+    assert {line.split(",")[3] for line in of_last[1:]} == {"2"}, "the stage's last block, where none is chosen"
 
 
 def test_learning_curves_of_records(make_record: Callable[..., Record]):
@@ -126,8 +134,8 @@ def test_every_kind_is_drawn(tmp_path: Path, make_record: Callable[..., Record])
     for name, measurement, view in (
         ("signals.svg", SIGNALS, {"title": "RMS", "quantities": ("y_rms",)}), ("ratios.png", RATIOS, {}),
         ("many.svg", many, {}), ("gates.png", GATES, {"kind": "histogram"}), ("curves.svg", curves, {}),
-        ("heat_map.svg", TRACE, {"kind": "heat_map", "quantities": ("f_rms",)}),
-        ("updates.png", TRACE, {"quantities": ("beta", "f_rms")}),
+        ("heat_map.svg", TRACE, {"quantities": ("f_rms",)}),
+        ("updates.png", TRACE, {"kind": "updates", "quantities": ("beta", "f_rms")}),
     ):  # fmt: skip
         draw(measurement, tmp_path / name, View(**view))
         content = (tmp_path / name).read_bytes()

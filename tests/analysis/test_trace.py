@@ -26,7 +26,7 @@ def test_updates_are_due_written_and_read(tmp_path):
         {
             "model": "sas", "seed": 2, "update": 1, "block": 1, "stage": "layer1", "name": "layer1.0", "sublayer": "",
             "x_rms": 1.2346, "f_rms": None, "y_rms": None, "gradient": None, "alpha": None, "beta": None,
-            "gamma": None,
+            "gamma": None, "loss": 2.0, "gradient_norm": None,
         }.items()
     )  # fmt: skip
 
