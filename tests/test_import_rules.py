@@ -92,7 +92,8 @@ def test_what_starts_at_once_imports_nothing_heavy():
     code = f"""
 import sys, runpy, rskip
 assert not sys.modules.keys() & {{*{heavy}, "msgspec", "yaml", "argparse"}}, "import rskip"
-for argv in ([], ["--help"], ["zoo", "list"], ["vision", "train", "--help"], ["translate", "--help"]):
+helps = [[*name.split(), "--help"] for name in ("vision train", "analyse", "translate")]
+for argv in ([], ["--help"], ["zoo", "list"], *helps):
     sys.argv = ["rskip", *argv]
     try:
         runpy.run_module("rskip", run_name="__main__")
@@ -103,7 +104,7 @@ for argv in ([], ["--help"], ["zoo", "list"], ["vision", "train", "--help"], ["t
 """
     process = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert process.returncode == 0, process.stderr
-    assert process.stdout.count("usage: rskip") == 4 and "sacreBLEU" in process.stdout
+    assert process.stdout.count("usage: rskip") == 5 and "sacreBLEU" in process.stdout
 
 
 @pytest.mark.parametrize("order", ["import rskip, fairseq", "import fairseq, rskip"])

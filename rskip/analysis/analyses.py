@@ -22,15 +22,16 @@ import torch
 from torch import nn
 
 from rskip.analysis.blocks import Block, residual_blocks
-from rskip.analysis.gates import GateRecorder
+from rskip.analysis.gates import GateRecorder, named_gates
 from rskip.analysis.measurement import Measurement
 from rskip.analysis.ratios import RatioRecorder
 from rskip.analysis.signals import SignalRecorder
 from rskip.connections import list_connections, parse_connection
 from rskip.machine.environment import describe_environment
+from rskip.machine.terminal import Progress
 from rskip.settings.errors import SettingError, nearest
 from rskip.tasks import find_task, tasks
-from rskip.tasks.subject import Conditions, Subject
+from rskip.tasks.subject import Batch, Conditions, Subject
 from rskip.transformer.int8_linear import Int8Linear
 from rskip.transformer.packed_linear import PackedLinear
 from rskip.zoo.files import model_folder
@@ -47,7 +48,8 @@ _BatchNorm = nn.modules.batchnorm._BatchNorm
 def signals(models: Sequence[Model], **options: Any) -> Measurement:
     """RMS of x, f and y at every block. See `SignalRecorder`.
 
-    :param options: `depths` and `task` as for `find_subjects`, and fields of `Conditions`.
+    :param options: `depths` and `task` as for `find_subjects`; `progress`, a bar where stderr is a terminal; and fields
+        of `Conditions`.
     """
     return _measure("signals", models, _signal_rows, **options)
 
@@ -156,10 +158,11 @@ def _unknown(text: str, no_spec: SettingError, names: Sequence[str]) -> SettingE
 def _measure(
     analysis: str,
     models: Sequence[Model],
-    rows_of: Callable[[Subject, Sequence[Block], Conditions], Rows],
+    rows_of: Callable[[Subject, Sequence[Block], Iterator[Batch], Conditions], Rows],
     *,
     depths: Sequence[int] = (),
     task: str | None = None,
+    progress: bool = False,
     **fields: Any,
 ) -> Measurement:
     conditions = Conditions(**fields)
@@ -168,13 +171,16 @@ def _measure(
         raise SettingError("models", "are none", expected="one or more")
     rows: Rows = []
     modes = set()
-    for subject in subjects:
-        mode = conditions.batch_norm or ("evaluation" if subject.trained else "batch")
-        with _batch_norm(subject.model, mode) as normalised:
-            for row in rows_of(subject, residual_blocks(subject.model), conditions):
-                rows.append({"model": subject.label, "depth": subject.depth, **_finite(row)})
-        if normalised:
-            modes.add(mode)
+    count = len(subjects) * math.ceil(conditions.examples / conditions.batch_size)
+    with Progress(analysis, total=count, unit=" batches", shown=progress) as bar:
+        for subject in subjects:
+            mode = conditions.batch_norm or ("evaluation" if subject.trained else "batch")
+            with _batch_norm(subject.model, mode) as normalised:
+                batches = _counted(subject.batches(conditions), bar)
+                for row in rows_of(subject, residual_blocks(subject.model), batches, conditions):
+                    rows.append({"model": subject.label, "depth": subject.depth, **_finite(row)})
+            if normalised:
+                modes.add(mode)
     return Measurement(
         analysis=analysis,
         conditions={
@@ -183,11 +189,18 @@ def _measure(
             "seed": conditions.seed,
             "batch_size": conditions.batch_size,
             "batch_norm": " and ".join(sorted(modes)) or None,
+            **({"shortcut_input": conditions.shortcut_input} if conditions.shortcut_input else {}),
             "precision": "float32",
             **describe_environment(),
         },
         rows=rows,
     )
+
+
+def _counted(batches: Iterator[Batch], bar: Progress) -> Iterator[Batch]:
+    for batch in batches:
+        yield batch
+        bar.update()
 
 
 @contextmanager
@@ -216,19 +229,23 @@ def _finite(row: dict[str, Any]) -> dict[str, Any]:
     return {key: None if isinstance(value, float) and not math.isfinite(value) else value for key, value in row.items()}
 
 
-def _signal_rows(subject: Subject, blocks: Sequence[Block], conditions: Conditions) -> Rows:
-    recorder = SignalRecorder(blocks)
+def _take_in(recorder: SignalRecorder | RatioRecorder | GateRecorder, batches: Iterator[Batch]) -> None:
+    """The forward pass of every batch."""
     with torch.no_grad():
-        for batch in subject.batches(conditions):
+        for batch in batches:
             with recorder.recording(batch.masks):
                 batch.losses()
+
+
+def _signal_rows(subject: Subject, blocks: Sequence[Block], batches: Iterator[Batch], conditions: Conditions) -> Rows:
+    _take_in(recorder := SignalRecorder(blocks), batches)
     return [block.place | _only(recorder.values(block), "x_rms", "f_rms", "y_rms") for block in blocks]
 
 
-def _gradient_rows(subject: Subject, blocks: Sequence[Block], conditions: Conditions) -> Rows:
+def _gradient_rows(subject: Subject, blocks: Sequence[Block], batches: Iterator[Batch], conditions: Conditions) -> Rows:
     _check_trainable(subject)
     recorder = SignalRecorder(blocks)
-    for batch in subject.batches(conditions):
+    for batch in batches:
         with recorder.recording(batch.masks):
             batch.losses().sum().backward()
         missing = [name for name, parameter in subject.model.named_parameters() if parameter.grad is None]
@@ -248,23 +265,15 @@ def _check_trainable(subject: Subject) -> None:
             raise ValueError(f"{subject.label}: {name} is frozen, which gives no gradient: call requires_grad_()")
 
 
-def _ratio_rows(subject: Subject, blocks: Sequence[Block], conditions: Conditions) -> Rows:
-    recorder = RatioRecorder(blocks, examples=conditions.examples, seed=conditions.seed)
-    with torch.no_grad():
-        for batch in subject.batches(conditions):
-            with recorder.recording(batch.masks):
-                batch.losses()
+def _ratio_rows(subject: Subject, blocks: Sequence[Block], batches: Iterator[Batch], conditions: Conditions) -> Rows:
+    _take_in(recorder := RatioRecorder(blocks, examples=conditions.examples, seed=conditions.seed), batches)
     return recorder.rows()
 
 
-def _gate_rows(subject: Subject, blocks: Sequence[Block], conditions: Conditions) -> Rows:
-    recorder = GateRecorder(blocks)
-    with torch.no_grad():
-        for batch in subject.batches(conditions):
-            with recorder.recording(batch.masks):
-                batch.losses()
-            if not recorder.rows():
-                raise ValueError(f"{subject.label} has no gates: expected a connection with gates, as sas or highway")
+def _gate_rows(subject: Subject, blocks: Sequence[Block], batches: Iterator[Batch], conditions: Conditions) -> Rows:
+    if not any(named_gates(block.connection) for block in blocks):
+        raise ValueError(f"{subject.label} has no gates: expected a connection with gates, as sas or highway")
+    _take_in(recorder := GateRecorder(blocks), batches)
     return recorder.rows()
 
 

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from rskip.analysis.blocks import Block, at, watching
-from rskip.connections import SAS
+from rskip.connections import SAS, Connection
 from rskip.connections.gates import Gate
 
 BINS = 20  # of equal width, from 0 to 1
@@ -22,12 +22,17 @@ BINS = 20  # of equal width, from 0 to 1
 GatesOf = Callable[[Block], dict[str, Tensor]]
 
 
+def named_gates(connection: Connection) -> dict[str, Gate]:
+    """The connection's gates, each called as its member without `_gate`: alpha, beta, gamma; highway's is transform."""
+    members = {name: module for name, module in connection.named_children() if isinstance(module, Gate)}
+    return {"transform" if name == "gate" else name.removesuffix("_gate"): gate for name, gate in members.items()}
+
+
 @contextmanager
 def watching_gates(blocks: Sequence[Block]) -> Iterator[GatesOf]:
     """Within the block, the function that it gives takes the gates' values of a block's last call, by their names.
 
-    A gate is called as its member without `_gate` (alpha, beta, gamma), highway's transform. SAS's gamma is (1-α)(1-β)
-    where it is tied. Shape: (..., 1), or (..., C) where there is one a feature.
+    SAS's gamma is (1-α)(1-β) where it is tied. Shape: (..., 1), or (..., C) where there is one a feature.
     """
     found: dict[int, dict[str, Tensor]] = defaultdict(dict)
 
@@ -45,10 +50,8 @@ def watching_gates(blocks: Sequence[Block]) -> Iterator[GatesOf]:
 
     with ExitStack() as stack:
         for block in blocks:
-            for member, module in block.connection.named_children():
-                if isinstance(module, Gate):
-                    name = "transform" if member == "gate" else member.removesuffix("_gate")
-                    stack.callback(module.register_forward_hook(hook(block, name)).remove)
+            for name, gate in named_gates(block.connection).items():
+                stack.callback(gate.register_forward_hook(hook(block, name)).remove)
         yield gates_of
 
 

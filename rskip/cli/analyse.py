@@ -52,7 +52,7 @@ def run(args: argparse.Namespace) -> None:
     if args.output is not None:
         args.output.mkdir(parents=True, exist_ok=True)  # before the work
     measurement = functions[args.analysis](
-        args.models, depths=args.depth, task=args.task, **given_options(args, Conditions)
+        args.models, depths=args.depth, task=args.task, progress=True, **given_options(args, Conditions)
     )
     print(text_form(measurement))
     if args.output is not None:

@@ -40,6 +40,11 @@ class Conditions(msgspec.Struct, frozen=True, kw_only=True):
         ),
     ] = None
 
+    shortcut_input: Annotated[
+        Literal["raw", "activated"] | None,
+        Meta(description="what zero-padded shortcuts of a PreAct-ResNet at initialisation read (default: raw)"),
+    ] = None
+
     def __post_init__(self) -> None:
         check(self)
 

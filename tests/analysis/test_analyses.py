@@ -13,6 +13,7 @@ from torch import nn
 import rskip
 from rskip.analysis.analyses import find_subjects, gates, gradients, ratios, signals
 from rskip.analysis.blocks import residual_blocks
+from rskip.checkpoint import read_checkpoint, write_checkpoint
 from rskip.connections import build_connection
 from rskip.settings.errors import SettingError
 from rskip.tasks.subject import Batch, Conditions, Subject
@@ -35,6 +36,10 @@ def test_connections_at_initialisation_by_depth(few_images):
     assert signals(["1xskip", "sas"], **options).rows == found.rows
     assert signals(["1xskip", "sas"], **options, seed=2).rows != found.rows
     assert signals(["1xskip", "sas"], **options, batch_norm="evaluation").rows != found.rows
+    activated = signals(["1xskip", "sas"], **options, shortcut_input="activated")
+    assert activated.conditions["shortcut_input"] == "activated"
+    changed = [row["block"] for row, other in zip(activated.rows[:3], found.rows, strict=False) if row != other]
+    assert changed == [2, 3]  # where a stage begins
 
 
 def test_the_gradient_is_of_each_examples_own_loss(few_images):
@@ -73,7 +78,7 @@ def test_a_models_state_is_as_before(few_images):
     assert not any(module._forward_hooks for module in model.modules())
 
 
-def test_trained_models_by_name_and_path(few_images, few_pairs, root, tmp_path):
+def test_trained_image_models_by_name_and_path(few_images, root, tmp_path):
     folder = root / "checkpoints/cifar10_fast_preact20_2rskip_ln"
     found = ratios([RESNET, folder, folder / "model.safetensors"], examples=3)
     assert found.conditions["batch_norm"] == "evaluation"
@@ -87,6 +92,15 @@ def test_trained_models_by_name_and_path(few_images, few_pairs, root, tmp_path):
     both = signals(["1xskip", RESNET], examples=3)
     assert both.conditions["batch_norm"] == "batch and evaluation"
 
+    (tmp_path / "run").mkdir()
+    (subject,) = find_subjects([RESNET], Conditions())
+    trained = {"config": subject.model.config, "model": subject.model.state_dict(), "dataset": "cifar10"}
+    torch.save({**trained, "iteration": 5, "iterations": 5}, tmp_path / "run" / "model.pt")
+    (tmp_path / "run" / "checkpoint.pt").write_bytes(b"not looked at")
+    assert [{**row, "model": ""} for row in ratios([tmp_path / "run"], examples=3).rows] == plain[0]
+
+
+def test_trained_translation_models(few_pairs, root, tmp_path):
     found = gates([SAS], examples=4, data=str(few_pairs), split="valid")
     assert [(row["name"], row["gate"]) for row in found.rows[:4]] == [
         ("encoder.layers.0.self_attn", "alpha"), ("encoder.layers.0.self_attn", "beta"),
@@ -98,6 +112,10 @@ def test_trained_models_by_name_and_path(few_images, few_pairs, root, tmp_path):
         assert sum(shares) == pytest.approx(1, abs=1e-4)
         middles = sum(share * (number + 0.5) / 20 for number, share in enumerate(shares))
         assert row["mean"] == pytest.approx(middles, abs=0.026)
+    checkpoint = read_checkpoint(root / "checkpoints/multi30k_en_de_sas/model.safetensors")
+    write_checkpoint(tmp_path / "fairseq.pt", checkpoint)
+    again = gates([tmp_path / "fairseq.pt"], examples=4, data=str(few_pairs), split="valid")
+    assert again.rows == [{**row, "model": f"{tmp_path.name}/fairseq.pt"} for row in found.rows]
 
 
 def test_sentences_are_padded_and_their_losses_are_means(few_pairs):

@@ -77,6 +77,18 @@ def test_images_equal_brute_force(connection):
             assert row["transform"] == pytest.approx(torch.cat(factors).mean().item(), rel=1e-9)
 
 
+def test_squares_beyond_float32():
+    """3xskip reaches 1e25 in a deep ResNet, and its gradient 1e-25."""
+    model = preact_resnet(8, "1xskip").eval()
+    block = residual_blocks(model)[0]
+    recorder = SignalRecorder([block])
+    x = torch.full((2, 16, 4, 4), 1e25, requires_grad=True)
+    with recorder.recording():
+        (block.connection(x, x) * 1e-25).sum().backward()
+    expected = {"x_rms": 1e25, "f_rms": 1e25, "y_rms": 2e25, "gradient": 1e-25 * 16}
+    assert recorder.values(block) == pytest.approx(expected, rel=1e-6)
+
+
 @pytest.mark.parametrize("connection", ["1xskip+ln", "sas", "prenorm+ln"])
 def test_padding_changes_nothing(connection):
     model = tiny_transformer(connection).double().eval()

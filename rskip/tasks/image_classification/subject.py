@@ -31,7 +31,8 @@ def subject(model: ConnectionSpec | Path, *, depth: int | None, conditions: Cond
         dataset = DATASET
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(conditions.seed)
-            network = preact_resnet(DEPTH if depth is None else depth, model).eval()
+            shortcut_input = conditions.shortcut_input or "raw"
+            network = preact_resnet(DEPTH if depth is None else depth, model, shortcut_input=shortcut_input).eval()
     network.to(memory_format=torch.channels_last)
     return Subject(
         label=model.name if isinstance(model, Path) else str(model),
