@@ -15,6 +15,7 @@ from rskip.files.picture import check_picture, picture
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.axis import Axis
     from matplotlib.figure import Figure
 
 WIDTH = 7.0  # inches: of a page's text
@@ -50,7 +51,7 @@ _MARKERS = ("o", "s", "^", "D", "v", "P", "X", "<", ">", "*")
 _KNOWN = (
     "1xskip+ln", "2rskip+ln", "sas", "2xskip", "1xskip", "0.5xskip", "2xskip+ln", "3rskip+ln", "highway", "wskip+ln",
 )  # fmt: skip
-_COLOUR_MAP = "cividis"
+_COLOUR_MAP = "viridis"
 _MARKS = 6  # on a line of many points
 _LINE, _HANDLE = 115, 8  # characters that fit below the panels, and the width of a line's sample in the legend
 _DECADE = 10.0  # values that span more are drawn on a logarithmic scale
@@ -167,7 +168,8 @@ def _draw_lines(figure: Figure, shown: Chart, grid: list[list[Panel]]) -> None:
             for index, name in enumerate(names):
                 _draw_line(axes, shown, [row for row in panel if row[shown.line] == name], styles[name], index, marked)
             if log if by_stage else _is_log(panel):
-                _set_log_scale(axes, [row["value"] for row in panel])
+                axes.set_yscale("log")
+                _label_decades(axes.yaxis, [row["value"] for row in panel])
             elif all(row["quantity"] in _BOUNDED for row in panel):
                 axes.set_ylim(-0.03, 1.03)
             axes.xaxis.set_major_locator(MaxNLocator("auto", integer=True, min_n_ticks=3))
@@ -244,17 +246,14 @@ def _draw_line(
             axes.fill_between(x, lower, upper, color=style["color"], alpha=0.15, linewidth=0)
 
 
-def _set_log_scale(axes: Axes, values: Sequence[float]) -> None:
-    """A logarithmic vertical axis; plain numbers where few decades are shown."""
-    from matplotlib.ticker import LogLocator, NullFormatter, NullLocator
+def _label_decades(axis: Axis, values: Sequence[float]) -> None:
+    """The ticks of a logarithmic axis: plain numbers where few decades are shown."""
+    from matplotlib.ticker import LogLocator, NullLocator
 
-    axes.set_yscale("log")
-    few = max(values) < 1000 * min(values)
-    if few:
-        axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
-        axes.yaxis.set_major_formatter(lambda value, _: f"{value:g}")
-    axes.yaxis.set_minor_formatter(NullFormatter())
-    axes.yaxis.set_minor_locator(NullLocator())
+    if max(values) < 1000 * min(values):
+        axis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+        axis.set_major_formatter(lambda value, _: f"{value:g}")
+    axis.set_minor_locator(NullLocator())
 
 
 def _is_log(rows: Sequence[Row]) -> bool:
@@ -333,7 +332,9 @@ def _draw_cells(figure: Figure, shown: Chart, grid: list[list[Panel]]) -> None:
             _label_panel(axes, shown, panel, top=number == 0, bottom=bottom, first=first)
         if drawn is not None:
             label = _word("share") if shown.kind == "histogram" else _word(rows[0]["quantity"])
-            figure.colorbar(drawn, ax=list(axes_row), label=label, pad=0.01, aspect=12)
+            scale = figure.colorbar(drawn, ax=list(axes_row), label=label, pad=0.01, aspect=12)
+            if isinstance(norm, LogNorm):
+                _label_decades(scale.ax.yaxis, values)
 
 
 def _edges(places: Sequence[float]) -> np.ndarray:
