@@ -50,6 +50,7 @@ _MARKERS = ("o", "s", "^", "D", "v", "P", "X", "<", ">", "*")
 # whose lines look the same in every figure; others take what is left
 _KNOWN = (
     "1xskip+ln", "2rskip+ln", "sas", "2xskip", "1xskip", "0.5xskip", "2xskip+ln", "3rskip+ln", "highway", "wskip+ln",
+    "1xskip+bn",
 )  # fmt: skip
 _COLOUR_MAP = "viridis"
 _MARKS = 6  # on a line of many points
