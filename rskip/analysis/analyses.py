@@ -29,6 +29,7 @@ from rskip.analysis.signals import SignalRecorder
 from rskip.connections import list_connections, parse_connection
 from rskip.machine.environment import describe_environment
 from rskip.machine.terminal import Progress
+from rskip.settings.check import convert
 from rskip.settings.errors import SettingError, nearest
 from rskip.tasks import find_task, tasks
 from rskip.tasks.subject import Batch, Conditions, Subject
@@ -88,7 +89,7 @@ def find_subjects(
     :param models: each is a connection, else a path that exists, else a name that `rskip zoo list` shows.
     :param depths: of models at initialisation; none: the task's usual one.
     :param task: whose model a connection is put in (TASK where none is given), or that a trained one must be of.
-    :raises SettingError: none of these, a depth for a trained model, two models of one label and depth.
+    :raises SettingError: a model that is none of these, a depth for a trained one, two of one label and depth.
     :raises ValueError, OSError: as `Task.subject`.
     """
     found: dict[tuple[str, int], Subject] = {}
@@ -165,7 +166,7 @@ def _measure(
     progress: bool = False,
     **fields: Any,
 ) -> Measurement:
-    conditions = Conditions(**fields)
+    conditions = convert(fields, Conditions)
     subjects = find_subjects(models, conditions, depths=depths, task=task)
     if not subjects:
         raise SettingError("models", "are none", expected="one or more")

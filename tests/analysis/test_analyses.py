@@ -227,3 +227,5 @@ def test_models_are_looked_up_as_connections_paths_and_names(few_images, tmp_pat
         signals(["1xskip", "1xSkip"], depths=[8])
     with pytest.raises(SettingError, match="expected one or more"):
         signals([])
+    with pytest.raises(SettingError, match="unknown key example; did you mean examples"):
+        signals(["1xskip"], example=3)
