@@ -130,7 +130,7 @@ Panel = list[Row]
 
 
 def _panels(shown: Chart) -> list[list[Panel]]:
-    """The rows of each panel, by the figure's rows and columns; a single row of many panels is broken in two."""
+    """The rows of each panel, by the figure's rows and columns; a single row of many panels is broken in several."""
 
     def place(row: Row, keys: Iterable[str]) -> tuple[Any, ...]:
         return tuple(row[key] for key in keys)
@@ -142,7 +142,7 @@ def _panels(shown: Chart) -> list[list[Panel]]:
         panels[place(row, shown.panels), place(row, shown.columns)].append(row)
     grid = [[panels[d, a] for a in across] for d in down]
     if len(grid) == 1 and len(across) > 3 and shown.columns != ("stage",):
-        width = -(-len(across) // 2) if len(across) > 4 else 2
+        width = {4: 2, 5: 3, 6: 3, 9: 3}.get(len(across), 4)
         flat = grid[0] + [[] for _ in range(-len(across) % width)]
         grid = [flat[start : start + width] for start in range(0, len(flat), width)]
     return grid
@@ -161,21 +161,21 @@ def _draw_lines(figure: Figure, shown: Chart, grid: list[list[Panel]]) -> None:
         width_ratios=[width + 1 for width in widths] if by_stage else None,
     )  # fmt: skip
     for number, (axes_row, panels) in enumerate(zip(axes_grid, grid, strict=True)):
-        log = _is_log([row for panel in panels for row in panel])
+        whole_row = [row for panel in panels for row in panel]
         for axes, panel in zip(axes_row, panels, strict=True):
             if not panel:
                 axes.set_axis_off()
                 continue
             for index, name in enumerate(names):
                 _draw_line(axes, shown, [row for row in panel if row[shown.line] == name], styles[name], index, marked)
-            if log if by_stage else _is_log(panel):
+            sharing = whole_row if by_stage else panel  # one vertical axis
+            if _is_log(sharing):
                 axes.set_yscale("log")
-                _label_decades(axes.yaxis, [row["value"] for row in panel])
+                _label_decades(axes.yaxis, [row["value"] for row in sharing])
             elif all(row["quantity"] in _BOUNDED for row in panel):
                 axes.set_ylim(-0.03, 1.03)
             axes.xaxis.set_major_locator(MaxNLocator("auto", integer=True, min_n_ticks=3))
-            first = axes is axes_row[0]
-            _label_panel(axes, shown, panel, top=number == 0, bottom=number == len(grid) - 1, first=first)
+            _label_panel(axes, shown, grid, number, panel)
     _draw_legends(figure, styles, marked, rows=len(grid))
 
 
@@ -264,20 +264,27 @@ def _is_log(rows: Sequence[Row]) -> bool:
     return min(values) > 0 and max(values) > _DECADE * min(values)
 
 
-def _label_panel(axes: Axes, shown: Chart, panel: Panel, *, top: bool, bottom: bool, first: bool) -> None:
-    """The title says what the columns differ in, the vertical axis what the rows do."""
+def _label_panel(axes: Axes, shown: Chart, grid: list[list[Panel]], number: int, panel: Panel) -> None:
+    """The title says what the columns differ in, the vertical axis what the rows do.
+
+    :param number: of the panel's row.
+    """
+    column = next(place for place, each in enumerate(grid[number]) if each is panel)
+    bottom = number + 1 == len(grid) or not grid[number + 1][column]
+    broken = len({tuple(row[key] for key in shown.panels) for row in shown.rows}) == 1  # a row of panels, in several
 
     def named(key: str) -> str:
         value = panel[0][key]
         return f"{key} {value}" if key in ("depth", "block", "seed") else _word(value)
 
     differing = {key for key in (*shown.columns, *shown.panels) if len({row[key] for row in shown.rows}) > 1}
-    if top or "quantity" in shown.columns:
+    if number == 0 or broken or "quantity" in shown.columns:
         names = [named(key) for key in shown.columns if key in differing or key == shown.columns[0]]
         axes.set_title(", ".join(names), pad=14 if shown.kind == "histogram" else None)
     if bottom:
         axes.set_xlabel(_word(shown.x))
-    if first:
+        axes.tick_params(labelbottom=True)
+    if column == 0:
         what = [named(key) for key in shown.panels if key in differing and key != "quantity"]
         if shown.colour:
             stages = dict.fromkeys(_word(row["stage"]) for row in panel)
@@ -294,13 +301,14 @@ def _word(value: Any) -> str:
 
 
 def _draw_cells(figure: Figure, shown: Chart, grid: list[list[Panel]]) -> None:
-    """Heat maps; the panels of a row have one scale of colours, logarithmic where values span more than a decade."""
+    """Heat maps; a quantity's panels have one scale of colours, logarithmic where values span more than a decade."""
     from matplotlib.colors import LogNorm, Normalize, PowerNorm
     from matplotlib.ticker import MaxNLocator
 
     axes_grid = figure.subplots(len(grid), len(grid[0]), squeeze=False, sharex="col", sharey="row")
     for number, (axes_row, panels) in enumerate(zip(axes_grid, grid, strict=True)):
-        rows = [row for panel in panels for row in panel]
+        quantity = next(panel for panel in panels if panel)[0]["quantity"]
+        rows = [row for row in shown.rows if shown.kind == "histogram" or row["quantity"] == quantity]
         values = [row[shown.colour] for row in rows]
         norm: Normalize
         if shown.kind == "histogram":
@@ -329,10 +337,9 @@ def _draw_cells(figure: Figure, shown: Chart, grid: list[list[Panel]]) -> None:
             axes.xaxis.set_major_locator(MaxNLocator("auto", integer=True))
             if shown.y == "block":
                 axes.yaxis.set_major_locator(MaxNLocator("auto", integer=True))
-            bottom, first = number == len(grid) - 1, axes is axes_row[0]
-            _label_panel(axes, shown, panel, top=number == 0, bottom=bottom, first=first)
+            _label_panel(axes, shown, grid, number, panel)
         if drawn is not None:
-            label = _word("share") if shown.kind == "histogram" else _word(rows[0]["quantity"])
+            label = _word("share") if shown.kind == "histogram" else _word(quantity)
             scale = figure.colorbar(drawn, ax=list(axes_row), label=label, pad=0.01, aspect=12)
             if isinstance(norm, LogNorm):
                 _label_decades(scale.ax.yaxis, values)

@@ -131,10 +131,12 @@ def test_every_kind_is_drawn(tmp_path: Path, make_record: Callable[..., Record])
     pytest.importorskip("matplotlib")
     curves = learning_curves([make_record(seed=seed, curve=[{"epoch": 1, "train_loss": 2.0}]) for seed in (1, 2)])
     many = measured("gradients", *({**GRADIENTS.rows[0], "model": f"{n}xskip", "gradient": 10.0**n} for n in range(12)))
+    six = measured("signals", *({**SIGNALS.rows[0], "model": f"{n}xskip"} for n in range(6)))
+    runs = measured("trace", *({**row, "model": f"{row['model']}{n}"} for row in TRACE.rows[:3] for n in range(5)))
     for name, measurement, view in (
         ("signals.svg", SIGNALS, {"title": "RMS", "quantities": ("y_rms",)}), ("ratios.png", RATIOS, {}),
         ("many.svg", many, {}), ("gates.png", GATES, {"kind": "histogram"}), ("curves.svg", curves, {}),
-        ("heat_map.svg", TRACE, {"quantities": ("f_rms",)}),
+        ("heat_map.svg", runs, {"quantities": ("f_rms",)}), ("marked.svg", six, {"quantities": ("y_rms",)}),
         ("updates.png", TRACE, {"kind": "updates", "quantities": ("beta", "f_rms")}),
     ):  # fmt: skip
         draw(measurement, tmp_path / name, View(**view))
