@@ -129,7 +129,7 @@ def _add_evaluate_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--recalibrate", action="store_true",
-        help="first compute batch normalisation's statistics anew, over the training images without augmentation",
+        help="first compute batch normalisation's statistics anew, over the training images as they are trained on",
     )  # fmt: skip
     parser.add_argument("--precision", choices=PRECISIONS[1:], default="float32", help="(default: %(default)s)")
     parser.add_argument(

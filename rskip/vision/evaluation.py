@@ -16,7 +16,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.optim.swa_utils import update_bn
 
-from rskip.vision.data import ImageSet, evaluation_batches
+from rskip.vision.data import ImageSet, TrainingBatches, evaluation_batches
 
 PRECISIONS = ("float32", "bfloat16")
 TOP = 5
@@ -151,18 +151,27 @@ def evaluate(
 
 
 def recalibrate(
-    model: nn.Module, images: ImageSet, *, batch_size: int = 500, device: torch.device | str | None = None
+    model: nn.Module,
+    images: ImageSet,
+    *,
+    batch_size: int = 500,
+    augment: bool = True,
+    seed: int = 0,
+    device: torch.device | str | None = None,
 ) -> None:
     """Replaces the running statistics of batch normalisation by their averages over the images, in one pass.
 
-    Each batch is normalised by its own statistics, as in training but without augmentation, and counts alike; so
-    `batch_size` should divide the number of images. Parameters and the model's mode stay.
+    Each batch is normalised by its own statistics, as in training, and counts alike; so `batch_size` should divide the
+    number of images. Parameters and the model's mode stay.
 
+    :param augment: crop and flip the images as in training, whose black edges are part of what a model is used to.
+    :param seed: of order and augmentation, see `TrainingBatches`.
     :param device: the model is moved there; None: where it is.
     """
     device = _device_of(model) if device is None else torch.device(device)
     model.to(device)
-    update_bn(evaluation_batches(images, batch_size=batch_size, device=device), model)
+    batches = TrainingBatches(images, batch_size=batch_size, seed=seed, device=device, augment=augment)
+    update_bn((batches.batch(number)[0] for number in range(batches.batches_per_epoch)), model)
 
 
 def _run(

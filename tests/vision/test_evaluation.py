@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from rskip.vision.cifar_resnet import preact_resnet
-from rskip.vision.data import ImageSet, evaluation_batches
+from rskip.vision.data import ImageSet, TrainingBatches, evaluation_batches
 from rskip.vision.evaluation import Evaluation, OutputsNotFinite, evaluate, per_class_figures, ranked, recalibrate
 
 CLASSES = ("cat", "dog", "ship", "frog", "deer", "car")
@@ -157,7 +157,8 @@ def test_recalibrated_statistics_are_averages_over_the_images():
     seen: dict[nn.Module, list[Tensor]] = {each: [] for each in model.modules() if isinstance(each, nn.BatchNorm2d)}
     for norm in seen:
         norm.register_forward_hook(lambda module, inputs, y: seen[module].append(inputs[0].clone()))
-    recalibrate(model, images, batch_size=4)
+    recalibrate(model, images, batch_size=4, seed=3)
+    augmented = TrainingBatches(images, batch_size=4, seed=3, device="cpu")
     assert not model.training and len(seen) == 13
     for norm, batches in seen.items():
         assert norm.momentum == 0.1 and norm.num_batches_tracked == len(batches) == 3
@@ -165,6 +166,11 @@ def test_recalibrated_statistics_are_averages_over_the_images():
         variance = torch.stack([z.var((0, 2, 3)) for z in batches]).mean(0)  # unbiased, as running variances are
         torch.testing.assert_close(norm.running_mean, mean)
         torch.testing.assert_close(norm.running_var, variance)
-    z = torch.cat([model.conv1(x) for x, _ in evaluation_batches(images, batch_size=12, device="cpu")])
-    torch.testing.assert_close(model.layer1[0].bn1.running_mean, z.mean((0, 2, 3)))
+    first = model.layer1[0].bn1
+    z = torch.cat([model.conv1(augmented.batch(number)[0]) for number in range(3)])
+    torch.testing.assert_close(first.running_mean, z.mean((0, 2, 3)))
+    recalibrate(model, images, batch_size=12, augment=False)  # the only batch is the whole population
+    (whole,) = [model.conv1(x) for x, _ in evaluation_batches(images, batch_size=12, device="cpu")]
+    torch.testing.assert_close(first.running_mean, whole.mean((0, 2, 3)))
+    torch.testing.assert_close(first.running_var, whole.var((0, 2, 3)))
     assert all(torch.equal(tensor, before[name]) for name, tensor in model.named_parameters())
