@@ -248,11 +248,13 @@ def _draw_line(
 
 
 def _label_decades(axis: Axis, values: Sequence[float]) -> None:
-    """The ticks of a logarithmic axis: plain numbers where few decades are shown."""
+    """The ticks of a logarithmic axis: more of them, and plain numbers, where few decades are shown."""
     from matplotlib.ticker import LogLocator, NullLocator
 
-    if max(values) < 1000 * min(values):
+    low, high = min(values), max(values)
+    if high < 1000 * low:
         axis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+    if low > 1e-4 and high < 1e5:
         axis.set_major_formatter(lambda value, _: f"{value:g}")
     axis.set_minor_locator(NullLocator())
 
