@@ -192,7 +192,7 @@ def few_images(monkeypatch: pytest.MonkeyPatch) -> None:
     from rskip.tasks.image_classification import subject
     from rskip.vision.data import ImageSet
 
-    def images(dataset: str, data: str | None, split: str) -> ImageSet:
+    def images(dataset: str, data: str | None, split: str, download: bool) -> ImageSet:
         count = {"train": 30, "test": 20}[split]
         generator = torch.Generator().manual_seed(count)
         pixels = torch.randint(256, (count, 3, 32, 32), generator=generator, dtype=torch.uint8)

@@ -31,6 +31,7 @@ class Conditions(msgspec.Struct, frozen=True, kw_only=True):
             extra={"metavar": "FOLDER"},
         ),
     ] = None
+    download: Annotated[bool, Meta(description="fetch the images where they are missing or damaged")] = False
     batch_size: Annotated[int, Meta(ge=1, description="examples at a time, which batch statistics are of")] = 64
     batch_norm: Annotated[
         Literal["batch", "evaluation"] | None,

@@ -47,7 +47,7 @@ def subject(model: ConnectionSpec | Path, *, depth: int | None, conditions: Cond
 def _batches(model: PreActResNet, dataset: str, conditions: Conditions) -> Iterator[Batch]:
     if conditions.split not in SPLITS:
         raise SettingError.of_value("split", conditions.split, f"{' or '.join(SPLITS)}, which {dataset} has")
-    images = _images(dataset, conditions.data, conditions.split)
+    images = _images(dataset, conditions.data, conditions.split, conditions.download)
     rows = torch.tensor(conditions.choose(len(images), f"{dataset}'s {conditions.split} images"))
     chosen = ImageSet(images.images[rows], images.labels[rows], images.classes, images.mean, images.std)
     for batch in evaluation_batches(chosen, batch_size=conditions.batch_size, device="cpu", channels_last=True):
@@ -55,8 +55,8 @@ def _batches(model: PreActResNet, dataset: str, conditions: Conditions) -> Itera
 
 
 @lru_cache(maxsize=1)  # several models look at the same images
-def _images(dataset: str, data: str | None, split: str) -> ImageSet:
-    return load_cifar(dataset, data, train=split == "train")
+def _images(dataset: str, data: str | None, split: str, download: bool) -> ImageSet:
+    return load_cifar(dataset, data, train=split == "train", download=download)
 
 
 def _losses(model: PreActResNet, images: Tensor, labels: Tensor) -> Tensor:
