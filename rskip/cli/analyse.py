@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from rskip.analysis.charts import View
     from rskip.analysis.measurement import Measurement
 
 ANALYSES = ("signals", "gradients", "ratios", "gates")
@@ -17,6 +18,7 @@ EXAMPLES = """examples:
   rskip analyse gradients 1xskip 2rskip+ln sas:alpha_bias=3,beta_bias=-3 --depth 20 110 --output figures
   rskip analyse ratios preact_resnet20_2rskip_ln.cifar10 --examples 1000
   rskip analyse gates transformer_tiny_sas.multi30k.en-de --data data-bin/multi30k-en-de --split valid
+  rskip analyse curves RUN ...  (learning curves of records: rskip analyse curves --help)
 
 MODEL is a connection, whose model at initialisation is looked at; a training's folder or checkpoint; a folder of
 published weights; or a name that `rskip zoo list` shows. docs/analysis.md defines what is measured."""
@@ -60,8 +62,11 @@ def run(args: argparse.Namespace) -> None:
             print(f"{path}: written")
 
 
-def write(measurement: Measurement, folder: Path) -> list[Path]:
-    """The measurement's files, pictures among them where they can be drawn; of gates histograms too."""
+def write(measurement: Measurement, folder: Path, view: View | None = None) -> list[Path]:
+    """The measurement's files, pictures among them where they can be drawn; of gates histograms too.
+
+    :param view: of the measurement that the picture shows.
+    """
     from rskip.analysis.charts import View
     from rskip.analysis.figures import draw
 
@@ -69,7 +74,7 @@ def write(measurement: Measurement, folder: Path) -> list[Path]:
     paths = [folder / f"{name}.{kind}" for kind in ("json", "csv")]
     for path in paths:
         measurement.write(path)
-    views = {name: View(), **({f"{name}_histogram": View(kind="histogram")} if name == "gates" else {})}
+    views = {name: view or View(), **({f"{name}_histogram": View(kind="histogram")} if name == "gates" else {})}
     for stem, view in views.items() if find_spec("matplotlib") else ():
         paths += [folder / f"{stem}.{kind}" for kind in PICTURES]
         for path in paths[-len(PICTURES) :]:

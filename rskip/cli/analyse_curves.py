@@ -24,18 +24,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="figures of an epoch, as records call them (default: the losses and errors)",
     )  # fmt: skip
     parser.add_argument("--over", choices=("epoch", "update"), default="epoch", help="(default: epoch)")
-    parser.add_argument("--output", type=Path, metavar="FOLDER", help="write curves.json, .csv, .svg and .png there")
+    parser.add_argument(
+        "--output", type=Path, metavar="FOLDER",
+        help="write curves.json and .csv there too, and .svg and .png where matplotlib is installed",
+    )  # fmt: skip
 
 
 def run(args: argparse.Namespace) -> None:
     """Prints the curves' last values, and writes the files where asked."""
     from rskip.analysis.charts import View, chart, learning_curves
-    from rskip.analysis.figures import draw
-    from rskip.files.picture import check_picture
+    from rskip.cli.analyse import write
     from rskip.machine.terminal import columns
 
-    if args.output is not None:
-        check_picture(args.output / "curves.svg")
     measurement = learning_curves(record for name in args.runs for record in _records(name))
     view = View(quantities=tuple(args.quantities), over=args.over)
     shown = chart(measurement, view)
@@ -50,12 +50,7 @@ def run(args: argparse.Namespace) -> None:
     print(columns(table, left=(0,)))
     if args.output is not None:
         args.output.mkdir(parents=True, exist_ok=True)
-        for suffix in ("json", "csv", "svg", "png"):
-            path = args.output / f"curves.{suffix}"
-            if suffix in ("json", "csv"):
-                measurement.write(path)
-            else:
-                draw(measurement, path, view)
+        for path in write(measurement, args.output, view):
             print(f"{path}: written")
 
 
