@@ -18,7 +18,6 @@ from rskip.settings.errors import SettingError, nearest
 Kind = Literal["blocks", "histogram", "updates", "heat_map", "curves"]
 Row = dict[str, Any]
 MEAN = "mean"  # in place of a seed: the mean over the seeds
-BINS = 20
 
 # A measurement's columns that hold values, and the charts that it can be shown as, the usual one first.
 _VALUES: Mapping[str, tuple[str, ...]] = {
@@ -108,7 +107,10 @@ def chart(measurement: Measurement, view: View = View()) -> Chart:  # noqa: B008
     kind = view.kind or kinds[0]
     if kind not in kinds:
         raise SettingError.of_value("kind", kind, f"{' or '.join(kinds)}, as of {measurement.analysis}")
-    rows = _histograms(measurement) if kind == "histogram" else _points(measurement, view)
+    try:
+        rows = _histograms(measurement) if kind == "histogram" else _points(measurement, view)
+    except KeyError as missing:
+        raise SettingError("rows", f"have no {missing}", expected=f"a measurement of {measurement.analysis}") from None
     rows = _chosen(rows, view)
     if kind == "histogram":
         return Chart(kind, rows, "block", "bin", ("quantity",), ("model", "depth"), colour="share")
@@ -176,6 +178,8 @@ def _points(measurement: Measurement, view: View) -> list[Row]:
                 names += [name for name in OF_UPDATES if name in view.quantities]
             if measurement.analysis == "curves":
                 place = {key: row[key] for key in ("model", "seed", view.over)}
+                if row[view.over] is None:
+                    continue
                 names = [key for key in row if key not in _PLACES and (view.quantities or key.endswith(_USUAL))]
             rows += [{**place, "quantity": name, "value": row[name]} for name in names]
     return [row for row in rows if row["value"] is not None]
@@ -183,10 +187,11 @@ def _points(measurement: Measurement, view: View) -> list[Row]:
 
 def _histograms(measurement: Measurement) -> list[Row]:
     """One row a cell: block, gate, the lower edge of the values' bin, and the share of them that lies in it."""
+    bins = [key for key in measurement.rows[0] if key[1:].isdecimal()] if measurement.rows else []
     return [
-        {**_place(row), "quantity": row["gate"], "bin": number / BINS, "share": row[f"h{number:02}"]}
+        {**_place(row), "quantity": row["gate"], "bin": number / len(bins), "share": row[key]}
         for row in measurement.rows
-        for number in range(BINS)
+        for number, key in enumerate(bins)
     ]
 
 

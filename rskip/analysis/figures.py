@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from rskip.analysis.charts import BINS, MEAN, Chart, Row, View, chart
+from rskip.analysis.charts import MEAN, Chart, Row, View, chart
 from rskip.analysis.measurement import Measurement
 from rskip.files.picture import check_picture, picture
 
@@ -328,7 +328,7 @@ def _draw_cells(figure: Figure, shown: Chart, grid: list[list[Panel]]) -> None:
             cells = np.full((len(y), len(x)), np.nan)
             for row in panel:
                 cells[y.index(row[shown.y]), x.index(row[shown.x])] = row[shown.colour]
-            y_edges = np.linspace(0, 1, BINS + 1) if shown.kind == "histogram" else _edges(y)
+            y_edges = np.linspace(0, 1, len(y) + 1) if shown.kind == "histogram" else _edges(y)
             axes.set_facecolor("0.75")  # what has no value
             drawn = axes.pcolormesh(
                 _edges(x), y_edges, cells, norm=norm, rasterized=True,

@@ -108,6 +108,9 @@ def test_learning_curves_of_records(make_record: Callable[..., Record]):
         "model,seed,epoch,quantity,value", "numbers,1,1,train_loss,5.0", "numbers,1,1,valid_loss,6.0"
     ]  # fmt: skip
     assert csv(curves, over="update", quantities=("lr",))[1:] == ["numbers,1,10,lr,0.1"]
+    without_updates = learning_curves([make_record()])
+    with pytest.raises(SettingError, match="nothing is left to draw"):
+        csv(without_updates, over="update")
     with pytest.raises(SettingError, match="no record has a learning curve"):
         learning_curves([make_record(curve=[])])
 
@@ -125,6 +128,10 @@ def test_a_view_of_what_is_not_there_is_refused():
             chart(SIGNALS, View(**view))
     with pytest.raises(SettingError, match="analysis is 'sizes'"):
         chart(measured("sizes", {"model": "sas"}))
+    with pytest.raises(SettingError, match="rows have no 'median': expected a measurement of ratios"):
+        chart(measured("ratios", {"model": "sas", **PLACE, "definition": "norm", "lower": 1.0, "upper": 2.0}))
+    with pytest.raises(SettingError, match="nothing is left to draw"):
+        chart(measured("gates"))
 
 
 def test_every_kind_is_drawn(tmp_path: Path, make_record: Callable[..., Record]):
