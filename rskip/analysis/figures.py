@@ -92,6 +92,7 @@ _WORDS = {
     "train_error": "training error, %",
     "test_error": "test error, %",
     "valid_ppl": "validation perplexity",
+    "valid_cider": "validation CIDEr",
 }
 # what quantities that are lines of one panel have in common
 _TOGETHER = {
