@@ -74,7 +74,7 @@ class GateRecorder:
             for name, values in gates_of(block).items():
                 kept = at(values, masks.get(block.stage) if masks else None)
                 self._sums[block.number, name] += float(kept.sum(dtype=torch.float64))
-                self._counts[block.number, name] += torch.histc(kept, BINS, 0, 1)
+                self._counts[block.number, name] += torch.histc(kept, BINS, 0, 1).cpu()
 
         with watching_gates(self.blocks) as gates_of, watching(self.blocks, on_call):
             yield

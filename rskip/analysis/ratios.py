@@ -74,7 +74,8 @@ def _held_fixed(norm: Any, inputs: tuple[Tensor], y: Tensor) -> Tensor:
     eps = torch.finfo(z.dtype).eps if norm.eps is None else norm.eps  # as nn.RMSNorm takes it
     slope = of_features(norm.weight, 1.0) / (variance + eps) ** 0.5
     affine = (z - mean) * slope + of_features(getattr(norm, "bias", None), 0.0)
-    if affine.shape != y.shape or not torch.allclose(affine, y, rtol=1e-3, atol=1e-3, equal_nan=True):
+    tolerance = 0.01 * float(y.detach().nan_to_num().abs().max())  # wide: sums differ where means are large
+    if affine.shape != y.shape or not torch.allclose(affine, y, atol=tolerance, equal_nan=True):
         raise ValueError(f"{norm} is none of the normalisations whose statistics can be held fixed: see `build_norm`")
     return affine
 
