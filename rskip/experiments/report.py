@@ -40,6 +40,7 @@ from rskip.tasks.run import config_difference
 
 FIGURES = Path("docs", "figures")
 _Name = Annotated[str, msgspec.Meta(pattern=r"^[a-z0-9_]+$", extra={"expected": "a name of a-z, 0-9 and _"})]
+_Source = Annotated[str, msgspec.Meta(pattern=r"^(docs/figures|results)/(?!.*\.\.)")]
 NO_RECORDS = "No records yet.\n"
 _HEADER = "# Results\n\nMade from the records in this folder by `rskip report`; don't edit it by hand.\n"
 
@@ -161,7 +162,7 @@ class Figure(View, frozen=True, kw_only=True):
     """
 
     source: Annotated[
-        str | tuple[str, ...],
+        _Source | tuple[_Source, ...],
         msgspec.Meta(extra={"expected": "a file in docs/figures/ or results/, or a list of them"}),
     ]
 

@@ -203,7 +203,9 @@ def test_figures_are_written_then_up_to_date_then_out_of_date(
 def test_figures_that_can_not_be_made_are_one_line(figures: Path, capsys: pytest.CaptureFixture[str]) -> None:
     at = "rskip report: error: docs/figures/figures.yaml: "
     for text, message in (
-        ("a: {source: x.json}", f"{at}a.source is 'x.json': expected a file that is there, or a pattern of such files"),
+        ("a: {source: results/x.json}", f"{at}a.source is 'results/x.json': expected a file that is there"),
+        ("a: {source: [/x.json]}", f"{at}a.source is ['/x.json']: expected a file in docs/figures/ or results/"),
+        ("a: {source: results/../x.json}", f"{at}a.source is 'results/../x.json': expected a file in docs/figures/"),
         ("a: {source: docs/figures/measured.json, titel: b}", f"{at}unknown key a.titel; did you mean title?"),
         ("a: {title: b}", f"{at}a.source is missing: expected a file in docs/figures/ or results/"),
         ("A b: {}", f"{at}A b is a key: expected a name of a-z, 0-9 and _"),
