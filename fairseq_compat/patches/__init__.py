@@ -12,6 +12,7 @@ from fairseq_compat.patches.cpu_spawn import CPU_SPAWN
 from fairseq_compat.patches.dataclass_defaults import DATACLASS_DEFAULTS
 from fairseq_compat.patches.encoder_fast_path import ENCODER_FAST_PATH
 from fairseq_compat.patches.known_warnings import KNOWN_WARNINGS
+from fairseq_compat.patches.nan_detector import NAN_DETECTOR
 from fairseq_compat.patches.numpy_aliases import NUMPY_ALIASES
 from fairseq_compat.patches.safe_globals import SAFE_GLOBALS
 from fairseq_compat.patches.user_dir import USER_DIR
@@ -25,6 +26,7 @@ PATCHES: tuple[Patch, ...] = (
     CPU_SPAWN,
     BROADCAST_OBJECT,
     USER_DIR,
+    NAN_DETECTOR,
     NUMPY_ALIASES,
     KNOWN_WARNINGS,
 )

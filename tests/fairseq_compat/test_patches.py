@@ -93,6 +93,24 @@ os.wait()
 print(open("got").read())
 """
 
+DETECT = """
+import torch
+from fairseq.models import FairseqEncoder
+from fairseq.nan_detector import NanDetector
+
+class Encoder(FairseqEncoder):
+    def __init__(self):
+        super().__init__(None)
+        self.layer = torch.nn.Linear(2, 2)
+
+    def forward(self, x):
+        return {"encoder_out": [self.layer(x)]}
+
+model = Encoder()
+with NanDetector(model):
+    model(torch.ones(2, 2))["encoder_out"][0].log().sum().mul(float("inf")).backward()
+"""
+
 LOAD = """
 from fairseq.checkpoint_utils import load_checkpoint_to_cpu
 state = load_checkpoint_to_cpu("checkpoint.pt")
@@ -162,6 +180,7 @@ CASES = [  # patch, code; what it prints with all patches (None: not run), and w
         "broadcast-object", SEND, "(True, Namespace(seed=1), [tensor([0, 1, 2])])\n",
         ["Unsupported global: GLOBAL omegaconf.dictconfig.DictConfig"],
     ),
+    ("nan-detector", DETECT, "", ["StopIteration"]),
     ("safe-globals", LOAD, "transformer 0.25 [1, 2]\n", ["Weights only load failed"]),
     (
         "encoder-fast-path", LAYER,

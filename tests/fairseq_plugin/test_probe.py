@@ -96,7 +96,7 @@ def _batch(size: int, source_length: int, target_length: int) -> dict:
 def test_a_divergence_leaves_its_trace(train, tmp_path):
     trace = tmp_path / "probe.jsonl"
     probe = ["--probe-file", str(trace), "--probe-every", "1"]
-    with pytest.raises((FloatingPointError, StopIteration)):  # the latter from fairseq's search for what is not finite
+    with pytest.raises(FloatingPointError):
         train(tmp_path / "out", *SAS, *probe, "--lr", "1e15", "--warmup-updates", "1", "--max-update", "15")
     updates = read_updates(trace)
     assert [each["update"] for each in updates] == list(range(1, len(updates) + 1)) and len(updates) > 1

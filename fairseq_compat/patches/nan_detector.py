@@ -1,0 +1,44 @@
+"""A training whose gradient is not finite ends by saying so.
+
+fairseq then repeats the update with hooks that look for the first module whose values are not finite. PyTorch's
+backward hooks look for a tensor in a module's output, and find none in an encoder's dictionary of lists.
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+from fairseq_compat.patch import Patch
+
+
+def skip_encoders(module: Any) -> None:
+    """Makes `NanDetector` leave encoders without a backward hook; what is in them has one."""
+    original = module.NanDetector.add_hooks
+
+    @functools.wraps(original)
+    def add_hooks(self: Any, watched: Any) -> None:
+        from fairseq.models import FairseqEncoder
+
+        backward = self.backward
+        self.backward = backward and not isinstance(watched, FairseqEncoder)
+        original(self, watched)
+        self.backward = backward
+
+    add_hooks.skips_encoders = True  # type: ignore[attr-defined]
+    module.NanDetector.add_hooks = add_hooks
+
+
+def active() -> bool:
+    from fairseq.nan_detector import NanDetector
+
+    return getattr(NanDetector.add_hooks, "skips_encoders", False)
+
+
+NAN_DETECTOR = Patch(
+    name="nan-detector",
+    modules=("fairseq.nan_detector",),
+    symptom="a training whose gradient is not finite: StopIteration",
+    after=skip_encoders,
+    active=active,
+)
