@@ -152,7 +152,7 @@ def _unknown(text: str, no_spec: SettingError, names: Sequence[str]) -> SettingE
         return no_spec
     specs = [match[1] + family + match[3] for family in families] if match else []
     near = nearest(text, [*names, *specs])
-    expected = "a connection such as 2rskip+ln, a path that exists, or a name that `rskip zoo list` shows"
+    expected = "a connection, a path, or a name of `rskip zoo list`"
     return SettingError.of_value("model", text, expected, advice=f"did you mean {near[0]}?" if near else "")
 
 
