@@ -43,6 +43,6 @@ class TraceObserver:
             loss = loss_of(copied)
             loss.backward()
         norms = [each.grad.norm() for each in copied.parameters() if each.grad is not None]
-        figures = {"loss": float(loss) / images, "gradient_norm": float(torch.stack(norms).norm()) / images}
+        figures = {"loss": float(loss.detach()) / images, "gradient_norm": float(torch.stack(norms).norm()) / images}
         if self._trace is not None:
             self._trace.add(iteration, recorder.rows(), **figures)
