@@ -17,7 +17,7 @@ import pytest
 import torch
 import yaml
 
-from rskip.connections import parse_connection
+from rskip.connections import parse_connection, registry
 from rskip.corpora import find_corpus
 from rskip.experiments.recipe import Recipe, load_recipe, load_recipes
 from rskip.records import read_records
@@ -28,7 +28,10 @@ from rskip.tasks.translation.training import averaged, plan_batches, train_comma
 from rskip.zoo.registry import read_registry
 
 ROOT = Path(__file__).parents[2]
-FILES = {path.stem: load_recipes(path) for path in sorted((ROOT / "recipes").glob("*.yaml"))}
+KNOWN = dict(registry._families)  # with what recipes' user-dirs register, which other test files are not to see
+with pytest.MonkeyPatch.context() as patch:
+    patch.setattr(registry, "_families", KNOWN)
+    FILES = {path.stem: load_recipes(path) for path in sorted((ROOT / "recipes").glob("*.yaml"))}
 RECIPES = {recipe.name: recipe for recipes in FILES.values() for recipe in recipes}
 TRANSLATION = {name: recipe for name, recipe in RECIPES.items() if recipe.task.kind == "translation"}
 VISION = {name: recipe for name, recipe in RECIPES.items() if recipe.task.kind == "vision"}
@@ -116,6 +119,11 @@ SAS_STUDY = (
     "1xskip_ln", "eq4", "clip", "bias", "prenorm", "closed", "gate_single", "branch_norm", "half_rate",
 )  # fmt: skip
 ARCHITECTURES = {"1xskip_ln": "skip_ln", "2rskip_ln": "rskip_ln", "sas": "sas", "prenorm_ln": "prenorm"}
+
+
+@pytest.fixture(autouse=True)
+def connections_of_user_dirs(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(registry, "_families", KNOWN)
 
 
 def read_text(recipe: Recipe) -> str:
