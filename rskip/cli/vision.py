@@ -101,7 +101,7 @@ def _add_train_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--probe-every", type=int, metavar="N",
         help="look into the model at the first and every N-th iteration: RMS of x, F(x) and y, norm of the loss "
-        "gradient, and gates of every residual block (default: never)",
+        "gradient, and gates of every residual block (default: the recipe's probe)",
     )  # fmt: skip
     parser.add_argument(
         "--probe-file", type=Path, metavar="FILE", help="where that goes (default: probe.jsonl in --output)"
@@ -211,7 +211,10 @@ def _observer(args: argparse.Namespace, ranks: Ranks) -> TraceObserver | None:
 
 
 def training_settings(args: argparse.Namespace, ranks: Ranks) -> TrainingSettings:
-    """The recipe's settings, or the papers', with what was given changed, and the precision chosen."""
+    """The recipe's settings, or the papers', with what was given changed, and the precision chosen.
+
+    A recipe's probe becomes --probe-every where that is not given.
+    """
     from rskip.cli._options import given_options, said_of_flag
     from rskip.experiments.recipe import load_recipe
     from rskip.settings.check import convert
@@ -236,6 +239,8 @@ def training_settings(args: argparse.Namespace, ranks: Ranks) -> TrainingSetting
         if (kind := recipe.task.kind) != "vision":
             raise ValueError(f"{args.recipe} is a recipe of kind {kind}, expected vision: `rskip run` runs it")
         settings = recipe.settings.train
+        if args.probe_every is None and recipe.own.probe is not None:
+            args.probe_every = recipe.own.probe.every
     return replace(settings, precision=_precision(args, settings.precision, ranks, chosen="precision" in changes))
 
 

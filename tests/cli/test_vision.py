@@ -216,8 +216,9 @@ def test_training_and_evaluation_agree(data, trained, capsys):
 
 
 def test_a_probe_changes_nothing(data, trained, tmp_path, capsys):
-    probe = ("--precision", "float32", "--probe-every", "2", "--output", str(tmp_path))
-    assert main(["vision", "train", *SHORT, *probe]) == 0
+    recipe = tmp_path / "recipe.yaml"
+    recipe.write_text(RECIPE.replace("2rskip+ln", "1xskip") + "  warmup_iterations: 2\nprobe: {every: 2}\n")
+    assert main(["vision", "train", str(recipe), "--output", str(tmp_path)]) == 0
     assert [each["update"] for each in read_updates(tmp_path / "probe.jsonl")] == [1, 2, 4]
     for name, tensor in tensors(trained).items():
         assert torch.equal(tensors(tmp_path)[name], tensor), name
