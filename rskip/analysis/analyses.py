@@ -179,7 +179,7 @@ def _measure(
             with _batch_norm(subject.model, mode) as normalised:
                 batches = _counted(subject.batches(conditions), bar)
                 for row in rows_of(subject, residual_blocks(subject.model), batches, conditions):
-                    rows.append({"model": subject.label, "depth": subject.depth, **_finite(row)})
+                    rows.append({"model": subject.label, "depth": subject.depth, **row})
             if normalised:
                 modes.add(mode)
     return Measurement(
@@ -223,11 +223,6 @@ def _batch_norm(model: nn.Module, mode: str) -> Iterator[bool]:
             module.training = before
         for buffer, content in buffers:
             buffer.copy_(content)
-
-
-def _finite(row: dict[str, Any]) -> dict[str, Any]:
-    """What is not finite is absent: JSON has no number for it."""
-    return {key: None if isinstance(value, float) and not math.isfinite(value) else value for key, value in row.items()}
 
 
 def _take_in(recorder: SignalRecorder | RatioRecorder | GateRecorder, batches: Iterator[Batch]) -> None:

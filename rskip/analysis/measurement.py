@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -25,7 +26,7 @@ class Measurement(msgspec.Struct, frozen=True, kw_only=True):
 
     analysis: signals, gradients, ratios, gates or trace.
     conditions: what the rows have in common, such as examples, data, BatchNorm's mode, precision, versions, machine.
-    rows: one mapping a row, all with the same keys in the same order; floats are rounded to DIGITS significant digits.
+    rows: one mapping a row, all with the same keys in the same order; `plain_value` of each.
     """
 
     analysis: str
@@ -33,9 +34,9 @@ class Measurement(msgspec.Struct, frozen=True, kw_only=True):
     rows: Sequence[Mapping[str, Value]]
 
     def __post_init__(self) -> None:
-        check(self)
-        rows = [{key: _rounded(value) for key, value in row.items()} for row in self.rows]
+        rows = [{key: plain_value(value) for key, value in row.items()} for row in self.rows]
         msgspec.structs.force_setattr(self, "rows", rows)
+        check(self)
 
     def to_json(self) -> str:
         """One row a line, so that a change shows in a diff."""
@@ -62,5 +63,8 @@ def read_measurement(path: Path) -> Measurement:
     return convert(read_json(path), Measurement, source=str(path))
 
 
-def _rounded(value: Value) -> Value:
-    return float(f"{value:.{DIGITS}g}") if isinstance(value, float) else value
+def plain_value(value: Value) -> Value:
+    """A float rounded to DIGITS significant digits, or None where it is not finite: JSON has no number for it."""
+    if not isinstance(value, float):
+        return value
+    return float(f"{value:.{DIGITS}g}") if math.isfinite(value) else None

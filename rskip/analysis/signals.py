@@ -61,7 +61,7 @@ class SignalRecorder:
             yield
 
     def _add(self, block: Block, name: str, values: Tensor) -> None:
-        self._sums[block.number][name] += float(values.sum(dtype=values.dtype))
+        self._sums[block.number][name] += float(values.sum())
         self._counts[block.number][name] += values.numel()
 
     def values(self, block: Block) -> dict[str, float]:

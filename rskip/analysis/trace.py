@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from rskip.analysis.measurement import DIGITS, Measurement
+from rskip.analysis.measurement import Measurement, plain_value
 from rskip.files.whole import atomic_file
 from rskip.settings.errors import SettingError
 from rskip.settings.text import parse_json
@@ -44,7 +43,7 @@ class Trace:
         :param blocks: rows of a `SignalRecorder`.
         :param figures: of the whole update: its `loss` and `gradient_norm`.
         """
-        line = {"update": update, **_shown(figures), "blocks": [_shown(block) for block in blocks]}
+        line = {"update": update, **_plain(figures), "blocks": [_plain(block) for block in blocks]}
         with self.path.open("a", encoding="utf-8") as file:
             file.write(json.dumps(line, allow_nan=False) + "\n")
 
@@ -83,10 +82,5 @@ def read_trace(path: Path, *, model: str, seed: int) -> Measurement:
     return Measurement(analysis="trace", conditions=conditions, rows=rows)
 
 
-def _shown(values: Mapping[str, Any]) -> dict[str, Any]:
-    def shown(value: Any) -> Any:
-        if not isinstance(value, float):
-            return value
-        return float(f"{value:.{DIGITS}g}") if math.isfinite(value) else None
-
-    return {key: shown(value) for key, value in values.items()}
+def _plain(values: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: plain_value(value) for key, value in values.items()}
