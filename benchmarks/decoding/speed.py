@@ -12,11 +12,11 @@ from decoding.processes import SystemProcess
 from decoding.rounds import Times, ratios, report, take_turns
 from decoding.systems import Tokens
 from decoding.workloads import RECURSIVE, STOCK, Workload
-from rskip.transformer.int8_linear import int8_is_exact
+from rskip.transformer.int8_linear import largest_int8_weight
 
 FAIRSEQ, CT2, CT2_INT8 = "fairseq float32", "CTranslate2 float32", "CTranslate2 int8"
 BASELINES = {"fairseq_float32": FAIRSEQ, "ct2_float32": CT2, "ct2_int8": CT2_INT8}
-PRECISIONS = ("float32", "bfloat16", "int8") if int8_is_exact() else ("float32", "bfloat16")
+PRECISIONS = ("float32", "bfloat16", "int8") if largest_int8_weight() else ("float32", "bfloat16")
 LEAST_SAME = 99.0  # per cent of the hypotheses, in float32
 LOSS = 0.2  # BLEU that a precision may cost and still count as our best
 

@@ -104,6 +104,10 @@ def look_at_pytorch(findings: Findings) -> None:
         return
     count = torch.cuda.device_count() if torch.cuda.is_available() else 0
     names = ", ".join(torch.cuda.get_device_name(index) for index in range(count))
+    from rskip.transformer.int8_linear import largest_int8_weight
+
+    bits = {0: "none on this processor", 64: "7-bit weights, as this processor has no VNNI", 127: "8-bit weights"}
+    findings.show("int8 on the CPU", bits[largest_int8_weight()])
     findings.show("GPU", names or "none that PyTorch can use; training runs on the CPU (--cpu)")
     try:
         import torchvision

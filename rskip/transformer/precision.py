@@ -8,19 +8,21 @@ from typing import TypeVar
 import torch
 from torch import nn
 
-from rskip.transformer.int8_linear import Int8Linear, int8_is_exact
+from rskip.transformer.int8_linear import Int8Linear, largest_int8_weight
 from rskip.transformer.packed_linear import PackedLinear
 
 Model = TypeVar("Model", bound=nn.Module)
 
 PRECISIONS = ("float32", "bfloat16", "int8")
+# Linear maps of fewer weights gain nothing in int8 and stay in float32 (docs/speed.md).
+_FEWEST_INT8_WEIGHTS = 2**16
 
 
 def set_precision(model: Model, precision: str) -> Model:
     """Makes the model compute in `precision` from now on, for inference alone; gives the model, changed in place.
 
-    float32; bfloat16, all of the model; int8, its linear maps alone, on a CPU. On a CPU the linear maps' weights are
-    packed for its matrix units. docs/speed.md has what each gains and costs.
+    float32; bfloat16, all of the model; int8, its larger linear maps alone, on a CPU. On a CPU the linear maps' weights
+    are packed for its matrix units. docs/speed.md has what each gains and costs.
 
     :raises ValueError: an unknown precision, one that this device or this PyTorch doesn't have, or a model that is in
         int8 already, which has lost the rest.
@@ -33,14 +35,20 @@ def set_precision(model: Model, precision: str) -> Model:
     if precision == "int8":
         if device.type != "cpu":
             raise ValueError(f"int8 is for CPUs and the model is on {device}: use bfloat16 there")
-        if not int8_is_exact():
-            raise ValueError("this processor or PyTorch has no exact 8-bit products (VNNI): use float32 or bfloat16")
-        _replace_linears(model.float(), (nn.Linear, PackedLinear), Int8Linear)
+        if not largest_int8_weight():
+            raise ValueError("this processor or PyTorch has no exact 8-bit products: use float32 or bfloat16")
+        _replace_linears(model.float(), (nn.Linear, PackedLinear), _in_int8)
     else:
         model.to(torch.bfloat16 if precision == "bfloat16" else torch.float32)
         if device.type == "cpu":
             _replace_linears(model, (nn.Linear,), PackedLinear)
     return model.eval().requires_grad_(False)
+
+
+def _in_int8(linear: nn.Linear) -> nn.Module:
+    if linear.weight.numel() >= _FEWEST_INT8_WEIGHTS:
+        return Int8Linear(linear)
+    return linear if isinstance(linear, PackedLinear) else PackedLinear(linear)
 
 
 def _replace_linears(

@@ -125,6 +125,12 @@ def test_missing_requirement_is_wrong(installed):
     assert findings(doctor.look_at_packages).wrong == ["sacremoses is missing: pip install 'sacremoses'"]
 
 
+def test_what_int8_is_here(monkeypatch):
+    for largest, words in ((127, "8-bit weights"), (64, "7-bit weights, as"), (0, "none")):
+        monkeypatch.setattr("rskip.transformer.int8_linear.largest_int8_weight", lambda largest=largest: largest)
+        assert any(line.startswith(f"int8 on the CPU      {words}") for line in findings(doctor.look_at_pytorch).lines)
+
+
 def test_downloads(tmp_path, monkeypatch):
     monkeypatch.setenv("RSKIP_DATA", str(tmp_path / "data"))
     assert "(0.0 MB" in findings(doctor.look_at_cache).lines[0]

@@ -13,12 +13,13 @@ import pytest
 import torch
 from torch import nn
 
-from rskip.transformer import packed_linear
-from rskip.transformer.int8_linear import Int8Linear, int8_is_exact
+from rskip.transformer import packed_linear, precision
+from rskip.transformer.int8_linear import Int8Linear, largest_int8_weight
 from rskip.transformer.packed_linear import PackedLinear
 from rskip.transformer.precision import PRECISIONS, set_precision
 
-needs_int8 = pytest.mark.skipif(not int8_is_exact(), reason="this processor has no exact 8-bit products (VNNI)")
+needs_int8 = pytest.mark.skipif(not largest_int8_weight(), reason="no 8-bit products here")
+LARGEST = [largest for largest in (64, 127) if largest <= largest_int8_weight()]
 
 
 def linear(inputs, outputs, *, bias=True):
@@ -45,19 +46,29 @@ def test_packed_linear_follows_its_weights_to_another_type():
         torch.testing.assert_close(packed(x.double()), plain.to(torch.bfloat16).double()(x.double()))
 
 
-@needs_int8
 @pytest.mark.parametrize("bias", [True, False])
-def test_int8_linear_is_within_half_a_step_of_each_factor(bias):
+@pytest.mark.parametrize("largest", LARGEST)
+def test_int8_linear_is_within_half_a_step_of_each_factor(largest, bias):
     """|error| <= sum over the inputs of |w| s_x / 2 + |x| s_w / 2 + s_x s_w / 4."""
     plain = linear(50, 33, bias=bias)
     x = torch.randn(2, 40, 50) * torch.logspace(-3, 3, 40)[:, None]
     with torch.no_grad():
-        exact, found = plain(x), Int8Linear(plain)(x)
+        exact, found = plain(x), Int8Linear(plain, largest)(x)
     step_x = x.abs().amax(-1, keepdim=True) / 127
-    step_w = plain.weight.detach().abs().amax(1) / 127
+    step_w = plain.weight.detach().abs().amax(1) / largest
     bound = (plain.weight.detach().abs().sum(1) * step_x + x.abs().sum(-1, keepdim=True) * step_w) / 2
     bound = bound + 50 * step_x * step_w / 4 + 1e-5 * exact.abs().clamp(min=1)
     assert ((found - exact).abs() <= bound).all()
+
+
+@pytest.mark.parametrize("largest", LARGEST)
+def test_int8_sums_of_extreme_products_are_exact(largest):
+    signs = torch.tensor([1.0, -1.0])
+    plain = nn.Linear(200, 2, bias=False)
+    with torch.no_grad():
+        plain.weight.copy_(signs[:, None].expand(-1, 200))
+        found = Int8Linear(plain, largest)(signs[:, None].expand(-1, 200))
+    torch.testing.assert_close(found, 200 * signs[:, None] * signs)
 
 
 @needs_int8
@@ -76,14 +87,15 @@ def test_int8_of_zeros_is_the_bias():
 
 
 @pytest.mark.parametrize(
-    ("precision", "tolerance"),
+    ("name", "tolerance"),
     [("float32", 1e-5), ("bfloat16", 0.1), pytest.param("int8", 0.1, marks=needs_int8)],
 )
-def test_model_in_each_precision(build, source, prefix, precision, tolerance, monkeypatch):
+def test_model_in_each_precision(build, source, prefix, name, tolerance, monkeypatch):
     monkeypatch.setitem(packed_linear._FEWEST_MULTIPLICATIONS, torch.float32, 0)
+    monkeypatch.setattr(precision, "_FEWEST_INT8_WEIGHTS", 0)
     model = build("2rskip+ln").float()
     exact = model(source, prefix).detach()
-    converted = set_precision(model, precision)
+    converted = set_precision(model, name)
     found = converted(source, prefix)
     assert (found.float() - exact).norm() <= tolerance * exact.norm()
     assert not torch.equal(found.float(), exact)  # it was computed in another way
@@ -107,7 +119,15 @@ def test_copies_and_pickles_compute_the_same(kind):
 
 
 @needs_int8
-def test_int8_after_another_precision(build, source, prefix):
+def test_int8_is_for_large_maps():
+    smaller, larger = linear(64, 1023), linear(64, 1024)
+    model = set_precision(nn.Sequential(smaller, larger), "int8")
+    assert [type(each) for each in model] == [PackedLinear, Int8Linear]
+
+
+@needs_int8
+def test_int8_after_another_precision(build, source, prefix, monkeypatch):
+    monkeypatch.setattr(precision, "_FEWEST_INT8_WEIGHTS", 0)
     direct = set_precision(build("2rskip+ln").float(), "int8")
     packed_first = set_precision(set_precision(build("2rskip+ln").float(), "float32"), "int8")
     assert torch.equal(direct(source, prefix), packed_first(source, prefix))
@@ -121,15 +141,26 @@ def test_what_a_model_cannot_compute_in_is_refused(build, monkeypatch):
     assert PRECISIONS == ("float32", "bfloat16", "int8")
     with pytest.raises(ValueError, match="int8 is for CPUs and the model is on meta"):
         set_precision(build().to("meta"), "int8")
-    monkeypatch.setattr("rskip.transformer.precision.int8_is_exact", lambda: False)
+    monkeypatch.setattr("rskip.transformer.precision.largest_int8_weight", lambda: 0)
     with pytest.raises(ValueError, match="no exact 8-bit products"):
         set_precision(build(), "int8")
 
 
 @pytest.mark.slow
+@needs_int8
 @pytest.mark.skipif(platform.machine() != "x86_64", reason="sets an instruction set of x86 processors")
-def test_a_processor_without_exact_products_is_recognised():
-    code = "from rskip.transformer.int8_linear import int8_is_exact; print(int8_is_exact())"
+def test_without_vnni_weights_have_7_bits_and_sums_are_the_same(tmp_path):
+    plain, x = linear(200, 33), torch.randn(40, 200)
+    torch.save((plain, x), tmp_path / "given.pt")
+    code = (
+        "import torch\n"
+        "from rskip.transformer.int8_linear import Int8Linear, largest_int8_weight\n"
+        "plain, x = torch.load('given.pt', weights_only=False)\n"
+        "with torch.no_grad():\n"
+        "    torch.save((largest_int8_weight(), Int8Linear(plain)(x)), 'found.pt')\n"
+    )
     environment = {**os.environ, "ONEDNN_MAX_CPU_ISA": "AVX2"}
-    process = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True)
-    assert process.stdout == "False\n", process.stderr
+    subprocess.run([sys.executable, "-c", code], env=environment, cwd=tmp_path, check=True)
+    largest, found = torch.load(tmp_path / "found.pt")
+    with torch.no_grad():
+        assert largest == 64 and torch.equal(found, Int8Linear(plain, 64)(x))
