@@ -21,6 +21,7 @@ from rskip.files.whole import atomic_file
 from rskip.settings.errors import SettingError
 from rskip.settings.text import read_json
 from rskip.text import Dictionary
+from rskip.transformer.undrawn import undrawn
 
 CONFIG, WEIGHTS = "config.json", "model.safetensors"
 # Where fairseq's checkpoints have what the data decided of a CaptioningConfig, among the model's flags.
@@ -115,7 +116,7 @@ def _config_of(checkpoint: Checkpoint, path: Path) -> CaptioningConfig:
 
 
 def _build(config: CaptioningConfig, checkpoint: Checkpoint, *, source: Path) -> CaptioningTransformer:
-    with torch.random.fork_rng(devices=[]):  # drawing parameters that are then replaced must not show outside
+    with undrawn():
         model = CaptioningTransformer(config)
     try:
         check_parameters(model.state_dict(), checkpoint.model, _described(config))

@@ -16,6 +16,7 @@ from rskip.checkpoint.checkpoint import Checkpoint
 from rskip.connections import Fold, find_family, parse_connection
 from rskip.settings.errors import SettingError
 from rskip.transformer import Transformer, TransformerConfig
+from rskip.transformer.undrawn import undrawn
 
 # Stock's name of a block's layer norm, and the connection that holds it here.
 _NORMS = {
@@ -143,7 +144,7 @@ def fold_connections(model: Transformer) -> Transformer:
         encoder_connection=folds["encoder"].connection,
         decoder_connection=folds["decoder"].connection,
     )
-    with torch.random.fork_rng(devices=[]):  # drawing parameters that are then replaced must not show outside
+    with undrawn():
         folded = Transformer(config).to(model.encoder.embed_tokens.weight)
     folded.load_state_dict(state)
     return folded.requires_grad_(False).eval()

@@ -6,13 +6,13 @@ from collections.abc import Mapping
 from dataclasses import fields
 from typing import Any
 
-import torch
 from torch import Tensor
 
 from rskip.checkpoint.checkpoint import Checkpoint
 from rskip.checkpoint.stock import from_old_stock, from_stock, stock_connection
 from rskip.settings.errors import SettingError
 from rskip.transformer import Transformer, TransformerConfig
+from rskip.transformer.undrawn import undrawn
 
 TASKS = ("translation", "rskip_translation")
 # What fairseq's transformers can be and ours can't.
@@ -60,7 +60,7 @@ def build_transformer(
         "padding_index": padding_index,
     }
     config = TransformerConfig(**{**values, **connections, **dictionaries, "checkpoint_activations": False})
-    with torch.random.fork_rng(devices=[]):  # drawing parameters that are then replaced must not show outside
+    with undrawn():
         model = Transformer(config)
     parameters: Mapping[str, Tensor] = checkpoint.model
     if stock:

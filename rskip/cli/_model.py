@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import gc
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -70,6 +71,24 @@ def model_path(model: str | Path, *, task: str) -> Path:
     if near := did_you_mean(path.name, models):
         raise FileNotFoundError(f"no model {path}{near}: expected a path, or a name that `rskip zoo list` shows")
     return path
+
+
+@contextmanager
+def loading_for_good() -> Iterator[None]:
+    """For the block that loads what the process keeps to its end, PyTorch among it: no garbage is looked for in it.
+
+    Python otherwise searches those 200,000 objects for cycles while they are imported, and once more at exit, which
+    takes as long as a third of the import. Only the first such block of a process does so.
+    """
+    if gc.get_freeze_count() or not gc.isenabled():
+        yield
+        return
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.freeze()
+        gc.enable()
 
 
 @contextmanager

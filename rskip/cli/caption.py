@@ -21,7 +21,7 @@ from dataclasses import asdict, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rskip.cli._model import model_path
+from rskip.cli._model import loading_for_good, model_path
 
 if TYPE_CHECKING:
     from rskip.captioning.captioner import Captioner
@@ -123,6 +123,7 @@ def check_output(args: argparse.Namespace, count: int) -> None:
         check_picture(args.attention_folder / "picture.png")
 
 
+@loading_for_good()
 def load_captioner(args: argparse.Namespace) -> Captioner:
     """The model on its device."""
     from rskip.captioning.captioner import Captioner

@@ -18,7 +18,7 @@ from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rskip.cli._model import add_model_arguments, model_path, model_settings
+from rskip.cli._model import add_model_arguments, loading_for_good, model_path, model_settings
 
 if TYPE_CHECKING:
     from rskip.generation import SearchOptions
@@ -231,6 +231,7 @@ def journal_settings(
     }
 
 
+@loading_for_good()
 def load_translator(args: argparse.Namespace, ranks: Ranks) -> Translator:
     """The model on its device."""
     import torch

@@ -18,7 +18,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rskip.cli._model import model_path
+from rskip.cli._model import loading_for_good, model_path
 
 if TYPE_CHECKING:
     from rskip.analysis.observer import TraceObserver
@@ -285,12 +285,14 @@ def _out_of_memory_as_mistake() -> Iterator[None]:
 def run_evaluate(args: argparse.Namespace) -> int:
     """Prints the evaluation, and draws it where asked."""
     from rskip.files.picture import check_picture
-    from rskip.machine.device import bfloat16_is_slow, choose_device
-    from rskip.machine.ranks import Ranks
-    from rskip.vision.data import load_cifar
-    from rskip.vision.evaluation import evaluate, recalibrate
-    from rskip.vision.evaluation_report import draw_confusion, text_form
-    from rskip.vision.model_file import TASK, load_model
+
+    with loading_for_good():
+        from rskip.machine.device import bfloat16_is_slow, choose_device
+        from rskip.machine.ranks import Ranks
+        from rskip.vision.data import load_cifar
+        from rskip.vision.evaluation import evaluate, recalibrate
+        from rskip.vision.evaluation_report import draw_confusion, text_form
+        from rskip.vision.model_file import TASK, load_model
 
     if args.picture is not None:
         check_picture(args.picture)

@@ -25,6 +25,7 @@ from rskip.generation.length_penalty import build_length_penalty
 from rskip.transformer import Transformer, TransformerConfig
 from rskip.transformer.model import EncoderDecoder
 from rskip.transformer.precision import set_precision
+from rskip.transformer.undrawn import undrawn
 
 _ALIGNMENTS = {"hard": extract_hard_alignment, "soft": extract_soft_alignment}
 
@@ -56,7 +57,7 @@ class Transformers:
                 f"not a {type(model).__name__}: use --task translation"
             )
         try:
-            with torch.random.fork_rng(devices=[]):  # drawing parameters that are then replaced must not show outside
+            with undrawn():
                 transformer, parameters = _BUILDERS[type(model)](model)
             transformer.requires_grad_(False).load_state_dict(parameters, assign=True)
             first = next(iter(parameters.values()))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import platform
 from collections.abc import Callable
 from typing import Any
@@ -19,42 +20,48 @@ _FEWEST_MULTIPLICATIONS = {torch.float32: 2**22, torch.bfloat16: 0}
 class PackedLinear(nn.Linear):
     """xWᵀ + b by oneDNN over weights packed once, for inference on a CPU. Shape: (..., in) -> (..., out).
 
-    Takes over a linear map's parameters. On another device, in another type, or where this torch has no oneDNN, it
-    computes as `nn.Linear` does. Parameters that are written in place, other than by `load_state_dict`, are not seen.
+    Takes over a linear map's parameters, and packs them when that is first needed: threads that both do it do the same.
+    On another device, in another type, or where this torch has no oneDNN, it computes as `nn.Linear` does. Parameters
+    that are written in place, other than by `load_state_dict`, are not seen.
     """
 
     def __init__(self, linear: nn.Linear) -> None:
         nn.Module.__init__(self)
         self.in_features, self.out_features = linear.in_features, linear.out_features
         self.weight, self.bias = linear.weight, linear.bias
-        self._pack()
+        self._unpack()
 
-    def _pack(self) -> None:
+    def _unpack(self) -> None:
         self._packed: Tensor | None = None
-        if self.weight.device.type == "cpu" and _computes_in(self.weight.dtype):
-            with torch.no_grad():
+        packs = self.weight.device.type == "cpu" and _computes_in(self.weight.dtype)
+        self._fewest = _FEWEST_MULTIPLICATIONS[self.weight.dtype] if packs else math.inf
+
+    def _packed_weight(self) -> Tensor:
+        if self._packed is None:
+            with torch.inference_mode(False), torch.no_grad():  # an ordinary tensor, for every later caller
                 self._packed = torch.ops.mkldnn._reorder_linear_weight(self.weight.detach())
+        return self._packed
 
     def _load_from_state_dict(self, *args: Any, **kwargs: Any) -> None:
         super()._load_from_state_dict(*args, **kwargs)
-        self._pack()
+        self._unpack()
 
     def __getstate__(self) -> dict[str, Any]:
         return {name: value for name, value in self.__dict__.items() if name != "_packed"}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         super().__setstate__(state)
-        self._pack()
+        self._unpack()
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Any:
         super()._apply(fn, recurse)
-        self._pack()
+        self._unpack()
         return self
 
     def forward(self, x: Tensor) -> Tensor:
-        if self._packed is None or x.numel() * self.out_features < _FEWEST_MULTIPLICATIONS[self.weight.dtype]:
+        if x.numel() * self.out_features < self._fewest:
             return functional.linear(x, self.weight, self.bias)
-        return torch.ops.mkldnn._linear_pointwise(x, self._packed, self.bias, "none", [], "")
+        return torch.ops.mkldnn._linear_pointwise(x, self._packed_weight(), self.bias, "none", [], "")
 
 
 def _computes_in(dtype: torch.dtype) -> bool:

@@ -1,0 +1,33 @@
+"""Loading without searches for garbage."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Iterator
+
+import pytest
+
+from rskip.cli._model import loading_for_good
+
+
+@pytest.fixture
+def thawed() -> Iterator[None]:
+    gc.unfreeze()
+    yield
+    gc.unfreeze()
+
+
+def test_garbage_is_looked_for_again_after_it_and_after_an_error(thawed: None) -> None:
+    with pytest.raises(ValueError, match="no model"), loading_for_good():
+        assert not gc.isenabled()
+        raise ValueError("no model")
+    assert gc.isenabled() and gc.get_freeze_count()
+
+
+def test_only_the_first_one_of_a_process_keeps_what_is_there(thawed: None) -> None:
+    with loading_for_good():
+        pass
+    count = gc.get_freeze_count()
+    with loading_for_good():
+        assert gc.isenabled()
+    assert gc.get_freeze_count() <= count
