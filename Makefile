@@ -82,7 +82,7 @@ $(STAMPS)/torch: $(STAMPS)/venv constraints.txt
 	@touch $@
 
 $(STAMPS)/rskip: $(STAMPS)/torch setup.py pyproject.toml
-	@$(PIP) --editable '.[fairseq,vision,captioning,numbers,ct2,langid,pictures,tensorboard]'
+	@$(PIP) --editable '.[fairseq,vision,captioning,numbers,ct2,onnx,langid,pictures,tensorboard]'
 	@touch $@
 
 $(STAMPS)/fairseq: $(STAMPS)/rskip

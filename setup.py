@@ -98,6 +98,7 @@ setup(
             "numpy",
         ],
         "ct2": ["ctranslate2>=4.8,<5"],
+        "onnx": ["onnx>=1.18", "onnxscript>=0.5", "onnxruntime>=1.20"],
         "vision": ["torchvision"],
         "numbers": ["num2words"],
         "langid": ["py3langid>=0.4,<0.5"],

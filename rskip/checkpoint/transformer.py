@@ -49,8 +49,8 @@ def build_transformer(
     check_translates(checkpoint)
     settings = _settings(checkpoint)
     stock = _is_stock(settings)
-    _check_vocabulary("source", checkpoint.model, source_vocabulary)
-    _check_vocabulary("target", checkpoint.model, target_vocabulary)
+    for side, size in (("source", source_vocabulary), ("target", target_vocabulary)):
+        check_vocabulary(side, checkpoint.model[_EMBEDDINGS[side]].size(0), size)
     connections = _stock_connections(settings) if stock else _own_connections(settings)
     known = {field.name for field in fields(TransformerConfig)}
     values = {name: value for name, value in settings.items() if name in known and value is not None}
@@ -144,8 +144,8 @@ def _check_supported(settings: Mapping[str, Any]) -> None:
         raise SettingError("", "a checkpoint with no_decoder_final_norm=True, which rskip's Transformer doesn't have")
 
 
-def _check_vocabulary(side: str, model: Mapping[str, Tensor], size: int) -> None:
-    rows = model[_EMBEDDINGS[side]].size(0)
+def check_vocabulary(side: str, rows: int, size: int) -> None:
+    """Refuses a dictionary of `size` tokens for a model that embeds `rows`. Raises `SettingError`."""
     if rows != size:
         raise SettingError(
             "",

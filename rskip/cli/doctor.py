@@ -76,7 +76,7 @@ def look_at_packages(findings: Findings) -> None:
     from rskip.machine.environment import constraints_file, read_tested_versions
 
     tested = read_tested_versions()
-    for package in ("rskip", "torch", "torchvision"):
+    for package in ("rskip", "torch", "torchvision", "onnxruntime"):
         findings.show(package, version(package) or "not installed")
     installed = {package: version(package) for package in tested}
     same = sum(installed[package] == tested[package] for package in tested)

@@ -1,4 +1,4 @@
-"""Write a model for other programs: CTranslate2, or fairseq with its stock Transformer."""
+"""Write a model for other programs: ONNX graphs, CTranslate2, or fairseq with its stock Transformer."""
 
 from __future__ import annotations
 
@@ -11,12 +11,19 @@ from rskip.cli._model import add_model_arguments, model_path, model_settings
 if TYPE_CHECKING:
     from rskip.checkpoint import Checkpoint
     from rskip.transformer import Transformer
+    from rskip.translation import Translator
 
 EXAMPLES = """examples:
+  rskip export onnx --model checkpoints/multi30k_en_de_2rskip_ln --output onnx-model
   rskip export ct2 --model checkpoints/multi30k_en_de_1xskip_ln --output ct2-model --quantization int8
   rskip export fairseq --model checkpoints/multi30k_en_de_2rskip_ln --output model.pt
   rskip export fairseq --model checkpoints/multi30k_en_de_1xskip_ln --stock --output stock.pt"""
 
+ONNX_HELP = """Write a folder of ONNX graphs, which --model of rskip translate takes: faster for one sentence at a time.
+
+encoder.onnx and step.onnx (standard operators, any connection), dictionaries, text pipeline, and onnx.json, which says
+what a runtime must know. Logits are compared with the model's. Needs onnx, onnxscript and onnxruntime:
+pip install 'rskip[onnx]'."""
 CT2_HELP = """Write a folder that ctranslate2.Translator opens, the text pipeline in it.
 
 λxskip+ln, 1xskip+ln:branch_scale=β and prenorm+ln are, or fold into, what CTranslate2 computes; other connections are
@@ -27,6 +34,7 @@ Tensors are stored as they are; with --stock in float32, under the names of fair
 
 # ctranslate2.specs.model_spec.ACCEPTED_MODEL_TYPES, without importing it for the sake of --help
 QUANTIZATIONS = ("int8", "int8_float32", "int8_float16", "int8_bfloat16", "int16", "float16", "bfloat16", "float32")
+ONNX_CONTENTS = ("*.onnx", "*.onnx.data", "onnx.json", "dict.*.txt", "text")
 CT2_CONTENTS = ("model.bin", "config.json", "*_vocabulary.json", "text")
 
 
@@ -35,6 +43,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.epilog = EXAMPLES
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     formats = parser.add_subparsers(dest="format", metavar="FORMAT", required=True)
+
+    onnx = _add_format(formats, "onnx", ONNX_HELP)
+    onnx.add_argument("--output", type=Path, required=True, metavar="FOLDER")
+    onnx.add_argument("--quantization", choices=("int8",), help="of the linear maps (default: float32)")
+    add_model_arguments(onnx)
 
     ct2 = _add_format(formats, "ct2", CT2_HELP)
     ct2.add_argument("--output", type=Path, required=True, metavar="FOLDER")
@@ -46,7 +59,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     fairseq.add_argument(
         "--stock", action="store_true", help="fairseq's own `transformer`, for connections that are or fold into its"
     )
-    for each in (ct2, fairseq):
+    for each in (onnx, ct2, fairseq):
         each.add_argument(
             "--model", required=True, metavar="MODEL", help="its folder or checkpoint, or a name of `rskip zoo list`"
         )
@@ -56,14 +69,37 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> None:
     """Writes the model and says where."""
     args.model = model_path(args.model, task="translation")
-    (export_ct2 if args.format == "ct2" else export_fairseq)(args)
+    {"onnx": export_onnx, "ct2": export_ct2, "fairseq": export_fairseq}[args.format](args)
+
+
+def export_onnx(args: argparse.Namespace) -> None:
+    """Graphs, dictionaries and text pipeline."""
+    from rskip.cli._model import output_folder
+
+    try:
+        from rskip.translation.onnx_model import write_onnx
+    except ModuleNotFoundError as error:
+        if (error.name or "").partition(".")[0] not in ("onnx", "onnxscript"):
+            raise
+        raise ValueError(f"export onnx needs {error.name}: install it with pip install 'rskip[onnx]'") from error
+
+    with output_folder(args.output, replace=args.force, contents=ONNX_CONTENTS) as folder:
+        translator, model = _load(args)
+        write_onnx(
+            model,
+            folder,
+            text=translator.text,
+            source=translator.source_dictionary,
+            target=translator.target_dictionary,
+            precision=args.quantization or "float32",
+        )
+    print(f"wrote {args.output}: translate with rskip translate --model {args.output}")
 
 
 def export_ct2(args: argparse.Namespace) -> None:
     """Folds, converts, and puts the text pipeline beside the model."""
     from rskip.cli._model import output_folder
     from rskip.text import TextPipeline
-    from rskip.translation import Translator
 
     try:
         from rskip.translation.ctranslate2_model import write_ctranslate2
@@ -73,12 +109,9 @@ def export_ct2(args: argparse.Namespace) -> None:
         raise ValueError("export ct2 needs CTranslate2: install it with pip install 'rskip[ct2]'") from error
 
     with output_folder(args.output, replace=args.force, contents=CT2_CONTENTS) as folder:
-        translator = Translator.from_pretrained(
-            args.model,
-            **model_settings(args),
-        )
+        translator, model = _load(args)
         write_ctranslate2(
-            translator.model,
+            model,
             folder,
             source=translator.source_dictionary,
             target=translator.target_dictionary,
@@ -125,6 +158,17 @@ def _add_format(formats: Any, name: str, text: str) -> argparse.ArgumentParser:
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )
+
+
+def _load(args: argparse.Namespace) -> tuple[Translator, Transformer]:
+    """The translator of a checkpoint, and its model."""
+    from rskip.transformer import Transformer
+    from rskip.translation import Translator
+    from rskip.translation.model_files import find_checkpoint
+
+    translator = Translator.from_pretrained(find_checkpoint(args.model), **model_settings(args))
+    assert isinstance(translator.model, Transformer)
+    return translator, translator.model
 
 
 def _build(checkpoint: Checkpoint) -> Transformer:

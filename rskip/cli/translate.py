@@ -77,7 +77,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
     model = parser.add_argument_group("model")
     add_model_arguments(model)
-    model.add_argument("--precision", choices=PRECISIONS, default="float32", help="(default: %(default)s)")
+    model.add_argument("--precision", choices=PRECISIONS, help="(default: float32, or as ONNX graphs are)")
     model.add_argument("--device", help="cpu, cuda, cuda:1, ... (default: cuda where there is one, otherwise cpu)")
     add_options(model, CpuSettings)
 
@@ -152,7 +152,8 @@ def translate_files(args: argparse.Namespace) -> None:
             print(f"rskip translate: {hint}", file=sys.stderr)
             raise stopped.cause from None
         if verbose:
-            how = f"{translator.device}, {args.precision}{f', {work.workers} workers' if work.workers > 1 else ''}"
+            workers = f", {work.workers} workers" if work.workers > 1 else ""
+            how = f"{translator.device}, {translator.precision}{workers}"
             what = f"{lines:,} line{'s' * (lines != 1)} in {duration(seconds)}"
             print(f"rskip translate: {what}: {speed(lines, tokens, seconds)} ({how})", file=sys.stderr)
 
@@ -223,7 +224,7 @@ def journal_settings(
         "model": model_sha256(args.model, translator),
         "rskip": rskip.__version__,
         **asdict(options),
-        "precision": args.precision,
+        "precision": translator.precision,
         "device": translator.device.type,
         "format": args.format,
         "scores": args.scores,
@@ -239,19 +240,21 @@ def load_translator(args: argparse.Namespace, ranks: Ranks) -> Translator:
     from rskip.cli._options import with_flags
     from rskip.machine.device import bfloat16_is_slow
     from rskip.translation import Translator
+    from rskip.translation.model_files import ONNX_FILE, find_model
     from rskip.translation.settings import CpuSettings
 
     if (threads := with_flags(CpuSettings(), args).threads) is not None:
         torch.set_num_threads(threads)
-    device = args.device or ("cuda" if torch.cuda.is_available() and args.precision != "int8" else "cpu")
-    if device == "cuda" and ranks.count > 1:
-        device = f"cuda:{ranks.local_rank}"
     args.model = model_path(args.model, task="translation")
     if not args.model.exists():
         raise FileNotFoundError(
             f"no model {args.model}: expected its folder or checkpoint{model_nearby(args.model.name)}, or a name of "
             "`rskip zoo list`"
         )
+    on_cpu = args.precision == "int8" or find_model(args.model).name == ONNX_FILE
+    device = args.device or ("cuda" if torch.cuda.is_available() and not on_cpu else "cpu")
+    if device == "cuda" and ranks.count > 1:
+        device = f"cuda:{ranks.local_rank}"
     if args.precision == "bfloat16" and bfloat16_is_slow(torch.device(device)) and ranks.first and not args.quiet:
         print("this processor doesn't multiply bfloat16: float32 is faster on it", file=sys.stderr)
     return Translator.from_pretrained(

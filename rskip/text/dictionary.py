@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from pathlib import Path
 
+from rskip.files.whole import atomic_file
+
 BOS, PAD, EOS, UNK = "<s>", "<pad>", "</s>", "<unk>"
 OVERWRITE = " #fairseq:overwrite"
 
@@ -53,6 +55,14 @@ class Dictionary:
                 seen.add(token)
                 tokens.append(token)
         return cls(tokens)
+
+    def save(self, path: str | Path) -> None:
+        """Writes what `load` reads. A dictionary keeps no counts: each is 1."""
+        seen = {BOS, PAD, EOS, UNK}
+        with atomic_file(path) as temporary, temporary.open("w", encoding="utf-8", newline="\n") as file:
+            for token in self.tokens[len(seen) :]:
+                file.write(f"{token} 1{OVERWRITE if token in seen else ''}\n")
+                seen.add(token)
 
     def __len__(self) -> int:
         return len(self.tokens)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import torch
 from torch import Tensor, nn
 
 from rskip.transformer.config import StackConfig, TransformerConfig
 from rskip.transformer.decoder import Decoder
 from rskip.transformer.embedding import build_token_embedding
 from rskip.transformer.encoder import Encoder, Memory
+from rskip.transformer.int8_linear import Int8Linear
 from rskip.transformer.state import DecoderState
 
 
@@ -19,6 +21,23 @@ class EncoderDecoder(nn.Module):
 
     config: StackConfig
     decoder: Decoder
+
+    @property
+    def device(self) -> torch.device:
+        """Where it is."""
+        return self.decoder.embed_tokens.weight.device
+
+    @property
+    def precision(self) -> str:
+        """What it computes in: "float32", "bfloat16", ..., or "int8"."""
+        projection = self.decoder.output_projection
+        return "int8" if isinstance(projection, Int8Linear) else str(projection.weight.dtype).removeprefix("torch.")
+
+    def move(self, device: torch.device) -> None:
+        """Moves it to the device. Raises `ValueError` where the device can't compute in its precision."""
+        if device.type != "cpu" and self.precision == "int8":
+            raise ValueError(f"an int8 model is for CPUs, not for {device}: load it in bfloat16 there")
+        self.to(device)
 
     @property
     def max_positions(self) -> int | None:
@@ -62,6 +81,16 @@ class Transformer(EncoderDecoder):
         )
         self.encoder = Encoder(config, source)
         self.decoder = Decoder(config, target)
+
+    @property
+    def max_source_positions(self) -> int | None:
+        """The longest source, its end included, in tokens; None where any length will do."""
+        return self.config.max_source_positions if self.config.encoder_learned_pos else None
+
+    @property
+    def trained_source_positions(self) -> int:
+        """The longest source that fairseq would have trained on."""
+        return self.config.max_source_positions
 
     def encode(self, source: Tensor) -> Memory:
         """Source tokens (B, S) to the memory that the decoder attends to."""

@@ -7,9 +7,9 @@ import hashlib
 import os
 import re
 import tempfile
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from rskip.files.checksum import sha256_file
 from rskip.settings.errors import SettingError
@@ -25,6 +25,7 @@ Text = TextPipeline | TokenText
 _SUFFIXES = (".safetensors", ".pt")
 _PREFERRED = ("model.safetensors", "model.pt")
 TOKENS = "tokens"
+ONNX_FILE = "onnx.json"  # of a folder of ONNX graphs
 _FASTBPE = re.compile(rb"\S+ \S+ \d+\n")
 _COUNT = re.compile(rb" \d+$", re.MULTILINE)
 
@@ -46,6 +47,12 @@ class Languages(NamedTuple):
     target: str
 
 
+def find_model(path: str | os.PathLike[str]) -> Path:
+    """onnx.json of the folder `path` of ONNX graphs, or else what `find_checkpoint` finds."""
+    file = Path(path) / ONNX_FILE
+    return file if file.is_file() else find_checkpoint(path)
+
+
 def find_checkpoint(path: str | os.PathLike[str]) -> Path:
     """The checkpoint file that `path` is, or that the folder `path` holds.
 
@@ -64,6 +71,8 @@ def find_checkpoint(path: str | os.PathLike[str]) -> Path:
         if (path / name).is_file():
             return path / name
     found = sorted(each for each in path.iterdir() if each.suffix in _SUFFIXES)
+    if not found and (path / ONNX_FILE).is_file():
+        raise FileNotFoundError(f"{path} holds ONNX graphs, no checkpoint: give the model that they were exported from")
     if not found:
         raise FileNotFoundError(f"no checkpoint ({', '.join(_SUFFIXES)}) in the folder {path}")
     if len(found) > 1:
@@ -74,18 +83,17 @@ def find_checkpoint(path: str | os.PathLike[str]) -> Path:
 def find_languages(
     *,
     given: tuple[str | None, str | None],
-    checkpoint: Mapping[str, Any],
+    own: tuple[str | None, str | None],
     pipeline: tuple[str, str] | None,
     folders: Sequence[Path],
 ) -> Languages:
-    """The model's languages: as given; else as the checkpoint says; else those of the text pipeline; else those in
+    """The model's languages: as given; else as its file says; else those of the text pipeline; else those in
     the names of the data's files beside the dictionaries (`train.en-de.en.idx`) or of the two dictionaries, where one
     language is known.
 
-    :param checkpoint: the checkpoint's `config`.
-    :raises SettingError: none of them says so, or the checkpoint says the opposite of what is given.
+    :param own: as the model's file says.
+    :raises SettingError: none of them says so, or the file says the opposite of what is given.
     """
-    own = checkpoint["source_lang"], checkpoint["target_lang"]
     if own[0] != own[1] and given == own[::-1]:
         raise SettingError("", f"the model translates {own[0]} to {own[1]}, not {given[0]} to {given[1]}")
     source, target = given[0] or own[0], given[1] or own[1]
@@ -211,8 +219,8 @@ def build_text(found: TextPipeline | Subwords | None, languages: Languages) -> T
 
 
 def model_sha256(path: str | os.PathLike[str], translator: Translator) -> str:
-    """Hexadecimal SHA-256 of the checkpoint at `path`, and of the translator's dictionaries and text pipeline."""
-    parts = [sha256_file(find_checkpoint(path)), translator.source_language, translator.target_language]
+    """Hexadecimal SHA-256 of the model at `path`, and of the translator's dictionaries and text pipeline."""
+    parts = [sha256_file(find_model(path)), translator.source_language, translator.target_language]
     for dictionary in (translator.source_dictionary, translator.target_dictionary):
         parts.append(hashlib.sha256("\n".join(dictionary.tokens).encode("utf-8")).hexdigest())
     if isinstance(translator.text, TextPipeline):

@@ -11,21 +11,53 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
 from itertools import repeat
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
 
 from rskip.generation import Hypothesis, SearchOptions, beam_search
+from rskip.generation.decoder import StepDecoder
 from rskip.machine.torch_errors import out_of_memory
 from rskip.machine.workers import WorkerProcesses
 from rskip.text import Dictionary
-from rskip.transformer import Transformer
 
 _USUAL_BEAM = 4
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3  # glibc's malloc.h
 
-_model: Transformer  # a worker's own
+_model: TranslationModel  # a worker's own
+
+
+class TranslationModel(StepDecoder, Protocol):
+    """What a `Translator` asks of its model, which pickles: `Transformer` is one, `OnnxTransformer` another."""
+
+    @property
+    def device(self) -> torch.device:
+        """Where it is."""
+        ...
+
+    @property
+    def precision(self) -> str:
+        """What it computes in, such as "float32"."""
+        ...
+
+    @property
+    def max_source_positions(self) -> int | None:
+        """The longest source, its end included, in tokens; None where any length will do."""
+        ...
+
+    @property
+    def trained_source_positions(self) -> int:
+        """The longest source that fairseq would have trained on."""
+        ...
+
+    def move(self, device: torch.device) -> None:
+        """Moves it to the device. Raises `ValueError` where it can't compute there."""
+        ...
+
+    def encode(self, source: Tensor) -> Any:
+        """The memory, which `start` takes, of source tokens (B, S), filled up with padding on the right."""
+        ...
 
 
 @dataclass(frozen=True)
@@ -80,18 +112,20 @@ def length_batches(lengths: Sequence[int], *, max_tokens: int, beam: int) -> lis
 
 
 def search_batches(
-    model: Transformer, batches: Sequence[Sequence[Segment]], options: SearchOptions
+    model: TranslationModel, batches: Sequence[Sequence[Segment]], options: SearchOptions
 ) -> Iterator[list[list[Hypothesis]]]:
     """`search_batch` of one after the other."""
     return (search_batch(model, batch, options) for batch in batches)
 
 
-def search_batch(model: Transformer, segments: Sequence[Segment], options: SearchOptions) -> list[list[Hypothesis]]:
+def search_batch(
+    model: TranslationModel, segments: Sequence[Segment], options: SearchOptions
+) -> list[list[Hypothesis]]:
     """The best hypotheses of each segment.
 
     :raises ValueError: not enough memory on the device.
     """
-    device = model.encoder.embed_tokens.weight.device
+    device = model.device
     source = _padded([segment.source for segment in segments])  # (B, S)
     prefix = _padded([segment.prefix for segment in segments]) if any(segment.prefix for segment in segments) else None
     lengths = torch.tensor([len(segment.source) for segment in segments])
@@ -129,11 +163,10 @@ class Workers:
     :raises ValueError: fewer than one, or a model that is on another device.
     """
 
-    def __init__(self, model: Transformer, count: int) -> None:
-        device = model.encoder.embed_tokens.weight.device
+    def __init__(self, model: TranslationModel, count: int) -> None:
         if count < 1:
             raise ValueError(f"{count} worker processes: expected at least 1")
-        if device.type != "cpu":
+        if (device := model.device).type != "cpu":
             raise ValueError(f"worker processes are for a model on the CPU, and this one is on {device}: use 1 worker")
         threads = max(1, torch.get_num_threads() // count)
         # pickled here: multiprocessing would move the parameters to shared memory, of which containers have little

@@ -13,23 +13,30 @@ from typing import Any, get_args
 import torch
 
 from rskip.checkpoint import build_transformer, read_checkpoint
-from rskip.checkpoint.transformer import check_translates
+from rskip.checkpoint.transformer import check_translates, check_vocabulary
 from rskip.generation import Hypothesis, SearchOptions
 from rskip.machine.device import usable_device
 from rskip.settings.errors import SettingError
 from rskip.text import Dictionary, TextPipeline
-from rskip.transformer import Transformer
-from rskip.transformer.int8_linear import Int8Linear
 from rskip.transformer.precision import set_precision
 from rskip.translation.model_files import (
+    ONNX_FILE,
+    TOKENS,
     Text,
     build_text,
-    find_checkpoint,
     find_languages,
+    find_model,
     find_text,
     load_dictionary,
 )
-from rskip.translation.search import SearchBatches, Segment, Workers, search_batches, search_segments
+from rskip.translation.search import (
+    SearchBatches,
+    Segment,
+    TranslationModel,
+    Workers,
+    search_batches,
+    search_segments,
+)
 from rskip.translation.segments import LengthRule, Source, join_segments, read_source, token_indices
 from rskip.translation.settings import DEFAULT_OPTIONS, MAX_TOKENS, TooLong
 from rskip.translation.translation import SentenceError, TranslatedHypothesis, Translation
@@ -53,7 +60,7 @@ class Translator:
 
     def __init__(
         self,
-        model: Transformer,
+        model: TranslationModel,
         text: Text,
         *,
         source_dictionary: Dictionary,
@@ -76,48 +83,43 @@ class Translator:
         text: str | os.PathLike[str] | TextPipeline | None = None,
         source_language: str | None = None,
         target_language: str | None = None,
-        precision: str = "float32",
+        precision: str | None = None,
         device: str | torch.device = "cpu",
     ) -> Translator:
         """The translator of a model of ours, or of a stock Transformer (post-norm or pre-norm) that fairseq trained.
 
-        :param path: a checkpoint (.safetensors or .pt), or the folder of one.
+        :param path: a checkpoint (.safetensors or .pt), the folder of one, or a folder of ONNX graphs
+            (`rskip export onnx`), which run without PyTorch's modules.
         :param dictionaries: the folder of dict.<language>.txt; default: the checkpoint's.
         :param text: how text becomes model tokens: a folder with pipeline.json as `rskip prepare` writes it, a file of
             byte-pair codes (then text is tokenised by Moses' rules) or a SentencePiece model; "tokens": the text is
             model tokens, separated by spaces, already. Default: what lies in `dictionaries` or beside the checkpoint.
         :param source_language, target_language: default: as the checkpoint says, or else its text pipeline or the names
             of the dictionaries' folder's files.
-        :param precision: "float32", "bfloat16" or "int8"; see `set_precision`.
+        :param precision: "float32", "bfloat16" or "int8"; see `set_precision`. Default: float32, or ONNX graphs' own.
         :raises FileNotFoundError: something is missing. The message says what to give.
         :raises ValueError: damaged files, a checkpoint of another task or kind, dictionaries of another model, no such
             device.
         """
-        file = find_checkpoint(path)
+        file = find_model(path)
         folders = [Path(dictionaries), file.parent] if dictionaries is not None else [file.parent]
-        checkpoint = read_checkpoint(file)
-        with _errors_about(file):
-            check_translates(checkpoint)
-        found = find_text(text, folders)
+        stored = _Graphs(file) if file.name == ONNX_FILE else _Weights(file)
+        found = find_text(stored.text if text is None else text, folders)
         with _errors_about(file):
             languages = find_languages(
                 given=(source_language, target_language),
-                checkpoint=checkpoint.config,
+                own=stored.languages,
                 pipeline=(found.source_language, found.target_language) if isinstance(found, TextPipeline) else None,
                 folders=folders,
             )
         source_dictionary, target_dictionary = (
-            load_dictionary([language, checkpoint.config[f"{side}_lang"]], folders)
-            for side, language in zip(("source", "target"), languages, strict=True)
+            load_dictionary(names, folders) for names in zip(languages, stored.languages, strict=True)
         )
         with _errors_about(file):
-            model = build_transformer(
-                checkpoint, source_vocabulary=len(source_dictionary), target_vocabulary=len(target_dictionary)
-            )
+            vocabularies = len(source_dictionary), len(target_dictionary)
+            model = stored.build(*vocabularies, precision=precision, device=usable_device(device))
             built = build_text(found, languages)
-        translator = cls(model, built, source_dictionary=source_dictionary, target_dictionary=target_dictionary)
-        set_precision(translator.to(device).model, precision)
-        return translator
+        return cls(model, built, source_dictionary=source_dictionary, target_dictionary=target_dictionary)
 
     @property
     def source_language(self) -> str:
@@ -128,16 +130,18 @@ class Translator:
         return self.text.target_language
 
     @property
+    def precision(self) -> str:
+        """What the model computes in."""
+        return self.model.precision
+
+    @property
     def device(self) -> torch.device:
         """Where the model is."""
-        return self.model.encoder.embed_tokens.weight.device
+        return self.model.device
 
     def to(self, device: str | torch.device) -> Translator:
         """Moves the model; not while another thread translates. Raises `ValueError` where there is no such device."""
-        found = usable_device(device)
-        if found.type != "cpu" and isinstance(self.model.decoder.output_projection, Int8Linear):
-            raise ValueError(f"an int8 model is for CPUs, not for {found}: load it in bfloat16 there")
-        self.model.to(device)
+        self.model.move(usable_device(device))
         return self
 
     @contextmanager
@@ -203,10 +207,10 @@ class Translator:
             raise SettingError.of_value("too_long", too_long, " or ".join(known))
         if limit is not None and limit < 2:
             raise SettingError.of_value("max_source_tokens", limit, "2 or more, a token and the end")
-        config = self.model.config
-        if config.encoder_learned_pos:
-            return LengthRule(too_long, min(limit or config.max_source_positions, config.max_source_positions))
-        return LengthRule(too_long, limit or (None if too_long == "keep" else config.max_source_positions))
+        bound, trained = self.model.max_source_positions, self.model.trained_source_positions
+        if bound is not None:
+            return LengthRule(too_long, min(limit or bound, bound))
+        return LengthRule(too_long, limit or (None if too_long == "keep" else trained))
 
     def _read(
         self,
@@ -278,6 +282,49 @@ class Translator:
             notes=source.notes + stopped[:1],
             source_tokens=tuple(token for segment in source.segments for token in segment),
         )
+
+
+class _Weights:
+    """A model's checkpoint."""
+
+    text = None
+
+    def __init__(self, file: Path) -> None:
+        self.checkpoint = read_checkpoint(file)
+        with _errors_about(file):
+            check_translates(self.checkpoint)
+        self.languages = self.checkpoint.config["source_lang"], self.checkpoint.config["target_lang"]
+
+    def build(self, source: int, target: int, *, precision: str | None, device: torch.device) -> TranslationModel:
+        """The model, for dictionaries of so many tokens."""
+        model = build_transformer(self.checkpoint, source_vocabulary=source, target_vocabulary=target)
+        model.move(device)
+        return set_precision(model, precision or "float32")
+
+
+class _Graphs:
+    """A model's ONNX graphs."""
+
+    def __init__(self, file: Path) -> None:
+        from rskip.translation.onnx_decoder import read_settings  # onnxruntime may be missing
+
+        self.folder, self.settings = file.parent, read_settings(file)
+        self.languages = self.settings.source_language, self.settings.target_language
+        self.text = TOKENS if self.settings.text == "tokens" else None
+
+    def build(self, source: int, target: int, *, precision: str | None, device: torch.device) -> TranslationModel:
+        """The model, for dictionaries of so many tokens."""
+        from rskip.translation.onnx_decoder import OnnxTransformer
+
+        own = self.settings.precision
+        check_vocabulary("source", self.settings.source_vocabulary, source)
+        check_vocabulary("target", self.settings.target_vocabulary, target)
+        if precision not in (None, own):
+            advice = "export the model in another precision, or use the model itself"
+            raise SettingError.of_value("precision", precision, f"{own}, as the graphs are", advice=advice)
+        model = OnnxTransformer(self.folder, self.settings)
+        model.move(device)
+        return model
 
 
 @contextmanager

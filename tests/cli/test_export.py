@@ -85,6 +85,44 @@ def test_a_folder_for_ctranslate2_translates_as_the_model_does(folder, tmp_path,
     assert found[0] == "Ein Hund rennt durch das Gras."
 
 
+def test_a_folder_of_onnx_graphs_translates_as_the_model_does(tmp_path, capsys):
+    for name in ("onnx", "onnxscript", "onnxruntime"):
+        pytest.importorskip(name, reason="needs the extra onnx")
+    model, output, text = write_model(tmp_path / "model", "2rskip+ln"), tmp_path / "exported", tmp_path / "text"
+    command = ["export", "onnx", "--model", model, "--text", "tokens", "--output", output]
+    assert main([*map(str, command)]) == 0
+    assert f"translate with rskip translate --model {output}" in capsys.readouterr().out
+    assert sorted(path.name for path in output.iterdir()) == [
+        "dict.a.txt", "dict.b.txt", "encoder.onnx", "onnx.json", "step.onnx",
+    ]  # fmt: skip
+
+    text.write_text("w1 w2\nw4 w0 w3\n")
+    found = []
+    for each, further in ((model, ["--text", "tokens"]), (output, [])):
+        file = tmp_path / f"{each.name}.out"
+        assert main(["translate", "--model", str(each), *further, "--scores", "--output", str(file), str(text)]) == 0
+        assert "(cpu, float32)" in capsys.readouterr().err
+        found.append([line.split("\t") for line in file.read_text().splitlines()])
+    for (score, words), (other_score, other_words) in zip(*found, strict=True):
+        assert words == other_words and abs(float(score) - float(other_score)) < 2e-4
+
+    assert "there already" in error_of(*command, capsys=capsys)
+    for other in ("ct2", "onnx"):
+        command = ["export", other, "--model", output, "--output", tmp_path / "again"]
+        error = error_of(*command, capsys=capsys)
+        assert f"{output} holds ONNX graphs, no checkpoint: give the model that they were exported from" in error
+    (output / "mine.txt").write_text("")
+    command = ["export", "onnx", "--model", model, "--text", "tokens", "--output", output, "--force"]
+    assert "holds mine.txt, which would be lost" in error_of(*command, capsys=capsys)
+
+
+def test_without_onnxscript_it_says_how_to_get_it(tmp_path, capsys, monkeypatch):
+    monkeypatch.delitem(sys.modules, "rskip.translation.onnx_model", raising=False)
+    monkeypatch.setitem(sys.modules, "onnxscript", None)
+    error = error_of("export", "onnx", "--model", tmp_path, "--output", tmp_path / "exported", capsys=capsys)
+    assert "export onnx needs onnxscript: install it with pip install 'rskip[onnx]'" in error
+
+
 def test_quantizations_are_those_of_ctranslate2():
     specs = pytest.importorskip("ctranslate2.specs.model_spec", reason="needs the extra ct2")
     assert QUANTIZATIONS == specs.ACCEPTED_MODEL_TYPES

@@ -1,0 +1,222 @@
+"""A Transformer's ONNX graphs, run by onnxruntime behind the same search. Needs onnxruntime; written by `onnx_model`.
+
+B sentences, K beams, R = B·K rows, L decoder layers, H heads, D features of a head, S source length, T positions so
+far, V vocabulary. `encoder.onnx` takes the source (B, S) and gives the memory: its mask (B, 1, 1, S), added to scores,
+and each decoder layer's keys and values of it (B, H, S, D). `step.onnx` takes the last tokens (B, K), their position,
+the row of the last step that each beam continues (B, K), keys and values so far (R', H, T, D), and the memory. It gives
+logits (B, K, V), the last layer's attention (B, K, S), and keys and values (R, H, T + 1, D) for the next step. So
+beams are reordered in the graph, and a caller keeps nothing but what the last step gave.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import numpy
+import torch
+from msgspec import Meta
+from torch import Tensor
+
+from rskip.files.checksum import difference
+from rskip.settings.check import Checked, convert
+from rskip.settings.errors import SettingError
+from rskip.settings.text import read_json
+from rskip.translation.model_files import ONNX_FILE
+
+if TYPE_CHECKING:
+    from onnxruntime import InferenceSession
+
+FORMAT = 1  # of the folder
+ENCODER, STEP = "encoder.onnx", "step.onnx"
+
+Array = numpy.ndarray[Any, Any]
+_Count = Annotated[int, Meta(ge=1)]
+_Index = Annotated[int, Meta(ge=0)]
+
+
+@dataclass(frozen=True, kw_only=True)
+class OnnxSettings(Checked):
+    """What a runtime must know of the graphs: the content of onnx.json, beside its `format`.
+
+    opset: of ONNX's standard operators; no others are used in float32.
+    text: "pipeline" (the folder text/) or "tokens", separated by spaces.
+    layers, heads, head_features: L, H and D of the decoder.
+    max_source_positions, max_target_positions: the longest source and target, ends included; null: any length will do.
+    trained_source_positions: the longest source that fairseq would have trained on.
+    first_position: of the first step; each later step's is one more.
+    start_index: the token before the first.
+    files: the SHA-256 of every other file, by its path in the folder.
+
+    :raises SettingError: a value that makes no sense.
+    """
+
+    opset: _Count
+    precision: Literal["float32", "int8"]
+    source_language: str
+    target_language: str
+    text: Literal["pipeline", "tokens"]
+    encoder_connection: str
+    decoder_connection: str
+    source_vocabulary: _Count
+    target_vocabulary: _Count
+    layers: _Count
+    heads: _Count
+    head_features: _Count
+    max_source_positions: _Count | None
+    max_target_positions: _Count | None
+    trained_source_positions: _Count
+    first_position: _Index
+    padding_index: _Index
+    start_index: _Index
+    end_index: _Index
+    unknown_index: _Index
+    files: dict[str, str]
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for name in (ENCODER, STEP):
+            if name not in self.files:
+                raise SettingError("files", f"has no {name}")
+
+
+def read_settings(file: Path) -> OnnxSettings:
+    """The settings of a folder, whose files are those that they name.
+
+    :param file: its onnx.json.
+    :raises FileNotFoundError: a file is missing.
+    :raises ValueError: another format, a value that makes no sense (`SettingError`), or a file that was changed.
+    """
+    values = read_json(file)
+    if isinstance(values, dict) and (written := values.pop("format", None)) != FORMAT:
+        raise ValueError(f"{file} has the format {written!r}, but this rskip reads {FORMAT}: export the model again")
+    settings = convert(values, OnnxSettings, source=str(file))
+    for name, sha256 in settings.files.items():
+        path = file.parent / name
+        if not path.is_file():
+            raise FileNotFoundError(f"{path} is missing, which {ONNX_FILE} names: export the model again")
+        if difference(path, sha256=sha256):
+            raise ValueError(f"{path} was changed, its sha256 is not that of {ONNX_FILE}: export the model again")
+    return settings
+
+
+@dataclass
+class OnnxState:
+    """What is kept between steps: the graph's next inputs, and what the last step saw.
+
+    beams: how many each sentence has. parents: (B, K), the last step's row that each beam continues.
+    """
+
+    inputs: dict[str, Array]
+    beams: int
+    parents: Array
+    wants_attention: bool
+    attention: Tensor | None = None
+
+
+class OnnxTransformer:
+    """A `TranslationModel` of a folder of graphs. It pickles as the folder's path.
+
+    :param threads: of onnxruntime; default: PyTorch's.
+    :raises ValueError: onnxruntime is missing, or can't open a graph.
+    """
+
+    device = torch.device("cpu")
+
+    def __init__(self, folder: Path, settings: OnnxSettings, *, threads: int | None = None) -> None:
+        self.folder, self.settings = folder, settings
+        self._encoder, self._step = (
+            _open(folder / name, threads or torch.get_num_threads()) for name in (ENCODER, STEP)
+        )
+        kept = [f"{kind}_{layer}" for layer in range(settings.layers) for kind in ("key", "value")]
+        self._memory = ["memory_mask", *(f"memory_{name}" for name in kept)]
+        self._past, self._present = ([f"{time}_{name}" for name in kept] for time in ("past", "present"))
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _reopened, (self.folder,)
+
+    @property
+    def precision(self) -> str:
+        """What it computes in."""
+        return self.settings.precision
+
+    @property
+    def max_positions(self) -> int | None:
+        """The longest target, its end included, in tokens; None where any length will do."""
+        return self.settings.max_target_positions
+
+    @property
+    def max_source_positions(self) -> int | None:
+        """The longest source, its end included, in tokens; None where any length will do."""
+        return self.settings.max_source_positions
+
+    @property
+    def trained_source_positions(self) -> int:
+        """The longest source that fairseq would have trained on."""
+        return self.settings.trained_source_positions
+
+    def move(self, device: torch.device) -> None:
+        """Stays where it is. Raises `ValueError` for another device."""
+        if device != self.device:
+            raise ValueError(f"an ONNX model runs on the CPU, not on {device}: use the model that it was exported from")
+
+    def encode(self, source: Tensor) -> dict[str, Array]:
+        """The memory of source tokens (B, S), filled up with padding: inputs of the step by their names."""
+        return dict(zip(self._memory, self._encoder.run(self._memory, {"source": source.numpy()}), strict=True))
+
+    def start(self, memory: dict[str, Array], *, attention: bool = False) -> OnnxState:
+        """The state before the first token, with one beam for each sentence of `memory`."""
+        sentences = len(memory["memory_mask"])
+        nothing = numpy.zeros((sentences, self.settings.heads, 0, self.settings.head_features), numpy.float32)
+        inputs = {**memory, **dict.fromkeys(self._past, nothing)}
+        inputs["position"] = numpy.array([self.settings.first_position])
+        return OnnxState(inputs, 1, numpy.arange(sentences)[:, None], wants_attention=attention)
+
+    def step(self, tokens: Tensor, state: OnnxState) -> Tensor:
+        """Logits (B, K, V) of what follows `tokens` (B, K); the state takes them in."""
+        inputs = state.inputs
+        inputs["tokens"], inputs["parents"] = tokens.numpy(), state.parents
+        logits, attention, *present = self._step.run(["logits", "attention", *self._present], inputs)
+        inputs.update(zip(self._past, present, strict=True))
+        inputs["position"] = inputs["position"] + 1
+        if state.wants_attention:
+            state.attention = torch.from_numpy(attention)
+        state.beams = tokens.size(1)
+        state.parents = numpy.arange(tokens.numel()).reshape(tokens.shape)
+        return torch.from_numpy(logits)
+
+    def reorder(self, state: OnnxState, parents: Tensor, sentences: Tensor | None = None) -> None:
+        """Beam k continues parents[:, k]. See `StepDecoder.reorder`."""
+        if sentences is None:
+            rows = numpy.arange(len(parents))
+        else:
+            rows = sentences.numpy()
+            for name in self._memory:
+                state.inputs[name] = state.inputs[name][rows]
+        state.parents = rows[:, None] * state.beams + parents.numpy()
+
+
+def _reopened(folder: Path) -> OnnxTransformer:
+    return OnnxTransformer(folder, read_settings(folder / ONNX_FILE))
+
+
+def _open(path: Path, threads: int) -> InferenceSession:
+    try:
+        import onnxruntime
+    except ModuleNotFoundError as error:
+        if (error.name or "").partition(".")[0] != "onnxruntime":
+            raise
+        raise ValueError(f"{path.parent} needs onnxruntime: install it with pip install 'rskip[onnx]'") from error
+
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = threads
+    options.log_severity_level = 3  # errors
+    try:
+        # the fused sum and normalisation is slower on CPUs than the two (docs/speed.md)
+        return onnxruntime.InferenceSession(
+            str(path), options, providers=["CPUExecutionProvider"], disabled_optimizers=["SkipLayerNormFusion"]
+        )
+    except Exception as error:  # onnxruntime's own derive from nothing narrower
+        reason = str(error).strip().partition("\n")[0]
+        raise ValueError(f"{path} can't be opened by onnxruntime {onnxruntime.__version__}: {reason}") from error

@@ -1,0 +1,319 @@
+"""A Transformer as ONNX graphs, with all that a runtime needs beside them. Needs the extra `onnx`.
+
+`onnx_decoder` says what the graphs take and give; dimensions are named as there.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import warnings
+from dataclasses import replace
+from pathlib import Path
+from textwrap import shorten
+from typing import Any, Literal
+
+import onnxscript  # noqa: F401 - torch.onnx needs it, and says so late
+import torch
+from torch import Tensor, nn
+from torch.export import Dim
+
+from rskip.files.checksum import sha256_file
+from rskip.settings.check import to_plain
+from rskip.text import Dictionary, TextPipeline
+from rskip.transformer import Transformer
+from rskip.transformer.attention import MultiHeadAttention
+from rskip.transformer.embedding import EmbeddingModule
+from rskip.transformer.layers import TransformerLayer
+from rskip.transformer.positions import token_positions
+from rskip.transformer.undrawn import undrawn
+from rskip.translation.model_files import ONNX_FILE, Text
+from rskip.translation.onnx_decoder import ENCODER, FORMAT, STEP, OnnxSettings, OnnxTransformer
+from rskip.translation.search import TranslationModel
+
+OPSET = 18
+PRECISIONS = ("float32", "int8")
+_TOLERANCE = 1e-4  # of logits, relative to the largest where that is above 1
+_BATCH, _BEAMS, _ROWS, _PAST, _SOURCE = map(Dim, ("batch", "beams", "rows", "past", "source"))
+
+
+def write_onnx(
+    model: Transformer,
+    folder: Path,
+    *,
+    text: Text,
+    source: Dictionary,
+    target: Dictionary,
+    precision: Literal["float32", "int8"] = "float32",
+) -> None:
+    """Writes what `Translator.from_pretrained` opens into the folder, which is there and empty.
+
+    :param precision: of the linear maps; "int8": weights in 8 bits, activations quantised as they come.
+    :raises ValueError: the model can't be exported, or its graphs compute something else than it does.
+    """
+    with undrawn():
+        plain = Transformer(model.config)  # the model's own linear maps may be packed
+    plain.load_state_dict(model.state_dict())
+    plain.requires_grad_(False).eval()
+    _export(_EncoderGraph(plain), folder / ENCODER)
+    _export(_StepGraph(plain), folder / STEP)
+    for dictionary, language in ((source, text.source_language), (target, text.target_language)):
+        dictionary.save(folder / f"dict.{language}.txt")
+    if isinstance(text, TextPipeline):
+        text.save(folder / "text")
+
+    config = plain.config
+    bounded = not config.no_token_positional_embeddings  # by the table of positions
+    settings = OnnxSettings(
+        opset=OPSET,
+        precision="float32",
+        source_language=text.source_language,
+        target_language=text.target_language,
+        text="pipeline" if isinstance(text, TextPipeline) else "tokens",
+        encoder_connection=config.encoder_connection,
+        decoder_connection=config.decoder_connection,
+        source_vocabulary=config.source_vocabulary,
+        target_vocabulary=config.target_vocabulary,
+        layers=config.decoder_layers,
+        heads=config.decoder_attention_heads,
+        head_features=config.decoder_embed_dim // config.decoder_attention_heads,
+        max_source_positions=config.max_source_positions if bounded else None,
+        max_target_positions=config.max_target_positions if bounded else None,
+        trained_source_positions=config.max_source_positions,
+        first_position=config.padding_index + 1,
+        padding_index=config.padding_index,
+        start_index=Dictionary.eos_index,
+        end_index=Dictionary.eos_index,
+        unknown_index=Dictionary.unk_index,
+        files={ENCODER: "", STEP: ""},
+    )
+    check_equal(plain, OnnxTransformer(folder, settings))
+    if precision == "int8":
+        for name in (ENCODER, STEP):
+            quantise(folder / name)
+    files = sorted(path for path in folder.rglob("*") if path.is_file())
+    sums = {path.relative_to(folder).as_posix(): sha256_file(path) for path in files}
+    content = {"format": FORMAT, **to_plain(replace(settings, precision=precision, files=sums))}
+    (folder / ONNX_FILE).write_text(json.dumps(content, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+
+
+class _EncoderGraph(nn.Module):
+    """Source tokens to the memory's mask, keys and values, which don't change from step to step."""
+
+    outputs: list[str]
+
+    def __init__(self, model: Transformer) -> None:
+        super().__init__()
+        self.config, self.encoder = model.config, model.encoder
+        self.attention = nn.ModuleList(_joined(layer.self_attn, "qkv") for layer in _layers(model.encoder))
+        memory = [layer.encoder_attn for layer in model.decoder.decoder_layers()]
+        self.heads = memory[0].heads
+        self.memory = nn.ModuleList(_joined(each, "kv") for each in memory)
+        self.outputs = ["memory_mask", *(f"memory_{name}" for name in _names(len(memory)))]
+
+    def inputs(self) -> dict[str, tuple[Any, Any]]:
+        """Each input with its dynamic dimensions; the values are examples."""
+        return {"source": (torch.full((3, 7), 4), {0: _BATCH, 1: _SOURCE})}
+
+    def forward(self, source: Tensor) -> tuple[Tensor, ...]:
+        encoder = self.encoder
+        padding_index = self.config.padding_index
+        x = _embed(encoder, source, token_positions(source, padding_index))  # (B, S, C)
+        hidden = source.eq(padding_index)[:, None, None]
+        mask = torch.zeros_like(hidden, dtype=x.dtype).masked_fill(hidden, -math.inf)  # (B, 1, 1, S)
+        for layer, projection in zip(_layers(encoder), self.attention, strict=True):
+            attended = projection(layer.self_attn_connection.branch_input(x))
+            query, key, value = (_split(each, layer.self_attn.heads) for each in attended.chunk(3, -1))
+            attended = _weights(query, key, mask) @ value  # (B, H, S, D)
+            attended = layer.self_attn.out_proj(attended.transpose(1, 2).flatten(2))
+            x = _feed_forward(layer, layer.self_attn_connection(x, attended))
+        x = x if encoder.layer_norm is None else encoder.layer_norm(x)
+        memory = [_split(each, self.heads) for projection in self.memory for each in projection(x).chunk(2, -1)]
+        return mask, *memory
+
+
+class _StepGraph(nn.Module):
+    """The next position of each beam. A row's own keys and values are kept, so there is no mask of the target."""
+
+    outputs: list[str]
+
+    def __init__(self, model: Transformer) -> None:
+        super().__init__()
+        self.config, self.decoder = model.config, model.decoder
+        layers = model.decoder.decoder_layers()
+        self.attention = nn.ModuleList(_joined(layer.self_attn, "qkv") for layer in layers)
+        self.queries = nn.ModuleList(_joined(layer.encoder_attn, "q") for layer in layers)
+        self.outputs = ["logits", "attention", *(f"present_{name}" for name in _names(len(layers)))]
+
+    def inputs(self) -> dict[str, tuple[Any, Any]]:
+        """Each input with its dynamic dimensions; the values are examples."""
+        config = self.config
+        heads, features = config.decoder_attention_heads, config.decoder_embed_dim // config.decoder_attention_heads
+        count = 2 * config.decoder_layers
+
+        def several(*shape: int) -> list[Tensor]:
+            return [torch.zeros(shape) for _ in range(count)]  # one tensor twice would become one input
+
+        return {
+            "tokens": (torch.full((3, 5), 4), {0: _BATCH, 1: _BEAMS}),
+            "position": (torch.tensor([4]), {}),
+            "parents": (torch.zeros(3, 5, dtype=torch.long), {0: _BATCH, 1: _BEAMS}),
+            "past": (several(6, heads, 4, features), [{0: _ROWS, 2: _PAST}] * count),
+            "memory_mask": (torch.zeros(3, 1, 1, 7), {0: _BATCH, 3: _SOURCE}),
+            "memory": (several(3, heads, 7, features), [{0: _BATCH, 2: _SOURCE}] * count),
+        }
+
+    def forward(
+        self,
+        tokens: Tensor,
+        position: Tensor,
+        parents: Tensor,
+        past: list[Tensor],
+        memory_mask: Tensor,
+        memory: list[Tensor],
+    ) -> tuple[Tensor, ...]:
+        decoder = self.decoder
+        rows = parents.flatten()
+        x = _embed(decoder, tokens, position)  # (B, K, C)
+        present: list[Tensor] = []
+        weights = x
+        for number, layer in enumerate(decoder.decoder_layers()):
+            heads, of_layer = layer.self_attn.heads, slice(2 * number, 2 * number + 2)
+            attended = self.attention[number](layer.self_attn_connection.branch_input(x))
+            query, *new = (
+                each.unflatten(-1, (heads, 1, -1)).flatten(0, 1) for each in attended.chunk(3, -1)
+            )  # (R, H, 1, D)
+            key, value = (
+                torch.cat([before.index_select(0, rows), each], 2)
+                for before, each in zip(past[of_layer], new, strict=True)
+            )  # (R, H, T + 1, D)
+            present += key, value
+            attended = _weights(query, key) @ value
+            attended = layer.self_attn.out_proj(attended.reshape(x.shape))
+            x = layer.self_attn_connection(x, attended)
+
+            query = _split(self.queries[number](layer.encoder_attn_connection.branch_input(x)), heads)
+            key, value = memory[of_layer]
+            weights = _weights(query, key, memory_mask)  # (B, H, K, S)
+            attended = layer.encoder_attn.out_proj((weights @ value).transpose(1, 2).flatten(2))
+            x = _feed_forward(layer, layer.encoder_attn_connection(x, attended))
+        x = x if decoder.layer_norm is None else decoder.layer_norm(x)
+        return decoder.output_projection(x), weights.mean(1), *present
+
+
+def _names(layers: int) -> list[str]:
+    return [f"{kind}_{layer}" for layer in range(layers) for kind in ("key", "value")]
+
+
+def _layers(stack: Any) -> list[Any]:
+    return list(stack.layers)
+
+
+def _joined(attention: MultiHeadAttention, parts: str) -> nn.Linear:
+    """The projections "q", "k" and "v" as one map, the queries scaled by 1/√D: fewer and larger products."""
+    linears = [getattr(attention, f"{part}_proj") for part in parts]
+    features = attention.q_proj.out_features
+    scale = 1 / math.sqrt(features / attention.heads)
+    factors = torch.tensor([scale if part == "q" else 1.0 for part in parts]).repeat_interleave(features)
+    joined = nn.utils.skip_init(nn.Linear, linears[0].in_features, len(parts) * features)
+    joined.weight = nn.Parameter(torch.cat([each.weight for each in linears]) * factors[:, None], requires_grad=False)
+    joined.bias = nn.Parameter(torch.cat([each.bias for each in linears]) * factors, requires_grad=False)
+    return joined
+
+
+def _embed(stack: EmbeddingModule, tokens: Tensor, positions: Tensor) -> Tensor:
+    x = stack.embed_tokens(tokens) * stack.embed_scale
+    if stack.embed_positions is not None:
+        x = x + stack.embed_positions(positions)
+    return x if stack.layernorm_embedding is None else stack.layernorm_embedding(x)
+
+
+def _split(x: Tensor, heads: int) -> Tensor:
+    return x.unflatten(-1, (heads, -1)).transpose(1, 2)  # (B, T, C) -> (B, H, T, D)
+
+
+def _weights(query: Tensor, key: Tensor, mask: Tensor | None = None) -> Tensor:
+    scores = query @ key.transpose(2, 3)
+    return (scores if mask is None else scores + mask).softmax(-1)
+
+
+def _feed_forward(layer: TransformerLayer, x: Tensor) -> Tensor:
+    inner = layer.activation(layer.fc1(layer.ffn_connection.branch_input(x)))
+    return layer.ffn_connection(x, layer.fc2(inner))
+
+
+def _export(graph: _EncoderGraph | _StepGraph, path: Path) -> None:
+    inputs = graph.inputs()
+    examples = {name: example for name, (example, _) in inputs.items()}
+    names = [
+        name if isinstance(example, Tensor) else f"{name}_{part}"
+        for name, example in examples.items()
+        for part in (_names(len(example) // 2) if isinstance(example, list) else [""])
+    ]
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            program = torch.onnx.export(
+                graph.eval(),
+                kwargs=examples,
+                input_names=names,
+                output_names=graph.outputs,
+                dynamic_shapes={name: dimensions for name, (_, dimensions) in inputs.items()},
+                opset_version=OPSET,
+                dynamo=True,
+                optimize=True,
+                verbose=False,
+            )
+    except torch.onnx.OnnxExporterError as error:
+        config = graph.config
+        connections = ", ".join(dict.fromkeys([config.encoder_connection, config.decoder_connection]))
+        reason = shorten(str(error.__cause__ or error).strip().partition("\n")[0], 100)
+        raise ValueError(f"a model of {connections} can't be exported to ONNX: {reason}") from error
+    assert program is not None
+    for node in program.model.graph.all_nodes():
+        node.metadata_props.clear()  # stack traces, with paths of this machine
+    program.save(path)
+
+
+def check_equal(model: Transformer, exported: OnnxTransformer) -> None:
+    """Compares four steps of two sentences, whose beams are reordered and one of which leaves.
+
+    :raises ValueError: logits differ.
+    """
+    config = model.config
+    generator = torch.Generator().manual_seed(1)
+
+    def drawn(vocabulary: int, *shape: int) -> Tensor:
+        return torch.randint(min(config.padding_index + 1, vocabulary - 1), vocabulary, shape, generator=generator)
+
+    source = drawn(config.source_vocabulary, 2, min(9, config.max_source_positions))
+    source[1, -1] = config.padding_index
+    parents = ([[0, 0, 0], [0, 0, 0]], [[2, 0, 1], [1, 1, 0]], [[1, 2, 2]])
+    sentences = (None, None, torch.tensor([1]))
+    with torch.inference_mode():
+        decoders: tuple[TranslationModel, ...] = model, exported
+        states = [(each, each.start(each.encode(source))) for each in decoders]
+        tokens = torch.full((2, 1), Dictionary.eos_index)
+        for step in range(min(4, config.max_target_positions)):
+            expected, found = (each.step(tokens, state) for each, state in states)
+            difference = (expected - found).abs().max().item() / max(1.0, expected.abs().max().item())
+            if not difference <= _TOLERANCE:
+                raise ValueError(f"its ONNX graphs' logits differ from its own by {difference:.1e}: please report it")
+            if step < 3:
+                kept = torch.tensor(parents[step])
+                for each, state in states:
+                    each.reorder(state, kept, sentences[step])
+                tokens = drawn(config.target_vocabulary, *kept.shape)
+
+
+def quantise(path: Path) -> None:
+    """The graph's linear maps in 8 bits, weights in 7: without VNNI sums of two 8-bit products overflow 16 bits."""
+    from onnxruntime.quantization import QuantType, quantize_dynamic
+    from onnxruntime.quantization.shape_inference import quant_pre_process
+
+    folded = path.with_suffix(".folded.onnx")  # where every weight is a constant
+    quant_pre_process(path, folded, skip_symbolic_shape=True, skip_onnx_shape=True)
+    quantize_dynamic(
+        folded, path, op_types_to_quantize=["MatMul"], per_channel=True, reduce_range=True, weight_type=QuantType.QInt8
+    )
+    folded.unlink()

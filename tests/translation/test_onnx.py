@@ -1,0 +1,294 @@
+"""ONNX graphs translate as the model that they were exported from."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import shutil
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from rskip.connections import Connection, register_connection
+from rskip.files.checksum import sha256_file
+from rskip.text import Dictionary, TokenText
+from rskip.transformer import Transformer, TransformerConfig
+from rskip.translation import Translation, Translator
+from rskip.translation.scoring import score
+
+onnx = pytest.importorskip("onnx", reason="needs the extra onnx")
+pytest.importorskip("onnxscript", reason="needs the extra onnx")
+pytest.importorskip("onnxruntime", reason="needs the extra onnx")
+from rskip.translation.onnx_decoder import OnnxTransformer, read_settings  # noqa: E402
+from rskip.translation.onnx_model import check_equal, quantise, write_onnx  # noqa: E402
+
+WORDS = [f"w{number}" for number in range(20)]
+SOURCE, TARGET = Dictionary([*WORDS, "w3"]), Dictionary(WORDS)
+SEARCH: dict[str, Any] = {"beam": 3, "nbest": 3, "token_scores": True, "attention": True, "max_length_b": 6}
+SENTENCES = ["w1 w2 w3", "w7", "w4 w4 w5 w6 w1 w2 w19 w18", "w9 w8 w7 w6 w5", "unknown w2", " ", "w3 w1"]
+
+
+def tiny(**settings: Any) -> Translator:
+    torch.manual_seed(5)
+    sizes = {
+        f"{side}_{name}": value
+        for side in ("encoder", "decoder")
+        for name, value in {"embed_dim": 16, "ffn_embed_dim": 24, "attention_heads": 2, "layers": 1}.items()
+    }
+    config = TransformerConfig(len(SOURCE), len(TARGET), **{**sizes, **settings})
+    model = Transformer(config).eval().requires_grad_(False)
+    for parameter in model.parameters():
+        parameter.add_(0.3 * torch.randn(parameter.shape))
+    return Translator(model, TokenText("a", "b"), source_dictionary=SOURCE, target_dictionary=TARGET)
+
+
+def exported(translator: Translator, folder: Path, **settings: Any) -> Path:
+    assert isinstance(translator.model, Transformer)
+    folder.mkdir(exist_ok=True)
+    write_onnx(translator.model, folder, text=translator.text, source=SOURCE, target=TARGET, **settings)
+    return folder
+
+
+def assert_alike(ours: list[Translation], theirs: list[Translation]) -> None:
+    for one, other in zip(ours, theirs, strict=True):
+        assert (one.source, one.notes, one.source_tokens) == (other.source, other.notes, other.source_tokens)
+        for left, right in zip(one.hypotheses, other.hypotheses, strict=True):
+            assert (left.tokens, left.alignment) == (right.tokens, right.alignment)
+            assert left.score == pytest.approx(right.score, abs=1e-4)
+            assert left.token_scores == pytest.approx(right.token_scores, abs=1e-4)
+            if left.attention is not None:
+                torch.testing.assert_close(left.attention, right.attention, rtol=0, atol=1e-4)
+
+
+VARIANTS: dict[str, dict[str, Any]] = {
+    "rskip-sas": {"encoder_connection": "2rskip+ln", "decoder_connection": "sas", "decoder_layers": 2},
+    "highway-wskip": {
+        "encoder_connection": "highway",
+        "decoder_connection": "wskip+rms",
+        "encoder_learned_pos": True,
+        "decoder_learned_pos": True,
+        "max_source_positions": 10,
+        "max_target_positions": 7,
+        "activation_fn": "gelu_accurate",
+        "decoder_embed_dim": 24,
+        "decoder_attention_heads": 3,
+        "share_decoder_input_output_embed": True,
+    },
+    "prenorm": {
+        "encoder_connection": "prenorm+ln",
+        "decoder_connection": "sas:host=prenorm,gamma=free",
+        "no_token_positional_embeddings": True,
+        "layernorm_embedding": True,
+        "no_scale_embedding": True,
+        "encoder_layers": 2,
+    },
+}
+
+
+@pytest.fixture(scope="module")
+def translator() -> Translator:
+    return tiny(**VARIANTS["rskip-sas"])
+
+
+@pytest.fixture(scope="module")
+def folder(translator: Translator, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return exported(translator, tmp_path_factory.mktemp("onnx") / "model")
+
+
+@pytest.fixture
+def copied(folder: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(folder, tmp_path / "copied"))
+
+
+def test_no_module_is_built_and_translations_are_the_models(translator, folder, monkeypatch):
+    """In batches whose sentences leave early, alone, and in worker processes."""
+    for name in ("build_transformer", "read_checkpoint"):
+        monkeypatch.setattr(f"rskip.translation.translator.{name}", None)
+    graphs = Translator.from_pretrained(folder)
+    assert (graphs.source_language, graphs.target_language, graphs.precision) == ("a", "b", "float32")
+    assert len({each.text for each in graphs.translate(SENTENCES, **SEARCH)}) >= 6
+    for settings in ({}, {"beam": 1, "nbest": 1}, {"max_tokens": 1}, {"prefixes": ["w1 w2", *[None] * 6]}):
+        settings = {**SEARCH, **settings}
+        assert_alike(translator.translate(SENTENCES, **settings), graphs.translate(SENTENCES, **settings))
+    plain = graphs.translate(SENTENCES[:1])[0].hypotheses[0]
+    assert plain.attention is plain.token_scores is None
+    with graphs.parallel(2) as parallel:
+        settings = {**SEARCH, "max_tokens": 8}
+        assert_alike(translator.translate(SENTENCES, **settings), parallel.translate(SENTENCES, **settings))
+
+
+@pytest.mark.parametrize("variant", ["highway-wskip", "prenorm"])
+def test_other_connections_and_shapes(variant, tmp_path):
+    translator = tiny(**VARIANTS[variant])
+    graphs = Translator.from_pretrained(exported(translator, tmp_path / "model"))
+    assert_alike(translator.translate(SENTENCES, **SEARCH), graphs.translate(SENTENCES, **SEARCH))
+    assert graphs.model.max_positions == translator.model.max_positions
+
+
+def test_a_graph_of_another_model_is_found_out(translator, folder):
+    graphs = OnnxTransformer(folder, read_settings(folder / "onnx.json"))
+    check_equal(translator.model, graphs)
+    other = tiny(**VARIANTS["rskip-sas"]).model
+    other.decoder.layers[1].fc2.bias[3] += 0.01
+    with pytest.raises(ValueError, match="logits differ"):
+        check_equal(other, graphs)
+
+
+def test_beams_and_sentences_can_be_any_number_and_trade_places(translator, folder):
+    graphs = OnnxTransformer(folder, read_settings(folder / "onnx.json"))
+    source = torch.tensor([[5, 6, 7, 2], [8, 9, 2, 1], [4, 2, 1, 1]])
+    states = [(each, each.start(each.encode(source))) for each in (translator.model, graphs)]
+
+    def assert_equal_step(*tokens: list[int]) -> None:
+        one, other = (each.step(torch.tensor(tokens), state) for each, state in states)
+        torch.testing.assert_close(one, other, rtol=0, atol=1e-4)
+
+    def reorder(parents: list[list[int]], sentences: list[int] | None = None) -> None:
+        for each, state in states:
+            kept: Tensor | None = None if sentences is None else torch.tensor(sentences)
+            each.reorder(state, torch.tensor(parents), kept)
+
+    assert_equal_step([2], [2], [2])
+    reorder([[0, 0], [0, 0], [0, 0]])
+    assert_equal_step([4, 5], [6, 7], [8, 9])
+    assert_equal_step([9, 5], [8, 7], [7, 9])  # without a reordering each goes on
+    reorder([[1, 0, 1], [0, 0, 1]], sentences=[2, 0])
+    assert_equal_step([10, 11, 12], [13, 14, 15])
+    reorder([[2]], sentences=[1])
+    assert_equal_step([4])
+
+
+def test_eight_bit_maps(translator, copied):
+    before = set(copied.iterdir())
+    for name in ("encoder.onnx", "step.onnx"):
+        quantise(copied / name)
+        with_sum_of(copied, name)
+    rewritten(copied, precision="int8")
+    assert set(copied.iterdir()) == before
+    maps = [node.op_type for node in onnx.load(copied / "step.onnx").graph.node if "MatMulInteger" in node.op_type]
+    assert len(maps) == 2 * (6 + 3 * 4) + 1  # of two layers with the gates of three connections, and of the vocabulary
+    graphs = Translator.from_pretrained(copied, precision="int8")
+    assert graphs.precision == "int8"
+    source, tokens = torch.tensor([[5, 6, 7, 2], [8, 9, 10, 2]]), torch.tensor([[2], [2]])
+    ours, theirs = (each.step(tokens, each.start(each.encode(source))) for each in (translator.model, graphs.model))
+    assert torch.corrcoef(torch.stack([ours.flatten(), theirs.flatten()]))[0, 1] > 0.99
+    assert not torch.allclose(ours, theirs, atol=1e-4)
+
+
+def test_sentences_that_the_graphs_have_no_positions_for_are_refused(folder):
+    graphs = Translator.from_pretrained(folder)
+    long = " ".join(["w1"] * 1100)
+    with pytest.raises(ValueError, match="it has 1,101 tokens .*, and at most 1,024 can be translated"):
+        graphs.translate([long])
+    assert graphs.translate([long], too_long="cut", max_length_a=0, max_length_b=2)[0].notes
+
+
+def without(folder: Path, name: str) -> None:
+    (folder / name).unlink()
+
+
+def changed(folder: Path, name: str) -> None:
+    data = bytearray((folder / name).read_bytes())
+    data[len(data) // 2] ^= 1
+    (folder / name).write_bytes(data)
+
+
+def rewritten(folder: Path, **values: Any) -> None:
+    content = json.loads((folder / "onnx.json").read_text())
+    (folder / "onnx.json").write_text(json.dumps({**content, **values}))
+
+
+def with_sum_of(folder: Path, name: str) -> None:
+    files = json.loads((folder / "onnx.json").read_text())["files"]
+    rewritten(folder, files={**files, name: sha256_file(folder / name)})
+
+
+def of_a_later_opset(folder: Path) -> None:
+    graph = onnx.load(folder / "step.onnx")
+    graph.opset_import[0].version = 999
+    onnx.save(graph, folder / "step.onnx")
+    with_sum_of(folder, "step.onnx")
+
+
+def with_another_dictionary(folder: Path) -> None:
+    Dictionary(WORDS[:5]).save(folder / "dict.b.txt")
+    with_sum_of(folder, "dict.b.txt")
+
+
+@pytest.mark.parametrize(
+    ("damage", "message"),
+    [
+        (lambda folder: without(folder, "step.onnx"), "step.onnx is missing, which onnx.json names"),
+        (lambda folder: without(folder, "dict.a.txt"), "dict.a.txt is missing"),
+        (lambda folder: changed(folder, "encoder.onnx"), "encoder.onnx was changed"),
+        (lambda folder: rewritten(folder, format=2), "onnx.json has the format 2, but this rskip reads 1"),
+        (lambda folder: rewritten(folder, heads=0), "onnx.json: heads is 0: expected a whole number, 1 or more"),
+        (lambda folder: rewritten(folder, precision="int4"), "onnx.json: precision is 'int4'"),
+        (lambda folder: rewritten(folder, files={}), "onnx.json: files has no encoder.onnx"),
+        (lambda folder: (folder / "onnx.json").write_text("{"), "onnx.json: not valid JSON"),
+        (of_a_later_opset, "step.onnx can't be opened by onnxruntime"),
+        (with_another_dictionary, "a foreign target dictionary: it has 9 tokens"),
+    ],
+)
+def test_a_damaged_folder_is_one_line(damage, message, copied):
+    damage(copied)
+    with pytest.raises((ValueError, OSError)) as error:
+        Translator.from_pretrained(copied)
+    assert message in str(error.value) and str(copied) in str(error.value) and "\n" not in str(error.value)
+
+
+def test_what_makes_no_sense_is_refused(folder, monkeypatch):
+    with pytest.raises(ValueError, match="precision is 'bfloat16': expected float32, as the graphs are"):
+        Translator.from_pretrained(folder, precision="bfloat16")
+    with pytest.raises(ValueError, match="an ONNX model runs on the CPU, not on cuda:0"):
+        Translator.from_pretrained(folder).model.move(torch.device("cuda", 0))
+    with pytest.raises(ValueError, match="the model translates a to b, not b to a"):
+        Translator.from_pretrained(folder, source_language="b", target_language="a")
+    monkeypatch.setitem(sys.modules, "onnxruntime", None)
+    with pytest.raises(ValueError, match=r"needs onnxruntime: install it with pip install 'rskip\[onnx\]'"):
+        Translator.from_pretrained(folder)
+
+
+@register_connection("branching", formula="x + f, or x", source="a test")
+class Branching(Connection):
+    """Looks at its values, which no graph can."""
+
+    def combine(self, x: Tensor, f: Tensor) -> Tensor:
+        return x + f if bool(f.sum() > 0) else x
+
+
+def test_a_connection_with_control_flow_is_refused_in_one_line(tmp_path):
+    model = tiny(encoder_connection="branching", encoder_layers=1, decoder_layers=1)
+    with pytest.raises(ValueError) as error:
+        exported(model, tmp_path / "model")
+    assert str(error.value).startswith("a model of branching, 1xskip+ln can't be exported to ONNX: ")
+    assert "\n" not in str(error.value) and "data-dependent" in str(error.value)
+
+
+@pytest.mark.slow
+def test_a_shipped_model_translates_the_test_set_as_before(root, shared, tmp_path):
+    model = Translator.from_pretrained(root / "checkpoints" / "multi30k_en_de_2rskip_ln")
+
+    def read(language: str) -> list[str]:
+        path = shared / "data" / "multi30k" / f"test_2016_flickr.{language}.gz"
+        with gzip.open(path, "rt", encoding="utf-8") as file:
+            return file.read().splitlines()
+
+    sources, references = read("en"), read("de")
+    before = [each.text for each in model.translate(sources)]
+    bleu = score(before, references)["sacrebleu"].value
+    for precision, same, loss in (("float32", 990, 0.05), ("int8", 800, 0.2)):
+        folder = tmp_path / precision
+        folder.mkdir()
+        fresh = Translator.from_pretrained(root / "checkpoints" / "multi30k_en_de_2rskip_ln")
+        write_onnx(
+            fresh.model, folder, text=model.text, precision=precision,
+            source=model.source_dictionary, target=model.target_dictionary,
+        )  # fmt: skip
+        found = [each.text for each in Translator.from_pretrained(folder).translate(sources)]
+        assert sum(one == other for one, other in zip(before, found, strict=True)) >= same
+        assert score(found, references)["sacrebleu"].value >= bleu - loss
