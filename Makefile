@@ -81,7 +81,7 @@ $(STAMPS)/torch: $(STAMPS)/venv constraints.txt
 	@$(PIP) torch torchvision
 	@touch $@
 
-$(STAMPS)/rskip: $(STAMPS)/torch setup.py pyproject.toml
+$(STAMPS)/rskip: $(STAMPS)/torch setup.py pyproject.toml $(wildcard rskip/native/source/*)
 	@$(PIP) --editable '.[fairseq,vision,captioning,numbers,ct2,onnx,langid,pictures,tensorboard]'
 	@touch $@
 

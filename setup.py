@@ -12,7 +12,7 @@ import shutil
 import zipfile
 from pathlib import Path
 
-from setuptools import find_packages, setup
+from setuptools import Extension, find_packages, setup
 from setuptools.command.build_py import build_py
 from setuptools.command.editable_wheel import editable_wheel
 
@@ -59,6 +59,17 @@ def add_to_wheel(wheel, files):
     partial.replace(wheel)
 
 
+# Plain C behind ctypes: neither Python's nor PyTorch's headers. Without a compiler rskip does without it.
+KERNELS = Extension(
+    "rskip.native._kernels",
+    sources=sorted(str(path.relative_to(ROOT)) for path in (ROOT / "rskip/native/source").glob("*.c")),
+    depends=sorted(str(path.relative_to(ROOT)) for path in (ROOT / "rskip/native/source").glob("*.h")),
+    extra_compile_args=["-O3", "-g0", "-fvisibility=hidden", "-Wno-psabi"],
+    libraries=["m"],
+    py_limited_api=True,
+    optional=True,
+)
+
 setup(
     name="rskip",
     version=re.search(r'__version__ = "(.+)"', (ROOT / "rskip" / "__init__.py").read_text("utf-8"))[1],
@@ -71,6 +82,7 @@ setup(
     package_dir={"": "."},
     packages=find_packages(include=["rskip", "rskip.*", "fairseq_compat", "fairseq_compat.*"]),
     package_data={"fairseq_compat": ["site_files/*"], "rskip.corpora": ["corpora.yaml"]},
+    ext_modules=[KERNELS],
     python_requires=">=3.10",
     install_requires=[
         "torch>=2.6",

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 FLOORS = [
-    {"files", "machine", "settings", "connections", "__version__"},
+    {"files", "machine", "settings", "native", "connections", "__version__"},
     {"transformer", "vision"},
     {"checkpoint", "generation", "text", "corpora"},
     {"translation", "captioning", "records"},

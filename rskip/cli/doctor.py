@@ -50,6 +50,7 @@ def examine() -> Findings:
         look_at_machine,
         look_at_packages,
         look_at_pytorch,
+        look_at_kernels,
         look_at_compiler,
         look_at_fairseq,
         look_at_cache,
@@ -68,6 +69,18 @@ def look_at_machine(findings: Findings) -> None:
         findings.notes.append(
             f"this is not a virtual environment: rskip is installed into {sys.prefix} itself"
         )
+
+
+def look_at_kernels(findings: Findings) -> None:
+    """The compiled kernels that translation on a CPU is faster with."""
+    from rskip.native import find_library
+
+    found = find_library()
+    if found.library is None:
+        findings.show("compiled kernels", "none")
+        findings.notes.append(f"PyTorch translates without the compiled kernels: {found.problem}")
+    else:
+        findings.show("compiled kernels", f"with {found.library.instructions} instructions")
 
 
 def look_at_packages(findings: Findings) -> None:

@@ -7,7 +7,10 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from rskip.native.library import BLOCK, TYPES, Best, Library, Vocabulary
+
 _STRIPES = 16  # a sentence's logits are first compared in so many stripes at once
+MOST_CANDIDATES = 64  # of the native search, which inserts each into a list
 
 
 class Candidates(NamedTuple):
@@ -18,6 +21,49 @@ class Candidates(NamedTuple):
     tokens: Tensor
 
 
+class NativeScan:
+    """One pass over logits (B, K, V) in float32 or bfloat16 by the native kernels.
+
+    normaliser: (B, K), log Σ exp(logits) over the vocabulary. `best` is as `best_candidates`, of the same logits, of
+    which some may have become smaller.
+    """
+
+    def __init__(self, logits: Tensor, library: Library) -> None:
+        *shape, vocabulary = logits.shape
+        self.logits, self.library = logits, library
+        self.maxima = torch.empty(*shape, -(-vocabulary // BLOCK))
+        self.normaliser = torch.empty(shape)
+        arguments = Vocabulary(
+            logits=logits.data_ptr(), maxima=self.maxima.data_ptr(), normalisers=self.normaliser.data_ptr(),
+            words=vocabulary, type=TYPES[logits.dtype],
+        )  # fmt: skip
+        library.normalise(arguments, self.normaliser.numel(), work=logits.numel())
+
+    def best(self, offsets: Tensor, count: int) -> Candidates:
+        """The `count` best of logits + offsets (B, K), over all beams of each sentence; of equal ones the first."""
+        sentences, beams, vocabulary = self.logits.shape
+        offsets = offsets.contiguous()
+        found = Candidates(
+            torch.empty(sentences, count), *(torch.empty(sentences, count, dtype=torch.long) for _ in range(2))
+        )
+        arguments = Best(
+            logits=self.logits.data_ptr(), maxima=self.maxima.data_ptr(), offsets=offsets.data_ptr(),
+            scores=found.scores.data_ptr(), beams=found.beams.data_ptr(), tokens=found.tokens.data_ptr(),
+            count=count, width=beams, words=vocabulary, type=TYPES[self.logits.dtype],
+        )  # fmt: skip
+        self.library.best(arguments, sentences)
+        return found
+
+
+class Scan:
+    """As `NativeScan`, by PyTorch, of float32 logits. `scratch` has room for B·K·V numbers."""
+
+    def __init__(self, logits: Tensor, scratch: Tensor) -> None:
+        self.logits = logits
+        self.normaliser = log_normaliser(logits, scratch)
+
+    def best(self, offsets: Tensor, count: int) -> Candidates:
+        return best_candidates(self.logits, offsets, count)
 def log_normaliser(logits: Tensor, scratch: Tensor) -> Tensor:
     """log Σ exp(logits) over the vocabulary, in one pass where no exponential leaves float32's range.
 

@@ -9,13 +9,14 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from rskip.generation.candidates import Candidates, best_candidates, log_normaliser
+from rskip.generation.candidates import MOST_CANDIDATES, Candidates, NativeScan, Scan
 from rskip.generation.decoder import StepDecoder
 from rskip.generation.hypothesis import Hypothesis
 from rskip.generation.length_penalty import build_length_penalty
 from rskip.generation.ngrams import repeated_ngram_tokens
 from rskip.generation.options import SearchOptions
 from rskip.generation.sampling import sample
+from rskip.native import native_library
 
 _DEFAULTS = SearchOptions()
 _FINISHED_SHARE = 8  # finished sentences leave the batch when they are one in so many
@@ -109,8 +110,8 @@ class _Search:
         self.padding, self.end, self.unknown = padding, end, unknown
         self.penalty = build_length_penalty(options.length_penalty_kind, options.length_penalty)
         self.generator = torch.Generator(device).manual_seed(options.seed) if options.sampling else None
-        lengths = [options.greatest_length(length, decoder.max_positions) for length in source_lengths.tolist()]
-        self.limits = torch.tensor(lengths, device=device)  # (B,) tokens before the end
+        # of each row, tokens before the end
+        self.greatest = [options.greatest_length(length, decoder.max_positions) for length in source_lengths.tolist()]
         self.rows = list(range(count))  # the sentence that each row is
         self.active = [True] * count  # whether each row goes on
         self.beams = _Beams(
@@ -124,14 +125,15 @@ class _Search:
 
     def run(self, memory: Any) -> None:
         state = self.decoder.start(memory, attention=self.options.attention)
-        for length in range(int(self.limits.max()) + 1):
+        for length in range(max(self.greatest) + 1):
             logits = self.decoder.step(self.beams.tokens[:, :, -1], state)
             if self.options.attention:
                 self._record_attention(state.attention)
             candidates = self._candidates(logits, length)
-            ends = candidates.tokens.eq(self.end) & candidates.scores.isfinite()
+            ends = candidates.tokens.eq(self.end)
             any_ends = bool(ends.any())
             if any_ends:
+                ends &= candidates.scores.isfinite()
                 self._finish(candidates, ends, length)
             self._mark_inactive(candidates, length)
             if not any(self.active):
@@ -141,13 +143,10 @@ class _Search:
             self.decoder.reorder(state, parents, sentences)
 
     def _candidates(self, logits: Tensor, length: int) -> Candidates:
-        logits = logits.float().contiguous()
         if self.options.temperature != 1:
-            logits = logits / self.options.temperature
-        scores = self.beams.scores
-        if self.scratch is None or self.scratch.numel() < logits.numel():
-            self.scratch = torch.empty(logits.size(0) * self.options.beam * logits.size(2), device=logits.device)
-        normaliser = log_normaliser(logits, self.scratch)  # (B, K)
+            logits = logits.float() / self.options.temperature
+        scan = self._scan(logits.contiguous())
+        logits, normaliser, scores = scan.logits, scan.normaliser, self.beams.scores
         self._restrict(logits, length)
         width = self.options.beam
         if self.generator is not None:
@@ -158,7 +157,16 @@ class _Search:
             drawn = sample(logits - normaliser[:, :, None], self.options, self.generator)
             return self._sampled(*drawn, scores)
         count = min(2 * width, logits.size(1) * logits.size(2) - 1)
-        return best_candidates(logits, scores - normaliser, count)
+        return scan.best(scores - normaliser, count)
+
+    def _scan(self, logits: Tensor) -> NativeScan | Scan:
+        library = native_library(logits) if self.options.unknown_penalty >= 0 and self.generator is None else None
+        if library is not None and 2 * self.options.beam <= MOST_CANDIDATES:
+            return NativeScan(logits, library)
+        logits = logits.float()
+        if self.scratch is None or self.scratch.numel() < logits.numel():
+            self.scratch = torch.empty(logits.size(0) * self.options.beam * logits.size(2), device=logits.device)
+        return Scan(logits, self.scratch)
 
     def _sampled(self, tokens: Tensor, log_probabilities: Tensor, scores: Tensor) -> Candidates:
         beams = torch.arange(self.beams.scores.size(1), device=tokens.device).expand_as(tokens)
@@ -169,10 +177,12 @@ class _Search:
         options = self.options
         if options.unknown_penalty < math.inf:
             logits[:, :, self.unknown] -= options.unknown_penalty
-        rows, tokens = self._forced(length)
-        index = tokens[:, None, None].expand(-1, logits.size(1), 1)
-        forced = logits[rows].gather(2, index) if len(rows) else None
-        logits[:, :, self.padding] = -math.inf
+        forced = None
+        if min(self.greatest) <= length or (self.prefix is not None and length < self.prefix.size(1)):
+            rows, tokens = self._forced(length)
+            index = tokens[:, None, None].expand(-1, logits.size(1), 1)
+            forced = logits[rows].gather(2, index)
+        logits.select(2, self.padding).fill_(-math.inf)
         if options.unknown_penalty == math.inf:
             logits[:, :, self.unknown] = -math.inf
         if length < options.min_length:
@@ -186,10 +196,11 @@ class _Search:
 
     def _forced(self, length: int) -> tuple[Tensor, Tensor]:
         """The rows whose next token is forced, and it: the prefix's, or the end at the greatest length."""
-        forced = torch.full_like(self.limits, self.padding)
+        limits = torch.tensor(self.greatest, device=self.beams.tokens.device)
+        forced = torch.full_like(limits, self.padding)
         if self.prefix is not None and length < self.prefix.size(1):
             forced = self.prefix[:, length]
-        forced = forced.masked_fill(self.limits <= length, self.end)
+        forced = forced.masked_fill(limits <= length, self.end)
         rows = forced.ne(self.padding).nonzero().squeeze(1)
         return rows, forced[rows]
 
@@ -224,7 +235,7 @@ class _Search:
 
     def _mark_inactive(self, candidates: Candidates, length: int) -> None:
         best = candidates.scores.amax(1).tolist()
-        for row, limit in enumerate(self.limits.tolist()):
+        for row, limit in enumerate(self.greatest):
             if not self.active[row]:
                 continue
             finished = self.finished[self.rows[row]]
@@ -254,8 +265,8 @@ class _Search:
         order = [row if self.active[row] else late.pop() for row in range(remaining)]
         self.rows = [self.rows[row] for row in order]
         self.active = [True] * remaining
-        sentences = torch.tensor(order, device=self.limits.device)
-        self.limits = self.limits[sentences]
+        self.greatest = [self.greatest[row] for row in order]
+        sentences = torch.tensor(order, device=self.beams.tokens.device)
         if self.prefix is not None:
             self.prefix = self.prefix[sentences]
         return sentences
@@ -279,7 +290,9 @@ class _Search:
 def _beams_of(history: Tensor, parents: Tensor, sentences: Tensor | None) -> Tensor:
     """history (B, K, T, ...) of each beam's parent."""
     rows = torch.arange(len(parents), device=parents.device) if sentences is None else sentences
-    return history[rows[:, None], parents]
+    index = parents + rows[:, None] * history.size(1)
+    chosen = history.flatten(0, 1).index_select(0, index.view(-1))
+    return chosen.view(*parents.shape, *history.shape[2:])
 
 
 def _best(finished: list[_Finished], count: int) -> list[Hypothesis]:

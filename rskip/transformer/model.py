@@ -10,6 +10,7 @@ from rskip.transformer.decoder import Decoder
 from rskip.transformer.embedding import build_token_embedding
 from rskip.transformer.encoder import Encoder, Memory
 from rskip.transformer.int8_linear import Int8Linear
+from rskip.transformer.native_decoder import NativeState, native_decoder
 from rskip.transformer.state import DecoderState
 
 
@@ -48,15 +49,22 @@ class EncoderDecoder(nn.Module):
         """Logits (B, T, V) of the token after each position of `prefix` (B, T)."""
         return self.decoder.decode(prefix, memory)
 
-    def start(self, memory: Memory, *, attention: bool = False) -> DecoderState:
-        """The state before the first token, with one beam a sentence of `memory`. See `Decoder.start`."""
-        return self.decoder.start(memory, attention=attention)
+    def start(self, memory: Memory, *, attention: bool = False) -> DecoderState | NativeState:
+        """The state before the first token, with one beam a sentence of `memory`. See `Decoder.start`.
 
-    def step(self, tokens: Tensor, state: DecoderState) -> Tensor:
+        Where the compiled kernels suit, they compute what follows.
+        """
+        return (native_decoder(self.decoder) or self.decoder).start(memory, attention=attention)
+
+    def step(self, tokens: Tensor, state: DecoderState | NativeState) -> Tensor:
         """Logits (B, K, V) of what follows `tokens` (B, K) in each beam of each sentence; the state takes them in."""
+        if isinstance(state, NativeState):
+            return state.decoder.step(tokens, state)
         return self.decoder.step(tokens, state)
 
-    def reorder(self, state: DecoderState, parents: Tensor, sentences: Tensor | None = None) -> None:
+    def reorder(
+        self, state: DecoderState | NativeState, parents: Tensor, sentences: Tensor | None = None
+    ) -> None:
         """Beam k continues `parents[:, k]`. See `DecoderState.reorder`."""
         state.reorder(parents, sentences)
 

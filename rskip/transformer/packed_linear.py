@@ -12,9 +12,13 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from rskip.machine.device import multiplies_bfloat16
+from rskip.native import native_library
+from rskip.native.linear import native_linear
 
-# Below so many multiplications the unpacked way is faster (docs/speed.md).
-_FEWEST_MULTIPLICATIONS = {torch.float32: 2**22, torch.bfloat16: 0}
+# Below so many multiplications the compiled kernel is the fastest, and without it in float32 the unpacked way
+# (docs/speed.md).
+_MOST_NATIVE = 2**22
+_FEWEST_PACKED = {torch.float32: 2**22, torch.bfloat16: 0}
 
 
 class PackedLinear(nn.Linear):
@@ -34,7 +38,7 @@ class PackedLinear(nn.Linear):
     def _unpack(self) -> None:
         self._packed: Tensor | None = None
         packs = self.weight.device.type == "cpu" and _computes_in(self.weight.dtype)
-        self._fewest = _FEWEST_MULTIPLICATIONS[self.weight.dtype] if packs else math.inf
+        self._fewest = _FEWEST_PACKED[self.weight.dtype] if packs else math.inf
 
     def _packed_weight(self) -> Tensor:
         if self._packed is None:
@@ -59,14 +63,18 @@ class PackedLinear(nn.Linear):
         return self
 
     def forward(self, x: Tensor) -> Tensor:
-        if x.numel() * self.out_features < self._fewest:
-            return functional.linear(x, self.weight, self.bias)
+        weight, multiplications = self.weight, x.numel() * self.out_features
+        library = native_library(weight)
+        if library is not None and multiplications < _MOST_NATIVE and not x.requires_grad:
+            return native_linear(library, x, weight, self.bias)
+        if multiplications < self._fewest:
+            return functional.linear(x, weight, self.bias)
         return torch.ops.mkldnn._linear_pointwise(x, self._packed_weight(), self.bias, "none", [], "")
 
 
 def _computes_in(dtype: torch.dtype) -> bool:
     """Whether oneDNN multiplies this type on this processor, an x86 one: others were not measured."""
     x86 = platform.machine().lower() in ("x86_64", "amd64")
-    if dtype not in _FEWEST_MULTIPLICATIONS or not x86 or not torch.backends.mkldnn.is_available():
+    if dtype not in _FEWEST_PACKED or not x86 or not torch.backends.mkldnn.is_available():
         return False
     return dtype == torch.float32 or multiplies_bfloat16()

@@ -52,6 +52,11 @@ class SinusoidalPositions(nn.Module):
                 if needed > self.table.size(0):
                     self.table = self._make_table(max(needed, 2 * self.table.size(0))).to(self.table)
 
+    @property
+    def rows(self) -> Tensor:
+        """The embedding of each position."""
+        return self.table
+
     def forward(self, positions: Tensor) -> Tensor:
         return nn.functional.embedding(positions, self.table)
 
@@ -64,6 +69,11 @@ class LearnedPositions(nn.Embedding):
         self.length = length
         nn.init.normal_(self.weight, std=features**-0.5)
         nn.init.zeros_(self.weight[padding_index])
+
+    @property
+    def rows(self) -> Tensor:
+        """The embedding of each position."""
+        return self.weight
 
     def grow(self, length: int) -> None:
         """Refuses sentences of more than the learned positions."""

@@ -7,42 +7,68 @@ import math
 import pytest
 import torch
 
-from rskip.generation.candidates import best_candidates, log_normaliser
+from rskip.generation.candidates import NativeScan, best_candidates, log_normaliser
+from rskip.native import find_library
+
+needs_kernels = pytest.mark.skipif(find_library().library is None, reason="the kernels are not compiled here")
 
 
 @pytest.mark.parametrize("vocabulary", [7, 640, 10_000, 10_007, 10_015])
 @pytest.mark.parametrize("beams", [1, 5])
 @pytest.mark.parametrize("kind", ["drawn", "peaked", "ties", "forced"])
-def test_candidates_are_the_best_of_all_beams(vocabulary, beams, kind):
+@pytest.mark.parametrize(
+    "way", ["PyTorch", pytest.param("float32", marks=needs_kernels), pytest.param("bfloat16", marks=needs_kernels)]
+)
+def test_candidates_are_the_best_of_all_beams(vocabulary, beams, kind, way):
     torch.manual_seed(vocabulary + beams)
     logits = torch.randn(6, beams, vocabulary)
+    if way == "bfloat16":
+        logits = logits.bfloat16()
+    scan = None if way == "PyTorch" else NativeScan(logits, find_library().library)
     if kind == "peaked":  # the best are neighbours: in one column, or at the vocabulary's end
         logits[:3, :, : vocabulary // 2 : max(vocabulary // 16, 1)] += 20
         logits[3:, :, -6:] += 20
     elif kind == "ties":
-        logits = logits.mul(2).round()
-    elif kind == "forced":
+        logits.mul_(2).round_()
+    if scan is not None and kind != "forced":
+        scan = NativeScan(logits, find_library().library)
+    if kind == "forced":  # after the scan, as the search does
         logits[:, :, 1:] = -math.inf
     offsets = torch.randn(6, beams)
     offsets[0, -1] = -math.inf
     count = min(2 * beams, vocabulary - 1)
-    candidates = best_candidates(logits, offsets, count)
+    candidates = best_candidates(logits, offsets, count) if scan is None else scan.best(offsets, count)
     totals = logits + offsets[:, :, None]
     expected = totals.view(6, -1).sort(descending=True)[0][:, :count]
     assert torch.equal(candidates.scores, expected)
     rows = torch.arange(6)[:, None]
-    assert torch.equal(totals[rows, candidates.beams, candidates.tokens], expected)
-    places = candidates.beams * vocabulary + candidates.tokens
-    assert all(len(set(row)) == count for row in places.tolist())
+    impossible = expected == -math.inf  # which ones doesn't matter
+    found = totals[rows, candidates.beams, candidates.tokens].masked_fill(impossible, -math.inf)
+    assert torch.equal(found, expected)
+    places = (candidates.beams * vocabulary + candidates.tokens).masked_fill(impossible, -1)
+    assert all(len(set(row) - {-1}) == count - row.count(-1) for row in places.tolist())
 
 
 @pytest.mark.parametrize("shift", [0.0, 80.0, -60.0, 500.0, -500.0])
 @pytest.mark.parametrize("spread", [0.1, 5.0, 100.0])
-def test_normaliser_is_log_sum_exp_at_any_size(shift, spread):
+@pytest.mark.parametrize("way", ["PyTorch", pytest.param("kernels", marks=needs_kernels)])
+def test_normaliser_is_log_sum_exp_at_any_size(shift, spread, way):
     torch.manual_seed(1)
     logits = torch.randn(3, 2, 1000) * spread + shift
     logits[0, 0, :999] = -math.inf
     before = logits.clone()
-    normaliser = log_normaliser(logits, torch.empty(2 * logits.numel()))
+    if way == "PyTorch":
+        normaliser = log_normaliser(logits, torch.empty(2 * logits.numel()))
+    else:
+        normaliser = NativeScan(logits, find_library().library).normaliser
     torch.testing.assert_close(normaliser, logits.double().logsumexp(-1).float(), rtol=1e-6, atol=2e-6)
     assert torch.equal(logits, before)
+
+
+@needs_kernels
+def test_logits_that_are_no_numbers_give_no_scores():
+    for wrong in (math.nan, math.inf):
+        logits = torch.zeros(2, 2, 300)
+        logits[1, 1, 200] = wrong
+        scan = NativeScan(logits, find_library().library)
+        assert scan.best(-scan.normaliser, 4).scores.isnan().all(1).tolist() == [False, True]

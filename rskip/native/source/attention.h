@@ -1,0 +1,99 @@
+/* Attention of one position of each beam over the slots that it sees. */
+
+INLINE float dot(const float *a, const void *b, int64_t index, int64_t count, int type) {
+    vector total = {0};
+    int64_t i = 0;
+    for (; i + LANES <= count; i += LANES) total += load(a, i, FLOAT32) * load(b, index + i, type);
+    float y = sum(total);
+    for (; i < count; i++) y += a[i] * get(b, index + i, type);
+    return y;
+}
+
+/* `features` is a constant where this is inlined, but in the general case */
+INLINE void attend_head(const struct attention *a, const float *query, const int32_t *slots, int64_t count, float *scores,
+                        int64_t base, int64_t output, float *weights, int64_t features, const int type) {
+    const int64_t row = a->heads * a->features;
+    int64_t t = 0;
+    if (features % LANES == 0) {
+        for (; t + 4 <= count; t += 4) {
+            vector total[4] = {{0}, {0}, {0}, {0}};
+            for (int64_t i = 0; i < features; i += LANES) {
+                const vector q = load(query, i, FLOAT32);
+                for (int each = 0; each < 4; each++) total[each] += q * load(a->key, base + slots[t + each] * row + i, type);
+            }
+            const four four_scores = sums(total[0], total[1], total[2], total[3]);
+            memcpy(scores + t, &four_scores, sizeof four_scores);
+        }
+    }
+    for (; t < count; t++) scores[t] = dot(query, a->key, base + slots[t] * row, features, type);
+    for (; t % LANES; t++) scores[t] = -INFINITY;
+
+    vector most = load(scores, 0, FLOAT32), total = {0};
+    for (int64_t i = LANES; i < t; i += LANES) most = larger(most, load(scores, i, FLOAT32));
+    const vector shift = all(largest(most));
+    for (int64_t i = 0; i < t; i += LANES) {
+        const vector e = exponential(load(scores, i, FLOAT32) - shift);
+        store(scores, i, e, FLOAT32);
+        total += e;
+    }
+    const float share = 1 / sum(total);
+    if (weights)
+        for (int64_t i = 0; i < count; i++) weights[slots[i]] += scores[i] * share / a->heads;
+
+    int64_t feature = 0;
+    for (; feature + 2 * LANES <= features; feature += 2 * LANES) {
+        vector y0 = {0}, y1 = {0};
+        for (int64_t i = 0; i < count; i++) {
+            const int64_t value = base + slots[i] * row + feature;
+            y0 += scores[i] * load(a->value, value, type);
+            y1 += scores[i] * load(a->value, value + LANES, type);
+        }
+        store(a->output, output + feature, y0 * share, type);
+        store(a->output, output + feature + LANES, y1 * share, type);
+    }
+    for (; feature < features; feature++) {
+        float y = 0;
+        for (int64_t i = 0; i < count; i++) y += scores[i] * get(a->value, base + slots[i] * row + feature, type);
+        set(a->output, output + feature, y * share, type);
+    }
+}
+
+INLINE void attend_typed(const struct attention *a, int64_t sentence, float *query, const int type) {
+    const int64_t row = a->heads * a->features, bytes = type == FLOAT32 ? 4 : 2;
+    const int64_t place = a->place ? a->place[sentence] : sentence;
+    const int64_t count = a->counts ? a->counts[sentence] : a->count;
+    const int64_t base = place * a->slots_per_place * row;
+    const int32_t *slots = a->slots + sentence * a->slots_sentence;
+    float *scores = query + row;
+    const float scale = 1 / sqrtf((float)a->features);
+    for (int64_t beam = 0; a->new_key && beam < a->beams; beam++) {
+        const int64_t from = (sentence * a->beams + beam) * a->query_row * bytes;
+        const int64_t to = (base + slots[beam * a->slots_beam + count - 1] * row) * bytes;
+        memcpy((char *)a->key + to, (const char *)a->new_key + from, row * bytes);
+        memcpy((char *)a->value + to, (const char *)a->new_value + from, row * bytes);
+    }
+    for (int64_t beam = 0; beam < a->beams; beam++) {
+        const int64_t number = sentence * a->beams + beam;
+        const int32_t *seen = slots + beam * a->slots_beam;
+        float *weights = a->weights ? a->weights + number * a->weights_beam : NULL;
+        for (int64_t i = 0; i < row; i++) query[i] = get(a->query, number * a->query_row + i, type) * scale;
+        if (weights) memset(weights, 0, a->weights_beam * sizeof *weights);
+        for (int64_t head = 0; head < a->heads; head++) {
+            const int64_t first = head * a->features;
+            if (a->features == 32) attend_head(a, query + first, seen, count, scores, base + first, number * row + first, weights, 32, type);
+            else if (a->features == 64) attend_head(a, query + first, seen, count, scores, base + first, number * row + first, weights, 64, type);
+            else attend_head(a, query + first, seen, count, scores, base + first, number * row + first, weights, a->features, type);
+        }
+    }
+}
+
+static void attend(const struct attention *a, int64_t first, int64_t last) {
+    int64_t most = a->count;
+    for (int64_t sentence = first; a->counts && sentence < last; sentence++) most = a->counts[sentence] > most ? a->counts[sentence] : most;
+    float *scratch = numbers(a->heads * a->features + most + LANES);
+    for (int64_t sentence = first; sentence < last; sentence++) {
+        if (a->type == FLOAT32) attend_typed(a, sentence, scratch, FLOAT32);
+        else attend_typed(a, sentence, scratch, BFLOAT16);
+    }
+    free(scratch);
+}

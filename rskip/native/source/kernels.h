@@ -1,0 +1,98 @@
+/* What the kernels are given; rskip/native/library.py has the same structures. Sizes and strides count elements. */
+#ifndef RSKIP_KERNELS_H
+#define RSKIP_KERNELS_H
+
+#include <stdint.h>
+
+/* raised whenever an argument of a kernel changes, so that an old library is not called with new arguments */
+#define RSKIP_INTERFACE 1
+
+enum { FLOAT32 = 0, BFLOAT16 = 1 };
+
+/* Attention of one position of each beam over the slots that it sees. K beams, H heads of D features, C = H·D. */
+struct attention {
+    const void *query;             /* (B, K, C), `query_row` between beams */
+    void *key, *value;             /* each (places, slots, C) */
+    const void *new_key;           /* (B, K, C), `query_row` between beams, or null: written to each beam's last slot */
+    const void *new_value;
+    void *output;                  /* (B, K, C) */
+    float *weights;                /* (B, K, `weights_beam`), mean of the heads, at the positions of the slots; or null */
+    const int32_t *place;          /* (B) where in key and value each sentence lies */
+    const int32_t *slots;          /* the slots that a beam sees, `slots_sentence` and `slots_beam` apart */
+    const int32_t *counts;         /* (B) how many it sees, or null: `count` each */
+    int64_t query_row, slots_per_place, slots_sentence, slots_beam, weights_beam;
+    int64_t beams, heads, features, count;
+    int64_t type;
+};
+
+/* y_0 = branch_scale·f, y_k = norm(scale·x + y_(k-1)) for k = 1..norms; without norms scale·x + y_0; f may be null. */
+struct residual {
+    const void *x, *f;             /* (rows, C) */
+    void *output;                  /* (rows, C) */
+    const void *const *weights;    /* of each normalisation (C) */
+    const void *const *biases;     /* of each normalisation (C), or null: division by the root mean square */
+    int64_t features, norms;
+    double scale, branch_scale, epsilon;
+    int64_t type;
+};
+
+/* y = act(xWᵀ + b) for few rows. */
+struct linear {
+    const void *x, *weight, *bias; /* (rows, in), (out, in), (out) or null */
+    void *output;                  /* (rows, out) */
+    int64_t rows, in, out;
+    int64_t relu;
+    int64_t type;
+};
+
+/* The search over the vocabulary. N rows of V logits; blocks of BLOCK logits. */
+#define BLOCK 64
+struct vocabulary {
+    const void *logits;            /* (N, V) */
+    float *maxima;                 /* (N, blocks) */
+    float *normalisers;            /* (N) log Σ exp */
+    int64_t words;
+    int64_t type;
+};
+
+struct candidates {
+    const void *logits;            /* (B, K, V) */
+    const float *maxima;           /* (B, K, blocks), at least each block's largest */
+    const float *offsets;          /* (B, K), added to the logits */
+    float *scores;                 /* (B, count), best first */
+    int64_t *beams, *tokens;       /* (B, count) */
+    int64_t count, width, words;
+    int64_t type;
+};
+
+/* Tokens to the first layer's input: scale·embedding + position. */
+struct embedding {
+    const int64_t *tokens;         /* (rows) */
+    const void *table;             /* (V, C) */
+    const void *position;          /* (C) or null */
+    void *output;                  /* (rows, C) */
+    int64_t features;
+    double scale;
+    int64_t type;
+};
+
+/* One of several kernels that are run one after the other. */
+enum { ATTEND = 0, RESIDUAL = 1, MAP = 2, EMBED = 3 };
+struct operation {
+    const void *arguments;
+    int64_t kernel, count;
+};
+
+/* One processor's kernels. Each computes what lies from `first` to before `last`: sentences, rows, or features of y. */
+struct kernels {
+    void (*attend)(const struct attention *, int64_t first, int64_t last);
+    void (*residual)(const struct residual *, int64_t first, int64_t last);
+    void (*map)(const struct linear *, int64_t first, int64_t last);
+    void (*embed)(const struct embedding *, int64_t first, int64_t last);
+    void (*normalise)(const struct vocabulary *, int64_t first, int64_t last);
+    void (*best)(const struct candidates *, int64_t first, int64_t last);
+};
+
+extern const struct kernels rskip_plain, rskip_avx2, rskip_avx512, rskip_avx512bf16;
+
+#endif

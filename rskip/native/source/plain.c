@@ -1,0 +1,5 @@
+/* The kernels for any processor: vectors of four numbers. */
+#define LANES 4
+#include "all_kernels.h"
+
+const struct kernels rskip_plain = {attend, residual, map, embed, normalise, best};

@@ -1,0 +1,172 @@
+/* Vectors of LANES numbers, in the compiler's own notation; the file that includes this chooses LANES. */
+
+#ifdef __AVX512F__
+#include <immintrin.h>
+#endif
+
+typedef float vector __attribute__((vector_size(LANES * 4)));
+typedef int32_t integers __attribute__((vector_size(LANES * 4)));
+typedef uint32_t words __attribute__((vector_size(LANES * 4)));
+typedef uint16_t halves __attribute__((vector_size(LANES * 2)));
+
+#define INLINE static inline __attribute__((always_inline))
+
+/* room for `count` numbers, a few kilobytes */
+static float *numbers(int64_t count) {
+    float *room = malloc(count * sizeof *room);
+    if (!room) abort();
+    return room;
+}
+
+INLINE float as_float(uint32_t bits) { float x; memcpy(&x, &bits, 4); return x; }
+INLINE uint32_t as_bits(float x) { uint32_t bits; memcpy(&bits, &x, 4); return bits; }
+INLINE vector all(float x) { return x - (vector){0}; }
+
+/* round to nearest, ties to even; a NaN stays one */
+INLINE uint16_t to_bfloat16(float x) {
+    uint32_t bits = as_bits(x);
+    if ((bits & 0x7fffffff) > 0x7f800000) return (uint16_t)((bits >> 16) | 0x40);
+    return (uint16_t)((bits + 0x7fff + ((bits >> 16) & 1)) >> 16);
+}
+
+INLINE float get(const void *from, int64_t index, int type) {
+    return type == FLOAT32 ? ((const float *)from)[index] : as_float((uint32_t)((const uint16_t *)from)[index] << 16);
+}
+
+INLINE void set(void *to, int64_t index, float x, int type) {
+    if (type == FLOAT32) ((float *)to)[index] = x;
+    else ((uint16_t *)to)[index] = to_bfloat16(x);
+}
+
+INLINE vector load(const void *from, int64_t index, int type) {
+    if (type == FLOAT32) {
+        vector x;
+        memcpy(&x, (const float *)from + index, sizeof x);
+        return x;
+    }
+#ifdef __AVX512F__ /* gcc 12 makes two conversions of one */
+    return (vector)_mm512_slli_epi32(_mm512_cvtepu16_epi32(_mm256_loadu_si256((const void *)((const uint16_t *)from + index))), 16);
+#else
+    halves narrow;
+    memcpy(&narrow, (const uint16_t *)from + index, sizeof narrow);
+    return (vector)(__builtin_convertvector(narrow, words) << 16);
+#endif
+}
+
+INLINE void store(void *to, int64_t index, vector x, int type) {
+    if (type == FLOAT32) {
+        memcpy((float *)to + index, &x, sizeof x);
+        return;
+    }
+    words bits = (words)x;
+    words nan = (words)((bits & 0x7fffffff) > 0x7f800000);
+    words rounded = (bits + 0x7fff + ((bits >> 16) & 1)) >> 16;
+    halves narrow = __builtin_convertvector((nan & ((bits >> 16) | 0x40)) | (~nan & rounded), halves);
+    memcpy((uint16_t *)to + index, &narrow, sizeof narrow);
+}
+
+/* a where the mask is set, b elsewhere */
+INLINE vector either(integers mask, vector a, vector b) { return (vector)((mask & (integers)a) | (~mask & (integers)b)); }
+INLINE vector larger(vector a, vector b) { return either(a > b, a, b); }
+
+typedef float four __attribute__((vector_size(16)));
+typedef int32_t integers_of_four __attribute__((vector_size(16)));
+#ifdef __clang__
+#define MIX(indices, a, b, ...) __builtin_shufflevector(a, b, __VA_ARGS__)
+#else
+#define MIX(indices, a, b, ...) __builtin_shuffle(a, b, (indices){__VA_ARGS__})
+#endif
+
+INLINE four narrowed(vector x) {
+    four parts[LANES / 4];
+    memcpy(parts, &x, sizeof x);
+#if LANES == 16
+    return (parts[0] + parts[2]) + (parts[1] + parts[3]);
+#elif LANES == 8
+    return parts[0] + parts[1];
+#else
+    return parts[0];
+#endif
+}
+
+/* of each four numbers of a and of b */
+#if LANES == 16
+#define FIRSTS 0, 16, 1, 17, 4, 20, 5, 21, 8, 24, 9, 25, 12, 28, 13, 29
+#define SECONDS 2, 18, 3, 19, 6, 22, 7, 23, 10, 26, 11, 27, 14, 30, 15, 31
+#define FIRST_PAIRS 0, 1, 16, 17, 4, 5, 20, 21, 8, 9, 24, 25, 12, 13, 28, 29
+#define SECOND_PAIRS 2, 3, 18, 19, 6, 7, 22, 23, 10, 11, 26, 27, 14, 15, 30, 31
+#elif LANES == 8
+#define FIRSTS 0, 8, 1, 9, 4, 12, 5, 13
+#define SECONDS 2, 10, 3, 11, 6, 14, 7, 15
+#define FIRST_PAIRS 0, 1, 8, 9, 4, 5, 12, 13
+#define SECOND_PAIRS 2, 3, 10, 11, 6, 7, 14, 15
+#else
+#define FIRSTS 0, 4, 1, 5
+#define SECONDS 2, 6, 3, 7
+#define FIRST_PAIRS 0, 1, 4, 5
+#define SECOND_PAIRS 2, 3, 6, 7
+#endif
+
+/* the sums of four vectors */
+INLINE four sums(vector a, vector b, vector c, vector d) {
+    const vector ab = MIX(integers, a, b, FIRSTS) + MIX(integers, a, b, SECONDS);
+    const vector cd = MIX(integers, c, d, FIRSTS) + MIX(integers, c, d, SECONDS);
+    return narrowed(MIX(integers, ab, cd, FIRST_PAIRS) + MIX(integers, ab, cd, SECOND_PAIRS));
+}
+
+INLINE float sum(vector x) {
+    four y = narrowed(x);
+    return (y[0] + y[2]) + (y[1] + y[3]);
+}
+
+INLINE four larger_four(four a, four b) {
+    integers_of_four mask = a > b;
+    return (four)((mask & (integers_of_four)a) | (~mask & (integers_of_four)b));
+}
+
+INLINE void store_four(void *to, int64_t index, four x, int type) {
+    if (type == FLOAT32) {
+        memcpy((float *)to + index, &x, sizeof x);
+        return;
+    }
+    typedef uint32_t words_of_four __attribute__((vector_size(16)));
+    typedef uint16_t halves_of_four __attribute__((vector_size(8)));
+    words_of_four bits = (words_of_four)x;
+    words_of_four nan = (words_of_four)((bits & 0x7fffffff) > 0x7f800000);
+    words_of_four rounded = (bits + 0x7fff + ((bits >> 16) & 1)) >> 16;
+    halves_of_four narrow = __builtin_convertvector((nan & ((bits >> 16) | 0x40)) | (~nan & rounded), halves_of_four);
+    memcpy((uint16_t *)to + index, &narrow, sizeof narrow);
+}
+
+INLINE float largest(vector x) {
+    four parts[LANES / 4];
+    memcpy(parts, &x, sizeof x);
+#if LANES == 16
+    parts[0] = larger_four(parts[0], parts[2]);
+    parts[1] = larger_four(parts[1], parts[3]);
+#endif
+#if LANES >= 8
+    parts[0] = larger_four(parts[0], parts[1]);
+#endif
+    four y = larger_four(parts[0], MIX(integers_of_four, parts[0], parts[0], 2, 3, 0, 1));
+    y = larger_four(y, MIX(integers_of_four, y, y, 1, 0, 3, 2));
+    return y[0];
+}
+
+/* e^x for x <= 0, to 2 units in the last place; 0 below -87, where e^x leaves float32's normal range; NaN stays NaN */
+INLINE vector exponential(vector x) {
+    vector n = x * 1.44269504088896341f;
+    n = (n + 12582912.0f) - 12582912.0f; /* to the nearest integer */
+    vector r = x - n * 0.693359375f;
+    r = r + n * 2.12194440e-4f;
+    vector p = 1.9875691500e-4f * r + 1.3981999507e-3f;
+    p = p * r + 8.3334519073e-3f;
+    p = p * r + 4.1665795894e-2f;
+    p = p * r + 1.6666665459e-1f;
+    p = p * r + 5.0000001201e-1f;
+    p = p * r * r + r + 1.0f;
+    /* 2^n is made of n's bits, found below the point that was added; n is a small negative number here or p is NaN */
+    integers power = ((integers)(n + 12582912.0f) + 127) << 23;
+    vector y = p * (vector)power;
+    return either(x < -87.0f, (vector){0}, y);
+}

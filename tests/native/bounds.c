@@ -1,0 +1,97 @@
+/* Every kernel on memory of the exact size, so that the address sanitizer sees a step beside it. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "kernels.h"
+
+int rskip_choose(int most);
+const char *rskip_instructions(void);
+void rskip_attend(const struct attention *, int64_t, int64_t);
+void rskip_residual(const struct residual *, int64_t, int64_t);
+void rskip_map(const struct linear *, int64_t, int64_t);
+void rskip_normalise(const struct vocabulary *, int64_t, int64_t);
+void rskip_best(const struct candidates *, int64_t, int64_t);
+void rskip_run(const struct operation *, int64_t);
+int rskip_open_slots(int32_t *, int64_t, int64_t, int64_t, int64_t, int64_t, uint8_t *);
+void rskip_reorder_slots(const int32_t *, int32_t *, const int64_t *, const int64_t *, int64_t, int64_t, int64_t, int64_t, int64_t);
+
+static void *pieces[64];
+static int count;
+
+/* zeros, which are numbers of both types, freed by `done` */
+static void *room(int64_t numbers, int64_t size) {
+    return pieces[count++] = calloc(numbers ? numbers : 1, size);
+}
+
+static void done(void) {
+    while (count) free(pieces[--count]);
+}
+
+static void attention(int64_t beams, int64_t heads, int64_t features, int64_t slots, int type) {
+    const int64_t size = type == FLOAT32 ? 4 : 2, row = heads * features, sentences = 2;
+    int32_t *seen = room(sentences * beams * slots, 4), *counts = room(sentences, 4), *place = room(sentences, 4);
+    for (int64_t i = 0; i < sentences * beams * slots; i++) seen[i] = (int32_t)(i % slots);
+    counts[0] = (int32_t)slots, counts[1] = 1, place[0] = 1;
+    struct attention a = {
+        .query = room(sentences * beams * row, size), .key = room(2 * slots * row, size), .value = room(2 * slots * row, size),
+        .new_key = room(sentences * beams * row, size), .new_value = room(sentences * beams * row, size),
+        .output = room(sentences * beams * row, size), .weights = room(sentences * beams * slots, 4), .place = place,
+        .slots = seen, .counts = counts, .query_row = row, .slots_per_place = slots, .slots_sentence = beams * slots,
+        .slots_beam = slots, .weights_beam = slots, .beams = beams, .heads = heads, .features = features, .type = type};
+    rskip_attend(&a, 0, sentences);
+    done();
+}
+
+static void rows(int64_t rows, int64_t in, int64_t out, int type) {
+    const int64_t size = type == FLOAT32 ? 4 : 2;
+    struct linear map = {.x = room(rows * in, size), .weight = room(out * in, size), .bias = room(out, size),
+                         .output = room(rows * out, size), .rows = rows, .in = in, .out = out, .relu = 1, .type = type};
+    const void *norms[] = {room(in, size), room(in, size)};
+    struct residual residual = {.x = map.x, .f = room(rows * in, size), .output = room(rows * in, size), .weights = norms,
+                                .biases = norms, .features = in, .norms = 2, .scale = 1, .branch_scale = 1,
+                                .epsilon = 1e-5, .type = type};
+    int64_t *tokens = room(rows, 8);
+    struct embedding embedding = {.tokens = tokens, .table = room(in, size), .position = room(in, size),
+                                  .output = room(rows * in, size), .features = in, .scale = 2, .type = type};
+    const struct operation operations[] = {{&map, MAP, out}, {&residual, RESIDUAL, rows}, {&embedding, EMBED, rows}};
+    rskip_run(operations, 3);
+    done();
+}
+
+static void vocabulary(int64_t beams, int64_t words, int type) {
+    const int64_t size = type == FLOAT32 ? 4 : 2, blocks = (words + BLOCK - 1) / BLOCK, wanted = 2 * beams;
+    struct vocabulary v = {.logits = room(beams * words, size), .maxima = room(beams * blocks, 4),
+                           .normalisers = room(beams, 4), .words = words, .type = type};
+    rskip_normalise(&v, 0, beams);
+    struct candidates c = {.logits = v.logits, .maxima = v.maxima, .offsets = room(beams, 4), .scores = room(wanted, 4),
+                           .beams = room(wanted, 8), .tokens = room(wanted, 8), .count = wanted, .width = beams,
+                           .words = words, .type = type};
+    rskip_best(&c, 0, 1);
+    done();
+}
+
+int main(void) {
+    for (int level = 0; level < 4; level++) {
+        if (rskip_choose(level) != level) break;
+        for (int type = FLOAT32; type <= BFLOAT16; type++) {
+            const int64_t sizes[] = {1, 2, 3, 4, 5, 7, 8, 15, 16, 17, 31, 32, 33, 63, 64, 65, 130};
+            const int number = sizeof sizes / sizeof *sizes;
+            for (int i = 0; i < number; i++)
+                for (int j = 0; j < number; j++) {
+                    attention(2, 3, sizes[i], sizes[j], type);
+                    rows(i % 9 + 1, sizes[i], sizes[j], type);
+                    vocabulary(i % 5 + 1, sizes[i] * sizes[j], type);
+                }
+        }
+        puts(rskip_instructions());
+    }
+    int32_t *slots = room(2 * 3 * 5, 4), *reordered = room(2 * 2 * 5, 4);
+    int64_t parents[] = {2, 0, 1, 1}, sentences[] = {1, 0};
+    for (int64_t length = 0; length < 5; length++)
+        if (!rskip_open_slots(slots, 2, 3, 5, length, 15, room(15, 1))) return 1;
+    if (rskip_open_slots(slots, 2, 3, 5, 4, 12, room(12, 1))) return 2; /* 12 are in use */
+    rskip_reorder_slots(slots, reordered, sentences, parents, 2, 3, 2, 5, 5);
+    done();
+    return 0;
+}

@@ -1,0 +1,188 @@
+"""The compiled kernels compute what PyTorch does, with every processor's instructions."""
+
+from __future__ import annotations
+
+import copy
+import math
+import shutil
+import subprocess
+from itertools import product
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+
+import rskip.native.library
+from rskip.native import find_library
+from rskip.native.library import Attention, Found, Library
+from rskip.native.linear import native_linear
+from rskip.settings.errors import SettingError
+from rskip.transformer.native_kernels import ResidualNorms
+
+FILES = sorted(Path(rskip.native.library.__file__).parent.glob("_kernels*.so"))
+LEVELS = ["plain", "AVX2", "AVX-512", "AVX-512 with bfloat16"]
+TOLERANCE = {torch.float32: 2e-6, torch.bfloat16: 2**-7}
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@pytest.mark.skipif(not shutil.which("cc"), reason="there is no C compiler to compile them with")
+def test_they_are_compiled_where_there_is_a_compiler():
+    assert FILES
+
+
+@pytest.fixture(params=range(4), ids=LEVELS)
+def library(request):
+    """The kernels with each processor's instructions; those chosen last stay so for all, so the default is restored."""
+    if not FILES:
+        pytest.skip("the kernels are not compiled here")
+    found = Library(FILES[0], request.param)
+    if found.instructions != LEVELS[request.param]:
+        pytest.skip("this processor has no such instructions")
+    yield found
+    Library(FILES[0], 3)
+
+
+def close(found, expected, dtype):
+    torch.testing.assert_close(found.float(), expected.float(), rtol=TOLERANCE[dtype], atol=2 * TOLERANCE[dtype])
+
+
+@pytest.mark.parametrize("dtype", TOLERANCE, ids=str)
+@pytest.mark.parametrize(("heads", "features"), [(4, 32), (2, 64), (13, 10), (3, 16), (1, 7)])
+def test_attention_over_the_slots_that_a_beam_sees(library, dtype, heads, features):
+    torch.manual_seed(heads)
+    sentences, beams, slots, width = 3, 2, 40, heads * features
+    query, new_key, new_value = torch.randn(3, sentences * beams, width).to(dtype)
+    key, value = torch.randn(2, 5, slots, width).to(dtype)  # of five places, three of which are used
+    place = torch.tensor([4, 0, 2], dtype=torch.int32)
+    seen = torch.rand(sentences, beams, slots).argsort(-1).int()
+    counts = torch.tensor([37, 1, 16], dtype=torch.int32)
+    output, weights = torch.empty_like(query), torch.empty(sentences, beams, slots)
+    before = key.clone(), value.clone()
+    arguments = Attention(
+        query=query.data_ptr(), key=key.data_ptr(), value=value.data_ptr(), new_key=new_key.data_ptr(),
+        new_value=new_value.data_ptr(), output=output.data_ptr(), weights=weights.data_ptr(), place=place.data_ptr(),
+        slots=seen.data_ptr(), counts=counts.data_ptr(), query_row=width, slots_per_place=slots,
+        slots_sentence=beams * slots, slots_beam=slots, weights_beam=slots, beams=beams, heads=heads,
+        features=features, type=rskip.native.library.TYPES[dtype],
+    )  # fmt: skip
+    library.attend(arguments, sentences)
+    for sentence, beam in product(range(sentences), range(beams)):
+        row, own = sentence * beams + beam, seen[sentence, beam, : counts[sentence]].long()
+        place_keys, place_values = before[0][place[sentence]].clone(), before[1][place[sentence]].clone()
+        for each in range(beams):  # each beam's last slot is written first
+            last = seen[sentence, each, counts[sentence] - 1]
+            place_keys[last], place_values[last] = new_key[sentence * beams + each], new_value[sentence * beams + each]
+        q, k, v = (
+            each.float().view(-1, heads, features).transpose(0, 1)
+            for each in (query[row], place_keys[own], place_values[own])
+        )
+        probabilities = (q @ k.transpose(1, 2) / math.sqrt(features)).softmax(-1)  # (heads, 1, count)
+        close(output[row], (probabilities @ v).transpose(0, 1).flatten(), dtype)
+        expected = torch.zeros(slots).index_put((own,), probabilities.mean(0)[0])
+        close(weights[sentence, beam], expected, torch.float32)
+    assert torch.equal(key[[1, 3]], before[0][[1, 3]])
+
+
+@pytest.mark.parametrize("dtype", TOLERANCE, ids=str)
+@pytest.mark.parametrize("kind", [nn.LayerNorm, nn.RMSNorm])
+def test_connections_with_their_norms(library, dtype, kind):
+    torch.manual_seed(0)
+    for features, (count, scale, branch_scale) in product((1, 15, 16, 130), ((0, 2, 1), (1, 1, 0.5), (3, 1, 1))):
+        x, f = torch.randn(2, 5, features).mul(3).to(dtype)
+        norms = [kind(features, eps=1e-5) for _ in range(count)]
+        for parameter in (each for norm in norms for each in norm.parameters()):
+            nn.init.uniform_(parameter, 0.5, 1.5)
+        norms = [norm.to(dtype) for norm in norms]
+        y = branch_scale * f.double()
+        for norm in norms:
+            y = copy.deepcopy(norm).double()(scale * x.double() + y)
+        joint = ResidualNorms(norms, library, scale=scale, branch_scale=branch_scale)
+        close(joint(x, f), y if count else scale * x.double() + y, dtype)
+
+
+@pytest.mark.parametrize("dtype", TOLERANCE, ids=str)
+@pytest.mark.parametrize(("inputs", "outputs"), [(1, 1), (16, 4), (33, 7), (128, 130)])
+def test_linear_maps(library, dtype, inputs, outputs):
+    torch.manual_seed(inputs)
+    weight, bias = torch.randn(outputs, inputs).to(dtype), torch.randn(outputs).to(dtype)
+    for rows in (1, 3, 4, 9):
+        x = torch.randn(rows, inputs).to(dtype)
+        expected = x.double() @ weight.double().T
+        torch.testing.assert_close(
+            native_linear(library, x, weight, None).double(), expected,
+            rtol=TOLERANCE[dtype], atol=TOLERANCE[dtype] * math.sqrt(inputs),
+        )  # fmt: skip
+        found = native_linear(library, x[None], weight, bias)[0]
+        assert torch.equal(found, native_linear(library, x, weight, bias))
+        torch.testing.assert_close(
+            found.double(), expected + bias.double(), rtol=TOLERANCE[dtype], atol=TOLERANCE[dtype] * math.sqrt(inputs)
+        )
+
+
+@pytest.mark.parametrize("dtype", TOLERANCE, ids=str)
+def test_what_is_no_number_stays_so(library, dtype):
+    x = torch.ones(3, 20).to(dtype)
+    x[1, 7], x[2, 3] = math.nan, math.inf
+    norm = nn.LayerNorm(20).to(dtype)
+    for y in (native_linear(library, x, torch.ones(5, 20).to(dtype), None), ResidualNorms([norm], library)(x, x)):
+        assert y.isfinite().all(1).tolist() == [True, False, False]
+
+
+def test_many_rows_are_shared_among_threads(library):
+    weight, x = torch.randn(70, 16), torch.randn(9, 16)
+    expected = native_linear(library, x, weight, None)
+    threads = torch.get_num_threads()
+    try:
+        torch.set_num_threads(3)
+        output = torch.zeros_like(expected)
+        arguments = rskip.native.linear.linear_arguments(x, weight, None, output)
+        library.map(arguments, 70, work=2**30)
+    finally:
+        torch.set_num_threads(threads)
+    torch.testing.assert_close(output, expected)
+
+
+@pytest.fixture
+def search():
+    """`find_library` anew, as in a fresh process."""
+    yield find_library.__wrapped__
+    if FILES:
+        Library(FILES[0], 3)
+
+
+def test_the_environment_bounds_what_is_used(search, monkeypatch):
+    monkeypatch.setenv("RSKIP_NATIVE", "off")
+    assert search() == Found(None, "RSKIP_NATIVE=off")
+    monkeypatch.setenv("RSKIP_NATIVE", "sse")
+    with pytest.raises(SettingError, match="RSKIP_NATIVE"):
+        search()
+    if FILES:
+        monkeypatch.setenv("RSKIP_NATIVE", "plain")
+        assert search().library.instructions == "plain"
+
+
+def test_a_library_that_is_missing_or_damaged_or_of_another_version_is_done_without(search, tmp_path, monkeypatch):
+    monkeypatch.setattr(rskip.native.library, "__file__", str(tmp_path / "library.py"))
+    assert "install a C compiler" in search().problem
+    Path(tmp_path, "_kernels.so").write_bytes(b"\x7fELF of another machine")
+    assert "install rskip again" in search().problem
+    if FILES:
+        Path(tmp_path, "_kernels.so").unlink()
+        Path(tmp_path, "_kernels.so").symlink_to(FILES[0])
+        monkeypatch.setattr(rskip.native.library, "_INTERFACE", -1)
+        assert "another version" in search().problem
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not shutil.which("gcc"), reason="there is no gcc, whose address sanitizer this needs")
+def test_nothing_is_read_or_written_beside_what_was_given(tmp_path):
+    """tests/native/bounds.c runs every kernel on memory of the exact size, for many shapes."""
+    sources = [*ROOT.glob("rskip/native/source/*.c"), ROOT / "tests/native/bounds.c"]
+    options = ["-O1", "-g", "-Wno-psabi", "-fsanitize=address,undefined", "-fno-sanitize-recover=all"]
+    program = tmp_path / "bounds"
+    include = f"-I{ROOT / 'rskip/native/source'}"
+    subprocess.run(["gcc", *options, include, *map(str, sources), "-o", str(program), "-lm"], check=True)
+    done = subprocess.run([str(program)], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert "plain" in done.stdout
