@@ -1,12 +1,14 @@
-"""Training speed of PreAct-ResNet-20 on CIFAR-10: a plain PyTorch loop with torchvision's data against ours.
+"""Speed of PreAct-ResNet-20 on CIFAR-10: plain PyTorch loops with torchvision's data against ours.
 
 The plain loop has the same model class, torchvision's CIFAR10, its transforms (RandomCrop, RandomHorizontalFlip,
 ToTensor, Normalize) and a DataLoader, once with workers and once without; ours is what `rskip vision train` does in an
-iteration. Then what each connection costs over 1xskip. All systems take turns in one process, round by round, on
-batches of 128; the ratio is that of a round's times, and its median is reported. bfloat16 is left out on a CPU that
-only emulates it. Prints a table and appends one JSON line to results/vision_speed.jsonl.
+iteration, and what it does by default on this machine is said. Then the evaluation of the published `2rskip+ln` model
+on test images, against the same kind of plain loop, which makes as many errors. Then what each connection costs over
+1xskip. All systems take turns in one process, round by round, training on batches of 128; the ratio is that of a
+round's times, and its median is reported. bfloat16 is left out on a CPU that only emulates it. Prints tables and
+appends one JSON line to results/vision_speed.jsonl.
 
-    python benchmarks/vision_speed.py --data FOLDER [--rounds 7] [--steps 20] [--only speed connections]
+    python benchmarks/vision_speed.py --data FOLDER [--rounds 7] [--steps 20] [--only speed evaluation connections]
 
 FOLDER holds cifar-10-batches-py.
 """
@@ -18,31 +20,37 @@ import json
 import statistics
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import torch
 import torch.nn.functional as F
 from measuring.record import append_record
-from torch.utils.data import DataLoader
+from torch.utils.data import DataLoader, Subset
 from torchvision import datasets, transforms
 
 from rskip.machine.device import bfloat16_is_slow
 from rskip.machine.ranks import Ranks
 from rskip.vision import preact_resnet20
-from rskip.vision.data import load_cifar
+from rskip.vision.data import ImageSet, load_cifar
+from rskip.vision.evaluation import evaluate
+from rskip.vision.model_file import load_model
 from rskip.vision.settings import TrainingSettings
+from rskip.vision.training.compilation import worth_compiling
 from rskip.vision.training.training_folder import TrainingFolder
 from rskip.vision.training.training_run import TrainingRun
 from rskip.vision.transforms import MEAN, STD
 
-BATCH = 128
+BATCH, TEST_BATCH = 128, 500
+PUBLISHED = Path(__file__).resolve().parents[1] / "checkpoints" / "cifar10_fast_preact20_2rskip_ln"
 CONNECTIONS = (
     "1xskip", "2xskip", "1xskip+bn", "1xskip+ln", "2xskip+ln", "wskip+ln", "2rskip+ln", "3rskip+ln", "2rskip+bn",
     "2rskip+rms", "sas:alpha_bias=3,beta_bias=-3", "sas:gate=single", "highway",
 )  # fmt: skip
 WARM_UP = 3  # steps of each system that are not counted
+
+PARTS = ("speed", "evaluation", "connections")
 
 Step = Callable[[], object]
 
@@ -95,7 +103,40 @@ def our_loop(data: Path, device: torch.device, folder: Path, **settings: Any) ->
     return run.step
 
 
-def measure(systems: dict[str, Step], device: torch.device, *, rounds: int, steps: int) -> dict[str, list[float]]:
+def plain_evaluation(data: Path, device: torch.device, *, workers: int, count: int) -> Callable[[], int]:
+    """The errors of the published model on the first `count` test images."""
+    transform = transforms.Compose([transforms.ToTensor(), transforms.Normalize(MEAN["cifar10"], STD["cifar10"])])
+    dataset = Subset(datasets.CIFAR10(str(data), train=False, transform=transform), range(count))
+    loader = DataLoader(dataset, TEST_BATCH, num_workers=workers, persistent_workers=workers > 0)
+    model = load_model(PUBLISHED)[0].to(device)
+
+    def errors() -> int:
+        wrong = 0
+        with torch.no_grad():
+            for images, labels in loader:
+                wrong += int((model(images.to(device)).argmax(dim=1) != labels.to(device)).sum())
+        return wrong
+
+    return errors
+
+
+def our_evaluation(data: Path, device: torch.device, *, precision: str, count: int) -> Callable[[], int]:
+    """The same by what `rskip vision evaluate` does, which computes much else too."""
+    model, whole = load_model(PUBLISHED)[0], load_cifar("cifar10", data, train=False)
+    images = ImageSet(whole.images[:count], whole.labels[:count], whole.classes)
+
+    def errors() -> int:
+        found = evaluate(
+            model, images, dataset="cifar10", batch_size=TEST_BATCH, device=device, precision=precision
+        )
+        return round(found.error * count / 100)
+
+    return errors
+
+
+def measure(
+    systems: Mapping[str, Step], device: torch.device, *, rounds: int, steps: int
+) -> dict[str, list[float]]:
     """Seconds of `steps` iterations of each system, by turns."""
 
     def seconds(step: Step, count: int) -> float:
@@ -115,12 +156,12 @@ def measure(systems: dict[str, Step], device: torch.device, *, rounds: int, step
     return times
 
 
-def rows(times: dict[str, list[float]], baseline: str, steps: int) -> list[dict[str, Any]]:
-    """Images a second, and how many times the baseline's that is."""
+def rows(times: dict[str, list[float]], baseline: str, images: int) -> list[dict[str, Any]]:
+    """Images a second, of so many in a round, and how many times the baseline's that is."""
     found = []
     for name, seconds in times.items():
         ratios = [one / other for one, other in zip(times[baseline], seconds, strict=True)]
-        rate = BATCH * steps / statistics.median(seconds)
+        rate = images / statistics.median(seconds)
         spread = [round(each, 3) for each in (statistics.median(ratios), min(ratios), max(ratios))]
         found.append({"system": name, "images_per_second": round(rate, 1), "ratio": spread})
     return found
@@ -137,7 +178,7 @@ def main() -> None:
     parser.add_argument("--data", type=Path, metavar="FOLDER", help="folder that holds cifar-10-batches-py")
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--steps", type=int, default=20, help="iterations a round; of connections a quarter of that")
-    parser.add_argument("--only", nargs="+", choices=("speed", "connections"), default=["speed", "connections"])
+    parser.add_argument("--only", nargs="+", choices=PARTS, default=PARTS, help="these parts alone")
     parser.add_argument("--device", type=torch.device, default=torch.device("cpu"))
     parser.add_argument("--output", type=Path, default=Path("results/vision_speed.jsonl"))
     args = parser.parse_args()
@@ -145,6 +186,7 @@ def main() -> None:
         print("not measured: give --data FOLDER")
         return
     precisions = ["float32"] + ([] if bfloat16_is_slow(args.device) else ["bfloat16"])
+    best = f"ours, {precisions[-1]}"
     values: dict[str, Any] = {"rounds": args.rounds, "steps": args.steps, "batch_size": BATCH}
     with tempfile.TemporaryDirectory() as temporary:
         folder = Path(temporary)
@@ -158,8 +200,34 @@ def main() -> None:
             }
             times = measure({**plain, **ours}, args.device, rounds=args.rounds, steps=args.steps)
             fastest = min(plain, key=lambda name: statistics.median(times[name]))
-            values["speed"] = {"baseline": fastest, "rows": rows(times, fastest, args.steps)}
+            compiled = worth_compiling(TrainingSettings(precision=precisions[-1]), args.device)
+            values["speed"] = {
+                "baseline": fastest,
+                "default": f"{best}, compiled" if compiled else best,
+                "rows": rows(times, fastest, BATCH * args.steps),
+            }
             show(f"× {fastest}, float32", values["speed"]["rows"])
+            print(f"\nthe default of a long training here: {values['speed']['default']}")
+        if "evaluation" in args.only:
+            count = min(10_000, max(1, BATCH * args.steps // TEST_BATCH) * TEST_BATCH)
+            evaluations = {
+                f"plain loop, {n} workers": plain_evaluation(args.data, args.device, workers=n, count=count)
+                for n in (0, 2)
+            } | {
+                f"ours, {precision}": our_evaluation(args.data, args.device, precision=precision, count=count)
+                for precision in precisions
+            }
+            errors = {name: each() for name, each in evaluations.items()}
+            assert len({number for name, number in errors.items() if "bfloat16" not in name}) == 1, errors
+            times = measure(evaluations, args.device, rounds=args.rounds, steps=1)
+            fastest = min(list(evaluations)[:2], key=lambda name: statistics.median(times[name]))
+            values["evaluation"] = {
+                "baseline": fastest,
+                "images": count,
+                "errors": errors,
+                "rows": rows(times, fastest, count),
+            }
+            show(f"evaluation, × {fastest}, float32", values["evaluation"]["rows"])
         if "connections" in args.only:
             values["connections"] = {}
             for precision in precisions:
@@ -169,10 +237,10 @@ def main() -> None:
                 }
                 steps = max(1, args.steps // 4)
                 times = measure(systems, args.device, rounds=args.rounds, steps=steps)
-                values["connections"][precision] = rows(times, CONNECTIONS[0], steps)
+                values["connections"][precision] = rows(times, CONNECTIONS[0], BATCH * steps)
                 show(f"{precision}, × 1xskip", values["connections"][precision])
     append_record(args.output, "vision_speed", values)
-    print(f"\n{json.dumps({key: values[key] for key in ('speed', 'connections') if key in values})}")
+    print(f"\n{json.dumps({key: values[key] for key in PARTS if key in values})}")
 
 
 if __name__ == "__main__":

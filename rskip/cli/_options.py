@@ -18,8 +18,9 @@ Settings = TypeVar("Settings")
 def add_options(parser: Any, kind: type, *, only: Iterable[str] | None = None, defaults: Any = None) -> None:
     """Adds a flag for each field of a Struct or dataclass: `max_words` is `--max-words`, a bool has `--no-...` too.
 
-    The help is the field's `msgspec.Meta(description=...)` and its default; the Meta's `extra` may give another `flag`
-    and a `metavar`. A flag that is not given is None in the parsed arguments (`given_options`).
+    The help is the field's `msgspec.Meta(description=...)` and its default; the Meta's `extra` may give another `flag`,
+    a `metavar`, and a `default` in words, of what is chosen where the flag isn't given. A flag that is not given is
+    None in the parsed arguments (`given_options`).
 
     :param parser: an argparse parser or group.
     :param only: the fields that get a flag, in this order; None: all.
@@ -78,6 +79,7 @@ def _fields(kind: type) -> dict[str, types.Field]:
 
 def _default(field: types.Field, defaults: Any) -> str:
     default = field.default if defaults is None else getattr(defaults, field.name)
+    default = _extra(field.type).get("default", default)
     if default in (None, msgspec.NODEFAULT):
         return ""
     if isinstance(default, (bool, float)):

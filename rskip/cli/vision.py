@@ -16,11 +16,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from rskip.cli._model import loading_for_good, model_path
 
 if TYPE_CHECKING:
+    import torch
+
     from rskip.analysis.observer import TraceObserver
     from rskip.machine.ranks import Ranks
     from rskip.vision.settings import Precision
@@ -63,6 +65,7 @@ SCHEDULE = (
 MACHINE = ("channels_last", "compile", "sync_batch_norm", "evaluate_every", "save_every")
 PRECISIONS = ("auto", "float32", "bfloat16")
 BEST_PRECISION = "bfloat16"  # where the device multiplies it
+CHOSEN_HERE = ("precision", "compile")  # for this machine, where nobody says them
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -211,12 +214,13 @@ def _observer(args: argparse.Namespace, ranks: Ranks) -> TraceObserver | None:
 
 
 def training_settings(args: argparse.Namespace, ranks: Ranks) -> TrainingSettings:
-    """The recipe's settings, or the papers', with what was given changed, and the precision chosen.
+    """The recipe's settings, or the papers', with what was given changed, precision and compiling chosen.
 
     A recipe's probe becomes --probe-every where that is not given.
     """
     from rskip.cli._options import given_options, said_of_flag
     from rskip.experiments.recipe import load_recipe
+    from rskip.machine.device import choose_device
     from rskip.settings.check import convert
     from rskip.settings.errors import SettingError
     from rskip.settings.text import parse_overrides
@@ -227,6 +231,7 @@ def training_settings(args: argparse.Namespace, ranks: Ranks) -> TrainingSetting
     changes = {key.removeprefix("train."): value for key, value in parse_overrides(texts, source="--set").items()}
     if (args.epochs is None) != (args.iterations is None):  # the one that is given replaces the recipe's other one
         given |= {field: given.get(field) for field in ("epochs", "iterations") if field not in changes}
+    said = {*given, *changes}
     if args.recipe is None:
         try:
             settings = convert({"precision": BEST_PRECISION, **changes, **given}, TrainingSettings)
@@ -239,34 +244,56 @@ def training_settings(args: argparse.Namespace, ranks: Ranks) -> TrainingSetting
         if (kind := recipe.task.kind) != "vision":
             raise ValueError(f"{args.recipe} is a recipe of kind {kind}, expected vision: `rskip run` runs it")
         settings = recipe.settings.train
+        said |= {name for name in recipe.written["train"] if name != "precision"}
         if args.probe_every is None and recipe.own.probe is not None:
             args.probe_every = recipe.own.probe.every
-    return replace(settings, precision=_precision(args, settings.precision, ranks, chosen="precision" in changes))
+    device = choose_device(args.device, ranks)
+    if args.precision != "auto":
+        settings = replace(settings, precision=args.precision)
+        said.add("precision")
+    begun = {} if {*CHOSEN_HERE} <= said else _begun(args.output)
+    begun = {name: value for name, value in begun.items() if name not in said}
+    if "precision" not in {*said, *begun}:
+        settings = replace(settings, precision=_precision(settings.precision, device, ranks))
+    settings = replace(settings, **begun)
+    if "compile" not in {*said, *begun}:
+        settings = replace(settings, compile=_compile(settings, device, ranks))
+    return settings
 
 
-def _precision(args: argparse.Namespace, asked: Precision, ranks: Ranks, *, chosen: bool) -> Precision:
-    """As the help of --precision says; the first rank prints a choice.
-
-    :param asked: what the recipe and --set say; chosen: whether --set says it.
-    """
-    from rskip.machine.device import bfloat16_is_slow, choose_device
+def _begun(output: Path) -> dict[str, Any]:
+    """What the machine decided when the training in this folder began: it goes on so."""
     from rskip.vision.training import TrainingFolder
 
-    if args.precision != "auto":
-        return args.precision
-    if chosen:
-        return asked
-    begun = TrainingFolder(args.output).settings
-    if begun.is_file():
-        try:
-            return json.loads(begun.read_text(encoding="utf-8"))["settings"]["precision"]
-        except (ValueError, KeyError, TypeError) as error:
-            raise ValueError(f"{begun} is damaged: move {args.output} away to start over") from error
-    if asked != "bfloat16" or not bfloat16_is_slow(choose_device(args.device, ranks)):
+    begun = TrainingFolder(output).settings
+    if not begun.is_file():
+        return {}
+    try:
+        settings = json.loads(begun.read_text(encoding="utf-8"))["settings"]
+        return {name: settings[name] for name in CHOSEN_HERE}
+    except (ValueError, KeyError, TypeError) as error:
+        raise ValueError(f"{begun} is damaged: move {output} away to start over") from error
+
+
+def _precision(asked: Precision, device: torch.device, ranks: Ranks) -> Precision:
+    """The asked one where the device multiplies it; the first rank prints a choice."""
+    from rskip.machine.device import bfloat16_is_slow
+
+    if asked != "bfloat16" or not bfloat16_is_slow(device):
         return asked
     if ranks.first:
         print("computes in float32: this processor only emulates bfloat16, which is slower", file=sys.stderr)
     return "float32"
+
+
+def _compile(settings: TrainingSettings, device: torch.device, ranks: Ranks) -> bool:
+    """Whether compiling gains here; the first rank prints a choice."""
+    from rskip.vision.training.compilation import worth_compiling
+
+    gains = worth_compiling(settings, device, processes=ranks.count)
+    if gains and ranks.first:
+        print("compiles the model first, which takes minutes and gains more (--no-compile: don't)", file=sys.stderr)
+    return gains
 
 
 @contextmanager

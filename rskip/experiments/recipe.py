@@ -65,6 +65,7 @@ class Recipe:
     :param path: the file.
     :param row: None of a file without rows.
     :param overrides: dotted key to value, only those that change something.
+    :param written: the settings as they are written, without defaults.
     """
 
     path: Path
@@ -74,6 +75,7 @@ class Recipe:
     own: OwnFields
     paper: tuple[PaperFigure, ...] = ()
     overrides: Mapping[str, Any] = field(default_factory=dict)
+    written: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def name(self) -> str:
@@ -221,14 +223,16 @@ def _build(path: Path, row: str | None, content: dict[str, Any], overrides: Mapp
     if fields.probe is not None and not task.probed:
         probed = " and ".join(each.kind for each in tasks().values() if each.probed)
         raise SettingError("probe", f"can't be given to {task.kind}", expected=f"it with {probed} alone")
+    written = {key: changed[key] for key in settings if changed.get(key) is not None}
     return Recipe(
         path=path,
         row=row,
         task=task,
-        settings=task.read_settings({key: changed[key] for key in settings if changed.get(key) is not None}),
+        settings=task.read_settings(written),
         own=_check_expected(fields),
         paper=tuple(_paper_figure(each, task, number) for number, each in enumerate(fields.paper)),
         overrides=effective,
+        written=written,
     )
 
 

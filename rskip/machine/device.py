@@ -30,6 +30,11 @@ def multiplies_bfloat16() -> bool:
     return torch.backends.mkldnn.is_available() and torch.ops.mkldnn._is_mkldnn_bf16_supported()
 
 
+def multiplies_bfloat16_in_tiles() -> bool:
+    """Whether it does so in AMX's units, many times faster than in AVX-512's."""
+    return multiplies_bfloat16() and torch.cpu._is_amx_tile_supported()
+
+
 def bfloat16_is_slow(device: torch.device) -> bool:
     """Whether bfloat16 is slower than float32 there: on a CPU that doesn't multiply it."""
     return device.type == "cpu" and not multiplies_bfloat16()

@@ -220,6 +220,44 @@ def test_a_compiled_model_trains_alike(tmp_path, monkeypatch):
         torch.testing.assert_close(compiled[name], tensor, rtol=0, atol=1e-4)
 
 
+def test_what_compiling_begins_with_leaves_no_trace(tmp_path, monkeypatch):
+    """Both sizes of batch go through the compiled model once, before the first iteration."""
+    sizes = []
+
+    def compile_model(model: Any, *, dynamic: bool) -> Any:
+        def forward(images: torch.Tensor) -> torch.Tensor:
+            sizes.append(len(images))
+            return model(images)
+
+        return forward
+
+    monkeypatch.setattr(torch, "compile", compile_model)
+    run(tmp_path / "plain", iterations=4)
+    run(tmp_path / "compiled", iterations=4, compile=True)
+    assert sizes == [16, 8, 16, 16, 8, 16]
+    plain, compiled = (model_of(tmp_path / name) for name in ("plain", "compiled"))
+    assert all(torch.equal(plain[name], compiled[name]) for name in plain)
+
+
+def test_what_cannot_be_compiled_trains_as_it_is(tmp_path, monkeypatch, capsys):
+    def compile_model(model: Any, *, dynamic: bool) -> Any:
+        def forward(images: torch.Tensor) -> torch.Tensor:
+            if len(images) == 8:
+                raise RuntimeError("CppCompileError: C++ compile error\n\nCommand:\ng++ ...")
+            return model(images)
+
+        return forward
+
+    monkeypatch.setattr(torch, "compile", compile_model)
+    run(tmp_path / "plain", iterations=4)
+    assert "compile" not in capsys.readouterr().err
+    run(tmp_path / "compiled", iterations=4, compile=True)
+    told = "note: trains uncompiled, since torch.compile failed: CppCompileError: C++ compile error\n"
+    assert capsys.readouterr().err.startswith(told)
+    plain, compiled = (model_of(tmp_path / name) for name in ("plain", "compiled"))
+    assert all(torch.equal(plain[name], compiled[name]) for name in plain)
+
+
 @pytest.mark.slow
 def test_it_learns_real_images(shared, tmp_path, monkeypatch):
     images = {True: cifar10(shared, "data_batch_1", 1000), False: cifar10(shared, "test_batch", 500)}

@@ -113,14 +113,14 @@ def train_command(run: Run[VisionSettings], *, precision: str) -> list[str]:
         program = ["torchrun", "--standalone", "--nproc-per-node", str(run.gpus), executable("rskip")]
     defaults = TrainingSettings().to_dict()
     settings = run.settings.train.to_dict()
-    names = [name for name in settings if settings[name] != defaults.get(name) and name != "precision"]
+    names = [name for name in settings if settings[name] != defaults.get(name) and name not in ("precision", "compile")]
     changes = [f"{name}={json.dumps(settings[name])}" for name in names]
     return [
         *program,
         *("vision", "train", *(["--set", *changes] if changes else [])),
         *("--seed", str(run.seed), "--output", str(training_folder(run).path)),
         *_data(run),
-        *("--precision", precision),
+        *("--precision", precision, "--compile" if settings["compile"] else "--no-compile"),
         *([] if run.probe is None else ["--probe-every", str(run.probe.every), "--probe-file", str(run.folder.probe)]),
         *_device(run.gpus),
     ]

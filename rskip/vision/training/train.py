@@ -118,6 +118,9 @@ def train(
         progress = stack.enter_context(
             Progress(total=run.iterations, done=run.iteration, unit="batch", shown=ranks.first)
         )
+        if run.compile_error is not None:
+            reason = (str(run.compile_error).strip() or type(run.compile_error).__name__).splitlines()[0]
+            progress.note(f"note: trains uncompiled, since torch.compile failed: {reason:.80}")
         first = (*settings.milestones, 0)[0]
         if settings.schedule == "step" and run.iterations <= first and ranks.first:
             progress.note(

@@ -48,6 +48,8 @@ class Observer(Protocol):
 class TrainingRun:
     """The model, its optimiser, and everything else that changes while it is trained.
 
+    compile_error: why the model is trained as it is where the settings say that it is compiled.
+
     :param files: where everything goes.
     :param seed: of torch's random numbers, from here on, and of the batches.
     :param observer: None: nobody looks.
@@ -100,6 +102,7 @@ class TrainingRun:
         self.model.to(device).train()
         if settings.channels_last:
             self.model.to(memory_format=torch.channels_last)
+        self.compile_error: Exception | None = None
         self._trained = self._wrapped()
         self.optimiser = torch.optim.SGD(
             parameter_groups(self.model, settings),
@@ -114,6 +117,8 @@ class TrainingRun:
         self._saved = 0  # the iteration of the last checkpoint
         self._earlier_sessions: list[dict[str, Any]] = []
         self._session = {"from": 0, "device": device_name(device), "torch": str(torch.__version__)}
+        if settings.compile and ranks.count == 1:
+            self._compile()
         self._session_began = self._point_began = time.monotonic()
 
     def _wrapped(self) -> nn.Module:
@@ -129,6 +134,20 @@ class TrainingRun:
                 gradient_as_bucket_view=True,
             )
         return wrapped
+
+    def _compile(self) -> None:
+        """Compiles for each size of batch, which changes nothing else; what can't be compiled is trained as it is."""
+        statistics = {name: buffer.clone() for name, buffer in self.model.named_buffers()}
+        last = self.batches.batches_per_epoch - 1
+        try:
+            for iteration in (0, last) if self.iterations > last else (0,):
+                images, labels, _ = self.batches.batch(iteration)
+                self._loss(self._trained, images, labels)[1].backward()
+        except Exception as error:  # PyTorch's compilers, and the programs that they start, raise errors of every kind
+            self.compile_error, self._trained = error, self.model
+        self.optimiser.zero_grad()
+        for name, buffer in self.model.named_buffers():
+            buffer.copy_(statistics[name])
 
     def restore(self, checkpoint: Checkpoint) -> None:
         """Takes over everything that an earlier session left.

@@ -146,7 +146,7 @@ def test_the_command_of_a_training_says_what_differs_from_the_papers(project: Pa
     (folder,) = (project / "runs").iterdir()
     assert commands(project) == [
         "rskip vision train --set depth=8 batch_size=16 iterations=null epochs=2 lr=0.01 warmup_iterations=0 --seed 3 "
-        f"--output runs/{folder.name}/3/training --data there --precision float32 --probe-every 4 "
+        f"--output runs/{folder.name}/3/training --data there --precision float32 --no-compile --probe-every 4 "
         f"--probe-file runs/{folder.name}/3/probe.jsonl --device cpu"
     ]
     trace = (project / "results" / folder.name / "3.probe.jsonl").read_text()
@@ -195,12 +195,12 @@ def test_a_dry_run_prints_the_commands_and_does_nothing(project: Path, capsys: p
     assert run("--dry-run", "--seeds", "1", "2") == 0
     lines = capsys.readouterr().out.splitlines()
     assert [line.split()[:3] for line in lines] == [["rskip", "vision", verb] for verb in ("train", "evaluate")] * 2
-    assert lines[2].endswith(" --seed 2 --output runs/mine/2/training --precision float32 --device cpu")
+    assert lines[2].endswith(" --seed 2 --output runs/mine/2/training --precision float32 --no-compile --device cpu")
     assert lines[3] == "rskip vision evaluate runs/mine/2/training --device cpu"
     assert main(["run", "mine.yaml", "--gpus", "4", "--dry-run"]) == 0
     train, evaluate = capsys.readouterr().out.splitlines()
     assert train.startswith("torchrun --standalone --nproc-per-node 4 ") and "/rskip vision train --set" in train
-    assert train.endswith(" --seed 1 --output runs/mine/1/training --precision bfloat16")
+    assert train.endswith(" --seed 1 --output runs/mine/1/training --precision bfloat16 --no-compile")
     assert evaluate == "rskip vision evaluate runs/mine/1/training"
     assert [path.name for path in project.iterdir()] == ["mine.yaml"]
 
