@@ -181,7 +181,6 @@ def _run(
     number = len(images.classes)
     confusion = torch.zeros(number, number, dtype=torch.int64)
     outside_top, loss, rates = 0, 0.0, []
-    model(next(iter(evaluation_batches(images, batch_size=batch_size, device=device)))[0])  # warm-up, not counted
     began = _clock(device)
     for pixels, labels in evaluation_batches(images, batch_size=batch_size, device=device):
         logits = model(pixels).float()  # (N, K)
