@@ -19,7 +19,7 @@ EXAMPLES = """examples:
   rskip export fairseq --model checkpoints/multi30k_en_de_2rskip_ln --output model.pt
   rskip export fairseq --model checkpoints/multi30k_en_de_1xskip_ln --stock --output stock.pt"""
 
-ONNX_HELP = """Write a folder of ONNX graphs, which --model of rskip translate takes: faster for one sentence at a time.
+ONNX_HELP = """Write a folder of ONNX graphs, which rskip translate --model takes, for one sentence at a time.
 
 encoder.onnx and step.onnx (standard operators, any connection), dictionaries, text pipeline, and onnx.json, which says
 what a runtime must know. Logits are compared with the model's. Needs onnx, onnxscript and onnxruntime:

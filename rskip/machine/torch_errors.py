@@ -1,5 +1,5 @@
-"""What PyTorch says by an error's text alone. It has no type, number or attribute for these, so the text is read here
-and nowhere else."""
+"""What PyTorch and onnxruntime say by an error's text alone. They have no type, number or attribute for these, so the
+text is read here and nowhere else."""
 
 from __future__ import annotations
 
@@ -7,10 +7,11 @@ import re
 
 
 def out_of_memory(error: BaseException) -> bool:
-    """Whether memory, the host's or a GPU's, was not enough: the CPU's allocator raises a bare RuntimeError."""
+    """Whether memory, the host's or a GPU's, was not enough: allocators of the CPU raise errors that stand for more."""
     import torch
 
-    return isinstance(error, (MemoryError, torch.OutOfMemoryError)) or "can't allocate memory" in str(error)
+    texts = "can't allocate memory", "Failed to allocate memory"  # of PyTorch and of onnxruntime
+    return isinstance(error, (MemoryError, torch.OutOfMemoryError)) or any(text in str(error) for text in texts)
 
 
 def lost_rank(error: RuntimeError) -> bool:

@@ -48,8 +48,9 @@ class Languages(NamedTuple):
 
 
 def find_model(path: str | os.PathLike[str]) -> Path:
-    """onnx.json of the folder `path` of ONNX graphs, or else what `find_checkpoint` finds."""
-    file = Path(path) / ONNX_FILE
+    """onnx.json of the folder `path` of ONNX graphs, or `path` where it is that; else what `find_checkpoint` finds."""
+    file = Path(path)
+    file = file if file.name == ONNX_FILE else file / ONNX_FILE
     return file if file.is_file() else find_checkpoint(path)
 
 

@@ -13,6 +13,7 @@ from pathlib import Path
 from textwrap import shorten
 from typing import Any, Literal
 
+import onnx
 import onnxscript  # noqa: F401 - torch.onnx needs it, and says so late
 import torch
 from torch import Tensor, nn
@@ -317,3 +318,8 @@ def quantise(path: Path) -> None:
         folded, path, op_types_to_quantize=["MatMul"], per_channel=True, reduce_range=True, weight_type=QuantType.QInt8
     )
     folded.unlink()
+    graph = onnx.load(path)
+    used = {node.domain for node in graph.graph.node}
+    for opset in [each for each in graph.opset_import if each.domain not in used]:
+        graph.opset_import.remove(opset)  # onnxruntime names all that it knows
+    onnx.save(graph, path)

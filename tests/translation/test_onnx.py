@@ -8,6 +8,7 @@ import shutil
 import sys
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 import torch
@@ -23,6 +24,8 @@ from rskip.translation.scoring import score
 onnx = pytest.importorskip("onnx", reason="needs the extra onnx")
 pytest.importorskip("onnxscript", reason="needs the extra onnx")
 pytest.importorskip("onnxruntime", reason="needs the extra onnx")
+from onnxruntime.capi.onnxruntime_pybind11_state import Fail  # noqa: E402
+
 from rskip.translation.onnx_decoder import OnnxTransformer, read_settings  # noqa: E402
 from rskip.translation.onnx_model import check_equal, quantise, write_onnx  # noqa: E402
 
@@ -169,7 +172,9 @@ def test_eight_bit_maps(translator, copied):
         with_sum_of(copied, name)
     rewritten(copied, precision="int8")
     assert set(copied.iterdir()) == before
-    maps = [node.op_type for node in onnx.load(copied / "step.onnx").graph.node if "MatMulInteger" in node.op_type]
+    step = onnx.load(copied / "step.onnx")
+    assert [opset.domain for opset in step.opset_import] == [""]
+    maps = [node for node in step.graph.node if node.op_type == "MatMulInteger"]
     assert len(maps) == 2 * (6 + 3 * 4) + 1  # of two layers with the gates of three connections, and of the vocabulary
     graphs = Translator.from_pretrained(copied, precision="int8")
     assert graphs.precision == "int8"
@@ -185,6 +190,18 @@ def test_sentences_that_the_graphs_have_no_positions_for_are_refused(folder):
     with pytest.raises(ValueError, match="it has 1,101 tokens .*, and at most 1,024 can be translated"):
         graphs.translate([long])
     assert graphs.translate([long], too_long="cut", max_length_a=0, max_length_b=2)[0].notes
+
+
+def test_too_little_memory_is_one_line(folder, monkeypatch):
+    """onnxruntime raises its own kinds of error, which stand for much else."""
+    graphs = Translator.from_pretrained(folder)
+
+    def fail(*_: object) -> None:
+        raise Fail("[ONNXRuntimeError] : 1 : FAIL : ... Failed to allocate memory for requested buffer of size 9000000")
+
+    monkeypatch.setattr(graphs.model, "_step", Mock(run=fail))
+    with pytest.raises(ValueError, match="not enough memory on the device for 1 sentences"):
+        graphs.translate(SENTENCES[:1])
 
 
 def without(folder: Path, name: str) -> None:
