@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import http.server
 import json
 import os
@@ -32,6 +33,13 @@ TORCH = ["torch.distributed", "torch.nn.parallel", "torch.quantization", "hydra"
 FAIRSEQ = ["rskip.checkpoint", "rskip.generation", "fairseq.models", *(
     f"fairseq_cli.{name}" for name in ("preprocess", "train", "generate", "interactive", "validate", "eval_lm")
 )]  # fmt: skip
+
+
+@pytest.fixture(scope="session", autouse=True)
+def collected() -> Iterator[None]:
+    """Has everything collected at exit, also what a command froze: onnx's C++ reports what is not."""
+    yield
+    gc.unfreeze()
 
 
 @pytest.fixture(autouse=True)
