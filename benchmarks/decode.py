@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from decoding.latency import measure_latency, print_latency
+from decoding.latency import build_onnx_systems, measure_latency, print_latency
 from decoding.memory import POINTS, measure_memory, print_memory
 from decoding.speed import build_systems, measure_speed, print_speed
 from decoding.workloads import Workload, base, small, trained
@@ -64,6 +64,7 @@ def measure(args: argparse.Namespace) -> dict[str, Any]:
                 speed.append(measure_speed(workload, systems, rounds))
                 print_speed(speed[-1])
             if "latency" in args.only:
+                systems.update(build_onnx_systems(workload, Path(temporary, f"{name}-onnx"), args.threads))
                 latency.append(measure_latency(workload, systems, rounds))
                 print_latency(latency[-1])
             for system in systems.values():

@@ -4,12 +4,34 @@ from __future__ import annotations
 
 import statistics
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 from decoding.processes import SystemProcess
 from decoding.rounds import report, take_turns
 from decoding.systems import Tokens
-from decoding.workloads import Workload
+from decoding.workloads import RECURSIVE, STOCK, Workload
+from rskip.text import TokenText
+
+
+def build_onnx_systems(workload: Workload, folder: Path, threads: int) -> dict[str, SystemProcess]:
+    """Our models as ONNX graphs, which are for single sentences, by name. The graphs are written into `folder`."""
+    from rskip.translation.onnx_model import write_onnx
+
+    systems = {}
+    for connection in (STOCK, RECURSIVE):
+        for precision in ("float32", "int8"):
+            model, place = workload.models[connection](), folder / f"{connection}-{precision}"
+            place.mkdir(parents=True)
+            write_onnx(
+                model, place, text=TokenText("a", "b"), source=workload.source, target=workload.target,
+                precision=precision,
+            )  # fmt: skip
+            systems[f"ours {connection} ONNX {precision}"] = SystemProcess(
+                f"ONNX {precision}", None, workload.source, workload.target, workload.search,
+                folder=place, threads=threads,
+            )  # fmt: skip
+    return systems
 
 
 def measure_latency(workload: Workload, systems: dict[str, SystemProcess], rounds: int) -> dict[str, Any]:

@@ -6,14 +6,13 @@ from collections.abc import Iterator
 
 from decoding.systems import Search, Tokens
 from rskip.generation import Hypothesis, SearchOptions
-from rskip.transformer import Transformer
-from rskip.translation.search import Segment, Workers, search_batches
+from rskip.translation.search import Segment, TranslationModel, Workers, search_batches
 
 
 class Ours:
     """What `Translator` searches with: for several batches a worker process for each thread, for one batch threads."""
 
-    def __init__(self, model: Transformer, search: Search, *, threads: int) -> None:
+    def __init__(self, model: TranslationModel, search: Search, *, threads: int) -> None:
         self.options = SearchOptions(
             beam=search.beam, min_length=search.shortest, max_length_b=search.longest
         )

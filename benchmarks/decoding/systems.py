@@ -54,7 +54,7 @@ def build_system(
     """The system called "fairseq float32", "CTranslate2 int8" or "ours bfloat16", for example.
 
     :param model: float32. Ours takes it over and changes its precision.
-    :param folder: the same model for CTranslate2, in float32.
+    :param folder: the same model for CTranslate2, in float32; for "ONNX float32", for example, its graphs.
     """
     # imported here: no process may hold what another system computes with
     kind, precision = name.split()
@@ -68,4 +68,9 @@ def build_system(
         return CTranslate2(folder, source, target, search, precision=precision, threads=threads)
     from decoding.our_system import Ours
 
+    if kind == "ONNX":
+        from rskip.translation.model_files import ONNX_FILE
+        from rskip.translation.onnx_decoder import OnnxTransformer, read_settings
+
+        return Ours(OnnxTransformer(folder, read_settings(folder / ONNX_FILE)), search, threads=threads)
     return Ours(set_precision(model, precision), search, threads=threads)
