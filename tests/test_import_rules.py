@@ -86,8 +86,12 @@ def test_a_broken_rule_is_told(path, line, rule, tmp_path, monkeypatch):
     assert rule in told
 
 
-def test_what_starts_at_once_imports_nothing_heavy():
-    """`import rskip`, commands' help and the list of models; `rskip` and its help don't even read YAML."""
+def test_what_starts_at_once_imports_nothing_heavy(tmp_path):
+    """`import rskip`, commands' help and the list of models; `rskip` and its help don't even read YAML.
+
+    A translation imports PyTorch, but nothing of what compiles, scores, draws, or belongs to another kind of model.
+    """
+    (tmp_path / "one.txt").write_text("A man sleeps.\n")
     heavy = ["torch", "numpy", "torchvision", "fairseq", "sacrebleu", "sacremoses", "matplotlib"]
     code = f"""
 import sys, runpy, rskip
@@ -101,10 +105,21 @@ for argv in ([], ["--help"], ["zoo", "list"], *helps):
         assert not stop.code
     allowed = {{"msgspec", "yaml"}} if len(argv) > 1 else set()
     assert not sys.modules.keys() & {{*{heavy}, "msgspec", "yaml"}} - allowed, argv
+model = {str(ROOT / "checkpoints" / "multi30k_en_de_2rskip_ln")!r}
+sys.argv = ["rskip", "translate", "--quiet", "--model", model, {str(tmp_path / "one.txt")!r}]
+try:
+    runpy.run_module("rskip", run_name="__main__")
+except SystemExit as stop:
+    assert not stop.code
+assert "torch" in sys.modules
+others = {{"torch._dynamo", "torch._inductor", "triton", "onnx", "onnxruntime", "ctranslate2", "sentencepiece"}}
+others |= {{"yaml", "PIL", "torchvision", "fairseq", "sacrebleu", "matplotlib", "rskip.captioning"}}
+assert not sys.modules.keys() & others, sys.modules.keys() & others
 """
     process = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert process.returncode == 0, process.stderr
     assert process.stdout.count("usage: rskip") == 5 and "sacreBLEU" in process.stdout
+    assert process.stdout.endswith("\nEin Mann schläft.\n")
 
 
 @pytest.mark.parametrize("order", ["import rskip, fairseq", "import fairseq, rskip"])

@@ -3,10 +3,44 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
-from typing import Literal, Protocol
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import cache
+from typing import Any, Literal, Protocol
 
-from sacremoses import MosesDetokenizer, MosesPunctNormalizer, MosesTokenizer
+_LETTERS = re.compile(r"[^\\^\[\]-]{200,}")  # a long list of letters in a class: nothing else is of such a length
+
+
+@cache
+def _ranges(letters: str) -> str:
+    """A list of letters as ranges, `a-d` for `abcd`: it means the same."""
+    codes = sorted({*map(ord, letters)})
+    ends = [code for code, following in zip(codes, [*codes[1:], None], strict=True) if following != code + 1]
+    starts = [code for code, before in zip(codes, [None, *codes], strict=False) if before != code - 1]
+    return "".join(
+        chr(start) if start == end else f"{chr(start)}-{chr(end)}" for start, end in zip(starts, ends, strict=True)
+    )
+
+
+@contextmanager
+def _letters_compiled_as_ranges() -> Iterator[None]:
+    """Within the block `re.compile` does so, in a quarter of the time: sacremoses has 17 such expressions."""
+    compile_pattern = re.compile
+
+    def compile_ranges(pattern: Any, flags: int = 0) -> re.Pattern[Any]:
+        if isinstance(pattern, str):
+            pattern = _LETTERS.sub(lambda letters: _ranges(letters[0]), pattern)
+        return compile_pattern(pattern, flags)
+
+    re.compile = compile_ranges
+    try:
+        yield
+    finally:
+        re.compile = compile_pattern
+
+
+with _letters_compiled_as_ranges():
+    from sacremoses import MosesDetokenizer, MosesPunctNormalizer, MosesTokenizer
 
 TokeniserKind = Literal["moses", "none"]
 _SPECIAL = r"\.^$*+?{}[]|()"  # in a regular expression
