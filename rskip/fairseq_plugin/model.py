@@ -16,6 +16,7 @@ from rskip.fairseq_plugin.encoder import ConnectionEncoder
 from rskip.fairseq_plugin.flags import add_flags, config_from_args, take_probe
 from rskip.fairseq_plugin.one_line_errors import UsageError
 from rskip.fairseq_plugin.probe import TrainingProbe
+from rskip.native.loss import log_softmax
 from rskip.transformer import TransformerConfig
 from rskip.transformer.config import StackConfig
 from rskip.transformer.embedding import build_token_embedding
@@ -42,6 +43,12 @@ class ConnectionModel(FairseqEncoderDecoderModel):
         super().set_num_updates(num_updates)
         if self._probe is not None:
             self._probe.updates = num_updates
+
+    def get_normalized_probs(self, net_output: Any, log_probs: bool, sample: Any = None) -> Tensor:
+        """As fairseq's, in float32; logarithms without a float32 copy of the logits."""
+        if log_probs:
+            return log_softmax(net_output[0])
+        return super().get_normalized_probs(net_output, log_probs, sample)
 
     @property
     def active_probe(self) -> TrainingProbe | None:

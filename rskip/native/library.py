@@ -25,7 +25,7 @@ from rskip.settings.errors import SettingError
 VARIABLE = "RSKIP_NATIVE"
 TYPES = {torch.float32: 0, torch.bfloat16: 1}  # as in source/kernels.h, which has all that follows too
 BLOCK = 64  # logits whose largest one is kept
-_INTERFACE = 1
+_INTERFACE = 2
 _WORK_TO_SHARE = 2**20  # numbers, which take some 0.3 ms; to start a thread takes 0.05
 _INSTRUCTIONS = {"plain": 0, "avx2": 1, "avx512": 2, "avx512bf16": 3}
 
@@ -74,6 +74,18 @@ class Best(ctypes.Structure):
     _fields_ = _fields("logits maxima offsets scores beams tokens", "count width words")
 
 
+class CrossEntropy(ctypes.Structure):
+    """Of a loss."""
+
+    _fields_ = _fields("logits labels normalisers nll", "words with_gradient", "confidence")
+
+
+class LogSoftmax(ctypes.Structure):
+    """Of log-softmax and its gradient."""
+
+    _fields_ = _fields("logits log_probabilities gradient", "words")
+
+
 ATTEND, RESIDUAL, MAP, EMBED = range(4)
 
 
@@ -99,6 +111,9 @@ class Library:
         self.map = _kernel(functions, "map", Linear)
         self.normalise = _kernel(functions, "normalise", Vocabulary)
         self.best = _kernel(functions, "best", Best)
+        self.cross_entropy = _kernel(functions, "cross_entropy", CrossEntropy)
+        self.log_softmax = _kernel(functions, "log_softmax", LogSoftmax)
+        self.log_softmax_gradient = _kernel(functions, "log_softmax_gradient", LogSoftmax)
         self.open_slots = _declared(functions, "open_slots", [c_void_p, *[c_int64] * 5, c_void_p], c_int)
         self.reorder_slots = _declared(functions, "reorder_slots", [*[c_void_p] * 4, *[c_int64] * 5])
         self.run = _declared(functions, "run", [POINTER(Operation), c_int64])

@@ -7,7 +7,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from rskip.native import native_library
+from rskip.native.loss import cross_entropy_
+
 CHUNK = 256  # rows at a time: the float32 logits of one chunk stay in a CPU's last-level cache
+NATIVE_CHUNK = 512  # the compiled kernel makes no float32 copy
 
 
 class _ChunkedLoss(torch.autograd.Function):
@@ -24,23 +28,20 @@ class _ChunkedLoss(torch.autograd.Function):
         feature_gradient = torch.empty_like(features) if with_gradients else None
         weight_gradient = torch.zeros_like(weight, dtype=exact) if with_gradients else None
         loss, nll = (torch.zeros((), dtype=exact, device=features.device) for _ in range(2))
-        for start in range(0, features.size(0), CHUNK):
-            rows = features[start : start + CHUNK]
-            labels = target[start : start + CHUNK, None]
-            logits = (rows @ weight.t()).to(exact)
-            probabilities = logits.softmax(1)
-            highest, where = logits.max(1, keepdim=True)
-            log_normaliser = highest - probabilities.gather(1, where).log()
-            chunk_nll = (log_normaliser - logits.gather(1, labels)).sum()
-            chunk_smooth = vocabulary * log_normaliser.sum() - (rows.to(exact) @ weight_sum).sum()
-            loss += confidence * chunk_nll + smoothing * chunk_smooth
-            nll += chunk_nll
-            if feature_gradient is not None and weight_gradient is not None:
-                # d loss / d logits = probabilities - confidence at the label - smoothing everywhere; the last term is
-                # the same in every column, so its products are sums.
-                probabilities.scatter_add_(1, labels, probabilities.new_full(labels.shape, -confidence))
-                gradient = probabilities.to(features.dtype)
-                feature_gradient[start : start + CHUNK] = gradient @ weight - smoothing * weight_sum
+        size = CHUNK if native_library(features) is None else NATIVE_CHUNK
+        for start in range(0, features.size(0), size):
+            rows = features[start : start + size]
+            labels = target[start : start + size]
+            chunk_nll, log_normaliser, gradient = _cross_entropy(
+                rows @ weight.t(), labels, confidence=confidence, with_gradient=with_gradients
+            )
+            smooth = vocabulary * log_normaliser.sum() - (rows.to(exact) @ weight_sum).sum()
+            loss += confidence * chunk_nll.sum() + smoothing * smooth
+            nll += chunk_nll.sum()
+            if feature_gradient is not None and weight_gradient is not None and gradient is not None:
+                # d loss / d logits = `gradient` - smoothing everywhere; the last term is the same in every column, so
+                # its products are sums.
+                feature_gradient[start : start + size] = gradient @ weight - smoothing * weight_sum
                 weight_gradient += gradient.t() @ rows - smoothing * rows.to(exact).sum(0)
         if feature_gradient is not None and weight_gradient is not None:
             ctx.save_for_backward(feature_gradient, weight_gradient.to(weight.dtype))
@@ -51,6 +52,25 @@ class _ChunkedLoss(torch.autograd.Function):
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, Tensor, None, None]:
         feature_gradient, weight_gradient = ctx.saved_tensors
         return feature_gradient * gradients[0], weight_gradient * gradients[0], None, None
+
+
+def _cross_entropy(
+    logits: Tensor, labels: Tensor, *, confidence: float, with_gradient: bool
+) -> tuple[Tensor, Tensor, Tensor | None]:
+    """Negative log-likelihoods (N,), log-normalisers (N,), and softmax - confidence at the label (N, V)."""
+    library = native_library(logits)
+    if library is not None:
+        found = cross_entropy_(library, logits, labels, confidence=confidence, with_gradient=with_gradient)
+        return *found, logits if with_gradient else None
+    exact = logits.to(torch.promote_types(logits.dtype, torch.float32))
+    columns = labels[:, None]
+    probabilities = exact.softmax(1)
+    highest, where = exact.max(1, keepdim=True)
+    log_normaliser = highest - probabilities.gather(1, where).log()
+    nll = log_normaliser - exact.gather(1, columns)
+    if with_gradient:
+        probabilities.scatter_add_(1, columns, probabilities.new_full(columns.shape, -confidence))
+    return nll[:, 0], log_normaliser[:, 0], probabilities.to(logits.dtype) if with_gradient else None
 
 
 def label_smoothed_cross_entropy(
@@ -72,7 +92,7 @@ def label_smoothed_cross_entropy(
         padding_index: targets that don't count.
     """
     real = target.flatten().ne(padding_index)
-    rows = features.flatten(0, -2)[real]
+    rows, labels = features.flatten(0, -2)[real], target.flatten()[real]
     if not torch.is_grad_enabled():  # the function itself can't tell, and would compute gradients for nobody
         rows, weight = rows.detach(), weight.detach()
-    return _ChunkedLoss.apply(rows, weight, target.flatten()[real], epsilon)
+    return _ChunkedLoss.apply(rows, weight, labels, epsilon)

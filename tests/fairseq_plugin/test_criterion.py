@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 from fairseq.criterions.label_smoothed_cross_entropy import LabelSmoothedCrossEntropyCriterion
-from fairseq.models import ARCH_MODEL_REGISTRY
+from fairseq.models import ARCH_MODEL_REGISTRY, FairseqEncoderDecoderModel
 
 from rskip.fairseq_plugin.criterion import ChunkedLabelSmoothedCrossEntropyCriterion
 
@@ -40,6 +40,15 @@ def test_equals_fairseqs(parse, task, sample, connection, sentence_avg, training
         assert float(ours[2][key]) == pytest.approx(float(value), rel=1e-6), key
     for mine, theirs in zip(ours[3], expected[3], strict=True):
         torch.testing.assert_close(mine, theirs, rtol=1e-4, atol=1e-6)
+
+
+def test_probabilities_are_fairseqs(parse, task, sample):
+    args = parse("--arch", "transformer_skip_ln_tiny", "--encoder-embed-dim", "16")
+    model = ARCH_MODEL_REGISTRY[args.arch].build_model(args, task).eval()
+    output = model(**sample["net_input"])
+    for log_probs in (True, False):
+        expected = FairseqEncoderDecoderModel.get_normalized_probs(model, output, log_probs)
+        torch.testing.assert_close(model.get_normalized_probs(output, log_probs), expected, rtol=1e-6, atol=1e-5)
 
 
 def test_reports_accuracy_as_fairseq_does(parse, task, sample):

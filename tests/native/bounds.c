@@ -12,6 +12,9 @@ void rskip_residual(const struct residual *, int64_t, int64_t);
 void rskip_map(const struct linear *, int64_t, int64_t);
 void rskip_normalise(const struct vocabulary *, int64_t, int64_t);
 void rskip_best(const struct candidates *, int64_t, int64_t);
+void rskip_cross_entropy(const struct cross_entropy *, int64_t, int64_t);
+void rskip_log_softmax(const struct log_softmax *, int64_t, int64_t);
+void rskip_log_softmax_gradient(const struct log_softmax *, int64_t, int64_t);
 void rskip_run(const struct operation *, int64_t);
 int rskip_open_slots(int32_t *, int64_t, int64_t, int64_t, int64_t, int64_t, uint8_t *);
 void rskip_reorder_slots(const int32_t *, int32_t *, const int64_t *, const int64_t *, int64_t, int64_t, int64_t, int64_t, int64_t);
@@ -71,6 +74,20 @@ static void vocabulary(int64_t beams, int64_t words, int type) {
     done();
 }
 
+static void loss(int64_t rows, int64_t words, int type) {
+    const int64_t size = type == FLOAT32 ? 4 : 2;
+    int64_t *labels = room(rows, 8);
+    labels[rows - 1] = words - 1;
+    struct log_softmax l = {.logits = room(rows * words, size), .log_probabilities = room(rows * words, 4),
+                            .gradient = room(rows * words, 4), .words = words, .type = type};
+    rskip_log_softmax(&l, 0, rows);
+    rskip_log_softmax_gradient(&l, 0, rows);
+    struct cross_entropy c = {.logits = l.logits, .labels = labels, .normalisers = room(rows, 4), .nll = room(rows, 4),
+                              .words = words, .with_gradient = 1, .confidence = 0.9, .type = type};
+    rskip_cross_entropy(&c, 0, rows);
+    done();
+}
+
 int main(void) {
     for (int level = 0; level < 4; level++) {
         if (rskip_choose(level) != level) break;
@@ -82,6 +99,7 @@ int main(void) {
                     attention(2, 3, sizes[i], sizes[j], type);
                     rows(i % 9 + 1, sizes[i], sizes[j], type);
                     vocabulary(i % 5 + 1, sizes[i] * sizes[j], type);
+                    loss(i % 3 + 1, sizes[j], type);
                 }
         }
         puts(rskip_instructions());

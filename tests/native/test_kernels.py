@@ -17,6 +17,7 @@ import rskip.native.library
 from rskip.native import find_library
 from rskip.native.library import Attention, Found, Library
 from rskip.native.linear import native_linear
+from rskip.native.loss import cross_entropy_, log_softmax
 from rskip.settings.errors import SettingError
 from rskip.transformer.native_kernels import ResidualNorms
 
@@ -45,6 +46,48 @@ def library(request):
 
 def close(found, expected, dtype):
     torch.testing.assert_close(found.float(), expected.float(), rtol=TOLERANCE[dtype], atol=2 * TOLERANCE[dtype])
+
+
+@pytest.mark.parametrize("dtype", TOLERANCE, ids=str)
+@pytest.mark.parametrize("words", [1, 5, 16, 203])
+def test_cross_entropy_and_its_gradient(library, dtype, words):
+    torch.manual_seed(words)
+    logits = (20 * torch.randn(6, words)).to(dtype)
+    if words > 1:
+        logits[4, 0] = -math.inf
+    logits[5, 0] = math.nan
+    labels = torch.randint(words, (6,))
+    labels[4] = words - 1
+    exact = logits.float().log_softmax(1)
+    expected = exact.exp().scatter_add(1, labels[:, None], torch.full((6, 1), -0.75))
+    for with_gradient in (False, True):
+        found = logits.clone()
+        nll, normalisers = cross_entropy_(library, found, labels, confidence=0.75, with_gradient=with_gradient)
+        kwargs = {"rtol": 2e-6, "atol": 2e-5, "equal_nan": True}
+        torch.testing.assert_close(nll, -exact.gather(1, labels[:, None])[:, 0], **kwargs)
+        torch.testing.assert_close(normalisers, logits.float().logsumexp(1), **kwargs)
+        wanted = expected if with_gradient else logits.float()
+        torch.testing.assert_close(found.float(), wanted, rtol=TOLERANCE[dtype], atol=2e-5, equal_nan=True)
+
+
+@pytest.mark.parametrize("dtype", TOLERANCE, ids=str)
+@pytest.mark.parametrize("words", [1, 16, 203])
+def test_log_softmax_and_its_gradient(library, dtype, words, monkeypatch):
+    monkeypatch.setattr("rskip.native.loss.native_library", lambda tensor: library)
+    torch.manual_seed(words)
+    logits = (10 * torch.randn(2, 3, words)).to(dtype)
+    weights = torch.randn(2, 3, words)
+    results = []
+    for of in (log_softmax, lambda x: x.float().log_softmax(-1)):
+        x = logits.clone().requires_grad_()
+        y = of(x)
+        (y * weights).sum().backward()
+        results.append((y.detach(), x.grad))
+    torch.testing.assert_close(results[0][0], results[1][0], rtol=2e-6, atol=2e-5)
+    close(results[0][1], results[1][1], dtype)
+    expanded = logits.clone().requires_grad_()
+    log_softmax(expanded).sum().backward()  # whose gradient is one number
+    assert torch.isfinite(expanded.grad).all()
 
 
 @pytest.mark.parametrize("dtype", TOLERANCE, ids=str)

@@ -40,6 +40,30 @@ def test_value_and_gradient(count, epsilon):
         torch.testing.assert_close(ours, expected, rtol=1e-12, atol=1e-11)
 
 
+def test_the_compiled_loss_is_pytorchs(monkeypatch):
+    """In float32 to its precision, over several chunks; without kernels both are PyTorch's."""
+    torch.manual_seed(0)
+    features, weight, target = torch.randn(1100, 16), torch.randn(400, 16), torch.randint(0, 400, (1100,))
+    results = []
+    for native in (True, False):
+        if not native:
+            monkeypatch.setattr("rskip.transformer.label_smoothing.native_library", lambda tensor: None)
+        f, w = features.clone().requires_grad_(), weight.clone().requires_grad_()
+        loss, nll = label_smoothed_cross_entropy(f, w, target, epsilon=0.1, padding_index=1)
+        loss.backward()
+        results.append((loss.detach(), nll, f.grad, w.grad))
+    for found, expected in zip(*results, strict=True):
+        torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-4)
+
+
+def test_a_target_beyond_the_vocabulary_is_an_error():
+    for wrong in (9, -1):
+        with pytest.raises((IndexError, RuntimeError), match="a label is not below 9|out of bounds"):
+            label_smoothed_cross_entropy(
+                torch.randn(1, 4), torch.randn(9, 4), torch.tensor([wrong]), epsilon=0.0, padding_index=1
+            )
+
+
 def test_extreme_logits_stay_finite():
     features = torch.tensor([[300.0], [-300.0]], requires_grad=True)
     weight = torch.tensor([[1.0], [-1.0], [0.0]])

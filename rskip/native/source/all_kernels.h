@@ -8,3 +8,4 @@
 #include "attention.h"
 #include "rows.h"
 #include "vocabulary.h"
+#include "loss.h"

@@ -8,7 +8,8 @@
 #define LANES 16
 #include "all_kernels.h"
 
-const struct kernels rskip_avx512bf16 = {attend, residual, map, embed, normalise, best};
+const struct kernels rskip_avx512bf16 = {attend, residual, map, embed, normalise, best,
+                                cross_entropy, log_softmax, log_softmax_gradient};
 #ifdef __clang__
 #pragma clang attribute pop
 #endif

@@ -5,7 +5,7 @@
 #include <stdint.h>
 
 /* raised whenever an argument of a kernel changes, so that an old library is not called with new arguments */
-#define RSKIP_INTERFACE 1
+#define RSKIP_INTERFACE 2
 
 enum { FLOAT32 = 0, BFLOAT16 = 1 };
 
@@ -76,6 +76,26 @@ struct embedding {
     int64_t type;
 };
 
+/* Cross-entropy of N rows of V logits. With a gradient, softmax - confidence at the label replaces the logits. */
+struct cross_entropy {
+    void *logits;                  /* (N, V) */
+    const int64_t *labels;         /* (N) */
+    float *normalisers;            /* (N) log Σ exp */
+    float *nll;                    /* (N) negative log-likelihood of the label */
+    int64_t words, with_gradient;
+    double confidence;
+    int64_t type;
+};
+
+/* Log-softmax of N rows of V logits; its gradient takes `gradient` and puts that of the logits in their place. */
+struct log_softmax {
+    void *logits;                  /* (N, V) */
+    float *log_probabilities;      /* (N, V) */
+    const float *gradient;         /* (N, V) */
+    int64_t words;
+    int64_t type;
+};
+
 /* One of several kernels that are run one after the other. */
 enum { ATTEND = 0, RESIDUAL = 1, MAP = 2, EMBED = 3 };
 struct operation {
@@ -91,6 +111,9 @@ struct kernels {
     void (*embed)(const struct embedding *, int64_t first, int64_t last);
     void (*normalise)(const struct vocabulary *, int64_t first, int64_t last);
     void (*best)(const struct candidates *, int64_t first, int64_t last);
+    void (*cross_entropy)(const struct cross_entropy *, int64_t first, int64_t last);
+    void (*log_softmax)(const struct log_softmax *, int64_t first, int64_t last);
+    void (*log_softmax_gradient)(const struct log_softmax *, int64_t first, int64_t last);
 };
 
 extern const struct kernels rskip_plain, rskip_avx2, rskip_avx512, rskip_avx512bf16;

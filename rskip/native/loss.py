@@ -1,0 +1,64 @@
+"""Log-softmax and cross-entropy by the compiled kernels. N rows, V vocabulary."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from rskip.native.library import TYPES, CrossEntropy, Library, LogSoftmax, native_library
+
+
+def cross_entropy_(
+    library: Library, logits: Tensor, labels: Tensor, *, confidence: float, with_gradient: bool
+) -> tuple[Tensor, Tensor]:
+    """Negative log-likelihoods (N,) of labels (N,) below V, and log-normalisers (N,), in float32.
+
+    logits: (N, V), contiguous. With a gradient, softmax - confidence at the label takes their place.
+    """
+    labels = labels.contiguous()
+    if len(labels) and not (labels.min() >= 0 and labels.max() < logits.size(1)):
+        raise IndexError(f"a label is not below {logits.size(1)}, the size of the vocabulary")
+    nll, normalisers = torch.empty(2, len(logits), dtype=torch.float32)
+    arguments = CrossEntropy(
+        logits=logits.data_ptr(), labels=labels.data_ptr(), normalisers=normalisers.data_ptr(), nll=nll.data_ptr(),
+        words=logits.size(1), with_gradient=with_gradient, confidence=confidence, type=TYPES[logits.dtype],
+    )  # fmt: skip
+    library.cross_entropy(arguments, len(logits), work=logits.numel())
+    return nll, normalisers
+
+
+def log_softmax(logits: Tensor) -> Tensor:
+    """log softmax over the last dimension, in float32; by PyTorch where there is no kernel."""
+    library = native_library(logits)
+    if library is None:
+        return torch.log_softmax(logits, -1, dtype=torch.float32)
+    return _LogSoftmax.apply(logits, library)
+
+
+class _LogSoftmax(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, logits: Tensor, library: Library) -> Tensor:
+        logits = logits.contiguous()
+        output = torch.empty(logits.shape, dtype=torch.float32)
+        ctx.library, ctx.type = library, logits.dtype
+        ctx.save_for_backward(output)
+        library.log_softmax(_arguments(logits, output), output.numel() // output.size(-1), work=output.numel())
+        return output
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None]:
+        (output,) = ctx.saved_tensors
+        given, found = gradients[0].contiguous(), torch.empty(output.shape, dtype=ctx.type)
+        arguments = _arguments(found, output)
+        arguments.gradient = given.data_ptr()
+        ctx.library.log_softmax_gradient(arguments, output.numel() // output.size(-1), work=output.numel())
+        return found, None
+
+
+def _arguments(logits: Tensor, log_probabilities: Tensor) -> LogSoftmax:
+    return LogSoftmax(
+        logits=logits.data_ptr(), log_probabilities=log_probabilities.data_ptr(), words=logits.size(-1),
+        type=TYPES[logits.dtype],
+    )  # fmt: skip
