@@ -79,7 +79,7 @@ def export_onnx(args: argparse.Namespace) -> None:
     try:
         from rskip.translation.onnx_model import write_onnx
     except ModuleNotFoundError as error:
-        if (error.name or "").partition(".")[0] not in ("onnx", "onnxscript"):
+        if (error.name or "").partition(".")[0] not in ("onnx", "onnxruntime", "onnxscript"):
             raise
         raise ValueError(f"export onnx needs {error.name}: install it with pip install 'rskip[onnx]'") from error
 

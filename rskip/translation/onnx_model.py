@@ -14,7 +14,8 @@ from textwrap import shorten
 from typing import Any, Literal
 
 import onnx
-import onnxscript  # noqa: F401 - torch.onnx needs it, and says so late
+import onnxruntime  # noqa: F401 - what is missing is told before any work
+import onnxscript  # noqa: F401
 import torch
 from torch import Tensor, nn
 from torch.export import Dim
@@ -33,7 +34,6 @@ from rskip.translation.onnx_decoder import ENCODER, FORMAT, STEP, OnnxSettings, 
 from rskip.translation.search import TranslationModel
 
 OPSET = 18
-PRECISIONS = ("float32", "int8")
 _TOLERANCE = 1e-4  # of logits, relative to the largest where that is above 1
 _BATCH, _BEAMS, _ROWS, _PAST, _SOURCE = map(Dim, ("batch", "beams", "rows", "past", "source"))
 
@@ -297,9 +297,9 @@ def check_equal(model: Transformer, exported: OnnxTransformer) -> None:
         tokens = torch.full((2, 1), Dictionary.eos_index)
         for step in range(min(4, config.max_target_positions)):
             expected, found = (each.step(tokens, state) for each, state in states)
-            difference = (expected - found).abs().max().item() / max(1.0, expected.abs().max().item())
-            if not difference <= _TOLERANCE:
-                raise ValueError(f"its ONNX graphs' logits differ from its own by {difference:.1e}: please report it")
+            error = (expected - found).abs().max().item() / max(1.0, expected.abs().max().item())
+            if not error <= _TOLERANCE:
+                raise ValueError(f"the ONNX graphs' logits differ from the model's by {error:.1e}: please report it")
             if step < 3:
                 kept = torch.tensor(parents[step])
                 for each, state in states:

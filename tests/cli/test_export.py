@@ -85,9 +85,13 @@ def test_a_folder_for_ctranslate2_translates_as_the_model_does(folder, tmp_path,
     assert found[0] == "Ein Hund rennt durch das Gras."
 
 
-def test_a_folder_of_onnx_graphs_translates_as_the_model_does(tmp_path, capsys):
+def needs_onnx() -> None:
     for name in ("onnx", "onnxscript", "onnxruntime"):
         pytest.importorskip(name, reason="needs the extra onnx")
+
+
+def test_a_folder_of_onnx_graphs_translates_as_the_model_does(tmp_path, capsys):
+    needs_onnx()
     model, output, text = write_model(tmp_path / "model", "2rskip+ln"), tmp_path / "exported", tmp_path / "text"
     command = ["export", "onnx", "--model", model, "--text", "tokens", "--output", output]
     assert main([*map(str, command)]) == 0
@@ -116,11 +120,13 @@ def test_a_folder_of_onnx_graphs_translates_as_the_model_does(tmp_path, capsys):
     assert "holds mine.txt, which would be lost" in error_of(*command, capsys=capsys)
 
 
-def test_without_onnxscript_it_says_how_to_get_it(tmp_path, capsys, monkeypatch):
+@pytest.mark.parametrize("name", ["onnx", "onnxruntime", "onnxscript"])
+def test_without_onnx_it_says_how_to_get_it(name, tmp_path, capsys, monkeypatch):
+    needs_onnx()
     monkeypatch.delitem(sys.modules, "rskip.translation.onnx_model", raising=False)
-    monkeypatch.setitem(sys.modules, "onnxscript", None)
+    monkeypatch.setitem(sys.modules, name, None)
     error = error_of("export", "onnx", "--model", tmp_path, "--output", tmp_path / "exported", capsys=capsys)
-    assert "export onnx needs onnxscript: install it with pip install 'rskip[onnx]'" in error
+    assert f"export onnx needs {name}: install it with pip install 'rskip[onnx]'" in error
 
 
 def test_quantizations_are_those_of_ctranslate2():
