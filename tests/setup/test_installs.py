@@ -44,7 +44,7 @@ def checkout(tmp_path_factory: pytest.TempPathFactory, root: Path) -> Path:
     for name in ("setup.py", "pyproject.toml", "MANIFEST.in", *OF_THE_ROOT):
         shutil.copy(root / name, folder)
     for name in ("rskip", "fairseq_compat"):
-        shutil.copytree(root / name, folder / name, ignore=shutil.ignore_patterns("__pycache__"))
+        shutil.copytree(root / name, folder / name, ignore=shutil.ignore_patterns("__pycache__", "*.so"))
     return folder
 
 
@@ -88,6 +88,15 @@ def test_wheel_holds_start_up_files_tested_versions_and_the_registry_of_models(w
         assert not any(name.startswith(("tests/", "benchmarks/")) for name in names)
         for name in OF_THE_ROOT:
             assert archive.read(f"rskip/{name}") == (checkout / name).read_bytes()
+        assert shutil.which("cc") is None or "rskip/native/_kernels.abi3.so" in names
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("compiler", ["false", "no-such-compiler"])
+def test_without_a_compiler_that_works_it_is_built_without_kernels(compiler, checkout, tmp_path, monkeypatch):
+    monkeypatch.setenv("CC", compiler)
+    run_well(sys.executable, "setup.py", "build_ext", "--build-lib", tmp_path, folder=checkout)
+    assert not list(tmp_path.rglob("_kernels*"))
 
 
 @pytest.mark.install
