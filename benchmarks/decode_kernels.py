@@ -12,16 +12,20 @@ import argparse
 import json
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import torch
 from measuring.pairs import compare
 from measuring.record import append_record
 from torch import Tensor, nn
 
-from rskip.generation.candidates import best_candidates, log_normaliser
+from rskip.generation.candidates import Candidates, NativeScan, best_candidates, log_normaliser
+from rskip.native import find_library
 from rskip.transformer import Transformer, TransformerConfig
+from rskip.transformer.encoder import Memory
 from rskip.transformer.int8_linear import Int8Linear
 from rskip.transformer.packed_linear import PackedLinear
+from rskip.transformer.precision import set_precision
 
 SENTENCES, BEAM, FEATURES, INNER, VOCABULARY, STEPS = 64, 4, 256, 1024, 8_000, 24
 Part = tuple[str, Callable[[], object], Callable[[], object]]
@@ -64,40 +68,72 @@ def vocabulary() -> list[Part]:
         return (logits + offsets[:, :, None]).view(SENTENCES, -1).topk(2 * BEAM)[0]
 
     assert torch.equal(topk(), best_candidates(logits, offsets, 2 * BEAM).scores)
-    return [
+    parts: list[Part] = [
         ("log of the sum: logsumexp, one pass", lambda: logits.logsumexp(-1), lambda: log_normaliser(logits, scratch)),
         ("best 8 continuations: topk, in stripes", topk, lambda: best_candidates(logits, offsets, 2 * BEAM)),
     ]
+    if (library := find_library().library) is not None:
+        for dtype in (torch.float32, torch.bfloat16):
+            given = logits.to(dtype)
+
+            def pytorch(given: Tensor = given) -> Candidates:
+                return best_candidates(given.float(), offsets - log_normaliser(given.float(), scratch), 2 * BEAM)
+
+            def kernel(given: Tensor = given) -> Candidates:
+                scan = NativeScan(given, library)
+                return scan.best(offsets - scan.normaliser, 2 * BEAM)
+
+            torch.testing.assert_close(kernel().scores, pytorch().scores)
+            name = str(dtype).removeprefix("torch.")
+            parts.append((f"the search over the vocabulary, {name}: PyTorch, kernel", pytorch, kernel))
+    return parts
 
 
 def beams(dtype: torch.dtype) -> Part:
     """Steps whose beams are reordered: every beam a row whose cache is copied, and slots that a sentence shares."""
-    transformer = model(dtype)
-    draw = torch.Generator().manual_seed(1)
-    source = torch.randint(4, VOCABULARY, (SENTENCES, 24), generator=draw)
-    parents = torch.randint(0, BEAM, (STEPS, SENTENCES, BEAM), generator=draw).sort(2)[0]
-    memory = transformer.encode(source)
+    transformer, memory, parents = decoding(dtype, SENTENCES)
     repeated = memory.reorder(torch.arange(SENTENCES).repeat_interleave(BEAM))
     first = (torch.arange(SENTENCES) * BEAM)[:, None]
 
     def copied() -> None:
-        state = transformer.start(repeated)
+        state = transformer.decoder.start(repeated)
         tokens = torch.full((SENTENCES * BEAM, 1), 2)
         for step in range(STEPS):
             transformer.decoder.step(tokens, state)
             rows = (first + parents[step]).view(-1)
-            transformer.reorder(state, torch.zeros(len(rows), 1, dtype=torch.int64), rows)
+            state.reorder(torch.zeros(len(rows), 1, dtype=torch.int64), rows)
 
-    def shared() -> None:
-        state = transformer.start(memory)
-        transformer.decoder.step(torch.full((SENTENCES, 1), 2), state)
-        transformer.reorder(state, torch.zeros(SENTENCES, BEAM, dtype=torch.int64))
-        tokens = torch.full((SENTENCES, BEAM), 2)
+    name = f"{STEPS} decoder steps, {str(dtype).removeprefix('torch.')}: copied caches, shared slots"
+    return name, copied, steps(transformer.decoder, memory, parents)
+
+
+def kernels(dtype: torch.dtype, sentences: int) -> Part:
+    """The same steps by PyTorch and by the compiled kernels."""
+    transformer, memory, parents = decoding(dtype, sentences)
+    name = f"{STEPS} decoder steps, {str(dtype).removeprefix('torch.')}, {sentences} × {BEAM}: PyTorch, kernels"
+    return name, steps(transformer.decoder, memory, parents), steps(transformer, memory, parents)
+
+
+def decoding(dtype: torch.dtype, sentences: int) -> tuple[Transformer, Memory, Tensor]:
+    """A model with packed maps, the memory of drawn sentences, and the beams that continue at each step."""
+    transformer = set_precision(model(dtype), str(dtype).removeprefix("torch."))
+    draw = torch.Generator().manual_seed(1)
+    source = torch.randint(4, VOCABULARY, (sentences, 24), generator=draw)
+    return transformer, transformer.encode(source), torch.randint(0, BEAM, (STEPS, sentences, BEAM), generator=draw)
+
+
+def steps(decoder: Any, memory: Memory, parents: Tensor) -> Callable[[], None]:
+    """All steps of `Decoder` or of `Transformer`, which takes the kernels."""
+
+    def run() -> None:
+        state = decoder.start(memory)
+        decoder.step(torch.full((parents.size(1), 1), 2), state)
+        state.reorder(torch.zeros_like(parents[0]))
         for step in range(1, STEPS):
-            transformer.decoder.step(tokens, state)
-            transformer.reorder(state, parents[step])
+            decoder.step(torch.full_like(parents[0], 2), state)
+            state.reorder(parents[step])
 
-    return f"{STEPS} decoder steps, {str(dtype).removeprefix('torch.')}: copied caches, shared slots", copied, shared
+    return run
 
 
 def compiled(dtype: torch.dtype) -> Part:
@@ -117,6 +153,7 @@ def main() -> None:
 
     types = (torch.float32, torch.bfloat16)
     parts = [*linears(), *vocabulary(), *map(beams, types), *map(compiled, types)]
+    parts += [kernels(dtype, sentences) for sentences in (SENTENCES, 1) for dtype in types]
     rows = []
     print("| part: one way, the other | one, ms | other, ms | one / other |\n|---|---|---|---|")
     with torch.inference_mode():
