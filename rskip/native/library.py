@@ -25,7 +25,7 @@ from rskip.settings.errors import SettingError
 VARIABLE = "RSKIP_NATIVE"
 TYPES = {torch.float32: 0, torch.bfloat16: 1}  # as in source/kernels.h, which has all that follows too
 BLOCK = 64  # logits whose largest one is kept
-_INTERFACE = 2
+_INTERFACE = 3
 _WORK_TO_SHARE = 2**20  # numbers, which take some 0.3 ms; to start a thread takes 0.05
 _INSTRUCTIONS = {"plain": 0, "avx2": 1, "avx512": 2, "avx512bf16": 3}
 
@@ -86,6 +86,18 @@ class LogSoftmax(ctypes.Structure):
     _fields_ = _fields("logits log_probabilities gradient", "words")
 
 
+class Quantised(ctypes.Structure):
+    """Of rows to 8 bits."""
+
+    _fields_ = _fields("x output scales", "features")
+
+
+class Rescaled(ctypes.Structure):
+    """Of 8-bit products' sums to what they stand for."""
+
+    _fields_ = _fields("sums scales bias", "features")
+
+
 ATTEND, RESIDUAL, MAP, EMBED = range(4)
 
 
@@ -112,6 +124,8 @@ class Library:
         self.normalise = _kernel(functions, "normalise", Vocabulary)
         self.best = _kernel(functions, "best", Best)
         self.cross_entropy = _kernel(functions, "cross_entropy", CrossEntropy)
+        self.quantise = _kernel(functions, "quantise", Quantised)
+        self.rescale = _kernel(functions, "rescale", Rescaled)
         self.log_softmax = _kernel(functions, "log_softmax", LogSoftmax)
         self.log_softmax_gradient = _kernel(functions, "log_softmax_gradient", LogSoftmax)
         self.open_slots = _declared(functions, "open_slots", [c_void_p, *[c_int64] * 5, c_void_p], c_int)

@@ -8,6 +8,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from rskip.native import native_library
+from rskip.native.int8 import native_quantised, native_rescale_
+
 _ZERO_POINT = 128  # of unsigned activations
 _TINY = torch.finfo(torch.float32).tiny
 
@@ -53,17 +56,28 @@ class Int8Linear(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         rows = x.reshape(-1, self.in_features)
-        scale = rows.abs().amax(1, keepdim=True).clamp_(min=_TINY).div_(127)
-        # by way of int8: torch's conversion to uint8 is five times as slow
-        quantised = (rows / scale).round_().to(torch.int8).view(torch.uint8).bitwise_xor_(_ZERO_POINT)
+        library = native_library(rows)
+        quantised, scales = _quantised(rows) if library is None else native_quantised(library, rows)
         y = torch.ops.onednn.qlinear_pointwise(
             quantised, 1.0, _ZERO_POINT, self._packed, self.scales, self._zero_points, None, 1.0, 0, torch.float32,
             "none", [], "",
-        ).mul_(scale)  # fmt: skip
-        return (y if self.bias is None else y.add_(self.bias)).view(*x.shape[:-1], self.out_features)
+        )  # fmt: skip
+        if library is not None:
+            native_rescale_(library, y, scales, self.bias)
+        else:
+            y.mul_(scales[:, None])
+            if self.bias is not None:
+                y.add_(self.bias)
+        return y.view(*x.shape[:-1], self.out_features)
 
     def extra_repr(self) -> str:
         return f"in_features={self.in_features}, out_features={self.out_features}, bias={self.bias is not None}"
+
+
+def _quantised(rows: Tensor) -> tuple[Tensor, Tensor]:
+    scales = rows.abs().amax(1).div_(127).clamp_(min=_TINY)
+    # by way of int8: torch's conversion to uint8 is five times as slow
+    return (rows / scales[:, None]).round_().to(torch.int8).view(torch.uint8).bitwise_xor_(_ZERO_POINT), scales
 
 
 @cache

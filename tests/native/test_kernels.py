@@ -15,6 +15,7 @@ from torch import nn
 
 import rskip.native.library
 from rskip.native import find_library
+from rskip.native.int8 import native_quantised, native_rescale_
 from rskip.native.library import Attention, Found, Library
 from rskip.native.linear import native_linear
 from rskip.native.loss import cross_entropy_, log_softmax
@@ -68,6 +69,25 @@ def test_cross_entropy_and_its_gradient(library, dtype, words):
         torch.testing.assert_close(normalisers, logits.float().logsumexp(1), **kwargs)
         wanted = expected if with_gradient else logits.float()
         torch.testing.assert_close(found.float(), wanted, rtol=TOLERANCE[dtype], atol=2e-5, equal_nan=True)
+
+
+@pytest.mark.parametrize("dtype", TOLERANCE, ids=str)
+@pytest.mark.parametrize("features", [1, 7, 16, 203])
+def test_rows_to_8_bits_and_sums_back(library, dtype, features):
+    torch.manual_seed(features)
+    rows = (torch.randn(9, features) * torch.logspace(-3, 3, 9)[:, None]).to(dtype)
+    rows[3], rows[4, -1] = 0, math.nan
+    found, scales = native_quantised(library, rows)
+    expected = rows.float().abs().amax(1) / 127
+    torch.testing.assert_close(scales, expected.clamp(min=torch.finfo(torch.float32).tiny), equal_nan=True)
+    back, numbers = (found.float() - 128) * scales[:, None], torch.arange(9) != 4
+    assert ((back - rows.float()).abs() <= 0.501 * scales[:, None])[numbers].all()
+    sums, bias = torch.randn(9, features), torch.randn(features)
+    for given in (bias, None):
+        y = sums.clone()
+        native_rescale_(library, y, scales, given)
+        expected = sums * scales[:, None] + (0 if given is None else given)
+        torch.testing.assert_close(y, expected, equal_nan=True)
 
 
 @pytest.mark.parametrize("dtype", TOLERANCE, ids=str)

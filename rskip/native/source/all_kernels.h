@@ -1,4 +1,5 @@
 /* Every kernel, for the instructions that the including file chose by LANES; it exports them as one table. */
+#include <float.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -9,3 +10,4 @@
 #include "rows.h"
 #include "vocabulary.h"
 #include "loss.h"
+#include "int8.h"

@@ -9,7 +9,7 @@
 #include "all_kernels.h"
 
 const struct kernels rskip_avx2 = {attend, residual, map, embed, normalise, best,
-                                cross_entropy, log_softmax, log_softmax_gradient};
+                                cross_entropy, log_softmax, log_softmax_gradient, quantise, rescale};
 #ifdef __clang__
 #pragma clang attribute pop
 #endif

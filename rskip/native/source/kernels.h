@@ -5,7 +5,7 @@
 #include <stdint.h>
 
 /* raised whenever an argument of a kernel changes, so that an old library is not called with new arguments */
-#define RSKIP_INTERFACE 2
+#define RSKIP_INTERFACE 3
 
 enum { FLOAT32 = 0, BFLOAT16 = 1 };
 
@@ -96,6 +96,24 @@ struct log_softmax {
     int64_t type;
 };
 
+/* Rows in 8 bits: x is about scale·(output - 128). */
+struct quantised {
+    const void *x;                 /* (rows, C) */
+    uint8_t *output;               /* (rows, C) */
+    float *scales;                 /* (rows) */
+    int64_t features;
+    int64_t type;
+};
+
+/* scale·sums + bias, in place. */
+struct rescaled {
+    float *sums;                   /* (rows, C) */
+    const float *scales;           /* (rows) */
+    const float *bias;             /* (C) or null */
+    int64_t features;
+    int64_t type;                  /* float32 */
+};
+
 /* One of several kernels that are run one after the other. */
 enum { ATTEND = 0, RESIDUAL = 1, MAP = 2, EMBED = 3 };
 struct operation {
@@ -114,6 +132,8 @@ struct kernels {
     void (*cross_entropy)(const struct cross_entropy *, int64_t first, int64_t last);
     void (*log_softmax)(const struct log_softmax *, int64_t first, int64_t last);
     void (*log_softmax_gradient)(const struct log_softmax *, int64_t first, int64_t last);
+    void (*quantise)(const struct quantised *, int64_t first, int64_t last);
+    void (*rescale)(const struct rescaled *, int64_t first, int64_t last);
 };
 
 extern const struct kernels rskip_plain, rskip_avx2, rskip_avx512, rskip_avx512bf16;

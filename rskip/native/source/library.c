@@ -43,6 +43,8 @@ EXPORT void rskip_map(const struct linear *a, int64_t first, int64_t last) { cho
 EXPORT void rskip_normalise(const struct vocabulary *a, int64_t first, int64_t last) { chosen->normalise(a, first, last); }
 EXPORT void rskip_best(const struct candidates *a, int64_t first, int64_t last) { chosen->best(a, first, last); }
 EXPORT void rskip_cross_entropy(const struct cross_entropy *a, int64_t first, int64_t last) { chosen->cross_entropy(a, first, last); }
+EXPORT void rskip_quantise(const struct quantised *a, int64_t first, int64_t last) { chosen->quantise(a, first, last); }
+EXPORT void rskip_rescale(const struct rescaled *a, int64_t first, int64_t last) { chosen->rescale(a, first, last); }
 EXPORT void rskip_log_softmax(const struct log_softmax *a, int64_t first, int64_t last) { chosen->log_softmax(a, first, last); }
 EXPORT void rskip_log_softmax_gradient(const struct log_softmax *a, int64_t first, int64_t last) { chosen->log_softmax_gradient(a, first, last); }
 
