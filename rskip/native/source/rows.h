@@ -69,6 +69,8 @@ static void embed(const struct embedding *a, int64_t first, int64_t last) {
 /* Several rows and several features of y at once, so that what is read serves more than one product. */
 #define ROWS (LANES == 16 ? 4 : 2)
 #define OUTS 4
+/* weights are fetched so many features early: rows that are read beside each other aren't foreseen by the processor */
+#define AHEAD 8
 #ifdef __AVX512BF16__ /* the processor multiplies bfloat16; elsewhere x is converted first */
 #define X_TYPE(type) (type)
 #else
@@ -83,7 +85,10 @@ INLINE void map_block(const struct linear *a, const void *x, int64_t row, int64_
     if (type == BFLOAT16) {
         for (; i + 2 * LANES <= a->in; i += 2 * LANES) {
             __m512bh weight[OUTS];
-            for (int o = 0; o < outs; o++) weight[o] = (__m512bh)_mm512_loadu_si512((const uint16_t *)a->weight + (out + o) * a->in + i);
+            for (int o = 0; o < outs; o++) {
+                fetch(a->weight, (out + o + AHEAD) * a->in + i, type);
+                weight[o] = (__m512bh)_mm512_loadu_si512((const uint16_t *)a->weight + (out + o) * a->in + i);
+            }
             for (int r = 0; r < rows; r++) {
                 const __m512bh given = (__m512bh)_mm512_loadu_si512((const uint16_t *)x + (row + r) * a->in + i);
                 for (int o = 0; o < outs; o++) total[r][o] = (vector)_mm512_dpbf16_ps((__m512)total[r][o], given, weight[o]);
@@ -93,7 +98,10 @@ INLINE void map_block(const struct linear *a, const void *x, int64_t row, int64_
 #endif
     for (; i + LANES <= a->in; i += LANES) {
         vector weight[OUTS];
-        for (int o = 0; o < outs; o++) weight[o] = load(a->weight, (out + o) * a->in + i, type);
+        for (int o = 0; o < outs; o++) {
+            fetch(a->weight, (out + o + AHEAD) * a->in + i, type);
+            weight[o] = load(a->weight, (out + o) * a->in + i, type);
+        }
         for (int r = 0; r < rows; r++) {
             const vector given = load(x, (row + r) * a->in + i, X_TYPE(type));
             for (int o = 0; o < outs; o++) total[r][o] += given * weight[o];

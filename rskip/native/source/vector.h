@@ -54,6 +54,10 @@ INLINE vector load(const void *from, int64_t index, int type) {
 #endif
 }
 
+INLINE void fetch(const void *from, int64_t index, int type) {
+    __builtin_prefetch((const char *)from + index * (type == FLOAT32 ? 4 : 2));
+}
+
 INLINE void store(void *to, int64_t index, vector x, int type) {
     if (type == FLOAT32) {
         memcpy((float *)to + index, &x, sizeof x);
