@@ -6,6 +6,7 @@
 #pragma GCC target("avx512f,avx512bw,avx512dq,avx512vl,avx512bf16,avx2,fma")
 #endif
 #define LANES 16
+#define BFLOAT16_PRODUCTS
 #include "all_kernels.h"
 
 const struct kernels rskip_avx512bf16 = {attend, residual, map, embed, normalise, best,

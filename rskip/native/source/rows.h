@@ -71,7 +71,7 @@ static void embed(const struct embedding *a, int64_t first, int64_t last) {
 #define OUTS 4
 /* weights are fetched so many features early: rows that are read beside each other aren't foreseen by the processor */
 #define AHEAD 8
-#ifdef __AVX512BF16__ /* the processor multiplies bfloat16; elsewhere x is converted first */
+#ifdef BFLOAT16_PRODUCTS /* the processor multiplies bfloat16; elsewhere x is converted first */
 #define X_TYPE(type) (type)
 #else
 #define X_TYPE(type) FLOAT32
@@ -81,7 +81,7 @@ static void embed(const struct embedding *a, int64_t first, int64_t last) {
 INLINE void map_block(const struct linear *a, const void *x, int64_t row, int64_t out, const int rows, const int outs, const int type) {
     vector total[ROWS][OUTS] = {{{0}}};
     int64_t i = 0;
-#ifdef __AVX512BF16__
+#ifdef BFLOAT16_PRODUCTS
     if (type == BFLOAT16) {
         for (; i + 2 * LANES <= a->in; i += 2 * LANES) {
             __m512bh weight[OUTS];

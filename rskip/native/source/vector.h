@@ -1,6 +1,6 @@
 /* Vectors of LANES numbers, in the compiler's own notation; the file that includes this chooses LANES. */
 
-#ifdef __AVX2__
+#if LANES >= 8
 #include <immintrin.h>
 #endif
 
@@ -45,7 +45,7 @@ INLINE vector load(const void *from, int64_t index, int type) {
         memcpy(&x, (const float *)from + index, sizeof x);
         return x;
     }
-#ifdef __AVX512F__ /* gcc 12 makes two conversions of one */
+#if LANES == 16 /* gcc 12 makes two conversions of one */
     return (vector)_mm512_slli_epi32(_mm512_cvtepu16_epi32(_mm256_loadu_si256((const void *)((const uint16_t *)from + index))), 16);
 #else
     halves narrow;
