@@ -14,7 +14,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from rskip.connections import Connection, register_connection
+from rskip.connections import Connection, register_connection, registry
 from rskip.files.checksum import sha256_file
 from rskip.text import Dictionary, TokenText
 from rskip.transformer import Transformer, TransformerConfig
@@ -270,7 +270,6 @@ def test_what_makes_no_sense_is_refused(folder, monkeypatch):
         Translator.from_pretrained(folder)
 
 
-@register_connection("branching", formula="x + f, or x", source="a test")
 class Branching(Connection):
     """Looks at its values, which no graph can."""
 
@@ -278,7 +277,9 @@ class Branching(Connection):
         return x + f if bool(f.sum() > 0) else x
 
 
-def test_a_connection_with_control_flow_is_refused_in_one_line(tmp_path):
+def test_a_connection_with_control_flow_is_refused_in_one_line(tmp_path, monkeypatch):
+    monkeypatch.setattr(registry, "_families", dict(registry._families))
+    register_connection("branching", formula="x + f, or x", source="a test")(Branching)
     model = tiny(encoder_connection="branching", encoder_layers=1, decoder_layers=1)
     with pytest.raises(ValueError) as error:
         exported(model, tmp_path / "model")
