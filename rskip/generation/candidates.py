@@ -64,6 +64,8 @@ class Scan:
 
     def best(self, offsets: Tensor, count: int) -> Candidates:
         return best_candidates(self.logits, offsets, count)
+
+
 def log_normaliser(logits: Tensor, scratch: Tensor) -> Tensor:
     """log Σ exp(logits) over the vocabulary, in one pass where no exponential leaves float32's range.
 

@@ -97,3 +97,8 @@ def largest_int8_weight() -> int:
     except RuntimeError:  # oneDNN has no such product here
         pass
     return 0
+
+
+def in_int8(model: nn.Module) -> bool:
+    """Whether linear maps of the model are in 8 bits: smaller ones, its output projection perhaps, are not."""
+    return any(isinstance(module, Int8Linear) for module in model.modules())

@@ -9,7 +9,7 @@ from rskip.transformer.config import StackConfig, TransformerConfig
 from rskip.transformer.decoder import Decoder
 from rskip.transformer.embedding import build_token_embedding
 from rskip.transformer.encoder import Encoder, Memory
-from rskip.transformer.int8_linear import Int8Linear
+from rskip.transformer.int8_linear import in_int8
 from rskip.transformer.native_decoder import NativeState, native_decoder
 from rskip.transformer.state import DecoderState
 
@@ -31,8 +31,7 @@ class EncoderDecoder(nn.Module):
     @property
     def precision(self) -> str:
         """What it computes in: "float32", "bfloat16", ..., or "int8"."""
-        projection = self.decoder.output_projection
-        return "int8" if isinstance(projection, Int8Linear) else str(projection.weight.dtype).removeprefix("torch.")
+        return "int8" if in_int8(self) else str(self.decoder.embed_tokens.weight.dtype).removeprefix("torch.")
 
     def move(self, device: torch.device) -> None:
         """Moves it to the device. Raises `ValueError` where the device can't compute in its precision."""

@@ -8,7 +8,7 @@ from typing import TypeVar
 import torch
 from torch import nn
 
-from rskip.transformer.int8_linear import Int8Linear, largest_int8_weight
+from rskip.transformer.int8_linear import Int8Linear, in_int8, largest_int8_weight
 from rskip.transformer.packed_linear import PackedLinear
 
 Model = TypeVar("Model", bound=nn.Module)
@@ -29,7 +29,7 @@ def set_precision(model: Model, precision: str) -> Model:
     """
     if precision not in PRECISIONS:
         raise ValueError(f"unknown precision {precision!r}: expected one of {', '.join(PRECISIONS)}")
-    if precision != "int8" and any(isinstance(module, Int8Linear) for module in model.modules()):
+    if precision != "int8" and in_int8(model):
         raise ValueError(f"the model is in int8 and can't be in {precision} again: load it anew")
     device = next(model.parameters()).device
     if precision == "int8":

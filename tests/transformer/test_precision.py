@@ -165,3 +165,12 @@ def test_without_vnni_weights_have_7_bits_and_sums_are_the_same(tmp_path):
     largest, found = torch.load(tmp_path / "found.pt")
     with torch.no_grad():
         assert largest == 64 and torch.equal(found, Int8Linear(plain, 64)(x))
+
+
+@needs_int8
+def test_a_model_whose_output_projection_is_too_small_for_int8_is_in_int8(build):
+    model = set_precision(build(encoder_embed_dim=256, encoder_ffn_embed_dim=256), "int8")
+    assert not isinstance(model.decoder.output_projection, Int8Linear)
+    assert model.precision == "int8"
+    with pytest.raises(ValueError, match="can't be in float32 again"):
+        set_precision(model, "float32")
