@@ -1,4 +1,4 @@
-/* Every kernel, for the instructions that the including file chose by LANES; it exports them as one table. */
+/* Every kernel, for the instructions that the including file chose by LANES, as one table called KERNELS. */
 #include <float.h>
 #include <math.h>
 #include <stdlib.h>
@@ -11,3 +11,6 @@
 #include "vocabulary.h"
 #include "loss.h"
 #include "int8.h"
+
+const struct kernels KERNELS = {attend, residual, map, embed, normalise, best,
+                                cross_entropy, log_softmax, log_softmax_gradient, quantise, rescale};

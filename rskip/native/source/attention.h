@@ -91,9 +91,6 @@ static void attend(const struct attention *a, int64_t first, int64_t last) {
     int64_t most = a->count;
     for (int64_t sentence = first; a->counts && sentence < last; sentence++) most = a->counts[sentence] > most ? a->counts[sentence] : most;
     float *scratch = numbers(a->heads * a->features + most + LANES);
-    for (int64_t sentence = first; sentence < last; sentence++) {
-        if (a->type == FLOAT32) attend_typed(a, sentence, scratch, FLOAT32);
-        else attend_typed(a, sentence, scratch, BFLOAT16);
-    }
+    for (int64_t sentence = first; sentence < last; sentence++) OF_TYPE(attend_typed, a, sentence, scratch);
     free(scratch);
 }

@@ -6,10 +6,8 @@
 #pragma GCC target("avx512f,avx512bw,avx512dq,avx512vl,avx2,fma")
 #endif
 #define LANES 16
+#define KERNELS rskip_avx512
 #include "all_kernels.h"
-
-const struct kernels rskip_avx512 = {attend, residual, map, embed, normalise, best,
-                                cross_entropy, log_softmax, log_softmax_gradient, quantise, rescale};
 #ifdef __clang__
 #pragma clang attribute pop
 #endif

@@ -7,10 +7,8 @@
 #endif
 #define LANES 16
 #define BFLOAT16_PRODUCTS
+#define KERNELS rskip_avx512bf16
 #include "all_kernels.h"
-
-const struct kernels rskip_avx512bf16 = {attend, residual, map, embed, normalise, best,
-                                cross_entropy, log_softmax, log_softmax_gradient, quantise, rescale};
 #ifdef __clang__
 #pragma clang attribute pop
 #endif

@@ -40,10 +40,7 @@ INLINE void quantise_typed(const struct quantised *a, int64_t row, const int typ
 }
 
 static void quantise(const struct quantised *a, int64_t first, int64_t last) {
-    for (int64_t row = first; row < last; row++) {
-        if (a->type == FLOAT32) quantise_typed(a, row, FLOAT32);
-        else quantise_typed(a, row, BFLOAT16);
-    }
+    for (int64_t row = first; row < last; row++) OF_TYPE(quantise_typed, a, row);
 }
 
 /* sums·scale + bias, in place */

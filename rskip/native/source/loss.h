@@ -30,10 +30,7 @@ INLINE void cross_entropy_typed(const struct cross_entropy *a, int64_t row, cons
 }
 
 static void cross_entropy(const struct cross_entropy *a, int64_t first, int64_t last) {
-    for (int64_t row = first; row < last; row++) {
-        if (a->type == FLOAT32) cross_entropy_typed(a, row, FLOAT32);
-        else cross_entropy_typed(a, row, BFLOAT16);
-    }
+    for (int64_t row = first; row < last; row++) OF_TYPE(cross_entropy_typed, a, row);
 }
 
 INLINE void log_softmax_typed(const struct log_softmax *a, int64_t row, const int type) {
@@ -46,10 +43,7 @@ INLINE void log_softmax_typed(const struct log_softmax *a, int64_t row, const in
 }
 
 static void log_softmax(const struct log_softmax *a, int64_t first, int64_t last) {
-    for (int64_t row = first; row < last; row++) {
-        if (a->type == FLOAT32) log_softmax_typed(a, row, FLOAT32);
-        else log_softmax_typed(a, row, BFLOAT16);
-    }
+    for (int64_t row = first; row < last; row++) OF_TYPE(log_softmax_typed, a, row);
 }
 
 /* g - softmax·Σg */
@@ -68,8 +62,5 @@ INLINE void log_softmax_gradient_typed(const struct log_softmax *a, int64_t row,
 }
 
 static void log_softmax_gradient(const struct log_softmax *a, int64_t first, int64_t last) {
-    for (int64_t row = first; row < last; row++) {
-        if (a->type == FLOAT32) log_softmax_gradient_typed(a, row, FLOAT32);
-        else log_softmax_gradient_typed(a, row, BFLOAT16);
-    }
+    for (int64_t row = first; row < last; row++) OF_TYPE(log_softmax_gradient_typed, a, row);
 }

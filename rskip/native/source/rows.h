@@ -50,10 +50,7 @@ INLINE void residual_typed(const struct residual *a, int64_t row, float *x, cons
 
 static void residual(const struct residual *a, int64_t first, int64_t last) {
     float *scratch = numbers(2 * a->features);
-    for (int64_t row = first; row < last; row++) {
-        if (a->type == FLOAT32) residual_typed(a, row, scratch, FLOAT32);
-        else residual_typed(a, row, scratch, BFLOAT16);
-    }
+    for (int64_t row = first; row < last; row++) OF_TYPE(residual_typed, a, row, scratch);
     free(scratch);
 }
 
@@ -152,6 +149,5 @@ INLINE void map_typed(const struct linear *a, int64_t first, int64_t last, const
 
 /* Its features `first` to `last`. */
 static void map(const struct linear *a, int64_t first, int64_t last) {
-    if (a->type == FLOAT32) map_typed(a, first, last, FLOAT32);
-    else map_typed(a, first, last, BFLOAT16);
+    OF_TYPE(map_typed, a, first, last);
 }

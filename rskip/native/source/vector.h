@@ -12,6 +12,13 @@ typedef uint8_t bytes __attribute__((vector_size(LANES)));
 
 #define INLINE static inline __attribute__((always_inline))
 
+/* `kernel` of the arguments and what follows, with their type as a constant */
+#define OF_TYPE(kernel, a, ...) \
+    do { \
+        if ((a)->type == FLOAT32) kernel(a, __VA_ARGS__, FLOAT32); \
+        else kernel(a, __VA_ARGS__, BFLOAT16); \
+    } while (0)
+
 /* room for `count` numbers, a few kilobytes */
 static float *numbers(int64_t count) {
     float *room = malloc(count * sizeof *room);

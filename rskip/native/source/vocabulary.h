@@ -32,10 +32,7 @@ INLINE void normalise_typed(const struct vocabulary *a, int64_t row, const int t
 }
 
 static void normalise(const struct vocabulary *a, int64_t first, int64_t last) {
-    for (int64_t row = first; row < last; row++) {
-        if (a->type == FLOAT32) normalise_typed(a, row, FLOAT32);
-        else normalise_typed(a, row, BFLOAT16);
-    }
+    for (int64_t row = first; row < last; row++) OF_TYPE(normalise_typed, a, row);
 }
 
 /* Puts x into `best`, which is sorted, the largest first, where it is larger than the last; gives its place or -1. */
@@ -95,8 +92,5 @@ INLINE void best_typed(const struct candidates *a, int64_t sentence, const int t
 }
 
 static void best(const struct candidates *a, int64_t first, int64_t last) {
-    for (int64_t sentence = first; sentence < last; sentence++) {
-        if (a->type == FLOAT32) best_typed(a, sentence, FLOAT32);
-        else best_typed(a, sentence, BFLOAT16);
-    }
+    for (int64_t sentence = first; sentence < last; sentence++) OF_TYPE(best_typed, a, sentence);
 }
