@@ -6,12 +6,15 @@ import os
 
 from fairseq_compat.patch import Patch
 from fairseq_compat.patches.bf16 import BF16
+from fairseq_compat.patches.bitarray_rindex import BITARRAY_RINDEX
 from fairseq_compat.patches.broadcast_object import BROADCAST_OBJECT
 from fairseq_compat.patches.cpu_ddp import CPU_DDP
 from fairseq_compat.patches.cpu_spawn import CPU_SPAWN
 from fairseq_compat.patches.dataclass_defaults import DATACLASS_DEFAULTS
 from fairseq_compat.patches.encoder_fast_path import ENCODER_FAST_PATH
+from fairseq_compat.patches.index_offsets import INDEX_OFFSETS
 from fairseq_compat.patches.known_warnings import KNOWN_WARNINGS
+from fairseq_compat.patches.libnat import LIBNAT
 from fairseq_compat.patches.nan_detector import NAN_DETECTOR
 from fairseq_compat.patches.numpy_aliases import NUMPY_ALIASES
 from fairseq_compat.patches.safe_globals import SAFE_GLOBALS
@@ -28,6 +31,9 @@ PATCHES: tuple[Patch, ...] = (
     USER_DIR,
     NAN_DETECTOR,
     NUMPY_ALIASES,
+    INDEX_OFFSETS,
+    BITARRAY_RINDEX,
+    LIBNAT,
     KNOWN_WARNINGS,
 )
 

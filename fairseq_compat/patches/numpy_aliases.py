@@ -1,37 +1,49 @@
-"""`np.int` and `np.float`, which NumPy 1.24 removed.
+"""What NumPy 1.24 and later removed: `np.int`, `np.float`, `np.compat.long`, `np.percentile(interpolation=...)`.
 
-Two modules of fairseq, both off the translation path, still use them. Each gets its own view of NumPy in
-which they mean what they meant, `int` and `float`; NumPy itself stays as it is.
+Four modules of fairseq still use them: masking, bucketed batches, language models and the dynamic CRF. Each gets its
+own view of NumPy in which they mean what they meant; NumPy itself stays as it is.
 """
 
 from __future__ import annotations
 
 import importlib
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 from fairseq_compat.patch import Patch
 
-MODULES = ("fairseq.data.data_utils", "fairseq.modules.dynamic_crf_layer")
+MODULES = (
+    "fairseq.data.data_utils",
+    "fairseq.data.language_pair_dataset",
+    "fairseq.data.token_block_dataset",
+    "fairseq.modules.dynamic_crf_layer",
+)
+
+
+def percentile(*args: Any, interpolation: str = "linear", **options: Any) -> Any:
+    """`numpy.percentile`, whose argument `method` was `interpolation` before NumPy 1.22."""
+    import numpy
+
+    return numpy.percentile(*args, **{"method": interpolation, **options})
 
 
 def give_aliases(module: Any) -> None:
-    """Replaces the module's `np` by a copy of NumPy's namespace that has the aliases too."""
-    view = ModuleType("numpy", "NumPy, with int and float as names of the built-in types.")
+    """Replaces the module's `np` by a copy of NumPy's namespace that has the removed names too."""
+    view = ModuleType("numpy", "NumPy, with the names that fairseq 0.12.2 uses.")
     vars(view).update(vars(module.np))
-    vars(view).update(int=int, float=float)
+    vars(view).update(int=int, float=float, compat=SimpleNamespace(long=int), percentile=percentile)
     module.np = view
 
 
 def active() -> bool:
     views = [importlib.import_module(name).np for name in MODULES]
-    return all(getattr(np, "int", None) is int and getattr(np, "float", None) is float for np in views)
+    return all(getattr(np, "percentile", None) is percentile for np in views)
 
 
 NUMPY_ALIASES = Patch(
     name="numpy-aliases",
     modules=MODULES,
-    symptom="AttributeError: module 'numpy' has no attribute 'int' (or 'float')",
+    symptom="language models, --num-batch-buckets, masking: AttributeError or TypeError about names of NumPy's",
     after=give_aliases,
     active=active,
 )

@@ -13,6 +13,8 @@ import numpy
 import pytest
 import torch
 
+NUMPY = tuple(map(int, numpy.__version__.split(".")[:2]))
+
 BF16 = """
 from fairseq import options
 for flags in ([], ["--cpu"], ["--tpu"], ["--bf16"], ["--memory-efficient-bf16"], ["--bf16", "--tpu"]):
@@ -50,8 +52,12 @@ call_main(convert_namespace_to_omegaconf(args), print)
 ALIASES = """
 import numpy as np
 import torch
-from fairseq.data.data_utils import compute_mask_indices
+from fairseq.data import LanguagePairDataset, TokenBlockDataset
+from fairseq.data.data_utils import compute_mask_indices, get_buckets
 from fairseq.modules.dynamic_crf_layer import DynamicCRF
+
+sentences = [torch.arange(4, 4 + length) for length in (2, 3, 3, 9)]
+sizes = np.array([2, 3, 3, 9])
 
 def masking():
     mask = compute_mask_indices((2, 40), None, 0.5, 4, no_overlap=True)
@@ -61,14 +67,60 @@ def crf():
     layer, targets = DynamicCRF(8, low_rank=2, beam_size=4), torch.tensor([[1, 2, 3]])
     return layer(torch.randn(1, 3, 8), targets, torch.ones(1, 3, dtype=torch.bool)).isfinite().item()
 
+def blocks():
+    return TokenBlockDataset(sentences, sizes, None, pad=1, eos=2, break_mode="eos")[3].tolist()
+
+def buckets():
+    return get_buckets(sizes, 2).tolist()
+
+def pairs():
+    dictionary = type("Dictionary", (), {"pad": lambda self: 1, "eos": lambda self: 2, "unk": lambda self: 3})()
+    return LanguagePairDataset(sentences, sizes, dictionary, num_buckets=2).bucketed_num_tokens.tolist()
+
 np.random.seed(1)
 torch.manual_seed(1)
-for use in (masking, crf):
+for use in (masking, crf, blocks, buckets, pairs):
     try:
         print(use())
-    except AttributeError as error:
+    except (AttributeError, TypeError) as error:
         print(str(error).partition(".")[0])
-print(hasattr(np, "int"))
+print(hasattr(np, "int"), hasattr(np, "compat"))
+"""
+
+HUFFMAN = """
+from fairseq.data.huffman import HuffmanCodeBuilder
+
+builder = HuffmanCodeBuilder()
+builder.add_symbols(*"abracadabra")
+coder = builder.build_code()
+print("".join(node.symbol for node in coder.decode(coder.encode("cab"))))
+"""
+
+MERGE = """
+import numpy as np
+from fairseq.data.indexed_dataset import MMapIndexedDataset, MMapIndexedDatasetBuilder
+
+open("part.bin", "w").close()
+with MMapIndexedDataset.Index.writer("part.idx", np.uint16) as index:
+    index.write([2**30, 2**30, 1])
+builder = MMapIndexedDatasetBuilder("all.bin", np.uint16)
+builder.merge_file_("part")
+builder.finalize("all.idx")
+index = MMapIndexedDataset.Index("all.idx")
+print(*(index[number][0] for number in range(3)))
+"""
+
+# from "s a b c e" to "s b d c d e", where s and e begin and end a sentence: delete a, insert d twice
+EDITS = """
+import torch
+from fairseq.models.nat import insertion_transformer, levenshtein_utils
+
+s, e, a, b, c, d = 0, 2, 4, 5, 6, 7
+before, between, after = torch.tensor([[[s, a, b, c, e, 1], [s, b, c, e, 1, 1], [s, b, d, c, d, e]]]).unbind(1)
+print(levenshtein_utils._get_del_targets(before, after, 1).tolist())
+masks, masked, counts = levenshtein_utils._get_ins_targets(between, after, 1, 3)
+print(masks.int().tolist(), masked.tolist(), counts.tolist())
+print(insertion_transformer._get_ins_targets(between, after, 1, 3, 8)[0].nonzero().tolist())
 """
 
 SEND = """
@@ -173,8 +225,20 @@ CASES = [  # patch, code; what it prints with all patches (None: not run), and w
     ("cpu-ddp", WRAP, "pytorch_ddp [[1.0, 1.0], [1.0, 1.0]]\n", ["DataParallel device_ids and output_device argumen"]),
     ("cpu-spawn", SPAWN, None, ["world size is 2 but have 0 available devices"]),
     (
-        "numpy-aliases", ALIASES, "bool True\nTrue\nFalse\n",
-        ["module 'numpy' has no attribute 'int'\nmodule 'numpy' has no attribute 'float'\nFalse\n"],
+        "numpy-aliases", ALIASES,
+        "bool True\nTrue\n[4, 5, 6, 7, 8, 9, 10, 11, 12]\n[3, 9]\n[3, 3, 3, 9]\nFalse False\n",
+        [
+            "module 'numpy' has no attribute 'int'\nmodule 'numpy' has no attribute 'float'\n"
+            "module 'numpy' has no attribute 'compat'\n",
+            *(["percentile() got an unexpected keyword argument 'interpolation'\n"] if NUMPY >= (2, 4) else []),
+        ],
+    ),
+    ("bitarray-rindex", HUFFMAN, "cab\n", ["has no attribute 'rindex'"]),
+    ("index-offsets", MERGE, "0 2147483648 4294967296\n", ["0 -2147483648 0\n"]),
+    (
+        "libnat", EDITS,
+        "[[0, 1, 0, 0, 0, 0]]\n[[0, 0, 1, 0, 1, 0]] [[0, 5, 3, 6, 3, 2]] [[0, 1, 1, 0, 0]]\n[[0, 1], [1, 7], [2, 7]]\n",
+        ["cannot import name 'libnat'"],
     ),
     (
         "broadcast-object", SEND, "(True, Namespace(seed=1), [tensor([0, 1, 2])])\n",

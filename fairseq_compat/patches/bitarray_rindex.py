@@ -1,0 +1,36 @@
+"""`bitarray.util.rindex`, which bitarray 3 removed; its Huffman coder finds a sentence's last bit by it."""
+
+from __future__ import annotations
+
+from types import ModuleType
+from typing import Any
+
+from fairseq_compat.patch import Patch
+
+
+def rindex(bits: Any, value: int) -> int:
+    """The last place of `value` in a bitarray; ValueError where it has none."""
+    return bits.index(value, right=True)
+
+
+def give_rindex(module: Any) -> None:
+    """Replaces the coder's `util` by a copy of bitarray's that has rindex; bitarray itself stays as it is."""
+    if not hasattr(module.util, "rindex"):
+        view = ModuleType("bitarray.util", "bitarray.util, with rindex.")
+        vars(view).update(vars(module.util), rindex=rindex)
+        module.util = view
+
+
+def active() -> bool:
+    from fairseq.data.huffman import huffman_coder
+
+    return hasattr(huffman_coder.util, "rindex")
+
+
+BITARRAY_RINDEX = Patch(
+    name="bitarray-rindex",
+    modules=("fairseq.data.huffman.huffman_coder",),
+    symptom="data sets with a Huffman code: AttributeError: module 'bitarray.util' has no attribute 'rindex'",
+    after=give_rindex,
+    active=active,
+)

@@ -1,0 +1,91 @@
+"""The edit paths that levenshtein_transformer and insertion_transformer learn from.
+
+fairseq computes them in an extension of its own, `fairseq.libnat`, whose source the release on PyPI lacks: it can't be
+built from it. Where it is missing, a module of that name with the one function that fairseq's models call is put
+in its place, in NumPy.
+"""
+
+from __future__ import annotations
+
+import sys
+from types import ModuleType
+from typing import Any
+
+from fairseq_compat.patch import Patch
+
+
+def suggested_ed2_path(
+    sources: list[list[int]], targets: list[list[int]], terminal: int
+) -> list[list[list[int]]]:
+    """A shortest way from each source to its target by insertions and deletions of tokens.
+
+    For a source of n tokens n + 2 lists: place k has the tokens to insert behind the first k, or [terminal] for none;
+    the last list has 1 for each token to delete and 0 for each to keep. Among equally short ways it is the one that,
+    read from the end, inserts before it deletes and deletes before it keeps, as the extension does.
+    """
+    import numpy as np
+
+    paths = []
+    for source, target in zip(sources, targets, strict=True):
+        # common[i, j]: length of the longest common subsequence of source[:i] and target[:j]
+        equal = np.equal.outer(source, target)
+        common = np.zeros((len(source) + 1, len(target) + 1), dtype=np.int64)
+        for i, row in enumerate(equal):
+            np.maximum(common[i, 1:], common[i, :-1] + row, out=common[i + 1, 1:])
+            np.maximum.accumulate(common[i + 1], out=common[i + 1])
+        length = common.tolist()
+        insertions: list[list[int]] = [[] for _ in range(len(source) + 1)]
+        deleted = [0] * len(source)
+        i, j = len(source), len(target)
+        while i or j:
+            if j and length[i][j - 1] == length[i][j]:
+                j -= 1
+                insertions[i].append(target[j])
+            elif i and length[i - 1][j] == length[i][j]:
+                i -= 1
+                deleted[i] = 1
+            else:
+                i, j = i - 1, j - 1
+        paths.append([tokens[::-1] or [terminal] for tokens in insertions] + [deleted])
+    return paths
+
+
+def give_libnat(module: Any) -> None:
+    """Before the first model that needs it is built: `fairseq.libnat`, unless fairseq's own is there."""
+    import fairseq
+
+    try:
+        from fairseq import libnat
+    except ImportError:
+        libnat = ModuleType("fairseq.libnat", "Edit paths, by fairseq_compat.")
+        libnat.suggested_ed2_path = suggested_ed2_path  # type: ignore[attr-defined]
+        sys.modules["fairseq.libnat"] = fairseq.libnat = libnat
+    if hasattr(module, "load_libnat"):
+        module.load_libnat = load_libnat
+
+
+def load_libnat() -> tuple[Any, bool]:
+    """fairseq's function of this name, which prints a line at every update where libnat_cuda is missing."""
+    try:
+        from fairseq import libnat_cuda
+
+        return libnat_cuda, True
+    except ImportError:
+        from fairseq import libnat
+
+        return libnat, False
+
+
+def active() -> bool:
+    from fairseq.models.nat import levenshtein_utils
+
+    return levenshtein_utils.load_libnat is load_libnat
+
+
+LIBNAT = Patch(
+    name="libnat",
+    modules=("fairseq.models.nat.levenshtein_utils", "fairseq.models.nat.insertion_transformer"),
+    symptom="levenshtein_transformer, insertion_transformer: ImportError: cannot import name 'libnat'",
+    after=give_libnat,
+    active=active,
+)
