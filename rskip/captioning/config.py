@@ -8,6 +8,7 @@ from typing import Any
 
 from rskip.settings.check import convert
 from rskip.settings.errors import SettingError
+from rskip.settings.kinds import Size
 from rskip.transformer.config import StackConfig
 
 # What may differ between the features that a model was trained on and those that it is given.
@@ -24,17 +25,15 @@ class CaptioningConfig(StackConfig):
     features: what the features were made with, `FeatureStore.description`.
     """
 
-    vocabulary: int
-    feature_dim: int
+    vocabulary: Size
+    feature_dim: Size
     grid_positions: bool = True
     features: dict[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         if self.vocabulary <= self.padding_index:
             raise self._wrong("vocabulary", f"more than padding_index, {self.padding_index}")
-        if self.feature_dim < 1:
-            raise self._wrong("feature_dim", "1 or more")
-        super().__post_init__()
         if self.grid_positions and self.encoder_embed_dim % 4:
             raise self._wrong("encoder_embed_dim", "a multiple of 4, for the positions of a grid")
 

@@ -16,7 +16,7 @@ from rskip.captioning.captions import DICTIONARY
 from rskip.captioning.config import CaptioningConfig
 from rskip.captioning.model import CaptioningTransformer
 from rskip.checkpoint import Checkpoint, read_checkpoint, write_checkpoint
-from rskip.checkpoint.transformer import check_parameters
+from rskip.checkpoint.transformer import check_parameters, check_sizes
 from rskip.files.whole import atomic_file
 from rskip.settings.errors import SettingError
 from rskip.settings.text import read_json
@@ -116,9 +116,10 @@ def _config_of(checkpoint: Checkpoint, path: Path) -> CaptioningConfig:
 
 
 def _build(config: CaptioningConfig, checkpoint: Checkpoint, *, source: Path) -> CaptioningTransformer:
-    with undrawn():
-        model = CaptioningTransformer(config)
     try:
+        check_sizes(config, checkpoint.model)
+        with undrawn():
+            model = CaptioningTransformer(config)
         check_parameters(model.state_dict(), checkpoint.model, _described(config))
     except SettingError as error:
         raise error.within(source=str(source)) from None

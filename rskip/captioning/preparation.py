@@ -17,7 +17,7 @@ from rskip.captioning.captions import (
     write_dictionary,
     write_split,
 )
-from rskip.corpora.corpus import SPLITS, CaptionCorpus, Count
+from rskip.corpora.corpus import SPLITS, CaptionCorpus
 from rskip.corpora.fetch import ADDRESSES, fetch
 from rskip.corpora.record import FORMAT, needs_build, read_record, write_record
 from rskip.files.archives import extract
@@ -26,6 +26,7 @@ from rskip.files.checksum import difference
 from rskip.files.lock import one_at_a_time
 from rskip.files.whole import disk_space, whole_folder
 from rskip.settings.check import check
+from rskip.settings.kinds import Count
 from rskip.settings.text import read_json
 
 _CAPTION = re.compile(r"(.+)#\d+\t(.*)")

@@ -6,11 +6,19 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+import msgspec
 import torch
 from torch import Tensor
 
+from rskip.settings.check import convert
+from rskip.settings.errors import shown
+
 # fairseq's sinusoidal positions keep an uninitialised buffer whose value means nothing.
 _MEANINGLESS = "._float_tensor"
+_DTYPES = (
+    *(torch.float16, torch.bfloat16, torch.float32, torch.float64),
+    *(torch.bool, torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64),
+)
 # fairseq writes a copy under each of these names where it trains on a GPU, or in bfloat16 or float16
 _EMBEDDINGS = ("encoder.embed_tokens.weight", "decoder.embed_tokens.weight", "decoder.output_projection.weight")
 
@@ -31,6 +39,42 @@ class Checkpoint:
     config: dict[str, Any]
     averaged_from: tuple[str, ...] = ()
     fairseq_state: dict[str, Any] | None = None
+
+
+class _Config(msgspec.Struct, kw_only=True):
+    """What every `Checkpoint.config` holds."""
+
+    arch: str | None
+    task: str | None
+    source_lang: str | None
+    target_lang: str | None
+    model: dict[str, Any]
+
+
+def check_config(content: Any, *, source: str) -> dict[str, Any]:
+    """The content as a `Checkpoint.config`, with whatever else it holds.
+
+    :param source: the file that it is from.
+    :raises SettingError: a field is missing or of another type.
+    """
+    config = convert(content, dict[str, Any], source=source)
+    known = {name: config[name] for name in _Config.__struct_fields__ if name in config}
+    convert(known, _Config, source=source)
+    return config
+
+
+def check_tensors(content: Mapping[Any, Any], *, source: str) -> dict[str, Tensor]:
+    """The content as `Checkpoint.model`: floats, and whole numbers as counts; no complex, quantised or 8-bit floats.
+
+    :param source: the file that it is from.
+    :raises ValueError: names the first that is something else.
+    """
+    for name, tensor in content.items():
+        if not isinstance(name, str) or not isinstance(tensor, Tensor):
+            raise ValueError(f"{source} is no checkpoint: its weights {shown(name)} are a {type(tensor).__name__}")
+        if tensor.dtype not in _DTYPES:
+            raise ValueError(f"{source}: {name} is of {tensor.dtype}, expected float16, bfloat16, float32 or float64")
+    return dict(content)
 
 
 def tied_names(model: Mapping[str, Tensor]) -> dict[str, str]:

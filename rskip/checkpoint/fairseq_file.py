@@ -11,9 +11,10 @@ from typing import Any, NamedTuple
 import numpy
 import torch
 
-from rskip.checkpoint.checkpoint import Checkpoint
+from rskip.checkpoint.checkpoint import Checkpoint, check_config, check_tensors
 from rskip.files.torch_file import read_torch_file
 from rskip.files.whole import atomic_file
+from rskip.settings.check import convert
 
 # The types that fairseq leaves in its files, all of them inert: its settings, and metrics' numbers.
 # numpy's constructors go by another module name in files that were written under numpy 1.
@@ -63,12 +64,17 @@ def read_fairseq(path: Path) -> Checkpoint:
     :raises ValueError: damaged, not from fairseq, or holding objects of types that no checkpoint needs.
     """
     state = _load(path)
-    model = dict(state.pop("model"))
+    model = check_tensors(state.pop("model"), source=str(path))
     state.pop("last_optimizer_state", None)
-    averaged_from = tuple(state.pop(_AVERAGED_FROM, ()))
-    return Checkpoint(
-        model=model, config=_config_from_state(state), averaged_from=averaged_from, fairseq_state=state
+    averaged_from = convert(
+        state.pop(_AVERAGED_FROM, ()), tuple[str, ...], name=_AVERAGED_FROM, source=str(path)
     )
+    try:
+        content = _config_from_state(state)
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"{path} is no {_KIND}: its settings are damaged ({error})") from error
+    config = check_config(content, source=str(path))
+    return Checkpoint(model=model, config=config, averaged_from=averaged_from, fairseq_state=state)
 
 
 def write_fairseq(path: Path, checkpoint: Checkpoint) -> None:
@@ -89,13 +95,16 @@ def write_fairseq(path: Path, checkpoint: Checkpoint) -> None:
 def read_validation(path: Path) -> Validation:
     """The validation score inside a .pt file, without reading its tensors into memory."""
     state = _load(path, mmap=True)
-    groups = state.get("cfg") or {}
-    options = groups.get("checkpoint", {}) if groups else vars(state.get("args") or Namespace())
-    score = (state.get("extra_state") or {}).get("val_loss")
-    return Validation(
-        score=None if score is None else float(score),
-        higher_is_better=bool(options.get("maximize_best_checkpoint_metric", False)),
-    )
+    try:
+        groups = _settings(state.get("cfg"))
+        options = _settings(groups.get("checkpoint") if groups else state.get("args"))
+        score = _settings(state.get("extra_state")).get("val_loss")
+        return Validation(
+            score=None if score is None else float(score),
+            higher_is_better=bool(options.get("maximize_best_checkpoint_metric", False)),
+        )
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"{path} is no {_KIND}: its validation is damaged ({error})") from error
 
 
 def _config_from_state(state: Mapping[str, Any]) -> dict[str, Any]:
@@ -106,12 +115,10 @@ def _config_from_state(state: Mapping[str, Any]) -> dict[str, Any]:
     no Transformer has. Values that look like paths are left out in any case.
     """
     if _CONFIG in state:
-        return dict(state[_CONFIG])
-    groups: Mapping[str, Any] = state.get("cfg") or {}
-    settings = groups.get("model") if groups else state.get("args")
-    flat = vars(settings) if isinstance(settings, Namespace) else dict(settings or {})
-    task = groups.get("task") if groups else settings
-    task_values = vars(task) if isinstance(task, Namespace) else dict(task or {})
+        return _settings(state[_CONFIG])
+    groups = _settings(state.get("cfg"))
+    flat = _settings(groups.get("model") if groups else state.get("args"))
+    task_values = _settings(groups.get("task") if groups else state.get("args"))
 
     run_options = set(groups)
     for name, group in groups.items():
@@ -165,6 +172,14 @@ def _load(path: Path, *, mmap: bool = False) -> dict[str, Any]:
     if not (state.get("cfg") or state.get("args")):
         raise ValueError(f"{path} is no {_KIND}: it holds neither 'cfg' nor 'args'")
     return state
+
+
+def _settings(content: Any) -> dict[str, Any]:
+    """A group of fairseq's settings, which it keeps as a Namespace or a mapping, or leaves out."""
+    settings = vars(content) if isinstance(content, Namespace) else content or {}
+    if not isinstance(settings, Mapping) or not all(isinstance(name, str) for name in settings):
+        raise TypeError(f"a {type(content).__name__}, expected names and values")
+    return dict(settings)
 
 
 def _first_line(error: Exception) -> str:

@@ -16,9 +16,11 @@ import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 
-from rskip.checkpoint.checkpoint import Checkpoint, cast_floats, tied_names
+from rskip.checkpoint.checkpoint import Checkpoint, cast_floats, check_config, check_tensors, tied_names
 from rskip.checkpoint.fairseq_file import read_fairseq, write_fairseq
 from rskip.files.whole import atomic_file
+from rskip.settings.check import convert
+from rskip.settings.text import parse_json
 
 FORMAT = "rskip-1"
 
@@ -83,15 +85,19 @@ def read_safetensors(path: Path) -> Checkpoint:
         raise ValueError(
             f"{path} can't be read as safetensors ({error}): it is cut off or damaged, get the whole file again"
         ) from error
-    try:
-        config = json.loads(metadata["config"])
-        tied = json.loads(metadata.get("tied", "{}"))
-        averaged_from = tuple(json.loads(metadata.get("averaged_from", "[]")))
-        model.update({name: model[stored] for name, stored in tied.items()})
-        config["arch"], config["model"], config["task"], config["source_lang"], config["target_lang"]
-    except (KeyError, ValueError, TypeError, AttributeError) as error:
-        raise ValueError(f"{path} has damaged metadata: {type(error).__name__}: {error}") from error
-    return Checkpoint(model=model, config=config, averaged_from=averaged_from)
+    source = f"{path} has damaged metadata"
+    content = {
+        name: parse_json(metadata.get(name, default), source=f"{source}: {name}")
+        for name, default in (("config", "{}"), ("tied", "{}"), ("averaged_from", "[]"))
+    }
+    config = check_config(content["config"], source=source)
+    tied = convert(content["tied"], dict[str, str], name="tied", source=source)
+    for name, stored in tied.items():
+        if stored not in model:
+            raise ValueError(f"{source}: {name} is tied to {stored}, which is not there")
+        model[name] = model[stored]
+    averaged_from = convert(content["averaged_from"], tuple[str, ...], name="averaged_from", source=source)
+    return Checkpoint(model=check_tensors(model, source=str(path)), config=config, averaged_from=averaged_from)
 
 
 def write_safetensors(path: Path, checkpoint: Checkpoint) -> None:

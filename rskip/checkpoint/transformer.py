@@ -10,8 +10,10 @@ from torch import Tensor
 
 from rskip.checkpoint.checkpoint import Checkpoint
 from rskip.checkpoint.stock import from_old_stock, from_stock, stock_connection
+from rskip.files.torch_file import weights_difference
 from rskip.settings.errors import SettingError
 from rskip.transformer import Transformer, TransformerConfig
+from rskip.transformer.config import StackConfig
 from rskip.transformer.undrawn import undrawn
 
 TASKS = ("translation", "rskip_translation")
@@ -60,6 +62,7 @@ def build_transformer(
         "padding_index": padding_index,
     }
     config = TransformerConfig(**{**values, **connections, **dictionaries, "checkpoint_activations": False})
+    check_sizes(config, checkpoint.model)
     with undrawn():
         model = Transformer(config)
     parameters: Mapping[str, Tensor] = checkpoint.model
@@ -154,18 +157,25 @@ def check_vocabulary(side: str, rows: int, size: int) -> None:
         )
 
 
+def check_sizes(config: StackConfig, parameters: Mapping[str, Tensor]) -> None:
+    """Refuses a configuration of more or larger layers than the parameters have, before such a model is built.
+
+    :raises SettingError: names the first that is larger.
+    """
+    for side in ("encoder", "decoder"):
+        beginning = f"{side}.layers."
+        layers = {name.removeprefix(beginning).partition(".")[0] for name in parameters if name.startswith(beginning)}
+        widths = tuple(parameters[f"{beginning}0.fc1.weight"].shape) if f"{beginning}0.fc1.weight" in parameters else ()
+        for setting, size in zip(("layers", "ffn_embed_dim", "embed_dim"), (len(layers), *widths), strict=False):
+            if getattr(config, f"{side}_{setting}") > size:
+                name = f"{side}_{setting}"
+                raise SettingError.of_value(name, getattr(config, name), f"{size}, as the weights have")
+
+
 def check_parameters(own: Mapping[str, Tensor], given: Mapping[str, Tensor], built: str) -> None:
-    """Refuses parameters of other names or shapes than a model's own; `built` says what the model is.
+    """Refuses parameters of other names, types or shapes than a model's own; `built` says what the model is.
 
     :raises SettingError: names the first that differs.
     """
-    for name in sorted(own.keys() ^ given.keys()):
-        where = "is not in the checkpoint" if name in own else "of the checkpoint has no place there"
-        raise SettingError("", f"a checkpoint of another kind than {built}: {name} {where}")
-    for name, tensor in own.items():
-        if tensor.shape != given[name].shape:
-            raise SettingError(
-                "",
-                f"a checkpoint of another kind than {built}: {name} has the shape {tuple(given[name].shape)}, "
-                f"not {tuple(tensor.shape)}",
-            )
+    if difference := weights_difference(own, given):
+        raise SettingError("", f"a checkpoint of another kind than {built}: {difference}")

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import torch
 from torch import Tensor, nn
 
 from rskip.connections.gates import Gate
 from rskip.connections.norms import BatchNorm, GroupNorm, LayerNorm, RMSNorm, check_features
+from rskip.settings.errors import shown
 
 
 class Connection(nn.Module):
@@ -36,8 +38,14 @@ class Connection(nn.Module):
         raise NotImplementedError
 
     def forward(self, x: Tensor, f: Tensor) -> Tensor:
-        """y, of x's shape and type. ValueError where x and f are not of one shape with these features."""
-        if x.shape != f.shape or x.shape[self.feature_dim] != self.features:
+        """y, of x's shape and type.
+
+        :raises TypeError: x or f is no tensor of floats, or one of them alone is in float64.
+        :raises ValueError: they are not of one shape with these features.
+        """
+        if not (isinstance(x, Tensor) and isinstance(f, Tensor) and x.dtype == f.dtype and x.is_floating_point()):
+            _check_types(x, f)
+        if x.shape != f.shape or x.dim() <= max(self.feature_dim, 0) or x.shape[self.feature_dim] != self.features:
             raise ValueError(
                 f"x and f must have one shape, with {self.features} features along dimension "
                 f"{self.feature_dim}, not {tuple(x.shape)} and {tuple(f.shape)}"
@@ -58,3 +66,15 @@ class Connection(nn.Module):
 
     def extra_repr(self) -> str:
         return f"features={self.features}, feature_dim={self.feature_dim}"
+
+
+def _check_types(x: object, f: object) -> None:
+    """Mixed precision has x and f of different types, but none of them in float64."""
+    for name, tensor in (("x", x), ("f", f)):
+        if not isinstance(tensor, Tensor):
+            raise TypeError(f"{name} must be a tensor, not {shown(tensor)}")
+        if not tensor.is_floating_point():
+            raise TypeError(f"{name} must be a tensor of floats, not of {tensor.dtype}")
+    assert isinstance(x, Tensor) and isinstance(f, Tensor)
+    if (x.dtype == torch.float64) != (f.dtype == torch.float64):
+        raise TypeError(f"x and f must be of one type: x is of {x.dtype}, f of {f.dtype}")

@@ -13,7 +13,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from rskip.settings.errors import SettingError, did_you_mean
+from rskip.settings.errors import SettingError, did_you_mean, shown
 
 EPS = 1e-5
 MOMENTUM = 0.1  # of batch normalisation's running statistics
@@ -23,12 +23,14 @@ NORMS_OF_TEXT = "ln or rms: bn and gn1 are for images (feature_dim=1), on text t
 
 
 def check_features(features: int, feature_dim: int) -> None:
-    """ValueError unless `features` is a whole number of at least 1 and `feature_dim` is -1 or 1."""
+    """ValueError unless `features` is a whole number from 1 to 10^8 and `feature_dim` is -1 or 1."""
     if isinstance(features, bool) or not isinstance(features, int) or features < 1:
-        raise ValueError(f"features must be a whole number of at least 1, not {features!r}")
-    if feature_dim not in (-1, 1):
+        raise ValueError(f"features must be a whole number of at least 1, not {shown(features)}")
+    if features > 10**8:
+        raise ValueError(f"features must be at most 10^8, not {shown(features)}")
+    if isinstance(feature_dim, bool) or not isinstance(feature_dim, int) or feature_dim not in (-1, 1):
         raise ValueError(
-            f"feature_dim must be -1 (text: (B, T, C)) or 1 (images: (N, C, H, W)), not {feature_dim!r}"
+            f"feature_dim must be -1 (text: (B, T, C)) or 1 (images: (N, C, H, W)), not {shown(feature_dim)}"
         )
 
 

@@ -15,6 +15,8 @@ from rskip.settings.errors import SettingError, did_you_mean
 from rskip.settings.paper import Paper
 
 Options = tuple[tuple[str, OptionValue], ...]
+_LONGEST = 500  # characters of a spec
+_MOST = 100  # of an integer λ: each is a normalisation
 
 _SPEC = re.compile(
     r"(?P<factor>[+-]?(?:\d+\.?\d*|\.\d+)(?:e[+-]?\d+)?)?"
@@ -104,7 +106,7 @@ def parse_connection(text: str) -> ConnectionSpec:
 
     SettingError, named `connection`, for text that names none, with what is valid and the nearest known spec.
     """
-    match = _SPEC.fullmatch(text.strip().lower()) if isinstance(text, str) else None
+    match = _SPEC.fullmatch(text.strip().lower()) if isinstance(text, str) and len(text) <= _LONGEST else None
     if match is None:
         raise _wrong(text, "[λ]family[+norm][:option=value,...], such as 2rskip+ln or sas:gate=single")
     options: dict[str, OptionValue] = {}
@@ -124,7 +126,7 @@ def build_connection(spec: str | ConnectionSpec, features: int, *, feature_dim: 
 
     SettingError, named `connection`, for a spec that is not valid, for gn1 and bn on text and for prenorm on images.
     """
-    if isinstance(spec, str):
+    if not isinstance(spec, ConnectionSpec):
         spec = parse_connection(spec)
     check_features(features, feature_dim)
     family = find_family(spec.family)
@@ -150,6 +152,8 @@ def _check_factor(family: Family, factor: float | None, rest: str) -> float | No
         raise _wrong(given, f"a λ before {name}, {valid}", advice=f"write {'1' + name + rest!r}")
     if not math.isfinite(factor) or factor <= 0:
         raise _wrong(given, f"{valid} as λ, not {factor:g}")
+    if family.factor.integer and factor > _MOST:
+        raise _wrong(given, f"{valid} and at most {_MOST} as λ, not {factor:g}")
     if family.factor.integer and factor != int(factor):
         near = f"{max(1, round(factor))}{name}{rest}"
         raise _wrong(given, f"{valid} as λ, not {factor:g}", advice=f"did you mean {near!r}?")

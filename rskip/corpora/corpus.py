@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Annotated, Literal
-
-from msgspec import Meta
+from typing import Literal
 
 from rskip.settings.check import Checked
 from rskip.settings.errors import SettingError
+from rskip.settings.kinds import Count
 
 SPLITS = ("train", "valid", "test")
 """Every corpus has these; further test sets are test1, test2 and so on, as fairseq calls them."""
@@ -21,8 +20,6 @@ Format = Literal["lines", "sgm", "ted", "xml"]
 
 CaptionFormat = Literal["flickr8k", "karpathy"]
 """How captions and their splits are written: `rskip.captioning.preparation`."""
-
-Count = Annotated[int, Meta(ge=1)]
 
 Pair = tuple[str, str]
 """A source sentence and its translation."""

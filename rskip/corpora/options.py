@@ -8,9 +8,10 @@ from typing import Annotated, Any, get_type_hints
 
 from msgspec import Meta
 
-from rskip.corpora.corpus import CleaningOptions, Corpus, Count, Entities, GeneratedCorpus
+from rskip.corpora.corpus import CleaningOptions, Corpus, Entities, GeneratedCorpus
 from rskip.settings.check import Checked
 from rskip.settings.errors import SettingError
+from rskip.settings.kinds import Count
 from rskip.text.subwords import SubwordKind
 
 Option = str | int | float | bool

@@ -3,32 +3,40 @@
 from __future__ import annotations
 
 import zipfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rskip.machine.torch_errors import refused_global
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 
 def read_torch_file(
     path: Path, *, kind: str, advice: str = "", allowed: Sequence[Any] = (), mmap: bool = False
 ) -> dict[str, Any]:
-    """The mapping that the file holds, its tensors on the CPU.
+    """The mapping that the file holds, its tensors on the CPU. Its content is compared with the sums (CRC-32) in it.
 
     :param kind: what the file should be, for messages.
     :param advice: the end of the messages.
     :param allowed: types, beside tensors and plain values, that it may hold; as torch's `safe_globals` takes them.
-    :param mmap: leave the tensors in the file, where its format allows that.
+    :param mmap: leave the tensors in the file, where its format allows that; then they aren't compared.
     :raises ValueError: it is cut off, damaged, of another kind, or holds objects of other types.
     """
     import torch
     from torch.serialization import get_safe_globals, safe_globals
 
     try:
+        is_zip = zipfile.is_zipfile(path)
         # safe_globals forgets its types at the end, also those that someone else had allowed before
         known = get_safe_globals()
-        with safe_globals([each for each in allowed if each not in known]):
-            content = torch.load(path, map_location="cpu", weights_only=True, mmap=mmap and zipfile.is_zipfile(path))
+        with safe_globals([each for each in allowed if each not in known]), ThreadPoolExecutor(1) as beside:
+            changed = beside.submit(_changed_record, path, tensors=not mmap) if is_zip else None
+            content = torch.load(path, map_location="cpu", weights_only=True, mmap=mmap and is_zip)
+        if changed is not None and (record := changed.result()):
+            raise ValueError(f"{record} was changed")
     except Exception as error:  # what a damaged pickle raises depends on the bytes: ten types were seen
         if isinstance(error, OSError) and error.filename is not None:
             raise  # the file itself can't be opened
@@ -39,3 +47,42 @@ def read_torch_file(
     if not isinstance(content, dict):
         raise ValueError(f"{path} is no {kind}: it holds a {type(content).__name__}{advice}")
     return content
+
+
+def _changed_record(path: Path, *, tensors: bool) -> str | None:
+    """The first record of the archive that is not what its CRC-32 says, which PyTorch doesn't look at; None: all are.
+
+    :param tensors: compare these too.
+    """
+    with zipfile.ZipFile(path) as archive:
+        for record in archive.infolist():
+            if tensors or "/data/" not in record.filename:
+                with archive.open(record) as content:
+                    try:
+                        while content.read(2**22):
+                            pass
+                    except zipfile.BadZipFile:  # at the record's end
+                        return record.filename
+    return None
+
+
+def weights_difference(own: Mapping[str, Tensor], given: Mapping[str, Any]) -> str | None:
+    """How the weights in a file differ from a model's own, by name, type and shape; None: they don't.
+
+    Weights are in float16, bfloat16, float32 or float64; what a model has as whole numbers (counts) is so in the file.
+    """
+    import torch
+
+    floats = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
+    for name in sorted(own.keys() ^ given.keys(), key=str):
+        return f"the file has no {name}" if name in own else f"the file has {name} too"
+    for name, expected in own.items():
+        found = given[name]
+        if not isinstance(found, torch.Tensor) or found.layout != torch.strided or found.is_meta:
+            return f"{name} is no dense tensor"
+        if found.dtype not in floats if expected.is_floating_point() else found.dtype != expected.dtype:
+            kind = "floats" if expected.is_floating_point() else str(expected.dtype)
+            return f"{name} is of {found.dtype}, expected {kind}"
+        if found.shape != expected.shape:
+            return f"{name} has the shape {tuple(found.shape)}, expected {tuple(expected.shape)}"
+    return None

@@ -28,41 +28,48 @@ class SearchOptions(Checked):
     :raises SettingError: a value that makes no sense.
     """
 
-    beam: Annotated[int, Meta(ge=1, description="hypotheses kept at every step; 1 is greedy search")] = 4
+    beam: Annotated[int, Meta(ge=1, le=1000, description="hypotheses kept at every step; 1 is greedy search")] = 4
     nbest: Annotated[
         int, Meta(ge=1, description="translations for each sentence; more than 1: lines of number, score, text")
     ] = 1
     length_penalty: Annotated[
         float,
         Meta(
-            description="length penalty; more favours longer translations",
-            extra={**_flag("lenpen", "A"), "expected": "a finite number"},
+            ge=-20, le=20, description="length penalty; more favours longer translations", extra=_flag("lenpen", "A")
         ),
     ] = 1.0
     length_penalty_kind: Annotated[
         Literal["fairseq", "gnmt"], Meta(description="fairseq: length^lenpen; gnmt: ((5+length)/6)^lenpen")
     ] = "fairseq"
-    min_length: Annotated[int, Meta(ge=0, description="fewest tokens before the end", extra=_flag("min-len"))] = 1
+    min_length: Annotated[
+        int, Meta(ge=0, le=100_000, description="fewest tokens before the end", extra=_flag("min-len"))
+    ] = 1
     max_length_a: Annotated[
-        float, Meta(ge=0, description="at most A times the source's tokens + B", extra=_flag("max-len-a", "A"))
+        float, Meta(ge=0, le=100, description="at most A times the source's tokens + B", extra=_flag("max-len-a", "A"))
     ] = 0.0
-    max_length_b: Annotated[int, Meta(ge=0, description="see A", extra=_flag("max-len-b", "B"))] = 200
+    max_length_b: Annotated[
+        int, Meta(ge=0, le=100_000, description="see A", extra=_flag("max-len-b", "B"))
+    ] = 200
     unknown_penalty: Annotated[
         float,
         Meta(
+            ge=-1e6,
             description="unknown-word penalty; inf forbids them",
             extra={
                 **_flag("unkpen", "P"),
-                "expected": "a number, or infinity to forbid the unknown token",
+                "expected": "a number, -1e6 or more, or infinity to forbid the unknown token",
                 "infinity": True,
             },
         ),
     ] = 0.0
-    temperature: Annotated[float, Meta(gt=0, description="logits are divided by it", extra={"metavar": "T"})] = 1.0
+    temperature: Annotated[
+        float, Meta(ge=1e-6, le=1e6, description="logits are divided by it", extra={"metavar": "T"})
+    ] = 1.0
     no_repeat_ngram: Annotated[
         int,
         Meta(
             ge=0,
+            le=100_000,
             description="no sequence of so many tokens comes twice; 0 allows all",
             extra=_flag("no-repeat-ngram-size"),
         ),
@@ -70,7 +77,12 @@ class SearchOptions(Checked):
     sampling: Annotated[bool, Meta(description="draw tokens instead of searching for the most probable ones")] = False
     top_k: Annotated[
         int,
-        Meta(ge=0, description="draw from the K most probable tokens; 0 for all", extra=_flag("sampling-topk", "K")),
+        Meta(
+            ge=0,
+            le=10**8,
+            description="draw from the K most probable tokens; 0 for all",
+            extra=_flag("sampling-topk", "K"),
+        ),
     ] = 0
     top_p: Annotated[
         float,

@@ -213,6 +213,10 @@ def _long_enough(value: Any, info: Any) -> bool:
     return info.min_length is None or len(value) >= info.min_length
 
 
+def _limit(limit: float) -> str:
+    return f"{limit:,}" if isinstance(limit, int) and abs(limit) >= 10**4 else f"{limit:g}"
+
+
 def describe(info: types.Type) -> str:
     """What a value of the type is, in words that follow "expected"."""
     if isinstance(info, types.Metadata):
@@ -224,7 +228,7 @@ def describe(info: types.Type) -> str:
         *first, last = map(str, info.values)
         return f"{', '.join(first)} or {last}" if first else last
     if isinstance(info, (types.IntType, types.FloatType)):
-        limits = [words.format(f"{limit:g}") for key, _, words in _LIMITS if (limit := getattr(info, key)) is not None]
+        limits = [words.format(_limit(limit)) for key, _, words in _LIMITS if (limit := getattr(info, key)) is not None]
         word = "a whole number" if isinstance(info, types.IntType) else "a number"
         return ", ".join([word, " and ".join(limits)] if limits else [word])
     if isinstance(info, (types.ListType, types.VarTupleType)):

@@ -85,7 +85,10 @@ def joined(*names: str) -> str:
 
 def shown(value: object) -> str:
     """A value as an error shows it, cut where it is long."""
-    text = repr(value)
+    try:
+        text = repr(value)
+    except (RecursionError, ValueError):  # the second of a number with more digits than Python writes
+        text = f"a {type(value).__name__} that is too long to be shown"
     return text if len(text) <= 80 else f"{text[:77]}..."
 
 

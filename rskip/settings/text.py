@@ -11,7 +11,7 @@ from typing import Any
 
 from rskip.settings.errors import SettingError, shown_key
 
-MAX_DEPTH = 100
+MAX_DEPTH, MAX_VALUES = 100, 1_000_000
 
 # YAML 1.1, which PyYAML follows, takes 5e-3 (no point) for text; YAML 1.2 and people take it for a number.
 _FLOAT = re.compile(r"[-+]?[0-9]+(\.[0-9]*)?[eE][-+]?[0-9]+$")
@@ -61,24 +61,54 @@ def parse_yaml(text: str, *, source: str) -> Any:
     import yaml
 
     try:
-        _refuse_depth(yaml.parse(text, Loader=_loader()), source)
+        _refuse_nesting(yaml.parse(text, Loader=_loader()), source)
         return yaml.load(text, Loader=_loader())
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         line = f", line {min(mark.line + 1, len(text.splitlines()) or 1)}" if mark else ""  # not the one after the last
         problem = getattr(error, "problem", None) or str(error).splitlines()[0]
         raise SettingError("", f"not valid YAML: {problem}", source=f"{source}{line}") from None
+    except SettingError:
+        raise
+    except (ValueError, TypeError, AttributeError, LookupError) as error:  # PyYAML's, of what is not of its tag
+        raise SettingError("", f"not valid YAML: {error}", source=source) from None
 
 
-def _refuse_depth(events: Iterable[Any], source: str) -> None:
-    """Refuses what would overflow the stack of libyaml, which crashes the process."""
-    from yaml import CollectionEndEvent, CollectionStartEvent
+def _refuse_nesting(events: Iterable[Any], source: str) -> None:
+    """Refuses what would overflow the stack of libyaml, which crashes the process, and aliases (`*name`) that stand for
+    what they are in, or for more than MAX_VALUES values."""
+    from yaml import AliasEvent, CollectionEndEvent, CollectionStartEvent, ScalarEvent
 
-    depth = 0
+    known: dict[str | None, tuple[int, int]] = {}  # of each anchor: values and levels
+    within: list[tuple[str | None, int, int]] = [(None, 0, 0)]  # of what is open: anchor, values, levels
     for event in events:
-        depth += isinstance(event, CollectionStartEvent) - isinstance(event, CollectionEndEvent)
-        if depth > MAX_DEPTH:
-            raise SettingError("", f"nested more than {MAX_DEPTH} levels deep", source=source)
+        if isinstance(event, CollectionStartEvent):
+            within.append((event.anchor, 1, 0))
+            if len(within) - 1 > MAX_DEPTH:
+                raise _nested(source)
+            continue
+        anchor, values, levels = None, 0, 0
+        if isinstance(event, ScalarEvent):
+            anchor, values = event.anchor, 1
+        elif isinstance(event, AliasEvent):
+            if any(event.anchor == each for each, _, _ in within):
+                raise SettingError("", f"*{event.anchor} stands for what it is in", source=source)
+            values, levels = known.get(event.anchor, (1, 0))
+        elif isinstance(event, CollectionEndEvent):
+            anchor, values, levels = within.pop()
+            levels += 1
+        if anchor is not None:
+            known[anchor] = values, levels
+        outer, before, deepest = within[-1]
+        within[-1] = outer, before + values, max(deepest, levels)
+        if len(within) - 1 + within[-1][2] > MAX_DEPTH:
+            raise _nested(source)
+        if within[-1][1] > MAX_VALUES:
+            raise SettingError("", f"holds more than {MAX_VALUES:,} values", source=source)
+
+
+def _nested(source: str) -> SettingError:
+    return SettingError("", f"nested more than {MAX_DEPTH} levels deep", source=source)
 
 
 def read_json(path: Path) -> Any:
@@ -96,11 +126,23 @@ def parse_json(text: str, *, source: str) -> Any:
     :raises SettingError: as `read_json`.
     """
     try:
-        return json.loads(text, object_pairs_hook=_object_without_repeated_keys)
+        content = json.loads(text, object_pairs_hook=_object_without_repeated_keys)
     except ValueError as error:
         raise SettingError("", f"not valid JSON: {error}", source=source) from None
     except RecursionError:
-        raise SettingError("", "nested too deeply", source=source) from None
+        raise _nested(source) from None
+    if text.count("[") + text.count("{") > MAX_DEPTH and _depth(content) > MAX_DEPTH:
+        raise _nested(source)
+    return content
+
+
+def _depth(content: Any) -> int:
+    """Levels of lists and mappings."""
+    level, depth = [content], 0
+    while level := [each for each in level if isinstance(each, (dict, list))]:
+        depth += 1
+        level = [item for each in level for item in (each.values() if isinstance(each, dict) else each)]
+    return depth
 
 
 def _object_without_repeated_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

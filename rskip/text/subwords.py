@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import io
+import re
 import sys
 from collections import Counter
 from collections.abc import Iterable, Mapping
@@ -12,6 +13,7 @@ from typing import Literal, Protocol
 
 SubwordKind = Literal["bpe", "sentencepiece", "sentencepiece-bpe"]
 _REMEMBERED_WORDS = 300_000
+_VERSION = re.compile(r"#version:\s*0\.[12](\.0+)*")  # that subword-nmt knows
 
 
 class Subwords(Protocol):
@@ -40,8 +42,8 @@ class BytePairEncoding:
     def __init__(self, codes: str) -> None:
         from subword_nmt.apply_bpe import BPE
 
-        merges = codes.rstrip("\n").split("\n")[1:]
-        if not codes.startswith("#version:") or not merges:
+        first, *merges = codes.rstrip("\n").split("\n")
+        if not _VERSION.fullmatch(first.rstrip()) or not merges:
             raise ValueError("not BPE codes: expected a line '#version: 0.2' and then one merge a line")
         for number, merge in enumerate(merges, start=2):
             if len(merge.strip("\r ").split(" ")) != 2:

@@ -11,8 +11,9 @@ from torch import Tensor
 from torch.nn import functional
 
 from rskip.connections import parse_connection
-from rskip.settings.check import convert
+from rskip.settings.check import Checked, convert
 from rskip.settings.errors import SettingError
+from rskip.settings.kinds import Index, Layers, Positions, Probability, Size
 
 
 def _tanh_gelu(x: Tensor) -> Tensor:
@@ -35,53 +36,49 @@ ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
 
 
 @dataclass(frozen=True, kw_only=True)
-class StackConfig:
+class StackConfig(Checked):
     """What decides the two stacks, whatever the encoder reads. Fields are named as fairseq's flags.
 
     `encoder_connection` and `decoder_connection` are specs of `rskip.connections`, such as "2rskip+ln". Raises
-    `SettingError` where fields contradict.
+    `SettingError` for a field of another type or range, and where fields contradict.
     """
 
-    padding_index: int = 1
-    encoder_embed_dim: int = 512
-    encoder_ffn_embed_dim: int = 2048
-    encoder_attention_heads: int = 8
-    encoder_layers: int = 6
-    decoder_embed_dim: int = 512
-    decoder_ffn_embed_dim: int = 2048
-    decoder_attention_heads: int = 8
-    decoder_layers: int = 6
+    padding_index: Index = 1
+    encoder_embed_dim: Size = 512
+    encoder_ffn_embed_dim: Size = 2048
+    encoder_attention_heads: Size = 8
+    encoder_layers: Layers = 6
+    decoder_embed_dim: Size = 512
+    decoder_ffn_embed_dim: Size = 2048
+    decoder_attention_heads: Size = 8
+    decoder_layers: Layers = 6
     decoder_learned_pos: bool = False
     encoder_connection: str = "1xskip+ln"
     decoder_connection: str = "1xskip+ln"
     activation_fn: str = "relu"
-    dropout: float = 0.1
-    attention_dropout: float = 0.0
-    activation_dropout: float = 0.0
-    encoder_layerdrop: float = 0.0
-    decoder_layerdrop: float = 0.0
+    dropout: Probability = 0.1
+    attention_dropout: Probability = 0.0
+    activation_dropout: Probability = 0.0
+    encoder_layerdrop: Probability = 0.0
+    decoder_layerdrop: Probability = 0.0
     share_decoder_input_output_embed: bool = False
     no_scale_embedding: bool = False
     no_token_positional_embeddings: bool = False
     layernorm_embedding: bool = False
-    max_target_positions: int = 1024
+    max_target_positions: Positions = 1024
     checkpoint_activations: bool = False
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         for side in ("encoder", "decoder"):
-            embed_dim, heads = getattr(self, f"{side}_embed_dim"), getattr(self, f"{side}_attention_heads")
-            if embed_dim < 1 or heads < 1 or embed_dim % heads:
+            heads = getattr(self, f"{side}_attention_heads")
+            if getattr(self, f"{side}_embed_dim") % heads:
                 raise self._wrong(f"{side}_embed_dim", f"a multiple of the number of the {side}'s heads, {heads}")
-            if getattr(self, f"{side}_layers") < 1:
-                raise self._wrong(f"{side}_layers", "1 or more")
             try:
                 parse_connection(getattr(self, f"{side}_connection"))
             except SettingError as error:
                 raise error.named(f"{side}_connection") from None
         self._check_sinusoidal("decoder_embed_dim", learned=self.decoder_learned_pos)
-        for name in ("dropout", "attention_dropout", "activation_dropout", "encoder_layerdrop", "decoder_layerdrop"):
-            if not 0 <= getattr(self, name) < 1:
-                raise self._wrong(name, "a probability, 0 or more and below 1")
         if self.activation_fn not in ACTIVATIONS:
             raise self._wrong("activation_fn", f"one of {', '.join(ACTIVATIONS)}")
 
@@ -109,17 +106,17 @@ class TransformerConfig(StackConfig):
     Vocabulary sizes count every symbol of the dictionary, special ones included.
     """
 
-    source_vocabulary: int
-    target_vocabulary: int
+    source_vocabulary: Size
+    target_vocabulary: Size
     encoder_learned_pos: bool = False
     share_all_embeddings: bool = False
-    max_source_positions: int = 1024
+    max_source_positions: Positions = 1024
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         for name in ("source_vocabulary", "target_vocabulary"):
             if getattr(self, name) <= self.padding_index:
                 raise self._wrong(name, f"more than padding_index, {self.padding_index}")
-        super().__post_init__()
         self._check_sinusoidal("encoder_embed_dim", learned=self.encoder_learned_pos)
         if self.share_all_embeddings and (
             self.source_vocabulary != self.target_vocabulary or self.encoder_embed_dim != self.decoder_embed_dim

@@ -12,17 +12,17 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy
 import torch
-from msgspec import Meta
 from torch import Tensor
 
 from rskip.files.checksum import difference
 from rskip.machine.torch_errors import out_of_memory
 from rskip.settings.check import Checked, convert
 from rskip.settings.errors import SettingError
+from rskip.settings.kinds import Index, Layers, Positions, Size
 from rskip.settings.text import read_json
 from rskip.translation.model_files import ONNX_FILE
 
@@ -33,8 +33,6 @@ FORMAT = 1  # of the folder
 ENCODER, STEP = "encoder.onnx", "step.onnx"
 
 Array = numpy.ndarray[Any, Any]
-_Count = Annotated[int, Meta(ge=1)]
-_Index = Annotated[int, Meta(ge=0)]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,26 +51,26 @@ class OnnxSettings(Checked):
     :raises SettingError: a value that makes no sense.
     """
 
-    opset: _Count
+    opset: Size
     precision: Literal["float32", "int8"]
     source_language: str
     target_language: str
     text: Literal["pipeline", "tokens"]
     encoder_connection: str
     decoder_connection: str
-    source_vocabulary: _Count
-    target_vocabulary: _Count
-    layers: _Count
-    heads: _Count
-    head_features: _Count
-    max_source_positions: _Count | None
-    max_target_positions: _Count | None
-    trained_source_positions: _Count
-    first_position: _Index
-    padding_index: _Index
-    start_index: _Index
-    end_index: _Index
-    unknown_index: _Index
+    source_vocabulary: Size
+    target_vocabulary: Size
+    layers: Layers
+    heads: Size
+    head_features: Size
+    max_source_positions: Positions | None
+    max_target_positions: Positions | None
+    trained_source_positions: Positions
+    first_position: Index
+    padding_index: Index
+    start_index: Index
+    end_index: Index
+    unknown_index: Index
     files: dict[str, str]
 
     def __post_init__(self) -> None:

@@ -10,6 +10,7 @@ from msgspec import Meta
 
 from rskip.generation.options import SearchOptions
 from rskip.settings.check import Checked
+from rskip.settings.kinds import Count
 
 DEFAULT_OPTIONS = SearchOptions(beam=4, length_penalty=1.0, max_length_a=2.0, max_length_b=50)
 MAX_TOKENS = 4096
@@ -17,7 +18,6 @@ LARGE = 300_000  # bytes of inputs that are worth the seconds in which worker pr
 MOST_WORKERS = 8  # unless asked for: each takes memory
 TooLong = Literal["keep", "cut", "split"]
 
-_Count = Annotated[int, Meta(ge=1)]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,9 +28,9 @@ class BatchSettings(Checked):
     """
 
     max_tokens: Annotated[
-        _Count | None, Meta(description=f"source tokens of a batch; memory grows with it (default: {MAX_TOKENS})")
+        Count | None, Meta(description=f"source tokens of a batch; memory grows with it (default: {MAX_TOKENS})")
     ] = None
-    buffer_size: Annotated[_Count, Meta(description="lines in memory at a time")] = 2000
+    buffer_size: Annotated[Count, Meta(description="lines in memory at a time")] = 2000
     too_long: Annotated[
         TooLong,
         Meta(
@@ -39,7 +39,7 @@ class BatchSettings(Checked):
         ),
     ] = "keep"
     max_source_positions: Annotated[
-        Annotated[int, Meta(ge=2)] | None, Meta(description="see too-long (default: the model's)")
+        Annotated[int, Meta(ge=2, le=10**12)] | None, Meta(description="see too-long (default: the model's)")
     ] = None
 
 
@@ -50,9 +50,11 @@ class CpuSettings(Checked):
     :raises SettingError: a value that makes no sense.
     """
 
-    threads: Annotated[_Count | None, Meta(description="of the CPU (default: PyTorch's)")] = None
+    threads: Annotated[
+        Annotated[int, Meta(ge=1, le=512)] | None, Meta(description="of the CPU (default: PyTorch's)")
+    ] = None
     workers: Annotated[
-        _Count | None,
+        Annotated[int, Meta(ge=1, le=128)] | None,
         Meta(
             description="processes that share the CPU's threads; each has a copy of the model (default: for files of "
             f"more than {LARGE // 1000} kB one a thread, {MOST_WORKERS} at most; otherwise 1)"

@@ -10,11 +10,11 @@ from msgspec import Meta
 
 from rskip.settings.check import check, to_plain
 from rskip.settings.errors import SettingError
+from rskip.settings.kinds import Count
 
 PAPER_ITERATIONS = 64_000
 
 Precision = Literal["float32", "bfloat16"]
-Count = Annotated[int, Meta(ge=1)]
 Positive = Annotated[float, Meta(gt=0)]
 Share = Annotated[float, Meta(ge=0, lt=1)]
 _LATER = ("shortcut_input", "decay")

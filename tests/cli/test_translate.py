@@ -258,7 +258,7 @@ MISTAKES = (
     (["--interactive"], "--interactive is for a terminal"),
     (["TEXT", "--nbest", "5"], "--nbest is 5: expected at most the beam, 4"),
     (["TEXT", "--beam", "0"], "--beam is 0: expected a whole number, 1 or more"),
-    (["TEXT", "--lenpen", "nan"], "--lenpen is nan: expected a finite number"),
+    (["TEXT", "--lenpen", "nan"], "--lenpen is nan: expected a number, -20 or more"),
     (["TEXT", "--sampling-topk", "3"], "--sampling-topk is 3: expected 0 without sampling"),
     (["TEXT", "--threads", "0"], "--threads is 0: expected a whole number, 1 or more"),
     (["TEXT", "--buffer-size", "0"], "--buffer-size is 0: expected a whole number, 1 or more"),

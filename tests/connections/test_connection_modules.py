@@ -144,6 +144,23 @@ def test_inputs_of_other_shapes_are_refused():
         assert str(tuple(left.shape)) in str(error.value) and str(tuple(right.shape)) in str(error.value)
 
 
+def test_inputs_that_are_no_tensors_of_floats_of_one_type_are_refused():
+    x = torch.ones(2, 4)
+    connection = build_connection("2rskip+ln", 4)
+    for left, right, message in (
+        (x, None, "f must be a tensor, not None"),
+        (None, x, "x must be a tensor, not None"),
+        (x, x.long(), "f must be a tensor of floats, not of torch.int64"),
+        (x.bool(), x.bool(), "x must be a tensor of floats, not of torch.bool"),
+        (x, x.double(), "x and f must be of one type: x is of torch.float32, f of torch.float64"),
+    ):
+        with pytest.raises(TypeError, match=message):
+            connection(left, right)
+    with pytest.raises(ValueError, match="one shape"):
+        connection(torch.tensor(1.0), torch.tensor(1.0))
+    assert connection(x, x.bfloat16()).dtype == torch.float32, "mixed precision"
+
+
 def test_build_norm_closes_a_prenorm_stack(draw):
     spec = parse_connection("prenorm+rms")
     closing = build_norm(spec.closing_norm, 6).double()

@@ -94,7 +94,7 @@ def specs(draw) -> ConnectionSpec:
     factor = None
     if family.factor is not None:
         positive = st.floats(min_value=0, exclude_min=True, allow_infinity=False)
-        factor = draw(st.integers(1, 10**6) if family.factor.integer else positive)
+        factor = draw(st.integers(1, 100) if family.factor.integer else positive)
     options = {}
     for name, option in family.options.items():
         if draw(st.booleans()):
@@ -146,6 +146,7 @@ ERRORS = {  # text: what is expected in place of it, and advice
     "write 2rskip+ln or 2rskip+rms or 2rskip+gn1 or 2rskip+bn",
     "1.5rskip+ln": "an integer of at least 1 as λ, not 1.5; did you mean '2rskip+ln'?",
     "0.2rskip+ln": "an integer of at least 1 as λ, not 0.2; did you mean '1rskip+ln'?",
+    "101rskip+ln": "an integer of at least 1 and at most 100 as λ, not 101",
     "0rskip+ln": "an integer of at least 1 as λ, not 0",
     "-1rskip+ln": "an integer of at least 1 as λ, not -1",
     "rskip+ln": "a λ before rskip, an integer of at least 1; write '1rskip+ln'",
@@ -192,7 +193,10 @@ def test_a_wrong_spec_is_refused_in_one_line():
         assert error.name == "connection"
     for factor in (math.nan, math.inf, -math.inf):
         assert "expected a finite number above 0 as λ" in str(refusal(ConnectionSpec, "xskip", factor))
-    assert str(refusal(parse_connection, ["1xskip"])) == f"connection is ['1xskip']: expected {FORM}"
+    for call in (parse_connection, lambda spec: build_connection(spec, 8)):
+        assert str(refusal(call, ["1xskip"])) == f"connection is ['1xskip']: expected {FORM}"
+        assert str(refusal(call, None)) == f"connection is None: expected {FORM}"
+        assert len(str(refusal(call, "1" * 10**6 + "!"))) <= 200
 
 
 def test_bn_and_gn1_are_for_images_and_prenorm_for_text():

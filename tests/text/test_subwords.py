@@ -43,6 +43,7 @@ def test_bpe_agrees_with_fairseq(tmp_path: Path) -> None:
     ("codes", "message"),
     [
         ("", "not BPE codes: expected a line '#version: 0.2'"),
+        ("#version: 9.9\nl o\n", "not BPE codes: expected a line '#version: 0.2'"),
         ("l o\n", "not BPE codes"),
         ("#version: 0.2\nl o\nl o w\n", "line 3 of the BPE codes is not a merge of two units: 'l o w'"),
     ],

@@ -22,7 +22,9 @@ PROBABILITY = "a probability, 0 or more and below 1"
 WRONG = [  # what is changed, the setting that is wrong, what is expected
     ({"source_vocabulary": 1}, "source_vocabulary", "more than padding_index, 1"),
     ({"encoder_embed_dim": 30}, "encoder_embed_dim", "a multiple of the number of the encoder's heads, 8"),
-    ({"decoder_attention_heads": 0}, "decoder_embed_dim", "a multiple of the number of the decoder's heads, 0"),
+    ({"decoder_attention_heads": 0}, "decoder_attention_heads", "a whole number, 1 or more"),
+    ({"encoder_layers": 1.5}, "encoder_layers", "a whole number, 1 or more and at most 1000"),
+    ({"max_source_positions": math.nan}, "max_source_positions", "a whole number, 1 or more and at most 1,000,000"),
     ({"decoder_embed_dim": 9, "decoder_attention_heads": 3}, "decoder_embed_dim", "an even number, for sinusoidal"),
     ({"decoder_layers": 0}, "decoder_layers", "1 or more"),
     ({"dropout": 1.5}, "dropout", PROBABILITY),

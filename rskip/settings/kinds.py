@@ -1,0 +1,14 @@
+"""Numbers that settings of several kinds are."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from msgspec import Meta
+
+Count = Annotated[int, Meta(ge=1, le=10**12, extra={"expected": "a whole number, 1 or more"})]  # lines, tokens, ...
+Size = Annotated[int, Meta(ge=1, le=10**8)]  # of a dimension: symbols, features
+Index = Annotated[int, Meta(ge=0, le=10**8)]  # of a symbol
+Layers = Annotated[int, Meta(ge=1, le=1000)]  # the deepest Transformers have as many (Wang et al. 2022)
+Positions = Annotated[int, Meta(ge=1, le=10**6)]  # each is a row of a table
+Probability = Annotated[float, Meta(ge=0, lt=1, extra={"expected": "a probability, 0 or more and below 1"})]
