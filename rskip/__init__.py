@@ -20,6 +20,10 @@ def __getattr__(name: str) -> object:
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
+def __dir__() -> list[str]:
+    return sorted({*globals(), "load", "zoo"} - {"TYPE_CHECKING", "importlib", "sys"})
+
+
 # `--user-dir rskip` imports this package: where fairseq is loaded, its models must be registered.
 if "fairseq" in sys.modules and hasattr(sys.modules["fairseq"], "models"):
     import rskip.fairseq_plugin  # noqa: F401

@@ -205,5 +205,6 @@ def _check_enough(
     limit = "" if up_to is None else f" up to {by} {up_to}"
     other = "update" if by == "epoch" else "epoch"
     others = len(_numbered(Path(folder), by=other, up_to=None))
-    hint = f" (and {others} {other} checkpoints: choose by {other})" if others else ""
-    raise ValueError(f"{number} {by} checkpoints asked for, but {folder} has {len(found)}{limit}{hint}")
+    hints = [f"ask for {len(found)} or fewer"] * bool(found) + [f"choose by {other}: it has {others}"] * bool(others)
+    advice = f": {', or '.join(hints)}" if hints else ""
+    raise ValueError(f"{number} {by} checkpoints asked for, but {folder} has {len(found)}{limit}{advice}")

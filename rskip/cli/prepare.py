@@ -1,6 +1,7 @@
 """Make a corpus ready for fairseq-train: download, verify, clean, tokenise, segment, binarise.
 
     rskip prepare --list
+    rskip prepare multi30k-en-de --list
     rskip prepare multi30k-en-de
     rskip prepare wmt14-en-de --output data-bin/wmt14 --workers 16
     rskip prepare flickr8k --images Flicker8k_Dataset
@@ -24,7 +25,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     from rskip.machine.environment import available_cores
 
     parser.add_argument("corpus", nargs="?", metavar="CORPUS", help="name of a corpus, as --list shows it")
-    parser.add_argument("--list", action="store_true", help="show the corpora and their terms of use")
+    parser.add_argument("--list", action="store_true", help="a line on each corpus, or all about CORPUS")
     parser.add_argument("--output", metavar="DIR", help="folder to make (default: data-bin/CORPUS)")
     parser.add_argument(
         "--workers",
@@ -70,12 +71,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int | None:
     from rskip.cli._options import said_of_flag
-    from rskip.corpora import CAPTION_CORPORA, CORPORA, PrepareOptions, describe
+    from rskip.corpora import CAPTION_CORPORA, CORPORA, PrepareOptions, describe, find_corpus, overview
     from rskip.corpora.record import OutputError
     from rskip.settings.errors import SettingError
 
     if args.list:
-        print("\n".join([*map(describe, CORPORA.values()), *map(describe, CAPTION_CORPORA.values())]))
+        if args.corpus is None:
+            print(overview([*CORPORA.values(), *CAPTION_CORPORA.values()]))
+        else:
+            print(describe(CAPTION_CORPORA.get(args.corpus) or find_corpus(args.corpus)))
         return None
     if args.corpus is None:
         raise ValueError("which corpus? `rskip prepare --list` shows them")

@@ -134,7 +134,10 @@ def _add_evaluate_arguments(parser: argparse.ArgumentParser) -> None:
         "--recalibrate", action="store_true",
         help="first compute batch normalisation's statistics anew, over the training images as they are trained on",
     )  # fmt: skip
-    parser.add_argument("--precision", choices=PRECISIONS[1:], default="float32", help="(default: %(default)s)")
+    parser.add_argument(
+        "--precision", choices=PRECISIONS[1:],
+        help="what the model computes in (default: what its training computed in; float32 for published weights)",
+    )  # fmt: skip
     parser.add_argument(
         "--picture", type=Path, metavar="FILE", help="draw the confusion matrix too; the name ends in .png or .svg"
     )
@@ -148,8 +151,8 @@ def _add_evaluate_arguments(parser: argparse.ArgumentParser) -> None:
 def _add_data_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--data", type=Path, metavar="DIR",
-        help="folder that holds cifar-10-batches-py or cifar-100-python (default: DATASET in $RSKIP_DATA, or in "
-        "~/.cache/rskip/data)",
+        help="folder of cifar-10-batches-py or cifar-100-python, or of its files, as they are or packed (.xz, .gz) "
+        "(default: DATASET in $RSKIP_DATA, or in ~/.cache/rskip/data)",
     )  # fmt: skip
     parser.add_argument("--download", action="store_true", help="fetch the images where they are missing or damaged")
     parser.add_argument("--device", help="cpu, cuda, cuda:1, ... (default: cuda where there is one, otherwise cpu)")
@@ -193,7 +196,7 @@ def run_train(args: argparse.Namespace) -> int:
     if ranks.first:
         print(
             f"{result.model_file}: PreAct-ResNet-{settings.depth}, {settings.connection}, {settings.dataset}: "
-            f"test error {result.test_error:.2f} % after {result.iteration:,} iterations "
+            f"test error {result.test_error:.2f} % in {settings.precision} after {result.iteration:,} iterations "
             f"({result.seconds / 60:,.1f} min)\nby class: rskip vision evaluate {args.output}"
         )
     return 0
@@ -251,7 +254,7 @@ def training_settings(args: argparse.Namespace, ranks: Ranks) -> TrainingSetting
     if args.precision != "auto":
         settings = replace(settings, precision=args.precision)
         said.add("precision")
-    begun = {} if {*CHOSEN_HERE} <= said else _begun(args.output)
+    begun = {} if {*CHOSEN_HERE} <= said else begun_with(args.output)
     begun = {name: value for name, value in begun.items() if name not in said}
     if "precision" not in {*said, *begun}:
         settings = replace(settings, precision=_precision(settings.precision, device, ranks))
@@ -261,8 +264,8 @@ def training_settings(args: argparse.Namespace, ranks: Ranks) -> TrainingSetting
     return settings
 
 
-def _begun(output: Path) -> dict[str, Any]:
-    """What the machine decided when the training in this folder began: it goes on so."""
+def begun_with(output: Path) -> dict[str, Any]:
+    """What the machine decided when the training in this folder began, which goes on so; {} without a training."""
     from rskip.vision.training import TrainingFolder
 
     begun = TrainingFolder(output).settings
@@ -329,7 +332,10 @@ def run_evaluate(args: argparse.Namespace) -> int:
         model_path(args.model, task=TASK),
         expected={name: value for name, value in expected.items() if value is not None},
     )
-    if args.precision == "bfloat16" and bfloat16_is_slow(device):
+    precision = args.precision or begun_with(description.path.parent).get("precision", "float32")
+    if args.precision is None and precision != "float32":
+        print(f"computes in {precision}, as the training did: --precision float32 for the other", file=sys.stderr)
+    if precision == "bfloat16" and bfloat16_is_slow(device):
         print("this processor only emulates bfloat16: float32 is faster on it", file=sys.stderr)
     images = load_cifar(description.dataset, args.data, train=args.split == "train", download=args.download)
     if args.recalibrate:
@@ -341,7 +347,7 @@ def run_evaluate(args: argparse.Namespace) -> int:
         dataset=description.dataset,
         batch_size=args.batch_size,
         device=device,
-        precision=args.precision,
+        precision=precision,
     )
     recalibrated = ", statistics recalibrated" if args.recalibrate else ""
     title = f"{description.name}, {description.dataset} {args.split}{recalibrated}"

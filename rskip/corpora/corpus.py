@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from rskip.machine.terminal import columns
 from rskip.settings.check import Checked
 from rskip.settings.errors import SettingError
 from rskip.settings.kinds import Count
@@ -199,12 +200,33 @@ class CaptionCorpus:
     picture_folders: tuple[str, ...]
 
 
+def overview(corpora: Iterable[Corpus | CaptionCorpus]) -> str:
+    """A line a corpus, under a heading: its name, of both directions where they are one corpus, what there is to train
+    on, bytes to download, terms of use. Without a last line end."""
+    rows: dict[object, list[str]] = {}
+    for corpus in corpora:
+        files: list[UpstreamFile] = []
+        if isinstance(corpus, CaptionCorpus):
+            content, files = f"{corpus.images['train']:,} pictures", [corpus.archive]
+        elif isinstance(corpus, PublishedCorpus):
+            pairs = _pairs(corpus.splits["train"])
+            content, files = "unknown" if pairs is None else f"{pairs:,} pairs", corpus.upstream_files()
+        else:
+            content = f"{corpus.pairs:,} pairs" if isinstance(corpus, GeneratedCorpus) else ""
+        either = corpus.name
+        if isinstance(corpus, Corpus):
+            either = corpus.name.removesuffix(f"{corpus.source}-{corpus.target}")
+            either += "-".join(sorted((corpus.source, corpus.target)))
+        if either in rows:
+            rows[either][0] += f", {corpus.name}"
+        else:
+            rows[either] = [corpus.name, content, _total(files) if files else "none", corpus.licence]
+    return columns([("corpus", "to train on", "download", "terms"), *map(tuple, rows.values())], left=(0, 3))
+
+
 def describe(corpus: Corpus | CaptionCorpus) -> str:
     """Lines without a last line end: name and homepage, and indented below, the terms of use, the paper to cite, the
-    texts of each split, how it is prepared by default, and for a published corpus the files that are downloaded.
-
-    `rskip prepare --list` prints it of every corpus.
-    """
+    texts of each split, how it is prepared by default, and for a published corpus the files that are downloaded."""
     lines = [f"{corpus.name}: {corpus.homepage}", f"terms: {corpus.licence}", f"source: {corpus.citation}"]
     if isinstance(corpus, CaptionCorpus):
         counts = ", ".join(f"{split} {count:,}" for split, count in corpus.images.items())
@@ -280,11 +302,15 @@ def _dropped(cleaning: CleaningOptions) -> Iterator[str]:
 
 
 def _files(files: list[UpstreamFile]) -> str:
-    sizes = [file.size for file in files]
-    known = sum(size for size in sizes if size is not None)
-    total = _size(known) if None not in sizes else f"{_size(known)} and those of unknown size"
     named = (f"{file.name} ({'unknown' if file.size is None else _size(file.size)})" for file in files)
-    return f"files: {total}: {', '.join(named)}"
+    return f"files: {_total(files)}: {', '.join(named)}"
+
+
+def _total(files: Sequence[UpstreamFile]) -> str:
+    known = [file.size for file in files if file.size is not None]
+    if not known:
+        return "unknown"
+    return _size(sum(known)) if len(known) == len(files) else f"over {_size(sum(known))}"
 
 
 def _size(count: int) -> str:

@@ -2,30 +2,30 @@
 
 from __future__ import annotations
 
-import gzip
-import hashlib
-import lzma
-import shutil
 import threading
-import zlib
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from pathlib import Path
-from typing import Any
 
 from rskip.corpora.corpus import UpstreamFile
-from rskip.files.cache import FetchedFile, cache_folder, expanded_path, keep_metadata, verified
+from rskip.files.cache import (
+    FetchedFile,
+    cache_folder,
+    expanded_path,
+    file_or_packed,
+    keep_metadata,
+    unpack,
+    unpacking_folder,
+    verified,
+)
 from rskip.files.checksum import difference, sha256_file
 from rskip.files.download import download
-from rskip.files.lock import one_at_a_time
-from rskip.files.whole import atomic_file, disk_space
+from rskip.files.whole import disk_space
 from rskip.settings.errors import SettingError
 
 __all__ = ["FetchedFile", "fetch"]
 
 ADDRESSES = ("http://", "https://", "file://")
-PACKED = (".gz", ".xz")
-"""In a mirror folder there may be NAME.gz or NAME.xz in place of NAME."""
 
 _Get = Callable[[UpstreamFile, threading.Event], FetchedFile]
 
@@ -121,12 +121,8 @@ def _from_folder(files: Sequence[UpstreamFile], folder: Path, cache: Path) -> _G
     """
     if files and not folder.is_dir():
         raise FileNotFoundError(f"no mirror folder {folder}: expected one that holds {files[0].name}")
-    unpacked = cache / "unpacked" / hashlib.sha256(str(folder.resolve()).encode()).hexdigest()[:16]
-    found: dict[UpstreamFile, Path] = {}
-    for file in files:
-        candidates = (folder / (file.name + suffix) for suffix in ("", *PACKED))
-        if path := next((path for path in candidates if path.is_file()), None):
-            found[file] = path
+    unpacked = unpacking_folder(cache, folder)
+    found = {file: path for file in files if (path := file_or_packed(folder, file.name))}
     if missing := [file for file in files if file not in found]:
         names = ", ".join(file.name for file in missing)
         urls = ", ".join(dict.fromkeys(file.url for file in missing))
@@ -136,30 +132,9 @@ def _from_folder(files: Sequence[UpstreamFile], folder: Path, cache: Path) -> _G
     def get(file: UpstreamFile, stop: threading.Event) -> FetchedFile:
         path = found[file]
         if path.name == file.name:
-            _check(path, file, named=str(path))
+            if wrong := difference(path, size=file.size, sha256=file.sha256):
+                raise ValueError(f"{path} {wrong}; it was left as it is: replace it by {file.url}")
             return FetchedFile(path, path.stat().st_size, file.sha256 or sha256_file(path))
-        return _unpacked(path, unpacked / file.name, file)
+        return unpack(path, unpacked / file.name, url=file.url, size=file.size, sha256=file.sha256)
 
     return get
-
-
-def _unpacked(packed: Path, path: Path, file: UpstreamFile) -> FetchedFile:
-    """The content of a packed file, at `path`."""
-    status = packed.stat()
-    version = f"{packed.name}, {status.st_size} bytes, modified {status.st_mtime_ns}"
-    opener: Callable[[Path], Any] = gzip.open if packed.suffix == ".gz" else lzma.open
-    with one_at_a_time(path):
-        if found := verified(path, url=packed.as_uri(), version=version, size=file.size, sha256=file.sha256):
-            return found
-        try:
-            with opener(packed) as source, atomic_file(path) as temporary, temporary.open("wb") as target:
-                shutil.copyfileobj(source, target, 1 << 20)
-        except (EOFError, zlib.error, gzip.BadGzipFile, lzma.LZMAError) as error:
-            raise ValueError(f"{packed} is damaged or cut short ({error}): replace it by a whole one") from error
-        _check(path, file, named=f"{packed}, unpacked,")
-        return keep_metadata(path, url=packed.as_uri(), version=version, sha256=file.sha256)
-
-
-def _check(path: Path, file: UpstreamFile, *, named: str) -> None:
-    if wrong := difference(path, size=file.size, sha256=file.sha256):
-        raise ValueError(f"{named} {wrong}; it was left as it is: replace it by {file.url}")

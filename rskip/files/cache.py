@@ -4,17 +4,28 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import gzip
+import hashlib
 import json
+import lzma
 import os
+import shutil
+import zlib
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from pathlib import Path
+from typing import Any
 
-from rskip.files.checksum import sha256_file
+from rskip.files.checksum import difference, sha256_file
+from rskip.files.lock import one_at_a_time
 from rskip.files.whole import atomic_file
 
 ALWAYS_SUMMED = 64 << 20
 """Files of at most this many bytes are summed whenever they are verified; it takes a fraction of a second."""
+
+PACKED = (".gz", ".xz")
+"""In a folder of one's own there may be NAME.gz or NAME.xz in place of NAME."""
 
 
 @dataclass(frozen=True)
@@ -114,6 +125,41 @@ def keep_metadata(path: Path, *, url: str, version: str = "", sha256: str | None
     )
     _write_metadata(path, metadata)
     return FetchedFile(path, metadata.size, metadata.sha256)
+
+
+def file_or_packed(folder: Path, name: str) -> Path | None:
+    """The file of this name in the folder, or else NAME.gz or NAME.xz."""
+    candidates = (folder / (name + suffix) for suffix in ("", *PACKED))
+    return next((path for path in candidates if path.is_file()), None)
+
+
+def unpacking_folder(cache: Path, folder: Path) -> Path:
+    """Where in a cache the content of the packed files of another folder is kept."""
+    return cache / "unpacked" / hashlib.sha256(str(folder.resolve()).encode()).hexdigest()[:16]
+
+
+def unpack(
+    packed: Path, path: Path, *, url: str, size: int | None = None, sha256: str | None = None, md5: str | None = None
+) -> FetchedFile:
+    """The content of a .gz or .xz file, at `path`, where it may be from an earlier time.
+
+    :param url: where another copy is to be had, for the error.
+    :raises ValueError: the packed file is damaged, or its content has another size or sum.
+    """
+    status = packed.stat()
+    version = f"{packed.name}, {status.st_size} bytes, modified {status.st_mtime_ns}"
+    opener: Callable[[Path], Any] = gzip.open if packed.suffix == ".gz" else lzma.open
+    with one_at_a_time(path):
+        if found := verified(path, url=packed.as_uri(), version=version, size=size, sha256=sha256):
+            return found
+        try:
+            with opener(packed) as source, atomic_file(path) as temporary, temporary.open("wb") as target:
+                shutil.copyfileobj(source, target, 1 << 20)
+        except (EOFError, zlib.error, gzip.BadGzipFile, lzma.LZMAError) as error:
+            raise ValueError(f"{packed} is damaged or cut short ({error}): replace it by a whole one") from error
+        if wrong := difference(path, size=size, sha256=sha256, md5=md5):
+            raise ValueError(f"{packed}, unpacked, {wrong}; it was left as it is: replace it by {url}")
+        return keep_metadata(path, url=packed.as_uri(), version=version, sha256=sha256)
 
 
 def _metadata_file(path: Path) -> Path:

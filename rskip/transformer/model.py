@@ -95,6 +95,11 @@ class Transformer(EncoderDecoder):
         return self.config.max_source_positions if self.config.encoder_learned_pos else None
 
     @property
+    def connection(self) -> str:
+        """The spec of its connections; where they differ, the encoder's / the decoder's."""
+        return " / ".join(dict.fromkeys((self.config.encoder_connection, self.config.decoder_connection)))
+
+    @property
     def trained_source_positions(self) -> int:
         """The longest source that fairseq would have trained on."""
         return self.config.max_source_positions

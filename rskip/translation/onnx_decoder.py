@@ -151,6 +151,11 @@ class OnnxTransformer:
         return self.settings.max_source_positions
 
     @property
+    def connection(self) -> str:
+        """The spec of its connections; where they differ, the encoder's / the decoder's."""
+        return " / ".join(dict.fromkeys((self.settings.encoder_connection, self.settings.decoder_connection)))
+
+    @property
     def trained_source_positions(self) -> int:
         """The longest source that fairseq would have trained on."""
         return self.settings.trained_source_positions

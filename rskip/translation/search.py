@@ -42,6 +42,11 @@ class TranslationModel(StepDecoder, Protocol):
         ...
 
     @property
+    def connection(self) -> str:
+        """The spec of its connections; where they differ, the encoder's / the decoder's."""
+        ...
+
+    @property
     def max_source_positions(self) -> int | None:
         """The longest source, its end included, in tokens; None where any length will do."""
         ...

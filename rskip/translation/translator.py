@@ -56,6 +56,8 @@ class Translator:
 
     :param model: on the device where it is to run, in evaluation mode.
     :param text: raw sentences to model tokens and back.
+
+    file: of the model; None where it was not read from one.
     """
 
     def __init__(
@@ -72,6 +74,7 @@ class Translator:
         self.source_dictionary = source_dictionary
         self.target_dictionary = target_dictionary
         self.options = options
+        self.file: Path | None = None
         self._search: SearchBatches = partial(search_batches, model)
 
     @classmethod
@@ -119,7 +122,17 @@ class Translator:
             vocabularies = len(source_dictionary), len(target_dictionary)
             model = stored.build(*vocabularies, precision=precision, device=usable_device(device))
             built = build_text(found, languages)
-        return cls(model, built, source_dictionary=source_dictionary, target_dictionary=target_dictionary)
+        translator = cls(model, built, source_dictionary=source_dictionary, target_dictionary=target_dictionary)
+        translator.file = file
+        return translator
+
+    def __repr__(self) -> str:
+        model = type(self.model).__name__ if self.file is None else str(self.file)
+        languages = f"{self.source_language}-{self.target_language}"
+        return (
+            f"Translator({model!r}, connection={self.model.connection!r}, languages={languages!r}, "
+            f"precision={self.precision!r}, device={str(self.device)!r})"
+        )
 
     @property
     def source_language(self) -> str:
@@ -161,6 +174,9 @@ class Translator:
 
     def __call__(self, sentence: str, **settings: Any) -> str:
         """The best translation of one sentence. `settings` are those of `translate`."""
+        if not isinstance(sentence, str):
+            got = type(sentence).__name__
+            raise ValueError(f"translator(...) takes one sentence and got a {got}: translate([...]) takes several")
         return self.translate([sentence], **settings)[0].text
 
     def translate(

@@ -26,7 +26,7 @@ def describe(model: str | ModelEntry) -> str:
     entry = model if isinstance(model, ModelEntry) else find_model(read_registry(), model)
     rows = [
         ("data", entry.data_terms),
-        *((f"{_heading(entry, figure)}", _figure_in_words(figure)) for figure in entry.figures),
+        *((_heading(entry, figure), _figure_in_words(entry, figure)) for figure in entry.figures),
         ("recipe", _recipe(entry)),
         ("records", ", ".join(entry.records)),
         ("commit", _commit(entry)),
@@ -142,8 +142,11 @@ def _seeds(figure: Figure) -> str:
     return f"{len(figure.seeds)} seeds ({', '.join(map(str, figure.seeds))})"
 
 
-def _figure_in_words(figure: Figure) -> str:
-    return f"{_value(figure)} on {figure.split} of {figure.dataset}, {_seeds(figure)}, of the {figure.of}"
+def _figure_in_words(entry: ModelEntry, figure: Figure) -> str:
+    how = f"as published in {entry.dtype}" if figure.of == OF_WEIGHTS else "as trained"
+    seeds = ", ".join(map(str, figure.seeds))
+    of = f"seed {seeds}" if len(figure.seeds) == 1 else f"mean ± deviation of seeds {seeds}"
+    return f"{_value(figure)} {how}, {of}, on {figure.split} of {figure.dataset}"
 
 
 def _recipe(entry: ModelEntry) -> str:

@@ -63,7 +63,7 @@ def test_named_files_to_half_precision_and_back(run, tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--last", "10", "RUN"], "10 epoch checkpoints asked for, but RUN has 4 (and 1 update checkpoints"),
+        (["--last", "10", "RUN"], "10 epoch checkpoints asked for, but RUN has 4: ask for 4 or fewer, or choose by "),
         (["--last", "0", "RUN"], "0 checkpoints asked for: expected at least 1"),
         (["--last", "2"], "--last needs the folder of checkpoints"),
         (["--best", "2"], "--best needs the folder of checkpoints"),

@@ -76,9 +76,14 @@ def prepare(
 
 def test_list(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["prepare", "--list"]) == 0
-    printed = capsys.readouterr().out
-    assert printed.startswith("multi30k-en-de: https://github.com/multi30k/dataset\n  terms: research use;")
-    assert all(f"{name}: " in printed for name in (*CORPORA, *CAPTION_CORPORA))
+    first, *lines = capsys.readouterr().out.splitlines()
+    assert first.split() == ["corpus", "to", "train", "on", "download", "terms"]
+    assert re.match(r"multi30k-en-de, multi30k-de-en +29,000 pairs +1.3 MB  research use; ", lines[0])
+    names = [name for line in lines for name in re.split(r"  +", line)[0].split(", ")]
+    assert sorted(names) == sorted([*CORPORA, *CAPTION_CORPORA]) and len(lines) < len(names)
+
+    assert main(["prepare", "multi30k-de-en", "--list"]) == 0
+    assert capsys.readouterr().out.startswith("multi30k-de-en: https://github.com/multi30k/dataset\n  terms: research ")
 
 
 def test_made_once(stub: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

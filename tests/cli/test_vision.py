@@ -93,6 +93,17 @@ def refused(capsys: pytest.CaptureFixture[str], message: str, *arguments: str, s
     assert not [each for each in captured.err.splitlines()[:-1] if not each.startswith(("epoch ", "computes in "))]
 
 
+def test_a_training_is_evaluated_in_its_own_precision(data, trained, tmp_path, capsys):
+    shutil.copytree(trained, tmp_path / "copy")
+    run = tmp_path / "copy" / "run.json"
+    run.write_text(run.read_text().replace('"precision": "float32"', '"precision": "bfloat16"'))
+    for more, precision in (((), "bfloat16"), (("--precision", "float32"), "float32")):
+        assert main(["vision", "evaluate", str(tmp_path / "copy"), *more, "--json"]) == 0
+        captured = capsys.readouterr()
+        assert json.loads(captured.out)["precision"] == precision
+        assert ("computes in bfloat16, as the training did" in captured.err) == (not more)
+
+
 # what is trained
 
 
@@ -280,7 +291,7 @@ def test_the_last_line_of_a_training_says_what_came_of_it(data, tmp_path, capsys
     last = read_curve(output / "curve.jsonl")[-1]
     first, second = capsys.readouterr().out.splitlines()
     assert first.startswith(
-        f"{output}/model.pt: PreAct-ResNet-8, 2rskip+ln, cifar10: test error {last.test_error:.2f} % after 5 iterations"
+        f"{output}/model.pt: PreAct-ResNet-8, 2rskip+ln, cifar10: test error {last.test_error:.2f} % in float32 after 5 "
     )
     assert second == f"by class: rskip vision evaluate {output}"
     assert json.loads((output / "run.json").read_text())["seed"] == 4

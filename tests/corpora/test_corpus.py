@@ -50,7 +50,7 @@ def test_published_corpus() -> None:
         "prepared: HTML entities unescaped, non-printing characters removed, punctuation normalised, tokenised as "
         "Moses does, training pairs dropped (empty, more than 80 words, one side over 1.5 times the other, repeated), "
         "8,000 subword units",
-        "files: 1.2 GB and those of unknown size: train.tgz (1.2 GB), test.tgz (unknown)",
+        "files: over 1.2 GB: train.tgz (1.2 GB), test.tgz (unknown)",
     ]
 
 
@@ -68,6 +68,6 @@ def test_generated_corpus() -> None:
 def test_what_decides_a_download_is_said() -> None:
     described = describe(CORPORA["wmt14-en-fr"])
     assert "  train: europarl-v7, commoncrawl, un, news-commentary-v9, giga-fren\n" in described
-    assert "  files: 6.6 GB and those of unknown size: training-parallel-europarl-v7.tgz (657.6 MB), " in described
+    assert "  files: over 6.6 GB: training-parallel-europarl-v7.tgz (657.6 MB), " in described
     assert "  prepared: tokenised by its publisher, training pairs" in describe(CORPORA["iwslt15-vi-en"])
     assert all("\n  terms: " in describe(corpus) for corpus in CORPORA.values())

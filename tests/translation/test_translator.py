@@ -50,6 +50,18 @@ def test_raw_text_to_raw_text(name: str, root: Path) -> None:
     assert translator(DOG, beam=1) == HUND
 
 
+def test_its_repr_says_which_model_and_how_it_computes(translator: Translator) -> None:
+    assert repr(translator) == (
+        f"Translator({str(translator.file)!r}, connection='2rskip+ln', languages='en-de', precision='float32', "
+        "device='cpu')"
+    )
+
+
+def test_a_list_is_for_translate(translator: Translator) -> None:
+    with pytest.raises(ValueError, match=r"takes one sentence and got a list: translate\(\[...\]\) takes several"):
+        translator(["a"])
+
+
 def test_a_slice_is_as_good_as_its_record_says(
     translations: list[Translation], sentences: list[str], shared: Path
 ) -> None:

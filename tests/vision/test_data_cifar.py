@@ -107,6 +107,25 @@ def test_the_folder_may_be_given_or_the_one_that_holds_it_or_have_another_name(t
     assert np.array_equal(load_cifar("cifar10", ".", train=False).images, expected)
 
 
+def test_packed_batches_are_unpacked_into_the_cache(tiny, tmp_path, monkeypatch):
+    monkeypatch.setenv("RSKIP_DATA", str(tmp_path / "data"))
+    folder = tiny.folder.rename(tmp_path / "mirror")
+    for path in list(folder.iterdir()):
+        Path(f"{path}.xz").write_bytes(lzma.compress(path.read_bytes()))
+        path.unlink()
+    before = sorted(folder.iterdir())
+    for _ in range(2):
+        assert np.array_equal(load_cifar("cifar10", folder, train=False).images, tiny.pixels[20:])
+    assert sorted(folder.iterdir()) == before
+
+    (folder / "test_batch.xz").write_bytes(lzma.compress(b"another"))
+    with pytest.raises(ValueError, match=rf"^{folder}/test_batch.xz, unpacked, has the md5 "):
+        load_cifar("cifar10", folder, train=False)
+    (folder / "test_batch.xz").unlink()
+    with pytest.raises(FileNotFoundError, match=rf"^{folder}/test_batch is missing, packed or not: get it from http"):
+        load_cifar("cifar10", folder, train=False)
+
+
 def test_without_a_folder_it_is_looked_for_in_the_data_folder(tiny, tmp_path, monkeypatch):
     monkeypatch.setenv("RSKIP_DATA", str(tmp_path / "data"))
     (tmp_path / "data").mkdir()

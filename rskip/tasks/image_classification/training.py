@@ -99,7 +99,7 @@ def evaluation_file(run: Run[VisionSettings]) -> Path:
 def commands(run: Run[VisionSettings]) -> list[list[str]]:
     """The commands that a run stands for: train, evaluate."""
     precision = precision_here(run.settings.train.precision, gpus=run.gpus)
-    evaluating = ["rskip", "vision", "evaluate", str(training_folder(run).path), *_data(run)]
+    evaluating = ["rskip", "vision", "evaluate", str(training_folder(run).path), "--precision", "float32", *_data(run)]
     return [train_command(run, precision=precision), [*evaluating, *_device(min(run.gpus, 1))]]
 
 

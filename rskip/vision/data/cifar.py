@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from rskip.files.archives import extract
-from rskip.files.cache import cache_folder, expanded_path
+from rskip.files.cache import cache_folder, expanded_path, file_or_packed, unpack, unpacking_folder
 from rskip.files.checksum import difference
 from rskip.files.download import download as download_file
 from rskip.files.lock import one_at_a_time
@@ -28,6 +28,8 @@ from rskip.vision.transforms import MEAN, STD
 if TYPE_CHECKING:
     from torchvision.datasets import CIFAR10
 
+_ELSEWHERE = "name another folder in RSKIP_DATA"
+
 
 def load_cifar(
     name: str, root: str | os.PathLike[str] | None = None, *, train: bool, download: bool = False
@@ -38,7 +40,8 @@ def load_cifar(
 
     :param name: cifar10 or cifar100.
     :param root: the folder of the batches (`cifar-10-batches-py`, `cifar-100-python`), or the one that holds it; None:
-        cifar10 or cifar100 in $RSKIP_DATA (~/.cache/rskip/data).
+        cifar10 or cifar100 in $RSKIP_DATA (~/.cache/rskip/data). Batches that are packed (NAME.xz, NAME.gz) are
+        unpacked into a folder there.
     :param train: the 50,000 training images; else the 10,000 test images.
     :param download: fetch the dataset where it is missing or damaged. An archive of torchvision's name beside the
         folder is used in place of a download; the archive of a download is removed when it is unpacked. Processes that
@@ -49,6 +52,7 @@ def load_cifar(
     """
     dataset = _torchvision_class(name)
     folder = _batches_folder(cache_folder() / name if root is None else Path(root), dataset)
+    folder = _unpacked(folder, dataset, cache_folder() / name)
     try:
         _verify(folder, dataset)
     except (FileNotFoundError, ValueError):
@@ -91,9 +95,23 @@ def _files(dataset: type[CIFAR10]) -> list[tuple[str, str]]:
 def _batches_folder(root: Path, dataset: type[CIFAR10]) -> Path:
     """`root`, where it is the folder of the batches, or else the place for it in `root`."""
     root = expanded_path(root, "the folder of images").absolute()
-    if root.name == dataset.base_folder or any((root / name).is_file() for name, _ in _files(dataset)):
+    if root.name == dataset.base_folder or any(file_or_packed(root, name) for name, _ in _files(dataset)):
         return root
     return root / dataset.base_folder
+
+
+def _unpacked(folder: Path, dataset: type[CIFAR10], cache: Path) -> Path:
+    """The folder, or where its files are packed a folder of the cache with their content."""
+    found = {name: file_or_packed(folder, name) for name, _ in _files(dataset)}
+    if any(path is not None and path.name == name for name, path in found.items()) or not any(found.values()):
+        return folder
+    unpacked = unpacking_folder(cache, folder)
+    with disk_space(unpacked, advice="CIFAR takes about 180 MB unpacked: free that much", elsewhere=_ELSEWHERE):
+        for name, md5 in _files(dataset):
+            if (packed := found[name]) is None:
+                raise FileNotFoundError(f"{folder / name} is missing, packed or not: get it from {dataset.url}")
+            unpack(packed, unpacked / name, url=dataset.url, md5=md5)
+    return unpacked
 
 
 def _verify(folder: Path, dataset: type[CIFAR10]) -> None:

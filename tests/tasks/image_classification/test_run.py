@@ -196,12 +196,12 @@ def test_a_dry_run_prints_the_commands_and_does_nothing(project: Path, capsys: p
     lines = capsys.readouterr().out.splitlines()
     assert [line.split()[:3] for line in lines] == [["rskip", "vision", verb] for verb in ("train", "evaluate")] * 2
     assert lines[2].endswith(" --seed 2 --output runs/mine/2/training --precision float32 --no-compile --device cpu")
-    assert lines[3] == "rskip vision evaluate runs/mine/2/training --device cpu"
+    assert lines[3] == "rskip vision evaluate runs/mine/2/training --precision float32 --device cpu"
     assert main(["run", "mine.yaml", "--gpus", "4", "--dry-run"]) == 0
     train, evaluate = capsys.readouterr().out.splitlines()
     assert train.startswith("torchrun --standalone --nproc-per-node 4 ") and "/rskip vision train --set" in train
     assert train.endswith(" --seed 1 --output runs/mine/1/training --precision bfloat16 --no-compile")
-    assert evaluate == "rskip vision evaluate runs/mine/1/training"
+    assert evaluate == "rskip vision evaluate runs/mine/1/training --precision float32"
     assert [path.name for path in project.iterdir()] == ["mine.yaml"]
 
 
