@@ -78,7 +78,7 @@ class PictureError(ValueError):
 
 
 class Captioner:
-    """A captioning model with its words and with the backbone that makes the features that it was trained on.
+    """A captioning model with its words and with the backbone that makes the features that it was trained on::
 
         captioner = Captioner.from_pretrained("model")
         captioner("picture.jpg")

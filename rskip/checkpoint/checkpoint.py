@@ -27,12 +27,12 @@ _EMBEDDINGS = ("encoder.embed_tokens.weight", "decoder.embed_tokens.weight", "de
 class Checkpoint:
     """A model's tensors and what is needed to build the model again.
 
-    model: fairseq's parameter names to tensors. Tied parameters are names of one tensor.
-    config: `arch`, `task`, `source_lang`, `target_lang` (the languages are None where fairseq guessed them
-        from the data folder) and `model`, the model's settings under fairseq's names. Plain JSON values.
-    averaged_from: file names of the checkpoints that this is the average of; empty for one from training.
-    fairseq_state: everything else that fairseq's own file held, apart from the optimiser's state; None where
-        the checkpoint came from somewhere else. A .pt file is written from it: there it overrides `config`.
+    :param model: fairseq's parameter names to tensors. Tied parameters are names of one tensor.
+    :param config: `arch`, `task`, `source_lang`, `target_lang` (the languages are None where fairseq guessed them from
+        the data folder) and `model`, the model's settings under fairseq's names. Plain JSON values.
+    :param averaged_from: file names of the checkpoints that this is the average of; empty for one from training.
+    :param fairseq_state: everything else that fairseq's own file held, apart from the optimiser's state; None where the
+        checkpoint came from somewhere else. A .pt file is written from it: there it overrides `config`.
     """
 
     model: dict[str, Tensor]

@@ -89,8 +89,9 @@ class Factor:
 class Fold:
     """The simpler connection that a trained one becomes: the same function of x and f, up to the norm's eps.
 
-    connection: spec of the simpler one, which is given `factor` times f: a factor for the branch's last linear map.
-    renamed: members to those of the simpler one, where they differ.
+    :param connection: spec of the simpler one, which is given `factor` times f: a factor for the branch's last linear
+        map.
+    :param renamed: members to those of the simpler one, where they differ.
     """
 
     connection: str
@@ -102,21 +103,22 @@ class Fold:
 class Family:
     """One family of connections: the class that computes it, and what a spec may say of it.
 
-    name: lower-case letters and underscores.
-    connection: built as `connection(features, feature_dim=..., **settings)`, where settings hold the factor
+    :param name: lower-case letters and underscores.
+    :param connection: built as `connection(features, feature_dim=..., **settings)`, where settings hold the factor
         under its word, `norm` where the family takes any, and every option.
-    formula: y in terms of x and f.
-    source: where that is from, with every option; for people.
-    paper: that the family is from; one without a paper has `source` as its title.
-    factor: its λ, if it takes one.
-    norms: the normalisations it takes; None among them stands for having none.
-    default_norm: the one meant where a spec names none.
-    without_norm: why one is needed; `{factor}` in it is the spec's λ.
-    options: its options by name.
-    closing_norm: whether a stack of such blocks ends with one more normalisation; a function decides it by the spec.
-    text_only: whether features must come last.
-    check: raises ValueError for a spec whose parts contradict each other.
-    fold: the simpler connection that one of a spec becomes for inference; None where there is none.
+    :param formula: y in terms of x and f.
+    :param source: where that is from, with every option; for people.
+    :param paper: that the family is from; one without a paper has `source` as its title.
+    :param factor: its λ, if it takes one.
+    :param norms: the normalisations it takes; None among them stands for having none.
+    :param default_norm: the one meant where a spec names none.
+    :param without_norm: why one is needed; `{factor}` in it is the spec's λ.
+    :param options: its options by name.
+    :param closing_norm: whether a stack of such blocks ends with one more normalisation; a function decides it by the
+        spec.
+    :param text_only: whether features must come last.
+    :param check: raises ValueError for a spec whose parts contradict each other.
+    :param fold: the simpler connection that one of a spec becomes for inference; None where there is none.
     """
 
     name: str

@@ -48,12 +48,13 @@ def _check(spec: ConnectionSpec) -> None:
 class SAS(Connection):
     """y = αx + βf + γ norm(x + f), where α, β and γ are one factor a position each.
 
-    gate: the gates' form, "full" σ(tanh([x; f]W_f + b_f)W_ff + b_ff) or "single" σ([x; f]W + b).
-    gamma: "tied" γ = (1-α)(1-β), or "free", from a third gate whose bias starts at 0.
-    norm_term: whether the normalised term is there at all.
-    alpha_bias, beta_bias: initial value of the gates' last biases.
-    host: the block around Eq. 4, which the paper leaves open for Transformers. "postnorm": f = F(x). "prenorm":
-    f = F(norm(x)), and one normalisation closes the stack, as in tensor2tensor since 2018; for text.
+    :param gate: the gates' form, "full" σ(tanh([x; f]W_f + b_f)W_ff + b_ff) or "single" σ([x; f]W + b).
+    :param gamma: "tied" γ = (1-α)(1-β), or "free", from a third gate whose bias starts at 0.
+    :param norm_term: whether the normalised term is there at all.
+    :param alpha_bias, beta_bias: initial value of the gates' last biases.
+    :param host: the block around Eq. 4, which the paper leaves open for Transformers. "postnorm": f = F(x). "prenorm":
+        f = F(norm(x)), and one normalisation closes the stack, as in tensor2tensor since 2018; for text.
+
     Members: `alpha_gate`, `beta_gate`, `gamma_gate` (gamma=free), `norm` (unless norm_term is false), `branch_norm`
     (host=prenorm).
     """

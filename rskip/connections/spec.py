@@ -30,10 +30,10 @@ _SPEC = re.compile(
 class ConnectionSpec:
     """A connection's name in parts, checked and canonical: equal connections have equal specs.
 
-    family: xskip, rskip, wskip, sas, highway, prenorm, or one that was registered.
-    factor: the λ before it; None where the family takes none.
-    norm: ln, rms, gn1 or bn, the family's default where none is given; None for no normalisation.
-    options: (name, value) pairs that differ from their defaults, sorted.
+    :param family: xskip, rskip, wskip, sas, highway, prenorm, or one that was registered.
+    :param factor: the λ before it; None where the family takes none.
+    :param norm: ln, rms, gn1 or bn, the family's default where none is given; None for no normalisation.
+    :param options: (name, value) pairs that differ from their defaults, sorted.
 
     `str(spec)` is the text that parses back to it. SettingError, named `connection`, for whatever a family does
     not take, with what is valid and the nearest valid spec.

@@ -11,10 +11,10 @@ from torch import Tensor
 class Hypothesis:
     """One finished hypothesis of T tokens, the end included, on the CPU.
 
-    tokens: (T,) int64, without the start, with the end.
-    score: its log-probability over its length penalty.
-    token_scores: (T,) each token's log-probability, where asked for.
-    attention: (T, S) each token's attention over the source's S tokens (padding included), where asked for.
+    :param tokens: (T,) int64, without the start, with the end.
+    :param score: its log-probability over its length penalty.
+    :param token_scores: (T,) each token's log-probability, where asked for.
+    :param attention: (T, S) each token's attention over the source's S tokens (padding included), where asked for.
     """
 
     tokens: Tensor

@@ -18,11 +18,12 @@ import msgspec
 
 from rskip.settings.check import convert, to_plain
 from rskip.settings.errors import SettingError, nearest
+from rskip.settings.paper import Paper
 
 if TYPE_CHECKING:
     import torch
 
-    from rskip.connections import ConnectionSpec, Paper
+    from rskip.connections import ConnectionSpec
     from rskip.records import Record
     from rskip.tasks.run import Run
     from rskip.tasks.subject import Conditions, Subject

@@ -15,14 +15,14 @@ if TYPE_CHECKING:
 class TranslatedHypothesis:
     """One translation of a sentence into T model tokens. What is None was not asked for.
 
-    text: raw text.
-    score: the log-probability over its length penalty, the end counted.
-    tokens: (T) target tokens, without the end.
-    token_scores: (T + 1) each token's log-probability, the end's last.
-    alignment: (source token, target token) for each target token, counted from 0: indices into
+    :param text: raw text.
+    :param score: the log-probability over its length penalty, the end counted.
+    :param tokens: (T) target tokens, without the end.
+    :param token_scores: (T + 1) each token's log-probability, the end's last.
+    :param alignment: (source token, target token) for each target token, counted from 0: indices into
         `Translation.source_tokens` and `tokens`. The source token is the one that got the most attention, as with
         fairseq's `--print-alignment hard`; the end is never one.
-    attention: (T + 1, S + 1), each target token's attention over the source's tokens, both ends last. None for a
+    :param attention: (T + 1, S + 1), each target token's attention over the source's tokens, both ends last. None for a
         sentence that was split.
     """
 
@@ -38,9 +38,9 @@ class TranslatedHypothesis:
 class Translation:
     """The translations of one sentence, best first; there is at least one.
 
-    source: the sentence as it was given. A blank one has one hypothesis, of no tokens, that scores 0.
-    notes: what was done that was not plainly translating it: it was cut, split, or its translation was stopped.
-    source_tokens: (S) the model tokens that were translated, without the end.
+    :param source: the sentence as it was given. A blank one has one hypothesis, of no tokens, that scores 0.
+    :param notes: what was done that was not plainly translating it: it was cut, split, or its translation was stopped.
+    :param source_tokens: (S) the model tokens that were translated, without the end.
     """
 
     source: str
@@ -62,7 +62,8 @@ class Translation:
 class SentenceError(ValueError):
     """A sentence that can't be translated.
 
-    number: which of those that were given, from 1. reason: why not.
+    :param number: which of those that were given, from 1.
+    :param reason: why not.
     """
 
     def __init__(self, number: int, reason: str) -> None:

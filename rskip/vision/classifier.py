@@ -21,8 +21,9 @@ from rskip.vision.transforms import CifarClassification
 class Prediction:
     """What a classifier takes an image for.
 
-    name: of the most probable class; score: its probability.
-    scores: every class's probability, the most probable first.
+    :param name: of the most probable class.
+    :param score: its probability.
+    :param scores: every class's probability, the most probable first.
     """
 
     name: str
@@ -31,7 +32,7 @@ class Prediction:
 
 
 class Classifier:
-    """An image model with its classes' names and with what makes an image its input.
+    """An image model with its classes' names and with what makes an image its input::
 
         classifier = Classifier.from_pretrained("checkpoints/cifar10_fast_preact20_2rskip_ln")
         classifier.classify(Image.open("cat.png").resize((32, 32)))[0].name

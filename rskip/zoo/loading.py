@@ -26,7 +26,7 @@ def load(
     name: str, device: str | torch.device | None = None, dtype: str | torch.dtype | None = None
 ) -> Translator | Classifier | Captioner:
     """A pretrained model in eval mode: a `rskip.translation.Translator`, a `rskip.vision.Classifier`, or a
-    `rskip.captioning.captioner.Captioner`.
+    `rskip.captioning.captioner.Captioner`::
 
         translator = rskip.load("transformer_tiny_2rskip_ln.multi30k.en-de")
         translator("A dog runs.")

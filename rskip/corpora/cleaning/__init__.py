@@ -1,6 +1,6 @@
 """Cleaning of training pairs: what is done to a sentence, which pairs are dropped and why, and the report of it.
 
-A process that cleans a chunk of pairs does, with `words` for tokenised pairs:
+A process that cleans a chunk of pairs does, with `words` for tokenised pairs::
 
     clean = SentenceCleaner(options)                             # each raw sentence, before tokenisation
     cleaner = PairCleaner(options, languages=("en", "de"), held_out=HeldOut(held_out_words))

@@ -21,14 +21,14 @@ _NEVER = torch.iinfo(torch.int64).max
 class CurvePoint:
     """One point of the learning curve.
 
-    epoch: that the iteration belongs to, from 1; its last one but for the training's end.
-    iteration: how many were done.
-    lr: of the last one.
-    train_loss, train_error: means over the images since the point before, as they were trained on: augmented, the
-        loss with label smoothing. Losses are in nats, errors in %.
-    test_loss, test_error: of the iterate here; None where it was not evaluated.
-    images_per_second: training images since the point before, over the time that their training took.
-    seconds: since the training's start, over all its sessions, evaluations included.
+    :param epoch: that the iteration belongs to, from 1; its last one but for the training's end.
+    :param iteration: how many were done.
+    :param lr: of the last one.
+    :param train_loss, train_error: means over the images since the point before, as they were trained on: augmented,
+        the loss with label smoothing. Losses are in nats, errors in %.
+    :param test_loss, test_error: of the iterate here; None where it was not evaluated.
+    :param images_per_second: training images since the point before, over the time that their training took.
+    :param seconds: since the training's start, over all its sessions, evaluations included.
     """
 
     epoch: int

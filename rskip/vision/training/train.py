@@ -29,8 +29,10 @@ SIGNALS = (signal.SIGTERM, signal.SIGINT)
 class TrainingResult:
     """A finished training.
 
-    model_file: the last iterate. iteration: how many were done. seconds: all sessions together.
-    points: the learning curve; of several processes the first one alone knows the test figures.
+    :param model_file: the last iterate.
+    :param iteration: how many were done.
+    :param seconds: all sessions together.
+    :param points: the learning curve; of several processes the first one alone knows the test figures.
     """
 
     model_file: Path
@@ -179,7 +181,7 @@ def process_group(ranks: Ranks, device: str | None) -> AbstractContextManager[No
 class Interrupted(Exception):
     """A training was stopped by a signal, and saved.
 
-    status: the exit status that says so to a shell: 143 for SIGTERM, 130 for SIGINT.
+    :param status: the exit status that says so to a shell: 143 for SIGTERM, 130 for SIGINT.
     """
 
     def __init__(self, number: int, *, iteration: int, checkpoint: Path) -> None:
