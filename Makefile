@@ -15,7 +15,7 @@ PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses auto --maxpro
 # measured where CI is set: it slows the tests down
 COVER := $(if $(CI),--cov --cov-report=,--no-cov)
 
-.PHONY: help demo setup schema test test-slow test-install coverage lint bench clean distclean
+.PHONY: help demo setup schema test test-slow test-install coverage lint bench docs dist clean distclean
 .DELETE_ON_ERROR:
 
 help:
@@ -26,6 +26,8 @@ help:
 	@echo 'make coverage    coverage of the two together after CI=true make test test-slow, at least $(COVERAGE) % of rskip/'
 	@echo 'make lint        ruff and mypy'
 	@echo 'make bench       the benchmarks'
+	@echo 'make docs        the site: guides and API reference, in build/docs; fails on what is broken'
+	@echo 'make dist        source distribution and wheel of the last commit, checked, and their sums, in dist/'
 	@echo 'make setup       only set up $(VENV)/; PYTHON=python3.12 chooses the Python'
 	@echo 'make schema      checkpoints.schema.json anew, after a change of the types in rskip/zoo/registry.py'
 	@echo 'make clean       remove what builds and tests left; make distclean removes $(VENV)/ too'
@@ -59,8 +61,20 @@ schema: setup
 bench: setup
 	@for benchmark in benchmarks/*.py; do $(BIN)/python "$$benchmark" || exit 1; done
 
+docs: $(STAMPS)/docs
+	@rm -rf build/docs build/doctrees docs/api
+	@$(BIN)/sphinx-build --quiet --fail-on-warning --keep-going --nitpicky --conf-dir docs --doctree-dir build/doctrees . build/docs
+	@echo 'build/docs/index.html'
+
+dist: $(STAMPS)/release
+	@rm -rf build/dist dist && mkdir -p build/dist
+	@git archive HEAD | tar -x -C build/dist
+	@$(BIN)/python -m build --outdir dist build/dist >build/dist.log || { cat build/dist.log >&2; exit 1; }
+	@$(BIN)/twine check --strict dist/*
+	@(cd dist && sha256sum *.tar.gz *.whl && cd ../build/dist && sha256sum checkpoints.json) | tee dist/SHA256SUMS
+
 clean:
-	rm -rf build dist *.egg-info .coverage .coverage.* .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf build dist docs/api *.egg-info .coverage .coverage.* .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	find . -path ./$(VENV) -prune -o -type d -name __pycache__ -exec rm -rf {} +
 
 distclean: clean
@@ -91,4 +105,12 @@ $(STAMPS)/fairseq: $(STAMPS)/rskip
 
 $(STAMPS)/dev: $(STAMPS)/rskip
 	@$(PIP) --editable '.[dev]'
+	@touch $@
+
+$(STAMPS)/docs: $(STAMPS)/rskip
+	@$(PIP) --editable '.[docs]'
+	@touch $@
+
+$(STAMPS)/release: $(STAMPS)/rskip
+	@$(PIP) --editable '.[release]'
 	@touch $@

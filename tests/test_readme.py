@@ -15,7 +15,7 @@ from rskip.connections import build_connection, registry
 from rskip.experiments.recipe import load_recipe, load_recipes
 
 ROOT = Path(__file__).resolve().parent.parent
-DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+DOCUMENTS = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").glob("*.md"))]
 
 
 def commands(path: Path, program: str) -> list[list[str]]:

@@ -8,11 +8,14 @@ import shutil
 import subprocess
 import sys
 import sysconfig
+import tarfile
 import zipfile
 from pathlib import Path
 
 import pytest
 
+OF_PUBLISHED_MODELS = ("README.md", "record.json")  # all that is in the source distribution
+OF_GIT = (".git", ".ci/")  # .gitignore, .gitattributes, .github/ too
 OF_THE_ROOT = ("constraints.txt", "checkpoints.json")  # and in the package, where it is installed
 
 
@@ -38,13 +41,13 @@ def run_well(*command: str | Path, folder: Path) -> str:
 
 @pytest.fixture(scope="module")
 def checkout(tmp_path_factory: pytest.TempPathFactory, root: Path) -> Path:
-    """A copy of the package, in a folder with a space in its name."""
+    """A copy of what git has, but the published weights, in a folder with a space in its name."""
     folder = tmp_path_factory.mktemp("clone") / "my rskip"
-    folder.mkdir()
-    for name in ("setup.py", "pyproject.toml", "MANIFEST.in", *OF_THE_ROOT):
-        shutil.copy(root / name, folder)
-    for name in ("rskip", "fairseq_compat"):
-        shutil.copytree(root / name, folder / name, ignore=shutil.ignore_patterns("__pycache__", "*.so"))
+    tracked = run_well("git", "ls-files", "-z", folder=root).split("\0")[:-1]
+    for name in tracked:
+        if not name.startswith("checkpoints/") or name.endswith(OF_PUBLISHED_MODELS):
+            (folder / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(root / name, folder / name)
     return folder
 
 
@@ -89,6 +92,26 @@ def test_wheel_holds_start_up_files_tested_versions_and_the_registry_of_models(w
         for name in OF_THE_ROOT:
             assert archive.read(f"rskip/{name}") == (checkout / name).read_bytes()
         assert shutil.which("cc") is None or "rskip/native/_kernels.abi3.so" in names
+
+
+@pytest.mark.slow
+def test_source_distribution_holds_what_git_has(wheel: Path, checkout: Path):
+    (source,) = wheel.parent.glob("rskip-*.tar.gz")
+    with tarfile.open(source) as archive:
+        names = {member.name.partition("/")[2] for member in archive.getmembers() if member.isfile()}
+    made = {name for name in names if name in ("PKG-INFO", "setup.cfg") or name.startswith("rskip.egg-info/")}
+    files = {str(path.relative_to(checkout)) for path in checkout.rglob("*") if path.is_file()}
+    expected = {name for name in files if not name.startswith((*OF_GIT, "rskip.egg-info/", "build/"))}
+    assert names - made == expected
+    assert {"rskip/native/source/library.c", "rskip/native/source/kernels.h", "tests/conftest.py"} <= names
+
+
+@pytest.mark.slow
+def test_a_wheel_works_away_from_the_checkout(wheel: Path, environment: Path, tmp_path: Path):
+    run_well(*pip_of("ours", environment), "install", "--no-deps", wheel, folder=tmp_path)
+    assert "prepare" in run_well(environment.parent / "rskip", "--help", folder=tmp_path)
+    assert run_well(environment.parent / "rskip", "doctor", folder=tmp_path).endswith("nothing is wrong\n")
+    assert len(run_well(environment.parent / "rskip", "zoo", "list", folder=tmp_path).splitlines()) >= 9
 
 
 @pytest.mark.slow
