@@ -291,7 +291,7 @@ def test_the_last_line_of_a_training_says_what_came_of_it(data, tmp_path, capsys
     last = read_curve(output / "curve.jsonl")[-1]
     first, second = capsys.readouterr().out.splitlines()
     assert first.startswith(
-        f"{output}/model.pt: PreAct-ResNet-8, 2rskip+ln, cifar10: test error {last.test_error:.2f} % in float32 after 5 "
+        f"{output}/model.pt: PreAct-ResNet-8, 2rskip+ln, cifar10: test error {last.test_error:.2f} % in float32 "
     )
     assert second == f"by class: rskip vision evaluate {output}"
     assert json.loads((output / "run.json").read_text())["seed"] == 4
