@@ -69,7 +69,7 @@ docs: $(STAMPS)/docs
 dist: $(STAMPS)/release
 	@rm -rf build/dist dist && mkdir -p build/dist
 	@git archive HEAD | tar -x -C build/dist
-	@$(BIN)/python -m build --outdir dist build/dist >build/dist.log || { cat build/dist.log >&2; exit 1; }
+	@$(BIN)/python -m build --outdir dist build/dist >build/dist.log 2>&1 || { cat build/dist.log >&2; exit 1; }
 	@$(BIN)/twine check --strict dist/*
 	@(cd dist && sha256sum *.tar.gz *.whl && cd ../build/dist && sha256sum checkpoints.json) | tee dist/SHA256SUMS
 
