@@ -14,6 +14,7 @@ import torch
 from rskip.checkpoint.checkpoint import Checkpoint, check_config, check_tensors
 from rskip.files.torch_file import read_torch_file
 from rskip.files.whole import atomic_file
+from rskip.machine.torch_errors import system_error
 from rskip.settings.check import convert
 
 # The types that fairseq leaves in its files, all of them inert: its settings, and metrics' numbers.
@@ -89,7 +90,7 @@ def write_fairseq(path: Path, checkpoint: Checkpoint) -> None:
         try:
             torch.save(state, file)
         except RuntimeError as error:
-            raise OSError(f"could not write {path}: {_first_line(error)}") from error
+            raise system_error(error, path) or OSError(f"could not write {path}: {_first_line(error)}") from error
 
 
 def read_validation(path: Path) -> Validation:

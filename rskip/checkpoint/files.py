@@ -19,6 +19,7 @@ from safetensors.torch import save_file
 from rskip.checkpoint.checkpoint import Checkpoint, cast_floats, check_config, check_tensors, tied_names
 from rskip.checkpoint.fairseq_file import read_fairseq, write_fairseq
 from rskip.files.whole import atomic_file
+from rskip.machine.torch_errors import system_error
 from rskip.settings.check import convert
 from rskip.settings.text import parse_json
 
@@ -118,7 +119,7 @@ def write_safetensors(path: Path, checkpoint: Checkpoint) -> None:
             save_file(tensors, temporary, metadata=metadata)
             _sort_metadata(temporary)
         except SafetensorError as error:
-            raise OSError(f"could not write {path}: {error}") from error
+            raise system_error(error, path) or OSError(f"could not write {path}: {error}") from error
 
 
 def _sort_metadata(path: Path) -> None:

@@ -12,11 +12,13 @@ import argparse
 import importlib
 import os
 import pkgutil
+import re
 import signal
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from types import ModuleType
+from typing import Any, NoReturn
 
 import rskip.cli
 
@@ -42,9 +44,20 @@ def subcommand_module(name: str) -> ModuleType:
     return importlib.import_module(f"rskip.cli.{name.replace('-', '_')}")
 
 
+class OneLineParser(argparse.ArgumentParser):
+    """A parser whose errors are one line, and to which `-1e3` and `-inf` are numbers, not flags."""
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        self._negative_number_matcher = re.compile(r"-(\d+\.?\d*|\.\d+)(e[-+]?\d+)?$|-(inf|nan)$", re.IGNORECASE)
+
+    def error(self, message: str) -> NoReturn:
+        self.exit(MISTAKE, f"{self.prog}: error: {' '.join(message.split())} ({self.prog} --help says more)\n")
+
+
 def build_parser(argv: Sequence[str]) -> argparse.ArgumentParser:
     """Parser of `rskip`, with the subcommand that `argv` names, or all of them where it names none."""
-    parser = argparse.ArgumentParser(
+    parser = OneLineParser(
         prog="rskip",
         description="Transformers with other residual connections: prepare, train, translate, evaluate, export.",
         allow_abbrev=False,

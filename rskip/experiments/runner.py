@@ -16,6 +16,7 @@ from rskip.machine.environment import gpus_to_use
 from rskip.machine.terminal import columns
 from rskip.records import Record, read_record, record_path
 from rskip.settings.errors import SettingError
+from rskip.tasks.fairseq_flags import check_fairseq_flags
 from rskip.tasks.process import executable
 from rskip.tasks.run import Run, config_difference
 from rskip.tasks.task import Outcome
@@ -34,10 +35,23 @@ def run_recipes(
     runs = plan_runs(recipes, seeds=seeds, mirror=mirror, gpus=gpus_to_use(gpus))
     for recipe in recipes:
         recipe.task.check(recipe.settings, gpus=runs[0][1].gpus)
+    check_flags([recipe for recipe, run in runs if not record_path(run.name, run.seed).exists()])
     records = [run_seed(recipe, run) for recipe, run in runs]
     recipe, run = runs[-1]
     print(next_steps(records[-1], recipe.task.artifacts(run)), flush=True)
     return records
+
+
+def check_flags(recipes: Sequence[Recipe]) -> None:
+    """Has fairseq's own parser read what of the recipes are its flags, once.
+
+    :raises SettingError: the first that it refuses.
+    """
+    given = []
+    for recipe in {recipe.run_name: recipe for recipe in recipes}.values():
+        source = str(recipe.path) if recipe.row is None else f"{recipe.path}, row {recipe.row}"
+        given += [dataclasses.replace(each, source=source) for each in recipe.task.fairseq_flags(recipe.settings)]
+    check_fairseq_flags(given)
 
 
 def plan_runs(
@@ -133,12 +147,14 @@ def print_commands(
     """Prints the commands that `run_recipes` stands for, one a line, as a shell takes them.
 
     :param gpus: how many; this machine need not have them.
-    :raises SettingError: no such seed.
+    :raises SettingError: no such seed, or flags that fairseq refuses.
     """
     if gpus is None or gpus < 0:
         gpus = gpus_to_use(gpus)
+    runs = plan_runs(recipes, seeds=seeds, mirror=mirror, gpus=gpus)
+    check_flags(recipes)
     printed = set()
-    for recipe, run in plan_runs(recipes, seeds=seeds, mirror=mirror, gpus=gpus):
+    for recipe, run in runs:
         for command in recipe.task.commands(run):
             if (line := shlex.join(command)) not in printed:  # data are prepared once
                 printed.add(line)

@@ -26,7 +26,8 @@ def atomic_file(path: str | os.PathLike[str]) -> Iterator[Path]:
     os.close(descriptor)
     temporary = Path(name)
     try:
-        yield temporary
+        with _full_disk_named(path):
+            yield temporary
         umask = os.umask(0)
         os.umask(umask)
         temporary.chmod(0o666 & ~umask)
@@ -49,7 +50,8 @@ def whole_folder(output: Path) -> Iterator[Path]:
         shutil.rmtree(building)
     building.mkdir(parents=True)
     try:
-        yield building
+        with _full_disk_named(output):
+            yield building
         put_in_place(building, output)
     except BaseException:
         shutil.rmtree(building, ignore_errors=True)
@@ -83,6 +85,17 @@ def recover(output: Path) -> None:
 
 def _replaced(output: Path) -> Path:
     return output.with_name(f".{output.name}.replaced")
+
+
+@contextmanager
+def _full_disk_named(path: Path) -> Iterator[None]:
+    """Lets an error of a full disk name `path`, where it is of a write, which names no file."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno in _FULL and error.filename is None:
+            raise OSError(error.errno, error.strerror, str(path)) from error
+        raise
 
 
 class DiskFull(OSError):

@@ -1,9 +1,11 @@
-"""What PyTorch and onnxruntime say by an error's text alone. They have no type, number or attribute for these, so the
-text is read here and nowhere else."""
+"""What PyTorch, safetensors and onnxruntime say by an error's text alone. They have no type, number or attribute for
+these, so the text is read here and nowhere else."""
 
 from __future__ import annotations
 
+import os
 import re
+from pathlib import Path
 
 
 def out_of_memory(error: BaseException) -> bool:
@@ -19,6 +21,14 @@ def lost_rank(error: RuntimeError) -> bool:
     from torch.distributed import DistError
 
     return isinstance(error, DistError) or "gloo" in str(error).lower()
+
+
+def system_error(error: Exception, path: Path) -> OSError | None:
+    """The system's error behind one of torch.save or safetensors, of writing `path`; None: there is none."""
+    if isinstance(error.__context__, OSError):
+        return error.__context__
+    number = re.search(r"\(os error (\d+)\)", str(error))
+    return number and OSError(int(number[1]), os.strerror(int(number[1])), str(path))
 
 
 def refused_global(error: Exception) -> str | None:

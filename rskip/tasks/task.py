@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
     from rskip.connections import ConnectionSpec
     from rskip.records import Record
+    from rskip.tasks.fairseq_flags import FairseqFlags
     from rskip.tasks.run import Run
     from rskip.tasks.subject import Conditions, Subject
 
@@ -131,6 +132,10 @@ class Task(ABC, Generic[SettingsT]):
 
         :raises ValueError: settings that don't fit so many GPUs.
         """
+
+    def fairseq_flags(self, settings: SettingsT) -> list[FairseqFlags]:
+        """What of the settings are flags of fairseq's programs, which its parser is asked about before any work."""
+        return []
 
     @abstractmethod
     def train(self, run: Run[SettingsT]) -> None:

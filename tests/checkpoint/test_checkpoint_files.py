@@ -278,10 +278,11 @@ def test_a_file_that_cannot_be_written_whole_leaves_the_old_one(tmp_path, suffix
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, limits[1]))
     try:
-        with pytest.raises(OSError):
+        with pytest.raises(OSError) as caught:
             write_checkpoint(path, big)
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert (caught.value.errno, caught.value.filename) == (errno.EFBIG, str(path)), "as of a full disk"
     assert path.read_bytes() == b"old"
     assert list(tmp_path.iterdir()) == [path]
 

@@ -118,7 +118,15 @@ def test_unknown_subcommand_is_status_2_and_names_it(capsys):
     with pytest.raises(SystemExit) as stop:
         cli.main(["prepaer"])
     assert stop.value.code == 2
-    assert "'prepaer'" in capsys.readouterr().err
+    error = capsys.readouterr().err
+    assert error.startswith("rskip: error: ") and "'prepaer'" in error and error.count("\n") == 1
+
+
+def test_negative_numbers_are_no_flags(capsys):
+    for given, printed in (("-1e3", "-1000.0"), ("-.5", "-0.5"), ("-inf", "-inf")):
+        arguments = ["translate", "--model", "m", "--temperature", given]
+        assert cli.main(arguments) == 2
+        assert capsys.readouterr().err.startswith(f"rskip translate: error: --temperature is {printed}: expected a")
 
 
 def test_closed_output_is_no_traceback(tmp_path):

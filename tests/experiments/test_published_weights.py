@@ -14,7 +14,7 @@ from rskip.captioning.model_file import load_captioning_model
 from rskip.checkpoint import read_checkpoint, write_checkpoint
 from rskip.files.checksum import sha256_file
 from rskip.records import read_record
-from rskip.tasks.translation.settings import flags_to_arguments
+from rskip.tasks.fairseq_flags import flags_to_arguments
 from rskip.text import TextPipeline
 from rskip.translation.scoring import read_generated, score
 from rskip.vision.model_file import load_model

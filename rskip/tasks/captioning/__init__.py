@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rskip.records import Record
+from rskip.tasks.fairseq_flags import FairseqFlags
 from rskip.tasks.task import Column, ModelDescription, Outcome
 from rskip.tasks.transformer_task import TransformerTask
 
@@ -55,6 +56,13 @@ captioner("picture.jpg")"""
         from rskip.tasks.captioning.training import check_gpus
 
         check_gpus(settings, gpus=gpus)
+
+    def fairseq_flags(self, settings: CaptioningSettings) -> list[FairseqFlags]:
+        before = ["data", "--user-dir", "rskip", "--task", "captioning", "--features", "constant"]
+        return [
+            FairseqFlags(section=stage, program="fairseq-train", before=before, flags=flags)
+            for stage, flags in settings.stages().items()
+        ]
 
     def train(self, run: Run[CaptioningSettings]) -> None:
         from rskip.tasks.captioning.data import ensure_data, ensure_features

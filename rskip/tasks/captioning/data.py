@@ -16,8 +16,8 @@ from rskip.corpora.corpus import SPLITS
 from rskip.corpora.record import read_record
 from rskip.files.lock import one_at_a_time
 from rskip.tasks.captioning.settings import CONSTANT, CaptioningSettings
+from rskip.tasks.fairseq_flags import flags_to_arguments
 from rskip.tasks.run import Run
-from rskip.tasks.translation.settings import flags_to_arguments
 
 
 def data_folder(settings: CaptioningSettings) -> Path:

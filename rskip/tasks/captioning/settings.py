@@ -13,7 +13,8 @@ from rskip.corpora import find_caption_corpus
 from rskip.generation import SearchOptions
 from rskip.settings.check import to_plain
 from rskip.settings.errors import SettingError
-from rskip.tasks.translation.settings import Flag, Flags, check_flags
+from rskip.tasks.fairseq_flags import Flag, Flags
+from rskip.tasks.translation.settings import check_flags
 
 CONSTANT = "constant"
 """A backbone that sees nothing: every picture has the same feature."""
@@ -84,10 +85,10 @@ class SearchSettings(msgspec.Struct, frozen=True, kw_only=True):
     :param unknown: whether the unknown word may come.
     """
 
-    beam: Annotated[int, msgspec.Meta(ge=1)] = 4
-    length_penalty: float = 1.0
-    max_length: Annotated[int, msgspec.Meta(ge=1)] = 30
-    no_repeat_ngram: Annotated[int, msgspec.Meta(ge=0)] = 0
+    beam: Annotated[int, msgspec.Meta(ge=1, le=1000)] = 4
+    length_penalty: Annotated[float, msgspec.Meta(ge=-20, le=20)] = 1.0
+    max_length: Annotated[int, msgspec.Meta(ge=1, le=1000)] = 30
+    no_repeat_ngram: Annotated[int, msgspec.Meta(ge=0, le=1000)] = 0
     unknown: bool = False
 
     def options(self) -> SearchOptions:

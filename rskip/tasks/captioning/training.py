@@ -12,10 +12,10 @@ from rskip.files.whole import atomic_file
 from rskip.settings.errors import SettingError
 from rskip.tasks.captioning.data import data_folder, feature_store
 from rskip.tasks.captioning.settings import CaptioningSettings
+from rskip.tasks.fairseq_flags import flags_to_arguments
 from rskip.tasks.process import executable
 from rskip.tasks.run import EpochLines, Run
 from rskip.tasks.translation.data import device_arguments
-from rskip.tasks.translation.settings import flags_to_arguments
 from rskip.tasks.translation.train_log import TrainLog, epoch_lines, read_train_log
 from rskip.tasks.translation.training import LOW_PRECISION, recipe_precision, restore_last_checkpoint
 

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rskip.records import Record
+from rskip.tasks.fairseq_flags import FairseqFlags
 from rskip.tasks.task import Column, ModelDescription, Outcome
 from rskip.tasks.transformer_task import TransformerTask
 
@@ -57,6 +58,19 @@ translator.translate(["A man sleeps.", "A dog runs."], beam=5, nbest=3)"""
         from rskip.tasks.translation.training import plan_batches
 
         plan_batches(settings.train, gpus=gpus)
+
+    def fairseq_flags(self, settings: TranslationSettings) -> list[FairseqFlags]:
+        from rskip.tasks.translation.data import data_arguments
+        from rskip.tasks.translation.settings import TOKENS_PER_UPDATE
+
+        data, ours = data_arguments(settings), (TOKENS_PER_UPDATE, "user-dir")
+        train = {name: value for name, value in settings.train.items() if name not in ours}
+        return [
+            FairseqFlags(section="train", program="fairseq-train", before=data, flags=train),
+            FairseqFlags(
+                section="generate", program="fairseq-generate", before=[*data, "--path", "x"], flags=settings.generate
+            ),
+        ]
 
     def train(self, run: Run[TranslationSettings]) -> None:
         from rskip.tasks.translation.data import ensure_data

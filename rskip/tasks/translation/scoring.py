@@ -7,11 +7,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from rskip.files.whole import atomic_file
+from rskip.tasks.fairseq_flags import flags_to_arguments
 from rskip.tasks.process import child_environment, run_logged
 from rskip.tasks.run import Run
 from rskip.tasks.task import Outcome
 from rskip.tasks.translation.data import data_arguments, data_folder, describe_data, device_arguments
-from rskip.tasks.translation.settings import TranslationSettings, flags_to_arguments
+from rskip.tasks.translation.settings import TranslationSettings
 from rskip.tasks.translation.train_log import read_train_log
 from rskip.tasks.translation.training import averaged
 from rskip.text import TextPipeline

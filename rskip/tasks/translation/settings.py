@@ -13,11 +13,10 @@ import msgspec
 from rskip.connections import parse_connection
 from rskip.connections.norms import NORMS_OF_IMAGES
 from rskip.corpora import PrepareOptions, find_corpus
+from rskip.generation import SearchOptions
 from rskip.settings.check import to_plain
 from rskip.settings.errors import SettingError
-
-Flag = str | int | float | bool | None
-Flags = Annotated[Mapping[str, Flag], msgspec.Meta(extra={"expected": "flags and their values"})]
+from rskip.tasks.fairseq_flags import Flag, Flags
 
 TOKENS_PER_UPDATE = "tokens-per-update"  # in `train`, though no flag of fairseq-train
 USER_DIR = "rskip"  # of fairseq, unless train.user-dir says another
@@ -51,6 +50,12 @@ _SET_BY_RSKIP_RUN = {
         "cpu": "it follows the machine",
     },
 }
+# fairseq-generate's flags that SearchOptions have too
+_SEARCH = {
+    "beam": "beam", "nbest": "nbest", "lenpen": "length_penalty", "min-len": "min_length", "max-len-a": "max_length_a",
+    "max-len-b": "max_length_b", "unkpen": "unknown_penalty", "temperature": "temperature",
+    "no-repeat-ngram-size": "no_repeat_ngram",
+}  # fmt: skip
 _CONNECTION_FLAGS = ("connection", "encoder-connection", "decoder-connection")
 
 
@@ -66,7 +71,9 @@ class AverageSettings(msgspec.Struct, frozen=True, kw_only=True):
 class EvaluateSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Which split of the corpus is translated and scored."""
 
-    split: str = "test"
+    split: Annotated[
+        str, msgspec.Meta(pattern=r"^(train|valid|test)\d*$", extra={"expected": "train, valid, test, or test1, ..."})
+    ] = "test"
 
 
 class TranslationSettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -94,6 +101,7 @@ class TranslationSettings(msgspec.Struct, frozen=True, kw_only=True):
             check_flags(section, getattr(self, section), _SET_BY_RSKIP_RUN[section])
         _check_training(self.train)
         _check_enough_checkpoints(self.train, self.average)
+        _check_search(self.generate)
 
     @property
     def averages_by(self) -> str:
@@ -175,6 +183,16 @@ def _check_tokens_per_update(train: Mapping[str, Flag]) -> None:
             raise SettingError(f"train.{name}", problem)
 
 
+def _check_search(generate: Mapping[str, Flag]) -> None:
+    """fairseq itself takes a beam of 0."""
+    given: dict[str, Any] = {"beam": 5}  # fairseq's default
+    given |= {_SEARCH[flag]: value for flag, value in generate.items() if flag in _SEARCH and value is not None}
+    try:
+        SearchOptions(**given)
+    except SettingError as error:
+        raise error.named(f"generate.{next(flag for flag, name in _SEARCH.items() if name == error.name)}") from None
+
+
 def import_user_dir(folder: Path) -> None:
     """Imports a user-dir of fairseq's, as fairseq does, so that the connections that it registers have names here.
 
@@ -207,14 +225,3 @@ def _check_enough_checkpoints(train: Mapping[str, Flag], average: AverageSetting
         problem = f"is {average.last}, but train.max-epoch is {epochs}"
         raise SettingError("average.last", problem, advice="average at most those")
 
-
-def flags_to_arguments(flags: Mapping[str, Flag]) -> list[str]:
-    """`{"lr": 0.005, "bf16": True, "fp16": False}` -> `["--lr", "0.005", "--bf16"]`."""
-    arguments = []
-    for name, value in flags.items():
-        if value is True:
-            arguments.append(f"--{name}")
-        elif value is not None and value is not False:
-            # "=" keeps a value that begins with a dash from being read as a flag
-            arguments += [f"--{name}={value}"] if str(value).startswith("-") else [f"--{name}", str(value)]
-    return arguments

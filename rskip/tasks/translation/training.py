@@ -15,10 +15,11 @@ from pathlib import Path
 from rskip.checkpoint import last_checkpoints
 from rskip.checkpoint.average import average_to_file
 from rskip.files.whole import atomic_file
+from rskip.tasks.fairseq_flags import Flag, flags_to_arguments
 from rskip.tasks.process import executable
 from rskip.tasks.run import EpochLines, Run
 from rskip.tasks.translation.data import data_arguments, device_arguments
-from rskip.tasks.translation.settings import TOKENS_PER_UPDATE, Flag, TranslationSettings, flags_to_arguments
+from rskip.tasks.translation.settings import TOKENS_PER_UPDATE, TranslationSettings
 from rskip.tasks.translation.train_log import epoch_lines
 
 LOW_PRECISION = {"bf16": "bfloat16", "fp16": "float16", "amp": "float16"}  # fairseq-train's flags

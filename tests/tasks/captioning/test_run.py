@@ -85,6 +85,7 @@ def project(tmp_path, monkeypatch):
     monkeypatch.setattr("rskip.captioning.backbones.load_backbone", lambda *_, **__: Drawn())
     monkeypatch.setattr("rskip.machine.device.bfloat16_is_slow", lambda device: True)
     monkeypatch.setattr("rskip.tasks.run.run_logged", train)
+    monkeypatch.setattr("rskip.experiments.runner.check_fairseq_flags", lambda given: None)
     monkeypatch.setattr("rskip.captioning.metrics._java", no_java)
     (tmp_path / "mine.yaml").write_text(RECIPE)
     return tmp_path

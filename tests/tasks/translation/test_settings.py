@@ -56,3 +56,16 @@ def test_what_can_not_be_imported_is_one_line(own_parts: Path) -> None:
     (own_parts / "__init__.py").write_text("1 / 0")
     with pytest.raises(SettingError, match=r"can't be imported \(ZeroDivisionError: division by zero\)"):
         settings(**{"user-dir": own_parts.name})
+
+
+def test_the_search_and_the_split_are_checked_here_since_fairseq_takes_any() -> None:
+    for changes, message in (
+        ({"generate": {"beam": 0}}, "generate.beam is 0: expected a whole number, 1 or more"),
+        ({"generate": {"lenpen": 1000}}, "generate.lenpen is 1000.0: expected a number, -20 or more"),
+        ({"generate": {"nbest": 6}}, "generate.nbest is 6: expected at most the beam, 5"),
+        ({"evaluate": {"split": "../x"}}, "evaluate.split is '../x': expected train, valid, test, or test1"),
+    ):
+        content = {"corpus": "numbers-en-de", "train": {"arch": "x", "max-update": 1}, **changes}
+        with pytest.raises(SettingError) as caught:
+            convert(content, TranslationSettings)
+        assert str(caught.value).startswith(message)

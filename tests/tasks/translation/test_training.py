@@ -12,9 +12,10 @@ import torch
 
 from rskip.settings.check import convert
 from rskip.settings.errors import SettingError
+from rskip.tasks.fairseq_flags import flags_to_arguments
 from rskip.tasks.run import Run
 from rskip.tasks.translation.scoring import generate_command
-from rskip.tasks.translation.settings import TranslationSettings, flags_to_arguments
+from rskip.tasks.translation.settings import TranslationSettings
 from rskip.tasks.translation.training import (
     Batches,
     average_command,
