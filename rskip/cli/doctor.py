@@ -13,6 +13,9 @@ import sys
 from importlib import metadata
 from pathlib import Path
 
+# the oldest Python that rskip runs on and the newest that it was tested with
+PYTHONS = ((3, 10), (3, 13))
+
 
 class Findings:
     """Lines of the report, things that are wrong, and things that are only worth knowing."""
@@ -64,6 +67,9 @@ def look_at_machine(findings: Findings) -> None:
     from rskip.machine.environment import available_cores
 
     findings.show("Python", f"{platform.python_version()} ({sys.executable})")
+    oldest, newest = (f"{major}.{minor}" for major, minor in PYTHONS)
+    if sys.version_info[:2] > PYTHONS[1]:
+        findings.notes.append(f"Python {platform.python_version()} is newer than the tested ones, {oldest} to {newest}")
     findings.show("platform", f"{platform.platform()}, {available_cores()} CPU cores for this process")
     if sys.prefix == sys.base_prefix:
         findings.notes.append(

@@ -131,6 +131,13 @@ def test_what_int8_is_here(monkeypatch):
         assert any(line.startswith(f"int8 on the CPU      {words}") for line in findings(doctor.look_at_pytorch).lines)
 
 
+def test_newer_python_is_worth_knowing_and_not_wrong(monkeypatch):
+    assert findings(doctor.look_at_machine).notes == []
+    monkeypatch.setattr(doctor, "PYTHONS", ((3, 8), (3, 9)))
+    (note,) = findings(doctor.look_at_machine).notes
+    assert note.endswith("is newer than the tested ones, 3.8 to 3.9")
+
+
 def test_downloads(tmp_path, monkeypatch):
     monkeypatch.setenv("RSKIP_DATA", str(tmp_path / "data"))
     assert "(0.0 MB" in findings(doctor.look_at_cache).lines[0]

@@ -167,6 +167,7 @@ def test_language_model_trains_and_evaluates(fairseq_program, tmp_path, reversed
         "--decoder-layers", "1", "--decoder-embed-dim", "8", "--decoder-attention-heads", "2",
         "--decoder-ffn-embed-dim", "16",
         "--optimizer", "adam", "--lr", "0.001", "--max-tokens", "200", "--tokens-per-sample", "20",
+        "--sample-break-mode", "eos",
         "--max-update", "2", "--cpu", "--no-epoch-checkpoints", folder=tmp_path,
     )  # fmt: skip
     assert process.returncode == 0, process.stderr
@@ -176,3 +177,20 @@ def test_language_model_trains_and_evaluates(fairseq_program, tmp_path, reversed
     )  # fmt: skip
     assert process.returncode == 0, process.stderr
     assert re.search(r"Perplexity: [\d.]+", process.stdout + process.stderr)
+
+
+def test_levenshtein_transformer_trains_and_generates(fairseq_program, reversed_words):
+    shared = ["--task", "translation_lev", "--cpu", "--max-tokens", "200"]
+    process = fairseq_program(
+        "fairseq-train", *MODEL, *shared, "--arch", "levenshtein_transformer", "--criterion", "nat_loss",
+        "--noise", "random_delete", "--early-exit", "1,1,1", "--optimizer", "adam", "--lr", "0.001",
+        "--max-update", "2", "--save-dir", "edits", "--no-epoch-checkpoints", folder=reversed_words,
+    )  # fmt: skip
+    assert process.returncode == 0, process.stderr
+    assert "fall back to CPU version" not in process.stdout
+    process = fairseq_program(
+        "fairseq-generate", "bin", *shared, "--path", "edits/checkpoint_last.pt", "--iter-decode-max-iter", "2",
+        folder=reversed_words,
+    )  # fmt: skip
+    assert process.returncode == 0, process.stderr
+    assert len(re.findall(r"^H-", process.stdout, re.MULTILINE)) == 20
