@@ -40,6 +40,14 @@ class Checkpoint:
     averaged_from: tuple[str, ...] = ()
     fairseq_state: dict[str, Any] | None = None
 
+    @property
+    def trained_on(self) -> list[str]:
+        """The folders of the data that fairseq trained it on, as its own file says them."""
+        state = self.fairseq_state or {}
+        task = (state.get("cfg") or {}).get("task") or state.get("args") or {}
+        data = (task if isinstance(task, Mapping) else vars(task)).get("data")
+        return [folder for folder in data.split(":") if folder] if isinstance(data, str) else []
+
 
 class _Config(msgspec.Struct, kw_only=True):
     """What every `Checkpoint.config` holds."""

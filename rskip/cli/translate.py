@@ -146,7 +146,8 @@ def translate_files(args: argparse.Namespace) -> None:
         try:
             lines, tokens, seconds = work.run(jobs)
         except StoppedError as stopped:
-            hint = f"lines up to {stopped.lines:,} are in {stopped.path}: --resume continues from there"
+            kept = f"lines up to {stopped.lines:,} are in" if stopped.lines else "what is done is kept beside"
+            hint = f"{kept} {stopped.path}: --resume continues from there"
             if isinstance(stopped.cause, Exception):
                 raise ValueError(f"{one_line(stopped.cause)}; {hint}") from stopped
             print(f"rskip translate: {hint}", file=sys.stderr)
@@ -251,12 +252,15 @@ def load_translator(args: argparse.Namespace, ranks: Ranks) -> Translator:
             f"no model {args.model}: expected its folder or checkpoint{model_nearby(args.model.name)}, or a name of "
             "`rskip zoo list`"
         )
-    on_cpu = args.precision == "int8" or find_model(args.model).name == ONNX_FILE
+    file = find_model(args.model)
+    on_cpu = args.precision == "int8" or file.name == ONNX_FILE
     device = args.device or ("cuda" if torch.cuda.is_available() and not on_cpu else "cpu")
     if device == "cuda" and ranks.count > 1:
         device = f"cuda:{ranks.local_rank}"
     if args.precision == "bfloat16" and bfloat16_is_slow(torch.device(device)) and ranks.first and not args.quiet:
         print("this processor doesn't multiply bfloat16: float32 is faster on it", file=sys.stderr)
+    if args.model.is_dir() and file.name.startswith("checkpoint") and ranks.first and not args.quiet:
+        print(f"the model is {file}", file=sys.stderr)  # one of several of a training
     return Translator.from_pretrained(
         args.model,
         **model_settings(args),

@@ -14,10 +14,13 @@ from typing import Any, NamedTuple
 
 import torch
 
-from rskip.generation import SearchOptions
+from rskip.files.journal import Journal
+from rskip.generation import Hypothesis, SearchOptions
 from rskip.machine.ranks import Ranks
 from rskip.translation.jobs import Job, known_sum
 from rskip.translation.output import ResumableFile, merge_parts, part_path, write_all
+from rskip.translation.search import SearchBatches, Segment, flat, rebuilt
+from rskip.translation.segments import Source
 from rskip.translation.settings import LARGE, MAX_TOKENS, MOST_WORKERS, BatchSettings
 from rskip.translation.terminal import TranslationProgress
 from rskip.translation.translation import LineForm, SentenceError, Translation
@@ -73,7 +76,8 @@ class FileTranslation:
         :raises ValueError: something stopped it.
         """
         started = time.perf_counter()
-        pool = self.translator.parallel(self.workers) if self.workers > 1 else nullcontext(self.translator)
+        alone = nullcontext(self.translator.watched(self.progress.step))
+        pool = self.translator.parallel(self.workers) if self.workers > 1 else alone
         try:
             with pool as translator:
                 for job in jobs:
@@ -87,10 +91,13 @@ class FileTranslation:
         )
 
     def _run(self, job: Job, translator: Translator) -> None:
-        def translated(window: Window) -> list[Translation]:
-            return translate_window(translator, window.lines, self.options, self.batches, number=window.number)
+        def translate(windows: Iterable[Window], write: Write, ahead: int, file: ResumableFile | None = None) -> None:
+            def translated(window: Window) -> list[Translation]:
+                watch = WindowWatch(window, self.progress, None if file is None else file.batches(window))
+                return translate_window(
+                    translator, window.lines, self.options, self.batches, number=window.number, watch=watch
+                )
 
-        def translate(windows: Iterable[Window], write: Write, ahead: int) -> None:
             translate_stream(windows, translated, form=self.form, write=write, report=self.progress, ahead=ahead)
 
         if not job.to_file:
@@ -101,7 +108,8 @@ class FileTranslation:
         job.output.parent.mkdir(parents=True, exist_ok=True)
         part = part_path(job.output, self.ranks.rank, self.ranks.count)
         with ResumableFile(part, self.journal, resume=self.resume) as file:
-            translate(file.missing(self._windows(job, None)), file.write, ahead=1 if self.workers > 1 else 0)
+            missing = file.missing(self._windows(job, None))
+            translate(missing, file.write, ahead=1 if self.workers > 1 else 0, file=file)
             if self.ranks.count == 1:
                 file.finish(job.output)
         self.ranks.wait()
@@ -113,16 +121,70 @@ class FileTranslation:
         return self.ranks.share(windows)
 
 
+@dataclass(frozen=True)
+class WindowWatch:
+    """Tells the progress of a window as its batches are done, and keeps each in the window's journal.
+
+    A batch that the journal has is not searched again. The batches of a window depend on its lines and the settings
+    alone, and they are done in order.
+    """
+
+    window: Window
+    progress: TranslationProgress
+    journal: Journal | None
+
+    def read(self, sources: Sequence[Source]) -> None:
+        """The window's lines as they will be translated."""
+        self.progress.begin(self.window, [source.notes for source in sources])
+
+    def around(self, search: SearchBatches) -> SearchBatches:
+        """The search, with all of this."""
+
+        def searched(
+            batches: Sequence[Sequence[Segment]], options: SearchOptions
+        ) -> Iterator[list[list[Hypothesis]]]:
+            sizes = [sum(len(segment.source) for segment in batch) for batch in batches]
+            done = 0
+            for number, found in enumerate(self._found(search, batches, options)):
+                done += sizes[number]
+                tokens = sum(len(hypotheses[0].tokens) for hypotheses in found)
+                self.progress.batch(self.window, done / sum(sizes), tokens)
+                yield found
+
+        return searched
+
+    def _found(
+        self, search: SearchBatches, batches: Sequence[Sequence[Segment]], options: SearchOptions
+    ) -> Iterator[list[list[Hypothesis]]]:
+        kept = 0
+        for entry in () if self.journal is None else self.journal.entries():
+            kept += 1
+            yield rebuilt(entry["found"])
+        for found in search(batches[kept:], options):
+            if self.journal is not None:
+                self.journal.add([{"found": flat(found)}])
+            yield found
+
+
 def translate_window(
-    translator: Translator, sentences: Sequence[str], options: SearchOptions, batches: BatchSettings, *, number: int
+    translator: Translator,
+    sentences: Sequence[str],
+    options: SearchOptions,
+    batches: BatchSettings,
+    *,
+    number: int,
+    watch: WindowWatch | None = None,
 ) -> list[Translation]:
     """The sentences' translations. Sampling has a seed for each window number: resumed, it draws the same."""
-    return translator.translate(
-        sentences,
-        replace(options, seed=options.seed + number) if options.sampling else options,
+    options = replace(options, seed=options.seed + number) if options.sampling else options
+    sources = translator.read(sentences, options, too_long=batches.too_long, limit=batches.max_source_positions)
+    if watch is not None:
+        watch.read(sources)
+    return translator.search(
+        sources,
+        options,
         max_tokens=MAX_TOKENS if batches.max_tokens is None else batches.max_tokens,
-        too_long=batches.too_long,
-        max_source_tokens=batches.max_source_positions,
+        **({} if watch is None else {"around": watch.around}),
     )
 
 

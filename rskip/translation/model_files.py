@@ -23,7 +23,8 @@ if TYPE_CHECKING:
 Text = TextPipeline | TokenText
 
 _SUFFIXES = (".safetensors", ".pt")
-_PREFERRED = ("model.safetensors", "model.pt")
+# a model; then what a training leaves, of rskip's runs the average, of fairseq's the best on the validation data
+_PREFERRED = ("model.safetensors", "model.pt", "averaged.pt", "checkpoint_best.pt", "checkpoint_last.pt")
 TOKENS = "tokens"
 ONNX_FILE = "onnx.json"  # of a folder of ONNX graphs
 _FASTBPE = re.compile(rb"\S+ \S+ \d+\n")
@@ -38,6 +39,10 @@ _UNITS = (
     SentencePiece.file_name,
     "sentencepiece.bpe.model",
 )
+
+
+class MissingSetting(SettingError, FileNotFoundError):
+    """A file of a model is nowhere where it is looked for, and a setting says where it is."""
 
 
 class Languages(NamedTuple):
@@ -58,7 +63,8 @@ def find_checkpoint(path: str | os.PathLike[str]) -> Path:
     """The checkpoint file that `path` is, or that the folder `path` holds.
 
     :raises FileNotFoundError: neither, or a folder without a checkpoint.
-    :raises ValueError: a folder with several checkpoints, none of them called model.safetensors or model.pt.
+    :raises ValueError: a folder with several checkpoints, none of them with the name of a model or, as fairseq and
+        `rskip run` call them, of the one to use.
     """
     path = Path(path)
     if path.is_file():
@@ -122,19 +128,23 @@ def find_languages(
 def load_dictionary(names: Iterable[str | None], folders: Sequence[Path]) -> Dictionary:
     """The dictionary dict.<name>.txt of the first folder and the first name that has one.
 
-    :raises FileNotFoundError: there is none, or a folder is missing.
+    :raises FileNotFoundError: there is none.
     :raises ValueError: it is no dictionary.
     """
     wanted = [f"dict.{name}.txt" for name in names if name]
     for folder in folders:
-        if not folder.is_dir():
-            raise FileNotFoundError(f"no folder {folder}: give the one that holds {wanted[0]}")
         for name in wanted:
             if (folder / name).is_file():
                 return Dictionary.load(folder / name)
-    raise FileNotFoundError(
-        f"no {wanted[0]} in {' or '.join(map(str, folders))}: give dictionaries, the folder that "
-        "fairseq-preprocess or `rskip prepare` wrote"
+    raise missing_dictionaries(wanted[0], folders)
+
+
+def missing_dictionaries(name: str, folders: Sequence[Path]) -> MissingSetting:
+    """The error of a dictionary that none of the folders has."""
+    return MissingSetting(
+        "dictionaries",
+        f"must be given: no {name} in {' or '.join(map(str, folders))}",
+        expected="the folder that `rskip prepare` or fairseq-preprocess wrote",
     )
 
 
@@ -166,9 +176,10 @@ def find_text(
         for name in _UNITS:
             if (place / name).is_file():
                 return load_units(place / name)
-    raise FileNotFoundError(
-        f"no text pipeline in {' or '.join(map(str, places[-1:] if text else folders))}: give text, a folder with "
-        f"{CONFIG_FILE}, a file of byte-pair codes, a SentencePiece model, or \"{TOKENS}\" where the text is tokens"
+    raise MissingSetting(
+        "text",
+        f"must be given: no text pipeline in {' or '.join(map(str, places[-1:] if text else folders))}",
+        expected=f"{CONFIG_FILE}'s folder, BPE codes, a SentencePiece model, or \"{TOKENS}\" if the text is tokens",
     )
 
 

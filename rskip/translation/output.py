@@ -1,11 +1,13 @@
 """An output file that an interrupted translation can be resumed from, and the parts of it that several processes write.
 
 While it is translated, `output` is `output.partial` (`output.partial-2of3` of the second of three processes) with a
-journal beside it, which says how it is made and how far it is.
+journal beside it, which says how it is made and how far it is. A window that is being translated has a journal too,
+`output.partial.window7`, of its batches that are done.
 """
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -15,10 +17,11 @@ from typing import Any
 
 from rskip.files.journal import Journal
 from rskip.files.lock import Locked, open_locked
+from rskip.settings.errors import SettingError
 from rskip.translation.windows import Window
 
 _BLOCK = 1 << 20
-_UNFINISHED = "{} is what an unfinished translation left: go on with it (resume), or delete it to start again"
+_WINDOW = ".window"
 
 
 class OtherInputError(ValueError):
@@ -26,13 +29,14 @@ class OtherInputError(ValueError):
 
 
 class StoppedError(Exception):
-    """Something stopped the writing of a `ResumableFile` behind its first window; it can be resumed.
+    """Something stopped the writing of a `ResumableFile` that has something to go on from.
 
-    cause: what stopped it, an interrupt included. lines: of the inputs that are done. path: where their output is.
+    cause: what stopped it, an interrupt included. lines: of the inputs that are done; batches of the lines behind them
+    may be too. path: where their output is.
     """
 
     def __init__(self, cause: BaseException, lines: int, path: Path) -> None:
-        super().__init__(f"{cause}; what was written up to line {lines:,} is in {path}")
+        super().__init__(f"{cause}; what was done, the first {lines:,} lines and more, is in {path}")
         self.cause, self.lines, self.path = cause, lines, path
 
 
@@ -68,9 +72,13 @@ class ResumableFile:
     def __init__(self, path: Path, settings: Mapping[str, Any], *, resume: bool) -> None:
         self.path = path
         self.journal = _journal(path)
+        self._settings = dict(settings)
         self._descriptor = _open_alone(path)
         try:
-            self._last = self._restore(dict(settings), resume)
+            if not resume:
+                for journal in _window_journals(path):
+                    journal.unlink()
+            self._last = self._restore(self._settings, resume)
         except BaseException:
             os.close(self._descriptor)
             raise
@@ -106,6 +114,20 @@ class ResumableFile:
         entry = Entry(window=window.number, lines=end, bytes=written, sha256=window.sha256)
         self.journal.add([asdict(entry)])
         self._last = entry
+        self._window_journal(window).path.unlink(missing_ok=True)
+
+    def batches(self, window: Window) -> Journal:
+        """The journal of the window's batches, with those that an earlier run did of the same lines in the same way."""
+        journal = self._window_journal(window)
+        of = json.loads(json.dumps({"sha256": window.sha256, "settings": self._settings}))
+        if journal.settings() == of:
+            journal.keep_while(lambda entry: True)
+        else:
+            journal.restart(of)
+        return journal
+
+    def _window_journal(self, window: Window) -> Journal:
+        return Journal(self.path.with_name(f"{self.path.name}{_WINDOW}{window.number}"))
 
     def finish(self, output: Path) -> None:
         """Gives the file its name."""
@@ -121,7 +143,7 @@ class ResumableFile:
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         self.close()
         stopped = isinstance(error, (KeyboardInterrupt, ValueError, OSError)) and not isinstance(error, OtherInputError)
-        if error is not None and stopped and self.lines:
+        if error is not None and stopped and (self.lines or any(map(_has_batches, _window_journals(self.path)))):
             raise StoppedError(error, self.lines, self.path) from error
 
     def _restore(self, settings: dict[str, Any], resume: bool) -> Entry | None:
@@ -130,7 +152,7 @@ class ResumableFile:
             self.journal.restart(settings)
             return None
         if not resume:
-            raise ValueError(_UNFINISHED.format(self.path))
+            raise _unfinished(self.path)
         before = self.journal.settings()
         if before is None:
             raise ValueError(f"{self.path} can't be resumed, {self.journal.path.name} is missing: delete it")
@@ -165,15 +187,26 @@ def part_path(output: Path, part: int = 0, parts: int = 1) -> Path:
 
 
 def unfinished_parts(output: Path) -> list[Path]:
-    """What unfinished translations have left of `output`; none that are empty."""
+    """What unfinished translations have left of `output`; none without a line or a batch."""
     if not output.parent.is_dir():
         return []
     found = [
         path
         for path in output.parent.iterdir()
-        if path.name.startswith(f"{output.name}.partial") and not path.name.endswith((".journal", "-merged"))
+        if path.name.startswith(f"{output.name}.partial")
+        and not path.name.endswith((".journal", "-merged"))
+        and _WINDOW not in path.name.removeprefix(output.name)
     ]
-    return sorted(path for path in found if path.stat().st_size)
+    return sorted(path for path in found if path.stat().st_size or any(map(_has_batches, _window_journals(path))))
+
+
+def _window_journals(part: Path) -> list[Path]:
+    """The journals of windows of a part, those of which a batch may be done."""
+    return sorted(path for path in part.parent.iterdir() if path.name.startswith(f"{part.name}{_WINDOW}"))
+
+
+def _has_batches(journal: Path) -> bool:
+    return next(Journal(journal).entries(), None) is not None
 
 
 def check_unfinished(output: Path, part: int, parts: int, *, resume: bool) -> None:
@@ -192,7 +225,12 @@ def check_unfinished(output: Path, part: int, parts: int, *, resume: bool) -> No
         if path.name == part_path(output, part, parts).name:
             os.close(_open_alone(path))
         if not resume:
-            raise ValueError(_UNFINISHED.format(path))
+            raise _unfinished(path)
+
+
+def _unfinished(path: Path) -> SettingError:
+    left = f"{path} is what an unfinished translation left"
+    return SettingError("", left, instead="resume", advice="or delete it to start again")
 
 
 def merge_parts(output: Path, count: int) -> None:

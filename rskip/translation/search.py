@@ -117,10 +117,31 @@ def length_batches(lengths: Sequence[int], *, max_tokens: int, beam: int) -> lis
 
 
 def search_batches(
-    model: TranslationModel, batches: Sequence[Sequence[Segment]], options: SearchOptions
+    model: TranslationModel,
+    batches: Sequence[Sequence[Segment]],
+    options: SearchOptions,
+    *,
+    each_step: Callable[[int], None] | None = None,
 ) -> Iterator[list[list[Hypothesis]]]:
-    """`search_batch` of one after the other."""
-    return (search_batch(model, batch, options) for batch in batches)
+    """`search_batch` of one after the other. `each_step` is called with the number of each batch's steps, from 1."""
+    for batch in batches:
+        watched: Any = model if each_step is None else _Watched(model, each_step)
+        yield search_batch(watched, batch, options)
+
+
+class _Watched:
+    """A model that counts its steps."""
+
+    def __init__(self, model: TranslationModel, each_step: Callable[[int], None]) -> None:
+        self._model, self._each_step, self._steps = model, each_step, 0
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._model, name)
+
+    def step(self, tokens: Tensor, state: Any) -> Tensor:
+        self._steps += 1
+        self._each_step(self._steps)
+        return self._model.step(tokens, state)
 
 
 def search_batch(
@@ -186,7 +207,7 @@ class Workers:
         """
         try:
             for batch in self._processes.pool.map(_search, batches, repeat(options)):
-                yield [[_rebuilt(*each) for each in hypotheses] for hypotheses in batch]
+                yield rebuilt(batch)
         except BrokenProcessPool as error:
             raise ValueError(
                 "a worker process was ended, perhaps for want of memory: use fewer workers, or smaller batches"
@@ -219,7 +240,17 @@ def _keep_freed_memory() -> None:
 
 
 def _search(batch: Sequence[Segment], options: SearchOptions) -> list[list[tuple[Any, ...]]]:
-    return [[_flat(each) for each in hypotheses] for hypotheses in search_batch(_model, batch, options)]
+    return flat(search_batch(_model, batch, options))
+
+
+def flat(found: Sequence[Sequence[Hypothesis]]) -> list[list[tuple[Any, ...]]]:
+    """A batch's hypotheses as plain values, which JSON takes too."""
+    return [[_flat(each) for each in hypotheses] for hypotheses in found]
+
+
+def rebuilt(values: Sequence[Sequence[Sequence[Any]]]) -> list[list[Hypothesis]]:
+    """What `flat` was given."""
+    return [[_rebuilt(*each) for each in hypotheses] for hypotheses in values]
 
 
 def _flat(hypothesis: Hypothesis) -> tuple[Any, ...]:

@@ -20,6 +20,7 @@ from rskip.translation.translation import TranslatedHypothesis
 _SENTENCE_ENDS = frozenset({".", "!", "?", "…", "...", "。", "！", "？", "।", "؟"})
 _CLOSING = frozenset({'"', "'", ")", "]", "»", "”", "’", "“", "&quot;", "&apos;", "&#93;", "」", "』", "）"})
 _MARK = "\u2581"  # SentencePiece's space
+_LONGEST_PART = 250  # tokens: what corpora keep of sentences when they are cleaned, about
 
 
 @dataclass(frozen=True)
@@ -57,7 +58,7 @@ class LengthRule:
             return [list(tokens[:room])], (f"cut after {room:,} of its {len(tokens):,} tokens",)
         if self.too_long == "split":
             segments = split(tokens, room)
-            return segments, (f"split into {len(segments)} parts, since it has {len(tokens):,} tokens",)
+            return segments, (f"split into {len(segments):,} parts, since it has {len(tokens):,} tokens",)
         raise ValueError(
             f"it has {count:,} tokens (its end counted), and at most {self.limit:,} can be translated: "
             "shorten it, or let it be cut or split (too_long)"
@@ -101,23 +102,24 @@ def _encode(sentence: str, encode: Callable[[str], str]) -> list[str]:
 
 
 def split(tokens: Sequence[str], room: int) -> list[list[str]]:
-    """All tokens in segments of at most `room`, each as long as it can be and end with a sentence, or else with a word.
+    """All tokens in segments: the sentences, and where one has more than `room` or 250 tokens, parts of it.
 
-    A sentence ends after a token of final punctuation and the quotes or brackets that close behind it; a word as
-    byte-pair encoding (`@@`) or SentencePiece (`▁`) marks it. A word longer than `room` is split at any token.
+    A sentence ends after a token of final punctuation and the quotes or brackets that close behind it. A part is as
+    long as it can be and end with a word, as byte-pair encoding (`@@`) or SentencePiece (`▁`) marks it; a word that is
+    longer is split at any token.
     """
-    sentence_ends, word_ends = _sentence_ends(tokens), _word_ends(tokens)
+    room = min(room, _LONGEST_PART)
+    word_ends = _word_ends(tokens)
     segments = []
     start = 0
-    while len(tokens) - start > room:
-        window = range(start + room, start, -1)
-        end = next(
-            (end for ends in (sentence_ends, word_ends) for end in window if end in ends),
-            start + room,
-        )
-        segments.append(list(tokens[start:end]))
-        start = end
-    return [*segments, list(tokens[start:])]
+    for sentence_end in (*sorted(_sentence_ends(tokens)), len(tokens)):
+        while sentence_end - start > room:
+            end = next((end for end in range(start + room, start, -1) if end in word_ends), start + room)
+            segments.append(list(tokens[start:end]))
+            start = end
+        segments.append(list(tokens[start:sentence_end]))
+        start = sentence_end
+    return segments
 
 
 def _sentence_ends(tokens: Sequence[str]) -> set[int]:

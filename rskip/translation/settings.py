@@ -34,10 +34,10 @@ class BatchSettings(Checked):
     too_long: Annotated[
         TooLong,
         Meta(
-            description="sentences of more than max-source-positions tokens: translate them whole if the model can, "
-            "cut them, or split them into parts"
+            description="lines of more than max-source-positions tokens: split them into their sentences, cut them, or "
+            "keep them whole, if the model can"
         ),
-    ] = "keep"
+    ] = "split"
     max_source_positions: Annotated[
         Annotated[int, Meta(ge=2, le=10**12)] | None, Meta(description="see too-long (default: the model's)")
     ] = None

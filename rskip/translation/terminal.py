@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from threading import Lock
 from typing import TextIO
 
 from rskip.machine.terminal import Progress, duration
@@ -10,12 +13,28 @@ from rskip.translation.translation import SentenceError, Translation
 from rskip.translation.windows import Window
 
 _MOST_NOTES = 20
+_LONG_BATCH = 1.0  # seconds after which the steps of its search are shown
+
+
+@dataclass
+class _UnderWay:
+    """A window that is searched.
+
+    noted: how many notes of each line are printed. share: of it that is done. tokens: of its translations so far.
+    """
+
+    window: Window
+    noted: Sequence[int]
+    share: float = 0.0
+    tokens: int = 0
 
 
 class TranslationProgress:
-    """Called for each window, shows how far the translation is and how fast.
+    """Shows how far the translation is and how fast, as batches are done.
 
-    Notes on sentences that were cut, split or stopped get a line each, 20 at most.
+    A window begins, its batches are done, and then it is called with the window's translations; windows may overlap,
+    in threads. Notes on lines that were cut, split or stopped get a line each, 20 at most, the first two before the
+    window is searched.
 
     :param total: bytes of all inputs; None: not known.
     :param live: whether to show progress; in a log it is a line at most every `every` seconds.
@@ -37,27 +56,55 @@ class TranslationProgress:
         self._total, self._notes, self._ranks = total, notes, ranks
         self._first: int | None = None
         self._position = 0
+        self._under_way: dict[int, _UnderWay] = {}
+        self._since = 0.0  # when what is under way was begun, or the last window was done
+        self._shown = 0.0
+        self._lock = Lock()
         self.before = 0  # bytes of earlier inputs, whose windows counted from 0 too
         self.lines = 0
         self.tokens = 0
         self.seconds = 0.0
         self.noted = 0
 
+    def begin(self, window: Window, notes: Sequence[Sequence[str]]) -> None:
+        """A window was read and is searched from now on. `notes` say of each line what was done with it."""
+        with self._lock:
+            if not self._under_way:
+                self._since = self._shown = time.perf_counter()
+            if self._first is None:
+                self._first = self._position = self.before + window.position - window.size
+            self._under_way[window.number] = _UnderWay(window, [len(each) for each in notes])
+            for line, each in enumerate(notes, start=window.first_line):
+                self._note(window, line, each)
+
+    def step(self, number: int) -> None:
+        """A batch's search has made so many steps."""
+        with self._lock:
+            if self._under_way and time.perf_counter() - self._shown > _LONG_BATCH:
+                self._show(f"at token {number:,}")
+
+    def batch(self, window: Window, share: float, tokens: int) -> None:
+        """Another batch of so many target tokens is done, and with it so much of the window, up to 1."""
+        with self._lock:
+            under_way = self._under_way[window.number]
+            under_way.share, under_way.tokens = share, under_way.tokens + tokens
+            self._show()
+
     def __call__(self, window: Window, translations: Sequence[Translation], seconds: float) -> None:
         """A window was translated in so many seconds."""
-        self.lines += len(translations)
-        self.tokens += sum(len(each.hypotheses[0].tokens) for each in translations)
-        self.seconds += seconds
-        self._position = self.before + window.position
-        if self._first is None:
-            self._first = self._position - window.size
-        for line, translation in enumerate(translations, start=window.first_line):
-            for note in translation.notes:
-                self.noted += 1
-                if self._notes and self.noted <= _MOST_NOTES:
-                    self._progress.note(f"{window.name}: line {line}: {note}")
-        self._progress.set_description_str(self._line(self._first), refresh=False)
-        self._progress.update()
+        with self._lock:
+            begun = self._under_way.pop(window.number, None)
+            self.lines += len(translations)
+            self.tokens += sum(len(each.hypotheses[0].tokens) for each in translations)
+            self.seconds += seconds
+            self._since = time.perf_counter()
+            self._position = self.before + window.position
+            if self._first is None:
+                self._first = self._position - window.size
+            noted = begun.noted if begun else [0] * len(translations)
+            for line, (translation, count) in enumerate(zip(translations, noted, strict=True), window.first_line):
+                self._note(window, line, translation.notes[count:])
+            self._show()
 
     def end(self) -> None:
         """Clears the line of progress."""
@@ -65,13 +112,29 @@ class TranslationProgress:
         if self._notes and self.noted > _MOST_NOTES:
             self._progress.note(f"({self.noted - _MOST_NOTES:,} more of such lines)")
 
-    def _line(self, first: int) -> str:
-        lines, tokens = self._ranks * self.lines, self._ranks * self.tokens
-        parts = [f"{lines:,} lines", speed(lines, tokens, self.seconds)]
-        if self._total:
-            left = (self._total - self._position) * self.seconds / (self._position - first)
-            parts += [f"{100 * self._position / self._total:.0f} %", f"{duration(left)} left"]
-        return "   ".join(parts)
+    def _note(self, window: Window, line: int, notes: Sequence[str]) -> None:
+        for note in notes:
+            self.noted += 1
+            if self._notes and self.noted <= _MOST_NOTES:
+                self._progress.note(f"{window.name}: line {line}: {note}")
+
+    def _show(self, more: str = "") -> None:
+        self._shown = time.perf_counter()
+        self._progress.set_description_str(self._line(more), refresh=False)
+        self._progress.update()
+
+    def _line(self, more: str) -> str:
+        under_way = self._under_way.values()
+        seconds = self.seconds + (time.perf_counter() - self._since if under_way else 0.0)
+        lines = self.lines + sum(int(each.share * len(each.window.lines)) for each in under_way)
+        tokens = self.tokens + sum(each.tokens for each in under_way)
+        position = self._position + sum(each.share * each.window.size for each in under_way)
+        lines, tokens = self._ranks * lines, self._ranks * tokens
+        parts = [f"{lines:,} lines", speed(lines, tokens, seconds)]
+        if self._total and self._first is not None and position > self._first:
+            left = (self._total - position) * seconds / (position - self._first)
+            parts += [f"{100 * position / self._total:.0f} %", f"{duration(left)} left"]
+        return "   ".join([*parts, more] if more else parts)
 
 
 def speed(lines: int, tokens: int, seconds: float) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from copy import copy
 from functools import partial
@@ -28,6 +28,7 @@ from rskip.translation.model_files import (
     find_model,
     find_text,
     load_dictionary,
+    missing_dictionaries,
 )
 from rskip.translation.search import (
     SearchBatches,
@@ -93,7 +94,8 @@ class Translator:
 
         :param path: a checkpoint (.safetensors or .pt), the folder of one, or a folder of ONNX graphs
             (`rskip export onnx`), which run without PyTorch's modules.
-        :param dictionaries: the folder of dict.<language>.txt; default: the checkpoint's.
+        :param dictionaries: the folder of dict.<language>.txt; default: the checkpoint's, or else, of a checkpoint of
+            fairseq's, that of the data that it was trained on.
         :param text: how text becomes model tokens: a folder with pipeline.json as `rskip prepare` writes it, a file of
             byte-pair codes (then text is tokenised by Moses' rules) or a SentencePiece model; "tokens": the text is
             model tokens, separated by spaces, already. Default: what lies in `dictionaries` or beside the checkpoint.
@@ -105,8 +107,13 @@ class Translator:
             device.
         """
         file = find_model(path)
-        folders = [Path(dictionaries), file.parent] if dictionaries is not None else [file.parent]
         stored = _Graphs(file) if file.name == ONNX_FILE else _Weights(file)
+        given = [] if dictionaries is None else [Path(dictionaries)]
+        folders = [*given, file.parent, *stored.data]
+        if missing := [folder for folder in given if not folder.is_dir()]:
+            raise FileNotFoundError(f"no folder {missing[0]}: give the one that holds the dictionaries, dict.*.txt")
+        if not any(path for folder in folders for path in folder.glob("dict.*.txt")):
+            raise missing_dictionaries("dict.*.txt", folders)
         found = find_text(stored.text if text is None else text, folders)
         with _errors_about(file):
             languages = find_languages(
@@ -185,7 +192,7 @@ class Translator:
         options: SearchOptions | None = None,
         *,
         max_tokens: int = MAX_TOKENS,
-        too_long: TooLong = "keep",
+        too_long: TooLong = "split",
         max_source_tokens: int | None = None,
         prefixes: Sequence[str | None] | None = None,
         **settings: Any,
@@ -199,11 +206,11 @@ class Translator:
         :param options: how to search; default: `self.options`.
         :param max_tokens: of a batch, in source tokens, shorter sentences filled up to its longest one. Memory grows
             with it; a sentence of more tokens is translated by itself.
-        :param too_long: what is done with a sentence of more than `max_source_tokens` tokens: "keep" raises an error;
-            "cut" leaves out what is over; "split" translates it in parts, split after final punctuation if possible,
-            and joins their translations by spaces. Whatever is done is said in `Translation.notes`.
+        :param too_long: what is done with text of more than `max_source_tokens` tokens: "split" translates each of its
+            sentences, one of more than 250 tokens in parts, and joins their translations by spaces; "cut" leaves out
+            what is over; "keep" raises an error. Whatever is done is said in `Translation.notes`.
         :param max_source_tokens: with the end counted. Default: where the model has learned positions, as many as it
-            has; otherwise "keep" has no limit, and that of "cut" and "split" is the longest sentence that fairseq
+            has; otherwise "keep" has no limit, and that of "cut" and "split" is the longest source that fairseq
             would have trained on (max_source_positions).
         :param prefixes: for each sentence raw text that its translation must begin with; "" or None for none.
         :param settings: fields of `SearchOptions` to change, such as `beam=5`.
@@ -213,9 +220,38 @@ class Translator:
         options = (self.options if options is None else options).changed(settings, beside=_OWN_SETTINGS)
         if max_tokens < 1:
             raise SettingError.of_value("max_tokens", max_tokens, "1 or more")
-        sources = self._read(sentences, prefixes, self._length_rule(too_long, max_source_tokens), options)
+        sources = self.read(sentences, options, too_long=too_long, limit=max_source_tokens, prefixes=prefixes)
+        return self.search(sources, options, max_tokens=max_tokens)
+
+    def watched(self, each_step: Callable[[int], None]) -> Translator:
+        """One like this, that calls `each_step` with the number of each step of a batch's search, from 1."""
+        translator = copy(self)
+        translator._search = partial(search_batches, self.model, each_step=each_step)
+        return translator
+
+    def read(
+        self,
+        sentences: Sequence[str],
+        options: SearchOptions,
+        *,
+        too_long: TooLong,
+        limit: int | None,
+        prefixes: Sequence[str | None] | None = None,
+    ) -> list[Source]:
+        """The first half of `translate`: what is searched for, and what was done with text that is too long."""
+        return self._read(sentences, prefixes, self._length_rule(too_long, limit), options)
+
+    def search(
+        self,
+        sources: Sequence[Source],
+        options: SearchOptions,
+        *,
+        max_tokens: int,
+        around: Callable[[SearchBatches], SearchBatches] = lambda search: search,
+    ) -> list[Translation]:
+        """The second half of `translate`. `around` may do more before and after each batch is searched."""
         segments = [segment for source in sources for segment in self._segments(source)]
-        found = iter(search_segments(self._search, segments, options, max_tokens=max_tokens))
+        found = iter(search_segments(around(self._search), segments, options, max_tokens=max_tokens))
         return [self._translation(source, [next(found) for _ in source.segments], options) for source in sources]
 
     def _length_rule(self, too_long: TooLong, limit: int | None) -> LengthRule:
@@ -307,6 +343,7 @@ class _Weights:
 
     def __init__(self, file: Path) -> None:
         self.checkpoint = read_checkpoint(file)
+        self.data = [folder for folder in map(Path, self.checkpoint.trained_on) if folder.is_dir()]
         with _errors_about(file):
             check_translates(self.checkpoint)
         self.languages = self.checkpoint.config["source_lang"], self.checkpoint.config["target_lang"]
@@ -324,7 +361,7 @@ class _Graphs:
     def __init__(self, file: Path) -> None:
         from rskip.translation.onnx_decoder import read_settings  # onnxruntime may be missing
 
-        self.folder, self.settings = file.parent, read_settings(file)
+        self.folder, self.settings, self.data = file.parent, read_settings(file), list[Path]()
         self.languages = self.settings.source_language, self.settings.target_language
         self.text = TOKENS if self.settings.text == "tokens" else None
 

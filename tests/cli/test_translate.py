@@ -174,16 +174,22 @@ GIVEN = {
 
 def test_every_search_option_arrives(translate, text, monkeypatch):
     seen = []
-    whole = Translator.translate
+    read, search = Translator.read, Translator.search
     monkeypatch.setattr(
-        Translator, "translate", lambda self, lines, options, **rest: seen.append((options, rest)) or whole(self, lines)
+        Translator, "read", lambda self, lines, options, **rest: seen.append(rest) or read(self, lines, options, **rest)
     )
+
+    def searched(self, sources, options, *, max_tokens, around):
+        seen.append((options, max_tokens))
+        return search(self, sources, DEFAULT_OPTIONS, max_tokens=max_tokens, around=around)
+
+    monkeypatch.setattr(Translator, "search", searched)
     flags = [(flag_of(SearchOptions, name), *([] if value is True else [value])) for name, value in GIVEN.items()]
     translate(text, *(each for flag in flags for each in flag), "--max-tokens", 100, "--too-long", "cut",
               "--max-source-positions", 50)  # fmt: skip
-    assert seen == [(SearchOptions(**GIVEN), {"max_tokens": 100, "too_long": "cut", "max_source_tokens": 50})]
+    assert seen == [{"too_long": "cut", "limit": 50}, (SearchOptions(**GIVEN), 100)]
     translate(text)
-    assert seen[1] == (DEFAULT_OPTIONS, {"max_tokens": MAX_TOKENS, "too_long": "keep", "max_source_tokens": None})
+    assert seen[2:] == [{"too_long": "split", "limit": None}, (DEFAULT_OPTIONS, MAX_TOKENS)]
 
 
 def test_help_names_the_flags_and_defaults_without_loading_torch(environment):
@@ -199,7 +205,7 @@ def test_help_names_the_flags_and_defaults_without_loading_torch(environment):
         "--temperature T": "(default: 1)", "--no-repeat-ngram-size N": "(default: 0)", "--no-sampling": "draw tokens",
         "--sampling-topk K": "(default: 0)", "--sampling-topp P": "(default: 1)", "--seed N": "(default: 1)",
         "--max-tokens N": "(default: 4096)", "--buffer-size N": "(default: 2000)",
-        "--too-long {cut,keep,split}": "(default: keep)", "--max-source-positions N": "(default: the model's)",
+        "--too-long {cut,keep,split}": "(default: split)", "--max-source-positions N": "(default: the model's)",
         "--threads N": "(default: PyTorch's)", "--workers N": "300 kB",
     }.items():  # fmt: skip
         assert told in words.partition(f" {flag} ")[2].partition(" --")[0], flag

@@ -8,9 +8,21 @@ import os
 import shutil
 
 import pytest
+import torch
 
-from rskip.translation.files import translate_stream
-from rskip.translation.output import ResumableFile, check_unfinished, part_path, unfinished_parts, written_windows
+from rskip.generation import Hypothesis, SearchOptions
+from rskip.translation.files import WindowWatch, translate_stream
+from rskip.translation.output import (
+    ResumableFile,
+    StoppedError,
+    check_unfinished,
+    part_path,
+    unfinished_parts,
+    written_windows,
+)
+from rskip.translation.search import Segment
+from rskip.translation.segments import Source
+from rskip.translation.terminal import TranslationProgress
 from rskip.translation.translation import SentenceError, TranslatedHypothesis, Translation, line_form
 from rskip.translation.windows import read_windows
 
@@ -44,6 +56,10 @@ def translated(folder, *, resume, translate=upper, settings=SETTINGS, lines=4):
     finally:
         file.close()
     return done
+
+
+def window(folder, number, lines=4):
+    return list(read_windows([folder / "input"], lines=lines, characters=10**9))[number]
 
 
 class Killed(BaseException):
@@ -178,7 +194,7 @@ def refused(folder, message, **arguments):
 
 
 def test_an_unfinished_output_is_not_overwritten(unfinished):
-    refused(unfinished, r"output\.partial is what an unfinished translation left: .* \(resume\)", resume=False)
+    refused(unfinished, r"output\.partial is what an unfinished translation left; use resume; or ", resume=False)
 
 
 def test_other_settings_are_named(unfinished):
@@ -272,3 +288,68 @@ def test_the_journal_is_json_lines(unfinished):
     assert first == SETTINGS
     assert [(entry["window"], entry["lines"]) for entry in rest] == [(0, 4), (1, 8), (2, 12)]
     assert rest[-1]["bytes"] == os.path.getsize(unfinished / "output.partial")
+
+
+BATCHES = [[Segment([number, 2], [])] for number in range(4)]
+
+
+def searched(batches, options):
+    """Other scores than those of the plain numbers would be."""
+    for batch in batches:
+        yield [[Hypothesis(torch.tensor(batch[0].source), -batch[0].source[0] / 3)]]
+
+
+def searched_until(stop):
+    """A search that is interrupted in the batch of that number, and what it has searched."""
+    done = []
+
+    def search(batches, options):
+        for batch in batches:
+            if batch[0].source[0] == stop:
+                raise KeyboardInterrupt
+            done.append(batch[0].source[0])
+            yield from searched([batch], options)
+
+    return search, done
+
+
+def watched(file, of, search):
+    progress = TranslationProgress(total=None, live=False)
+    watch = WindowWatch(of, progress, file.batches(of))
+    watch.read([Source("", ())] * len(of.lines))
+    return [found[0][0] for found in watch.around(search)(BATCHES, SearchOptions())]
+
+
+def test_batches_of_an_unfinished_window_are_kept(folder):
+    first, expected = window(folder, 0), [each[0][0] for each in searched(BATCHES, None)]
+    search, _ = searched_until(2)
+    with pytest.raises(StoppedError), ResumableFile(folder / "output.partial", SETTINGS, resume=False) as file:
+        watched(file, first, search)
+    assert unfinished_parts(folder / "output") == [folder / "output.partial"]
+
+    # a torn line, as a killed process leaves it, is searched again
+    with (folder / "output.partial.window0").open("a") as journal:
+        journal.write('{"found": [[[[2')
+    search, done = searched_until(None)
+    with ResumableFile(folder / "output.partial", SETTINGS, resume=True) as file:
+        found = watched(file, first, search)
+        assert done == [2, 3]
+        assert [(each.tokens.tolist(), each.score) for each in found] == [
+            (each.tokens.tolist(), each.score) for each in expected
+        ]
+        file.write(first, b"0\n1\n2\n3\n")
+        assert not list(folder.glob("*.window*"))
+
+
+def test_batches_of_other_lines_or_settings_are_not_taken(folder):
+    search, _ = searched_until(3)
+    with pytest.raises(StoppedError), ResumableFile(folder / "output.partial", SETTINGS, resume=False) as file:
+        watched(file, window(folder, 0), search)
+    search, done = searched_until(None)
+    with ResumableFile(folder / "output.partial", SETTINGS, resume=True) as file:
+        watched(file, window(folder, 0, lines=3), search)
+    assert done == [0, 1, 2, 3]
+    # without --resume, where somebody deleted output.partial alone, nothing of it stays
+    (folder / "output.partial").unlink()
+    with ResumableFile(folder / "output.partial", SETTINGS | {"beam": 5}, resume=False):
+        assert not list(folder.glob("*.window*"))

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+import torch
 
 from rskip.checkpoint import Checkpoint, read_checkpoint, write_checkpoint
 from rskip.text import TextConfig, TextPipeline
@@ -64,15 +65,33 @@ def test_a_checkpoint_and_what_lies_beside_it(lay_out: Callable[..., Path]) -> N
 
 def test_fairseqs_layout_needs_the_data_folder(lay_out: Callable[..., Path]) -> None:
     folder = lay_out(model="save/checkpoint_best.pt", en="data-bin/dict.en.txt", de="data-bin/dict.de.txt")
-    with pytest.raises(FileNotFoundError, match=r"no text pipeline in .*data-bin or .*save: give text, .*\"tokens\""):
+    with pytest.raises(FileNotFoundError, match=r"^text must be given: no text pipeline in .*data-bin or .*save: "):
         Translator.from_pretrained(folder / "save/checkpoint_best.pt", dictionaries=folder / "data-bin")
     lay_out(text="data-bin/text")  # as `rskip prepare` lays it out
     translator = Translator.from_pretrained(folder / "save/checkpoint_best.pt", dictionaries=folder / "data-bin")
     assert translator(DOG) == HUND
-    with pytest.raises(FileNotFoundError, match=r"no dict\.en\.txt in .*save: give dictionaries, the folder"):
+    with pytest.raises(FileNotFoundError, match=r"^dictionaries must be given: no dict.*txt in .*save: expected"):
         Translator.from_pretrained(folder / "save/checkpoint_best.pt", text=folder / "data-bin/text")
     with pytest.raises(FileNotFoundError, match=r"no folder .*nowhere"):
         Translator.from_pretrained(folder / "save", dictionaries=folder / "nowhere", text="tokens")
+
+
+def test_a_trainings_folder_is_a_model_with_the_data_it_was_trained_on(
+    lay_out: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = lay_out(
+        model="save/checkpoint_best.pt", en="data-bin/dict.en.txt", de="data-bin/dict.de.txt", text="data-bin/text"
+    )
+    best = folder / "save/checkpoint_best.pt"
+    state = torch.load(best, weights_only=False)
+    state["args"].data = "data-bin:data-bin1"
+    torch.save(state, best)
+    shutil.copyfile(best, folder / "save/checkpoint1.pt")
+    monkeypatch.chdir(folder)
+    translator = Translator.from_pretrained("save")
+    assert translator.file == Path("save/checkpoint_best.pt") and translator(DOG) == HUND
+    shutil.copyfile(best, folder / "save/averaged.pt")
+    assert Translator.from_pretrained("save").file == Path("save/averaged.pt")
 
 
 @pytest.mark.parametrize("place", ["save/bpe.codes", "data-bin/code", "elsewhere/c10000"])
@@ -227,7 +246,7 @@ def test_files_of_units_that_are_not(content: bytes, message: str, published: Pa
 def test_text_that_is_missing_or_foreign(published: Path, tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError, match="no text pipeline .*nowhere: expected a folder, or a file"):
         Translator.from_pretrained(published, text=tmp_path / "nowhere")
-    with pytest.raises(FileNotFoundError, match="no text pipeline in .*: give text, a folder"):
+    with pytest.raises(FileNotFoundError, match="text must be given: no text pipeline in "):
         Translator.from_pretrained(published, text=tmp_path)
     values = json.loads((published / "text/pipeline.json").read_text())
     (tmp_path / "pipeline.json").write_text(json.dumps(values | {"target_language": "fr"}))

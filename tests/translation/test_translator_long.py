@@ -44,12 +44,13 @@ SHORT = {"max_length_a": 0.0, "max_length_b": 5}
 
 def test_a_sentence_longer_than_any_in_training_is_translated_whole() -> None:
     translator = tiny(max_source_positions=10, max_target_positions=10)
-    found = translator.translate([words(3000), words(4)], **SHORT)
+    found = translator.translate([words(3000), words(4)], too_long="keep", **SHORT)
+    assert not any("split" in note for each in found for note in each.notes)
     assert [len(each.source_tokens) for each in found] == [3000, 4]
     alone = translator.translate([words(4)], **SHORT)[0]
     assert found[1].hypotheses[0].tokens == alone.hypotheses[0].tokens
     # what comes last has an effect
-    other = translator.translate([words(2999) + " w3"], **SHORT)[0]
+    other = translator.translate([words(2999) + " w3"], too_long="keep", **SHORT)[0]
     assert other.score != pytest.approx(found[0].score, abs=1e-7)
 
 
@@ -59,11 +60,11 @@ def test_a_model_with_learned_positions_says_what_is_too_long_for_it() -> None:
     assert len(whole.source_tokens) == 11
     message = r"sentence 3: it has 13 tokens \(its end counted\), and at most 12 can be translated: .*too_long"
     with pytest.raises(ValueError, match=message):
-        translator.translate([words(11), "", words(12)], **SHORT)
+        translator.translate([words(11), "", words(12)], too_long="keep", **SHORT)
     with pytest.raises(ValueError, match="at most 12 can"):
-        translator.translate([words(12)], max_source_tokens=100, **SHORT)
+        translator.translate([words(12)], max_source_tokens=100, too_long="keep", **SHORT)
     with pytest.raises(ValueError, match="sentence 1: it has 9 tokens .* at most 8 can"):
-        translator.translate([words(8)], max_source_tokens=8, **SHORT)
+        translator.translate([words(8)], max_source_tokens=8, too_long="keep", **SHORT)
 
 
 @pytest.mark.parametrize("settings", [LEARNED, {"max_source_positions": 12}])
@@ -83,7 +84,7 @@ def test_split_translates_the_parts_and_joins_them() -> None:
     translator = tiny(**LEARNED)
     settings = SHORT | {"nbest": 2, "attention": True, "token_scores": True, "length_penalty": 0.6}
     parts = [words(30).split()[start : start + 11] for start in (0, 11, 22)]
-    whole = translator.translate([words(30)], too_long="split", **settings)[0]
+    whole = translator.translate([words(30)], **settings)[0]  # by default
     alone = translator.translate([" ".join(part) for part in parts], **settings)
     assert whole.notes[0] == "split into 3 parts, since it has 30 tokens"
     assert whole.source_tokens == tuple(words(30).split())
@@ -115,7 +116,8 @@ def test_split_translates_the_parts_and_joins_them() -> None:
     [
         ("a b c", 3, ["a b c"]),
         ("a . b c . d e", 4, ["a .", "b c .", "d e"]),
-        ("a . b . c . d e f", 6, ["a . b . c .", "d e f"]),
+        ("a . b . c . d e f", 6, ["a .", "b .", "c .", "d e f"]),
+        ("a " * 600, 1023, ["a " * 249 + "a"] * 2 + ["a " * 99 + "a"]),
         ("a ? ! b c", 3, ["a ? !", "b c"]),
         ("&quot; a . &quot; ) b c", 6, ["&quot; a . &quot; )", "b c"]),
         ("a . )", 2, ["a .", ")"]),
@@ -161,12 +163,12 @@ def test_threads_never_see_the_table_of_positions_shrink(monkeypatch: pytest.Mon
         return table
 
     translator = tiny(max_source_positions=10, max_target_positions=10)
-    expected = [tiny().translate([words(count)], **SHORT)[0].hypotheses for count in (15, 300)]
+    expected = [tiny().translate([words(count)], too_long="keep", **SHORT)[0].hypotheses for count in (15, 300)]
     monkeypatch.setattr(SinusoidalPositions, "_make_table", slowly)
     with ThreadPoolExecutor(2) as pool:
-        short = pool.submit(translator.translate, [words(15)], **SHORT)
+        short = pool.submit(translator.translate, [words(15)], too_long="keep", **SHORT)
         time.sleep(0.1)
-        long = pool.submit(translator.translate, [words(300)], **SHORT)
+        long = pool.submit(translator.translate, [words(300)], too_long="keep", **SHORT)
         found = [future.result()[0].hypotheses for future in (short, long)]
     assert translator.model.encoder.embed_positions.table.size(0) >= 301
     for each, same in zip(found, expected, strict=True):
@@ -177,5 +179,5 @@ def test_a_line_of_ten_thousand_words(root: Path) -> None:
     translator = Translator.from_pretrained(root / "checkpoints/multi30k_en_de_2rskip_ln")
     sentence = "A dog runs. "
     found = translator.translate([sentence * 3334], too_long="split", max_source_tokens=5, beam=1)[0]
-    assert found.notes == ("split into 3334 parts, since it has 13,336 tokens",)
+    assert found.notes == ("split into 3,334 parts, since it has 13,336 tokens",)
     assert found.text == " ".join([translator(sentence, beam=1)] * 3334)
