@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from itertools import islice
+from pathlib import Path
 
 from rskip.corpora.corpus import SPLITS, Corpus, GeneratedCorpus, Pair, PublishedCorpus, Text
 from rskip.corpora.formats import TextFile, read_pairs
 from rskip.corpora.options import PrepareOptions
+from rskip.files.whole import whole_folder
+from rskip.machine.terminal import Progress
 
 PAIRS_IN_CHUNK = 20_000
 """Small enough that a killed run loses little and that a few of them fit into memory; changes BPE-dropout's bytes."""
@@ -21,34 +25,29 @@ class SplitText:
 
     :param split: such as "train".
     :param name: such as "europarl-v7".
-    :param sides: files with the source and the target sentences; None for generated pairs.
+    :param sides: files with the source and the target sentences.
     :param sentences: how many each side must have; None: not known.
     :param every: n: take every n-th pair alone.
     :param except_every: n: take all but every n-th pair.
-    :param generated: the pairs, where they are not in files.
     """
 
     split: str
     name: str
-    sides: tuple[TextFile, TextFile] | None
+    sides: tuple[TextFile, TextFile]
     sentences: int | None = None
     every: int | None = None
     except_every: int | None = None
-    generated: Sequence[Pair] = ()
 
     @property
     def place(self) -> str:
         """What an error in these pairs is in."""
-        return f"the generated {self.split} pairs" if self.sides is None else str(self.sides[0])
+        return str(self.sides[0])
 
     def pairs(self) -> Iterator[Pair]:
         """Raw pairs.
 
         :raises ValueError: a damaged file, unequal counts of sentences, or not as many as expected.
         """
-        if self.sides is None:
-            yield from self.generated
-            return
         for number, pair in enumerate(read_pairs(*self.sides, sentences=self.sentences), start=1):
             if self.every is not None and number % self.every:
                 continue
@@ -82,16 +81,20 @@ class Chunk:
     size: int
 
 
-def split_texts(corpus: Corpus, options: PrepareOptions, files: Mapping[Text, TextFile]) -> list[SplitText]:
+def split_texts(
+    corpus: Corpus, options: PrepareOptions, files: Mapping[Text, TextFile], *, generated: Path
+) -> list[SplitText]:
     """Every text of every split, in order.
 
     :param files: where the corpus's texts lie, unpacked.
+    :param generated: the folder of a generated corpus's pairs, which are written there where it is missing.
     """
     if isinstance(corpus, GeneratedCorpus):
-        generated = corpus.generate(pairs=options.pairs, seed=options.seed)
+        if not generated.exists():
+            _generate(corpus, options, generated)
         return [
-            SplitText(split=split, name=corpus.name, sides=None, generated=pairs)
-            for split, pairs in ((split, generated[split]) for split in SPLITS)
+            SplitText(split=split, name=corpus.name, sides=_sides(generated, split, f"the generated {split} pairs"))
+            for split in SPLITS
         ]
     assert isinstance(corpus, PublishedCorpus)
     return [
@@ -106,6 +109,28 @@ def split_texts(corpus: Corpus, options: PrepareOptions, files: Mapping[Text, Te
         for split, texts in corpus.splits.items()
         for parallel in texts
     ]
+
+
+def _generate(corpus: GeneratedCorpus, options: PrepareOptions, folder: Path) -> None:
+    """Writes the pairs as they come: there may be more than fit into memory."""
+    with (
+        whole_folder(folder) as building,
+        ExitStack() as stack,
+        Progress("generate", total=options.pairs, unit=" pairs", log=30.0) as bar,
+    ):
+        paths = {split: [side.path for side in _sides(building, split)] for split in SPLITS}
+        files = {
+            split: [stack.enter_context(path.open("w", encoding="utf-8")) for path in both]
+            for split, both in paths.items()
+        }
+        for split, pair in corpus.generate(pairs=options.pairs, seed=options.seed):
+            for file, sentence in zip(files[split], pair, strict=True):
+                file.write(f"{sentence}\n")
+            bar.update(split == "train")
+
+
+def _sides(folder: Path, split: str, name: str = "") -> tuple[TextFile, TextFile]:
+    return TextFile(folder / f"{split}.source", name=name), TextFile(folder / f"{split}.target", name=name)
 
 
 def plan_chunks(texts: Sequence[SplitText], counts: Sequence[int]) -> list[Chunk]:

@@ -164,11 +164,11 @@ class PublishedCorpus(Corpus):
 class GeneratedCorpus(Corpus):
     """A corpus that is made from a seed.
 
-    :param generate: called with pairs= and seed=; gives the pairs of each split.
+    :param generate: called with pairs= and seed=; gives each pair with its split.
     :param packages: what it is made with; their versions are kept in corpus.json.
     """
 
-    generate: Callable[..., Mapping[str, list[Pair]]]
+    generate: Callable[..., Iterator[tuple[str, Pair]]]
     pairs: int
     seed: int
     packages: tuple[str, ...]

@@ -40,7 +40,7 @@ from rskip.settings.text import read_json
 from rskip.text.dictionary import Dictionary
 from rskip.text.pipeline import TextConfig, tool_versions
 
-_TOKENISED, _COUNTS, _UNPACKED = "tokenised.json", "counts.json", "unpacked"
+_TOKENISED, _COUNTS, _UNPACKED, _GENERATED = "tokenised.json", "counts.json", "unpacked", "generated"
 _SMALL = 50_000_000  # bytes of input that are read sooner than a process begins
 
 
@@ -178,7 +178,8 @@ def _tokenise(
     if done.exists():
         state = read_json(done)
         return [Chunk(**chunk) for chunk in state["chunks"]], state["sentences"]
-    texts = split_texts(corpus, setting.options, _unpack(setting, corpus, files))
+    unpacked = _unpack(setting, corpus, files)
+    texts = split_texts(corpus, setting.options, unpacked, generated=setting.work.path / _GENERATED)
     counts = _check(setting, texts)
     sentences = dict.fromkeys(["train", *held_out], 0)
     for text, count in zip(texts, counts, strict=True):
@@ -189,7 +190,8 @@ def _tokenise(
         tokenise_held_out(setting, texts, split)
     tokenise_train(setting, texts, chunks, held_out_splits=held_out)
     write_json(done, {"chunks": [dataclasses.asdict(chunk) for chunk in chunks], "sentences": sentences})
-    shutil.rmtree(setting.work.path / _UNPACKED, ignore_errors=True)
+    for folder in (_UNPACKED, _GENERATED):
+        shutil.rmtree(setting.work.path / folder, ignore_errors=True)
     return chunks, sentences
 
 
@@ -225,7 +227,7 @@ def _check(setting: Setting, texts: list[SplitText]) -> list[int]:
     done = setting.work.path / _COUNTS
     if done.exists():
         return read_json(done)
-    paths = {side.path for text in texts if text.sides is not None for side in text.sides}
+    paths = {side.path for text in texts for side in text.sides}
     small = sum(path.stat().st_size for path in paths) < _SMALL
     counts = []
     known = [text.sentences for text in texts if text.sentences is not None]
