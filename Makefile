@@ -15,7 +15,7 @@ PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses auto --maxpro
 # measured where CI is set: it slows the tests down
 COVER := $(if $(CI),--cov --cov-report=,--no-cov)
 
-.PHONY: help demo setup schema test test-slow test-install coverage lint bench docs dist clean distclean
+.PHONY: help demo setup schema test test-slow test-install coverage lint bench faults docs dist clean distclean
 .DELETE_ON_ERROR:
 
 help:
@@ -26,6 +26,7 @@ help:
 	@echo 'make coverage    coverage of the two together after CI=true make test test-slow, at least $(COVERAGE) % of rskip/'
 	@echo 'make lint        ruff and mypy'
 	@echo 'make bench       the benchmarks'
+	@echo 'make faults      commands killed, without disk or network, two at once: what they survive, in results/faults.md'
 	@echo 'make docs        the site: guides and API reference, in build/docs; fails on what is broken'
 	@echo 'make dist        source distribution and wheel of the last commit, checked, and their sums, in dist/'
 	@echo 'make setup       only set up $(VENV)/; PYTHON=python3.12 chooses the Python'
@@ -60,6 +61,9 @@ schema: setup
 
 bench: setup
 	@for benchmark in benchmarks/*.py; do $(BIN)/python "$$benchmark" || exit 1; done
+
+faults: setup
+	@$(BIN)/python tests/faults/campaign.py
 
 docs: $(STAMPS)/docs
 	@rm -rf build/docs build/doctrees docs/api
