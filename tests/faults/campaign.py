@@ -337,7 +337,7 @@ class Campaign:
         self.finish(self.start(job, folder, f"full:{2**62}"))
         writes = int.from_bytes(folder.with_name("counted.writes").read_bytes()[:8], sys.byteorder)
         shutil.rmtree(folder)
-        for number in sorted({round(1 + (writes - 1) * n / (count - 1)) for n in range(count)}):
+        for number in sorted({round(1 + (writes - 1) * n / max(count - 1, 1)) for n in range(count)}):
             detail = f"from write {number} of {writes}"
             self.under(name, job, whole, "full disk", f"full:{number}", detail=detail, must_fail=False)
 

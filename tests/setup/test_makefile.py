@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -10,6 +11,7 @@ import time
 from pathlib import Path
 
 import pytest
+import yaml
 
 OLD_PYTHON = """\
 #!/bin/sh
@@ -113,3 +115,21 @@ def test_plain_make_tells_the_targets_and_does_nothing(checkout):
     process = make(checkout)
     assert "make demo" in process.stdout
     assert not (checkout / ".venv").exists()
+
+
+def test_public_ci_runs_targets_that_there_are_with_every_python_that_setup_py_names(root):
+    workflow = yaml.safe_load((root / ".github/workflows/ci.yml").read_text("utf-8"))
+    matrix = workflow["jobs"]["test"]["strategy"]["matrix"]
+    phony = re.search(r"^\.PHONY: (.*)$", (root / "Makefile").read_text("utf-8"), re.MULTILINE)[1].split()
+    asked = [*matrix["targets"], *(job["targets"] for job in matrix["include"])]
+    assert {target for each in asked for target in each.split()} == {"test", "docs", "dist"} <= set(phony)
+    assert {step["run"] for step in workflow["jobs"]["test"]["steps"] if "run" in step} == {
+        "make setup", "make ${{ matrix.targets }}"
+    }  # fmt: skip
+    named = re.search(r'"Programming Language :: Python :: .*? in \((.*?)\)', (root / "setup.py").read_text("utf-8"))[1]
+    assert matrix["python"] == re.findall(r"3\.\d+", named)
+
+
+def test_the_tests_need_neither_the_site_nor_the_tools_of_a_release(checkout):
+    assert "[docs]" not in make(checkout, "--dry-run", "test").stdout
+    assert "[docs]" in make(checkout, "--dry-run", "docs").stdout
