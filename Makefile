@@ -12,10 +12,12 @@ export PIP_BUILD_CONSTRAINT := constraints.txt
 COVERAGE ?= 95
 # as many processes as there are cores, eight at most, of one thread each; a file's tests stay together
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses auto --maxprocesses 8 --dist loadfile
+# inputs of each kind that `make fuzz` tries, for an hour or more
+FUZZ ?= 5000
 # measured where CI is set: it slows the tests down
 COVER := $(if $(CI),--cov --cov-report=,--no-cov)
 
-.PHONY: help demo setup schema test test-slow test-install coverage lint bench faults docs dist clean distclean
+.PHONY: help demo setup schema test test-slow test-install fuzz coverage lint bench faults docs dist clean distclean
 .DELETE_ON_ERROR:
 
 help:
@@ -23,6 +25,7 @@ help:
 	@echo 'make test        ruff, mypy and the fast tests'
 	@echo 'make test-slow   the tests that train, kill or run torchrun'
 	@echo 'make test-install  for who changes set-up: fresh environments, wheels and editable installs, by two pips'
+	@echo 'make fuzz        tests/fuzz with other inputs each time, FUZZ of each kind (default: $(FUZZ)); make test has a minute of it'
 	@echo 'make coverage    coverage of the two together after CI=true make test test-slow, at least $(COVERAGE) % of rskip/'
 	@echo 'make lint        ruff and mypy'
 	@echo 'make bench       the benchmarks'
@@ -47,6 +50,9 @@ test-slow: setup
 
 test-install: setup
 	@$(PYTEST) --no-cov -m install tests/setup
+
+fuzz: setup
+	@RSKIP_FUZZ=$(FUZZ) $(PYTEST) --no-cov tests/fuzz
 
 coverage: setup
 	@$(BIN)/coverage combine --quiet --keep --data-file=.coverage .coverage.fast .coverage.slow

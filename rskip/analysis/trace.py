@@ -10,7 +10,7 @@ from typing import Any
 from rskip.analysis.measurement import Measurement, plain_value
 from rskip.files.whole import atomic_file
 from rskip.settings.errors import SettingError
-from rskip.settings.text import parse_json
+from rskip.settings.text import parse_json, read_text
 
 _OF_BLOCKS = ("block", "stage", "name", "sublayer", "x_rms", "f_rms", "y_rms", "gradient", "alpha", "beta", "gamma")
 
@@ -54,11 +54,13 @@ def read_updates(path: Path) -> list[dict[str, Any]]:
     :raises SettingError: a line is no update of a trace; names the file and the line.
     """
     updates = []
-    for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(keepends=True), start=1):
+    for number, line in enumerate(read_text(path).splitlines(keepends=True), start=1):
         if not line.endswith("\n"):
             break
         content = parse_json(line, source=f"{path}, line {number}")
-        if not isinstance(content, dict) or "update" not in content or "blocks" not in content:
+        blocks = content.get("blocks") if isinstance(content, dict) else None
+        whole = isinstance(blocks, list) and all(isinstance(block, dict) for block in blocks)
+        if not whole or type(content.get("update")) is not int:
             expected = "an update of a training: `update` and `blocks`"
             raise SettingError("", "is no line of a trace", expected=expected, source=f"{path}, line {number}")
         updates.append(content)

@@ -297,15 +297,23 @@ def _read_index(path: Path) -> tuple[dict[str, Any], dict[str, Picture]]:
             raise FileNotFoundError(f"no features {path}: rskip caption extract makes them")
         raise ValueError(f"{path} is no store of features: rskip caption extract makes one")
     description = index.settings()
-    if description is None or not {"format", "dim", "dtype"} <= description.keys():
-        raise ValueError(f"{index.path} is damaged: extract the features again")
+    damaged = ValueError(f"{index.path} is damaged: extract the features again")
+    if description is None or "format" not in description:
+        raise damaged
     if description["format"] != FORMAT:
         raise SettingError.of_value("format", description["format"], str(FORMAT), source=str(index.path))
-    pictures = {}
-    try:
-        for entry in index.entries():
-            grid = None if entry["grid"] is None else (entry["grid"][0], entry["grid"][1])
-            pictures[entry["name"]] = Picture(entry["sha256"], entry["start"], entry["count"], grid)
-    except (KeyError, TypeError, IndexError):
-        raise ValueError(f"{index.path} is damaged: extract the features again") from None
+    if type(description.get("dim")) is not int or description["dim"] < 1 or description.get("dtype") not in DTYPES:
+        raise damaged
+    pictures: dict[str, Picture] = {}
+    rows = 0
+    for entry in index.entries():
+        name, sha256, start, grid = (entry.get(key) for key in ("name", "sha256", "start", "grid"))
+        count: Any = entry.get("count")
+        sizes = [count, *(grid if isinstance(grid, list) else [])]
+        counted = all(type(size) is int and size > 0 for size in sizes)
+        fits = grid is None or (counted and len(sizes) == 3 and sizes[1] * sizes[2] == count)
+        if not (counted and fits and isinstance(name, str) and start == rows):
+            raise damaged
+        pictures[name] = Picture(str(sha256), start, count, None if grid is None else (grid[0], grid[1]))
+        rows += count
     return description, pictures

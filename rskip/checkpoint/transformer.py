@@ -127,6 +127,8 @@ def _check_kind(checkpoint: Checkpoint) -> None:
                 "",
                 f"a checkpoint of the architecture {arch!r}, which is no encoder-decoder Transformer: it has no {name}",
             )
+        if checkpoint.model[name].dim() != 2:
+            raise SettingError("", f"{name} has the shape {tuple(checkpoint.model[name].shape)}", expected="a matrix")
     for name in checkpoint.model:
         if "classification_heads." in name:
             raise SettingError("", f"a checkpoint of the architecture {arch!r} that classifies: it has {name}")

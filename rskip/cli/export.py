@@ -174,5 +174,6 @@ def _load(args: argparse.Namespace) -> tuple[Translator, Transformer]:
 def _build(checkpoint: Checkpoint) -> Transformer:
     from rskip.checkpoint import build_transformer
 
-    source, target = (len(checkpoint.model.get(f"{side}.embed_tokens.weight", ())) for side in ("encoder", "decoder"))
+    embeddings = (checkpoint.model.get(f"{side}.embed_tokens.weight") for side in ("encoder", "decoder"))
+    source, target = (0 if each is None else sum(each.shape[:1]) for each in embeddings)
     return build_transformer(checkpoint, source_vocabulary=source, target_vocabulary=target)

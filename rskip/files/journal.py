@@ -52,7 +52,7 @@ class Journal:
         yield from values
 
     def _values(self) -> Iterator[tuple[dict[str, Any], int]]:
-        """Each line's values, and where it ends."""
+        """Each line's values, and where it ends. Raises `ValueError` for a whole line that is no entry."""
         if not self.path.exists():
             return
         end = 0
@@ -61,10 +61,12 @@ class Journal:
                 end += len(line)
                 try:
                     values = json.loads(line) if line.endswith(b"\n") else None
-                except ValueError:  # zeros, after a power cut
+                except (ValueError, RecursionError):  # such as zeros, after a power cut
                     values = None
                 if values is None:
                     return
+                if not isinstance(values, dict):
+                    raise ValueError(f"{self.path} is damaged: a line holds a {type(values).__name__}, no entry")
                 yield values, end
 
 

@@ -27,7 +27,7 @@ def build_length_penalty(kind: str, alpha: float) -> Callable[[Length], Length]:
     "fairseq": n^α, which makes α = 1 the mean log-probability of a token. "gnmt": ((5+n)/6)^α (Wu et al. 2016,
     Eq. 14), which is what papers mean that give 0.6. α = 0 is no penalty in both. Raises `ValueError` for another kind.
     """
-    if kind not in LENGTH_PENALTIES:
+    if kind not in tuple(LENGTH_PENALTIES):
         raise ValueError(f"length penalty {kind!r}: expected {' or '.join(LENGTH_PENALTIES)}")
     penalty = LENGTH_PENALTIES[kind]
     return lambda length: penalty(length, float(alpha))

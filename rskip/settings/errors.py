@@ -8,7 +8,7 @@ from functools import partial
 from typing import Any
 
 UNKNOWN = "unknown key"
-_SHORT = 80  # characters of a list that an error gives whole
+_SHORT = 80  # characters of a value or a list that an error gives whole
 
 
 class SettingError(ValueError):
@@ -46,7 +46,7 @@ class SettingError(ValueError):
         near, keys = nearest(key, known), ", ".join(known)
         hint = f"did you mean {near[0]}?" if near else f"known keys: {keys}"
         if not near and listed and len(keys) > _SHORT:
-            like = ", ".join(difflib.get_close_matches(str(key), known, n=3, cutoff=0))
+            like = ", ".join(difflib.get_close_matches(shown_key(key), known, n=3, cutoff=0))
             hint = f"the most alike of {len(known)} keys: {like}; all are in {listed}"
         return cls(joined(name, shown_key(key)), UNKNOWN, advice=hint, source=source)
 
@@ -60,7 +60,8 @@ class SettingError(ValueError):
         expected = f"expected {self.expected}" if self.expected else ""
         parts = (self.source, " ".join(part for part in what if part), expected)
         use = f"use {instead}" if instead else ""
-        return "; ".join(part for part in (": ".join(part for part in parts if part), use, self.advice) if part)
+        line = "; ".join(part for part in (": ".join(part for part in parts if part), use, self.advice) if part)
+        return line if len(line.splitlines()) == 1 else " ".join(line.split())
 
     def within(self, name: str = "", *, source: str = "") -> SettingError:
         """The same of a setting that lies in the mapping `name`, or that was given in `source`."""
@@ -89,17 +90,18 @@ def shown(value: object) -> str:
         text = repr(value)
     except (RecursionError, ValueError):  # the second of a number with more digits than Python writes
         text = f"a {type(value).__name__} that is too long to be shown"
-    return text if len(text) <= 80 else f"{text[:77]}..."
+    return text if len(text) <= _SHORT else f"{text[:_SHORT - 3]}..."
 
 
 def shown_key(key: object) -> str:
     """A mapping's key as an error shows it: as it is where it prints, else as Python writes it."""
-    return key if isinstance(key, str) and key.isprintable() and key else repr(key)
+    return key if isinstance(key, str) and key.isprintable() and 0 < len(key) <= _SHORT else shown(key)
 
 
 def nearest(name: object, known: Iterable[str], *, count: int = 1) -> list[str]:
     """The known names that are most like `name`, the most alike first; none where none is alike."""
-    return difflib.get_close_matches(str(name), list(known), n=count, cutoff=0.5)
+    text = name if isinstance(name, str) else shown(name)
+    return difflib.get_close_matches(text[:_SHORT], list(known), n=count, cutoff=0.5)
 
 
 def did_you_mean(name: object, known: Iterable[str], *, before: str = "", after: str = "") -> str:

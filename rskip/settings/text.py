@@ -49,7 +49,7 @@ def read_yaml(path: Path) -> Any:
 
     :raises SettingError: it is not YAML, or a key is given twice; names the file and the line.
     """
-    return parse_yaml(_read(path), source=str(path))
+    return parse_yaml(read_text(path), source=str(path))
 
 
 def parse_yaml(text: str, *, source: str) -> Any:
@@ -116,7 +116,7 @@ def read_json(path: Path) -> Any:
 
     :raises SettingError: it is not JSON, or a key is given twice; names the file.
     """
-    return parse_json(_read(path), source=str(path))
+    return parse_json(read_text(path), source=str(path))
 
 
 def parse_json(text: str, *, source: str) -> Any:
@@ -186,7 +186,8 @@ def set_dotted(content: dict[str, Any], key: str, value: Any) -> Any:
     return before
 
 
-def _read(path: Path) -> str:
+def read_text(path: Path) -> str:
+    """The file's text. Raises `SettingError` where it is not UTF-8."""
     try:
         return path.read_text(encoding="utf-8")
     except UnicodeDecodeError as error:

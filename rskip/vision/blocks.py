@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from rskip.connections import Connection, ConnectionSpec, build_connection, parse_connection
 from rskip.connections.norms import BatchNorm
-from rskip.settings.errors import SettingError, did_you_mean
+from rskip.settings.errors import SettingError, did_you_mean, shown
 
 
 class PreActivationBlock(nn.Module):
@@ -151,9 +151,9 @@ def build_shortcut(name: str, inputs: int, outputs: int, *, stride: int) -> nn.M
 
     :raises ValueError: for an unknown name.
     """
-    if name not in SHORTCUTS:
+    if name not in tuple(SHORTCUTS):
         known = " and ".join(SHORTCUTS)
-        raise ValueError(f"unknown shortcut {name!r}{did_you_mean(str(name), SHORTCUTS)}; known: {known}")
+        raise ValueError(f"unknown shortcut {shown(name)}{did_you_mean(name, SHORTCUTS)}; known: {known}")
     if inputs == outputs and stride == 1:
         return nn.Identity()
     return SHORTCUTS[name](inputs, outputs, stride=stride)
@@ -162,7 +162,7 @@ def build_shortcut(name: str, inputs: int, outputs: int, *, stride: int) -> nn.M
 def check_shortcut_input(shortcut_input: str, shortcut: str) -> None:
     """:raises SettingError: neither "raw" nor "activated", or "activated" beside a shortcut that has no choice."""
     if shortcut_input not in SHORTCUT_INPUTS:
-        known = " or ".join(SHORTCUT_INPUTS) + did_you_mean(str(shortcut_input), SHORTCUT_INPUTS)
+        known = " or ".join(SHORTCUT_INPUTS) + did_you_mean(shortcut_input, SHORTCUT_INPUTS)
         raise SettingError.of_value("shortcut_input", shortcut_input, known)
     if shortcut_input == "activated" and shortcut != "zero_pad":
         problem = f"is for zero_pad and the shortcut is a {shortcut}, which reads the activated input anyway"
@@ -177,7 +177,7 @@ def read_connection(connection: str | ConnectionSpec) -> ConnectionSpec:
     if isinstance(connection, ConnectionSpec):
         return connection
     if not isinstance(connection, str):
-        raise ValueError(f"connection must be a spec such as '2rskip+ln', not {connection!r}")
+        raise ValueError(f"connection must be a spec such as '2rskip+ln', not {shown(connection)}")
     return parse_connection(connection)
 
 

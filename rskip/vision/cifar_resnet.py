@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from rskip.connections import ConnectionSpec
 from rskip.connections.norms import BatchNorm
-from rskip.settings.errors import SettingError, did_you_mean
+from rskip.settings.errors import SettingError, did_you_mean, shown
 from rskip.vision.blocks import (
     BasicBlock,
     Bottleneck,
@@ -29,6 +29,7 @@ Spec = str | ConnectionSpec
 BLOCKS: dict[str, type[BasicBlock | Bottleneck]] = {"basic": BasicBlock, "bottleneck": Bottleneck}
 LAYERS = {"basic": 6, "bottleneck": 9}  # in one block of each of the three stages
 AUTOCAST_TYPES = (torch.float32, torch.bfloat16, torch.float16)  # that autocast converts as it needs
+_DEEPEST = 2000  # He et al. (2016b) have 1001
 
 
 class PreActResNet(nn.Module):
@@ -63,7 +64,9 @@ class PreActResNet(nn.Module):
         super().__init__()
         blocks_per_stage = blocks_per_stage_of(depth, block)
         if isinstance(num_classes, bool) or not isinstance(num_classes, int) or num_classes < 1:
-            raise ValueError(f"num_classes must be a whole number of at least 1, not {num_classes!r}")
+            raise ValueError(f"num_classes must be a whole number of at least 1, not {shown(num_classes)}")
+        if num_classes > 10**6:
+            raise ValueError(f"num_classes must be at most 1,000,000, not {shown(num_classes)}")
         check_shortcut_input(shortcut_input, shortcut)
         spec = read_connection(connection)
         self._config: dict[str, Any] = {
@@ -199,12 +202,14 @@ def blocks_per_stage_of(depth: int, block: str) -> int:
 
     :raises ValueError: an unknown block, or a depth that such blocks can't make.
     """
-    if block not in BLOCKS:
-        raise ValueError(f"unknown block {block!r}{did_you_mean(str(block), BLOCKS)}; known: {' and '.join(BLOCKS)}")
+    if block not in tuple(BLOCKS):
+        raise ValueError(f"unknown block {shown(block)}{did_you_mean(block, BLOCKS)}; known: {' and '.join(BLOCKS)}")
     layers = LAYERS[block]
     form = f"{layers}n+2 with {block} blocks"
     if isinstance(depth, bool) or not isinstance(depth, int):
         raise SettingError.of_value("depth", depth, f"a whole number, {form}")
+    if depth > _DEEPEST:
+        raise SettingError.of_value("depth", depth, f"at most {_DEEPEST}, {form}")
     blocks, rest = divmod(depth - 2, layers)
     if blocks < 1:
         raise SettingError.of_value("depth", depth, form, advice=f"the smallest is {layers + 2}")

@@ -47,7 +47,7 @@ class CifarClassification(nn.Module):
 
     def __init__(self, dataset: str = "cifar10") -> None:
         super().__init__()
-        if dataset not in MEAN:
+        if dataset not in tuple(MEAN):
             known = " and ".join(MEAN)
             raise ValueError(f"unknown dataset {dataset!r}{did_you_mean(dataset, MEAN)}; known: {known}")
         self.dataset = dataset

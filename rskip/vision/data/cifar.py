@@ -75,7 +75,7 @@ def load_cifar(
 
 
 def _torchvision_class(name: str) -> type[CIFAR10]:
-    if name not in MEAN:
+    if name not in tuple(MEAN):
         raise ValueError(f"unknown dataset {name!r}{did_you_mean(name, MEAN)}; known: {' and '.join(MEAN)}")
     try:
         from torchvision import datasets
