@@ -97,7 +97,8 @@ def look_at_packages(findings: Findings) -> None:
     tested = read_tested_versions()
     for package in ("rskip", "torch", "torchvision", "onnxruntime"):
         findings.show(package, version(package) or "not installed")
-    installed = {package: version(package) for package in tested}
+    builds = {package: version(package) for package in tested}  # such as 2.15.0+cpu, a build of 2.15.0
+    installed = {package: build and build.partition("+")[0] for package, build in builds.items()}
     same = sum(installed[package] == tested[package] for package in tested)
     findings.show("tested versions", f"{same} of {len(tested)} packages as in {constraints_file()}")
     for package, tested_version in tested.items():

@@ -10,6 +10,7 @@ import pytest
 
 from fairseq_compat.patches import PATCHES
 from rskip.cli import doctor, setup_fairseq
+from rskip.machine.environment import read_tested_versions
 
 NAMES = [patch.name for patch in PATCHES]
 
@@ -118,6 +119,11 @@ def test_untested_version_is_worth_knowing_and_not_wrong(installed):
     found = findings(doctor.look_at_packages)
     assert found.wrong == []
     assert any(note.startswith("regex 2020.1.1 is not the tested version 20") for note in found.notes)
+
+
+def test_a_build_for_the_cpu_is_the_tested_version(installed):
+    installed(torch=f"{read_tested_versions()['torch']}+cpu")
+    assert not any(note.startswith("torch ") for note in findings(doctor.look_at_packages).notes)
 
 
 def test_missing_requirement_is_wrong(installed):

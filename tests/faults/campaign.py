@@ -187,7 +187,7 @@ def jobs(scratch: Path) -> dict[str, Job]:
         "prepare": Job([*prepare, "--output", "data"], nothing, sums("data/**/*"), 8),
         "train": Job([*rskip, "run", "recipes/tiny.yaml"], write_recipe, trained, 3),
         "publish": Job(
-            [*rskip, "zoo", "publish", "tiny"],
+            [*rskip, "zoo", "publish", "tiny", "--variant", "tiny"],
             published_project(scratch / "train" / "whole"),
             sums("checkpoints.json", "checkpoints/**/*"),
             4,
