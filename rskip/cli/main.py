@@ -109,7 +109,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         status = subcommand_module(args.subcommand).run(args) or 0
         sys.stdout.flush()
     except KeyboardInterrupt:
-        print(f"rskip {command}: interrupted", file=sys.stderr)
+        print(f"{line_start()}rskip {command}: interrupted", file=sys.stderr)
         return INTERRUPTED
     except BrokenPipeError:
         # whoever read the output has left; without this Python complains once more at exit
@@ -119,6 +119,11 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(f"rskip {command}: error: {one_line(error, args)}", file=sys.stderr)
         return MISTAKE
     return status
+
+
+def line_start() -> str:
+    """What goes in front of a line on stderr after Ctrl-C: a terminal has echoed ^C there."""
+    return "\r" if sys.stderr.isatty() else ""
 
 
 @contextmanager

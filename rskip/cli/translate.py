@@ -100,7 +100,7 @@ def run(args: argparse.Namespace) -> None:
 def translate_files(args: argparse.Namespace) -> None:
     """Files or standard input to files or standard output."""
     from rskip.cli._options import with_flags
-    from rskip.cli.main import one_line
+    from rskip.cli.main import line_start, one_line
     from rskip.machine.ranks import Ranks
     from rskip.translation.jobs import known_sum, plan_jobs, unfinished_jobs
     from rskip.translation.settings import BatchSettings, CpuSettings
@@ -150,7 +150,7 @@ def translate_files(args: argparse.Namespace) -> None:
             hint = f"{kept} {stopped.path}: --resume continues from there"
             if isinstance(stopped.cause, Exception):
                 raise ValueError(f"{one_line(stopped.cause)}; {hint}") from stopped
-            print(f"rskip translate: {hint}", file=sys.stderr)
+            print(f"{line_start()}rskip translate: {hint}", file=sys.stderr)
             raise stopped.cause from None
         if verbose:
             workers = f", {work.workers} workers" if work.workers > 1 else ""

@@ -108,10 +108,13 @@ def test_bug_keeps_its_traceback(only):
         cli.main(["it"])
 
 
-def test_interrupt_is_status_130(only, capsys):
+def test_interrupt_is_status_130(only, capsys, monkeypatch):
     only(raising(KeyboardInterrupt()))
     assert cli.main(["it"]) == 130
     assert capsys.readouterr().err == "rskip it: interrupted\n"
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)  # which has echoed ^C
+    assert cli.main(["it"]) == 130
+    assert capsys.readouterr().err == "\rrskip it: interrupted\n"
 
 
 def test_unknown_subcommand_is_status_2_and_names_it(capsys):

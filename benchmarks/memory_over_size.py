@@ -1,0 +1,176 @@
+"""Memory over the size of the input: `rskip translate` with workers, interrupted and resumed, and `rskip prepare`.
+
+Each command runs as a user runs it; the memory of all its processes together is looked at every `--every` seconds. The
+lines to translate are the first words of Multi30k's test set, over and over, so that the output must repeat itself too,
+which is checked. The pairs to prepare are generated. Prints the curve and appends one JSON line to
+results/memory_over_size.jsonl.
+
+    python benchmarks/memory_over_size.py translate --mirror FOLDER [--lines 1000000] [--workers 2] [--words 4]
+    python benchmarks/memory_over_size.py prepare [--pairs 5000000] [--workers 2]
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import json
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from measuring.record import append_record
+
+from rskip.corpora import find_corpus
+from rskip.corpora.fetch import fetch
+from rskip.corpora.formats import read_sentences
+
+RSKIP = (sys.executable, "-m", "rskip")
+MODEL = Path(__file__).resolve().parents[1] / "checkpoints/multi30k_en_de_2rskip_ln"
+WINDOW = 2000  # lines, the default of --buffer-size; twice the test set
+
+
+def watch(
+    command: list[str], done: Callable[[], int], *, every: float, stop_at: int | None = None
+) -> tuple[int, list[tuple[float, int, int]]]:
+    """Runs a command to its end, or to its interruption once `done()` is `stop_at`.
+
+    Gives its status and, every so many seconds, the seconds since the start, what is done, and MiB of all processes.
+    """
+    curve = []
+    start = time.monotonic()
+    process = subprocess.Popen(command)
+    while process.poll() is None:
+        time.sleep(every)
+        count = done()
+        if memory := sum(map(_memory, _family(process.pid))):
+            curve.append((round(time.monotonic() - start, 1), count, round(memory)))
+        if stop_at is not None and count >= stop_at:
+            process.send_signal(signal.SIGINT)
+            stop_at = None
+    return process.returncode, curve
+
+
+def _family(process: int) -> list[int]:
+    """The process and all that descend from it."""
+    children = []
+    for path in Path(f"/proc/{process}/task").glob("*/children"):
+        try:
+            children += [int(child) for child in path.read_text().split()]
+        except OSError:  # it has ended
+            continue
+    return [process, *itertools.chain.from_iterable(map(_family, children))]
+
+
+def _memory(process: int) -> float:
+    """MiB, proportional where processes share."""
+    try:
+        lines = Path(f"/proc/{process}/smaps_rollup").read_text().splitlines()
+    except OSError:  # it has ended
+        return 0.0
+    return next((int(line.split()[1]) / 1024 for line in lines if line.startswith("Pss:")), 0.0)
+
+
+def translate(args: argparse.Namespace) -> dict[str, Any]:
+    """The curves up to the interruption in the middle and from there to the end."""
+    corpus = find_corpus("multi30k-en-de")
+    files = fetch(corpus.upstream_files(), folder=corpus.folder, mirror=args.mirror)
+    text = read_sentences(files[corpus.splits["test"][0].sides["en"].file].path)
+    lines = [" ".join(line.split()[: args.words]) for line in text]
+    assert WINDOW % len(lines) == 0
+    with tempfile.TemporaryDirectory() as temporary:
+        source, output = Path(temporary, "source"), Path(temporary, "output")
+        with source.open("w", encoding="utf-8") as file:
+            file.writelines(f"{line}\n" for line in itertools.islice(itertools.cycle(lines), args.lines))
+        journal = Path(f"{output}.partial.journal")
+
+        def done() -> int:
+            if not journal.exists():
+                return 0
+            last = journal.read_text().splitlines()[-1]
+            return json.loads(last).get("lines", 0) if last.endswith("}") else 0
+
+        command = [*RSKIP, "translate", "--model", str(args.model), str(source), "--output", str(output), "--progress"]
+        command += ["--workers", str(args.workers), "--beam", str(args.beam)]
+        status, before = watch(command, done, every=args.every, stop_at=args.lines // 2)
+        if status != 130:
+            raise SystemExit(f"the interrupted translation ended with status {status}: expected 130")
+        status, after = watch([*command, "--resume"], done, every=args.every)
+        if status != 0:
+            raise SystemExit(f"the resumed translation ended with status {status}")
+        _check_repeats(output, args.lines)
+    return {
+        "command": "translate",
+        "lines": args.lines,
+        "words": args.words,
+        "beam": args.beam,
+        "workers": args.workers,
+        "minutes": round((before[-1][0] + after[-1][0]) / 60, 1),
+        "curve": _thinned(before),
+        "resumed": _thinned(after),
+    }
+
+
+def _check_repeats(output: Path, count: int) -> None:
+    """A line's translation is that of the line a window before it, whatever was between the two."""
+    with output.open(encoding="utf-8") as file:
+        first = list(itertools.islice(file, WINDOW))
+        same = sum(line == first[number % WINDOW] for number, line in enumerate(file))
+    if len(first) + same != count:
+        raise SystemExit(f"{count - len(first) - same} of {count} lines are not what they were the first time")
+
+
+def prepare(args: argparse.Namespace) -> dict[str, Any]:
+    """The curve; what is done is not known from outside, and is 0 until all is."""
+    with tempfile.TemporaryDirectory() as temporary:
+        output = Path(temporary, "data")
+        command = [*RSKIP, "prepare", "numbers-en-de", "--pairs", str(args.pairs), "--output", str(output)]
+        status, curve = watch([*command, "--workers", str(args.workers)], lambda: 0, every=args.every)
+        if status != 0:
+            raise SystemExit(f"rskip prepare ended with status {status}")
+    return {
+        "command": "prepare",
+        "pairs": args.pairs,
+        "workers": args.workers,
+        "minutes": round(curve[-1][0] / 60, 1),
+        "curve": _thinned(curve),
+    }
+
+
+def _thinned(curve: list[tuple[float, int, int]], points: int = 60) -> list[dict[str, float]]:
+    """So many points at most, each with the most memory seen since the one before it."""
+    step = -(-len(curve) // points)
+    groups = [curve[start : start + step] for start in range(0, len(curve), step)]
+    return [
+        {"seconds": group[-1][0], "done": group[-1][1], "mib": max(memory for *_, memory in group)} for group in groups
+    ]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("command", choices=("translate", "prepare"))
+    parser.add_argument("--workers", type=int, default=2)
+    parser.add_argument("--every", type=float, default=1.0, metavar="SECONDS")
+    parser.add_argument("--lines", type=int, default=1_000_000)
+    parser.add_argument("--words", type=int, default=4, help="of each line to translate")
+    parser.add_argument("--beam", type=int, default=1)
+    parser.add_argument("--model", type=Path, default=MODEL)
+    parser.add_argument("--mirror", help="folder or address that holds Multi30k's files (default: its publisher)")
+    parser.add_argument("--pairs", type=int, default=5_000_000)
+    parser.add_argument("--output", type=Path, default=Path("results/memory_over_size.jsonl"))
+    args = parser.parse_args()
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background job inherits that it is ignored
+
+    values = {"translate": translate, "prepare": prepare}[args.command](args)
+    print("| seconds | done | MiB |\n|---|---|---|")
+    for row in [*values["curve"], *values.get("resumed", [])]:
+        print(f"| {row['seconds']:,} | {row['done']:,} | {row['mib']:,} |")
+    append_record(args.output, "memory_over_size", values)
+
+
+if __name__ == "__main__":
+    main()
