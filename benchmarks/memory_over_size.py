@@ -7,6 +7,8 @@ results/memory_over_size.jsonl.
 
     python benchmarks/memory_over_size.py translate --mirror FOLDER [--lines 1000000] [--workers 2] [--words 4]
     python benchmarks/memory_over_size.py prepare [--pairs 5000000] [--workers 2]
+
+Without a command it does both, with 100,000 lines and pairs.
 """
 
 from __future__ import annotations
@@ -152,24 +154,26 @@ def _thinned(curve: list[tuple[float, int, int]], points: int = 60) -> list[dict
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("command", choices=("translate", "prepare"))
+    parser.add_argument("command", nargs="?", choices=("translate", "prepare"))
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--every", type=float, default=1.0, metavar="SECONDS")
-    parser.add_argument("--lines", type=int, default=1_000_000)
+    parser.add_argument("--lines", type=int, default=100_000)
     parser.add_argument("--words", type=int, default=4, help="of each line to translate")
     parser.add_argument("--beam", type=int, default=1)
     parser.add_argument("--model", type=Path, default=MODEL)
     parser.add_argument("--mirror", help="folder or address that holds Multi30k's files (default: its publisher)")
-    parser.add_argument("--pairs", type=int, default=5_000_000)
+    parser.add_argument("--pairs", type=int, default=100_000)
     parser.add_argument("--output", type=Path, default=Path("results/memory_over_size.jsonl"))
     args = parser.parse_args()
     signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background job inherits that it is ignored
 
-    values = {"translate": translate, "prepare": prepare}[args.command](args)
-    print("| seconds | done | MiB |\n|---|---|---|")
-    for row in [*values["curve"], *values.get("resumed", [])]:
-        print(f"| {row['seconds']:,} | {row['done']:,} | {row['mib']:,} |")
-    append_record(args.output, "memory_over_size", values)
+    commands = {"translate": translate, "prepare": prepare}
+    for command in commands if args.command is None else [args.command]:
+        values = commands[command](args)
+        print(f"\n{command}\n\n| seconds | done | MiB |\n|---|---|---|")
+        for row in [*values["curve"], *values.get("resumed", [])]:
+            print(f"| {row['seconds']:,} | {row['done']:,} | {row['mib']:,} |")
+        append_record(args.output, "memory_over_size", values)
 
 
 if __name__ == "__main__":
