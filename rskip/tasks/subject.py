@@ -22,7 +22,9 @@ class Conditions(msgspec.Struct, frozen=True, kw_only=True):
     examples: Annotated[
         int, Meta(ge=1, description="random examples, the same for every model; the papers take 10,000")
     ] = 128
-    seed: Annotated[int, Meta(ge=0, description="draws the examples, and the parameters of a connection's model")] = 1
+    seed: Annotated[
+        int, Meta(ge=0, le=2**63 - 1, description="draws the examples, and the parameters of a connection's model")
+    ] = 1
     split: Annotated[str, Meta(description="that the examples are of, without augmentation")] = "train"
     data: Annotated[
         str | None,

@@ -116,7 +116,7 @@ def paired_bootstrap(
     """
     _check_aligned(system, references)
     _check_aligned(baseline, references)
-    if samples < 1:
+    if not 1 <= samples <= 1_000_000:
         raise ValueError(f"{samples} bootstrap samples asked for: expected at least 1, 1000 is usual")
     test = PairedTest(
         named_systems=[("baseline", baseline), ("system", system)],

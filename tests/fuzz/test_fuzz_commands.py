@@ -127,6 +127,8 @@ FOUND = [
     ["translate", "--model", "MODEL", "FILE", "--threads", "100000"],
     ["translate", "--model", "MODEL", "FILE", "--sampling", "--temperature", "1e-320"],
     ["translate", "--model", "MODEL", "FILE", "--min-len", "1000000", "--max-len-b", "2000000"],
+    ["evaluate", "--hypothesis", "FILE", "--reference", "FILE", "--baseline", "FILE", "--samples", "9" * 20],
+    ["analyse", "signals", "2rskip+ln", "--seed", "99999999999999999999"],
     ["run", "RECIPE", "--set", "evaluate.split=../x"],
     ["run", "RECIPE", "--set", "generate.beam=0"],
     ["run", "RECIPE", "--set", "train=" + "[" * 5000],
