@@ -246,7 +246,7 @@ def test_a_pt_of_another_program(tmp_path, state, message):
         (None, r"a\.safetensors is no translation model of rskip: its metadata has no format 'rskip-1'$"),
         ({"format": "rskip-1"}, "damaged metadata: arch is missing"),
         ({"format": "rskip-1", "config": "{"}, "damaged metadata"),
-        ({"format": "rskip-1", "config": "[" * 9000}, "damaged metadata: config: nested"),
+        ({"format": "rskip-1", "config": "[" * 100_000}, "damaged metadata: config: nested"),
         ({"format": "rskip-1", "config": json.dumps({**CONFIG, "model": None})}, "damaged metadata: model is None"),
         (
             {"format": "rskip-1", "config": json.dumps(CONFIG), "tied": '{"b": "c"}'},

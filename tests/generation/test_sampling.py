@@ -116,14 +116,14 @@ STRINGS = {
 }
 
 
-def sampled(search, count=2000, sentences=1, **settings):
+def sampled(search, count, sentences=1, **settings):
     results = search(*[WEATHER] * sentences, sampling=True, beam=count, nbest=count, **settings)
     return [[tuple(each.tokens.tolist()) for each in hypotheses] for hypotheses in results]
 
 
 @pytest.mark.parametrize("sentences", [1, 3])
 def test_whole_hypotheses_follow_the_model(search, sentences):
-    count = 2000
+    count = 1000
     for strings in sampled(search, count, sentences):
         assert len(strings) == count
         for string, probability in STRINGS.items():
@@ -164,10 +164,10 @@ def test_the_seed_leaves_torchs_own_generator_alone(search):
 
 
 def test_temperature_sharpens_the_draws(search):
-    share = sampled(search, 2000, temperature=0.5)[0]
+    share = sampled(search, 1000, temperature=0.5)[0]
     first = [each[0] for each in share]
     expected = 0.25 / (0.25 + 0.09 + 0.04)
-    assert abs(first.count(A) / 2000 - expected) < 4.5 * math.sqrt(expected * (1 - expected) / 2000)
+    assert abs(first.count(A) / 1000 - expected) < 4.5 * math.sqrt(expected * (1 - expected) / 1000)
 
 
 def test_prefix_and_lengths_hold_in_sampling(search):
