@@ -207,3 +207,7 @@ def test_load_is_found_when_asked_for() -> None:
     assert rskip.load is rskip.zoo.load
     with pytest.raises(AttributeError, match="module 'rskip' has no attribute 'lode'"):
         rskip.lode  # noqa: B018
+
+
+def test_load_is_found_by_who_looks_for_it() -> None:
+    assert {"load", "zoo", "__version__"} <= set(dir(rskip))
