@@ -25,22 +25,27 @@ from rskip.settings.errors import SettingError
 VARIABLE = "RSKIP_NATIVE"
 TYPES = {torch.float32: 0, torch.bfloat16: 1}  # as in source/kernels.h, which has all that follows too
 BLOCK = 64  # logits whose largest one is kept
-_INTERFACE = 3
+_INTERFACE = 4
 _WORK_TO_SHARE = 2**20  # numbers, which take some 0.3 ms; to start a thread takes 0.05
 _INSTRUCTIONS = {"plain": 0, "avx2": 1, "avx512": 2, "avx512bf16": 3}
 
 
-def _fields(pointers: str, sizes: str, numbers: str = "") -> list[tuple[str, Any]]:
-    kinds = ((pointers, c_void_p), (sizes, c_int64), (numbers, c_double), ("type", c_int64))
+def _fields(pointers: str, sizes: str, numbers: str = "", *, type: bool = True) -> list[tuple[str, Any]]:
+    kinds = ((pointers, c_void_p), (sizes, c_int64), (numbers, c_double), ("type" if type else "", c_int64))
     return [(name, kind) for names, kind in kinds for name in names.split()]
+
+
+class Seen(ctypes.Structure):
+    """The slots of keys and values that the beams of each sentence see."""
+
+    _fields_ = _fields("place slots counts", "slots_sentence slots_beam beams count", type=False)
 
 
 class Attention(ctypes.Structure):
     """Of one position of each beam over the slots that it sees."""
 
     _fields_ = _fields(
-        "query key value new_key new_value output weights place slots counts",
-        "query_row slots_per_place slots_sentence slots_beam weights_beam beams heads features count",
+        "seen query key value new_key new_value output weights", "slots_per_place weights_beam heads features"
     )
 
 
@@ -51,15 +56,21 @@ class Residual(ctypes.Structure):
 
 
 class Linear(ctypes.Structure):
-    """Of a linear map of few rows."""
+    """Of a linear map."""
 
-    _fields_ = _fields("x weight bias output", "rows inputs outputs relu")
+    _fields_ = _fields("x weight bias output", "inputs outputs relu")
+
+
+class Packing(ctypes.Structure):
+    """Of a linear map's weight to how its product reads it."""
+
+    _fields_ = _fields("weight packed", "inputs outputs")
 
 
 class Embedding(ctypes.Structure):
-    """Of tokens and their position."""
+    """Of tokens and their positions."""
 
-    _fields_ = _fields("tokens table position output", "features", "scale")
+    _fields_ = _fields("tokens table places positions output", "features", "scale")
 
 
 class Vocabulary(ctypes.Structure):
@@ -102,13 +113,19 @@ ATTEND, RESIDUAL, MAP, EMBED = range(4)
 
 
 class Operation(ctypes.Structure):
-    """A kernel's arguments, which kernel, and how many sentences, rows or features."""
+    """A kernel's arguments, and which kernel."""
 
-    _fields_ = [("arguments", c_void_p), ("kernel", c_int64), ("count", c_int64)]
+    _fields_ = [("arguments", c_void_p), ("kernel", c_int64)]
+
+
+class Operations(ctypes.Structure):
+    """What is run one after the other, of sentences of so many beams."""
+
+    _fields_ = [("operations", c_void_p), ("count", c_int64), ("beams", c_int64)]
 
 
 class Library:
-    """The kernels of one file. Each is called with its arguments and how many sentences, rows or features they are of.
+    """The kernels of one file. Each is called with its arguments and how many sentences or rows they are of.
 
     With `work`, about how many numbers are read, a kernel is shared among PyTorch's threads where that is worth it.
     """
@@ -130,7 +147,9 @@ class Library:
         self.log_softmax_gradient = _kernel(functions, "log_softmax_gradient", LogSoftmax)
         self.open_slots = _declared(functions, "open_slots", [c_void_p, *[c_int64] * 5, c_void_p], c_int)
         self.reorder_slots = _declared(functions, "reorder_slots", [*[c_void_p] * 4, *[c_int64] * 5])
-        self.run = _declared(functions, "run", [POINTER(Operation), c_int64])
+        self.run = _kernel(functions, "run", Operations)
+        self.pack = _declared(functions, "pack", [POINTER(Packing)])
+        self.packed_bytes = _declared(functions, "packed_bytes", [c_int64] * 3, c_int64)
         functions.rskip_choose(most)
         self.instructions: str = functions.rskip_instructions().decode()
 

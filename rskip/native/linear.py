@@ -1,30 +1,46 @@
-"""Linear maps by the compiled kernels."""
+"""Linear maps by the compiled kernels. Shapes: x (R, in), W (out, in), y (R, out)."""
 
 from __future__ import annotations
 
+import torch
 from torch import Tensor
 
-from rskip.native.library import TYPES, Library, Linear
+from rskip.native.library import TYPES, Library, Linear, Packing
+
+_PRODUCTS_A_NUMBER = 16  # that take as long as a number that is read
 
 
-def linear_arguments(
-    x: Tensor, weight: Tensor, bias: Tensor | None, output: Tensor, *, relu: bool = False
-) -> Linear:
-    """Arguments of output = xWᵀ + b, or max(0, xWᵀ + b): x (R, in), W (out, in), output (R, out).
+def pack_weight(library: Library, weight: Tensor) -> Tensor:
+    """A contiguous weight as this processor's products read it."""
+    outputs, inputs = weight.shape
+    packed = torch.empty(library.packed_bytes(inputs, outputs, TYPES[weight.dtype]), dtype=torch.uint8)
+    library.pack(
+        Packing(
+            weight=weight.data_ptr(), packed=packed.data_ptr(), inputs=inputs, outputs=outputs, type=TYPES[weight.dtype]
+        )
+    )
+    return packed
 
-    All are contiguous and of one type, and must outlive the call.
-    """
+
+def linear_arguments(x: Tensor, weight: Tensor, packed: Tensor, bias: Tensor | None) -> Linear:
+    """Arguments of xWᵀ + b but for its output: contiguous, of one type, and to outlive the call."""
     outputs, inputs = weight.shape
     return Linear(
-        x=x.data_ptr(), weight=weight.data_ptr(), bias=None if bias is None else bias.data_ptr(),
-        output=output.data_ptr(), rows=x.numel() // inputs, inputs=inputs,
-        outputs=outputs, relu=relu, type=TYPES[weight.dtype],
+        x=x.data_ptr(), weight=packed.data_ptr(), bias=None if bias is None else bias.data_ptr(),
+        inputs=inputs, outputs=outputs, type=TYPES[weight.dtype],
     )  # fmt: skip
 
 
-def native_linear(library: Library, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+def linear_work(weight: Tensor) -> int:
+    """What a row costs, in numbers that are read."""
+    return weight.numel() // _PRODUCTS_A_NUMBER
+
+
+def native_linear(library: Library, x: Tensor, weight: Tensor, packed: Tensor, bias: Tensor | None) -> Tensor:
     """xWᵀ + b. Shape: (..., in) -> (..., out)."""
     x = x.contiguous()
     output = x.new_empty(*x.shape[:-1], weight.size(0))
-    library.map(linear_arguments(x, weight, bias, output), weight.size(0))
+    arguments, rows = linear_arguments(x, weight, packed, bias), x.numel() // weight.size(1)
+    arguments.output = output.data_ptr()
+    library.map(arguments, rows, work=rows * linear_work(weight))
     return output

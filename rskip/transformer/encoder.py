@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import cast
 
 from torch import Tensor, nn
 
@@ -42,6 +43,10 @@ class EncoderStack(nn.Module):
         """Makes the layers and what closes their stack."""
         self.layers = nn.ModuleList(EncoderLayer(config) for _ in range(config.encoder_layers))
         self.layer_norm = build_closing_norm(config.encoder_connection, config.encoder_embed_dim)
+
+    def encoder_layers(self) -> list[EncoderLayer]:
+        """The layers, by their type."""
+        return cast("list[EncoderLayer]", list(self.layers))
 
     def run_layers(self, x: Tensor, padding: Tensor) -> Memory:
         """The first layer's input x (B, S, C), its padding (B, S) true where nothing stands, to a memory."""

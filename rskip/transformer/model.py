@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch import Tensor, nn
 
+from rskip.native import native_library
 from rskip.transformer.config import StackConfig, TransformerConfig
 from rskip.transformer.decoder import Decoder
 from rskip.transformer.embedding import build_token_embedding
 from rskip.transformer.encoder import Encoder, Memory
 from rskip.transformer.int8_linear import in_int8
-from rskip.transformer.native_decoder import NativeState, native_decoder
+from rskip.transformer.native_decoder import NativeDecoder, NativeState
+from rskip.transformer.native_encoder import LONGEST_SOURCE, NativeEncoder
 from rskip.transformer.state import DecoderState
 
 
@@ -22,6 +26,10 @@ class EncoderDecoder(nn.Module):
 
     config: StackConfig
     decoder: Decoder
+    _native_decoder: NativeDecoder | None = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        return self.__dict__ | {"_native_decoder": None, "_native_encoder": None}
 
     @property
     def device(self) -> torch.device:
@@ -53,7 +61,12 @@ class EncoderDecoder(nn.Module):
 
         Where the compiled kernels suit, they compute what follows.
         """
-        return (native_decoder(self.decoder) or self.decoder).start(memory, attention=attention)
+        library = native_library(self.decoder.embed_tokens.weight)
+        if library is None or self.training:
+            return self.decoder.start(memory, attention=attention)
+        if self._native_decoder is None or not self._native_decoder.current():
+            self._native_decoder = NativeDecoder(self.decoder, library)
+        return self._native_decoder.start(memory, attention=attention)
 
     def step(self, tokens: Tensor, state: DecoderState | NativeState) -> Tensor:
         """Logits (B, K, V) of what follows `tokens` (B, K) in each beam of each sentence; the state takes them in."""
@@ -76,6 +89,7 @@ class Transformer(EncoderDecoder):
     """
 
     config: TransformerConfig
+    _native_encoder: NativeEncoder | None = None
 
     def __init__(self, config: TransformerConfig) -> None:
         super().__init__()
@@ -105,9 +119,17 @@ class Transformer(EncoderDecoder):
         return self.config.max_source_positions
 
     def encode(self, source: Tensor) -> Memory:
-        """Source tokens (B, S) to the memory that the decoder attends to."""
-        return self.encoder.encode(source)
+        """Source tokens (B, S) to the memory that the decoder attends to.
+
+        Where the compiled kernels suit, they compute it: hooks of the encoder's modules see `forward` alone.
+        """
+        library = native_library(self.encoder.embed_tokens.weight)
+        if library is None or self.training or torch.is_grad_enabled() or source.size(1) > LONGEST_SOURCE:
+            return self.encoder.encode(source)
+        if self._native_encoder is None or not self._native_encoder.current():
+            self._native_encoder = NativeEncoder(self.encoder, library)
+        return self._native_encoder.encode(source)
 
     def forward(self, source: Tensor, prefix: Tensor) -> Tensor:
         """Logits (B, T, V) for source (B, S) and target prefix (B, T)."""
-        return self.decode(prefix, self.encode(source))
+        return self.decode(prefix, self.encoder.encode(source))

@@ -2,31 +2,31 @@
 
 from __future__ import annotations
 
-import math
 import platform
 from collections.abc import Callable
+from functools import cache
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from rskip.machine.device import multiplies_bfloat16
+from rskip.machine.device import multiplies_bfloat16, multiplies_bfloat16_in_tiles
 from rskip.native import native_library
-from rskip.native.linear import native_linear
+from rskip.native.library import Library, Linear
+from rskip.native.linear import linear_arguments, native_linear, pack_weight
 
-# Below so many multiplications the compiled kernel is the fastest, and without it in float32 the unpacked way
-# (docs/speed.md).
-_MOST_NATIVE = 2**22
-_FEWEST_PACKED = {torch.float32: 2**22, torch.bfloat16: 0}
+# From so many multiplications on oneDNN's products are the faster ones: in AMX's units, and in float32 without the
+# compiled kernels than unpacked ones (docs/speed.md).
+_MANY = 2**22
 
 
 class PackedLinear(nn.Linear):
-    """xWᵀ + b by oneDNN over weights packed once, for inference on a CPU. Shape: (..., in) -> (..., out).
+    """xWᵀ + b over weights packed once, by the compiled kernels or oneDNN, for inference on a CPU.
 
-    Takes over a linear map's parameters, and packs them when that is first needed: threads that both do it do the same.
-    On another device, in another type, or where this torch has no oneDNN, it computes as `nn.Linear` does. Parameters
-    that are written in place, other than by `load_state_dict`, are not seen.
+    Shape: (..., in) -> (..., out). Takes over a linear map's parameters, and packs them when that is first needed:
+    threads that both do it do the same. On another device, or in a type that neither multiplies here, it computes as
+    `nn.Linear` does. Parameters that are written in place, other than by `load_state_dict`, are not seen.
     """
 
     def __init__(self, linear: nn.Linear) -> None:
@@ -36,22 +36,41 @@ class PackedLinear(nn.Linear):
         self._unpack()
 
     def _unpack(self) -> None:
-        self._packed: Tensor | None = None
-        packs = self.weight.device.type == "cpu" and _computes_in(self.weight.dtype)
-        self._fewest = _FEWEST_PACKED[self.weight.dtype] if packs else math.inf
+        # the weight as oneDNN and as the compiled kernels read it; another dictionary where it may be another weight
+        self.packed: dict[str, Tensor] = {}
 
-    def _packed_weight(self) -> Tensor:
-        if self._packed is None:
+    def native_arguments(self, x: Tensor) -> Linear | None:
+        """The compiled kernel's arguments for this map of x (R, in), but for where the output goes.
+
+        None where that is not the way to compute this.
+        """
+        library = self._library(x)
+        if library is None:
+            return None
+        return linear_arguments(x, self.weight, self._natively_packed(library), self.bias)
+
+    def _library(self, x: Tensor) -> Library | None:
+        many = x.numel() * self.out_features >= _MANY
+        in_tiles = many and self.weight.dtype == torch.bfloat16 and multiplies_bfloat16_in_tiles()
+        return None if in_tiles or x.requires_grad else native_library(self.weight)
+
+    def _natively_packed(self, library: Library) -> Tensor:
+        if "native" not in self.packed:
+            self.packed["native"] = pack_weight(library, self.weight)
+        return self.packed["native"]
+
+    def _packed_by_onednn(self) -> Tensor:
+        if "onednn" not in self.packed:
             with torch.inference_mode(False), torch.no_grad():  # an ordinary tensor, for every later caller
-                self._packed = torch.ops.mkldnn._reorder_linear_weight(self.weight.detach())
-        return self._packed
+                self.packed["onednn"] = torch.ops.mkldnn._reorder_linear_weight(self.weight.detach())
+        return self.packed["onednn"]
 
     def _load_from_state_dict(self, *args: Any, **kwargs: Any) -> None:
         super()._load_from_state_dict(*args, **kwargs)
         self._unpack()
 
     def __getstate__(self) -> dict[str, Any]:
-        return {name: value for name, value in self.__dict__.items() if name != "_packed"}
+        return {name: value for name, value in self.__dict__.items() if name != "packed"}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         super().__setstate__(state)
@@ -63,18 +82,18 @@ class PackedLinear(nn.Linear):
         return self
 
     def forward(self, x: Tensor) -> Tensor:
-        weight, multiplications = self.weight, x.numel() * self.out_features
-        library = native_library(weight)
-        if library is not None and multiplications < _MOST_NATIVE and not x.requires_grad:
-            return native_linear(library, x, weight, self.bias)
-        if multiplications < self._fewest:
-            return functional.linear(x, weight, self.bias)
-        return torch.ops.mkldnn._linear_pointwise(x, self._packed_weight(), self.bias, "none", [], "")
+        library = self._library(x)
+        if library is not None:
+            return native_linear(library, x, self.weight, self._natively_packed(library), self.bias)
+        few = self.weight.dtype == torch.float32 and x.numel() * self.out_features < _MANY
+        if few or self.weight.device.type != "cpu" or not _computes_in(self.weight.dtype):
+            return functional.linear(x, self.weight, self.bias)
+        return torch.ops.mkldnn._linear_pointwise(x, self._packed_by_onednn(), self.bias, "none", [], "")
 
 
+@cache
 def _computes_in(dtype: torch.dtype) -> bool:
     """Whether oneDNN multiplies this type on this processor, an x86 one: others were not measured."""
-    x86 = platform.machine().lower() in ("x86_64", "amd64")
-    if dtype not in _FEWEST_PACKED or not x86 or not torch.backends.mkldnn.is_available():
+    if platform.machine().lower() not in ("x86_64", "amd64") or not torch.backends.mkldnn.is_available():
         return False
-    return dtype == torch.float32 or multiplies_bfloat16()
+    return dtype == torch.float32 or (dtype == torch.bfloat16 and multiplies_bfloat16())

@@ -17,7 +17,9 @@ void rskip_log_softmax(const struct log_softmax *, int64_t, int64_t);
 void rskip_log_softmax_gradient(const struct log_softmax *, int64_t, int64_t);
 void rskip_quantise(const struct quantised *, int64_t, int64_t);
 void rskip_rescale(const struct rescaled *, int64_t, int64_t);
-void rskip_run(const struct operation *, int64_t);
+void rskip_run(const struct program *, int64_t, int64_t);
+void rskip_pack(const struct packing *);
+int64_t rskip_packed_bytes(int64_t, int64_t, int64_t);
 int rskip_open_slots(int32_t *, int64_t, int64_t, int64_t, int64_t, int64_t, uint8_t *);
 void rskip_reorder_slots(const int32_t *, int32_t *, const int64_t *, const int64_t *, int64_t, int64_t, int64_t, int64_t, int64_t);
 
@@ -38,29 +40,34 @@ static void attention(int64_t beams, int64_t heads, int64_t features, int64_t sl
     int32_t *seen = room(sentences * beams * slots, 4), *counts = room(sentences, 4), *place = room(sentences, 4);
     for (int64_t i = 0; i < sentences * beams * slots; i++) seen[i] = (int32_t)(i % slots);
     counts[0] = (int32_t)slots, counts[1] = 1, place[0] = 1;
+    const struct seen all = {.place = place, .slots = seen, .counts = counts, .slots_sentence = beams * slots,
+                             .slots_beam = slots, .beams = beams};
     struct attention a = {
-        .query = room(sentences * beams * row, size), .key = room(2 * slots * row, size), .value = room(2 * slots * row, size),
+        .seen = &all, .query = room(sentences * beams * row, size), .key = room(2 * slots * row, size), .value = room(2 * slots * row, size),
         .new_key = room(sentences * beams * row, size), .new_value = room(sentences * beams * row, size),
-        .output = room(sentences * beams * row, size), .weights = room(sentences * beams * slots, 4), .place = place,
-        .slots = seen, .counts = counts, .query_row = row, .slots_per_place = slots, .slots_sentence = beams * slots,
-        .slots_beam = slots, .weights_beam = slots, .beams = beams, .heads = heads, .features = features, .type = type};
+        .output = room(sentences * beams * row, size), .weights = room(sentences * beams * slots, 4),
+        .slots_per_place = slots, .weights_beam = slots, .heads = heads, .features = features, .type = type};
     rskip_attend(&a, 0, sentences);
     done();
 }
 
 static void rows(int64_t rows, int64_t in, int64_t out, int type) {
     const int64_t size = type == FLOAT32 ? 4 : 2;
-    struct linear map = {.x = room(rows * in, size), .weight = room(out * in, size), .bias = room(out, size),
-                         .output = room(rows * out, size), .rows = rows, .in = in, .out = out, .relu = 1, .type = type};
+    struct packing packing = {.weight = room(out * in, size), .packed = room(rskip_packed_bytes(in, out, type), 1),
+                              .in = in, .out = out, .type = type};
+    rskip_pack(&packing);
+    struct linear map = {.x = room(rows * in, size), .weight = packing.packed, .bias = room(out, size),
+                         .output = room(rows * out, size), .in = in, .out = out, .relu = 1, .type = type};
     const void *norms[] = {room(in, size), room(in, size)};
     struct residual residual = {.x = map.x, .f = room(rows * in, size), .output = room(rows * in, size), .weights = norms,
                                 .biases = norms, .features = in, .norms = 2, .scale = 1, .branch_scale = 1,
                                 .epsilon = 1e-5, .type = type};
     int64_t *tokens = room(rows, 8);
-    struct embedding embedding = {.tokens = tokens, .table = room(in, size), .position = room(in, size),
-                                  .output = room(rows * in, size), .features = in, .scale = 2, .type = type};
-    const struct operation operations[] = {{&map, MAP, out}, {&residual, RESIDUAL, rows}, {&embedding, EMBED, rows}};
-    rskip_run(operations, 3);
+    struct embedding embedding = {.tokens = tokens, .table = room(in, size), .places = tokens,
+                                  .positions = room(in, size), .output = room(rows * in, size), .features = in, .scale = 2, .type = type};
+    const struct operation operations[] = {{&map, MAP}, {&residual, RESIDUAL}, {&embedding, EMBED}};
+    const struct program program = {operations, 3, rows};
+    rskip_run(&program, 0, 1);
     done();
 }
 
@@ -103,7 +110,7 @@ int main(void) {
             for (int i = 0; i < number; i++)
                 for (int j = 0; j < number; j++) {
                     attention(2, 3, sizes[i], sizes[j], type);
-                    rows(i % 9 + 1, sizes[i], sizes[j], type);
+                    rows(i % 17 + 1, sizes[i], sizes[j], type);
                     vocabulary(i % 5 + 1, sizes[i] * sizes[j], type);
                     loss(i % 3 + 1, sizes[j], type);
                 }

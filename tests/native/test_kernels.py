@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import ctypes
 import math
 import shutil
 import subprocess
@@ -16,11 +17,11 @@ from torch import nn
 import rskip.native.library
 from rskip.native import find_library
 from rskip.native.int8 import native_quantised, native_rescale_
-from rskip.native.library import Attention, Found, Library
-from rskip.native.linear import native_linear
+from rskip.native.library import Attention, Found, Library, Seen
+from rskip.native.linear import linear_arguments, native_linear, pack_weight
 from rskip.native.loss import cross_entropy_, log_softmax
 from rskip.settings.errors import SettingError
-from rskip.transformer.native_kernels import ResidualNorms
+from rskip.transformer.native_program import ResidualNorms
 
 FILES = sorted(Path(rskip.native.library.__file__).parent.glob("_kernels*.so"))
 LEVELS = ["plain", "AVX2", "AVX-512", "AVX-512 with bfloat16"]
@@ -122,12 +123,15 @@ def test_attention_over_the_slots_that_a_beam_sees(library, dtype, heads, featur
     counts = torch.tensor([37, 1, 16], dtype=torch.int32)
     output, weights = torch.empty_like(query), torch.empty(sentences, beams, slots)
     before = key.clone(), value.clone()
+    whose = Seen(
+        place=place.data_ptr(), slots=seen.data_ptr(), counts=counts.data_ptr(), slots_sentence=beams * slots,
+        slots_beam=slots, beams=beams,
+    )  # fmt: skip
     arguments = Attention(
-        query=query.data_ptr(), key=key.data_ptr(), value=value.data_ptr(), new_key=new_key.data_ptr(),
-        new_value=new_value.data_ptr(), output=output.data_ptr(), weights=weights.data_ptr(), place=place.data_ptr(),
-        slots=seen.data_ptr(), counts=counts.data_ptr(), query_row=width, slots_per_place=slots,
-        slots_sentence=beams * slots, slots_beam=slots, weights_beam=slots, beams=beams, heads=heads,
-        features=features, type=rskip.native.library.TYPES[dtype],
+        seen=ctypes.addressof(whose), query=query.data_ptr(), key=key.data_ptr(), value=value.data_ptr(),
+        new_key=new_key.data_ptr(), new_value=new_value.data_ptr(), output=output.data_ptr(),
+        weights=weights.data_ptr(), slots_per_place=slots, weights_beam=slots, heads=heads, features=features,
+        type=rskip.native.library.TYPES[dtype],
     )  # fmt: skip
     library.attend(arguments, sentences)
     for sentence, beam in product(range(sentences), range(beams)):
@@ -160,8 +164,9 @@ def test_connections_with_their_norms(library, dtype, kind):
         y = branch_scale * f.double()
         for norm in norms:
             y = copy.deepcopy(norm).double()(scale * x.double() + y)
-        joint = ResidualNorms(norms, library, scale=scale, branch_scale=branch_scale)
-        close(joint(x, f), y if count else scale * x.double() + y, dtype)
+        joint = ResidualNorms(norms, scale=scale, branch_scale=branch_scale)
+        library.residual(joint.arguments(x, f, f), 5)
+        close(f, y if count else scale * x.double() + y, dtype)
 
 
 @pytest.mark.parametrize("dtype", TOLERANCE, ids=str)
@@ -169,38 +174,40 @@ def test_connections_with_their_norms(library, dtype, kind):
 def test_linear_maps(library, dtype, inputs, outputs):
     torch.manual_seed(inputs)
     weight, bias = torch.randn(outputs, inputs).to(dtype), torch.randn(outputs).to(dtype)
-    for rows in (1, 3, 4, 9):
+    packed = pack_weight(library, weight)
+    for rows in (1, 3, 4, 29):
         x = torch.randn(rows, inputs).to(dtype)
         expected = x.double() @ weight.double().T
-        torch.testing.assert_close(
-            native_linear(library, x, weight, None).double(), expected,
-            rtol=TOLERANCE[dtype], atol=TOLERANCE[dtype] * math.sqrt(inputs),
-        )  # fmt: skip
-        found = native_linear(library, x[None], weight, bias)[0]
-        assert torch.equal(found, native_linear(library, x, weight, bias))
-        torch.testing.assert_close(
-            found.double(), expected + bias.double(), rtol=TOLERANCE[dtype], atol=TOLERANCE[dtype] * math.sqrt(inputs)
-        )
+        tolerance = {"rtol": TOLERANCE[dtype], "atol": TOLERANCE[dtype] * math.sqrt(inputs)}
+        found = native_linear(library, x, weight, packed, None)
+        torch.testing.assert_close(found.double(), expected, **tolerance)
+        found = native_linear(library, x[None], weight, packed, bias)[0]
+        torch.testing.assert_close(found.double(), expected + bias.double(), **tolerance)
+        for row in range(rows):  # whatever stands beside it
+            assert torch.equal(native_linear(library, x[row], weight, packed, bias), found[row])
 
 
 @pytest.mark.parametrize("dtype", TOLERANCE, ids=str)
 def test_what_is_no_number_stays_so(library, dtype):
     x = torch.ones(3, 20).to(dtype)
     x[1, 7], x[2, 3] = math.nan, math.inf
-    norm = nn.LayerNorm(20).to(dtype)
-    for y in (native_linear(library, x, torch.ones(5, 20).to(dtype), None), ResidualNorms([norm], library)(x, x)):
+    weight, norm, f = torch.ones(5, 20).to(dtype), nn.LayerNorm(20).to(dtype), x.clone()
+    library.residual(ResidualNorms([norm]).arguments(x, f, f), 3)
+    for y in (native_linear(library, x, weight, pack_weight(library, weight), None), f):
         assert y.isfinite().all(1).tolist() == [True, False, False]
 
 
 def test_many_rows_are_shared_among_threads(library):
-    weight, x = torch.randn(70, 16), torch.randn(9, 16)
-    expected = native_linear(library, x, weight, None)
+    weight, x = torch.randn(7, 16), torch.randn(90, 16)
+    packed = pack_weight(library, weight)
+    expected = native_linear(library, x, weight, packed, None)
     threads = torch.get_num_threads()
     try:
         torch.set_num_threads(3)
         output = torch.zeros_like(expected)
-        arguments = rskip.native.linear.linear_arguments(x, weight, None, output)
-        library.map(arguments, 70, work=2**30)
+        arguments = linear_arguments(x, weight, packed, None)
+        arguments.output = output.data_ptr()
+        library.map(arguments, 90, work=2**30)
     finally:
         torch.set_num_threads(threads)
     torch.testing.assert_close(output, expected)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import copy
+
 import pytest
 import torch
 
 from rskip.native import find_library
-from rskip.transformer.native_decoder import native_decoder
+from rskip.transformer.native_decoder import NativeState
 from rskip.transformer.precision import set_precision
 
 pytestmark = pytest.mark.skipif(find_library().library is None, reason="the kernels are not compiled here")
@@ -15,9 +17,13 @@ pytestmark = pytest.mark.skipif(find_library().library is None, reason="the kern
 def assert_equal_decoding(model, source, *, beams, steps, leaving=(), tolerance=1e-5):
     """Both decode the same drawn tokens, reordered at every step; after the steps `leaving` a sentence leaves."""
     torch.manual_seed(3)
-    decoders = (model.decoder, native_decoder(model.decoder))
+    decoders = (model.decoder, model)
     with torch.inference_mode():
-        memory = model.encode(source)
+        memory, native = model.encoder.encode(source), model.encode(source)
+        seen = ~memory.padding
+        torch.testing.assert_close(
+            native.states[seen], memory.states[seen], rtol=0, atol=tolerance * memory.states[seen].abs().max().item()
+        )
         states = [each.start(memory, attention=True) for each in decoders]
         tokens = torch.full((len(source), 1), 2)
         for step in range(steps):
@@ -79,8 +85,24 @@ def test_bfloat16_and_int8(build, source):
     assert_equal_decoding(model, source, beams=2, steps=3, tolerance=0.05)
 
 
-def test_models_that_the_kernels_dont_suit(build):
-    model = build()
-    assert native_decoder(model.decoder) is None  # float64
-    assert native_decoder(model.float().train().decoder) is None
-    assert native_decoder(model.eval().decoder) is not None
+def test_models_that_the_kernels_dont_suit(build, source):
+    changes = (lambda model: model, lambda model: model.float().train(), lambda model: model.float())
+    for suits, change in zip((False, False, True), changes, strict=True):  # in float64, in training
+        model = change(build())
+        assert isinstance(model.start(model.encode(source)), NativeState) == suits
+
+
+@pytest.mark.parametrize("change", ["loaded", "replaced", "converted"])
+def test_a_model_that_has_changed_since_it_decoded(build, source, change):
+    """What was kept of the model as it was isn't used any more."""
+    model, other = set_precision(build(), "float32"), build().float()
+    torch.nn.init.normal_(other.decoder.layers[0].fc1.weight)
+    assert_equal_decoding(model, source, beams=2, steps=3)
+    if change == "loaded":
+        model.load_state_dict(other.state_dict())
+    elif change == "replaced":
+        model.decoder.layers[0].fc1 = other.decoder.layers[0].fc1
+    else:
+        set_precision(model, "bfloat16")
+    assert_equal_decoding(model, source, beams=2, steps=3, tolerance=0.05)
+    assert_equal_decoding(copy.deepcopy(model), source, beams=2, steps=3, tolerance=0.05)

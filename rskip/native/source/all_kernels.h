@@ -8,9 +8,10 @@
 #include "vector.h"
 #include "attention.h"
 #include "rows.h"
+#include "product.h"
 #include "vocabulary.h"
 #include "loss.h"
 #include "int8.h"
 
 const struct kernels KERNELS = {attend, residual, map, embed, normalise, best,
-                                cross_entropy, log_softmax, log_softmax_gradient, quantise, rescale};
+                                cross_entropy, log_softmax, log_softmax_gradient, quantise, rescale, pack, packed_bytes};

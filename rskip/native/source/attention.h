@@ -59,37 +59,38 @@ INLINE void attend_head(const struct attention *a, const float *query, const int
 }
 
 INLINE void attend_typed(const struct attention *a, int64_t sentence, float *query, const int type) {
+    const struct seen *seen = a->seen;
     const int64_t row = a->heads * a->features, bytes = type == FLOAT32 ? 4 : 2;
-    const int64_t place = a->place ? a->place[sentence] : sentence;
-    const int64_t count = a->counts ? a->counts[sentence] : a->count;
-    const int64_t base = place * a->slots_per_place * row;
-    const int32_t *slots = a->slots + sentence * a->slots_sentence;
+    const int64_t place = seen->place[sentence], count = seen->counts ? seen->counts[sentence] : seen->count;
+    const int64_t base = place * a->slots_per_place * row, first_row = sentence * seen->beams;
+    const int32_t *slots = seen->slots + sentence * seen->slots_sentence;
     float *scores = query + row;
     const float scale = 1 / sqrtf((float)a->features);
-    for (int64_t beam = 0; a->new_key && beam < a->beams; beam++) {
-        const int64_t from = (sentence * a->beams + beam) * a->query_row * bytes;
-        const int64_t to = (base + slots[beam * a->slots_beam + count - 1] * row) * bytes;
+    for (int64_t beam = 0; a->new_key && beam < seen->beams; beam++) {
+        const int64_t from = (first_row + beam) * row * bytes;
+        const int64_t to = (base + slots[beam * seen->slots_beam + count - 1] * row) * bytes;
         memcpy((char *)a->key + to, (const char *)a->new_key + from, row * bytes);
         memcpy((char *)a->value + to, (const char *)a->new_value + from, row * bytes);
     }
-    for (int64_t beam = 0; beam < a->beams; beam++) {
-        const int64_t number = sentence * a->beams + beam;
-        const int32_t *seen = slots + beam * a->slots_beam;
+    for (int64_t beam = 0; beam < seen->beams; beam++) {
+        const int64_t number = first_row + beam;
+        const int32_t *own = slots + beam * seen->slots_beam;
         float *weights = a->weights ? a->weights + number * a->weights_beam : NULL;
-        for (int64_t i = 0; i < row; i++) query[i] = get(a->query, number * a->query_row + i, type) * scale;
+        for (int64_t i = 0; i < row; i++) query[i] = get(a->query, number * row + i, type) * scale;
         if (weights) memset(weights, 0, a->weights_beam * sizeof *weights);
         for (int64_t head = 0; head < a->heads; head++) {
             const int64_t first = head * a->features;
-            if (a->features == 32) attend_head(a, query + first, seen, count, scores, base + first, number * row + first, weights, 32, type);
-            else if (a->features == 64) attend_head(a, query + first, seen, count, scores, base + first, number * row + first, weights, 64, type);
-            else attend_head(a, query + first, seen, count, scores, base + first, number * row + first, weights, a->features, type);
+            if (a->features == 32) attend_head(a, query + first, own, count, scores, base + first, number * row + first, weights, 32, type);
+            else if (a->features == 64) attend_head(a, query + first, own, count, scores, base + first, number * row + first, weights, 64, type);
+            else attend_head(a, query + first, own, count, scores, base + first, number * row + first, weights, a->features, type);
         }
     }
 }
 
 static void attend(const struct attention *a, int64_t first, int64_t last) {
-    int64_t most = a->count;
-    for (int64_t sentence = first; a->counts && sentence < last; sentence++) most = a->counts[sentence] > most ? a->counts[sentence] : most;
+    const struct seen *seen = a->seen;
+    int64_t most = seen->count;
+    for (int64_t sentence = first; seen->counts && sentence < last; sentence++) most = seen->counts[sentence] > most ? seen->counts[sentence] : most;
     float *scratch = numbers(a->heads * a->features + most + LANES);
     for (int64_t sentence = first; sentence < last; sentence++) OF_TYPE(attend_typed, a, sentence, scratch);
     free(scratch);

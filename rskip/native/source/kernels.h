@@ -5,23 +5,30 @@
 #include <stdint.h>
 
 /* raised whenever an argument of a kernel changes, so that an old library is not called with new arguments */
-#define RSKIP_INTERFACE 3
+#define RSKIP_INTERFACE 4
 
 enum { FLOAT32 = 0, BFLOAT16 = 1 };
 
-/* Attention of one position of each beam over the slots that it sees. K beams, H heads of D features, C = H·D. */
+/* The slots of keys and values that the beams of each sentence see. K beams. */
+struct seen {
+    const int32_t *place;          /* (B) where in key and value each sentence lies */
+    const int32_t *slots;          /* `slots_sentence` and `slots_beam` apart */
+    const int32_t *counts;         /* (B) how many each beam of a sentence sees, or null: `count` each */
+    int64_t slots_sentence, slots_beam;
+    int64_t beams, count;
+};
+
+/* Attention of one position of each beam over the slots that it sees. H heads of D features, C = H·D. */
 struct attention {
-    const void *query;             /* (B, K, C), `query_row` between beams */
+    const struct seen *seen;
+    const void *query;             /* (B, K, C) */
     void *key, *value;             /* each (places, slots, C) */
-    const void *new_key;           /* (B, K, C), `query_row` between beams, or null: written to each beam's last slot */
+    const void *new_key;           /* (B, K, C) or null: written to each beam's last slot */
     const void *new_value;
     void *output;                  /* (B, K, C) */
     float *weights;                /* (B, K, `weights_beam`), mean of the heads, at the positions of the slots; or null */
-    const int32_t *place;          /* (B) where in key and value each sentence lies */
-    const int32_t *slots;          /* the slots that a beam sees, `slots_sentence` and `slots_beam` apart */
-    const int32_t *counts;         /* (B) how many it sees, or null: `count` each */
-    int64_t query_row, slots_per_place, slots_sentence, slots_beam, weights_beam;
-    int64_t beams, heads, features, count;
+    int64_t slots_per_place, weights_beam;
+    int64_t heads, features;
     int64_t type;
 };
 
@@ -36,12 +43,20 @@ struct residual {
     int64_t type;
 };
 
-/* y = act(xWᵀ + b) for few rows. */
+/* y = act(xWᵀ + b), its weight as `pack` lays it. */
 struct linear {
-    const void *x, *weight, *bias; /* (rows, in), (out, in), (out) or null */
+    const void *x, *weight, *bias; /* (rows, in), packed, (out) or null */
     void *output;                  /* (rows, out) */
-    int64_t rows, in, out;
+    int64_t in, out;
     int64_t relu;
+    int64_t type;
+};
+
+/* A linear map's weight for the processor's products. */
+struct packing {
+    const void *weight;            /* (out, in) */
+    void *packed;                  /* `packed_bytes` of room */
+    int64_t in, out;
     int64_t type;
 };
 
@@ -65,11 +80,12 @@ struct candidates {
     int64_t type;
 };
 
-/* Tokens to the first layer's input: scale·embedding + position. */
+/* Tokens to the first layer's input: scale·embedding + position's. */
 struct embedding {
     const int64_t *tokens;         /* (rows) */
     const void *table;             /* (V, C) */
-    const void *position;          /* (C) or null */
+    const int64_t *places;         /* (rows), each one's row of `positions` */
+    const void *positions;         /* (P, C) or null */
     void *output;                  /* (rows, C) */
     int64_t features;
     double scale;
@@ -114,14 +130,18 @@ struct rescaled {
     int64_t type;                  /* float32 */
 };
 
-/* One of several kernels that are run one after the other. */
+/* Kernels that are run one after the other, on each sentence or on the rows of its K beams. */
 enum { ATTEND = 0, RESIDUAL = 1, MAP = 2, EMBED = 3 };
 struct operation {
     const void *arguments;
-    int64_t kernel, count;
+    int64_t kernel;
+};
+struct program {
+    const struct operation *operations;
+    int64_t count, beams;
 };
 
-/* One processor's kernels. Each computes what lies from `first` to before `last`: sentences, rows, or features of y. */
+/* One processor's kernels. Each computes what lies from `first` to before `last`: sentences, rows, or panels of weights. */
 struct kernels {
     void (*attend)(const struct attention *, int64_t first, int64_t last);
     void (*residual)(const struct residual *, int64_t first, int64_t last);
@@ -134,6 +154,8 @@ struct kernels {
     void (*log_softmax_gradient)(const struct log_softmax *, int64_t first, int64_t last);
     void (*quantise)(const struct quantised *, int64_t first, int64_t last);
     void (*rescale)(const struct rescaled *, int64_t first, int64_t last);
+    void (*pack)(const struct packing *);
+    int64_t (*packed_bytes)(int64_t in, int64_t out, int64_t type);
 };
 
 extern const struct kernels rskip_plain, rskip_avx2, rskip_avx512, rskip_avx512bf16;

@@ -48,13 +48,16 @@ EXPORT void rskip_rescale(const struct rescaled *a, int64_t first, int64_t last)
 EXPORT void rskip_log_softmax(const struct log_softmax *a, int64_t first, int64_t last) { chosen->log_softmax(a, first, last); }
 EXPORT void rskip_log_softmax_gradient(const struct log_softmax *a, int64_t first, int64_t last) { chosen->log_softmax_gradient(a, first, last); }
 
-/* One operation after the other, each on all of its sentences, rows or features. */
-EXPORT void rskip_run(const struct operation *operations, int64_t count) {
-    for (const struct operation *each = operations; each < operations + count; each++) {
-        if (each->kernel == ATTEND) chosen->attend(each->arguments, 0, each->count);
-        else if (each->kernel == RESIDUAL) chosen->residual(each->arguments, 0, each->count);
-        else if (each->kernel == MAP) chosen->map(each->arguments, 0, each->count);
-        else chosen->embed(each->arguments, 0, each->count);
+EXPORT void rskip_pack(const struct packing *a) { chosen->pack(a); }
+EXPORT int64_t rskip_packed_bytes(int64_t in, int64_t out, int64_t type) { return chosen->packed_bytes(in, out, type); }
+
+/* One operation after the other, each on the sentences `first` to `last`. */
+EXPORT void rskip_run(const struct program *a, int64_t first, int64_t last) {
+    for (const struct operation *each = a->operations; each < a->operations + a->count; each++) {
+        if (each->kernel == ATTEND) chosen->attend(each->arguments, first, last);
+        else if (each->kernel == RESIDUAL) chosen->residual(each->arguments, first * a->beams, last * a->beams);
+        else if (each->kernel == MAP) chosen->map(each->arguments, first * a->beams, last * a->beams);
+        else chosen->embed(each->arguments, first * a->beams, last * a->beams);
     }
 }
 

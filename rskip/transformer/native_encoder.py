@@ -1,0 +1,86 @@
+"""Encoding on a CPU by the compiled kernels. B sentences, S source length, C features."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from rskip.native.library import Library, Seen
+from rskip.transformer.encoder import Encoder, Memory
+from rskip.transformer.native_program import NativeStack, Program
+from rskip.transformer.positions import token_positions
+
+LONGEST_SOURCE = 256  # from there on PyTorch's attention is the faster one
+_ROWS = 512  # at once, of each thread: what its cache holds
+
+
+class NativeEncoder(NativeStack["_Encoding"]):
+    """Memories as `Encoder`'s, but for rounding: sums are in float32 also within bfloat16."""
+
+    def __init__(self, encoder: Encoder, library: Library) -> None:
+        super().__init__(encoder, library)
+        self.encoder = encoder
+
+    def build(self, rows: int) -> _Encoding:
+        """The encoding of so many tokens."""
+        return _Encoding(self.encoder, self.library, rows)
+
+    @torch.no_grad()
+    def encode(self, source: Tensor) -> Memory:
+        """As `Encoder.encode`."""
+        sentences, length = source.shape
+        padding = source.eq(self.encoder.config.padding_index)
+        states = self.encoder.embed_tokens.weight.new_empty(sentences, length, self.encoder.embed_tokens.embedding_dim)
+        at_once = max(1, _ROWS * torch.get_num_threads() // length)
+        program = self.program(min(at_once, sentences) * length)
+        for part in zip(*(each.split(at_once) for each in (source, padding, states)), strict=True):
+            program.compute(*part)
+        return Memory(states, padding)
+
+
+class _Encoding:
+    """Of up to so many tokens at once."""
+
+    def __init__(self, encoder: Encoder, library: Library, rows: int) -> None:
+        weight = encoder.embed_tokens.weight
+        self.positions, self.padding_index = encoder.embed_positions, encoder.config.padding_index
+        self.seen = Seen()
+        self.program = program = Program(library, weight, rows)
+        x, given, query, key, value, f = (program.buffer(weight.size(1)) for _ in range(6))
+        inner = program.buffer(encoder.config.encoder_ffn_embed_dim)
+        self.x, self.room = x, (given, query, key, value, f, inner)
+        self.embedding = program.embed(weight, encoder.embed_scale, x)
+        program.norm(encoder.layernorm_embedding, x)
+        self.attentions = []
+        for layer in encoder.encoder_layers():
+            attention = layer.self_attn
+            source = program.branch_input(layer.self_attn_connection, x, given)
+            for linear, y in ((attention.q_proj, query), (attention.k_proj, key), (attention.v_proj, value)):
+                program.map(linear, source, y)
+            arguments = program.attend(self.seen, query, query, attention.heads)
+            arguments.key, arguments.value = key.data_ptr(), value.data_ptr()
+            self.attentions.append(arguments)
+            program.map(attention.out_proj, query, f)
+            program.join(layer.self_attn_connection, x, f)
+            program.feed_forward(layer, x, given, inner, f)
+        program.norm(encoder.layer_norm, x)
+
+    def compute(self, source: Tensor, padding: Tensor, states: Tensor) -> None:
+        """States (B, S, C) of source tokens (B, S)."""
+        sentences, length = source.shape
+        source = source.contiguous()
+        self.embedding.tokens = source.data_ptr()
+        if self.positions is not None:
+            self.positions.grow(length)
+            places = token_positions(source, self.padding_index)
+            self.embedding.places, self.embedding.positions = places.data_ptr(), self.positions.rows.data_ptr()
+        slots = padding.to(torch.uint8).sort(dim=1, stable=True)[1].int()
+        counts = (length - padding.sum(1)).int()
+        sentence_numbers = torch.arange(sentences, dtype=torch.int32)
+        seen = self.seen
+        seen.place, seen.slots, seen.counts = sentence_numbers.data_ptr(), slots.data_ptr(), counts.data_ptr()
+        seen.slots_sentence, seen.beams = length, length
+        for each in self.attentions:
+            each.slots_per_place = length
+        self.program.run(sentences, length)
+        states.copy_(self.x[: sentences * length].view_as(states))

@@ -1,0 +1,259 @@
+"""What a stack computes of its rows, by the compiled kernels. C features, R rows: the beams of all sentences."""
+
+from __future__ import annotations
+
+import ctypes
+import threading
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from typing import Any, Generic, TypeVar
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from rskip.connections import Connection
+from rskip.connections.norms import EPS, LayerNorm, RMSNorm
+from rskip.connections.prenorm import PreNorm
+from rskip.connections.rskip import RSkip, XSkip
+from rskip.native.library import (
+    ATTEND,
+    EMBED,
+    MAP,
+    RESIDUAL,
+    TYPES,
+    Attention,
+    Embedding,
+    Library,
+    Linear,
+    Operation,
+    Operations,
+    Residual,
+    Seen,
+)  # fmt: skip
+from rskip.native.linear import linear_work
+from rskip.transformer.layers import TransformerLayer
+from rskip.transformer.packed_linear import PackedLinear
+
+Activation = Callable[[Tensor], Tensor]
+Steps = TypeVar("Steps")
+
+
+class Program:
+    """Operations over buffers of rows, one after the other.
+
+    The kernels compute packed linear maps, attention, embedding, and xskip, rskip and prenorm connections with ln or
+    rms, each sentence's rows in one thread; the modules themselves compute what else there is.
+
+    :param like: of the rows' type.
+    :param rows: the most that there will be.
+    """
+
+    def __init__(self, library: Library, like: Tensor, rows: int) -> None:
+        self.library, self.rows, self._like = library, rows, like
+        self._parts: list[Callable[[int, int], None]] = []  # of sentences and beams
+        self._operations: list[Operation] = []  # not in a part yet
+        self._work = 0  # of these, a row
+        self._pointed_at: list[Any] = []
+
+    def buffer(self, features: int) -> Tensor:
+        """Room for rows of so many features."""
+        return self._like.new_empty(self.rows, features)
+
+    def run(self, sentences: int, beams: int) -> None:
+        """Computes the rows of so many sentences."""
+        self._end_part()
+        for part in self._parts:
+            part(sentences, beams)
+
+    def embed(self, table: Tensor, scale: float, output: Tensor) -> Embedding:
+        """Embeds the tokens, at the places, that are set in what this gives."""
+        arguments = Embedding(
+            table=table.data_ptr(), output=output.data_ptr(), features=table.size(1), scale=scale,
+            type=TYPES[table.dtype],
+        )  # fmt: skip
+        self._put(EMBED, arguments)
+        return arguments
+
+    def attend(self, seen: Seen, query: Tensor, output: Tensor, heads: int) -> Attention:
+        """Attends to the keys and values that are set in what this gives."""
+        features = query.size(1)
+        arguments = Attention(
+            seen=ctypes.addressof(seen), query=query.data_ptr(), output=output.data_ptr(), heads=heads,
+            features=features // heads, type=TYPES[query.dtype],
+        )  # fmt: skip
+        self._pointed_at.append(seen)
+        self._put(ATTEND, arguments, work=features)
+        return arguments
+
+    def map(self, linear: nn.Module, x: Tensor, output: Tensor, *, activation: Activation | None = None) -> None:
+        """output = activation(linear(x))."""
+        if (native := self.last_map(linear, x)) is not None:
+            native.output, native.relu = output.data_ptr(), activation is functional.relu
+        else:
+            self._put_module(linear, output, x)
+        if activation is not None and not (native and native.relu):
+            self._put_module(activation, output, output)
+
+    def last_map(self, linear: nn.Module, x: Tensor) -> Linear | None:
+        """As `map`, to memory that is set in what this gives; None, and nothing is computed, where the module must."""
+        native = linear.native_arguments(x) if isinstance(linear, PackedLinear) else None
+        if native is not None:
+            self._pointed_at.append(linear.packed)
+            self._put(MAP, native, work=linear_work(linear.weight))  # type: ignore[arg-type]
+        return native
+
+    def norm(self, norm: nn.Module | None, x: Tensor) -> None:
+        """x = norm(x), of the norms that close a stack or an embedding."""
+        if norm is None:
+            return
+        if isinstance(norm, (nn.LayerNorm, LayerNorm, RMSNorm)):
+            self._put_residual(ResidualNorms([norm]), x, None, x)
+        else:
+            self._put_module(norm, x, x)
+
+    def branch_input(self, connection: Connection, x: Tensor, room: Tensor) -> Tensor:
+        """What the connection's branch is fed: x, or what is put into `room`."""
+        if isinstance(native := native_connection(connection), ResidualNorms):
+            if native.branch_norm is None:
+                return x
+            self._put_residual(native.branch_norm, x, None, room)
+            return room
+        if type(connection).branch_input is Connection.branch_input:
+            return x
+        self._put_module(connection.branch_input, room, x)
+        return room
+
+    def join(self, connection: Connection, x: Tensor, f: Tensor) -> None:
+        """x = connection(x, f)."""
+        if isinstance(native := native_connection(connection), ResidualNorms):
+            self._put_residual(native, x, f, x)
+        else:
+            self._put_module(connection, x, x, f)
+
+    def feed_forward(self, layer: TransformerLayer, x: Tensor, given: Tensor, inner: Tensor, f: Tensor) -> None:
+        """The layer's feed-forward branch and its connection; `given`, `inner` and `f` are room."""
+        self.map(
+            layer.fc1, self.branch_input(layer.ffn_connection, x, given), inner, activation=layer.activation
+        )
+        self.map(layer.fc2, inner, f)
+        self.join(layer.ffn_connection, x, f)
+
+    def _put_residual(self, norms: ResidualNorms, x: Tensor, f: Tensor | None, output: Tensor) -> None:
+        self._pointed_at.append(norms)
+        self._put(RESIDUAL, norms.arguments(x, f, output))
+
+    def _put(self, kernel: int, arguments: Any, *, work: int = 0) -> None:
+        self._pointed_at.append(arguments)
+        self._operations.append(Operation(ctypes.addressof(arguments), kernel))
+        self._work += work
+
+    def _put_module(self, module: Callable[..., Tensor], output: Tensor, *inputs: Tensor) -> None:
+        def compute(sentences: int, beams: int) -> None:
+            rows = sentences * beams
+            output[:rows] = module(*(each[:rows] for each in inputs))
+
+        self._end_part()
+        self._parts.append(compute)
+
+    def _end_part(self) -> None:
+        if not self._operations:
+            return
+        table = (Operation * len(self._operations))(*self._operations)
+        operations = Operations(operations=ctypes.addressof(table), count=len(table))
+        work, library_run = self._work, self.library.run
+
+        def compute(sentences: int, beams: int) -> None:
+            operations.beams = beams
+            library_run(operations, sentences, work=work * sentences * beams)
+
+        self._pointed_at.append(table)
+        self._parts.append(compute)
+        self._operations, self._work = [], 0
+
+
+class NativeStack(ABC, Generic[Steps]):
+    """A stack of layers by programs, of which each thread keeps one.
+
+    A stack whose modules or parameters are replaced, or packed anew, needs another.
+    """
+
+    def __init__(self, stack: nn.Module, library: Library) -> None:
+        self.library = library
+        self._programs = threading.local()
+        self._parts = _parts(stack)
+
+    def current(self) -> bool:
+        """Whether modules, parameters and packed weights are where they were when this was made."""
+        return all(held.get(name) is part and _address(part) == address for held, name, part, address in self._parts)
+
+    @abstractmethod
+    def build(self, rows: int) -> Steps:
+        """What computes up to so many rows."""
+
+    def program(self, rows: int) -> Steps:
+        """This thread's."""
+        most, program = getattr(self._programs, "kept", (0, None))
+        if program is None or not most >= rows > most // 4:
+            with torch.inference_mode(False):  # for callers outside of it too
+                program = self.build(rows)
+            self._programs.kept = rows, program
+        return program
+
+
+def _parts(stack: nn.Module) -> list[tuple[dict[str, Any], str, Any, int]]:
+    """Each module, parameter and packed weight: what holds it, its name, itself, and its address."""
+    return [
+        (held, name, part, _address(part))
+        for module in stack.modules()
+        for held in (module._modules, module._parameters, module.__dict__)
+        for name, part in held.items()
+        if held is not module.__dict__ or (isinstance(module, PackedLinear) and name == "packed")
+    ]
+
+
+def _address(part: object) -> int:
+    return part.data_ptr() if isinstance(part, Tensor) else 0
+
+
+class ResidualNorms:
+    """y_0 = branch_scale·f, y_k = norm_k(scale·x + y_(k-1)), y = y_n; scale·x + y_0 without norms. Shape: (R, C)."""
+
+    def __init__(self, norms: list[Any], *, scale: float = 1.0, branch_scale: float = 1.0) -> None:
+        self._weights = _addresses([norm.weight for norm in norms])
+        self._biases = _addresses([norm.bias for norm in norms if isinstance(norm, nn.LayerNorm)])
+        self._fixed: dict[str, Any] = {
+            "weights": ctypes.addressof(self._weights),
+            "biases": ctypes.addressof(self._biases) if len(self._biases) else None,
+            "norms": len(norms),
+            "scale": scale,
+            "branch_scale": branch_scale,
+            "epsilon": EPS,
+        }
+        self.branch_norm: ResidualNorms | None = None
+
+    def arguments(self, x: Tensor, f: Tensor | None, output: Tensor) -> Residual:
+        """The kernel's arguments. The output may be x or f."""
+        return Residual(
+            x=x.data_ptr(), f=None if f is None else f.data_ptr(), output=output.data_ptr(),
+            features=x.size(1), type=TYPES[x.dtype], **self._fixed,
+        )  # fmt: skip
+
+
+def native_connection(connection: Connection) -> ResidualNorms | None:
+    """The connection as the kernel computes it, if it does."""
+    norms = (LayerNorm, RMSNorm)
+    if type(connection) is XSkip and isinstance(connection.norm, (*norms, type(None))):
+        own = [] if connection.norm is None else [connection.norm]
+        return ResidualNorms(own, scale=connection.scale, branch_scale=connection.branch_scale)
+    if type(connection) is RSkip and all(isinstance(norm, norms) for norm in connection.norms):
+        return ResidualNorms(list(connection.norms))
+    if type(connection) is PreNorm and isinstance(connection.norm, norms):
+        joint = ResidualNorms([])
+        joint.branch_norm = ResidualNorms([connection.norm])
+        return joint
+    return None
+
+
+def _addresses(tensors: list[Tensor]) -> ctypes.Array:
+    return (ctypes.c_void_p * len(tensors))(*(each.data_ptr() for each in tensors))
