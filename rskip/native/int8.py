@@ -1,11 +1,16 @@
-"""Before and after a product of 8-bit integers, by the compiled kernels. R rows, C features."""
+"""Products of 8-bit integers, and what goes before and after them, by the compiled kernels. R rows, C features."""
 
 from __future__ import annotations
 
 import torch
 from torch import Tensor
+from torch.nn import functional
 
-from rskip.native.library import TYPES, Library, Quantised, Rescaled
+from rskip.native.library import TYPES, Library, Linear8, Packing, Quantised, Rescaled
+from rskip.native.linear import linear_work
+
+_ZERO_POINT = 128  # of rows in 8 bits
+_MOST_AT_ONCE = 32  # features of the output
 
 
 def native_quantised(library: Library, rows: Tensor) -> tuple[Tensor, Tensor]:
@@ -27,3 +32,40 @@ def native_rescale_(library: Library, sums: Tensor, scales: Tensor, bias: Tensor
         features=sums.size(1),
     )  # fmt: skip
     library.rescale(arguments, len(sums), work=sums.numel())
+
+
+class PackedWeight8:
+    """A weight (out, in) of 8-bit integers with a scale (out,) each, and the bias, as products read them."""
+
+    def __init__(self, library: Library, weight: Tensor, scales: Tensor, bias: Tensor | None) -> None:
+        self.outputs, self.inputs = weight.shape
+        self.weight = torch.empty(library.packed_bytes8(self.inputs, self.outputs), dtype=torch.uint8)
+        offsets = _ZERO_POINT * weight.sum(1, dtype=torch.int32)
+        self.scales, self.offsets = _padded(scales), _padded(offsets)
+        self.bias = None if bias is None else _padded(bias)
+        weight = weight.contiguous()
+        library.pack8(
+            Packing(
+                weight=weight.data_ptr(), packed=self.weight.data_ptr(), inputs=self.inputs, outputs=self.outputs
+            )
+        )
+
+    def arguments(self, x: Tensor) -> Linear8:
+        """Of the product with x (R, in), float32, contiguous; where its output goes is to be set."""
+        return Linear8(
+            x=x.data_ptr(), weight=self.weight.data_ptr(), scales=self.scales.data_ptr(),
+            offsets=self.offsets.data_ptr(), bias=None if self.bias is None else self.bias.data_ptr(),
+            inputs=self.inputs, outputs=self.outputs,
+        )  # fmt: skip
+
+
+def _padded(values: Tensor) -> Tensor:
+    return functional.pad(values, (0, -len(values) % _MOST_AT_ONCE))
+
+
+def native_linear8(library: Library, arguments: Linear8, rows: int) -> Tensor:
+    """The product. Shape: (R, out)."""
+    output = torch.empty(rows, arguments.outputs)
+    arguments.output = output.data_ptr()
+    library.map8(arguments, rows, work=rows * linear_work(arguments))
+    return output

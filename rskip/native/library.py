@@ -25,7 +25,7 @@ from rskip.settings.errors import SettingError
 VARIABLE = "RSKIP_NATIVE"
 TYPES = {torch.float32: 0, torch.bfloat16: 1}  # as in source/kernels.h, which has all that follows too
 BLOCK = 64  # logits whose largest one is kept
-_INTERFACE = 4
+_INTERFACE = 5
 _WORK_TO_SHARE = 2**20  # numbers, which take some 0.3 ms; to start a thread takes 0.05
 _INSTRUCTIONS = {"plain": 0, "avx2": 1, "avx512": 2, "avx512bf16": 3}
 
@@ -103,13 +103,19 @@ class Quantised(ctypes.Structure):
     _fields_ = _fields("x output scales", "features")
 
 
+class Linear8(ctypes.Structure):
+    """Of a linear map in 8 bits."""
+
+    _fields_ = _fields("x weight scales bias offsets output", "inputs outputs relu")
+
+
 class Rescaled(ctypes.Structure):
     """Of 8-bit products' sums to what they stand for."""
 
     _fields_ = _fields("sums scales bias", "features")
 
 
-ATTEND, RESIDUAL, MAP, EMBED = range(4)
+ATTEND, RESIDUAL, MAP, EMBED, MAP8 = range(5)
 
 
 class Operation(ctypes.Structure):
@@ -149,8 +155,12 @@ class Library:
         self.reorder_slots = _declared(functions, "reorder_slots", [*[c_void_p] * 4, *[c_int64] * 5])
         self.run = _kernel(functions, "run", Operations)
         self.pack = _declared(functions, "pack", [POINTER(Packing)])
+        self.map8 = _kernel(functions, "map8", Linear8)
+        self.pack8 = _declared(functions, "pack8", [POINTER(Packing)])
+        self.packed_bytes8 = _declared(functions, "packed_bytes8", [c_int64] * 2, c_int64)
         self.packed_bytes = _declared(functions, "packed_bytes", [c_int64] * 3, c_int64)
         functions.rskip_choose(most)
+        self.largest_weight: int = _declared(functions, "largest_weight", [], c_int64)()  # of 8 bits
         self.instructions: str = functions.rskip_instructions().decode()
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from rskip.native.library import TYPES, Library, Linear, Packing
+from rskip.native.library import TYPES, Library, Linear, Linear8, Packing
 
 _PRODUCTS_A_NUMBER = 16  # that take as long as a number that is read
 
@@ -31,9 +31,9 @@ def linear_arguments(x: Tensor, weight: Tensor, packed: Tensor, bias: Tensor | N
     )  # fmt: skip
 
 
-def linear_work(weight: Tensor) -> int:
+def linear_work(arguments: Linear | Linear8) -> int:
     """What a row costs, in numbers that are read."""
-    return weight.numel() // _PRODUCTS_A_NUMBER
+    return arguments.inputs * arguments.outputs // _PRODUCTS_A_NUMBER
 
 
 def native_linear(library: Library, x: Tensor, weight: Tensor, packed: Tensor, bias: Tensor | None) -> Tensor:
@@ -42,5 +42,5 @@ def native_linear(library: Library, x: Tensor, weight: Tensor, packed: Tensor, b
     output = x.new_empty(*x.shape[:-1], weight.size(0))
     arguments, rows = linear_arguments(x, weight, packed, bias), x.numel() // weight.size(1)
     arguments.output = output.data_ptr()
-    library.map(arguments, rows, work=rows * linear_work(weight))
+    library.map(arguments, rows, work=rows * linear_work(arguments))
     return output

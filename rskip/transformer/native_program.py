@@ -20,23 +20,28 @@ from rskip.native.library import (
     ATTEND,
     EMBED,
     MAP,
+    MAP8,
     RESIDUAL,
     TYPES,
     Attention,
     Embedding,
     Library,
     Linear,
+    Linear8,
     Operation,
     Operations,
     Residual,
     Seen,
-)  # fmt: skip
+)
 from rskip.native.linear import linear_work
+from rskip.transformer.int8_linear import Int8Linear
 from rskip.transformer.layers import TransformerLayer
 from rskip.transformer.packed_linear import PackedLinear
 
 Activation = Callable[[Tensor], Tensor]
 Steps = TypeVar("Steps")
+
+_FEWEST_ROWS = 16  # that a program is made for; one for more than so many times the rows isn't kept
 
 
 class Program:
@@ -95,12 +100,12 @@ class Program:
         if activation is not None and not (native and native.relu):
             self._put_module(activation, output, output)
 
-    def last_map(self, linear: nn.Module, x: Tensor) -> Linear | None:
+    def last_map(self, linear: nn.Module, x: Tensor) -> Linear | Linear8 | None:
         """As `map`, to memory that is set in what this gives; None, and nothing is computed, where the module must."""
-        native = linear.native_arguments(x) if isinstance(linear, PackedLinear) else None
+        native = linear.native_arguments(x) if isinstance(linear, (PackedLinear, Int8Linear)) else None
         if native is not None:
             self._pointed_at.append(linear.packed)
-            self._put(MAP, native, work=linear_work(linear.weight))  # type: ignore[arg-type]
+            self._put(MAP if isinstance(native, Linear) else MAP8, native, work=linear_work(native))
         return native
 
     def norm(self, norm: nn.Module | None, x: Tensor) -> None:
@@ -182,10 +187,14 @@ class NativeStack(ABC, Generic[Steps]):
         self.library = library
         self._programs = threading.local()
         self._parts = _parts(stack)
+        self._addresses = [(each, each.data_ptr()) for each in stack.parameters()]
 
     def current(self) -> bool:
         """Whether modules, parameters and packed weights are where they were when this was made."""
-        return all(held.get(name) is part and _address(part) == address for held, name, part, address in self._parts)
+        for held, name, part in self._parts:
+            if held.get(name) is not part:
+                return False
+        return all(tensor.data_ptr() == address for tensor, address in self._addresses)
 
     @abstractmethod
     def build(self, rows: int) -> Steps:
@@ -194,26 +203,23 @@ class NativeStack(ABC, Generic[Steps]):
     def program(self, rows: int) -> Steps:
         """This thread's."""
         most, program = getattr(self._programs, "kept", (0, None))
-        if program is None or not most >= rows > most // 4:
+        if program is None or not most >= rows >= most // _FEWEST_ROWS:
+            most = max(rows, _FEWEST_ROWS)
             with torch.inference_mode(False):  # for callers outside of it too
-                program = self.build(rows)
-            self._programs.kept = rows, program
+                program = self.build(most)
+            self._programs.kept = most, program
         return program
 
 
-def _parts(stack: nn.Module) -> list[tuple[dict[str, Any], str, Any, int]]:
-    """Each module, parameter and packed weight: what holds it, its name, itself, and its address."""
+def _parts(stack: nn.Module) -> list[tuple[dict[str, Any], str, Any]]:
+    """Each module, parameter and packed weight: what holds it, its name and itself."""
     return [
-        (held, name, part, _address(part))
+        (held, name, part)
         for module in stack.modules()
         for held in (module._modules, module._parameters, module.__dict__)
         for name, part in held.items()
-        if held is not module.__dict__ or (isinstance(module, PackedLinear) and name == "packed")
+        if held is not module.__dict__ or (isinstance(module, (PackedLinear, Int8Linear)) and name == "packed")
     ]
-
-
-def _address(part: object) -> int:
-    return part.data_ptr() if isinstance(part, Tensor) else 0
 
 
 class ResidualNorms:

@@ -18,7 +18,7 @@ from rskip.native.linear import linear_arguments, native_linear, pack_weight
 
 # From so many multiplications on oneDNN's products are the faster ones: in AMX's units, and in float32 without the
 # compiled kernels than unpacked ones (docs/speed.md).
-_MANY = 2**22
+MANY = 2**22
 
 
 class PackedLinear(nn.Linear):
@@ -50,7 +50,7 @@ class PackedLinear(nn.Linear):
         return linear_arguments(x, self.weight, self._natively_packed(library), self.bias)
 
     def _library(self, x: Tensor) -> Library | None:
-        many = x.numel() * self.out_features >= _MANY
+        many = x.numel() * self.out_features >= MANY
         in_tiles = many and self.weight.dtype == torch.bfloat16 and multiplies_bfloat16_in_tiles()
         return None if in_tiles or x.requires_grad else native_library(self.weight)
 
@@ -85,7 +85,7 @@ class PackedLinear(nn.Linear):
         library = self._library(x)
         if library is not None:
             return native_linear(library, x, self.weight, self._natively_packed(library), self.bias)
-        few = self.weight.dtype == torch.float32 and x.numel() * self.out_features < _MANY
+        few = self.weight.dtype == torch.float32 and x.numel() * self.out_features < MANY
         if few or self.weight.device.type != "cpu" or not _computes_in(self.weight.dtype):
             return functional.linear(x, self.weight, self.bias)
         return torch.ops.mkldnn._linear_pointwise(x, self._packed_by_onednn(), self.bias, "none", [], "")

@@ -15,7 +15,7 @@ Model = TypeVar("Model", bound=nn.Module)
 
 PRECISIONS = ("float32", "bfloat16", "int8")
 # Linear maps of fewer weights gain nothing in int8 and stay in float32 (docs/speed.md).
-_FEWEST_INT8_WEIGHTS = 2**16
+_FEWEST_INT8_WEIGHTS = 2**10
 
 
 def set_precision(model: Model, precision: str) -> Model:

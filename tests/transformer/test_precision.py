@@ -91,7 +91,7 @@ def test_int8_of_zeros_is_the_bias():
     [("float32", 1e-5), ("bfloat16", 0.1), pytest.param("int8", 0.1, marks=needs_int8)],
 )
 def test_model_in_each_precision(build, source, prefix, name, tolerance, monkeypatch):
-    monkeypatch.setattr(packed_linear, "_MANY", 0)
+    monkeypatch.setattr(packed_linear, "MANY", 0)
     monkeypatch.setattr(precision, "_FEWEST_INT8_WEIGHTS", 0)
     model = build("2rskip+ln").float()
     exact = model(source, prefix).detach()

@@ -56,3 +56,90 @@ static void rescale(const struct rescaled *a, int64_t first, int64_t last) {
         for (; i < a->features; i++) y[i] = y[i] * scale + (a->bias ? a->bias[i] : 0);
     }
 }
+
+/* Products of 8-bit rows with 8-bit weights in panels, four input features after the other for each feature of y. */
+#if LANES == 4 /* without such products */
+#define LARGEST_WEIGHT 0
+INLINE integers add_products(integers total, integers x, integers weight) { return total + x + weight; }
+#elif defined(BFLOAT16_PRODUCTS) /* processors that have those have these */
+#define LARGEST_WEIGHT 127
+INLINE integers add_products(integers total, integers x, integers weight) {
+    return (integers)_mm512_dpbusd_epi32((__m512i)total, (__m512i)x, (__m512i)weight);
+}
+#elif LANES == 16 /* two products are added in 16 bits, which hold 2 * 255 * 64 */
+#define LARGEST_WEIGHT 64
+INLINE integers add_products(integers total, integers x, integers weight) {
+    return total + (integers)_mm512_madd_epi16(_mm512_maddubs_epi16((__m512i)x, (__m512i)weight), _mm512_set1_epi16(1));
+}
+#else
+#define LARGEST_WEIGHT 64
+INLINE integers add_products(integers total, integers x, integers weight) {
+    return total + (integers)_mm256_madd_epi16(_mm256_maddubs_epi16((__m256i)x, (__m256i)weight), _mm256_set1_epi16(1));
+}
+#endif
+
+INLINE int64_t in_fours(int64_t in) { return (in + 3) / 4 * 4; }
+
+static int64_t packed_bytes8(int64_t in, int64_t out) { return panels(out) * PANEL * in_fours(in); }
+
+static void pack8(const struct packing *a) {
+    const int8_t *weight = a->weight;
+    int8_t *packed = a->packed;
+    for (int64_t panel = 0; panel < panels(a->out); panel++)
+        for (int64_t i = 0; i < in_fours(a->in); i += 4)
+            for (int64_t o = panel * PANEL; o < (panel + 1) * PANEL; o++)
+                for (int64_t each = i; each < i + 4; each++) *packed++ = each < a->in && o < a->out ? weight[o * a->in + each] : 0;
+}
+
+INLINE vector rescaled(const struct linear8 *a, integers sums, int64_t out, float scale) {
+    integers offsets;
+    memcpy(&offsets, a->offsets + out, sizeof offsets);
+    vector y = __builtin_convertvector(sums - offsets, vector) * (scale * load(a->scales, out, FLOAT32));
+    if (a->bias) y += load(a->bias, out, FLOAT32);
+    return a->relu ? either(y < 0, (vector){0}, y) : y;
+}
+
+INLINE void product8(const struct linear8 *a, const uint8_t *x, const float *scales, int64_t row, int64_t panel, const int rows) {
+    integers total[ROWS][2] = {{{0}}};
+    const int64_t in = in_fours(a->in), out = panel * PANEL;
+    const int8_t *weight = (const int8_t *)a->weight + out * in;
+    for (int64_t i = 0; i < in; i += 4) {
+        integers w0, w1;
+        memcpy(&w0, weight + i * PANEL, sizeof w0);
+        memcpy(&w1, weight + i * PANEL + 4 * LANES, sizeof w1);
+        for (int r = 0; r < rows; r++) {
+            int32_t four_numbers;
+            memcpy(&four_numbers, x + r * in + i, sizeof four_numbers);
+            const integers both = four_numbers - (integers){0};
+            total[r][0] = add_products(total[r][0], both, w0);
+            total[r][1] = add_products(total[r][1], both, w1);
+        }
+    }
+    const int outs = a->out - out < PANEL ? (int)(a->out - out) : PANEL;
+    for (int r = 0; r < rows; r++) {
+        float *y = a->output + (row + r) * a->out + out, last[PANEL];
+        store(outs == PANEL ? y : last, 0, rescaled(a, total[r][0], out, scales[r]), FLOAT32);
+        store(outs == PANEL ? y : last, LANES, rescaled(a, total[r][1], out + LANES, scales[r]), FLOAT32);
+        if (outs < PANEL) memcpy(y, last, outs * sizeof *y);
+    }
+}
+
+/* Its rows `first` to `last`. */
+static void map8(const struct linear8 *a, int64_t first, int64_t last) {
+    const int64_t in = in_fours(a->in);
+    uint8_t *x = calloc((last - first) * in + 1, 1);
+    float *scales = numbers(last - first + 1);
+    if (!x) abort();
+    for (int64_t row = first; row < last; row++) {
+        const struct quantised one = {.x = a->x + row * a->in, .output = x + (row - first) * in, .scales = scales + row - first, .features = a->in};
+        quantise_typed(&one, 0, FLOAT32);
+    }
+    for (int64_t panel = 0; panel < panels(a->out); panel++) {
+        int64_t row = 0;
+        for (; row + ROWS <= last - first; row += ROWS) product8(a, x + row * in, scales + row, first + row, panel, ROWS);
+        for (; row + 4 <= last - first; row += 4) product8(a, x + row * in, scales + row, first + row, panel, 4);
+        for (; row < last - first; row++) product8(a, x + row * in, scales + row, first + row, panel, 1);
+    }
+    free(x);
+    free(scales);
+}

@@ -5,7 +5,7 @@
 #include <stdint.h>
 
 /* raised whenever an argument of a kernel changes, so that an old library is not called with new arguments */
-#define RSKIP_INTERFACE 4
+#define RSKIP_INTERFACE 5
 
 enum { FLOAT32 = 0, BFLOAT16 = 1 };
 
@@ -52,7 +52,7 @@ struct linear {
     int64_t type;
 };
 
-/* A linear map's weight for the processor's products. */
+/* A linear map's weight, of numbers or of 8 bits, for the processor's products. */
 struct packing {
     const void *weight;            /* (out, in) */
     void *packed;                  /* `packed_bytes` of room */
@@ -130,8 +130,20 @@ struct rescaled {
     int64_t type;                  /* float32 */
 };
 
+/* y = act(xWᵀ + b) by 8-bit products, of rows in 8 bits as above; its weight as `pack8` lays it. */
+struct linear8 {
+    const float *x;                /* (rows, in) */
+    const void *weight;            /* packed */
+    const float *scales, *bias;    /* (out), of room for the next multiple of 32; bias may be null */
+    const int32_t *offsets;        /* likewise, 128 times the sum of each row of the weight */
+    float *output;                 /* (rows, out) */
+    int64_t in, out;
+    int64_t relu;
+    int64_t type;                  /* float32 */
+};
+
 /* Kernels that are run one after the other, on each sentence or on the rows of its K beams. */
-enum { ATTEND = 0, RESIDUAL = 1, MAP = 2, EMBED = 3 };
+enum { ATTEND = 0, RESIDUAL = 1, MAP = 2, EMBED = 3, MAP8 = 4 };
 struct operation {
     const void *arguments;
     int64_t kernel;
@@ -156,6 +168,10 @@ struct kernels {
     void (*rescale)(const struct rescaled *, int64_t first, int64_t last);
     void (*pack)(const struct packing *);
     int64_t (*packed_bytes)(int64_t in, int64_t out, int64_t type);
+    void (*map8)(const struct linear8 *, int64_t first, int64_t last);
+    void (*pack8)(const struct packing *);
+    int64_t (*packed_bytes8)(int64_t in, int64_t out);
+    int64_t largest_weight; /* of 8 bits, that products with 8-bit rows are exact of; 0 without such products */
 };
 
 extern const struct kernels rskip_plain, rskip_avx2, rskip_avx512, rskip_avx512bf16;

@@ -27,7 +27,7 @@ EXPORT int rskip_choose(int most) {
         level = 2;
         chosen = &rskip_avx512;
     }
-    if (most >= 3 && level == 2 && __builtin_cpu_supports("avx512bf16")) {
+    if (most >= 3 && level == 2 && __builtin_cpu_supports("avx512bf16") && __builtin_cpu_supports("avx512vnni")) {
         level = 3;
         chosen = &rskip_avx512bf16;
     }
@@ -50,6 +50,10 @@ EXPORT void rskip_log_softmax_gradient(const struct log_softmax *a, int64_t firs
 
 EXPORT void rskip_pack(const struct packing *a) { chosen->pack(a); }
 EXPORT int64_t rskip_packed_bytes(int64_t in, int64_t out, int64_t type) { return chosen->packed_bytes(in, out, type); }
+EXPORT void rskip_map8(const struct linear8 *a, int64_t first, int64_t last) { chosen->map8(a, first, last); }
+EXPORT void rskip_pack8(const struct packing *a) { chosen->pack8(a); }
+EXPORT int64_t rskip_packed_bytes8(int64_t in, int64_t out) { return chosen->packed_bytes8(in, out); }
+EXPORT int64_t rskip_largest_weight(void) { return chosen->largest_weight; }
 
 /* One operation after the other, each on the sentences `first` to `last`. */
 EXPORT void rskip_run(const struct program *a, int64_t first, int64_t last) {
@@ -57,6 +61,7 @@ EXPORT void rskip_run(const struct program *a, int64_t first, int64_t last) {
         if (each->kernel == ATTEND) chosen->attend(each->arguments, first, last);
         else if (each->kernel == RESIDUAL) chosen->residual(each->arguments, first * a->beams, last * a->beams);
         else if (each->kernel == MAP) chosen->map(each->arguments, first * a->beams, last * a->beams);
+        else if (each->kernel == MAP8) chosen->map8(each->arguments, first * a->beams, last * a->beams);
         else chosen->embed(each->arguments, first * a->beams, last * a->beams);
     }
 }
