@@ -8,6 +8,7 @@ from typing import TypeVar
 import torch
 from torch import nn
 
+from rskip.native import find_library
 from rskip.transformer.int8_linear import Int8Linear, in_int8, largest_int8_weight
 from rskip.transformer.packed_linear import PackedLinear
 
@@ -16,6 +17,7 @@ Model = TypeVar("Model", bound=nn.Module)
 PRECISIONS = ("float32", "bfloat16", "int8")
 # Linear maps of fewer weights gain nothing in int8 and stay in float32 (docs/speed.md).
 _FEWEST_INT8_WEIGHTS = 2**10
+_FEWEST_INT8_WEIGHTS_OF_ONEDNN = 2**16
 
 
 def set_precision(model: Model, precision: str) -> Model:
@@ -46,7 +48,9 @@ def set_precision(model: Model, precision: str) -> Model:
 
 
 def _in_int8(linear: nn.Linear) -> nn.Module:
-    if linear.weight.numel() >= _FEWEST_INT8_WEIGHTS:
+    library = find_library().library
+    native = library is not None and library.largest_weight > 0
+    if linear.weight.numel() >= (_FEWEST_INT8_WEIGHTS if native else _FEWEST_INT8_WEIGHTS_OF_ONEDNN):
         return Int8Linear(linear)
     return linear if isinstance(linear, PackedLinear) else PackedLinear(linear)
 

@@ -20,6 +20,10 @@ void rskip_rescale(const struct rescaled *, int64_t, int64_t);
 void rskip_run(const struct program *, int64_t, int64_t);
 void rskip_pack(const struct packing *);
 int64_t rskip_packed_bytes(int64_t, int64_t, int64_t);
+void rskip_map8(const struct linear8 *, int64_t, int64_t);
+void rskip_pack8(const struct packing *);
+int64_t rskip_packed_bytes8(int64_t, int64_t);
+int64_t rskip_largest_weight(void);
 int rskip_open_slots(int32_t *, int64_t, int64_t, int64_t, int64_t, int64_t, uint8_t *);
 void rskip_reorder_slots(const int32_t *, int32_t *, const int64_t *, const int64_t *, int64_t, int64_t, int64_t, int64_t, int64_t);
 
@@ -68,6 +72,14 @@ static void rows(int64_t rows, int64_t in, int64_t out, int type) {
     const struct operation operations[] = {{&map, MAP}, {&residual, RESIDUAL}, {&embedding, EMBED}};
     const struct program program = {operations, 3, rows};
     rskip_run(&program, 0, 1);
+    if (type == FLOAT32 && rskip_largest_weight()) {
+        const int64_t padded = (out + 31) / 32 * 32;
+        packing.packed = room(rskip_packed_bytes8(in, out), 1);
+        rskip_pack8(&packing);
+        struct linear8 map8 = {.x = map.x, .weight = packing.packed, .scales = room(padded, 4), .bias = room(padded, 4),
+                               .offsets = room(padded, 4), .output = map.output, .in = in, .out = out};
+        rskip_map8(&map8, 0, rows);
+    }
     done();
 }
 

@@ -16,7 +16,7 @@ from torch import nn
 
 import rskip.native.library
 from rskip.native import find_library
-from rskip.native.int8 import native_quantised, native_rescale_
+from rskip.native.int8 import PackedWeight8, native_linear8, native_quantised, native_rescale_
 from rskip.native.library import Attention, Found, Library, Seen
 from rskip.native.linear import linear_arguments, native_linear, pack_weight
 from rskip.native.loss import cross_entropy_, log_softmax
@@ -185,6 +185,25 @@ def test_linear_maps(library, dtype, inputs, outputs):
         torch.testing.assert_close(found.double(), expected + bias.double(), **tolerance)
         for row in range(rows):  # whatever stands beside it
             assert torch.equal(native_linear(library, x[row], weight, packed, bias), found[row])
+
+
+@pytest.mark.parametrize(("inputs", "outputs"), [(1, 1), (6, 33), (130, 64)])
+def test_linear_maps_in_8_bits(library, inputs, outputs):
+    """Exactly what the integers give, and rows of extreme ones don't overflow."""
+    if not library.largest_weight:
+        pytest.skip("these instructions have no such products")
+    torch.manual_seed(inputs)
+    weight = torch.randint(-library.largest_weight, library.largest_weight + 1, (outputs, inputs)).to(torch.int8)
+    scales, bias = torch.rand(outputs), torch.randn(outputs)
+    for rows, given in ((1, bias), (29, None)):
+        x = torch.randint(-127, 128, (rows, inputs)).float()
+        x[:, -1] = 127.0  # so that rows are their own integers
+        if rows > 1:
+            x[1], weight[-1] = 127, library.largest_weight
+        packed = PackedWeight8(library, weight, scales, given)
+        expected = x.double() @ weight.double().T * scales + (0 if given is None else given)
+        found = native_linear8(library, packed.arguments(x), rows)
+        torch.testing.assert_close(found.double(), expected, rtol=2e-6, atol=1e-5)
 
 
 @pytest.mark.parametrize("dtype", TOLERANCE, ids=str)
