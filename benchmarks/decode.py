@@ -30,6 +30,7 @@ from measuring.record import append_record
 from rskip.machine.environment import available_cores
 
 PARTS = ("trained", "small", "base", "latency", "memory")
+ONE_SENTENCE = "ratio_one_sentence_ct2_float32"
 RATIOS = ("ratio_fairseq_float32", "ratio_ct2_float32", "ratio_best_to_ct2_int8")
 
 
@@ -81,8 +82,10 @@ def summary(record: dict[str, Any]) -> dict[str, Any]:
     return {
         **{name: min((each[name] for each in speed), default=None) for name in RATIOS},
         "workloads": {each["workload"]: {name: each[name] for name in (*RATIOS, "best")} for each in speed},
+        "one_sentence_ct2_float32": {each["workload"]: each[ONE_SENTENCE] for each in record["latency"]},
         "versions": {name: record["packages"][name] for name in ("rskip", "torch", "fairseq", "ctranslate2")},
         "processor": record["machine"],
+        "instructions": record["instructions"],
     }
 
 

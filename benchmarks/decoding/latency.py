@@ -9,6 +9,7 @@ from typing import Any
 
 from decoding.processes import SystemProcess
 from decoding.rounds import report, take_turns
+from decoding.speed import CT2
 from decoding.systems import Tokens
 from decoding.workloads import RECURSIVE, STOCK, Workload
 from rskip.text import TokenText
@@ -48,10 +49,28 @@ def measure_latency(workload: Workload, systems: dict[str, SystemProcess], round
         take_turns(calls, 1, report=lambda _: None)
         report(f"{workload.name}: latency, round {number + 1} of {rounds}")
     rows = [
-        {"system": name, "median_ms": round(statistics.median(each), 1), "p95_ms": round(percentile(each, 95), 1)}
+        {
+            "system": name,
+            "median_ms": round(statistics.median(each), 1),
+            "p95_ms": round(percentile(each, 95), 1),
+            "ratio_to_ct2_float32": time_ratio(each, milliseconds[CT2]),
+        }
         for name, each in milliseconds.items()
     ]
-    return {"workload": workload.name, "sentences": rounds * count, "beam": workload.search.beam, "rows": rows}
+    best = min((row for row in rows if row["system"].startswith("ours")), key=lambda row: row["ratio_to_ct2_float32"])
+    return {
+        "workload": workload.name,
+        "sentences": rounds * count,
+        "beam": workload.search.beam,
+        "rows": rows,
+        "ratio_one_sentence_ct2_float32": best["ratio_to_ct2_float32"],
+        "best": best["system"],
+    }
+
+
+def time_ratio(milliseconds: list[float], others: list[float]) -> float:
+    """The median over the sentences of how many times as long each took."""
+    return round(statistics.median(one / other for one, other in zip(milliseconds, others, strict=True)), 2)
 
 
 def one_by_one(system: SystemProcess, sentences: list[Tokens], milliseconds: list[float]) -> float:
@@ -72,6 +91,6 @@ def percentile(values: list[float], per_cent: int) -> float:
 def print_latency(result: dict[str, Any]) -> None:
     """The workload's table."""
     print(f"\n{result['workload']}: one sentence at a time, {result['sentences']} sentences, beam {result['beam']}\n")
-    print("| system | median, ms | 95 % within, ms |\n|---|---|---|")
+    print("| system | median, ms | 95 % within, ms | time × CTranslate2 float32 |\n|---|---|---|---|")
     for row in result["rows"]:
-        print(f"| {row['system']} | {row['median_ms']} | {row['p95_ms']} |")
+        print(f"| {row['system']} | {row['median_ms']} | {row['p95_ms']} | {row['ratio_to_ct2_float32']:.2f} |")

@@ -7,14 +7,29 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
+import torch
+
+from rskip.machine.device import multiplies_bfloat16, multiplies_bfloat16_in_tiles
 from rskip.machine.environment import describe_environment
+from rskip.native import find_library
 
 
 def append_record(path: Path, benchmark: str, values: dict[str, Any]) -> dict[str, Any]:
-    """Adds a JSON line with the values, the date, the versions and the machine; gives what was written."""
+    """Adds a JSON line with the values, the date, versions, machine and its instructions; gives what was written."""
     date = datetime.now(timezone.utc).isoformat(timespec="seconds")
-    record = {"benchmark": benchmark, "date": date, **values, **describe_environment()}
+    record = {"benchmark": benchmark, "date": date, **values, **describe_environment(), "instructions": instructions()}
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("a", encoding="utf-8") as file:
         file.write(json.dumps(record) + "\n")
     return record
+
+
+def instructions() -> dict[str, Any]:
+    """The processor's instructions that PyTorch, oneDNN's bfloat16 products and our kernels use."""
+    library = find_library().library
+    return {
+        "torch": torch.backends.cpu.get_cpu_capability(),
+        "bfloat16": multiplies_bfloat16(),
+        "amx": multiplies_bfloat16_in_tiles(),
+        "kernels": None if library is None else library.instructions,
+    }
