@@ -122,29 +122,23 @@ class _Step:
         self.target: list[Attention] = []
         self.memory: list[Attention] = []
         self.program = program = Program(library, weight, rows)
-        x, given, query, key, value, f = (program.buffer(weight.size(1)) for _ in range(6))
-        inner = program.buffer(decoder.config.decoder_ffn_embed_dim)
-        self.embedding = program.embed(weight, decoder.embed_scale, x)
-        program.norm(decoder.layernorm_embedding, x)
+        room = program.room(weight.size(1), decoder.config.decoder_ffn_embed_dim)
+        self.embedding = program.embed(weight, decoder.embed_scale, room.x)
+        program.norm(decoder.layernorm_embedding, room.x)
         for layer in decoder.decoder_layers():
-            own, cross = layer.self_attn, layer.encoder_attn
-            source = program.branch_input(layer.self_attn_connection, x, given)
-            for linear, y in ((own.q_proj, query), (own.k_proj, key), (own.v_proj, value)):
-                program.map(linear, source, y)
-            over_target = program.attend(self.seen_target, query, query, own.heads)
-            over_target.new_key, over_target.new_value = key.data_ptr(), value.data_ptr()
+            over_target = program.self_attention(layer, self.seen_target, room)
+            over_target.new_key, over_target.new_value = room.key.data_ptr(), room.value.data_ptr()
             self.target.append(over_target)
-            program.map(own.out_proj, query, f)
-            program.join(layer.self_attn_connection, x, f)
-            program.map(cross.q_proj, program.branch_input(layer.encoder_attn_connection, x, given), query)
-            self.memory.append(program.attend(self.seen_memory, query, query, cross.heads))
-            program.map(cross.out_proj, query, f)
-            program.join(layer.encoder_attn_connection, x, f)
-            program.feed_forward(layer, x, given, inner, f)
-        program.norm(decoder.layer_norm, x)
-        self.logits = program.last_map(self.projection, x)
+            cross, connection = layer.encoder_attn, layer.encoder_attn_connection
+            program.map(cross.q_proj, program.branch_input(connection, room), room.query)
+            self.memory.append(program.attend(self.seen_memory, room.query, room.query, cross.heads))
+            program.map(cross.out_proj, room.query, room.f)
+            program.join(connection, room)
+            program.feed_forward(layer, room)
+        program.norm(decoder.layer_norm, room.x)
+        self.logits = program.last_map(self.projection, room.x)
         self.places = torch.empty(rows, dtype=torch.int64)
-        self.x, self.room = x, (given, query, key, value, f, inner)
+        self.x = room.x
 
     def compute(self, tokens: Tensor, state: NativeState) -> Tensor:
         """Logits (B, K, V) of what follows `tokens` (B, K)."""

@@ -46,24 +46,16 @@ class _Encoding:
         self.positions, self.padding_index = encoder.embed_positions, encoder.config.padding_index
         self.seen = Seen()
         self.program = program = Program(library, weight, rows)
-        x, given, query, key, value, f = (program.buffer(weight.size(1)) for _ in range(6))
-        inner = program.buffer(encoder.config.encoder_ffn_embed_dim)
-        self.x, self.room = x, (given, query, key, value, f, inner)
-        self.embedding = program.embed(weight, encoder.embed_scale, x)
-        program.norm(encoder.layernorm_embedding, x)
-        self.attentions = []
+        room = program.room(weight.size(1), encoder.config.encoder_ffn_embed_dim)
+        self.x, self.attentions = room.x, []
+        self.embedding = program.embed(weight, encoder.embed_scale, room.x)
+        program.norm(encoder.layernorm_embedding, room.x)
         for layer in encoder.encoder_layers():
-            attention = layer.self_attn
-            source = program.branch_input(layer.self_attn_connection, x, given)
-            for linear, y in ((attention.q_proj, query), (attention.k_proj, key), (attention.v_proj, value)):
-                program.map(linear, source, y)
-            arguments = program.attend(self.seen, query, query, attention.heads)
-            arguments.key, arguments.value = key.data_ptr(), value.data_ptr()
-            self.attentions.append(arguments)
-            program.map(attention.out_proj, query, f)
-            program.join(layer.self_attn_connection, x, f)
-            program.feed_forward(layer, x, given, inner, f)
-        program.norm(encoder.layer_norm, x)
+            attention = program.self_attention(layer, self.seen, room)
+            attention.key, attention.value = room.key.data_ptr(), room.value.data_ptr()
+            self.attentions.append(attention)
+            program.feed_forward(layer, room)
+        program.norm(encoder.layer_norm, room.x)
 
     def compute(self, source: Tensor, padding: Tensor, states: Tensor) -> None:
         """States (B, S, C) of source tokens (B, S)."""

@@ -6,7 +6,7 @@ import ctypes
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -44,8 +44,20 @@ Steps = TypeVar("Steps")
 _FEWEST_ROWS = 16  # that a program is made for; one for more than so many times the rows isn't kept
 
 
+class Room(NamedTuple):
+    """Memory for the rows of a stack: its layers' input and output x, what a branch is given, and what it computes."""
+
+    x: Tensor
+    given: Tensor
+    query: Tensor
+    key: Tensor
+    value: Tensor
+    inner: Tensor
+    f: Tensor
+
+
 class Program:
-    """Operations over buffers of rows, one after the other.
+    """Operations on rows, one after the other.
 
     The kernels compute packed linear maps, attention, embedding, and xskip, rskip and prenorm connections with ln or
     rms, each sentence's rows in one thread; the modules themselves compute what else there is.
@@ -61,9 +73,12 @@ class Program:
         self._work = 0  # of these, a row
         self._pointed_at: list[Any] = []
 
-    def buffer(self, features: int) -> Tensor:
-        """Room for rows of so many features."""
-        return self._like.new_empty(self.rows, features)
+    def room(self, features: int, inner_features: int) -> Room:
+        """Buffers of rows of so many features."""
+        sizes = {name: inner_features if name == "inner" else features for name in Room._fields}
+        room = Room(**{name: self._like.new_empty(self.rows, size) for name, size in sizes.items()})
+        self._pointed_at.append(room)
+        return room
 
     def run(self, sentences: int, beams: int) -> None:
         """Computes the rows of so many sentences."""
@@ -117,32 +132,43 @@ class Program:
         else:
             self._put_module(norm, x, x)
 
-    def branch_input(self, connection: Connection, x: Tensor, room: Tensor) -> Tensor:
-        """What the connection's branch is fed: x, or what is put into `room`."""
+    def branch_input(self, connection: Connection, room: Room) -> Tensor:
+        """What the connection's branch is fed: x, or what is put into `given`."""
         if isinstance(native := native_connection(connection), ResidualNorms):
             if native.branch_norm is None:
-                return x
-            self._put_residual(native.branch_norm, x, None, room)
-            return room
+                return room.x
+            self._put_residual(native.branch_norm, room.x, None, room.given)
+            return room.given
         if type(connection).branch_input is Connection.branch_input:
-            return x
-        self._put_module(connection.branch_input, room, x)
-        return room
+            return room.x
+        self._put_module(connection.branch_input, room.given, room.x)
+        return room.given
 
-    def join(self, connection: Connection, x: Tensor, f: Tensor) -> None:
+    def join(self, connection: Connection, room: Room) -> None:
         """x = connection(x, f)."""
         if isinstance(native := native_connection(connection), ResidualNorms):
-            self._put_residual(native, x, f, x)
+            self._put_residual(native, room.x, room.f, room.x)
         else:
-            self._put_module(connection, x, x, f)
+            self._put_module(connection, room.x, room.x, room.f)
 
-    def feed_forward(self, layer: TransformerLayer, x: Tensor, given: Tensor, inner: Tensor, f: Tensor) -> None:
-        """The layer's feed-forward branch and its connection; `given`, `inner` and `f` are room."""
-        self.map(
-            layer.fc1, self.branch_input(layer.ffn_connection, x, given), inner, activation=layer.activation
-        )
-        self.map(layer.fc2, inner, f)
-        self.join(layer.ffn_connection, x, f)
+    def self_attention(self, layer: TransformerLayer, seen: Seen, room: Room) -> Attention:
+        """The layer's self-attention and its connection, of keys and values that are set in what this gives."""
+        attention, connection = layer.self_attn, layer.self_attn_connection
+        given = self.branch_input(connection, room)
+        self.map(attention.q_proj, given, room.query)
+        self.map(attention.k_proj, given, room.key)
+        self.map(attention.v_proj, given, room.value)
+        arguments = self.attend(seen, room.query, room.query, attention.heads)
+        self.map(attention.out_proj, room.query, room.f)
+        self.join(connection, room)
+        return arguments
+
+    def feed_forward(self, layer: TransformerLayer, room: Room) -> None:
+        """The layer's feed-forward branch and its connection."""
+        given = self.branch_input(layer.ffn_connection, room)
+        self.map(layer.fc1, given, room.inner, activation=layer.activation)
+        self.map(layer.fc2, room.inner, room.f)
+        self.join(layer.ffn_connection, room)
 
     def _put_residual(self, norms: ResidualNorms, x: Tensor, f: Tensor | None, output: Tensor) -> None:
         self._pointed_at.append(norms)
