@@ -82,10 +82,11 @@ class PackedLinear(nn.Linear):
         return self
 
     def forward(self, x: Tensor) -> Tensor:
-        library = self._library(x)
+        many = x.numel() * self.out_features >= MANY
+        library = None if many and torch.get_num_threads() > 1 else self._library(x)  # beside PyTorch's waiting threads
         if library is not None:
             return native_linear(library, x, self.weight, self._natively_packed(library), self.bias)
-        few = self.weight.dtype == torch.float32 and x.numel() * self.out_features < MANY
+        few = self.weight.dtype == torch.float32 and not many
         if few or self.weight.device.type != "cpu" or not _computes_in(self.weight.dtype):
             return functional.linear(x, self.weight, self.bias)
         return torch.ops.mkldnn._linear_pointwise(x, self._packed_by_onednn(), self.bias, "none", [], "")
