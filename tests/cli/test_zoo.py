@@ -51,7 +51,7 @@ def test_describe(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["zoo", "describe", NAME]) == 0
     printed = capsys.readouterr().out
     assert printed == describe(NAME) + "\n"
-    assert "39.68 on test_2016_flickr of multi30k-en-de, one seed (1), of the run\n" in printed
+    assert "39.68 as trained, seed 1, " in printed
     assert "captions describe Flickr images under Flickr's terms; source: Elliott et al. (2016), Multi30K" in printed
 
 
