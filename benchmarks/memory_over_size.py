@@ -25,6 +25,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from measuring.memory import memory
 from measuring.record import append_record
 
 from rskip.corpora import find_corpus
@@ -49,32 +50,12 @@ def watch(
     while process.poll() is None:
         time.sleep(every)
         count = done()
-        if memory := sum(map(_memory, _family(process.pid))):
-            curve.append((round(time.monotonic() - start, 1), count, round(memory)))
+        if used := memory(process.pid):
+            curve.append((round(time.monotonic() - start, 1), count, round(used)))
         if stop_at is not None and count >= stop_at:
             process.send_signal(signal.SIGINT)
             stop_at = None
     return process.returncode, curve
-
-
-def _family(process: int) -> list[int]:
-    """The process and all that descend from it."""
-    children = []
-    for path in Path(f"/proc/{process}/task").glob("*/children"):
-        try:
-            children += [int(child) for child in path.read_text().split()]
-        except OSError:  # it has ended
-            continue
-    return [process, *itertools.chain.from_iterable(map(_family, children))]
-
-
-def _memory(process: int) -> float:
-    """MiB, proportional where processes share."""
-    try:
-        lines = Path(f"/proc/{process}/smaps_rollup").read_text().splitlines()
-    except OSError:  # it has ended
-        return 0.0
-    return next((int(line.split()[1]) / 1024 for line in lines if line.startswith("Pss:")), 0.0)
 
 
 def translate(args: argparse.Namespace) -> dict[str, Any]:
@@ -148,7 +129,7 @@ def _thinned(curve: list[tuple[float, int, int]], points: int = 60) -> list[dict
     step = -(-len(curve) // points)
     groups = [curve[start : start + step] for start in range(0, len(curve), step)]
     return [
-        {"seconds": group[-1][0], "done": group[-1][1], "mib": max(memory for *_, memory in group)} for group in groups
+        {"seconds": group[-1][0], "done": group[-1][1], "mib": max(mib for *_, mib in group)} for group in groups
     ]
 
 

@@ -26,6 +26,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from measuring.memory import memory
 from measuring.record import append_record
 
 from rskip.corpora import PrepareOptions, find_corpus
@@ -152,7 +153,7 @@ def peak_memory() -> Iterator[list[float]]:
 
     def watch() -> None:
         while not ended.wait(0.1):
-            seen.append(sum(_memory(process) for process in [os.getpid(), *_children(os.getpid())]))
+            seen.append(memory(os.getpid()))
 
     thread = threading.Thread(target=watch)
     thread.start()
@@ -161,19 +162,6 @@ def peak_memory() -> Iterator[list[float]]:
     finally:
         ended.set()
         thread.join()
-
-
-def _children(process: int) -> list[int]:
-    tasks = Path(f"/proc/{process}/task").glob("*/children")
-    return [int(child) for path in tasks for child in path.read_text().split()]
-
-
-def _memory(process: int) -> float:
-    try:
-        lines = Path(f"/proc/{process}/smaps_rollup").read_text().splitlines()
-    except OSError:  # it has ended
-        return 0.0
-    return next((int(line.split()[1]) / 1024 for line in lines if line.startswith("Pss:")), 0.0)
 
 
 def main() -> None:

@@ -7,12 +7,12 @@ import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Annotated
 
 import msgspec
 
 from rskip.settings.errors import SettingError, shown
+from rskip.tasks.process import executable
 
 Flag = str | int | float | bool | None
 Flags = Annotated[Mapping[str, Flag], msgspec.Meta(extra={"expected": "flags and their values"})]
@@ -41,7 +41,11 @@ def check_fairseq_flags(given: Sequence[FairseqFlags]) -> None:
 
     :raises SettingError: the first flag that it refuses.
     """
-    if not given or not (Path(sys.executable).parent / "fairseq-train").is_file():
+    if not given:
+        return
+    try:
+        executable("fairseq-train")
+    except FileNotFoundError:
         return
     asked = {
         str(number): {

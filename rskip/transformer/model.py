@@ -15,6 +15,7 @@ from rskip.transformer.encoder import Encoder, Memory
 from rskip.transformer.int8_linear import in_int8
 from rskip.transformer.native_decoder import NativeDecoder, NativeState
 from rskip.transformer.native_encoder import LONGEST_SOURCE, NativeEncoder
+from rskip.transformer.native_program import NativeStack
 from rskip.transformer.state import DecoderState
 
 
@@ -29,7 +30,7 @@ class EncoderDecoder(nn.Module):
     _native_decoder: NativeDecoder | None = None
 
     def __getstate__(self) -> dict[str, Any]:
-        return self.__dict__ | {"_native_decoder": None, "_native_encoder": None}
+        return {name: None if isinstance(part, NativeStack) else part for name, part in self.__dict__.items()}
 
     @property
     def device(self) -> torch.device:

@@ -11,7 +11,7 @@ from torch.nn import functional
 from rskip.native.library import Attention, Library, Seen
 from rskip.transformer.decoder import Decoder
 from rskip.transformer.encoder import Memory
-from rskip.transformer.native_program import NativeStack, Program
+from rskip.transformer.native_program import NativeStack, Program, unpadded
 
 _FIRST_SLOTS = 32  # of a sentence, and four a beam
 
@@ -29,14 +29,12 @@ class NativeState:
     def __init__(
         self, decoder: NativeDecoder, memory: list[KeysValues], padding: Tensor, *, attention: bool
     ) -> None:
-        sentences, length = padding.shape
+        sentences = padding.size(0)
         self.decoder = decoder
         self.memory = memory  # of each layer, (places, S, C)
         self.target: list[KeysValues] = []  # of each layer, (places, slots, C)
         self.places = torch.arange(sentences, dtype=torch.int32)  # (B) where in these each sentence lies
-        # the source positions that are no padding, (B, S) of which `source_counts` (B) are there
-        self.source_slots = padding.to(torch.uint8).sort(dim=1, stable=True)[1].int()
-        self.source_counts = (length - padding.sum(1)).int()
+        self.source_slots, self.source_counts = unpadded(padding)
         self.slots = torch.zeros(sentences, 1, _FIRST_SLOTS, dtype=torch.int32)  # (B, K, room), of which `length`
         self.length = 0
         self.wants_attention = attention
@@ -123,8 +121,7 @@ class _Step:
         self.memory: list[Attention] = []
         self.program = program = Program(library, weight, rows)
         room = program.room(weight.size(1), decoder.config.decoder_ffn_embed_dim)
-        self.embedding = program.embed(weight, decoder.embed_scale, room.x)
-        program.norm(decoder.layernorm_embedding, room.x)
+        self.embedding = program.embed(decoder, room.x)
         for layer in decoder.decoder_layers():
             over_target = program.self_attention(layer, self.seen_target, room)
             over_target.new_key, over_target.new_value = room.key.data_ptr(), room.value.data_ptr()

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from rskip.native.library import Library, Seen
 from rskip.transformer.encoder import Encoder, Memory
-from rskip.transformer.native_program import NativeStack, Program
+from rskip.transformer.native_program import NativeStack, Program, unpadded
 from rskip.transformer.positions import token_positions
 
 LONGEST_SOURCE = 256  # from there on PyTorch's attention is the faster one
@@ -48,8 +48,7 @@ class _Encoding:
         self.program = program = Program(library, weight, rows)
         room = program.room(weight.size(1), encoder.config.encoder_ffn_embed_dim)
         self.x, self.attentions = room.x, []
-        self.embedding = program.embed(weight, encoder.embed_scale, room.x)
-        program.norm(encoder.layernorm_embedding, room.x)
+        self.embedding = program.embed(encoder, room.x)
         for layer in encoder.encoder_layers():
             attention = program.self_attention(layer, self.seen, room)
             attention.key, attention.value = room.key.data_ptr(), room.value.data_ptr()
@@ -66,8 +65,7 @@ class _Encoding:
             self.positions.grow(length)
             places = token_positions(source, self.padding_index)
             self.embedding.places, self.embedding.positions = places.data_ptr(), self.positions.rows.data_ptr()
-        slots = padding.to(torch.uint8).sort(dim=1, stable=True)[1].int()
-        counts = (length - padding.sum(1)).int()
+        slots, counts = unpadded(padding)
         sentence_numbers = torch.arange(sentences, dtype=torch.int32)
         seen = self.seen
         seen.place, seen.slots, seen.counts = sentence_numbers.data_ptr(), slots.data_ptr(), counts.data_ptr()

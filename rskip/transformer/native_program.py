@@ -34,6 +34,7 @@ from rskip.native.library import (
     Seen,
 )
 from rskip.native.linear import linear_work
+from rskip.transformer.embedding import EmbeddingModule
 from rskip.transformer.int8_linear import Int8Linear
 from rskip.transformer.layers import TransformerLayer
 from rskip.transformer.packed_linear import PackedLinear
@@ -86,13 +87,15 @@ class Program:
         for part in self._parts:
             part(sentences, beams)
 
-    def embed(self, table: Tensor, scale: float, output: Tensor) -> Embedding:
+    def embed(self, module: EmbeddingModule, output: Tensor) -> Embedding:
         """Embeds the tokens, at the places, that are set in what this gives."""
+        table = module.embed_tokens.weight
         arguments = Embedding(
-            table=table.data_ptr(), output=output.data_ptr(), features=table.size(1), scale=scale,
+            table=table.data_ptr(), output=output.data_ptr(), features=table.size(1), scale=module.embed_scale,
             type=TYPES[table.dtype],
         )  # fmt: skip
         self._put(EMBED, arguments)
+        self.norm(module.layernorm_embedding, output)
         return arguments
 
     def attend(self, seen: Seen, query: Tensor, output: Tensor, heads: int) -> Attention:
@@ -127,14 +130,14 @@ class Program:
         """x = norm(x), of the norms that close a stack or an embedding."""
         if norm is None:
             return
-        if isinstance(norm, (nn.LayerNorm, LayerNorm, RMSNorm)):
+        if isinstance(norm, (nn.LayerNorm, RMSNorm)):
             self._put_residual(ResidualNorms([norm]), x, None, x)
         else:
             self._put_module(norm, x, x)
 
     def branch_input(self, connection: Connection, room: Room) -> Tensor:
         """What the connection's branch is fed: x, or what is put into `given`."""
-        if isinstance(native := native_connection(connection), ResidualNorms):
+        if (native := native_connection(connection)) is not None:
             if native.branch_norm is None:
                 return room.x
             self._put_residual(native.branch_norm, room.x, None, room.given)
@@ -146,7 +149,7 @@ class Program:
 
     def join(self, connection: Connection, room: Room) -> None:
         """x = connection(x, f)."""
-        if isinstance(native := native_connection(connection), ResidualNorms):
+        if (native := native_connection(connection)) is not None:
             self._put_residual(native, room.x, room.f, room.x)
         else:
             self._put_module(connection, room.x, room.x, room.f)
@@ -235,6 +238,11 @@ class NativeStack(ABC, Generic[Steps]):
                 program = self.build(most)
             self._programs.kept = most, program
         return program
+
+
+def unpadded(padding: Tensor) -> tuple[Tensor, Tensor]:
+    """Positions (B, S) that are no padding, in front, and how many of them each sentence has (B)."""
+    return padding.to(torch.uint8).sort(dim=1, stable=True)[1].int(), (padding.size(1) - padding.sum(1)).int()
 
 
 def _parts(stack: nn.Module) -> list[tuple[dict[str, Any], str, Any]]:

@@ -19,7 +19,6 @@ MOST_WORKERS = 8  # unless asked for: each takes memory
 TooLong = Literal["keep", "cut", "split"]
 
 
-
 @dataclass(frozen=True, kw_only=True)
 class BatchSettings(Checked):
     """How sentences are put into batches, and what is done with long ones.

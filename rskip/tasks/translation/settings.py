@@ -224,4 +224,3 @@ def _check_enough_checkpoints(train: Mapping[str, Flag], average: AverageSetting
     elif isinstance(epochs, int) and 0 < epochs < average.last:
         problem = f"is {average.last}, but train.max-epoch is {epochs}"
         raise SettingError("average.last", problem, advice="average at most those")
-

@@ -1,0 +1,29 @@
+"""Memory of a process and of all that descend from it."""
+
+from __future__ import annotations
+
+import itertools
+from pathlib import Path
+
+
+def memory(process: int) -> float:
+    """MiB of both together, proportional where processes share."""
+    return sum(map(_own_memory, _family(process)))
+
+
+def _family(process: int) -> list[int]:
+    children = []
+    for path in Path(f"/proc/{process}/task").glob("*/children"):
+        try:
+            children += [int(child) for child in path.read_text().split()]
+        except OSError:  # it has ended
+            continue
+    return [process, *itertools.chain.from_iterable(map(_family, children))]
+
+
+def _own_memory(process: int) -> float:
+    try:
+        lines = Path(f"/proc/{process}/smaps_rollup").read_text().splitlines()
+    except OSError:  # it has ended
+        return 0.0
+    return next((int(line.split()[1]) / 1024 for line in lines if line.startswith("Pss:")), 0.0)
