@@ -16,6 +16,7 @@ from rskip.files.lock import folder_lock
 from rskip.files.whole import atomic_file
 from rskip.machine.environment import describe_environment
 from rskip.settings.errors import SettingError
+from rskip.settings.text import read_json
 from rskip.tasks.process import child_environment, run_logged
 
 SettingsT = TypeVar("SettingsT")
@@ -125,7 +126,7 @@ class RunFolder:
         if not file.exists():
             _write(file, json.dumps(config, indent=2))
             return
-        if (started_with := json.loads(file.read_text())) != config:
+        if (started_with := read_json(file)) != config:
             raise ValueError(
                 f"{self.path} was started with other settings ({config_difference(started_with, config)}): "
                 "for another run override the recipe's, or move that folder away"

@@ -151,6 +151,13 @@ def test_the_curve_has_a_point_an_epoch_and_one_at_the_end(tmp_path):
     assert (result.test_error, result.test_loss) == (evaluation.error, pytest.approx(evaluation.loss, rel=1e-6))
 
 
+@pytest.mark.parametrize("line", ["{", "[1]", "{}", '{"epoch": 1}'])
+def test_a_damaged_line_of_a_curve(tmp_path, line):
+    (tmp_path / "curve.jsonl").write_text(f"{line}\n")
+    with pytest.raises(ValueError, match=r"curve\.jsonl, line 1: "):
+        read_curve(tmp_path / "curve.jsonl")
+
+
 def test_run_json_says_what_was_trained(tmp_path):
     run(tmp_path, connection="2RSKIP+LN")
     content = json.loads((tmp_path / "run.json").read_text())

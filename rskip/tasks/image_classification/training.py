@@ -17,6 +17,7 @@ import msgspec
 from rskip.files.cache import expanded_path
 from rskip.files.whole import atomic_file
 from rskip.settings.errors import SettingError
+from rskip.settings.text import read_json
 from rskip.tasks.process import executable
 from rskip.tasks.run import EpochLines, Run, epoch_line, precision_here
 from rskip.tasks.task import Outcome
@@ -151,7 +152,7 @@ def score(run: Run[VisionSettings]) -> Outcome:
         found = evaluate_model(folder.model, dataset=dataset, images=images["test"], gpus=run.gpus)
         with atomic_file(file) as temporary:
             temporary.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
-    evaluation = json.loads(file.read_text(encoding="utf-8"))
+    evaluation = read_json(file)
     if not (curve := read_curve(folder.curve)):
         raise ValueError(f"{run.folder.path} has no curve of a training: move it away and run again")
     last = curve[-1]
@@ -191,7 +192,7 @@ def worst_classes(run: Run[VisionSettings], count: int) -> str:
     """The classes with the highest error, and what each is most often confused with; empty where the file is gone."""
     if not evaluation_file(run).exists():
         return ""
-    classes = json.loads(evaluation_file(run).read_text(encoding="utf-8"))["per_class"]
+    classes = read_json(evaluation_file(run))["per_class"]
     worst = sorted(classes, key=lambda each: each["error"] or 0.0, reverse=True)[:count]
     return "\n".join(["", *map(_class_line, worst)])
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from pathlib import Path
 
 from rskip.files.whole import atomic_file
+from rskip.settings.text import read_json
 from rskip.tasks.fairseq_flags import flags_to_arguments
 from rskip.tasks.process import child_environment, run_logged
 from rskip.tasks.run import Run
@@ -64,7 +64,7 @@ def read_translations(generated: Path, *, data: Path, split: str) -> Translation
 
     Raises ValueError or FileNotFoundError where a sentence or a file is missing.
     """
-    corpus = json.loads((data / "corpus.json").read_text(encoding="utf-8")).get("corpus")
+    corpus = read_json(data / "corpus.json").get("corpus")
     pipeline = TextPipeline.load(data / "text")
     output = read_generated(generated)
     sources, references = (

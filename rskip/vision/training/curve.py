@@ -12,6 +12,7 @@ from torch import Tensor
 
 from rskip.files.whole import atomic_file, naming
 from rskip.machine.ranks import Ranks
+from rskip.settings.text import parse_json, read_text
 
 _FULL = "the training stops; its last checkpoint is whole: make room and repeat the command to go on"
 _NEVER = torch.iinfo(torch.int64).max
@@ -61,9 +62,20 @@ class Curve:
 
 
 def read_curve(path: Path) -> list[CurvePoint]:
-    """The points of a curve.jsonl. A line that a killed training left half written, the last one, is left out."""
-    lines = path.read_text().splitlines(keepends=True)
-    return [CurvePoint(**json.loads(line)) for line in lines if line.endswith("\n")]
+    """The points of a curve.jsonl. A line that a killed training left half written, the last one, is left out.
+
+    :raises ValueError: another line is damaged.
+    """
+    points = []
+    for number, line in enumerate(read_text(path).splitlines(keepends=True), start=1):
+        if line.endswith("\n"):
+            source = f"{path}, line {number}"
+            values = parse_json(line, source=source)
+            try:
+                points.append(CurvePoint(**values))
+            except TypeError:
+                raise ValueError(f"{source}: not a point of a learning curve: move the training away") from None
+    return points
 
 
 def _line(point: CurvePoint) -> str:
