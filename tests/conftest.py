@@ -53,6 +53,15 @@ def threads() -> Iterator[None]:
         torch.set_num_threads(before)
 
 
+@pytest.fixture
+def emulated_cuda() -> Iterator[Any]:
+    """A pretend GPU, `cuda:0`, during the test; gives its counts of calls, bytes and synchronisations."""
+    from measuring.emulated_device import emulated_cuda
+
+    with emulated_cuda() as counts:
+        yield counts
+
+
 @pytest.fixture(scope="session")
 def root() -> Path:
     """The checkout's root folder."""
