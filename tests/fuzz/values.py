@@ -1,9 +1,11 @@
-"""Values of the wrong kind, and of the right one but too far; how many are tried."""
+"""Values of the wrong kind, and of the right one but too far; how many are tried, and were."""
 
 from __future__ import annotations
 
+import functools
 import math
 import os
+from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
@@ -11,6 +13,7 @@ import hypothesis
 from hypothesis import strategies as st
 
 MORE = int(os.environ.get("RSKIP_FUZZ") or 0)
+tried: Counter[str] = Counter()  # inputs of each test
 
 
 def given(*strategies: st.SearchStrategy[Any], share: int = 1) -> Callable[[Callable[..., None]], Callable[..., None]]:
@@ -25,7 +28,16 @@ def given(*strategies: st.SearchStrategy[Any], share: int = 1) -> Callable[[Call
         deadline=None,
         suppress_health_check=list(hypothesis.HealthCheck),
     )
-    return lambda test: settings(hypothesis.given(*strategies)(test))
+
+    def decorate(test: Callable[..., None]) -> Callable[..., None]:
+        @functools.wraps(test)
+        def counted(*args: Any, **kwargs: Any) -> None:
+            tried[test.__qualname__.partition(".")[0]] += 1
+            test(*args, **kwargs)
+
+        return settings(hypothesis.given(*strategies)(counted))
+
+    return decorate
 
 
 NUMBERS: list[Any] = [
