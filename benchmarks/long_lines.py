@@ -1,0 +1,111 @@
+"""Several sentences on a line: what a model that was trained on one a line makes of them, whole and split.
+
+Multi30k's test set with k sentences on a line, by this project's `2rskip+ln` model: sacreBLEU of lines that are kept
+whole, and of lines that are split from 60 tokens on. Then a line of 5,000 words, by us and by CTranslate2. Prints
+tables and appends one JSON line to results/long_lines.jsonl.
+
+    python benchmarks/long_lines.py [--mirror FOLDER] [--sentences 1000] [--words 5000]
+"""
+
+from __future__ import annotations
+
+import argparse
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import ctranslate2
+from decoding.workloads import CHECKPOINTS
+from measuring.record import append_record
+
+from rskip.checkpoint import build_transformer, read_checkpoint
+from rskip.corpora import find_corpus
+from rskip.corpora.fetch import fetch
+from rskip.corpora.formats import read_sentences
+from rskip.translation import Translator
+from rskip.translation.ctranslate2_model import write_ctranslate2
+from rskip.translation.scoring import score
+
+SENTENCES_A_LINE = (1, 2, 4, 8, 40)
+SPLIT_FROM = 60  # tokens
+STOCK, RECURSIVE = "multi30k_en_de_1xskip_ln", "multi30k_en_de_2rskip_ln"
+
+
+def test_set(mirror: str | None, sentences: int) -> tuple[list[str], list[str]]:
+    """Sources and references."""
+    corpus = find_corpus("multi30k-en-de")
+    files = fetch(corpus.upstream_files(), folder=corpus.folder, mirror=mirror)
+    sides = corpus.splits["test"][0].sides
+    source, reference = (
+        list(read_sentences(files[sides[each].file].path))[:sentences] for each in (corpus.source, corpus.target)
+    )
+    return source, reference
+
+
+def joined(sentences: Sequence[str], count: int) -> list[str]:
+    """So many of them on each line."""
+    return [" ".join(sentences[start : start + count]) for start in range(0, len(sentences), count)]
+
+
+def measure_lines(source: Sequence[str], reference: Sequence[str]) -> list[dict[str, Any]]:
+    """sacreBLEU by sentences a line."""
+    translator = Translator.from_pretrained(CHECKPOINTS / RECURSIVE)
+    rows = []
+    for count in SENTENCES_A_LINE:
+        lines, references = joined(source, count), joined(reference, count)
+        row: dict[str, Any] = {"sentences_a_line": count}
+        for name, limit in (("whole", None), ("split", SPLIT_FROM)):
+            too_long = "keep" if limit is None else "split"
+            found = translator.translate(lines, too_long=too_long, max_source_tokens=limit)
+            row[name] = round(score([each.text for each in found], references)["sacrebleu"].value, 2)
+        rows.append(row)
+    return rows
+
+
+def measure_line(words: Sequence[str]) -> list[dict[str, Any]]:
+    """Words of the translation of one long line."""
+    line, rows = " ".join(words), []
+    translator = Translator.from_pretrained(CHECKPOINTS / STOCK)
+    for too_long in ("split", "keep"):
+        (found,) = translator.translate([line], too_long=too_long)
+        rows.append({"system": f"ours, {too_long}", "words": len(found.text.split())})
+    checkpoint = read_checkpoint(CHECKPOINTS / STOCK / "model.safetensors")
+    source, target = translator.source_dictionary, translator.target_dictionary
+    model = build_transformer(checkpoint, source_vocabulary=len(source), target_vocabulary=len(target))
+    tokens = translator.text.encode(line).split()
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = Path(temporary, "model")
+        write_ctranslate2(model, folder, source=source, target=target)
+        other = ctranslate2.Translator(str(folder), device="cpu", compute_type="float32")
+        for name, settings in (("CTranslate2", {}), ("CTranslate2, max_input_length=0", {"max_input_length": 0})):
+            try:
+                found = other.translate_batch([tokens], beam_size=4, **settings)[0].hypotheses[0]
+                rows.append({"system": name, "words": len(translator.text.decode(" ".join(found)).split())})
+            except RuntimeError as error:
+                rows.append({"system": name, "words": None, "error": str(error)})
+    return rows
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--mirror", help="folder or address that holds Multi30k's files (default: its publisher)")
+    parser.add_argument("--sentences", type=int, default=1000)
+    parser.add_argument("--words", type=int, default=5000)
+    parser.add_argument("--output", type=Path, default=Path("results/long_lines.jsonl"))
+    args = parser.parse_args()
+
+    source, reference = test_set(args.mirror, args.sentences)
+    lines = measure_lines(source, reference)
+    print("| sentences a line | whole | split |\n|---|---|---|")
+    for row in lines:
+        print(f"| {row['sentences_a_line']} | {row['whole']} | {row['split']} |")
+    line = measure_line(" ".join(source).split()[: args.words])
+    print("\n| system | words of the translation |\n|---|---|")
+    for row in line:
+        print(f"| {row['system']} | {row['words'] if row['words'] is not None else row['error']} |")
+    append_record(args.output, "long_lines", {"lines": lines, "words": args.words, "line": line})
+
+
+if __name__ == "__main__":
+    main()
