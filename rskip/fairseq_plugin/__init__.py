@@ -4,6 +4,7 @@ The only package that imports fairseq.
 """
 
 from rskip.fairseq_plugin import (
+    adam,
     architectures,
     captioning_task,
     criterion,
@@ -13,6 +14,7 @@ from rskip.fairseq_plugin import (
     task,
 )
 
-__all__ = ["architectures", "captioning_task", "criterion", "model", "self_critical_criterion", "task"]
+__all__ = ["adam", "architectures", "captioning_task", "criterion", "model", "self_critical_criterion", "task"]
 
+adam.install()
 one_line_errors.install()
