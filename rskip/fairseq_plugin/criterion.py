@@ -19,13 +19,13 @@ from rskip.transformer.label_smoothing import label_smoothed_cross_entropy
 class ChunkedLabelSmoothedCrossEntropyCriterion(LabelSmoothedCrossEntropyCriterion):
     """Fairseq's label_smoothed_cross_entropy, its flags included, computed without the whole of the logits.
 
-    Falls back to fairseq's own computation where the logits are needed (--report-accuracy, --ignore-prefix-size) and in
-    float16, whose gradients want the loss scale before they are rounded.
+    Falls back to fairseq's own computation where the logits are needed (--report-accuracy, --ignore-prefix-size), and
+    on a CPU in float16 or under autocast.
     """
 
     def forward(self, model: Any, sample: dict[str, Any], reduce: bool = True) -> tuple[torch.Tensor, int, dict]:
         weight = model.decoder.output_projection.weight
-        half = weight.dtype == torch.float16 or torch.is_autocast_enabled(weight.device.type)
+        half = weight.is_cpu and (weight.dtype == torch.float16 or torch.is_autocast_enabled("cpu"))
         if self.report_accuracy or self.ignore_prefix_size > 0 or not reduce or half:
             return super().forward(model, sample, reduce)
         loss, nll = model(

@@ -12,65 +12,111 @@ from rskip.native.loss import cross_entropy_
 
 CHUNK = 256  # rows at a time: the float32 logits of one chunk stay in a CPU's last-level cache
 NATIVE_CHUNK = 512  # the compiled kernel makes no float32 copy
+GPU_LOGITS = 2**28  # logits at a time, 1 GiB in float32: 8,192 rows of 32,768 words
 
 
 class _ChunkedLoss(torch.autograd.Function):
-    """Computes the gradients along with the loss, so that no more than one chunk of logits ever exists."""
+    """Computes the gradients along with the loss, so that no more than one chunk of logits ever exists.
+
+    In float16 they want the loss scale before they are rounded, which the backward pass is the first to know: it
+    computes the chunks again.
+    """
 
     @staticmethod
-    def forward(ctx: Any, features: Tensor, weight: Tensor, target: Tensor, epsilon: float) -> tuple[Tensor, Tensor]:
-        vocabulary = weight.size(0)
-        smoothing = epsilon / (vocabulary - 1)
-        confidence = 1 - epsilon - smoothing
+    def forward(
+        ctx: Any, features: Tensor, weight: Tensor, target: Tensor, counts: Tensor | None, epsilon: float
+    ) -> tuple[Tensor, Tensor]:
         with_gradients = any(ctx.needs_input_grad)
-        exact = torch.promote_types(features.dtype, torch.float32)
-        weight_sum = weight.to(exact).sum(0)  # (C,)
-        feature_gradient = torch.empty_like(features) if with_gradients else None
-        weight_gradient = torch.zeros_like(weight, dtype=exact) if with_gradients else None
-        loss, nll = (torch.zeros((), dtype=exact, device=features.device) for _ in range(2))
-        size = CHUNK if native_library(features) is None else NATIVE_CHUNK
-        for start in range(0, features.size(0), size):
-            rows = features[start : start + size]
-            labels = target[start : start + size]
-            chunk_nll, log_normaliser, gradient = _cross_entropy(
-                rows @ weight.t(), labels, confidence=confidence, with_gradient=with_gradients
-            )
-            smooth = vocabulary * log_normaliser.sum() - (rows.to(exact) @ weight_sum).sum()
-            loss += confidence * chunk_nll.sum() + smoothing * smooth
-            nll += chunk_nll.sum()
-            if feature_gradient is not None and weight_gradient is not None and gradient is not None:
-                # d loss / d logits = `gradient` - smoothing everywhere; the last term is the same in every column, so
-                # its products are sums.
-                feature_gradient[start : start + size] = gradient @ weight - smoothing * weight_sum
-                weight_gradient += gradient.t() @ rows - smoothing * rows.to(exact).sum(0)
-        if feature_gradient is not None and weight_gradient is not None:
-            ctx.save_for_backward(feature_gradient, weight_gradient.to(weight.dtype))
+        ctx.epsilon, ctx.again = epsilon, features.dtype == torch.float16
+        loss, nll, *gradients = _chunked(
+            features, weight, target, counts, epsilon, with_gradients=with_gradients and not ctx.again
+        )
+        if with_gradients:
+            ctx.save_for_backward(*((features, weight, target, counts) if ctx.again else gradients))
         ctx.mark_non_differentiable(nll)
         return loss, nll
 
     @staticmethod
-    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, Tensor, None, None]:
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, Tensor | None, None, None, None]:
+        scale = gradients[0]
+        if ctx.again:
+            features, weight, target, counts = ctx.saved_tensors
+            found = _chunked(features, weight, target, counts, ctx.epsilon, with_gradients=True, scale=scale)
+            return found[2], found[3], None, None, None
         feature_gradient, weight_gradient = ctx.saved_tensors
-        return feature_gradient * gradients[0], weight_gradient * gradients[0], None, None
+        return feature_gradient * scale, weight_gradient * scale, None, None, None
+
+
+def _chunked(
+    features: Tensor,
+    weight: Tensor,
+    target: Tensor,
+    counts: Tensor | None,
+    epsilon: float,
+    *,
+    with_gradients: bool,
+    scale: Tensor | None = None,
+) -> tuple[Tensor, Tensor, Tensor | None, Tensor | None]:
+    """Loss, negative log-likelihood, and the loss's gradients for features and weight, times `scale`.
+
+    counts: 1 or, for a row of zeros that has no part in the sums, 0 (N,); None: all rows count.
+    """
+    vocabulary = weight.size(0)
+    smoothing = epsilon / (vocabulary - 1)
+    confidence = 1 - epsilon - smoothing
+    shift = smoothing if scale is None else smoothing * scale
+    exact = torch.promote_types(features.dtype, torch.float32)
+    weight_sum = weight.to(exact).sum(0)  # (C,)
+    feature_gradient = torch.empty_like(features) if with_gradients else None
+    weight_gradient = torch.zeros_like(weight, dtype=exact) if with_gradients else None
+    loss, nll = (torch.zeros((), dtype=exact, device=features.device) for _ in range(2))
+    size = _chunk_size(features, vocabulary)
+    for start in range(0, features.size(0), size):
+        rows = features[start : start + size]
+        labels = target[start : start + size]
+        chunk_nll, log_normaliser, gradient = _cross_entropy(
+            rows @ weight.t(), labels, confidence=confidence, with_gradient=with_gradients, scale=scale
+        )
+        if counts is not None:
+            chunk_nll, log_normaliser = (each * counts[start : start + size] for each in (chunk_nll, log_normaliser))
+        smooth = vocabulary * log_normaliser.sum() - (rows.to(exact) @ weight_sum).sum()
+        loss += confidence * chunk_nll.sum() + smoothing * smooth
+        nll += chunk_nll.sum()
+        if feature_gradient is not None and weight_gradient is not None and gradient is not None:
+            # d loss / d logits = `gradient` - smoothing everywhere; the last term is the same in every column, so
+            # its products are sums.
+            feature_gradient[start : start + size] = gradient @ weight - shift * weight_sum
+            weight_gradient += gradient.t() @ rows - shift * rows.to(exact).sum(0)
+    return loss, nll, feature_gradient, None if weight_gradient is None else weight_gradient.to(weight.dtype)
+
+
+def _chunk_size(features: Tensor, vocabulary: int) -> int:
+    """Rows of a chunk."""
+    if features.is_cpu:
+        return CHUNK if native_library(features) is None else NATIVE_CHUNK
+    chunks = -(-len(features) * vocabulary // GPU_LOGITS)
+    return max(1, -(-len(features) // max(1, chunks)))
 
 
 def _cross_entropy(
-    logits: Tensor, labels: Tensor, *, confidence: float, with_gradient: bool
+    logits: Tensor, labels: Tensor, *, confidence: float, with_gradient: bool, scale: Tensor | None
 ) -> tuple[Tensor, Tensor, Tensor | None]:
-    """Negative log-likelihoods (N,), log-normalisers (N,), and softmax - confidence at the label (N, V)."""
+    """Negative log-likelihoods (N,), log-normalisers (N,), and softmax - confidence at the label, scaled (N, V)."""
     library = native_library(logits)
-    if library is not None:
+    if library is not None and scale is None:
         found = cross_entropy_(library, logits, labels, confidence=confidence, with_gradient=with_gradient)
         return *found, logits if with_gradient else None
-    exact = logits.to(torch.promote_types(logits.dtype, torch.float32))
+    exact = torch.promote_types(logits.dtype, torch.float32)
     columns = labels[:, None]
-    probabilities = exact.softmax(1)
-    highest, where = exact.max(1, keepdim=True)
+    probabilities = logits.softmax(1, dtype=exact)
+    highest, where = logits.max(1, keepdim=True)
     log_normaliser = highest - probabilities.gather(1, where).log()
-    nll = log_normaliser - exact.gather(1, columns)
+    nll = log_normaliser - logits.gather(1, columns)
+    gradient = None
     if with_gradient:
         probabilities.scatter_add_(1, columns, probabilities.new_full(columns.shape, -confidence))
-    return nll[:, 0], log_normaliser[:, 0], probabilities.to(logits.dtype) if with_gradient else None
+        gradient = probabilities.to(logits.dtype) if scale is None else torch.mul(probabilities, scale, out=logits)
+    return nll[:, 0], log_normaliser[:, 0], gradient
 
 
 def label_smoothed_cross_entropy(
@@ -81,8 +127,9 @@ def label_smoothed_cross_entropy(
     Scalars, in float32 (float64 for float64 features).
 
     Equals fairseq's label_smoothed_cross_entropy of the logits `features @ weight.T`: the true token gets 1 - epsilon,
-    the V - 1 others share epsilon. The whole of the logits is never in memory and padding costs nothing. Only the
-    first result has a gradient.
+    the V - 1 others share epsilon. The whole of the logits is never in memory. On a CPU padding costs nothing; on a GPU
+    it is computed and left out of the sums, as to count it would be to wait for the GPU. Only the first result has a
+    gradient. Under autocast the products are in its type.
 
     Args:
         features: the decoder's last output, (N, C) or (B, T, C).
@@ -91,8 +138,17 @@ def label_smoothed_cross_entropy(
         epsilon: label smoothing, in [0, 1).
         padding_index: targets that don't count.
     """
+    kind = features.device.type
+    if torch.is_autocast_enabled(kind):
+        features, weight = (each.to(torch.get_autocast_dtype(kind)) for each in (features, weight))
     real = target.flatten().ne(padding_index)
-    rows, labels = features.flatten(0, -2)[real], target.flatten()[real]
+    rows, labels, counts = features.flatten(0, -2), target.flatten(), None
+    if kind == "cpu":
+        rows, labels = rows[real], labels[real]
+    else:
+        rows, counts = rows.masked_fill(~real[:, None], 0), real
     if not torch.is_grad_enabled():  # the function itself can't tell, and would compute gradients for nobody
         rows, weight = rows.detach(), weight.detach()
-    return _ChunkedLoss.apply(rows, weight, labels, epsilon)
+    with torch.autocast(kind, enabled=False):
+        loss, nll = _ChunkedLoss.apply(rows, weight, labels, counts, epsilon)
+    return loss, nll

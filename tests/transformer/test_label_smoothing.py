@@ -108,3 +108,49 @@ def test_no_gradient_is_computed_where_none_is_wanted(monkeypatch):
         label_smoothed_cross_entropy(features, weight, torch.tensor([2] * 5), epsilon=0.1, padding_index=1)
     with pytest.raises(TypeError):
         label_smoothed_cross_entropy(features, weight, torch.tensor([2] * 5), epsilon=0.1, padding_index=1)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("autocast", [False, True])
+def test_on_a_gpu_it_is_the_same_without_a_wait(dtype, autocast, emulated_cuda, monkeypatch):
+    """Padding is computed there, and must not count, whatever it holds; in float16 the loss is scaled."""
+    monkeypatch.setattr("rskip.transformer.label_smoothing.GPU_LOGITS", 40 * 400)  # three chunks
+    generator = torch.Generator().manual_seed(0)
+    features, weight = (torch.randn(*size, 16, generator=generator) / 4 for size in ((4, 25), (400,)))
+    target = torch.randint(2, 400, (4, 25), generator=generator)
+    target[1, 20:] = target[3, :3] = 1
+    scale = 2.0**10 if dtype == torch.float16 else 1.0
+    low, own = (torch.float32, dtype) if autocast else (dtype, dtype)
+    f64, w64 = (each.to(dtype).double().requires_grad_() for each in (features, weight))
+    exact, exact_nll = definition(f64, w64, target, 0.1, 1)
+    exact.backward()
+    features = features.to(low)
+    features[1, 22] = float("nan")
+    f, w = (each.to(low).cuda().requires_grad_() for each in (features, weight))
+    labels = target.cuda()
+    emulated_cuda.clear()
+    with torch.autocast("cuda", own, enabled=autocast):
+        loss, nll = label_smoothed_cross_entropy(f, w, labels, epsilon=0.1, padding_index=1)
+    (loss * scale).backward()
+    assert not emulated_cuda.synchronisations
+    assert loss.dtype == nll.dtype == torch.float32 and f.grad.dtype == f.dtype and w.grad.dtype == w.dtype
+    tolerance = {torch.float32: 1e-5, torch.bfloat16: 1e-2, torch.float16: 2e-3}[dtype]
+    for found, expected in ((loss, exact), (nll, exact_nll)):
+        assert float(found.cpu()) == pytest.approx(float(expected), rel=tolerance)
+    for found, expected in ((f.grad.cpu(), f64.grad), (w.grad.cpu(), w64.grad)):
+        assert (found.double() / scale - expected).norm() < tolerance * expected.norm()
+    assert f.grad.cpu()[1, 20:].count_nonzero() == f.grad.cpu()[3, :3].count_nonzero() == 0
+
+
+def test_gradients_below_float16_survive_by_the_loss_scale(emulated_cuda):
+    """Of words that are improbable: fairseq scales the loss so that they don't round to nothing."""
+    weight = torch.tensor([[8.0], [-10.0], [0.0]])
+    gradients = []
+    for dtype, scale in ((torch.float64, 1.0), (torch.float16, 1.0), (torch.float16, 2.0**13)):
+        f, w = torch.ones(1, 1, dtype=dtype), weight.to(dtype)
+        f, w = (each.cuda().requires_grad_() for each in (f, w))
+        loss, _ = label_smoothed_cross_entropy(f, w, torch.tensor([0]).cuda(), epsilon=0.0, padding_index=2)
+        (loss * scale).backward()
+        gradients.append(w.grad.cpu().double()[1].item() / scale)
+    exact, lost, kept = gradients
+    assert exact > 0 and lost == 0 and kept == pytest.approx(exact, rel=0.3)
