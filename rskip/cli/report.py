@@ -1,13 +1,26 @@
-"""Make the tables of results and the figures: in results/README.md, README.md and docs/."""
+"""Make the tables of results and the figures, in results/, README.md and docs/; or print tables.
+
+Without NAME it writes what is out of date: results/README.md, docs/tables.md, the tables in README.md and docs/, and
+the figures. With it, it prints these tables: a paper's, such as rskip-table-1 or sas-table-3, or a recipe's, such as
+flickr8k. Each sets ours beside the paper's, with the difference to the baseline over seeds.
+"""
 
 from __future__ import annotations
 
 import argparse
 import sys
 from pathlib import Path
+from typing import get_args
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
+    from rskip.experiments.tables import SEEDS, Format
+
+    parser.add_argument("tables", nargs="*", metavar="NAME", help="print this table; `all`: every one")
+    parser.add_argument("--format", choices=get_args(Format), default="text", help="of printed tables (default: text)")
+    parser.add_argument(
+        "--seeds", type=int, nargs="+", default=SEEDS, metavar="N", help="that every row is to have (default: 1 2 3)"
+    )
     parser.add_argument(
         "--check",
         action="store_true",
@@ -17,6 +30,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Returns 1 where --check finds a table or a figure that is out of date."""
+    if args.tables:
+        return _print_tables(args)
     from rskip.experiments.report import figures, outdated_tables
     from rskip.records.tables import write_documents
 
@@ -29,4 +44,17 @@ def run(args: argparse.Namespace) -> int:
         return 1 if outdated else 0
     written = [*write_documents(tables), *(path for figure in made for path in figure.write())]
     print("\n".join(f"{path}: written" for path in written) or "every table and figure is up to date")
+    return 0
+
+
+def _print_tables(args: argparse.Namespace) -> int:
+    from rskip.experiments.report import read_results
+    from rskip.experiments.tables import Tables, begun, render
+
+    tables = Tables(Path(), read_results(Path()))
+    names = tables.names if args.tables == ["all"] else args.tables
+    found = [tables.table(name, seeds=args.seeds) for name in names]
+    print("\n".join(render(table, args.format) for table in found), end="")
+    for folder in dict.fromkeys(folder for table in found for folder in begun(table)):
+        print(f"rskip report: {folder} has begun and has no record yet: its command resumes it", file=sys.stderr)
     return 0

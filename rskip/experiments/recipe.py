@@ -1,9 +1,9 @@
 """Recipes: one YAML file says everything that the results of a study's runs depend on.
 
-A recipe has fields of its own (`kind`, `description`, `expected`, `paper`, `show`, `probe`, `rows`) and the settings of
-its task (`rskip.tasks`). `rows` make a file a sweep: a row is a name and what it changes, in any field but `kind`. The
-run of a row is named FILE_ROW. Only the settings decide what a run computes; they are its *config*. Overrides
-(`--set train.lr=0.003`) change settings, so they name another run.
+A recipe has fields of its own (`kind`, `description`, `baseline`, `expected`, `paper`, `show`, `probe`, `rows`) and
+the settings of its task (`rskip.tasks`). `rows` make a file a sweep: a row is a name and what it changes, in any field
+but `kind`. The run of a row is named FILE_ROW. Only the settings decide what a run computes; they are its *config*.
+Overrides (`--set train.lr=0.003`) change settings, so they name another run.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from __future__ import annotations
 import copy
 import hashlib
 import json
+import math
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -33,29 +34,66 @@ _ROW_NAME = "^[a-z0-9][a-z0-9_.-]*$"
 class PaperFigure(msgspec.Struct, frozen=True, kw_only=True):
     """A figure that a paper published for what a row runs, by one of its task's measures. Never a result of ours.
 
-    :param table: where, such as "rSkip Table 2".
+    :param tables: where, such as "rSkip Table 2".
+    :param key: the measure's in recipes.
+    :param measure: its name.
+    :param note: what sets it apart from the table's other figure for the same row.
     """
 
-    table: str
+    tables: tuple[str, ...]
+    key: str
     measure: str
     figure: float
+    note: str = ""
+
+    @property
+    def table(self) -> str:
+        """Where, in words."""
+        return ", ".join([*self.tables, *([self.note] if self.note else [])])
 
 
 class OwnFields(msgspec.Struct, frozen=True, kw_only=True):
     """What a recipe says beside its settings.
 
+    :param baseline: the row that tables compare a row with; itself or "" stands for none.
     :param expected: what its author saw: metrics by their names in records, `minutes` of training, on which `machine`.
-    :param paper: papers' figures, each `{<measure>: figure, table: where}`.
+    :param paper: papers' figures, each `{<measure>: figure, table: where}`; `table` may be a list, and `note` say more.
     :param show: how many outputs are printed of a run.
     :param probe: how often the training is looked at; None: never.
     """
 
     kind: str
     description: str = ""
+    baseline: str = ""
     expected: Mapping[str, float | str] = {}
-    paper: list[Mapping[str, float | str]] = []
+    paper: list[Mapping[str, Any]] = []
     show: Annotated[int, msgspec.Meta(ge=0)] = 0
     probe: ProbeSettings | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class RowOutline:
+    """What tables need of a row, read without its task's settings, which may import PyTorch and a user's code.
+
+    :param written: the settings as they are written, without defaults and unchecked.
+    """
+
+    path: Path
+    row: str | None
+    task: Task[Any]
+    own: OwnFields
+    paper: tuple[PaperFigure, ...]
+    written: Mapping[str, Any]
+
+    @property
+    def name(self) -> str:
+        """The file's name without `.yaml`, and the row's; the run's, too."""
+        return _name(self.path, self.row)
+
+    @property
+    def baseline(self) -> str | None:
+        """The name of the run that tables compare this one with."""
+        return None if self.own.baseline in ("", self.row) else _name(self.path, self.own.baseline)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -80,7 +118,7 @@ class Recipe:
     @property
     def name(self) -> str:
         """The file's name without `.yaml`, and the row's."""
-        return self.path.stem if self.row is None else f"{self.path.stem}_{self.row}"
+        return _name(self.path, self.row)
 
     @property
     def run_name(self) -> str:
@@ -124,10 +162,7 @@ def load_recipes(
     """
     path, named = _find(Path(path))
     changes = parse_overrides(overrides)
-    content = read_yaml(path)
-    if not isinstance(content, dict):
-        kind = "nothing" if content is None else f"a {type(content).__name__}"
-        raise SettingError("", f"it holds {kind}", expected="keys and values of a recipe", source=str(path))
+    content = _read_content(path)
     try:
         known = _read_rows(content)
         if named is not None:
@@ -135,16 +170,38 @@ def load_recipes(
         chosen = list(known) if rows is None else _choose(rows, known)
         common = {key: value for key, value in content.items() if key != "rows"}
         if not known:
-            return [_build(path, None, common, changes)]
+            return [_build(path, None, common, changes, known)]
         recipes = []
         for row in chosen:
             try:
-                recipes.append(_build(path, row, merge(common, known[row]), changes))
+                recipes.append(_build(path, row, merge(common, known[row]), changes, known))
             except SettingError as error:
                 raise error.within(source=f"{path}, row {row}") from None
         return recipes
     except SettingError as error:
         raise (error if error.source else error.within(source=str(path))) from None
+
+
+def outline_rows(path: Path) -> list[RowOutline]:
+    """A file's rows, in its order, as tables need them; a file without rows is one.
+
+    :raises SettingError: as `load_recipe` where the recipe's own fields are wrong; the settings are not looked at.
+    """
+    content = _read_content(path)
+    try:
+        rows = _read_rows(content)
+        common = {key: value for key, value in content.items() if key != "rows"}
+        outlines = []
+        for row in rows or [None]:
+            merged = merge(common, {} if row is None else rows[row])
+            task = task_of_kind(merged.get("kind"))
+            own = _own_fields(merged, rows)
+            written = {key: value for key, value in merged.items() if key not in field_names(OwnFields)}
+            paper = _paper_figures(own, task)
+            outlines.append(RowOutline(path=path, row=row, task=task, own=own, paper=paper, written=written))
+        return outlines
+    except SettingError as error:
+        raise error.within(source=str(path)) from None
 
 
 def names_no_row(path: str | os.PathLike[str], recipes: Sequence[Recipe]) -> bool:
@@ -164,6 +221,18 @@ def merge(common: Mapping[str, Any], row: Mapping[str, Any]) -> dict[str, Any]:
         before = merged.get(key)
         merged[key] = merge(before, value) if isinstance(before, dict) and isinstance(value, dict) else value
     return merged
+
+
+def _name(path: Path, row: str | None) -> str:
+    return path.stem if row is None else f"{path.stem}_{row}"
+
+
+def _read_content(path: Path) -> dict[str, Any]:
+    content = read_yaml(path)
+    if not isinstance(content, dict):
+        kind = "nothing" if content is None else f"a {type(content).__name__}"
+        raise SettingError("", f"it holds {kind}", expected="keys and values of a recipe", source=str(path))
+    return content
 
 
 def _find(path: Path) -> tuple[Path, str | None]:
@@ -203,7 +272,13 @@ def _choose(patterns: Sequence[str], known: Mapping[str, Any]) -> list[str]:
     return [row for row in known if any(fnmatchcase(row, pattern) for pattern in patterns)]
 
 
-def _build(path: Path, row: str | None, content: dict[str, Any], overrides: Mapping[str, Any]) -> Recipe:
+def _build(
+    path: Path,
+    row: str | None,
+    content: dict[str, Any],
+    overrides: Mapping[str, Any],
+    rows: Mapping[str, Any],
+) -> Recipe:
     task = task_of_kind(content.get("kind"))
     own = field_names(OwnFields)
     settings = field_names(task.settings)
@@ -219,7 +294,7 @@ def _build(path: Path, row: str | None, content: dict[str, Any], overrides: Mapp
     for key in changed:
         if key not in (*own, *settings):
             raise SettingError.of_unknown_key("", key, [*own, "rows", *settings])
-    fields = convert({key: changed[key] for key in own if changed.get(key) is not None}, OwnFields)
+    fields = _own_fields(changed, rows)
     if fields.probe is not None and not task.probed:
         probed = " and ".join(each.kind for each in tasks().values() if each.probed)
         raise SettingError("probe", f"can't be given to {task.kind}", expected=f"it with {probed} alone")
@@ -229,29 +304,47 @@ def _build(path: Path, row: str | None, content: dict[str, Any], overrides: Mapp
         row=row,
         task=task,
         settings=task.read_settings(written),
-        own=_check_expected(fields),
-        paper=tuple(_paper_figure(each, task, number) for number, each in enumerate(fields.paper)),
+        own=fields,
+        paper=_paper_figures(fields, task),
         overrides=effective,
         written=written,
     )
 
 
-def _check_expected(own: OwnFields) -> OwnFields:
+def _own_fields(content: Mapping[str, Any], rows: Mapping[str, Any]) -> OwnFields:
+    """:raises SettingError: a field is wrong, or the baseline is none of the file's rows."""
+    own = convert({key: content[key] for key in field_names(OwnFields) if content.get(key) is not None}, OwnFields)
     for key, value in own.expected.items():
         if isinstance(value, str) != (key == "machine"):
             kind = "text" if key == "machine" else "a number"
             raise SettingError.of_value(joined("expected", key), value, kind)
+    if own.baseline and own.baseline not in rows:
+        expected = f"a row of the file{did_you_mean(own.baseline, rows)}"
+        raise SettingError.of_value("baseline", own.baseline, expected)
     return own
 
 
-def _paper_figure(content: Mapping[str, Any], task: Task[Any], number: int) -> PaperFigure:
-    name = f"paper[{number}]"
+def _paper_figures(own: OwnFields, task: Task[Any]) -> tuple[PaperFigure, ...]:
+    return tuple(_paper_figure(each, task, f"paper[{number}]") for number, each in enumerate(own.paper))
+
+
+def _paper_figure(content: Mapping[str, Any], task: Task[Any], name: str) -> PaperFigure:
     for key in content:
-        if key not in (*task.measures, "table"):
-            raise SettingError.of_unknown_key(name, key, [*task.measures, "table"])
+        if key not in (*task.measures, "table", "note"):
+            raise SettingError.of_unknown_key(name, key, [*task.measures, "table", "note"])
     figures = [(measure, content[measure]) for measure in task.measures if measure in content]
-    if len(figures) != 1 or not isinstance(figures[0][1], float) or not isinstance(content.get("table"), str):
+    tables = content.get("table")
+    tables = tables if isinstance(tables, list) else [tables]
+    texts = all(isinstance(text, str) and text for text in (*tables, content.get("note", "-")))
+    numbers = [figure for _, figure in figures if type(figure) in (int, float) and math.isfinite(figure)]
+    if not len(figures) == len(numbers) == 1 or not tables or not texts:
         measures = " or ".join(f"{{{measure}: 6.02, table: rSkip Table 1}}" for measure in task.measures)
         raise SettingError.of_value(name, dict(content), measures)
-    measure, figure = figures[0]
-    return PaperFigure(table=content["table"], measure=task.measures[measure], figure=figure)
+    key, figure = figures[0]
+    return PaperFigure(
+        tables=tuple(tables),
+        key=key,
+        measure=task.measures[key],
+        figure=float(figure),
+        note=content.get("note", ""),
+    )

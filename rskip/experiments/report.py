@@ -1,10 +1,11 @@
 """The project's tables and figures, made from its records and measurements.
 
-A table has one row a run, the mean over its seeds.
+A table of results has one row a run, the mean over its seeds.
 
-results/README.md is made whole. In README.md and docs/, a table stands between the lines `<!-- rskip report:
-begin PATTERN -->` and `<!-- rskip report: end PATTERN -->`, where PATTERN is a shell pattern of recipe names,
-such as `multi30k_en_de_*`; runs with overrides are left to results/README.md.
+results/README.md, docs/tables.md (`rskip.experiments.tables`) and docs/claims.md (`rskip.experiments.claims`) are
+made whole. In README.md and docs/, a table stands between the lines `<!-- rskip report: begin NAME -->` and
+`<!-- rskip report: end NAME -->`, where NAME is a table of docs/tables.md, or a shell pattern of recipe names such
+as `multi30k_en_de_*`; runs with overrides are left to results/README.md.
 
 docs/figures/figures.yaml says what each figure shows (`Figure`, by name). Its CSV, docs/figures/NAME.csv, holds what is
 drawn and comes out the same byte for byte; NAME.svg and NAME.png keep the sum of what they were drawn from, since
@@ -29,6 +30,8 @@ from rskip.analysis.charts import Chart, View, chart, joined, learning_curves
 from rskip.analysis.figures import draw_chart
 from rskip.analysis.measurement import Measurement, read_measurement
 from rskip.analysis.trace import read_trace
+from rskip.experiments.claims import PAGE, claims_page, judge_claims
+from rskip.experiments.tables import Tables, render
 from rskip.files.whole import atomic_file
 from rskip.records import Record, read_record, read_records
 from rskip.records.tables import fill_in, markdown_table, outdated_documents, summarise
@@ -39,9 +42,17 @@ from rskip.tasks import Column, task_of_record, tasks
 from rskip.tasks.run import config_difference
 
 FIGURES = Path("docs", "figures")
+OVERVIEW, TABLES = Path("results", "README.md"), Path("docs", "tables.md")
 _Name = Annotated[str, msgspec.Meta(pattern=r"^[a-z0-9_]+$", extra={"expected": "a name of a-z, 0-9 and _"})]
 _Source = Annotated[str, msgspec.Meta(pattern=r"^(docs/figures|results)/(?!.*\.\.)")]
+_TABLES_HEADER = """\
+# Tables
+
+Made from the records in results/ and the papers' figures in recipes/ by `rskip report`; don't edit it by hand. What the
+columns are: [recipes.md](recipes.md#tables).
+"""
 NO_RECORDS = "No records yet.\n"
+_ROUNDING = 1e-4
 _HEADER = "# Results\n\nMade from the records in this folder by `rskip report`; don't edit it by hand.\n"
 
 
@@ -49,19 +60,56 @@ def outdated_tables(root: Path) -> dict[Path, str]:
     """The files whose tables differ from the records, or are missing, with the text that they should have.
 
     :raises FileNotFoundError: there is no results folder.
-    :raises ValueError: a bad record or marker.
+    :raises ValueError: a bad record, recipe or marker.
+    """
+    records = read_results(root)
+    tables = Tables(root, records)
+    whole = {OVERVIEW: _overview(records)}
+    if tables.names:
+        whole[TABLES] = _all_tables(tables)
+    if claims := judge_claims(root, tables):
+        whole[PAGE] = claims_page(claims)
+    texts = {
+        path: text
+        for name, text in whole.items()
+        if not (path := root / name).is_file() or path.read_text(encoding="utf-8") != text
+    }
+
+    def table(name: str) -> str:
+        if name in tables.names:
+            return render(tables.table(name), "markdown")
+        return results_table(r for r in records if not r.overrides and fnmatchcase(r.recipe, name))
+
+    filled = outdated_documents(root, lambda text, source: fill_in(text, "rskip report", table, source=source))
+    return texts | filled
+
+
+def read_results(root: Path) -> list[Record]:
+    """All records of the project, each agreeing with itself.
+
+    :raises FileNotFoundError: there is no results folder.
+    :raises ValueError: a bad record, or one whose figures were edited.
     """
     if not (root / "results").is_dir():
         raise FileNotFoundError(f"no folder results in {root.resolve().name}: run this in the project's folder")
     records = read_records(root / "results")
-    overview, text = root / "results" / "README.md", _overview(records)
-    texts = {} if overview.is_file() and overview.read_text(encoding="utf-8") == text else {overview: text}
+    for record in records:
+        check_agreement(record)
+    return records
 
-    def table(pattern: str) -> str:
-        return results_table(r for r in records if not r.overrides and fnmatchcase(r.recipe, pattern))
 
-    filled = outdated_documents(root, lambda text, source: fill_in(text, "rskip report", table, source=source))
-    return texts | filled
+def check_agreement(record: Record) -> None:
+    """:raises SettingError: a figure differs from what the record's curve and other figures say."""
+    for metric, implied in task_of_record(record).implied_figures(record).items():
+        figure = record.metrics.get(metric)
+        if figure is not None and implied is not None and abs(figure - implied) > _ROUNDING:
+            raise SettingError.of_value(
+                f"metrics.{metric}",
+                figure,
+                f"{implied:.4f}, which its curve or its other figures give",
+                advice="a record is not edited: restore it, or remove it and run again",
+                source=str(record.path),
+            )
 
 
 def results_table(records: Iterable[Record]) -> str:
@@ -152,6 +200,16 @@ def _overview(records: Sequence[Record]) -> str:
     if not by_data:
         return f"{_HEADER}\n{NO_RECORDS}"
     return _HEADER + "".join(f"\n## {name}\n\n{results_table(by_data[name])}" for name in sorted(by_data))
+
+
+def _all_tables(tables: Tables) -> str:
+    """The papers' tables, then those of recipes whose rows no paper has."""
+    parts = [_TABLES_HEADER]
+    for name in tables.names:
+        table = tables.table(name)
+        if name in tables.of_papers or any(line.records for line in table.lines):
+            parts.append(f"## {table.title}\n\n`rskip report {name}`\n\n{render(table, 'markdown')}")
+    return "\n".join(parts)
 
 
 class Figure(View, frozen=True, kw_only=True):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from pathlib import Path
 from statistics import fmean, stdev
 
@@ -31,6 +31,27 @@ def markdown_table(headings: Sequence[str], rows: Iterable[Sequence[str]]) -> st
     """A table in Markdown, without a last line end."""
     lines = [headings, ["---"] * len(headings), *rows]
     return "\n".join(f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in line)} |" for line in lines)
+
+
+def latex_table(
+    headings: Sequence[str], rows: Iterable[Sequence[str]], *, bold: Sequence[Collection[int]] = ()
+) -> str:
+    """A table in LaTeX (package booktabs), the first column flush left, without a last line end.
+
+    :param bold: numbers of the cells in bold, of each row.
+    """
+    lines = [[_latex_text(cell) for cell in row] for row in rows]
+    for line, places in zip(lines, bold, strict=False):
+        for place in places:
+            line[place] = rf"\textbf{{{line[place]}}}"
+    body = [" & ".join(line) + r" \\" for line in ([_latex_text(each) for each in headings], *lines)]
+    head = rf"\begin{{tabular}}{{l{'r' * (len(headings) - 1)}}}"
+    return "\n".join([head, r"\toprule", body[0], r"\midrule", *body[1:], r"\bottomrule", r"\end{tabular}"])
+
+
+def _latex_text(text: str) -> str:
+    text = re.sub(r"([\\&%$#_{}])", r"\\\1", text)
+    return text.replace(" ± ", r" $\pm$ ").replace("<", r"$<$")
 
 
 def fill_in(text: str, command: str, table: Callable[[str], str], *, source: str) -> str:

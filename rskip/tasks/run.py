@@ -213,15 +213,16 @@ def precision_here(asked: str, *, gpus: int) -> str:
 
 def config_difference(before: Mapping[str, Any], now: Mapping[str, Any]) -> str:
     """Each differing key once, as `train.lr: 0.005 there, 0.003 now; train.bf16: none there, True now`."""
-    old, new = _flatten(before), _flatten(now)
+    old, new = flat_config(before), flat_config(now)
     keys = [key for key in {**old, **new} if old.get(key) != new.get(key)]
     return "; ".join(f"{key}: {_shown(old, key)} there, {_shown(new, key)} now" for key in keys)
 
 
-def _flatten(config: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+def flat_config(config: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Dotted keys and their values, as `--set` has them."""
     flat: dict[str, Any] = {}
     for key, value in config.items():
-        flat.update(_flatten(value, f"{prefix}{key}.") if isinstance(value, Mapping) else {f"{prefix}{key}": value})
+        flat.update(flat_config(value, f"{prefix}{key}.") if isinstance(value, Mapping) else {f"{prefix}{key}": value})
     return flat
 
 

@@ -86,7 +86,8 @@ class Task(ABC, Generic[SettingsT]):
     :cvar probed: whether its training writes what a recipe's `probe` asks for.
     :cvar columns: the metrics that tables show, the main one first.
     :cvar more_figures: further metrics that a published model's entry has.
-    :cvar measures: what papers' figures are called in recipes, and their names.
+    :cvar measures: what papers' figures are called in recipes, and their names; one that is no metric of ours, since
+        papers don't name its scorer, stands beside the main metric.
     :cvar precisions: what a loaded model can compute in.
     :cvar model_files: what a published model is built from beside its weights, as shell patterns.
     :cvar published_dtype: what weights are published in.
@@ -162,6 +163,10 @@ class Task(ABC, Generic[SettingsT]):
 
     def artifacts(self, run: Run[SettingsT]) -> dict[str, str]:
         """Files of the run to look at next, and what they are."""
+        return {}
+
+    def implied_figures(self, record: Record) -> Mapping[str, float | None]:
+        """What the rest of a record says that figures in its metrics are; None for what it doesn't hold."""
         return {}
 
     def choose(self, records: Sequence[Record]) -> Record:

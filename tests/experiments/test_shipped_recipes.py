@@ -20,6 +20,7 @@ import yaml
 from rskip.connections import parse_connection, registry
 from rskip.corpora import find_corpus
 from rskip.experiments.recipe import Recipe, load_recipe, load_recipes
+from rskip.experiments.tables import Tables
 from rskip.records import read_records
 from rskip.tasks.run import Run
 from rskip.tasks.translation.scoring import generate_command
@@ -39,10 +40,10 @@ VISION = {name: recipe for name, recipe in RECIPES.items() if recipe.task.kind =
 # What the papers say, typed from their tables: row -> dropout, tokens an update, updates, the published BLEU.
 EN_VI = {
     "base_1xskip": (0.1, [28.98]),
-    "base_1xskip_ln": (0.1, [30.31, 30.9]),
+    "base_1xskip_ln": (0.1, [30.31, 30.3, 30.9]),
     "base_2xskip_ln": (0.1, [30.99]),
     "base_3xskip_ln": (0.1, [30.92]),
-    "base_2rskip_ln": (0.1, [31.45]),
+    "base_2rskip_ln": (0.1, [31.45, 31.5]),
     "base_3rskip_ln": (0.1, [31.10]),
     "base_sas": (0.1, [32.0]),
     "2layer_1xskip_ln": (0.1, [30.04]),
@@ -54,15 +55,19 @@ EN_VI = {
 WMT = {
     "de_base_1xskip_ln": (0.1, 16384, 550_000, [27.9]),
     "de_base_2rskip_ln": (0.1, 16384, 550_000, [28.6]),
+    "de_base_1xskip_ln_sas_settings": (0.1, 25000, 100_000, [27.5]),
     "de_base_sas": (0.1, 25000, 100_000, [27.6]),
     "de_big_1xskip_ln": (0.3, 16384, 550_000, [28.5]),
     "de_big_2rskip_ln": (0.3, 16384, 550_000, [29.0]),
+    "de_big_1xskip_ln_sas_settings": (0.3, 25000, 300_000, [28.5]),
     "de_big_sas": (0.3, 25000, 300_000, [28.7]),
     "fr_base_1xskip_ln": (0.1, 16384, 550_000, [38.2]),
     "fr_base_2rskip_ln": (0.1, 16384, 550_000, [39.0]),
+    "fr_base_1xskip_ln_sas_settings": (0.1, 25000, 100_000, [38.2]),
     "fr_base_sas": (0.1, 25000, 100_000, [38.4]),
     "fr_big_1xskip_ln": (0.1, 16384, 550_000, [41.0]),
     "fr_big_2rskip_ln": (0.1, 16384, 550_000, [41.6]),
+    "fr_big_1xskip_ln_sas_settings": (0.1, 25000, 300_000, [41.0]),
     "fr_big_sas": (0.1, 25000, 300_000, [41.3]),
 }
 PAPERS = {
@@ -195,6 +200,89 @@ def test_committed_records_and_registered_models_were_made_by_the_rows_as_they_a
         assert entry.folder == f"checkpoints/{recipe.run_name}"
 
 
+# The papers' tables as they print them: rows by name of the run, figures in the table's measure.
+TABLES = {
+    "rskip-table-1": {
+        f"cifar10_preact110_{name}": CIFAR10[name][1][0][1]
+        for name in ("1xskip", "2xskip", "3xskip", "1xskip_ln", "2xskip_ln", "3xskip_ln", "2rskip_ln", "3rskip_ln")
+    },
+    "rskip-table-2": {
+        f"iwslt15_en_vi_base_{name}": EN_VI[f"base_{name}"][1][0]
+        for name in ("1xskip", "1xskip_ln", "2xskip_ln", "3xskip_ln", "2rskip_ln", "3rskip_ln")
+    },
+    "rskip-table-3": {
+        f"cifar10_preact110_{name}": CIFAR10[name][1][0][1]
+        for name in ("1xskip", "0p5xskip", "0p5xskip_ln", "1xskip_ln_branch3")
+    },
+    "rskip-table-4": {
+        f"cifar10_preact110_{name}": CIFAR10[name][1][0][1]
+        for name in ("1xskip", "1xskip_bn", "2xskip_bn", "3xskip_bn", "2rskip_bn", "3rskip_bn")
+    },
+    "rskip-table-5": {
+        f"iwslt15_en_vi_{size}_{name}": EN_VI[f"{size}_{name}"][1][0]
+        for size in ("base", "2layer")
+        for name in ("1xskip_ln", "2rskip_ln")
+    },
+    "rskip-table-6": {
+        f"cifar100_preact{depth}_{name}": figures[0]
+        for name in ("1xskip", "2rskip_ln")
+        for depth, figures in CIFAR100[name].items()
+    },
+    "rskip-table-7": {
+        **{
+            f"iwslt15_en_vi_{size}_{name}": figure
+            for size, pair in {"base": (30.3, 31.5), "big": (31.4, 32.2)}.items()
+            for name, figure in zip(("1xskip_ln", "2rskip_ln"), pair, strict=True)
+        },
+        **{f"wmt14_en_{name}": WMT[name][3][0] for name in WMT if name.endswith(("1xskip_ln", "2rskip_ln"))},
+    },
+    "sas-table-3": {
+        **{
+            f"iwslt15_en_vi_{size}_{name}": figure
+            for size, pair in {"base": (30.9, 32.0), "big": (31.6, 32.2)}.items()
+            for name, figure in zip(("1xskip_ln", "sas"), pair, strict=True)
+        },
+        **{f"wmt14_en_{name}": WMT[name][3][0] for name in WMT if name.endswith(("_sas", "_sas_settings"))},
+    },
+    "sas-table-4": {
+        "cifar10_preact110_1xskip": 93.66,
+        "cifar10_preact110_sas": 94.05,
+        "cifar100_preact110_1xskip": 71.29,
+        "cifar100_preact110_sas": 72.91,
+    },
+    "sas-table-6": {
+        f"cifar10_preact110_{name}": dict(CIFAR10[name][1])["accuracy"]
+        for name in (
+            "1xskip", "highway", "highway_bias_m6", "highway_gate_single", "highway_gate_full",
+            "sas_no_norm_term", "sas_gate_single_no_norm_term",
+        )
+    },  # fmt: skip
+    "sas-table-7": {
+        "cifar10_preact110_1xskip": 93.66,
+        "cifar10_preact110_sas_bn": 93.23,
+        "cifar10_preact110_sas": 94.05,
+    },
+    "rskip-section-4.3": {
+        "cifar10_preact110_2rskip_ln": 6.02,
+        "cifar10_preact110_wskip_ln_init1": 8.66,
+        "cifar10_preact110_wskip_ln_init2": 6.45,
+    },
+    "sas-footnote-1": {"cifar10_preact110_sas": 94.05, "cifar10_preact110_sas_gamma_free": 93.95},
+}
+
+
+def test_the_papers_tables_have_their_rows_and_figures() -> None:
+    tables = Tables(ROOT, [])
+    assert set(tables.of_papers) == {*TABLES, "sas-table-5"}
+    for name, figures in TABLES.items():
+        table = tables.table(name)
+        assert {line.row.name: line.paper[0].figure for line in table.lines} == figures, name
+        compared = [line for line in table.lines if line.baseline is not None]
+        firsts = {line.baseline.row.name for line in compared if line.baseline}
+        assert {line.row.name for line in compared} | firsts == set(figures), f"{name}: each is compared, or a baseline"
+    assert len(tables.table("sas-table-5").lines) == 16
+
+
 def parse(command: list[str], *, generation: bool = False) -> Namespace:
     """A command's arguments as fairseq's own parser reads them."""
     options = pytest.importorskip("fairseq.options")
@@ -204,7 +292,7 @@ def parse(command: list[str], *, generation: bool = False) -> Namespace:
 
 def connection_of(name: str) -> str:
     """The connection that a row's name ends in, as a spec: `..._2rskip_ln` -> `2rskip+ln`."""
-    match = re.search(r"_(\d[xr]skip(_ln)?|sas)$", name)
+    match = re.search(r"_(\d[xr]skip(_ln)?|sas)(_sas_settings)?$", name)
     assert match, name
     return match[1].replace("_", "+")
 
@@ -238,7 +326,7 @@ def test_fairseq_takes_the_flags_of_every_row_and_a_papers_row_is_what_its_name_
         assert args.lr == pytest.approx([width**-0.5 * 4000**-0.5], rel=1e-5), name
         assert (args.lr_scheduler, args.warmup_updates, args.warmup_init_lr) == ("inverse_sqrt", 4000, -1)
         assert (args.max_update, flags[KEY]) == (updates, tokens), name
-        averaged_checkpoints = 10 if name.endswith("_sas") else 20 if "_big_" in name else 5
+        averaged_checkpoints = 10 if name.endswith(("_sas", "_sas_settings")) else 20 if "_big_" in name else 5
         assert (recipe.settings.average.last, recipe.settings.averages_by) == (averaged_checkpoints, "update")
         generate = recipe.settings.generate
         assert (generate["beam"], generate["lenpen"], generate["length-penalty-kind"]) == (4, 0.6, "gnmt")

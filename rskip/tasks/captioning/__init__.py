@@ -108,6 +108,9 @@ captioner("picture.jpg")"""
             str(self.scored_file(run)): "the model that is scored",
         }
 
+    def implied_figures(self, record: Record) -> dict[str, float | None]:
+        return {"valid_loss": record.curve[-1].get("valid_loss") if record.curve else None}
+
     def choose(self, records: Sequence[Record]) -> Record:
         """The one with the highest CIDEr on the validation pictures; without that figure the lowest loss there."""
         return max(records, key=lambda each: each.metrics.get("valid_cider", -each.metrics.get("valid_loss", 0.0)))

@@ -98,6 +98,11 @@ model.classes[model(image[None]).argmax().item()]"""
             str(self.scored_file(run)): "the model, for `rskip vision evaluate`",
         }
 
+    def implied_figures(self, record: Record) -> dict[str, float | None]:
+        last = record.curve[-1] if record.curve else {}
+        figures = {"error": last.get("test_error"), "test_loss": last.get("test_loss")}
+        return {**figures, "accuracy": 100 - record.metrics["error"] if "error" in record.metrics else None}
+
     def export_weights(self, run: Run[VisionSettings], record: Record, folder: Path) -> dict[str, Any]:
         from rskip.tasks.image_classification.publishing import export_weights
 

@@ -117,6 +117,10 @@ translator.translate(["A man sleeps.", "A dog runs."], beam=5, nbest=3)"""
             str(self.scored_file(run)): "the averaged model, for fairseq-generate and fairseq-interactive",
         }
 
+    def implied_figures(self, record: Record) -> dict[str, float | None]:
+        last = record.curve[-1] if record.curve else {}
+        return {name: last.get(name) for name in ("valid_loss", "valid_nll_loss", "valid_ppl")}
+
     def choose(self, records: Sequence[Record]) -> Record:
         """The one with the lowest loss on the validation set."""
         return min(records, key=lambda record: record.metrics["valid_loss"])

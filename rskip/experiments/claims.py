@@ -1,0 +1,317 @@
+"""The claims of both papers: docs/claims.yaml says what each is and how it is tested here; the verdicts are computed.
+
+A claim is judged by one of these:
+
+    checks      figures of committed measurements and records, each held against a limit
+    tests       tests of the suite that prove it exactly; refuted_by: that prove the contrary
+    compared    differences in a paper's table (`rskip.experiments.tables`), which its seeds have to show
+    untested    why not; checks beside it are what is known from elsewhere, and judge nothing
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import combinations
+from pathlib import Path
+from statistics import fmean, median
+from typing import Annotated, Any, Literal
+
+import msgspec
+
+from rskip.experiments.tables import Line, Table, Tables
+from rskip.records.tables import markdown_table
+from rskip.settings.check import check, convert
+from rskip.settings.errors import SettingError
+from rskip.settings.text import read_json, read_yaml
+
+FILE, PAGE = Path("docs", "claims.yaml"), Path("docs", "claims.md")
+Verdict = Literal["agrees", "disagrees", "untested"]
+_Source = Annotated[str, msgspec.Meta(pattern=r"^(docs/figures|results)/(?!.*\.\.).+\.json$")]
+_Test = Annotated[str, msgspec.Meta(pattern=r"^tests/[\w/]+\.py::test_\w+$", extra={"expected": "FILE::TEST"})]
+
+
+class Quantity(msgspec.Struct, frozen=True, kw_only=True):
+    """A number in a committed file: a record's, or one taken of a measurement's rows.
+
+    :param of: a record's key, its levels joined by dots, or a measurement's column.
+    :param where: the rows that are meant, by their values.
+    :param take: of several: trend is Kendall's τ over the rows' order, share_above that of values above `limit`.
+    """
+
+    file: _Source
+    of: str
+    where: Mapping[str, str | int] = {}
+    take: Literal["only", "first", "last", "min", "max", "mean", "median", "trend", "share_above", "count"] = "only"
+    limit: float = 0.0
+
+
+class Check(msgspec.Struct, frozen=True, kw_only=True):
+    """A figure, and what it has to be.
+
+    :param says: what the figure is, with {} in its place, such as "{:.3g}".
+    :param over: what the value is divided by; keys that it doesn't have are the value's.
+    """
+
+    says: Annotated[str, msgspec.Meta(pattern=r"\{(:[^{}]*)?\}")]
+    value: Quantity
+    over: Mapping[str, Any] | None = None
+    above: float | None = None
+    below: float | None = None
+
+
+class Compared(msgspec.Struct, frozen=True, kw_only=True):
+    """Rows of a table whose figures are to be lower or higher than their baselines'."""
+
+    table: str
+    rows: tuple[str, ...]
+    are: Literal["lower", "higher"]
+
+
+class Claim(msgspec.Struct, frozen=True, kw_only=True):
+    """A sentence that can be tested.
+
+    :param where: section, table or figure.
+    :param claim: the sentence, shortened.
+    :param paper_says: the paper's figures.
+    :param at: what was measured in place of the paper's setting; "": the paper's own.
+    :param command: what tests it; None: what its table or its tests give.
+    :param note: what a reader has to know of the verdict.
+    """
+
+    where: str
+    claim: str
+    paper_says: str = ""
+    at: str = ""
+    checks: tuple[Check, ...] = ()
+    tests: tuple[_Test, ...] = ()
+    refuted_by: tuple[_Test, ...] = ()
+    compared: tuple[Compared, ...] = ()
+    untested: str = ""
+    command: str | None = None
+    note: str = ""
+
+    def __post_init__(self) -> None:
+        check(self)
+        measured = self.checks and not self.untested
+        if sum(map(bool, (measured, self.tests, self.refuted_by, self.compared, self.untested))) != 1:
+            expected = "one of checks, tests, refuted_by, compared and untested"
+            raise SettingError("claim", f"is {self.claim!r}", expected=expected)
+
+
+class Paper(msgspec.Struct, frozen=True, kw_only=True):
+    """A paper's claims, in its order."""
+
+    name: str
+    title: str
+    claims: tuple[Claim, ...]
+
+
+class Ledger(msgspec.Struct, frozen=True, kw_only=True):
+    """docs/claims.yaml.
+
+    :param costs: what a run of a recipe's file takes, by its name.
+    """
+
+    costs: Mapping[str, str]
+    papers: tuple[Paper, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Judged:
+    """A claim with its verdict.
+
+    :param figure: what was found.
+    :param command: what tests it.
+    :param why: what is missing for a verdict, and its cost.
+    """
+
+    claim: Claim
+    verdict: Verdict
+    figure: str = ""
+    command: str = ""
+    why: str = ""
+
+
+def judge_claims(root: Path, tables: Tables) -> list[tuple[Paper, list[Judged]]]:
+    """Each paper of docs/claims.yaml and its claims with their verdicts; none without the file.
+
+    :raises SettingError: a claim names what is not there.
+    """
+    if not (root / FILE).is_file():
+        return []
+    ledger = convert(read_yaml(root / FILE), Ledger, source=str(FILE))
+    found = []
+    for paper in ledger.papers:
+        judged = []
+        for number, claim in enumerate(paper.claims):
+            try:
+                judged.append(_judge(claim, root, tables, ledger.costs))
+            except SettingError as error:
+                raise error.within(f"{paper.name}.claims[{number}]", source=str(FILE)) from None
+        found.append((paper, judged))
+    return found
+
+
+def claims_page(judged: Sequence[tuple[Paper, Sequence[Judged]]]) -> str:
+    """docs/claims.md."""
+    parts = [_HEADER]
+    for paper, claims in judged:
+        rows = [
+            [
+                each.claim.where,
+                each.claim.claim + (f" ({each.claim.paper_says})" if each.claim.paper_says else ""),
+                f"**{each.verdict}**" + (f" {each.claim.at}" if each.claim.at else ""),
+                _sentences(each.figure, each.claim.note, each.why),
+                f"`{each.command}`" if each.command else "",
+            ]
+            for each in claims
+        ]
+        table = markdown_table(["where", "claim", "verdict", "figure", "tested by"], rows)
+        parts += [f"## {paper.name}", f"{paper.title}: {count_verdicts(claims)}.", table]
+    return "\n\n".join(parts) + "\n"
+
+
+def count_verdicts(claims: Sequence[Judged]) -> str:
+    """As "3 agree, 1 disagrees, 20 are untested"."""
+    counts = Counter(each.verdict for each in claims)
+    words: dict[Verdict, tuple[str, str]] = {
+        "agrees": ("agrees", "agree"),
+        "disagrees": ("disagrees", "disagree"),
+        "untested": ("is untested", "are untested"),
+    }
+    return ", ".join(f"{counts[verdict]} {words[verdict][counts[verdict] != 1]}" for verdict in words)
+
+
+_HEADER = """\
+# The papers' claims
+
+Made from `docs/claims.yaml`, committed measurements and records by `rskip report`; don't edit it by hand. A verdict is
+computed: by figures that are held against a limit, by tests of the suite that prove a claim or its contrary, or by
+differences that a table's seeds show. Where something else than the paper's setting was measured, the verdict says
+what: both papers show gradients of trained models, so what disagrees at initialisation is no contradiction of those.
+[results.md](results.md) says what follows."""
+
+
+def _judge(claim: Claim, root: Path, tables: Tables, costs: Mapping[str, str]) -> Judged:
+    figures = [(each, _figure(each, root)) for each in claim.checks]
+    figure = "; ".join(each.says.format(value) for each, value in figures)
+    command = claim.command or ""
+    if claim.untested:
+        return Judged(claim=claim, verdict="untested", figure=figure, command=command, why=claim.untested)
+    if claim.checks:
+        agrees = all(_holds(each, value) for each, value in figures)
+        return Judged(claim=claim, verdict="agrees" if agrees else "disagrees", figure=figure, command=command)
+    if tests := claim.tests or claim.refuted_by:
+        for test in tests:
+            _check_test(test, root)
+        verdict: Verdict = "agrees" if claim.tests else "disagrees"
+        return Judged(claim=claim, verdict=verdict, figure="exactly", command=command or f"pytest {' '.join(tests)}")
+    return _judge_compared(claim, tables, costs)
+
+
+def _judge_compared(claim: Claim, tables: Tables, costs: Mapping[str, str]) -> Judged:
+    figures: list[str] = []
+    missing: list[Line] = []
+    holds: list[bool | None] = []
+    for compared in claim.compared:
+        table = tables.table(compared.table)
+        for row in compared.rows:
+            line = _line(table, row)
+            if line.difference is None:
+                missing += [each for each in (line, line.baseline) if each is not None and not each.records]
+                holds.append(None)
+                continue
+            figures.append(f"{row}: {line.difference.mean:+.2f}")
+            if line.shown:
+                holds.append((line.difference.mean < 0) == (compared.are == "lower"))
+                continue
+            holds.append(None)
+            if line.detectable is not None:
+                pairs = len(line.difference.seeds)
+                figures[-1] += f", not shown: {pairs} pairs of seeds detect {line.detectable:.2f}"
+            else:
+                figures[-1] += ", one pair of seeds"
+    command = claim.command or f"rskip report {claim.compared[0].table}"
+    verdict: Verdict = "disagrees" if False in holds else "untested" if None in holds else "agrees"
+    why = ""
+    if verdict == "untested":
+        names = dict.fromkeys(line.row.path.stem for line in missing)
+        parts = ["no records" if missing else "more seeds are needed"]
+        why = "; ".join(parts + [f"a run of `{name}`: {costs[name]}" for name in names if name in costs])
+    return Judged(claim=claim, verdict=verdict, figure="; ".join(figures), command=command, why=why)
+
+
+def _line(table: Table, row: str) -> Line:
+    """The row's first figure."""
+    for line in table.lines:
+        if line.row.name == row:
+            if line.baseline is None:
+                raise SettingError.of_value("compared.rows", row, f"a row that has a baseline in {table.name}")
+            return line
+    raise SettingError.of_value("compared.rows", row, f"a row of {table.name}")
+
+
+def _figure(each: Check, root: Path) -> float:
+    value = _value(each.value, root)
+    if each.over is None:
+        return value
+    over = convert({**msgspec.to_builtins(each.value), **each.over}, Quantity, name="over")
+    return value / _value(over, root)
+
+
+def _holds(each: Check, value: float) -> bool:
+    return (each.above is None or value > each.above) and (each.below is None or value < each.below)
+
+
+def _value(quantity: Quantity, root: Path) -> float:
+    path = root / quantity.file
+    if not path.is_file():
+        raise SettingError.of_value("file", quantity.file, "a file that is there")
+    content = read_json(path)
+    if "rows" not in content:
+        found: Any = content
+        for key in quantity.of.split("."):
+            found = found.get(key) if isinstance(found, dict) else None
+        if not isinstance(found, (int, float)):
+            raise SettingError.of_value("of", quantity.of, f"a number of {quantity.file}")
+        return float(found)
+    rows = [row for row in content["rows"] if all(row.get(key) == value for key, value in quantity.where.items())]
+    values = [row[quantity.of] for row in rows if row.get(quantity.of) is not None]
+    if not values or (quantity.take == "only" and len(values) != 1):
+        raise SettingError.of_value("where", dict(quantity.where), f"one row of {quantity.file}, or `take`")
+    return float(_TAKES[quantity.take](values) if quantity.take != "share_above" else _share(values, quantity.limit))
+
+
+def _share(values: Sequence[float], limit: float) -> float:
+    return fmean(value > limit for value in values)
+
+
+def _trend(values: Sequence[float]) -> float:
+    return fmean((b > a) - (b < a) for a, b in combinations(values, 2))
+
+
+_TAKES: Mapping[str, Any] = {
+    "only": lambda values: values[0],
+    "first": lambda values: values[0],
+    "last": lambda values: values[-1],
+    "min": min,
+    "max": max,
+    "mean": fmean,
+    "median": median,
+    "trend": _trend,
+    "count": len,
+}
+
+
+def _check_test(test: str, root: Path) -> None:
+    file, _, name = test.partition("::")
+    path = root / file
+    if not path.is_file() or not re.search(rf"^def {name}\(", path.read_text(encoding="utf-8"), re.MULTILINE):
+        raise SettingError.of_value("tests", test, "a test of the suite")
+
+
+def _sentences(*parts: str) -> str:
+    return ". ".join(part.rstrip(".") for part in parts if part)

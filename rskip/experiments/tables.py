@@ -1,0 +1,416 @@
+"""Tables that compare runs: the papers', whose rows recipes name (`paper`), and those of a recipe's own rows.
+
+`rskip-table-1` is the table whose figures recipes are given with `table: rSkip Table 1`; `flickr8k` is the table of the
+rows of recipes/flickr8k.yaml, where a row has a `baseline`. Each line is a row's figure: ours over its seeds, the
+paper's beside it, and the difference to its baseline by seed pairs.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Literal
+
+from rskip.experiments.recipe import FOLDER, PaperFigure, RowOutline, outline_rows
+from rskip.machine.terminal import columns
+from rskip.records import Record
+from rskip.records.statistics import CONFIDENCE, POWER, Difference, detectable, difference, holm
+from rskip.records.tables import Summary, latex_table, markdown_table, summarise
+from rskip.settings.errors import SettingError, did_you_mean
+from rskip.tasks.run import flat_config
+
+Format = Literal["text", "markdown", "csv", "latex"]
+SEEDS = (1, 2, 3)
+_CONNECTION = ("train.arch", "train.connection")  # what rows are expected to differ in
+_DECIMALS = 4
+
+
+@dataclass(frozen=True, kw_only=True)
+class Line:
+    """One figure of a row.
+
+    :param metric: its name in records.
+    :param measure: what the table calls it.
+    :param paper: the papers' figures for it in this table.
+    :param records: of the row's seeds, by seed.
+    :param baseline: the line that it is compared with.
+    :param corrected: p after Holm over the table.
+    :param detectable: the smallest difference that so many pairs show (`statistics.detectable`).
+    :param missing: seeds without a record, of those asked for.
+    """
+
+    row: RowOutline
+    metric: str
+    measure: str
+    paper: tuple[PaperFigure, ...]
+    records: tuple[Record, ...]
+    baseline: Line | None = None
+    difference: Difference | None = None
+    corrected: float | None = None
+    detectable: float | None = None
+    missing: tuple[int, ...] = ()
+
+    @property
+    def values(self) -> dict[int, float]:
+        return {record.seed: record.metrics[self.metric] for record in self.records if self.metric in record.metrics}
+
+    @property
+    def ours(self) -> Summary | None:
+        return summarise(list(self.values.values())) if self.values else None
+
+    @property
+    def of_the_paper(self) -> float | None:
+        """The paper's difference to its baseline."""
+        if self.baseline is None or not self.paper or not self.baseline.paper:
+            return None
+        return self.paper[0].figure - self.baseline.paper[0].figure
+
+    @property
+    def shown(self) -> bool:
+        """Whether the seeds show a difference."""
+        return self.corrected is not None and self.corrected < 1 - CONFIDENCE
+
+    @property
+    def command(self) -> str:
+        """What makes the missing records; "" where none is missing."""
+        return run_command(self.row.path, [self.row], self.missing) if self.missing else ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Table:
+    """:param notes: sentences below it."""
+
+    name: str
+    title: str
+    lines: tuple[Line, ...]
+    notes: tuple[str, ...]
+
+    @property
+    def commands(self) -> list[str]:
+        """What fills the missing cells, rows of one file together."""
+        missing: dict[tuple[Path, tuple[int, ...]], dict[str, RowOutline]] = {}
+        for line in self.lines:
+            if line.missing:
+                missing.setdefault((line.row.path, line.missing), {})[line.row.name] = line.row
+        return [run_command(path, list(rows.values()), seeds) for (path, seeds), rows in missing.items()]
+
+
+def run_command(path: Path, rows: Sequence[RowOutline], seeds: Iterable[int]) -> str:
+    """`rskip run` of these rows of a file."""
+    named = [f"--rows {' '.join(str(row.row) for row in rows)}"] if rows[0].row is not None else []
+    return " ".join(["rskip run", f"recipes/{path.name}", *named, f"--seeds {' '.join(map(str, seeds))}"])
+
+
+class Tables:
+    """The tables of a project: what its recipes say, and the records in results/.
+
+    :param root: the project's folder.
+    :param records: all of results/.
+    :raises SettingError: a recipe is wrong.
+    """
+
+    def __init__(self, root: Path, records: Iterable[Record]) -> None:
+        self._rows: dict[str, list[RowOutline]] = {}
+        self._titles: dict[str, str] = {}
+        studies = {}
+        for path in sorted((root / FOLDER).glob("*.yaml")):
+            rows = outline_rows(path)
+            for row in rows:
+                for title in dict.fromkeys(table for figure in row.paper for table in figure.tables):
+                    self._titles.setdefault(_slug(title), title)
+                    self._rows.setdefault(_slug(title), []).append(row)
+            if any(row.baseline for row in rows):
+                studies[path.stem] = rows
+        self._rows = dict(sorted(self._rows.items(), key=lambda item: _natural(item[0])))
+        self.of_papers = tuple(self._rows)
+        self.of_recipes = tuple(name for name in studies if name not in self._rows)
+        self._rows |= {name: studies[name] for name in self.of_recipes}
+        self._made: dict[tuple[str, tuple[int, ...]], Table] = {}
+        self._records: dict[str, list[Record]] = {}
+        for record in records:
+            if not record.overrides:
+                self._records.setdefault(record.run, []).append(record)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return (*self.of_papers, *self.of_recipes)
+
+    def table(self, name: str, *, seeds: Sequence[int] = SEEDS) -> Table:
+        """The table of this name.
+
+        :param seeds: that every row is to have.
+        :raises SettingError: there is none.
+        :raises ValueError: a record was made with other settings than its row has now, or SciPy is missing.
+        """
+        if name not in self._rows:
+            near, known = did_you_mean(name, self.names), ", ".join(self.names) or "none: no recipe has a baseline"
+            raise SettingError("", f"no table {name}{near}; the tables: {known}")
+        if (made := self._made.get((name, tuple(seeds)))) is None:
+            made = self._made[name, tuple(seeds)] = self._make(name, seeds)
+        return made
+
+    def _make(self, name: str, seeds: Sequence[int]) -> Table:
+        title, rows = self._titles.get(name), self._rows[name]
+        lines = [line for row in rows for line in self._lines(row, title, seeds)]
+        for at, line in enumerate(lines):
+            wanted = (line.row.baseline, line.metric)
+            baseline = next((each for each in lines if (each.row.name, each.metric) == wanted), None)
+            found = difference(line.values, baseline.values) if baseline else None
+            lines[at] = replace(line, baseline=baseline, difference=found)
+        lines = _corrected(lines)
+        return Table(name=name, title=title or name, lines=tuple(lines), notes=tuple(_notes(lines)))
+
+    def _lines(self, row: RowOutline, title: str | None, seeds: Sequence[int]) -> list[Line]:
+        records = tuple(self._records.get(row.name, ()))
+        for record in records:
+            check_written(record, row)
+        figures = [figure for figure in row.paper if title in figure.tables]
+        main = row.task.columns[0]
+        metrics = {column.metric for column in (*row.task.columns, *row.task.more_figures)}
+        missing = tuple(seed for seed in seeds if seed not in {record.seed for record in records})
+        lines = []
+        for key in dict.fromkeys(figure.key for figure in figures) if title else [main.metric]:
+            of_key = tuple(figure for figure in figures if figure.key == key)
+            lines.append(
+                Line(
+                    row=row,
+                    metric=key if key in metrics else main.metric,
+                    measure=of_key[0].measure if of_key else main.heading,
+                    paper=of_key,
+                    records=records,
+                    missing=missing,
+                )
+            )
+        return lines
+
+
+def begun(table: Table) -> list[Path]:
+    """Folders of the missing runs that were started in the current folder: they are going on, or were stopped."""
+    folders = [Path("runs", line.row.name, str(seed)) for line in table.lines for seed in line.missing]
+    return [folder for folder in dict.fromkeys(folders) if (folder / "run.json").exists()]
+
+
+def check_written(record: Record, row: RowOutline) -> None:
+    """:raises ValueError: the recipe's row says another value than the record."""
+    now, there = flat_config(row.written), flat_config(record.config)
+    for key, value in now.items():
+        if there.get(key) != value:
+            was = there.get(key, "none")
+            raise ValueError(
+                f"{record.path} was made with {key}: {was}, and recipes/{row.path.name} says {value} now: give the "
+                "change with --set, which names another run, or remove the record"
+            )
+
+
+def _corrected(lines: Sequence[Line]) -> list[Line]:
+    tested = [line.difference.p for line in lines if line.difference and line.difference.p is not None]
+    p = iter(holm(tested))
+    found = []
+    for line in lines:
+        seen = line.difference
+        if seen is not None and seen.p is not None:
+            assert seen.spread is not None
+            smallest = detectable(seen.spread, pairs=len(seen.seeds), comparisons=len(tested))
+            line = replace(line, corrected=next(p), detectable=smallest)
+        found.append(line)
+    return found
+
+
+def _notes(lines: Sequence[Line]) -> list[str]:
+    notes = []
+    if not any(line.records for line in lines):
+        notes.append("No row has a record yet.")
+    tested = [line for line in lines if line.corrected is not None]
+    if any(line.ours and line.ours.spread is not None for line in lines):
+        notes.append("Ours: mean ± sample standard deviation (seeds).")
+    if baselines := _baselines(lines):
+        baseline = baselines[0] if len(baselines) == 1 else "the baseline"
+        notes.append(f"Differences are to {baseline}, by pairs of seeds.")
+    if any(line.difference and line.corrected is None for line in lines):
+        notes.append("One pair of seeds is no comparison: no interval, no test.")
+    if tested:
+        notes.append(
+            f"In brackets its {CONFIDENCE:.0%} interval (paired t); p after Holm over the table's comparisons "
+            f"({len(tested)}); detectable: the smallest true difference that so many pairs show with probability "
+            f"{POWER} at the level {1 - CONFIDENCE:.2f}/{len(tested)}, with the spread that these have."
+        )
+        if not any(line.shown for line in tested):
+            notes.append("No difference is shown.")
+    for key in dict.fromkeys(figure.key for line in lines for figure in line.paper if figure.key != line.metric):
+        scored = next(line for line in lines if any(figure.key == key for figure in line.paper))
+        heading = dict(scored.row.task.columns)[scored.metric]
+        notes.append(f"{scored.measure}: the paper names no scorer; ours is {heading}.")
+    signatures = dict.fromkeys(record.signatures.get(line.metric) for line in lines for record in line.records)
+    notes += [f"{lines[0].measure}: `{signature}`." for signature in signatures if signature]
+    for line in {line.row.name: line for line in lines if line.baseline}.values():
+        if changes := _changes(line):
+            notes.append(f"{line.row.name} and its baseline differ in {'; '.join(changes)}.")
+    return notes
+
+
+def _changes(line: Line) -> list[str]:
+    """What a row and its baseline differ in beside the connection: setting, value, the baseline's."""
+    assert line.baseline is not None
+    now, before = flat_config(line.row.written), flat_config(line.baseline.row.written)
+    keys = [key for key in {**before, **now} if now.get(key) != before.get(key) and key not in _CONNECTION]
+    changes = [f"{key}: {now.get(key, 'none')}, {before.get(key, 'none')}" for key in keys]
+    precisions = [
+        {str(record.training.get("precision") or "not recorded") for record in each.records}
+        for each in (line, line.baseline)
+    ]
+    if all(precisions) and precisions[0] != precisions[1]:
+        changes.append(f"precision: {', '.join(sorted(precisions[0]))}, {', '.join(sorted(precisions[1]))}")
+    return changes
+
+
+def _baselines(lines: Sequence[Line]) -> list[str]:
+    return list(dict.fromkeys(line.baseline.row.name for line in lines if line.baseline))
+
+
+def _slug(title: str) -> str:
+    return re.sub(r"\s+", "-", title.strip().lower())
+
+
+def _natural(name: str) -> tuple[Any, ...]:
+    """rSkip's before SAS's, tables before sections and footnotes, by number."""
+    paper, _, rest = name.partition("-")
+    return paper, "table" not in rest, [int(number) for number in re.findall(r"\d+", rest)]
+
+
+# A table in each format. A cell's `bold` is a difference that the seeds show.
+
+
+def render(table: Table, form: Format) -> str:
+    """The table's text, which ends with a line end."""
+    return _FORMATS[form](table)
+
+
+def grid(table: Table) -> tuple[list[str], list[list[str]]]:
+    """Headings and cells as text; columns that no line has a value for are left out, but for `ours`."""
+    several = len({line.measure for line in table.lines}) > 1
+    baselines = _baselines(table.lines)
+    measure = "" if several else table.lines[0].measure
+    cells: dict[str, list[str]] = {
+        "row": [line.row.name for line in table.lines],
+        "baseline": [line.baseline.row.name if line.baseline and len(baselines) > 1 else "" for line in table.lines],
+        "measure": [line.measure if several else "" for line in table.lines],
+        f"paper's {measure}".rstrip(): [_papers(line) for line in table.lines],
+        "paper's difference": [_signed(line.of_the_paper) for line in table.lines],
+        f"our {measure}" if measure else "ours": [_ours(line) for line in table.lines],
+        "difference": [_difference(line) for line in table.lines],
+        "p": [_probability(line.corrected) for line in table.lines],
+        "detectable": ["" if line.detectable is None else f"{line.detectable:.2f}" for line in table.lines],
+    }
+    kept = {heading: column for heading, column in cells.items() if any(column) or heading.startswith("our")}
+    return list(kept), [list(row) for row in zip(*kept.values(), strict=True)]
+
+
+def _text(table: Table) -> str:
+    headings, rows = grid(table)
+    left = {at for at, heading in enumerate(headings) if heading in ("row", "baseline", "measure")}
+    parts = [table.title, columns([headings, *rows], left=left), "\n".join(table.notes)]
+    if table.commands:
+        parts.append("missing:\n" + "\n".join(f"  {command}" for command in table.commands))
+    return "\n\n".join(part for part in parts if part) + "\n"
+
+
+def _markdown(table: Table) -> str:
+    headings, rows = grid(table)
+    commands = [f"`{line.command}`" if line.command else "" for line in table.lines]
+    at = headings.index("difference") if "difference" in headings else None
+    for row, line in zip(rows, table.lines, strict=True):
+        if at is not None and line.shown:
+            row[at] = f"**{row[at]}**"
+    if any(commands):
+        headings, rows = [*headings, "missing"], [[*row, each] for row, each in zip(rows, commands, strict=True)]
+    notes = "  \n".join(table.notes)
+    return "\n\n".join(part for part in (markdown_table(headings, rows), notes) if part) + "\n"
+
+
+def _csv(table: Table) -> str:
+    text = io.StringIO()
+    rows = [csv_row(line) for line in table.lines]
+    writer = csv.DictWriter(text, list(rows[0]), lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows)
+    return text.getvalue()
+
+
+def csv_row(line: Line) -> dict[str, Any]:
+    """A line's numbers, empty where there is none."""
+    ours, found = line.ours, line.difference
+    low, high = found.interval if found and found.interval else (None, None)
+    numbers = {
+        "paper": line.paper[0].figure if line.paper else None,
+        "paper_difference": line.of_the_paper,
+        "mean": ours.mean if ours else None,
+        "std": ours.spread if ours else None,
+        "difference": found.mean if found else None,
+        "low": low,
+        "high": high,
+        "p": found.p if found else None,
+        "p_holm": line.corrected,
+        "detectable": line.detectable,
+    }
+    return {
+        "row": line.row.name,
+        "description": line.row.own.description,
+        "measure": line.metric,
+        "baseline": line.baseline.row.name if line.baseline else "",
+        "seeds": " ".join(map(str, line.values)),
+        **{name: "" if value is None else round(value, _DECIMALS) for name, value in numbers.items()},
+        "command": line.command,
+    }
+
+
+def _latex(table: Table) -> str:
+    headings, rows = grid(table)
+    at = headings.index("difference") if "difference" in headings else -1
+    bold = [{at} if line.shown else set() for line in table.lines]
+    comments = [f"% {note}" for note in table.notes] + [f"% missing: {command}" for command in table.commands]
+    head = f"% {table.title}: made by `rskip report {table.name} --format latex`; \\usepackage{{booktabs}}"
+    return "\n".join([head, latex_table(headings, rows, bold=bold), *comments]) + "\n"
+
+
+_FORMATS: Mapping[Format, Callable[[Table], str]] = {
+    "text": _text,
+    "markdown": _markdown,
+    "csv": _csv,
+    "latex": _latex,
+}
+
+
+def _papers(line: Line) -> str:
+    return "; ".join(f"{each.figure} ({each.note})" if each.note else f"{each.figure}" for each in line.paper)
+
+
+def _ours(line: Line) -> str:
+    if line.ours is None:
+        return ""
+    count = len(line.values)
+    return f"{line.ours} ({count})" if count > 1 else f"{line.ours} (one seed)"
+
+
+def _difference(line: Line) -> str:
+    found = line.difference
+    if found is None:
+        return ""
+    if found.interval is None:
+        return f"{_signed(found.mean)} ({'one pair' if len(found.seeds) == 1 else f'{len(found.seeds)} pairs'})"
+    low, high = found.interval
+    return f"{_signed(found.mean)} [{_signed(low)}, {_signed(high)}] ({len(found.seeds)} pairs)"
+
+
+def _signed(value: float | None) -> str:
+    if value is None:
+        return ""
+    text = f"{value:+.2f}"
+    return "0.00" if text in ("+0.00", "-0.00") else text
+
+
+def _probability(p: float | None) -> str:
+    return "" if p is None else "< 0.001" if p < 0.001 else f"{p:.3f}"

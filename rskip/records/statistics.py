@@ -1,0 +1,94 @@
+"""What so many seeds show: differences by pairs, their interval, test and power, by SciPy (extra `rskip[report]`)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from math import isfinite, sqrt
+from statistics import fmean, stdev
+from typing import Any
+
+import msgspec
+
+CONFIDENCE = 0.95  # of intervals; tests are at the level of 1 minus this
+POWER = 0.8
+
+
+class Difference(msgspec.Struct, frozen=True, kw_only=True):
+    """The difference of two runs over the seeds that both have.
+
+    :param seeds: that both have, at least one.
+    :param mean: of the differences.
+    :param spread: their sample standard deviation; None of one seed, as the next two.
+    :param interval: the confidence interval of the mean.
+    :param p: of the paired t-test, two-sided. None too where all differences are the same: there is nothing to test.
+    """
+
+    seeds: tuple[int, ...]
+    mean: float
+    spread: float | None = None
+    interval: tuple[float, float] | None = None
+    p: float | None = None
+
+
+def difference(ours: Mapping[int, float], baseline: Mapping[int, float]) -> Difference | None:
+    """What `ours` has over `baseline`, both a figure a seed; None where they share no seed.
+
+    :raises ValueError: there is something to test, and SciPy is missing.
+    """
+    seeds = tuple(sorted(ours.keys() & baseline.keys()))
+    differences = [ours[seed] - baseline[seed] for seed in seeds]
+    if not seeds:
+        return None
+    mean = fmean(differences)
+    if len(seeds) == 1:
+        return Difference(seeds=seeds, mean=mean)
+    spread = stdev(differences)
+    if spread <= 1e-12 * max(map(abs, differences)):
+        return Difference(seeds=seeds, mean=mean, spread=0.0)
+    test = _scipy_stats().ttest_1samp(differences, 0.0)
+    low, high = test.confidence_interval(CONFIDENCE)
+    return Difference(seeds=seeds, mean=mean, spread=spread, interval=(float(low), float(high)), p=float(test.pvalue))
+
+
+def holm(p: Sequence[float]) -> list[float]:
+    """P-values corrected for so many comparisons, in the same order (Holm 1979): at most 1, and none below a smaller
+    one's."""
+    corrected = [0.0] * len(p)
+    largest = 0.0
+    for rank, place in enumerate(sorted(range(len(p)), key=lambda place: p[place])):
+        largest = max(largest, min(1.0, (len(p) - rank) * p[place]))
+        corrected[place] = largest
+    return corrected
+
+
+def detectable(spread: float, *, pairs: int, comparisons: int = 1) -> float:
+    """The smallest true difference that a paired t-test of so many pairs shows with the probability POWER.
+
+    The test is two-sided at the level that the smallest p of so many comparisons has to reach (Holm's first step).
+
+    :param spread: standard deviation of the differences.
+    :param pairs: two or more.
+    :raises ValueError: SciPy is missing.
+    """
+    stats = _scipy_stats()
+    from scipy.optimize import brentq
+
+    freedom = pairs - 1
+    critical = stats.t.isf((1 - CONFIDENCE) / comparisons / 2, freedom)
+
+    def missing(shift: float) -> float:
+        shown = stats.nct.sf(critical, freedom, shift)
+        return float(shown if isfinite(shown) else 1.0) - POWER  # the other tail is below 1e-4 where this is 0
+
+    upper = critical
+    while missing(upper) < 0:
+        upper *= 2
+    return float(brentq(missing, 0.0, upper)) * spread / sqrt(pairs)
+
+
+def _scipy_stats() -> Any:
+    try:
+        import scipy.stats
+    except ImportError:
+        raise ValueError("statistics over seeds need SciPy: pip install 'rskip[report]'") from None
+    return scipy.stats

@@ -1,0 +1,148 @@
+"""The ledger of claims: verdicts from figures, tests and tables, their page, and what is wrong with a claim."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from rskip.cli.main import main
+from rskip.experiments.claims import FILE, claims_page, judge_claims
+from rskip.experiments.tables import Tables
+from rskip.records import Record
+
+MakeRecord = Callable[..., Record]
+ROWS = [
+    {"model": model, "block": block, "gradient": gradient}
+    for model, gradients in (("1xskip", (4.0, 3.0, 2.0, 1.0)), ("2xskip", (8.0, 8.0, 1.0, 2.0)))
+    for block, gradient in enumerate(gradients, 1)
+]
+RECIPE = "kind: translation\ncorpus: a\nbaseline: plain\nrows: {plain: {}, twice: {}, thrice: {}}\n"
+
+
+@pytest.fixture
+def project(tmp_path: Path, make_record: MakeRecord, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The current folder, with a measurement, a recipe, a test, and records: `twice` is 1 above the baseline."""
+    monkeypatch.chdir(tmp_path)
+    for folder in ("docs/figures", "recipes", "tests"):
+        (tmp_path / folder).mkdir(parents=True)
+    content = {"analysis": "gradients", "conditions": {}, "rows": ROWS}
+    (tmp_path / "docs/figures/a.json").write_text(json.dumps(content))
+    (tmp_path / "recipes/mine.yaml").write_text(RECIPE)
+    (tmp_path / "tests/test_a.py").write_text("def test_it():\n    pass\n")
+    for row, figures in {"plain": (38.0, 39.0, 37.0), "twice": (39.0, 40.1, 37.9)}.items():
+        for seed, bleu in enumerate(figures, 1):
+            config = {"kind": "translation", "corpus": "a"}
+            more = {"config": config, "metrics": {"sacrebleu": bleu}, "parameters": 100 + seed}
+            made = make_record(recipe=f"mine_{row}", seed=seed, **more)
+            made.write(made.path)
+    return tmp_path
+
+
+def write(project: Path, *claims: str) -> None:
+    text = "".join(f"      - {{where: section 1, claim: It is so, {claim}}}\n" for claim in claims)
+    paper = "costs: {mine: an hour}\npapers:\n  - name: P\n    title: A paper\n    claims:\n"
+    (project / FILE).write_text(paper + text)
+
+
+def judge(project: Path, *claims: str) -> list[tuple[str, str, str]]:
+    from rskip.records import read_records
+
+    write(project, *claims)
+    ((_, judged),) = judge_claims(project, Tables(project, read_records(project / "results")))
+    return [(each.verdict, each.figure, each.why) for each in judged]
+
+
+def checked(more: str, limits: str, model: str = "1xskip") -> str:
+    value = f"file: docs/figures/a.json, of: gradient, where: {{model: {model}}}"
+    return f'checks: [{{says: "it is {{:.2f}}", value: {{{value}, {more}}}, {limits}}}]'
+
+
+def test_figures_are_taken_of_measurements_and_records_and_held_against_limits(project: Path) -> None:
+    assert judge(
+        project,
+        checked("take: first", "over: {take: last}, above: 3.9, below: 4.1"),
+        checked("take: first", "over: {take: last}, above: 4"),
+        checked("take: median", "over: {where: {model: 2xskip}}, below: 1"),
+        checked("take: trend", "above: -0.5"),
+        checked("take: trend", "below: 0", model="2xskip"),
+        checked("take: share_above, limit: 2", "above: 0.4"),
+        'checks: [{says: "{:.0f}", value: {file: results/mine_plain/2.json, of: parameters}, above: 101}]',
+    ) == [
+        ("agrees", "it is 4.00", ""),
+        ("disagrees", "it is 4.00", ""),
+        ("agrees", "it is 0.50", ""),
+        ("disagrees", "it is -1.00", ""),
+        ("agrees", "it is -0.50", ""),
+        ("agrees", "it is 0.50", ""),
+        ("agrees", "102", ""),
+    ]
+
+
+def test_a_table_agrees_or_disagrees_only_where_its_seeds_show_it(project: Path, make_record: MakeRecord) -> None:
+    pytest.importorskip("scipy")
+
+    def compared(rows: str, are: str) -> str:
+        return f"compared: [{{table: mine, rows: [{rows}], are: {are}}}]"
+
+    assert judge(
+        project,
+        compared("mine_twice", "higher"),
+        compared("mine_twice", "lower"),
+        compared("mine_thrice", "higher"),
+        compared("mine_twice, mine_thrice", "lower"),
+    ) == [
+        ("agrees", "mine_twice: +1.00", ""),
+        ("disagrees", "mine_twice: +1.00", ""),
+        ("untested", "", "no records; a run of `mine`: an hour"),
+        ("disagrees", "mine_twice: +1.00", ""),
+    ]
+    for seed, bleu in enumerate((36.0, 39.5, 38.0), 1):
+        config = {"kind": "translation", "corpus": "a"}
+        record = make_record(recipe="mine_thrice", seed=seed, config=config, metrics={"sacrebleu": bleu})
+        record.write(record.path)
+    ((verdict, figure, why),) = judge(project, compared("mine_thrice", "lower"))
+    assert (verdict, why) == ("untested", "more seeds are needed")
+    assert figure == "mine_thrice: -0.17, not shown: 3 pairs of seeds detect 7.43"
+
+
+def test_tests_prove_or_refute_and_the_page_counts(project: Path) -> None:
+    tests = "[tests/test_a.py::test_it]"
+    write(project, f"tests: {tests}, note: so", f"refuted_by: {tests}", "untested: too dear, paper_says: three")
+    page = claims_page(judge_claims(project, Tables(project, [])))
+    assert "A paper: 1 agrees, 1 disagrees, 1 is untested." in page
+    assert page.endswith(
+        "| section 1 | It is so | **agrees** | exactly. so | `pytest tests/test_a.py::test_it` |\n"
+        "| section 1 | It is so | **disagrees** | exactly | `pytest tests/test_a.py::test_it` |\n"
+        "| section 1 | It is so (three) | **untested** | too dear |  |\n"
+    )
+
+
+def test_what_is_wrong_with_a_claim_is_one_line(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for claim, message in (
+        ("note: a", "is 'It is so': expected one of checks, tests, refuted_by, compared and untested"),
+        (checked("take: only", "above: 1"), "where is {'model': '1xskip'}: expected one row of docs/figures/a.json"),
+        (checked("take: first", "above: 1", model="x"), "where is {'model': 'x'}: expected one row"),
+        ("tests: [tests/test_a.py::test_that]", "tests is 'tests/test_a.py::test_that': expected a test of the suite"),
+        ("compared: [{table: mine, rows: [x], are: lower}]", "compared.rows is 'x': expected a row of mine"),
+        ("compared: [{table: mine, rows: [mine_plain], are: lower}]", "expected a row that has a baseline in mine"),
+        ("compared: [{table: his, rows: [x], are: lower}]", "no table his"),
+        ('checks: [{says: "x", value: {file: results/a.json, of: b}}]', "says"),
+        ('checks: [{says: "{}", value: {file: results/mine_plain/1.json, of: metrics.x}}]', "of is 'metrics.x'"),
+    ):
+        write(project, claim)
+        assert main(["report", "--check"]) == 2
+        error = capsys.readouterr().err
+        assert error.startswith("rskip report: error: docs/claims.yaml: ") and error.count("\n") == 1
+        assert message in error
+
+
+def test_every_claim_of_the_project_has_a_command_or_says_why_there_is_none(root: Path) -> None:
+    judged = [each for _, claims in judge_claims(root, Tables(root, [])) for each in claims]
+    assert len(judged) > 60
+    without = [each.claim.untested for each in judged if not each.command]
+    assert without == [
+        "compares with systems that are not here, by scorers that are not named", "GLIED is not here"
+    ]  # fmt: skip
