@@ -24,7 +24,7 @@ import torch._dynamo  # which the first operator within a mode imports, and whic
 from torch import Tensor
 from torch.optim.optimizer import _foreach_supported_types as _optimised_together
 from torch.utils._foreach_utils import _foreach_supported_types as _computed_together
-from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
 from torch.utils._pytree import tree_leaves, tree_map
 
 DEVICE = torch.device("cuda", 0)
@@ -48,12 +48,13 @@ class Counts:
     """What a device was asked for. A fused or foreach operator is one call, as on a GPU; views are none.
 
     calls: of each operator. traffic: bytes that each read and wrote. synchronisations: where the host waited for the
-    device, "place: operator".
+    device, "place: operator". host: where values are computed.
     """
 
     calls: Counter[str] = field(default_factory=Counter)
     traffic: Counter[str] = field(default_factory=Counter)
     synchronisations: Counter[str] = field(default_factory=Counter)
+    host: str = "cpu"
 
     def clear(self) -> None:
         """Begins at 0 again."""
@@ -62,9 +63,12 @@ class Counts:
 
 
 @contextmanager
-def emulated_cuda() -> Iterator[Counts]:
-    """Within the block there is a GPU, `cuda:0`. What lies on it stays usable within the block alone."""
-    counts = Counts()
+def emulated_cuda(*, values: bool = True) -> Iterator[Counts]:
+    """Within the block there is a GPU, `cuda:0`. What lies on it stays usable within the block alone.
+
+    :param values: whether anything is computed; without, models of any size are counted in no time.
+    """
+    counts = Counts(host="cpu" if values else "meta")
     mode = _Mode(counts)
     before = torch._C._only_lift_cpu_tensors()
     # how PyTorch's own FakeTensor does without a GPU: torch.tensor(..., device="cuda") makes its copy within the mode
@@ -162,6 +166,11 @@ class _Mode(TorchDispatchMode):
         self.counts = counts
 
     def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if torch.is_inference_mode_enabled():  # where operators come here before they are taken apart
+            with self:
+                result = function.decompose(*args, **(kwargs or {}))
+            if result is not NotImplemented:
+                return result
         return _run(self.counts, function, args, kwargs or {})
 
 
@@ -189,10 +198,12 @@ def _run(counts: Counts, function: Any, args: Any, kwargs: dict[str, Any]) -> An
         lambda each: each.host if isinstance(each, DeviceTensor) else each, (args, kwargs)
     )
     if device is not None:
-        host_kwargs["device"] = "cpu"
+        host_kwargs["device"] = counts.host if to_device else "cpu"
     host_kwargs.pop("pin_memory", None)
     if name == "_to_copy":  # not a view of what it copies
         host_kwargs.pop("non_blocking", None)
+    if name == "_local_scalar_dense" and counts.host == "meta":
+        return 0  # a value that there is not
     result = function(*host_args, **host_kwargs)
     if name not in _FREE and not function.is_view:
         _count(counts, name, [*tensors, *tree_leaves(result)])
@@ -230,7 +241,7 @@ class _Attention(torch.autograd.Function):
     ) -> Tensor:
         if mask is not None and mask.dtype not in (torch.bool, query.dtype):
             raise RuntimeError(f"attn_mask is of {mask.dtype} and query of {query.dtype}, at {_place()}")
-        with torch.enable_grad():
+        with torch.enable_grad(), _disable_current_modes():
             inputs = [each.host.detach().requires_grad_() for each in (query, key, value)]
             ctx.result = torch._scaled_dot_product_attention_math(
                 *inputs, None if mask is None else mask.host, *options
@@ -242,7 +253,8 @@ class _Attention(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, gradient: DeviceTensor) -> Any:
-        gradients = torch.autograd.grad(ctx.result, ctx.inputs, gradient.host)
+        with _disable_current_modes():
+            gradients = torch.autograd.grad(ctx.result, ctx.inputs, gradient.host)
         _count(ctx.counts, "scaled_dot_product_attention_backward", [*ctx.inputs, ctx.result, gradient, *gradients])
         return *(DeviceTensor(each, ctx.counts) for each in gradients), None, None, None
 

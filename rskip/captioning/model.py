@@ -72,6 +72,7 @@ class FeatureEncoder(EncoderStack):
             x = self.layernorm_embedding(x)
         if padding is None:
             padding = torch.zeros(features.shape[:2], dtype=torch.bool, device=features.device)
+            return self.run_layers(self.dropout(x), padding, padded=False)
         return self.run_layers(self.dropout(x), padding)
 
     def forward(self, features: Tensor, padding: Tensor | None = None, grids: Tensor | None = None) -> Memory:

@@ -14,12 +14,11 @@ from rskip.captioning.config import CaptioningConfig
 from rskip.captioning.model import FeatureEncoder
 from rskip.captioning.model_file import OF_DATA
 from rskip.fairseq_plugin.decoder import ConnectionDecoder
-from rskip.fairseq_plugin.encoder import EncoderOut, memory_of
+from rskip.fairseq_plugin.encoder import EncoderOut, encoder_out_of, memory_of
 from rskip.fairseq_plugin.flags import captioning_config_from_args
 from rskip.fairseq_plugin.model import ConnectionModel
 from rskip.fairseq_plugin.one_line_errors import UsageError
 from rskip.settings.errors import SettingError
-from rskip.transformer import Memory
 from rskip.transformer.embedding import build_token_embedding
 
 MODEL_NAME = "rskip_captioning_transformer"
@@ -37,19 +36,15 @@ class CaptioningEncoder(FeatureEncoder, _EncoderInterface):
         self, features: Tensor, padding_mask: Tensor | None = None, grids: Tensor | None = None
     ) -> EncoderOut:
         """Features (B, N, C) to fairseq's dictionary of lists, with states as (N, B, C)."""
-        return _encoder_out(self.encode(features, padding_mask, grids))
+        return encoder_out_of(self.encode(features, padding_mask, grids))
 
     def reorder_encoder_out(self, encoder_out: EncoderOut, new_order: Tensor) -> EncoderOut:
         """The rows of the batch that `new_order` names, in its order."""
-        return _encoder_out(memory_of(encoder_out).reorder(new_order))
+        return encoder_out_of(memory_of(encoder_out).reorder(new_order))
 
     def max_positions(self) -> None:
         """Any number of features."""
         return None
-
-
-def _encoder_out(memory: Memory) -> EncoderOut:
-    return {"encoder_out": [memory.states.transpose(0, 1)], "encoder_padding_mask": [memory.padding]}
 
 
 @register_model(MODEL_NAME)
@@ -75,6 +70,7 @@ class CaptioningModel(ConnectionModel):
         config = captioning_config_from_args(args, of_data)
         words = build_token_embedding(config.vocabulary, config.decoder_embed_dim, config.padding_index)
         model = cls(config, CaptioningEncoder(config), ConnectionDecoder(config, task.target_dictionary, words))
+        model.decoder.left_padded = False
         model.attach_probe(args)
         return model
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from fairseq.data import Dictionary
 from fairseq.models import FairseqEncoder
 from torch import Tensor, nn
@@ -9,7 +11,7 @@ from torch import Tensor, nn
 from rskip.transformer import Memory, TransformerConfig
 from rskip.transformer.encoder import Encoder
 
-EncoderOut = dict[str, list[Tensor]]
+EncoderOut = dict[str, list[Any]]
 
 
 class _EncoderInterface(FairseqEncoder):
@@ -26,30 +28,30 @@ class ConnectionEncoder(Encoder, _EncoderInterface):
 
     def forward(self, src_tokens: Tensor, src_lengths: Tensor | None = None) -> EncoderOut:  # type: ignore[override]
         """Source tokens (B, S) to fairseq's dictionary of lists, with states as (S, B, C)."""
-        memory = self.encode(src_tokens)
-        return {
-            "encoder_out": [memory.states.transpose(0, 1)],
-            "encoder_padding_mask": [memory.padding],
-            "encoder_embedding": [],
-            "encoder_states": [],
-            "src_tokens": [],
-            "src_lengths": [],
-        }
+        return encoder_out_of(self.encode(src_tokens))
 
     def reorder_encoder_out(self, encoder_out: EncoderOut, new_order: Tensor) -> EncoderOut:
         """The rows of the batch that `new_order` names, in its order."""
-        memory = memory_of(encoder_out).reorder(new_order)
-        return {
-            **encoder_out,
-            "encoder_out": [memory.states.transpose(0, 1)],
-            "encoder_padding_mask": [memory.padding],
-        }
+        return encoder_out_of(memory_of(encoder_out).reorder(new_order))
 
     def max_positions(self) -> int:
         """The longest source sentence, in tokens."""
         return self.config.max_source_positions
 
 
+def encoder_out_of(memory: Memory) -> EncoderOut:
+    """Fairseq's dictionary of a memory, which is in it too."""
+    return {
+        "encoder_out": [memory.states.transpose(0, 1)],
+        "encoder_padding_mask": [memory.padding],
+        "encoder_embedding": [],
+        "encoder_states": [],
+        "src_tokens": [],
+        "src_lengths": [],
+        "memory": [memory],
+    }
+
+
 def memory_of(encoder_out: EncoderOut) -> Memory:
     """Our memory from fairseq's dictionary."""
-    return Memory(encoder_out["encoder_out"][0].transpose(0, 1), encoder_out["encoder_padding_mask"][0])
+    return encoder_out["memory"][0]

@@ -114,6 +114,8 @@ class ConnectionTransformer(ConnectionModel):
             decoder = ConnectionDecoder(config, target, embed_target)
         except ValueError as error:
             raise UsageError(str(error)) from error
+        # what batches look like, which the model could only learn from its device
+        decoder.left_padded = getattr(getattr(task, "cfg", None), "left_pad_target", None)
         model = cls(config, encoder, decoder)
         model.attach_probe(args)
         return model

@@ -21,6 +21,17 @@ class Candidates(NamedTuple):
     tokens: Tensor
 
 
+def on_host(*tensors: Tensor) -> tuple[Tensor, ...]:
+    """The tensors, which are on one device, on the CPU, after one wait for it."""
+    device = tensors[0].device
+    if device.type == "cpu":
+        return tensors
+    copies = tuple(each.to("cpu", non_blocking=device.type == "cuda") for each in tensors)
+    if device.type == "cuda":
+        torch.cuda.current_stream(device).synchronize()
+    return copies
+
+
 class NativeScan:
     """One pass over logits (B, K, V) in float32 or bfloat16 by the native kernels.
 
@@ -56,11 +67,11 @@ class NativeScan:
 
 
 class Scan:
-    """As `NativeScan`, by PyTorch, of float32 logits. `scratch` has room for B·K·V numbers."""
+    """As `NativeScan`, by PyTorch, of float32 logits. `scratch`, for a CPU, has room for B·K·V numbers."""
 
-    def __init__(self, logits: Tensor, scratch: Tensor) -> None:
+    def __init__(self, logits: Tensor, scratch: Tensor | None) -> None:
         self.logits = logits
-        self.normaliser = log_normaliser(logits, scratch)
+        self.normaliser = logits.logsumexp(-1) if scratch is None else log_normaliser(logits, scratch)
 
     def best(self, offsets: Tensor, count: int) -> Candidates:
         return best_candidates(self.logits, offsets, count)

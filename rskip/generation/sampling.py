@@ -22,11 +22,12 @@ def sample(log_probabilities: Tensor, options: SearchOptions, generator: torch.G
     candidates, tokens = _most_probable(log_probabilities, options)
     best = candidates.amax(-1, keepdim=True)
     nothing = ~best.isfinite()
-    if bool(nothing.any()):
+    if nothing.device.type != "cpu" or bool(nothing.any()):
         candidates, best = candidates.masked_fill(nothing, 0), best.masked_fill(nothing, 0)
     # Only ratios matter to the draw: the best is 1, so that nothing possible is lost where all are improbable.
     weights = (candidates - best).exp()
-    drawn = torch.multinomial(weights.flatten(0, 1), 1, generator=generator).view(*weights.shape[:2], 1)
+    # what torch.multinomial computes, without its checks, which would wait for the device
+    drawn = (weights / torch.empty_like(weights).exponential_(generator=generator)).argmax(-1, keepdim=True)
     if tokens is not None:
         drawn = tokens.gather(2, drawn)
     return drawn.squeeze(2), log_probabilities.gather(2, drawn).squeeze(2)

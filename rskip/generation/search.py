@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from rskip.generation.candidates import MOST_CANDIDATES, Candidates, NativeScan, Scan
+from rskip.generation.candidates import MOST_CANDIDATES, Candidates, NativeScan, Scan, on_host
 from rskip.generation.decoder import StepDecoder
 from rskip.generation.hypothesis import Hypothesis
 from rskip.generation.length_penalty import build_length_penalty
@@ -73,7 +73,7 @@ class _Finished:
 
 @dataclass
 class _Beams:
-    """The unfinished hypotheses. Position 0 of `tokens` is the start; what is None was not asked for."""
+    """The unfinished hypotheses, on the CPU. Position 0 of `tokens` is the start; what is None was not asked for."""
 
     tokens: Tensor  # (B, K, T + 1)
     scores: Tensor  # (B, K), log-probability of each, -inf for one that can't go on
@@ -91,7 +91,11 @@ class _Beams:
 
 
 class _Search:
-    """The state of one search. Rows are the sentences that are still in the batch."""
+    """The state of one search. Rows are the sentences that are still in the batch.
+
+    The logits stay on their device, and the search waits for it once a step, for the candidates. All else is the
+    CPU's, and goes to the device as what the next step takes.
+    """
 
     def __init__(
         self,
@@ -105,31 +109,38 @@ class _Search:
         end: int,
         unknown: int,
     ) -> None:
-        device, count = source_lengths.device, len(source_lengths)
-        self.decoder, self.options, self.prefix = decoder, options, prefix
+        self.device, count = source_lengths.device, len(source_lengths)
+        self.decoder, self.options = decoder, options
+        self.prefix: list[list[int]] = [[]] * count if prefix is None else prefix.tolist()  # of each row
         self.padding, self.end, self.unknown = padding, end, unknown
         self.penalty = build_length_penalty(options.length_penalty_kind, options.length_penalty)
-        self.generator = torch.Generator(device).manual_seed(options.seed) if options.sampling else None
+        self.generator = torch.Generator(self.device).manual_seed(options.seed) if options.sampling else None
         # of each row, tokens before the end
         self.greatest = [options.greatest_length(length, decoder.max_positions) for length in source_lengths.tolist()]
         self.rows = list(range(count))  # the sentence that each row is
         self.active = [True] * count  # whether each row goes on
         self.beams = _Beams(
-            tokens=torch.full((count, 1, 1), start, device=device),
-            scores=torch.zeros(count, 1, device=device),
-            cumulative=torch.zeros(count, 1, 0, device=device) if options.token_scores else None,
+            tokens=torch.full((count, 1, 1), start),
+            scores=torch.zeros(count, 1),
+            cumulative=torch.zeros(count, 1, 0) if options.token_scores else None,
             attention=None,
         )
         self.finished: list[list[_Finished]] = [[] for _ in range(count)]  # of each sentence
-        self.scratch: Tensor | None = None  # memory that every step uses again
+        self.scratch: Tensor | None = None  # memory of the CPU that every step uses again
 
     def run(self, memory: Any) -> None:
         state = self.decoder.start(memory, attention=self.options.attention)
         for length in range(max(self.greatest) + 1):
-            logits = self.decoder.step(self.beams.tokens[:, :, -1], state)
-            if self.options.attention:
-                self._record_attention(state.attention)
+            logits = self.decoder.step(self._on_device(self.beams.tokens[:, :, -1]), state)
             candidates = self._candidates(logits, length)
+            attention: list[Tensor] = []
+            if self.options.attention:
+                assert state.attention is not None, "the decoder gives no attention"
+                attention.append(state.attention)
+            scores, beams, tokens, *attention = on_host(*candidates, *attention)
+            candidates = Candidates(scores, beams, tokens)
+            for each in attention:
+                self._record_attention(each)
             ends = candidates.tokens.eq(self.end)
             any_ends = bool(ends.any())
             if any_ends:
@@ -140,13 +151,18 @@ class _Search:
                 return
             sentences = self._leaving()
             parents = self._continue(candidates, ends if any_ends else None, sentences)
-            self.decoder.reorder(state, parents, sentences)
+            self.decoder.reorder(
+                state, self._on_device(parents), None if sentences is None else self._on_device(sentences)
+            )
+
+    def _on_device(self, tensor: Tensor) -> Tensor:
+        return tensor.to(self.device, non_blocking=True)
 
     def _candidates(self, logits: Tensor, length: int) -> Candidates:
         if self.options.temperature != 1:
             logits = logits.float() / self.options.temperature
         scan = self._scan(logits.contiguous())
-        logits, normaliser, scores = scan.logits, scan.normaliser, self.beams.scores
+        logits, normaliser, scores = scan.logits, scan.normaliser, self._on_device(self.beams.scores)
         self._restrict(logits, length)
         width = self.options.beam
         if self.generator is not None:
@@ -164,8 +180,10 @@ class _Search:
         if library is not None and 2 * self.options.beam <= MOST_CANDIDATES:
             return NativeScan(logits, library)
         logits = logits.float()
+        if logits.device.type != "cpu":
+            return Scan(logits, None)
         if self.scratch is None or self.scratch.numel() < logits.numel():
-            self.scratch = torch.empty(logits.size(0) * self.options.beam * logits.size(2), device=logits.device)
+            self.scratch = torch.empty(logits.size(0) * self.options.beam * logits.size(2))
         return Scan(logits, self.scratch)
 
     def _sampled(self, tokens: Tensor, log_probabilities: Tensor, scores: Tensor) -> Candidates:
@@ -177,35 +195,34 @@ class _Search:
         options = self.options
         if options.unknown_penalty < math.inf:
             logits[:, :, self.unknown] -= options.unknown_penalty
-        forced = None
-        if min(self.greatest) <= length or (self.prefix is not None and length < self.prefix.size(1)):
-            rows, tokens = self._forced(length)
+        forced = self._forced(length)
+        if forced:
+            rows, tokens = self._on_device(torch.tensor(forced).T)
             index = tokens[:, None, None].expand(-1, logits.size(1), 1)
-            forced = logits[rows].gather(2, index)
+            allowed = logits[rows].gather(2, index)
         logits.select(2, self.padding).fill_(-math.inf)
         if options.unknown_penalty == math.inf:
             logits[:, :, self.unknown] = -math.inf
         if length < options.min_length:
             logits[:, :, self.end] = -math.inf
         if options.no_repeat_ngram and length:
-            prefixes = self.beams.tokens[:, :, 1:].flatten(0, 1)
-            beams, repeated = repeated_ngram_tokens(prefixes, options.no_repeat_ngram)
-            logits.view(-1, logits.size(2))[beams, repeated] = -math.inf
-        if forced is not None:
-            logits[rows] = torch.full_like(logits[rows], -math.inf).scatter_(2, index, forced)
+            prefixes = self._on_device(self.beams.tokens[:, :, 1:].flatten(0, 1))
+            repeated = repeated_ngram_tokens(prefixes, options.no_repeat_ngram, filler=self.padding)
+            logits.view(-1, logits.size(2)).scatter_(1, repeated, -math.inf)
+        if forced:
+            logits[rows] = torch.full_like(logits[rows], -math.inf).scatter_(2, index, allowed)
 
-    def _forced(self, length: int) -> tuple[Tensor, Tensor]:
-        """The rows whose next token is forced, and it: the prefix's, or the end at the greatest length."""
-        limits = torch.tensor(self.greatest, device=self.beams.tokens.device)
-        forced = torch.full_like(limits, self.padding)
-        if self.prefix is not None and length < self.prefix.size(1):
-            forced = self.prefix[:, length]
-        forced = forced.masked_fill(limits <= length, self.end)
-        rows = forced.ne(self.padding).nonzero().squeeze(1)
-        return rows, forced[rows]
+    def _forced(self, length: int) -> list[tuple[int, int]]:
+        """The rows whose next token is forced, each with it: the prefix's, or the end at the greatest length."""
+        if min(self.greatest) > length >= len(self.prefix[0]):
+            return []
+        forced = [
+            (row, self.end if limit <= length else (prefix[length] if length < len(prefix) else self.padding))
+            for row, (limit, prefix) in enumerate(zip(self.greatest, self.prefix, strict=True))
+        ]
+        return [(row, token) for row, token in forced if token != self.padding]
 
-    def _record_attention(self, attention: Tensor | None) -> None:
-        assert attention is not None, "the decoder gives no attention"
+    def _record_attention(self, attention: Tensor) -> None:
         new = attention.float()[:, :, None]  # (B, K, 1, S)
         past = self.beams.attention
         self.beams.attention = new if past is None else torch.cat([past, new], 2)
@@ -218,7 +235,7 @@ class _Search:
         tokens = beams.tokens[rows, parents, 1:].tolist()
         scores = candidates.scores[rows, places].tolist()
         cumulative = None if beams.cumulative is None else beams.cumulative[rows, parents].tolist()
-        attention = None if beams.attention is None else beams.attention[rows, parents].cpu()
+        attention = None if beams.attention is None else beams.attention[rows, parents]
         penalty = float(self.penalty(length + 1))
         for number, row in enumerate(rows.tolist()):
             finished = self.finished[self.rows[row]]
@@ -253,7 +270,7 @@ class _Search:
         beams = self.beams
         tokens = beams.tokens[row, 0, 1:].tolist()
         cumulative = None if beams.cumulative is None else [*beams.cumulative[row, 0].tolist(), -math.inf]
-        attention = None if beams.attention is None else beams.attention[row, 0].cpu()
+        attention = None if beams.attention is None else beams.attention[row, 0]
         self.finished[self.rows[row]].append(_Finished([*tokens, self.end], -math.inf, cumulative, attention))
 
     def _leaving(self) -> Tensor | None:
@@ -266,10 +283,8 @@ class _Search:
         self.rows = [self.rows[row] for row in order]
         self.active = [True] * remaining
         self.greatest = [self.greatest[row] for row in order]
-        sentences = torch.tensor(order, device=self.beams.tokens.device)
-        if self.prefix is not None:
-            self.prefix = self.prefix[sentences]
-        return sentences
+        self.prefix = [self.prefix[row] for row in order]
+        return torch.tensor(order)
 
     def _continue(self, candidates: Candidates, ends: Tensor | None, sentences: Tensor | None) -> Tensor:
         """Goes on with the K best candidates that don't end. Gives their parents (B', K)."""
@@ -289,7 +304,7 @@ class _Search:
 
 def _beams_of(history: Tensor, parents: Tensor, sentences: Tensor | None) -> Tensor:
     """history (B, K, T, ...) of each beam's parent."""
-    rows = torch.arange(len(parents), device=parents.device) if sentences is None else sentences
+    rows = torch.arange(len(parents)) if sentences is None else sentences
     index = parents + rows[:, None] * history.size(1)
     chosen = history.flatten(0, 1).index_select(0, index.view(-1))
     return chosen.view(*parents.shape, *history.shape[2:])

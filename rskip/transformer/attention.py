@@ -21,6 +21,12 @@ class KeyValue:
     value: Tensor
 
 
+def additive_mask(hidden: Tensor, like: Tensor) -> Tensor:
+    """0 where `hidden` is false and -inf where it is true, in the type of `like`: what is added to scores."""
+    zeros = torch.zeros(hidden.shape, dtype=like.dtype, device=like.device)
+    return zeros.masked_fill_(hidden, float("-inf"))
+
+
 def _backend(query: Tensor) -> AbstractContextManager[None]:
     """On CPUs the backward pass of torch's fused attention is slower than plain matrix products, in bfloat16 six-fold
     (docs/speed.md), so training there goes without it."""

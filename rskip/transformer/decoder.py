@@ -7,6 +7,7 @@ from typing import cast
 import torch
 from torch import Tensor, nn
 
+from rskip.transformer.attention import additive_mask
 from rskip.transformer.config import StackConfig
 from rskip.transformer.embedding import EmbeddingModule
 from rskip.transformer.encoder import Memory
@@ -17,7 +18,13 @@ from rskip.transformer.state import DecoderState
 
 
 class Decoder(EmbeddingModule):
-    """Embeddings, a stack of decoder layers and the projection to the vocabulary."""
+    """Embeddings, a stack of decoder layers and the projection to the vocabulary.
+
+    left_padded: whether prefixes may begin with padding. None: not known; then it is looked for on a CPU, and taken to
+    be so on other devices, where a look would wait for the device and the mask costs fused attention.
+    """
+
+    left_padded: bool | None = None
 
     def __init__(self, config: StackConfig, embed_tokens: nn.Embedding) -> None:
         features = config.decoder_embed_dim
@@ -39,7 +46,7 @@ class Decoder(EmbeddingModule):
         """The last layer's output at every position of `prefix` (B, T). Shape: (B, T, C)."""
         config = self.config
         x = self.embed(prefix, token_positions(prefix, config.padding_index), length=prefix.size(1))
-        mask = self._left_padding_mask(prefix)
+        mask = self._left_padding_mask(prefix, x)
         memory_mask = memory.mask
         for layer in layers_to_run(self.layers, config.decoder_layerdrop, training=self.training):
             x = run_layer(
@@ -65,24 +72,25 @@ class Decoder(EmbeddingModule):
         The memory's keys and values are computed here, once. `attention`: the state has each step's attention over it.
         """
         projected = [layer.encoder_attn.project(memory.states) for layer in self.decoder_layers()]
-        return DecoderState(projected, memory.padding, attention=attention)
+        return DecoderState(projected, memory.mask, position=self.config.padding_index, attention=attention)
 
     @torch.no_grad()
     def step(self, tokens: Tensor, state: DecoderState) -> Tensor:
         """Logits (B, K, V) of what follows `tokens` (B, K) in each beam of each sentence; the state takes them in."""
         slots = state.open_slots(tokens.size(1))
-        position = torch.full((1, 1), self.config.padding_index + state.length, device=tokens.device)
-        x = self.embed(tokens, position, length=state.length)  # (B, K, C)
+        x = self.embed(tokens, state.position, length=state.length)  # (B, K, C)
         for index, layer in enumerate(self.decoder_layers()):
             x = layer.step(x, index, slots, state)
         return self.output_projection(x if self.layer_norm is None else self.layer_norm(x))
 
-    def _left_padding_mask(self, prefix: Tensor) -> Tensor | None:
-        """(B, 1, T, T), true where a key may be seen, or None: without padding on the left, causal order hides it."""
+    def _left_padding_mask(self, prefix: Tensor, x: Tensor) -> Tensor | None:
+        """(B, 1, T, T), added to scores, or None: without padding on the left, causal order hides it."""
+        if self.left_padded is False:
+            return None
         padding = prefix.eq(self.config.padding_index)
-        if not padding[:, 0].any():
+        if self.left_padded is None and prefix.device.type == "cpu" and not padding[:, 0].any():
             return None
         length = prefix.size(1)
         causal = torch.ones(length, length, dtype=torch.bool, device=prefix.device).tril()
         own = torch.eye(length, dtype=torch.bool, device=prefix.device)
-        return (causal & ~padding[:, None, None]) | own
+        return additive_mask(~((causal & ~padding[:, None, None]) | own), x)

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import cast
 
 from torch import Tensor, nn
 
+from rskip.transformer.attention import additive_mask
 from rskip.transformer.config import StackConfig, TransformerConfig
 from rskip.transformer.embedding import EmbeddingModule
 from rskip.transformer.layers import EncoderLayer
@@ -16,19 +18,27 @@ from rskip.transformer.stack import build_closing_norm, layers_to_run, run_layer
 
 @dataclass
 class Memory:
-    """What the decoder attends to: states (B, S, C) and padding (B, S), true at padding."""
+    """What the decoder attends to: states (B, S, C) and padding (B, S), true at padding.
+
+    padded: whether there is any padding. None: not known; then it is looked for on a CPU, and taken to be there on
+    other devices, where a look would wait for the device.
+    """
 
     states: Tensor
     padding: Tensor
+    padded: bool | None = None
 
-    @property
-    def mask(self) -> Tensor:
-        """(B, 1, 1, S), true where a state may be seen."""
-        return ~self.padding[:, None, None]
+    @cached_property
+    def mask(self) -> Tensor | None:
+        """(B, 1, 1, S), added to scores; None without padding."""
+        if self.padded is None and self.padding.device.type == "cpu":
+            self.padded = bool(self.padding.any())
+        return None if self.padded is False else additive_mask(self.padding[:, None, None], self.states)
 
     def reorder(self, index: Tensor) -> Memory:
         """The rows that `index` names, in its order."""
-        return Memory(self.states.index_select(0, index), self.padding.index_select(0, index))
+        padded = None if self.padded else self.padded  # the rows with padding may be left out
+        return Memory(self.states.index_select(0, index), self.padding.index_select(0, index), padded)
 
 
 class EncoderStack(nn.Module):
@@ -48,13 +58,16 @@ class EncoderStack(nn.Module):
         """The layers, by their type."""
         return cast("list[EncoderLayer]", list(self.layers))
 
-    def run_layers(self, x: Tensor, padding: Tensor) -> Memory:
-        """The first layer's input x (B, S, C), its padding (B, S) true where nothing stands, to a memory."""
-        config = self.config
-        mask = Memory(x, padding).mask
+    def run_layers(self, x: Tensor, padding: Tensor, *, padded: bool | None = None) -> Memory:
+        """The first layer's input x (B, S, C), its padding (B, S) true where nothing stands, to a memory.
+
+        padded: see `Memory`.
+        """
+        config, memory = self.config, Memory(x, padding, padded)
         for layer in layers_to_run(self.layers, config.encoder_layerdrop, training=self.training):
-            x = run_layer(layer, x, mask, checkpointed=config.checkpoint_activations)
-        return Memory(x if self.layer_norm is None else self.layer_norm(x), padding)
+            x = run_layer(layer, x, memory.mask, checkpointed=config.checkpoint_activations)
+        memory.states = x if self.layer_norm is None else self.layer_norm(x)
+        return memory
 
 
 class Encoder(EmbeddingModule, EncoderStack):
@@ -71,11 +84,11 @@ class Encoder(EmbeddingModule, EncoderStack):
         )
         self.build_layers(config)
 
-    def encode(self, source: Tensor) -> Memory:
-        """Source tokens (B, S), padded on either side, to a memory."""
+    def encode(self, source: Tensor, *, padded: bool | None = None) -> Memory:
+        """Source tokens (B, S), padded on either side, to a memory. padded: see `Memory`."""
         positions = token_positions(source, self.config.padding_index)
         x = self.embed(source, positions, length=source.size(1))
-        return self.run_layers(x, source.eq(self.config.padding_index))
+        return self.run_layers(x, source.eq(self.config.padding_index), padded=padded)
 
     def forward(self, source: Tensor) -> Memory:
         return self.encode(source)

@@ -50,7 +50,7 @@ class EncoderLayer(TransformerLayer):
         )
 
     def forward(self, x: Tensor, mask: Tensor | None) -> Tensor:
-        """x (B, S, C); mask (B, 1, 1, S), true where a key may be seen."""
+        """x (B, S, C); mask (B, 1, 1, S), added to scores, or None."""
         attended = self.self_attn_connection.branch_input(x)
         attended = self.self_attn(attended, self.self_attn.project(attended), mask)
         return self.feed_forward(self.self_attn_connection(x, self.dropout(attended)))
@@ -82,7 +82,7 @@ class DecoderLayer(TransformerLayer):
         x = self.self_attn_connection(x, self.dropout(attended))
         return self.feed_forward(self._attend_to_memory(x, self.encoder_attn.project(memory), memory_mask))
 
-    def step(self, x: Tensor, layer: int, slots: slice, state: DecoderState) -> Tensor:
+    def step(self, x: Tensor, layer: int, slots: slice | Tensor, state: DecoderState) -> Tensor:
         """The next position (B, K, C) of each beam, after those in `state`, whose `slots` take it in."""
         attended = self.self_attn_connection.branch_input(x)
         target = state.write(layer, slots, self.self_attn.project(attended))

@@ -119,14 +119,14 @@ class Transformer(EncoderDecoder):
         """The longest source that fairseq would have trained on."""
         return self.config.max_source_positions
 
-    def encode(self, source: Tensor) -> Memory:
-        """Source tokens (B, S) to the memory that the decoder attends to.
+    def encode(self, source: Tensor, *, padded: bool | None = None) -> Memory:
+        """Source tokens (B, S) to the memory that the decoder attends to. padded: see `Memory`.
 
         Where the compiled kernels suit, they compute it: hooks of the encoder's modules see `forward` alone.
         """
         library = native_library(self.encoder.embed_tokens.weight)
         if library is None or self.training or torch.is_grad_enabled() or source.size(1) > LONGEST_SOURCE:
-            return self.encoder.encode(source)
+            return self.encoder.encode(source, padded=padded)
         if self._native_encoder is None or not self._native_encoder.current():
             self._native_encoder = NativeEncoder(self.encoder, library)
         return self._native_encoder.encode(source)

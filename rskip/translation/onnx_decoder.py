@@ -165,7 +165,7 @@ class OnnxTransformer:
         if device != self.device:
             raise ValueError(f"an ONNX model runs on the CPU, not on {device}: use the model that it was exported from")
 
-    def encode(self, source: Tensor) -> dict[str, Array]:
+    def encode(self, source: Tensor, *, padded: bool | None = None) -> dict[str, Array]:
         """The memory of source tokens (B, S), filled up with padding: inputs of the step by their names."""
         return dict(zip(self._memory, _run(self._encoder, self._memory, {"source": source.numpy()}), strict=True))
 

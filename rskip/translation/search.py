@@ -60,8 +60,11 @@ class TranslationModel(StepDecoder, Protocol):
         """Moves it to the device. Raises `ValueError` where it can't compute there."""
         ...
 
-    def encode(self, source: Tensor) -> Any:
-        """The memory, which `start` takes, of source tokens (B, S), filled up with padding on the right."""
+    def encode(self, source: Tensor, *, padded: bool | None = None) -> Any:
+        """The memory, which `start` takes, of source tokens (B, S), filled up with padding on the right.
+
+        padded: whether there is any; None: not known.
+        """
         ...
 
 
@@ -159,10 +162,10 @@ def search_batch(
         with torch.inference_mode():
             return beam_search(
                 model,
-                model.encode(source.to(device)),
+                model.encode(source.to(device, non_blocking=True), padded=bool(lengths.lt(source.size(1)).any())),
                 options,
-                source_lengths=lengths.to(device),
-                prefix=None if prefix is None else prefix.to(device),
+                source_lengths=lengths.to(device, non_blocking=True),
+                prefix=prefix,
                 padding_index=Dictionary.pad_index,
                 end_index=Dictionary.eos_index,
                 unknown_index=Dictionary.unk_index,

@@ -1,0 +1,44 @@
+"""Translation on another device than the CPU: the same texts, and one wait for the device a step of the search."""
+
+from __future__ import annotations
+
+from copy import deepcopy
+from pathlib import Path
+
+import pytest
+
+from rskip.translation import Translator
+
+SENTENCES = ["A dog runs through the grass.", "Two men.", "A woman is singing."]
+
+
+@pytest.fixture(scope="module")
+def translator(root: Path) -> Translator:
+    return Translator.from_pretrained(root / "checkpoints/multi30k_en_de_2rskip_ln")
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"prefixes": ["Ein Hund", None, "Eine"], "beam": 5, "nbest": 5, "attention": True, "token_scores": True},
+        {"no_repeat_ngram": 2, "length_penalty_kind": "gnmt", "min_length": 8, "max_length_a": 0.0, "max_length_b": 9},
+        {"sampling": True, "top_k": 5, "top_p": 0.9, "temperature": 1.3, "beam": 3, "unknown_penalty": 2.0},
+    ],
+    ids=["prefixes", "limits", "sampling"],
+)
+def test_texts_are_those_of_the_cpu(translator, settings, emulated_cuda):
+    expected = translator.translate(SENTENCES, **settings)
+    dictionaries = {name: getattr(translator, name) for name in ("source_dictionary", "target_dictionary")}
+    there = Translator(deepcopy(translator.model), translator.text, **dictionaries).to("cuda")
+    steps: list[int] = []
+    emulated_cuda.clear()
+    for one, other in zip(expected, there.watched(steps.append).translate(SENTENCES, **settings), strict=True):
+        assert [each.text for each in other.hypotheses] == [each.text for each in one.hypotheses]
+        for here, each in zip(one.hypotheses, other.hypotheses, strict=True):
+            assert each.score == pytest.approx(here.score, abs=1e-5)
+            assert each.token_scores == pytest.approx(here.token_scores, abs=1e-4)
+            assert each.alignment == here.alignment
+    waits = emulated_cuda.synchronisations
+    of_steps = sum(count for place, count in waits.items() if place.endswith("synchronize"))
+    assert of_steps == len(steps)
+    assert waits.total() - of_steps <= 2, "lengths and prefixes, once a batch"
