@@ -34,11 +34,13 @@ SIZES = [
     "--dropout", "0.3",
 ]  # fmt: skip
 SYSTEMS = [
-    System("1xskip+ln, float32, fairseq's loss", "captioning_transformer_skip_ln_tiny", FAIRSEQ_LOSS, False),
-    System("1xskip+ln, bf16, fairseq's loss", "captioning_transformer_skip_ln_tiny", FAIRSEQ_LOSS, True),
-    System("1xskip+ln, bf16, our loss", "captioning_transformer_skip_ln_tiny", OUR_LOSS, True),
-    System("2rskip+ln, bf16, our loss", "captioning_transformer_rskip_ln_tiny", OUR_LOSS, True),
-    System("1xskip+ln, bf16, self-critical, 5 samples", "captioning_transformer_skip_ln_tiny", "self_critical", True),
+    System("1xskip+ln, float32, fairseq's loss", "captioning_transformer_skip_ln_tiny", FAIRSEQ_LOSS),
+    System("1xskip+ln, bf16, fairseq's loss", "captioning_transformer_skip_ln_tiny", FAIRSEQ_LOSS, ("--bf16",)),
+    System("1xskip+ln, bf16, our loss", "captioning_transformer_skip_ln_tiny", OUR_LOSS, ("--bf16",)),
+    System("2rskip+ln, bf16, our loss", "captioning_transformer_rskip_ln_tiny", OUR_LOSS, ("--bf16",)),
+    System(
+        "1xskip+ln, bf16, self-critical, 5 samples", "captioning_transformer_skip_ln_tiny", "self_critical", ("--bf16",)
+    ),
 ]
 VOCABULARY, WORDS, DIM = 1_130, 12, 1_280
 
@@ -63,7 +65,7 @@ def build_trainer(system: System, dictionary: Dictionary, examples: CaptionExamp
     flags = [
         "unused", "--task", "captioning", "--features", "unused", "--arch", system.arch, *SIZES,
         "--criterion", system.criterion, *smoothing, "--optimizer", "adam", "--lr", "1e-4", "--cpu",
-        "--max-caption-tokens", "20", *(["--bf16"] if system.bf16 else []),
+        "--max-caption-tokens", "20", *system.flags,
     ]  # fmt: skip
     cfg = convert_namespace_to_omegaconf(options.parse_args_and_arch(options.get_training_parser(), flags))
     task = CaptioningTask(cfg.task, dictionary, examples.features)

@@ -1,9 +1,11 @@
-"""Training speed on CPU: fairseq's own transformer against ours, through fairseq's Trainer, on the same batches.
+"""Training speed: fairseq's own transformer against ours, through fairseq's Trainer, on the same batches.
 
-All systems take turns, round by round, in one process; the ratio is that of a round's times, and its median is
-reported. Prints a table and appends one JSON line to results/train_speed.jsonl.
+On a CPU a tiny model on batches of image captions; with --device cuda Transformer-base on longer sentences, fairseq in
+float16 and bfloat16 as it is, ours beside it, with the peak memory of an update. All systems take turns, round by
+round, in one process; the ratio is that of a round's times, and its median is reported. Prints a table and appends one
+JSON line to results/train_speed.jsonl.
 
-    python benchmarks/train_speed.py [--rounds 7] [--steps 3] [--tokens 4096]
+    python benchmarks/train_speed.py [--rounds 7] [--steps 3] [--tokens 4096] [--device cuda] [--profile FOLDER]
 """
 
 from __future__ import annotations
@@ -23,62 +25,104 @@ from fairseq.data import Dictionary
 from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 from fairseq.logging import metrics
 from fairseq.trainer import Trainer
+from measuring.gpu import named_device, peak_memory, synchronise, write_profile
 from measuring.record import append_record
 
 import rskip.fairseq_plugin  # noqa: F401
 
-SIZES = [
-    "--encoder-embed-dim", "128", "--encoder-ffn-embed-dim", "256", "--encoder-layers", "4", "--decoder-layers", "4",
-    "--encoder-attention-heads", "4", "--decoder-attention-heads", "4", "--share-all-embeddings", "--dropout", "0.3",
-]  # fmt: skip
 FAIRSEQ_LOSS = "label_smoothed_cross_entropy"
 OUR_LOSS = "rskip_label_smoothed_cross_entropy"
-VOCABULARY = 10_000
 
 
 @dataclass(frozen=True)
 class System:
-    """One way to train the same Transformer."""
+    """One way to train the same Transformer. flags: of fairseq-train, beside the workload's."""
 
     name: str
     arch: str
     criterion: str
-    bf16: bool
+    flags: tuple[str, ...] = ()
+    optimizer: str = "adam"
 
 
-SYSTEMS = [
-    System("fairseq transformer, float32", "transformer", FAIRSEQ_LOSS, False),
-    System("ours 1xskip+ln, float32", "transformer_skip_ln_tiny", FAIRSEQ_LOSS, False),
-    System("ours 1xskip+ln, float32, our loss", "transformer_skip_ln_tiny", OUR_LOSS, False),
-    System("ours 1xskip+ln, bf16", "transformer_skip_ln_tiny", FAIRSEQ_LOSS, True),
-    System("ours 1xskip+ln, bf16, our loss", "transformer_skip_ln_tiny", OUR_LOSS, True),
-    System("ours 2rskip+ln, bf16, our loss", "transformer_rskip_ln_tiny", OUR_LOSS, True),
-]
+@dataclass(frozen=True)
+class Workload:
+    """What is trained where.
+
+    flags: the model's sizes and dropout. lengths: of sentences, which have up to three tokens fewer.
+    """
+
+    systems: list[System]
+    flags: list[str]
+    vocabulary: int
+    lengths: tuple[int, ...]
 
 
-def build_trainer(system: System, dictionary: Dictionary) -> Trainer:
+CPU = Workload(
+    systems=[
+        System("fairseq transformer, float32", "transformer", FAIRSEQ_LOSS),
+        System("ours 1xskip+ln, float32", "transformer_skip_ln_tiny", FAIRSEQ_LOSS),
+        System("ours 1xskip+ln, float32, our loss", "transformer_skip_ln_tiny", OUR_LOSS),
+        System("ours 1xskip+ln, bf16", "transformer_skip_ln_tiny", FAIRSEQ_LOSS, ("--bf16",)),
+        System("ours 1xskip+ln, bf16, our loss", "transformer_skip_ln_tiny", OUR_LOSS, ("--bf16",)),
+        System("ours 2rskip+ln, bf16, our loss", "transformer_rskip_ln_tiny", OUR_LOSS, ("--bf16",)),
+    ],
+    flags=[
+        "--encoder-embed-dim", "128", "--encoder-ffn-embed-dim", "256", "--encoder-layers", "4",
+        "--decoder-layers", "4", "--encoder-attention-heads", "4", "--decoder-attention-heads", "4", "--dropout", "0.3",
+    ],
+    vocabulary=10_000,
+    lengths=(12, 16, 20),
+)  # fmt: skip
+GPU = Workload(
+    systems=[
+        System("fairseq transformer, fp16", "transformer", FAIRSEQ_LOSS, ("--fp16",)),
+        System("fairseq transformer, bf16", "transformer", FAIRSEQ_LOSS, ("--bf16",)),
+        System("ours 1xskip+ln, bf16, fairseq's Adam and loss", "transformer_skip_ln", FAIRSEQ_LOSS, ("--bf16",)),
+        *(
+            System(f"ours {name}, {precision}", f"transformer_{arch}", OUR_LOSS, (f"--{precision}",), "rskip_adam")
+            for precision in ("fp16", "bf16")
+            for name, arch in (("1xskip+ln", "skip_ln"), ("2rskip+ln", "rskip_ln"), ("sas", "sas"))
+        ),
+    ],
+    flags=["--dropout", "0.1"],
+    vocabulary=37_000,
+    lengths=(24, 32, 40),
+)
+
+
+def build_trainer(system: System, workload: Workload, dictionary: Dictionary, *flags: str) -> Trainer:
     """fairseq's Trainer as fairseq-train would build it."""
-    flags = [
-        "unused", "--task", "translation", "--source-lang", "en", "--target-lang", "de", "--arch", system.arch, *SIZES,
-        "--criterion", system.criterion, "--label-smoothing", "0.1", "--optimizer", "adam", "--lr", "1e-4", "--cpu",
-        *(["--bf16"] if system.bf16 else []),
+    words = [
+        "unused", "--task", "translation", "--source-lang", "en", "--target-lang", "de", "--arch", system.arch,
+        "--share-all-embeddings", *workload.flags, "--criterion", system.criterion, "--label-smoothing", "0.1",
+        "--optimizer", system.optimizer, "--lr", "1e-4", "--distributed-world-size", "1", *system.flags, *flags,
     ]  # fmt: skip
-    cfg = convert_namespace_to_omegaconf(options.parse_args_and_arch(options.get_training_parser(), flags))
+    cfg = convert_namespace_to_omegaconf(options.parse_args_and_arch(options.get_training_parser(), words))
     task = tasks.TASK_REGISTRY["translation"](cfg.task, dictionary, dictionary)
     torch.manual_seed(1)
     return Trainer(cfg, task, task.build_model(cfg.model), task.build_criterion(cfg.criterion))
 
 
-def make_batches(count: int, tokens: int, *, padding: int, end: int) -> list[dict[str, Any]]:
-    """Batches of random tokens with the lengths of image captions (8 to 24), of at most `tokens` padded tokens."""
+def make_dictionary(words: int) -> Dictionary:
+    """So many symbols."""
+    dictionary = Dictionary()
+    for index in range(words - len(dictionary)):
+        dictionary.add_symbol(f"word{index}")
+    return dictionary
+
+
+def make_batches(count: int, tokens: int, dictionary: Dictionary, lengths: tuple[int, ...]) -> list[dict[str, Any]]:
+    """Batches of random tokens, of sentences of these lengths in turn, of at most `tokens` padded tokens."""
+    padding, end = dictionary.pad(), dictionary.eos()
     generator = torch.Generator().manual_seed(1)
     batches = []
     for index in range(count):
-        length = 12 + 4 * (index % 3)  # fairseq batches sentences of like lengths
+        length = lengths[index % len(lengths)]  # fairseq batches sentences of like lengths
         rows = tokens // length
 
         def sentences(left: bool, rows: int = rows, length: int = length) -> torch.Tensor:
-            words = torch.randint(4, VOCABULARY, (rows, length), generator=generator)
+            words = torch.randint(4, len(dictionary), (rows, length), generator=generator)
             for row, missing in enumerate(torch.randint(0, 4, (rows,), generator=generator).tolist()):
                 if missing and left:
                     words[row, :missing] = padding
@@ -105,12 +149,19 @@ def make_batches(count: int, tokens: int, *, padding: int, end: int) -> list[dic
     return batches
 
 
-def time_steps(trainer: Trainer, batches: list[dict[str, Any]]) -> float:
-    """Seconds for one update on each batch."""
-    start = time.perf_counter()
+def take_steps(trainer: Trainer, batches: list[dict[str, Any]]) -> None:
+    """One update on each batch."""
     for batch in batches:
         with metrics.aggregate("train_inner"):
             trainer.train_step([batch])
+
+
+def time_steps(trainer: Trainer, batches: list[dict[str, Any]]) -> float:
+    """Seconds for one update on each batch."""
+    synchronise(trainer.device)
+    start = time.perf_counter()
+    take_steps(trainer, batches)
+    synchronise(trainer.device)
     return time.perf_counter() - start
 
 
@@ -119,25 +170,31 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--steps", type=int, default=3)
     parser.add_argument("--tokens", type=int, default=4096)
+    parser.add_argument("--device", type=named_device, default="cpu", help="cpu, cuda or one GPU such as cuda:1")
+    parser.add_argument("--profile", type=Path, help="write PyTorch's profile of each system's update to this folder")
     parser.add_argument("--output", type=Path, default=Path("results/train_speed.jsonl"))
     args = parser.parse_args()
 
-    dictionary = Dictionary()
-    for index in range(VOCABULARY - len(dictionary)):
-        dictionary.add_symbol(f"word{index}")
-    batches = make_batches(args.steps, args.tokens, padding=dictionary.pad(), end=dictionary.eos())
+    on_gpu = args.device.type == "cuda"
+    workload = GPU if on_gpu else CPU
+    dictionary = make_dictionary(workload.vocabulary)
+    batches = make_batches(args.steps, args.tokens, dictionary, workload.lengths)
     tokens = sum(batch["ntokens"] for batch in batches)
-    trainers = [build_trainer(system, dictionary) for system in SYSTEMS]
-    for trainer in trainers:
-        time_steps(trainer, batches)  # warm-up
-    times: list[list[float]] = [[] for _ in SYSTEMS]
+    trainers, memory = [], []
+    for system in workload.systems:
+        print(f"warm-up: {system.name}", file=sys.stderr)
+        with peak_memory(args.device) as peak:
+            trainers.append(build_trainer(system, workload, dictionary, *([] if on_gpu else ["--cpu"])))
+            take_steps(trainers[-1], batches)  # warm-up
+        memory.append(peak)
+    times: list[list[float]] = [[] for _ in trainers]
     for round_number in range(args.rounds):
         for column, trainer in zip(times, trainers, strict=True):
             column.append(time_steps(trainer, batches))
         print(f"round {round_number + 1} of {args.rounds}", file=sys.stderr)
 
     rows = []
-    for system, trainer, column in zip(SYSTEMS, trainers, times, strict=True):
+    for system, trainer, column, peak in zip(workload.systems, trainers, times, memory, strict=True):
         ratios = [base / own for base, own in zip(times[0], column, strict=True)]
         rows.append(
             {
@@ -146,13 +203,26 @@ def main() -> None:
                 "tokens_per_second": round(tokens / statistics.median(column)),
                 "ratio": round(statistics.median(ratios), 2),
                 "ratio_range": [round(min(ratios), 2), round(max(ratios), 2)],
+                **({"update_ms": round(1000 * statistics.median(column) / args.steps, 2)} if on_gpu else {}),
+                **({"peak_mib": peak.mib} if on_gpu else {}),
             }
         )
-    print("| system | target tokens/s | × fairseq float32 (min to max) |\n|---|---|---|")
+    base = workload.systems[0].name.replace("fairseq transformer, ", "fairseq ")
+    print(f"| system | target tokens/s | × {base} (min to max) |{' peak, MiB |' if on_gpu else ''}")
+    print("|---|---|---|" + "---|" * on_gpu)
     for row in rows:
         low, high = row["ratio_range"]
-        print(f"| {row['system']} | {row['tokens_per_second']:,} | {row['ratio']:.2f} ({low:.2f} to {high:.2f}) |")
-    append_record(args.output, "train_speed", {"rounds": args.rounds, "target_tokens_a_round": tokens, "rows": rows})
+        cells = f"| {row['system']} | {row['tokens_per_second']:,} | {row['ratio']:.2f} ({low:.2f} to {high:.2f}) |"
+        print(cells + (f" {row['peak_mib']:,} |" if on_gpu else ""))
+    where = {"device": str(args.device), "tokens": args.tokens} if on_gpu else {}
+    values = {"rounds": args.rounds, "target_tokens_a_round": tokens, **where, "rows": rows}
+    append_record(args.output, "train_speed", values)
+    if args.profile is not None:
+        for system, trainer in zip(workload.systems, trainers, strict=True):
+            write_profile(args.profile, system.name, lambda trainer=trainer: take_steps(trainer, batches[:1]))
+    if on_gpu:
+        print(json.dumps({row["system"]: row["ratio"] for row in rows[1:]}))
+        return
     names = ("ratio_float32", "ratio_float32_our_loss", "ratio_bf16", "ratio_bf16_our_loss")
     print(json.dumps({name: row["ratio"] for name, row in zip(names, rows[1:5], strict=True)}))
 

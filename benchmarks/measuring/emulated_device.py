@@ -270,8 +270,13 @@ def _new(x: Tensor, *size: Any) -> Tensor:
     return torch.empty(*size, dtype=x.dtype, device=DEVICE)
 
 
+def _new_tensor(x: Tensor, data: Any) -> Tensor:
+    return torch.tensor(data, dtype=x.dtype, device=DEVICE)
+
+
 _AS_ON_A_GPU: dict[str, Any] = {
     "dropout": _dropout, "rms_norm": _rms_norm, "scaled_dot_product_attention": _attention, "new": _new,
+    "new_tensor": _new_tensor,
 }  # fmt: skip
 
 # The types of torch.autocast("cuda"), https://docs.pytorch.org/docs/stable/amp.html#cuda-op-specific-behavior

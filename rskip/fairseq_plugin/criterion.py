@@ -46,3 +46,17 @@ class ChunkedLabelSmoothedCrossEntropyCriterion(LabelSmoothedCrossEntropyCriteri
             "sample_size": sample_size,
         }
         return loss, sample_size, logging_output
+
+    @classmethod
+    def reduce_metrics(cls, logging_outputs: list[dict[str, Any]]) -> None:
+        """Logs as fairseq does; from a GPU the sums come in one transfer, where fairseq waits for each."""
+        super().reduce_metrics(_on_host(logging_outputs))
+
+
+def _on_host(logs: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    sums = [(log, name) for log in logs for name, value in log.items() if torch.is_tensor(value) and not value.is_cpu]
+    if not sums:
+        return logs
+    values = torch.stack([log[name].double() for log, name in sums]).cpu()
+    found = {(id(log), name): value for (log, name), value in zip(sums, values, strict=True)}
+    return [{name: found.get((id(log), name), value) for name, value in log.items()} for log in logs]

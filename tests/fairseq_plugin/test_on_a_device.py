@@ -1,0 +1,70 @@
+"""fairseq's trainer with our optimizer and loss on a GPU, an emulated one: the same training in fewer calls."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+import torch
+import train_speed
+from train_speed import FAIRSEQ_LOSS, OUR_LOSS, System
+
+SMALL = [
+    *("--encoder-embed-dim", "16", "--encoder-ffn-embed-dim", "32", "--encoder-attention-heads", "2"),
+    *("--decoder-embed-dim", "16", "--decoder-ffn-embed-dim", "32", "--decoder-attention-heads", "2"),
+]
+PRECISIONS = {
+    "float32": (),
+    "bf16": ("--bf16",),
+    "fp16": ("--fp16", "--fp16-init-scale", "1024"),
+    "amp": ("--amp", "--fp16-init-scale", "1024"),
+    "memory-efficient bf16": ("--memory-efficient-bf16",),
+    "memory-efficient fp16": ("--memory-efficient-fp16", "--fp16-init-scale", "1024"),
+}
+FAST = ("float32", "bf16", "fp16")
+
+
+def workload(*flags):
+    return dataclasses.replace(train_speed.GPU, vocabulary=50, flags=[*SMALL, *flags])
+
+
+def train(system, setting, updates):
+    """The trainer after so many updates on batches with padding, and these batches."""
+    dictionary = train_speed.make_dictionary(setting.vocabulary)
+    batches = train_speed.make_batches(updates, 60, dictionary, (6, 8))
+    trainer = train_speed.build_trainer(system, setting, dictionary, "--clip-norm", "0.5", "--adam-eps", "1e-4")
+    train_speed.take_steps(trainer, batches)
+    return trainer, batches
+
+
+@pytest.mark.parametrize(
+    "precision", [pytest.param(each, marks=() if each in FAST else pytest.mark.slow) for each in PRECISIONS]
+)
+def test_trains_as_with_fairseqs_adam_and_loss(precision, emulated_cuda):
+    setting = workload("--encoder-layers", "1", "--decoder-layers", "1", "--dropout", "0")
+    calls, parameters = [], []
+    for loss, optimizer in ((FAIRSEQ_LOSS, "adam"), (OUR_LOSS, "rskip_adam")):
+        system = System("", "transformer_rskip_ln", loss, PRECISIONS[precision], optimizer)
+        trainer, batches = train(system, setting, 3)
+        parameters.append([each.detach().cpu().float() for each in trainer.model.parameters()])
+        assert trainer.get_num_updates() == 3
+        emulated_cuda.clear()
+        train_speed.take_steps(trainer, batches[:1])
+        calls.append(emulated_cuda.calls.total())
+    assert calls[1] < calls[0]
+    low = {"bf16": 2**-7, "fp16": 2**-10}.get(precision.split()[-1], 2**-10 if precision == "amp" else 1e-5)
+    for expected, ours in zip(*parameters, strict=True):
+        torch.testing.assert_close(ours, expected, rtol=low, atol=3e-5)
+
+
+@pytest.mark.parametrize("precision", ["bf16", "fp16"])
+def test_an_update_of_a_base_transformer_takes_so_many_calls(precision, emulated_cuda):
+    """Of 6 + 6 layers; the sizes of tensors don't matter."""
+    system = System("", "transformer_skip_ln", OUR_LOSS, PRECISIONS[precision], "rskip_adam")
+    trainer, batches = train(system, workload("--dropout", "0.1"), 1)
+    emulated_cuda.clear()
+    train_speed.take_steps(trainer, batches)
+    assert emulated_cuda.calls.total() <= 900
+    waits = {place: count for place, count in emulated_cuda.synchronisations.items() if "transformer/" not in place}
+    assert sum(waits.values()) == 2  # for the gradient's norm, and for the log
+    assert all("fairseq_plugin/adam.py" in place or "fairseq_plugin/criterion.py" in place for place in waits)
