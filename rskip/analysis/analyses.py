@@ -42,7 +42,7 @@ Model = str | Path | Subject
 Rows = list[dict[str, Any]]
 
 TASK = "image-classification"  # of a connection, where none is given
-_FAMILY = re.compile(r"([+-]?[\d.]*)([a-z][a-z_]*)((?:[+:].*)?)")
+_FAMILY = re.compile(r"([+-]?[\d.]*)([a-z][a-z0-9_]*)((?:[+:].*)?)")
 _BatchNorm = nn.modules.batchnorm._BatchNorm
 
 

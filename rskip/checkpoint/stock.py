@@ -8,12 +8,13 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, replace
+from typing import cast
 
 import torch
 from torch import Tensor
 
 from rskip.checkpoint.checkpoint import Checkpoint
-from rskip.connections import Fold, find_family, parse_connection
+from rskip.connections import Connection, Fold, find_family, parse_connection
 from rskip.settings.errors import SettingError
 from rskip.transformer import Transformer, TransformerConfig
 from rskip.transformer.undrawn import undrawn
@@ -50,7 +51,9 @@ _PROJECTION = "decoder.output_projection.weight"
 
 POSTNORM, PRENORM = "1xskip+ln", "prenorm+ln"
 # What folding a connection changes: the last map of a block's branch, and the connection's own parameters.
-_LAST_MAP = re.compile(r"(encoder|decoder)\.layers\.\d+\.((self|encoder)_attn\.out_proj|fc2)\.(weight|bias)")
+_LAST_MAP = re.compile(
+    r"((encoder|decoder)\.layers\.\d+)\.(?:((?:self|encoder)_attn)\.out_proj|fc2)\.(weight|bias)"
+)
 _CONNECTION = re.compile(r"((encoder|decoder)\.layers\.\d+\.\w+_connection)\.(.+)\.(weight|bias)")
 _NO_SETTINGS = ("source_vocabulary", "target_vocabulary", "padding_index", "encoder_connection", "decoder_connection")
 
@@ -132,13 +135,14 @@ def find_fold(connection: str) -> Fold:
     return fold
 
 
+@torch.no_grad()
 def fold_connections(model: Transformer) -> Transformer:
     """A model that computes the same up to eps, with `1xskip+ln` or `prenorm+ln`; eval mode, no gradients.
 
     :raises SettingError: a connection that no stock one equals.
     """
     folds = {side: find_fold(getattr(model.config, f"{side}_connection")) for side in ("encoder", "decoder")}
-    state = dict(_folded(name, tensor, folds) for name, tensor in model.state_dict().items())
+    state = dict(_folded(model, name, tensor, folds) for name, tensor in model.state_dict().items())
     config = replace(
         model.config,
         encoder_connection=folds["encoder"].connection,
@@ -146,7 +150,7 @@ def fold_connections(model: Transformer) -> Transformer:
     )
     with undrawn():
         folded = Transformer(config).to(model.encoder.embed_tokens.weight)
-    folded.load_state_dict(state)
+    folded.load_state_dict({name: state[name] for name in folded.state_dict()})
     return folded.requires_grad_(False).eval()
 
 
@@ -166,9 +170,12 @@ def stock_checkpoint(model: Transformer, *, source_language: str | None, target_
     return Checkpoint(model=to_stock(folded.state_dict(), connection=folded.config.decoder_connection), config=config)
 
 
-def _folded(name: str, tensor: Tensor, folds: dict[str, Fold]) -> tuple[str, Tensor]:
+def _folded(model: Transformer, name: str, tensor: Tensor, folds: dict[str, Fold]) -> tuple[str, Tensor]:
     if match := _LAST_MAP.fullmatch(name):
-        return name, tensor * folds[match[1]].factor
+        layer, side, branch, kind = match.groups()
+        connection = cast(Connection, model.get_submodule(f"{layer}.{branch or 'ffn'}_connection"))
+        factor = folds[side].factor_of(connection)
+        return name, tensor * (factor[:, None] if isinstance(factor, Tensor) and kind == "weight" else factor)
     if match := _CONNECTION.fullmatch(name):
         member = folds[match[2]].renamed.get(match[3], match[3])
         return f"{match[1]}.{member}.{match[4]}", tensor

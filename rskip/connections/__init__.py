@@ -4,10 +4,16 @@ A connection is named by a spec, `[λ]family[+norm][:option=value,...]`, such as
 `sas:gate=single`. docs/connections.md lists all of them with formula, meaning and source.
 """
 
-from rskip.connections.connection import Connection
+from rskip.connections.b2t import B2T
+from rskip.connections.connection import Connection, StackConnection, State
+from rskip.connections.deepnorm import DeepNorm
 from rskip.connections.highway import Highway
+from rskip.connections.hyper import HyperConnection, ManifoldHyperConnection
+from rskip.connections.laurel import Laurel
 from rskip.connections.norms import build_norm
+from rskip.connections.place import Place
 from rskip.connections.prenorm import PreNorm
+from rskip.connections.prenorm_by_depth import Keel, LayerNormScaling, MixLN
 from rskip.connections.registry import (
     Choice,
     Factor,
@@ -15,13 +21,24 @@ from rskip.connections.registry import (
     Flag,
     Fold,
     Number,
+    Whole,
     find_family,
     list_connections,
     register_connection,
 )
+from rskip.connections.residual_dual import ResidualDual
 from rskip.connections.rskip import RSkip, WSkip, XSkip
+from rskip.connections.sandwich import PeriLN, Sandwich
 from rskip.connections.sas import SAS
-from rskip.connections.spec import ConnectionSpec, build_connection, parse_connection
+from rskip.connections.scaled_branch import LayerScale, ReZero
+from rskip.connections.siamese import Siamese
+from rskip.connections.spec import (
+    ConnectionSpec,
+    build_connection,
+    build_stack_connection,
+    check_connection,
+    parse_connection,
+)
 from rskip.settings.paper import Paper
 
 __all__ = [
@@ -36,14 +53,34 @@ __all__ = [
     "Highway",
     "Number",
     "Paper",
+    "Place",
     "PreNorm",
     "RSkip",
+    "StackConnection",
+    "State",
     "WSkip",
     "XSkip",
     "build_connection",
     "build_norm",
+    "build_stack_connection",
+    "check_connection",
     "find_family",
     "list_connections",
     "parse_connection",
     "register_connection",
+    "B2T",
+    "DeepNorm",
+    "HyperConnection",
+    "ManifoldHyperConnection",
+    "Laurel",
+    "Keel",
+    "LayerNormScaling",
+    "MixLN",
+    "Whole",
+    "ResidualDual",
+    "PeriLN",
+    "Sandwich",
+    "LayerScale",
+    "ReZero",
+    "Siamese",
 ]

@@ -11,6 +11,8 @@ from rskip.connections.gates import Gate
 from rskip.connections.norms import BatchNorm, GroupNorm, LayerNorm, RMSNorm, check_features
 from rskip.settings.errors import shown
 
+State = Tensor | tuple[Tensor, ...]
+
 
 class Connection(nn.Module):
     """Decides how a block's input x and its branch's output f become the block's output y.
@@ -21,6 +23,10 @@ class Connection(nn.Module):
 
     A connection of one's own derives from this class, implements `combine`, and is made known by
     `register_connection`.
+
+    Text models call `before` and `after` in place of these two, for connections that pass on more than x: several
+    streams, or earlier outputs. Such a state is a value that they take and return, and nothing is kept on the module,
+    so activations can be recomputed and positions decoded one by one.
     """
 
     def __init__(self, features: int, *, feature_dim: int = -1) -> None:
@@ -32,6 +38,21 @@ class Connection(nn.Module):
     def branch_input(self, x: Tensor) -> Tensor:
         """What the branch is fed: x itself, unless the connection normalises it first."""
         return x
+
+    def before(self, state: State) -> tuple[Tensor, State]:
+        """What the branch is fed, and what `after` is given: the state, unless the family says otherwise."""
+        assert isinstance(state, Tensor)
+        return self.branch_input(state), state
+
+    def after(self, kept: State, f: Tensor) -> State:
+        """The state after the block, from what `before` kept and the branch's output."""
+        y: Tensor = self(kept, f)
+        return y
+
+    @property
+    def branch_gain(self) -> float:
+        """What the branch's value, output and feed-forward weights are multiplied by when a model is made."""
+        return 1.0
 
     def combine(self, x: Tensor, f: Tensor) -> Tensor:
         """The connection's formula. The result may be of a wider type than x."""
@@ -53,6 +74,10 @@ class Connection(nn.Module):
         y = self.combine(x, f)
         return y if y.dtype == x.dtype else y.to(x.dtype)
 
+    def of_features(self, values: Tensor, x: Tensor) -> Tensor:
+        """`values` (C), one a feature, in a shape that goes with x's."""
+        return values.view(-1, *[1] * (x.dim() - 2)) if self.feature_dim == 1 else values
+
     def reset_parameters(self, weight_init: Callable[[Tensor], object] = nn.init.xavier_uniform_) -> None:
         """Sets every parameter to its initial value; `weight_init` fills the weights of gates' linear maps.
 
@@ -66,6 +91,22 @@ class Connection(nn.Module):
 
     def extra_repr(self) -> str:
         return f"features={self.features}, feature_dim={self.feature_dim}"
+
+
+class StackConnection(nn.Module):
+    """What a stack of blocks does with its input and its output: nothing, unless its family has one of its own.
+
+    It is built as the family's connections are, once a stack. C features. Names of members are checkpoint API.
+    """
+
+    def enter(self, x: Tensor) -> State:
+        """The first block's state from the stack's input x (..., C)."""
+        return x
+
+    def leave(self, state: State) -> Tensor:
+        """The stack's output (..., C) from the last block's state; a closing normalisation comes after."""
+        assert isinstance(state, Tensor)
+        return state
 
 
 def _check_types(x: object, f: object) -> None:

@@ -6,16 +6,19 @@ import math
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar
 
 from rskip.settings.errors import SettingError, did_you_mean
 from rskip.settings.paper import Paper
 
 if TYPE_CHECKING:
-    from rskip.connections.connection import Connection
+    from torch import Tensor
+
+    from rskip.connections.connection import Connection, StackConnection
     from rskip.connections.spec import ConnectionSpec
 
 OptionValue = float | bool | str
+Passed = Literal["x", "streams", "history"]
 ConnectionClass = TypeVar("ConnectionClass", bound="type[Connection]")
 
 
@@ -28,20 +31,40 @@ class Option(Protocol):
 
 
 class Number:
-    """A finite number; with `positive`, one above 0."""
+    """A finite number: above 0 where it is `positive`, and from `least` to `most` where these are given."""
 
-    def __init__(self, default: float, *, positive: bool = False) -> None:
+    def __init__(
+        self, default: float, *, positive: bool = False, least: float = -math.inf, most: float = math.inf
+    ) -> None:
         self.default: OptionValue = default
-        self.positive = positive
+        self.positive, self.least, self.most = positive, least, most
 
     def read(self, text: str) -> OptionValue:
         try:
             value = float(text)
         except ValueError:
             value = math.nan
-        if not math.isfinite(value) or (self.positive and value <= 0):
-            raise SettingError.of_value("", text, f"a finite number{' above 0' if self.positive else ''}")
+        if not math.isfinite(value) or (self.positive and value <= 0) or not self.least <= value <= self.most:
+            bounds = f" from {self.least:g} to {self.most:g}" if math.isfinite(self.least) else ""
+            raise SettingError.of_value("", text, f"a finite number{' above 0' if self.positive else bounds}")
         return plain_number(value)
+
+
+class Whole:
+    """A whole number from `least` to `most`."""
+
+    def __init__(self, default: int, *, least: int, most: int) -> None:
+        self.default: OptionValue = default
+        self.least, self.most = least, most
+
+    def read(self, text: str) -> OptionValue:
+        try:
+            value = int(text)
+        except ValueError:
+            value = self.least - 1
+        if not self.least <= value <= self.most:
+            raise SettingError.of_value("", text, f"a whole number from {self.least} to {self.most}")
+        return value
 
 
 class Flag:
@@ -90,20 +113,24 @@ class Fold:
     """The simpler connection that a trained one becomes: the same function of x and f, up to the norm's eps.
 
     :param connection: spec of the simpler one, which is given `factor` times f: a factor for the branch's last linear
-        map.
+        map, a number or one a feature (C). A function finds it from the trained connection.
     :param renamed: members to those of the simpler one, where they differ.
     """
 
     connection: str
-    factor: float = 1.0
+    factor: float | Callable[[Connection], float | Tensor] = 1.0
     renamed: Mapping[str, str] = field(default_factory=dict)
+
+    def factor_of(self, connection: Connection) -> float | Tensor:
+        """The factor for this trained connection."""
+        return self.factor(connection) if callable(self.factor) else self.factor
 
 
 @dataclass(frozen=True)
 class Family:
     """One family of connections: the class that computes it, and what a spec may say of it.
 
-    :param name: lower-case letters and underscores.
+    :param name: lower-case letters, digits and underscores, a letter first.
     :param connection: built as `connection(features, feature_dim=..., **settings)`, where settings hold the factor
         under its word, `norm` where the family takes any, and every option.
     :param formula: y in terms of x and f.
@@ -116,7 +143,11 @@ class Family:
     :param options: its options by name.
     :param closing_norm: whether a stack of such blocks ends with one more normalisation; a function decides it by the
         spec.
-    :param text_only: whether features must come last.
+    :param text_only: whether features must come last; a function decides it by the spec.
+    :param needs_place: whether the class is also given `place`, a Place.
+    :param passes: what goes from block to block: x alone, several streams of x's shape, or the outputs of all earlier
+        layers too. For text, but where it is x.
+    :param stack: what the stack of blocks does first and last, built as `stack(features, **settings)`; None: nothing.
     :param check: raises ValueError for a spec whose parts contradict each other.
     :param fold: the simpler connection that one of a spec becomes for inference; None where there is none.
     """
@@ -132,12 +163,29 @@ class Family:
     without_norm: str = ""
     options: Mapping[str, Option] = field(default_factory=dict)
     closing_norm: bool | Callable[[ConnectionSpec], bool] = False
-    text_only: bool = False
+    text_only: bool | Callable[[ConnectionSpec], bool] = False
+    needs_place: bool = False
+    passes: Passed = "x"
+    stack: type[StackConnection] | None = None
     check: Callable[[ConnectionSpec], None] | None = None
     fold: Callable[[ConnectionSpec], Fold | None] = lambda spec: None
 
+    @property
+    def needs(self) -> tuple[str, ...]:
+        """What it needs beyond x and f: "place", "streams", "history"."""
+        return ("place",) * self.needs_place + (() if self.passes == "x" else (self.passes,))
+
+    @property
+    def works_on(self) -> tuple[str, ...]:
+        """Text, and images where they take it in some form: ("text", "images")."""
+        return ("text",) if self.text_only is True or self.passes != "x" else ("text", "images")
+
 
 _families: dict[str, Family] = {}
+
+# Published weights bear these names. Of the other families' a class of one's own may take any: it may be the older one.
+_KEPT = ("highway", "prenorm", "rskip", "sas", "wskip", "xskip")
+_OWN = __name__.partition(".")[0] + "."
 
 
 def register_connection(
@@ -145,16 +193,18 @@ def register_connection(
 ) -> Callable[[ConnectionClass], ConnectionClass]:
     """Class decorator that makes a Connection known as `name` in specs; `fields` are Family's other fields.
 
-    The same class may be registered again (its module imported twice). ValueError where another class has the
-    name, or where it is not made of lower-case letters and underscores.
+    The same class may be registered again (its module imported twice), and one of one's own may replace a family of
+    rskip's that no published weights name. ValueError where another class has the name, or where it is not made of
+    lower-case letters, digits and underscores, a letter first.
     """
-    if not re.fullmatch(r"[a-z][a-z_]*", name):
-        raise ValueError(f"a connection's name is lower-case letters and underscores, not {name!r}")
+    if not re.fullmatch(r"[a-z][a-z0-9_]*", name):
+        raise ValueError(f"a connection's name is lower-case letters, digits and underscores, not {name!r}")
     unpublished = Paper(source.strip() or name, None, None)
 
     def register(cls: ConnectionClass) -> ConnectionClass:
-        if name in _families and _path(_families[name].connection) != _path(cls):
-            owner = _path(_families[name].connection)
+        owner = _path(_families[name].connection) if name in _families else None
+        replaceable = owner is None or (owner.startswith(_OWN) and name not in _KEPT)
+        if not replaceable and owner != _path(cls):
             raise ValueError(f"connection {name!r} is taken by {owner}; choose another name for {_path(cls)}")
         _families[name] = Family(name, cls, formula, source, paper or unpublished, **fields)
         return cls
@@ -174,8 +224,8 @@ def find_family(name: str, *, before: str = "", after: str = "") -> Family:
     """
     if name not in _families:
         suggestion = did_you_mean(name, _families, before=before, after=after)
-        known = ", ".join(sorted(_families))
-        raise SettingError.of_value("connection", before + name + after, f"one of the families {known}{suggestion}")
+        known = f"of docs/connections.md{suggestion}" if suggestion else ", ".join(sorted(_families))
+        raise SettingError.of_value("connection", before + name + after, f"one of the families {known}")
     return _families[name]
 
 

@@ -117,9 +117,7 @@ class WSkip(Connection):
         nn.init.constant_(self.skip_weight, self.init)
 
     def combine(self, x: Tensor, f: Tensor) -> Tensor:
-        trailing = x.dim() - 2 if self.feature_dim == 1 else 0
-        w = self.skip_weight.view(-1, *[1] * trailing)
-        return self.norm(torch.addcmul(f, w, x))
+        return self.norm(torch.addcmul(f, self.of_features(self.skip_weight, x), x))
 
     def extra_repr(self) -> str:
         return f"init={self.init}, {super().extra_repr()}"

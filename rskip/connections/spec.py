@@ -8,8 +8,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from rskip.connections.connection import Connection
+from rskip.connections.connection import Connection, StackConnection
 from rskip.connections.norms import NORMS_OF_IMAGES, NORMS_OF_TEXT, check_features
+from rskip.connections.place import Place
 from rskip.connections.registry import Family, Fold, OptionValue, find_family, plain_number
 from rskip.settings.errors import SettingError, did_you_mean
 from rskip.settings.paper import Paper
@@ -20,7 +21,7 @@ _MOST = 100  # of an integer λ: each is a normalisation
 
 _SPEC = re.compile(
     r"(?P<factor>[+-]?(?:\d+\.?\d*|\.\d+)(?:e[+-]?\d+)?)?"
-    r"(?P<family>[a-z][a-z_]*)"
+    r"(?P<family>[a-z][a-z0-9_]*)"
     r"(?:\+(?P<norm>[^:+]*))?"
     r"(?::(?P<options>.*))?"
 )
@@ -121,20 +122,59 @@ def parse_connection(text: str) -> ConnectionSpec:
     return ConnectionSpec(match["family"], factor, match["norm"], tuple(options.items()))
 
 
-def build_connection(spec: str | ConnectionSpec, features: int, *, feature_dim: int = -1) -> Connection:
+def build_connection(
+    spec: str | ConnectionSpec, features: int, *, feature_dim: int = -1, place: Place | None = None
+) -> Connection:
     """The connection that `spec` names, for `features` features along `feature_dim`: -1 on text, 1 on images.
 
-    SettingError, named `connection`, for a spec that is not valid, for gn1 and bn on text and for prenorm on images.
+    :param place: where it stands in its model, for families whose `needs_place` is true.
+    :raises SettingError: named `connection`: a spec that is not valid, one that `check_connection` refuses, or a
+        family that needs a place and is given none.
     """
     if not isinstance(spec, ConnectionSpec):
         spec = parse_connection(spec)
     check_features(features, feature_dim)
+    check_connection(spec, feature_dim)
     family = find_family(spec.family)
-    if family.text_only and feature_dim != -1:
-        raise _wrong(str(spec), f"a connection for images, and {family.name} is for text (feature_dim=-1)")
-    if spec.norm in NORMS_OF_IMAGES and feature_dim == -1:
-        raise _wrong(str(spec), NORMS_OF_TEXT)
-    return family.connection(features, feature_dim=feature_dim, **spec.settings)
+    settings = spec.settings
+    if family.needs_place:
+        if place is None:
+            expected = f"a place in a model, which {family.name} depends on"
+            raise _wrong(str(spec), expected, advice="pass place=Place(...)")
+        settings["place"] = place
+    return family.connection(features, feature_dim=feature_dim, **settings)
+
+
+def build_stack_connection(spec: str | ConnectionSpec, features: int) -> StackConnection:
+    """What a stack of `spec`'s blocks, on text, does with its input and its output.
+
+    SettingError, named `connection`, for a spec that is not valid.
+    """
+    if not isinstance(spec, ConnectionSpec):
+        spec = parse_connection(spec)
+    check_features(features, -1)
+    stack = find_family(spec.family).stack
+    return StackConnection() if stack is None else stack(features, **spec.settings)
+
+
+def check_connection(spec: str | ConnectionSpec, feature_dim: int) -> None:
+    """Whether a valid `spec` suits text (feature_dim=-1) or images (1).
+
+    SettingError, named `connection`, for gn1 and bn on text, and for families of text and several streams on images.
+    """
+    if not isinstance(spec, ConnectionSpec):
+        spec = parse_connection(spec)
+    family = find_family(spec.family)
+    if feature_dim == -1:
+        if spec.norm in NORMS_OF_IMAGES:
+            raise _wrong(str(spec), NORMS_OF_TEXT)
+        return
+    if family.passes != "x":
+        passed = "several streams" if family.passes == "streams" else "the outputs of earlier layers"
+        raise _wrong(str(spec), f"a connection for images, and {family.name} passes on {passed}, on text alone")
+    if family.text_only(spec) if callable(family.text_only) else family.text_only:
+        which = f"{family.name}+{spec.norm}" if callable(family.text_only) else family.name
+        raise _wrong(str(spec), f"a connection for images, and {which} is for text (feature_dim=-1)")
 
 
 def _wrong(spec: object, expected: str, *, advice: str = "") -> SettingError:

@@ -12,7 +12,7 @@ from fairseq.data import Dictionary
 from fairseq.models.transformer import TransformerModel
 
 from rskip.captioning.config import CaptioningConfig
-from rskip.connections import build_connection
+from rskip.connections import check_connection
 from rskip.fairseq_plugin.one_line_errors import UsageError
 from rskip.settings.errors import SettingError
 from rskip.transformer import TransformerConfig
@@ -89,7 +89,7 @@ def check_flags(args: Namespace, kind: type[StackConfig] = TransformerConfig) ->
         spec = getattr(args, name, None)
         if spec is not None:
             try:
-                build_connection(spec, 2)
+                check_connection(spec, -1)
             except SettingError as error:
                 raise UsageError(error.sentence(flag_of(name))) from error
     _config(args, kind, OF_DATA[kind])

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from rskip.connections import parse_connection
+from rskip.connections import find_family, parse_connection
 from rskip.settings.check import Checked, convert
 from rskip.settings.errors import SettingError
 from rskip.settings.kinds import Index, Layers, Positions, Probability, Size
@@ -75,9 +75,12 @@ class StackConfig(Checked):
             if getattr(self, f"{side}_embed_dim") % heads:
                 raise self._wrong(f"{side}_embed_dim", f"a multiple of the number of the {side}'s heads, {heads}")
             try:
-                parse_connection(getattr(self, f"{side}_connection"))
+                spec = parse_connection(getattr(self, f"{side}_connection"))
             except SettingError as error:
                 raise error.named(f"{side}_connection") from None
+            if find_family(spec.family).passes == "history" and getattr(self, f"{side}_layerdrop"):
+                expected = f"0 with {spec}, whose connections read the outputs of all earlier layers"
+                raise self._wrong(f"{side}_layerdrop", expected)
         self._check_sinusoidal("decoder_embed_dim", learned=self.decoder_learned_pos)
         if self.activation_fn not in ACTIVATIONS:
             raise self._wrong("activation_fn", f"one of {', '.join(ACTIVATIONS)}")

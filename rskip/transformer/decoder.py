@@ -7,6 +7,7 @@ from typing import cast
 import torch
 from torch import Tensor, nn
 
+from rskip.connections import State, build_stack_connection
 from rskip.transformer.attention import additive_mask
 from rskip.transformer.config import StackConfig
 from rskip.transformer.embedding import EmbeddingModule
@@ -34,7 +35,9 @@ class Decoder(EmbeddingModule):
             max_length=config.max_target_positions,
             learned_positions=config.decoder_learned_pos,
         )
-        self.layers = nn.ModuleList(DecoderLayer(config) for _ in range(config.decoder_layers))
+        numbers = range(1, config.decoder_layers + 1)
+        self.layers = nn.ModuleList(DecoderLayer(config, number) for number in numbers)
+        self.stack_connection = build_stack_connection(config.decoder_connection, features)
         self.layer_norm = build_closing_norm(config.decoder_connection, features)
         self.output_projection = nn.Linear(features, embed_tokens.num_embeddings, bias=False)
         if config.output_is_embedding:
@@ -48,10 +51,11 @@ class Decoder(EmbeddingModule):
         x = self.embed(prefix, token_positions(prefix, config.padding_index), length=prefix.size(1))
         mask = self._left_padding_mask(prefix, x)
         memory_mask = memory.mask
+        passed: State = self.stack_connection.enter(x)
         for layer in layers_to_run(self.layers, config.decoder_layerdrop, training=self.training):
-            x = run_layer(
-                layer, x, memory.states, memory_mask, mask, checkpointed=config.checkpoint_activations
-            )
+            inputs = (memory.states, memory_mask, mask)
+            passed = run_layer(layer, passed, *inputs, checkpointed=config.checkpoint_activations)
+        x = self.stack_connection.leave(passed)
         return x if self.layer_norm is None else self.layer_norm(x)
 
     def decode(self, prefix: Tensor, memory: Memory) -> Tensor:
@@ -79,8 +83,10 @@ class Decoder(EmbeddingModule):
         """Logits (B, K, V) of what follows `tokens` (B, K) in each beam of each sentence; the state takes them in."""
         slots = state.open_slots(tokens.size(1))
         x = self.embed(tokens, state.position, length=state.length)  # (B, K, C)
+        passed: State = self.stack_connection.enter(x)
         for index, layer in enumerate(self.decoder_layers()):
-            x = layer.step(x, index, slots, state)
+            passed = layer.step(passed, index, slots, state)
+        x = self.stack_connection.leave(passed)
         return self.output_projection(x if self.layer_norm is None else self.layer_norm(x))
 
     def _left_padding_mask(self, prefix: Tensor, x: Tensor) -> Tensor | None:

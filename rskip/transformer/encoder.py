@@ -8,6 +8,7 @@ from typing import cast
 
 from torch import Tensor, nn
 
+from rskip.connections import State, build_stack_connection
 from rskip.transformer.attention import additive_mask
 from rskip.transformer.config import StackConfig, TransformerConfig
 from rskip.transformer.embedding import EmbeddingModule
@@ -51,7 +52,9 @@ class EncoderStack(nn.Module):
 
     def build_layers(self, config: StackConfig) -> None:
         """Makes the layers and what closes their stack."""
-        self.layers = nn.ModuleList(EncoderLayer(config) for _ in range(config.encoder_layers))
+        numbers = range(1, config.encoder_layers + 1)
+        self.layers = nn.ModuleList(EncoderLayer(config, number) for number in numbers)
+        self.stack_connection = build_stack_connection(config.encoder_connection, config.encoder_embed_dim)
         self.layer_norm = build_closing_norm(config.encoder_connection, config.encoder_embed_dim)
 
     def encoder_layers(self) -> list[EncoderLayer]:
@@ -64,8 +67,10 @@ class EncoderStack(nn.Module):
         padded: see `Memory`.
         """
         config, memory = self.config, Memory(x, padding, padded)
+        passed: State = self.stack_connection.enter(x)
         for layer in layers_to_run(self.layers, config.encoder_layerdrop, training=self.training):
-            x = run_layer(layer, x, memory.mask, checkpointed=config.checkpoint_activations)
+            passed = run_layer(layer, passed, memory.mask, checkpointed=config.checkpoint_activations)
+        x = self.stack_connection.leave(passed)
         memory.states = x if self.layer_norm is None else self.layer_norm(x)
         return memory
 

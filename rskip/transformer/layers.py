@@ -1,15 +1,20 @@
 """The layers of both stacks: branches joined by the connections that they are given.
 
+What passes from branch to branch is a State: the one tensor x, or what else the connections keep.
+
 B batch, T target length, S source length, H heads, C features. Member names are checkpoint API: fairseq's where the
 part is the same, and `<branch>_connection` for the connection that joins a branch.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
+import torch
 from torch import Tensor, nn
 
-from rskip.connections import build_connection
-from rskip.transformer.attention import KeyValue, MultiHeadAttention
+from rskip.connections import Connection, Place, State, build_connection
+from rskip.transformer.attention import MultiHeadAttention
 from rskip.transformer.config import ACTIVATIONS, StackConfig
 from rskip.transformer.dropout import Dropout
 from rskip.transformer.state import DecoderState
@@ -19,53 +24,70 @@ class TransformerLayer(nn.Module):
     """What an encoder layer and a decoder layer share: self-attention and a feed-forward branch."""
 
     def __init__(
-        self, config: StackConfig, *, features: int, inner_features: int, heads: int, connection: str
+        self,
+        config: StackConfig,
+        *,
+        features: int,
+        inner_features: int,
+        heads: int,
+        connection: str,
+        places: Mapping[str, Place],
     ) -> None:
         super().__init__()
         self.self_attn = MultiHeadAttention(features, heads, dropout=config.attention_dropout)
-        self.self_attn_connection = build_connection(connection, features)
+        self.self_attn_connection = build_connection(connection, features, place=places["self_attn"])
         self.fc1 = nn.Linear(features, inner_features)
         self.fc2 = nn.Linear(inner_features, features)
-        self.ffn_connection = build_connection(connection, features)
+        self.ffn_connection = build_connection(connection, features, place=places["ffn"])
+        scale_branch(self.self_attn_connection, self.self_attn.v_proj, self.self_attn.out_proj)
+        scale_branch(self.ffn_connection, self.fc1, self.fc2)
         self.activation = ACTIVATIONS[config.activation_fn]
         self.dropout = Dropout(config.dropout)
         self.activation_dropout = Dropout(config.activation_dropout)
 
-    def feed_forward(self, x: Tensor) -> Tensor:
-        """The feed-forward branch and its connection. Shape: (B, T, C) -> (B, T, C)."""
-        inner = self.activation(self.fc1(self.ffn_connection.branch_input(x)))
-        return self.ffn_connection(x, self.dropout(self.fc2(self.activation_dropout(inner))))
+    def feed_forward(self, passed: State) -> State:
+        """The feed-forward branch and its connection."""
+        x, kept = self.ffn_connection.before(passed)
+        inner = self.activation(self.fc1(x))
+        return self.ffn_connection.after(kept, self.dropout(self.fc2(self.activation_dropout(inner))))
 
 
 class EncoderLayer(TransformerLayer):
     """Self-attention, then feed-forward."""
 
-    def __init__(self, config: StackConfig) -> None:
+    def __init__(self, config: StackConfig, number: int) -> None:
+        """The layer of this number, from 1."""
+        branches = ("self_attn", "ffn")
         super().__init__(
             config,
             features=config.encoder_embed_dim,
             inner_features=config.encoder_ffn_embed_dim,
             heads=config.encoder_attention_heads,
             connection=config.encoder_connection,
+            places=_places("encoder", branches, number, config.encoder_layers, config.decoder_layers),
         )
 
-    def forward(self, x: Tensor, mask: Tensor | None) -> Tensor:
-        """x (B, S, C); mask (B, 1, 1, S), added to scores, or None."""
-        attended = self.self_attn_connection.branch_input(x)
-        attended = self.self_attn(attended, self.self_attn.project(attended), mask)
-        return self.feed_forward(self.self_attn_connection(x, self.dropout(attended)))
+    def forward(self, passed: State, mask: Tensor | None) -> State:
+        """What connections pass on, of tensors (B, S, C); mask (B, 1, 1, S), added to scores, or None."""
+        x, kept = self.self_attn_connection.before(passed)
+        attended = self.self_attn(x, self.self_attn.project(x), mask)
+        return self.feed_forward(self.self_attn_connection.after(kept, self.dropout(attended)))
 
 
 class DecoderLayer(TransformerLayer):
     """Self-attention, attention to the encoder's memory, then feed-forward."""
 
-    def __init__(self, config: StackConfig) -> None:
+    def __init__(self, config: StackConfig, number: int) -> None:
+        """The layer of this number, from 1."""
+        branches = ("self_attn", "encoder_attn", "ffn")
+        places = _places("decoder", branches, number, config.decoder_layers, config.encoder_layers)
         super().__init__(
             config,
             features=config.decoder_embed_dim,
             inner_features=config.decoder_ffn_embed_dim,
             heads=config.decoder_attention_heads,
             connection=config.decoder_connection,
+            places=places,
         )
         self.encoder_attn = MultiHeadAttention(
             config.decoder_embed_dim,
@@ -73,26 +95,47 @@ class DecoderLayer(TransformerLayer):
             memory_features=config.encoder_embed_dim,
             dropout=config.attention_dropout,
         )
-        self.encoder_attn_connection = build_connection(config.decoder_connection, config.decoder_embed_dim)
+        self.encoder_attn_connection = build_connection(
+            config.decoder_connection, config.decoder_embed_dim, place=places["encoder_attn"]
+        )
+        scale_branch(self.encoder_attn_connection, self.encoder_attn.v_proj, self.encoder_attn.out_proj)
 
-    def forward(self, x: Tensor, memory: Tensor, memory_mask: Tensor | None, mask: Tensor | None) -> Tensor:
-        """x (B, T, C), memory (B, S, C); `mask` None means plainly causal."""
-        attended = self.self_attn_connection.branch_input(x)
-        attended = self.self_attn(attended, self.self_attn.project(attended), mask, causal=mask is None)
-        x = self.self_attn_connection(x, self.dropout(attended))
-        return self.feed_forward(self._attend_to_memory(x, self.encoder_attn.project(memory), memory_mask))
+    def forward(self, passed: State, memory: Tensor, memory_mask: Tensor | None, mask: Tensor | None) -> State:
+        """What connections pass on, of tensors (B, T, C); memory (B, S, C); `mask` None means plainly causal."""
+        x, kept = self.self_attn_connection.before(passed)
+        attended = self.self_attn(x, self.self_attn.project(x), mask, causal=mask is None)
+        passed = self.self_attn_connection.after(kept, self.dropout(attended))
+        x, kept = self.encoder_attn_connection.before(passed)
+        attended = self.encoder_attn(x, self.encoder_attn.project(memory), memory_mask)
+        return self.feed_forward(self.encoder_attn_connection.after(kept, self.dropout(attended)))
 
-    def step(self, x: Tensor, layer: int, slots: slice | Tensor, state: DecoderState) -> Tensor:
+    def step(self, passed: State, layer: int, slots: slice | Tensor, state: DecoderState) -> State:
         """The next position (B, K, C) of each beam, after those in `state`, whose `slots` take it in."""
-        attended = self.self_attn_connection.branch_input(x)
-        target = state.write(layer, slots, self.self_attn.project(attended))
-        x = self.self_attn_connection(x, self.self_attn(attended, target, state.target_mask))
-        memory = state.memory[layer]
+        x, kept = self.self_attn_connection.before(passed)
+        target = state.write(layer, slots, self.self_attn.project(x))
+        passed = self.self_attn_connection.after(kept, self.self_attn(x, target, state.target_mask))
+        memory, memory_mask = state.memory[layer], state.memory_mask
+        x, kept = self.encoder_attn_connection.before(passed)
         if state.wants_attention and layer == len(state.memory) - 1:
-            query = self.encoder_attn_connection.branch_input(x)
-            state.attention = self.encoder_attn.weights(query, memory, state.memory_mask)
-        return self.feed_forward(self._attend_to_memory(x, memory, state.memory_mask))
+            state.attention = self.encoder_attn.weights(x, memory, memory_mask)
+        attended = self.encoder_attn(x, memory, memory_mask)
+        return self.feed_forward(self.encoder_attn_connection.after(kept, self.dropout(attended)))
 
-    def _attend_to_memory(self, x: Tensor, memory: KeyValue, memory_mask: Tensor | None) -> Tensor:
-        attended = self.encoder_attn(self.encoder_attn_connection.branch_input(x), memory, memory_mask)
-        return self.encoder_attn_connection(x, self.dropout(attended))
+
+def _places(stack: str, branches: tuple[str, ...], layer: int, layers: int, other_layers: int) -> dict[str, Place]:
+    """Where the layer's branches stand."""
+    before = (layer - 1) * len(branches)
+    sublayers = layers * len(branches)
+    return {
+        branch: Place(stack, branch, before + number, sublayers, layer, layers, other_layers)
+        for number, branch in enumerate(branches, start=1)
+    }
+
+
+def scale_branch(connection: Connection, *linears: nn.Linear) -> None:
+    """Gives the weights of a branch the gain that its connection asks for."""
+    gain = connection.branch_gain
+    if gain != 1:
+        with torch.no_grad():
+            for linear in linears:
+                linear.weight.mul_(gain)

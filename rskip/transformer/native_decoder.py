@@ -122,6 +122,7 @@ class _Step:
         self.program = program = Program(library, weight, rows)
         room = program.room(weight.size(1), decoder.config.decoder_ffn_embed_dim)
         self.embedding = program.embed(decoder, room.x)
+        program.enter(decoder.stack_connection, room)
         for layer in decoder.decoder_layers():
             over_target = program.self_attention(layer, self.seen_target, room)
             over_target.new_key, over_target.new_value = room.key.data_ptr(), room.value.data_ptr()
@@ -132,6 +133,7 @@ class _Step:
             program.map(cross.out_proj, room.query, room.f)
             program.join(connection, room)
             program.feed_forward(layer, room)
+        program.leave(decoder.stack_connection, room)
         program.norm(decoder.layer_norm, room.x)
         self.logits = program.last_map(self.projection, room.x)
         self.places = torch.empty(rows, dtype=torch.int64)

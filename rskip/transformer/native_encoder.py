@@ -49,11 +49,13 @@ class _Encoding:
         room = program.room(weight.size(1), encoder.config.encoder_ffn_embed_dim)
         self.x, self.attentions = room.x, []
         self.embedding = program.embed(encoder, room.x)
+        program.enter(encoder.stack_connection, room)
         for layer in encoder.encoder_layers():
             attention = program.self_attention(layer, self.seen, room)
             attention.key, attention.value = room.key.data_ptr(), room.value.data_ptr()
             self.attentions.append(attention)
             program.feed_forward(layer, room)
+        program.leave(encoder.stack_connection, room)
         program.norm(encoder.layer_norm, room.x)
 
     def compute(self, source: Tensor, padding: Tensor, states: Tensor) -> None:

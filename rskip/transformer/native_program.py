@@ -12,7 +12,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from rskip.connections import Connection
+from rskip.connections import Connection, StackConnection, State
+from rskip.connections.deepnorm import DeepNorm
 from rskip.connections.norms import EPS, LayerNorm, RMSNorm
 from rskip.connections.prenorm import PreNorm
 from rskip.connections.rskip import RSkip, XSkip
@@ -72,6 +73,8 @@ class Program:
         self._parts: list[Callable[[int, int], None]] = []  # of sentences and beams
         self._operations: list[Operation] = []  # not in a part yet
         self._work = 0  # of these, a row
+        self._passes_more = False  # whether a connection passes on more than x, which is held here during a run
+        self._passed: State | None = None
         self._pointed_at: list[Any] = []
 
     def room(self, features: int, inner_features: int) -> Room:
@@ -84,6 +87,7 @@ class Program:
     def run(self, sentences: int, beams: int) -> None:
         """Computes the rows of so many sentences."""
         self._end_part()
+        self._passed = None
         for part in self._parts:
             part(sentences, beams)
 
@@ -135,8 +139,40 @@ class Program:
         else:
             self._put_module(norm, x, x)
 
+    def enter(self, stack: StackConnection, room: Room) -> None:
+        """What the stack does with its input x."""
+
+        def compute(rows: int) -> None:
+            passed = stack.enter(room.x[:rows])
+            if isinstance(passed, Tensor):
+                room.x[:rows] = passed
+            else:
+                self._passed = passed
+
+        if type(stack).enter is not StackConnection.enter:
+            self._put_part(compute)
+
+    def leave(self, stack: StackConnection, room: Room) -> None:
+        """x = the stack's output."""
+
+        def compute(rows: int) -> None:
+            room.x[:rows] = stack.leave(room.x[:rows] if self._passed is None else self._passed)
+            self._passed = None
+
+        if self._passes_more or type(stack).leave is not StackConnection.leave:
+            self._put_part(compute)
+
     def branch_input(self, connection: Connection, room: Room) -> Tensor:
         """What the connection's branch is fed: x, or what is put into `given`."""
+
+        def compute(rows: int) -> None:
+            given, self._passed = connection.before(room.x[:rows] if self._passed is None else self._passed)
+            room.given[:rows] = given
+
+        if _passes_more(connection):
+            self._passes_more = True
+            self._put_part(compute)
+            return room.given
         if (native := native_connection(connection)) is not None:
             if native.branch_norm is None:
                 return room.x
@@ -148,8 +184,15 @@ class Program:
         return room.given
 
     def join(self, connection: Connection, room: Room) -> None:
-        """x = connection(x, f)."""
-        if (native := native_connection(connection)) is not None:
+        """x = connection(x, f), or what else the connection passes on."""
+
+        def compute(rows: int) -> None:
+            assert self._passed is not None
+            self._passed = connection.after(self._passed, room.f[:rows].clone())  # f is overwritten by the next branch
+
+        if _passes_more(connection):
+            self._put_part(compute)
+        elif (native := native_connection(connection)) is not None:
             self._put_residual(native, room.x, room.f, room.x)
         else:
             self._put_module(connection, room.x, room.x, room.f)
@@ -183,12 +226,15 @@ class Program:
         self._work += work
 
     def _put_module(self, module: Callable[..., Tensor], output: Tensor, *inputs: Tensor) -> None:
-        def compute(sentences: int, beams: int) -> None:
-            rows = sentences * beams
+        def compute(rows: int) -> None:
             output[:rows] = module(*(each[:rows] for each in inputs))
 
+        self._put_part(compute)
+
+    def _put_part(self, compute: Callable[[int], None]) -> None:
+        """Something that is no kernel, of so many rows."""
         self._end_part()
-        self._parts.append(compute)
+        self._parts.append(lambda sentences, beams: compute(sentences * beams))
 
     def _end_part(self) -> None:
         if not self._operations:
@@ -280,10 +326,20 @@ class ResidualNorms:
         )  # fmt: skip
 
 
+def _passes_more(connection: Connection) -> bool:
+    """Whether the connection passes on more than x."""
+    kind = type(connection)
+    return kind.before is not Connection.before or kind.after is not Connection.after
+
+
 def native_connection(connection: Connection) -> ResidualNorms | None:
     """The connection as the kernel computes it, if it does."""
     norms = (LayerNorm, RMSNorm)
-    if type(connection) is XSkip and isinstance(connection.norm, (*norms, type(None))):
+    if (
+        isinstance(connection, XSkip)
+        and type(connection) in (XSkip, DeepNorm)
+        and isinstance(connection.norm, (*norms, type(None)))
+    ):
         own = [] if connection.norm is None else [connection.norm]
         return ResidualNorms(own, scale=connection.scale, branch_scale=connection.branch_scale)
     if type(connection) is RSkip and all(isinstance(norm, norms) for norm in connection.norms):

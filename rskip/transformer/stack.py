@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-from rskip.connections import build_norm, parse_connection
+from rskip.connections import State, build_norm, parse_connection
 
 
 def layers_to_run(layers: nn.ModuleList, layerdrop: float, *, training: bool) -> Iterator[nn.Module]:
@@ -18,11 +18,11 @@ def layers_to_run(layers: nn.ModuleList, layerdrop: float, *, training: bool) ->
             yield layer
 
 
-def run_layer(layer: nn.Module, *inputs: Tensor | None, checkpointed: bool) -> Tensor:
-    """The layer's output; `checkpointed` recomputes its activations in the backward pass to save memory."""
+def run_layer(layer: nn.Module, state: State, *inputs: Tensor | None, checkpointed: bool) -> State:
+    """The state after the layer; `checkpointed` recomputes its activations in the backward pass to save memory."""
     if checkpointed and torch.is_grad_enabled():
-        return checkpoint(layer, *inputs, use_reentrant=False)
-    return layer(*inputs)
+        return checkpoint(layer, state, *inputs, use_reentrant=False)
+    return layer(state, *inputs)
 
 
 def build_closing_norm(connection: str, features: int) -> nn.Module | None:

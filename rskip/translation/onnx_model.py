@@ -20,6 +20,7 @@ import torch
 from torch import Tensor, nn
 from torch.export import Dim
 
+from rskip.connections import State
 from rskip.files.checksum import sha256_file
 from rskip.settings.check import to_plain
 from rskip.text import Dictionary, TextPipeline
@@ -122,12 +123,15 @@ class _EncoderGraph(nn.Module):
         x = _embed(encoder, source, token_positions(source, padding_index))  # (B, S, C)
         hidden = source.eq(padding_index)[:, None, None]
         mask = torch.zeros_like(hidden, dtype=x.dtype).masked_fill(hidden, -math.inf)  # (B, 1, 1, S)
+        passed = encoder.stack_connection.enter(x)
         for layer, projection in zip(_layers(encoder), self.attention, strict=True):
-            attended = projection(layer.self_attn_connection.branch_input(x))
+            x, kept = layer.self_attn_connection.before(passed)
+            attended = projection(x)
             query, key, value = (_split(each, layer.self_attn.heads) for each in attended.chunk(3, -1))
             attended = _weights(query, key, mask) @ value  # (B, H, S, D)
             attended = layer.self_attn.out_proj(attended.transpose(1, 2).flatten(2))
-            x = _feed_forward(layer, layer.self_attn_connection(x, attended))
+            passed = _feed_forward(layer, layer.self_attn_connection.after(kept, attended))
+        x = encoder.stack_connection.leave(passed)
         x = x if encoder.layer_norm is None else encoder.layer_norm(x)
         memory = [_split(each, self.heads) for projection in self.memory for each in projection(x).chunk(2, -1)]
         return mask, *memory
@@ -178,9 +182,11 @@ class _StepGraph(nn.Module):
         x = _embed(decoder, tokens, position)  # (B, K, C)
         present: list[Tensor] = []
         weights = x
+        passed = decoder.stack_connection.enter(x)
         for number, layer in enumerate(decoder.decoder_layers()):
             heads, of_layer = layer.self_attn.heads, slice(2 * number, 2 * number + 2)
-            attended = self.attention[number](layer.self_attn_connection.branch_input(x))
+            x, kept = layer.self_attn_connection.before(passed)
+            attended = self.attention[number](x)
             query, *new = (
                 each.unflatten(-1, (heads, 1, -1)).flatten(0, 1) for each in attended.chunk(3, -1)
             )  # (R, H, 1, D)
@@ -191,13 +197,14 @@ class _StepGraph(nn.Module):
             present += key, value
             attended = _weights(query, key) @ value
             attended = layer.self_attn.out_proj(attended.reshape(x.shape))
-            x = layer.self_attn_connection(x, attended)
+            x, kept = layer.encoder_attn_connection.before(layer.self_attn_connection.after(kept, attended))
 
-            query = _split(self.queries[number](layer.encoder_attn_connection.branch_input(x)), heads)
+            query = _split(self.queries[number](x), heads)
             key, value = memory[of_layer]
             weights = _weights(query, key, memory_mask)  # (B, H, K, S)
             attended = layer.encoder_attn.out_proj((weights @ value).transpose(1, 2).flatten(2))
-            x = _feed_forward(layer, layer.encoder_attn_connection(x, attended))
+            passed = _feed_forward(layer, layer.encoder_attn_connection.after(kept, attended))
+        x = decoder.stack_connection.leave(passed)
         x = x if decoder.layer_norm is None else decoder.layer_norm(x)
         return decoder.output_projection(x), weights.mean(1), *present
 
@@ -238,9 +245,9 @@ def _weights(query: Tensor, key: Tensor, mask: Tensor | None = None) -> Tensor:
     return (scores if mask is None else scores + mask).softmax(-1)
 
 
-def _feed_forward(layer: TransformerLayer, x: Tensor) -> Tensor:
-    inner = layer.activation(layer.fc1(layer.ffn_connection.branch_input(x)))
-    return layer.ffn_connection(x, layer.fc2(inner))
+def _feed_forward(layer: TransformerLayer, passed: State) -> State:
+    x, kept = layer.ffn_connection.before(passed)
+    return layer.ffn_connection.after(kept, layer.fc2(layer.activation(layer.fc1(x))))
 
 
 def _export(graph: _EncoderGraph | _StepGraph, path: Path) -> None:

@@ -12,7 +12,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from rskip.connections import Connection, ConnectionSpec, build_connection, parse_connection
+from rskip.connections import Connection, ConnectionSpec, Place, build_connection, parse_connection
 from rskip.connections.norms import BatchNorm
 from rskip.settings.errors import SettingError, did_you_mean, shown
 
@@ -31,6 +31,7 @@ class PreActivationBlock(nn.Module):
     :param shortcut: its kind where width or resolution change, one of SHORTCUTS.
     :param shortcut_input: what a zero-padded shortcut reads: "raw" x, or the "activated" a.
     :param first: whether it is the network's first block.
+    :param place: of the block in its network, for connections that depend on it.
     """
 
     expansion = 1
@@ -45,6 +46,7 @@ class PreActivationBlock(nn.Module):
         shortcut: str = "zero_pad",
         shortcut_input: str = "raw",
         first: bool = False,
+        place: Place | None = None,
     ) -> None:
         super().__init__()
         outputs = self.expansion * width
@@ -53,7 +55,7 @@ class PreActivationBlock(nn.Module):
         self.shortcut = build_shortcut(shortcut, inputs, outputs, stride=stride)
         padded_activated = isinstance(self.shortcut, ZeroPad) and shortcut_input == "activated"
         self.activated_shortcut = first or isinstance(self.shortcut, Projection) or padded_activated
-        self.connection = image_connection(connection, outputs)
+        self.connection = image_connection(connection, outputs, place)
 
     def build_branch(self, inputs: int, width: int, stride: int) -> None:
         """Makes the branch's members after `bn1`."""
@@ -181,12 +183,17 @@ def read_connection(connection: str | ConnectionSpec) -> ConnectionSpec:
     return parse_connection(connection)
 
 
-def image_connection(spec: ConnectionSpec, features: int) -> Connection:
+def image_place(block: int, blocks: int) -> Place:
+    """The place of a network's block, from 1, each of which is a layer."""
+    return Place("network", "block", block, blocks, block, blocks)
+
+
+def image_connection(spec: ConnectionSpec, features: int, place: Place | None = None) -> Connection:
     """The connection that `spec` names, for x and f of shape (N, features, H, W).
 
     :raises ValueError: for one that is for text alone, or that would feed the branch anything but the block's input.
     """
-    connection = build_connection(spec, features, feature_dim=1)
+    connection = build_connection(spec, features, feature_dim=1, place=place)
     x = torch.zeros(1, features, 1, 1)
     if type(connection).branch_input is not Connection.branch_input and connection.branch_input(x) is not x:
         raise ValueError(f"{spec} changes the branch's input, which blocks of images don't support: choose another")

@@ -20,6 +20,7 @@ from rskip.vision.blocks import (
     check_shortcut_input,
     convolution,
     fill_as_linear,
+    image_place,
     read_connection,
     reset_connections,
 )
@@ -80,11 +81,14 @@ class PreActResNet(nn.Module):
             self._config["shortcut_input"] = shortcut_input
         kind = BLOCKS[block]
 
+        places = (image_place(block, 3 * blocks_per_stage) for block in range(1, 3 * blocks_per_stage + 1))
+
         def stage(inputs: int, width: int, **first_block: Any) -> nn.Sequential:
             options = {"shortcut_input": shortcut_input, **first_block}
-            blocks = [kind(inputs, width, connection=spec, shortcut=shortcut, **options)]
+            blocks = [kind(inputs, width, connection=spec, shortcut=shortcut, place=next(places), **options)]
+            inputs = kind.expansion * width
             while len(blocks) < blocks_per_stage:
-                blocks.append(kind(kind.expansion * width, width, connection=spec, shortcut=shortcut))
+                blocks.append(kind(inputs, width, connection=spec, shortcut=shortcut, place=next(places)))
             return nn.Sequential(*blocks)
 
         self.conv1 = convolution(3, 16, size=3)

@@ -10,9 +10,9 @@ from typing import Any
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from rskip.connections import ConnectionSpec
+from rskip.connections import ConnectionSpec, Place
 from rskip.settings.errors import did_you_mean
-from rskip.vision.blocks import image_connection, read_connection, reset_connections
+from rskip.vision.blocks import image_connection, image_place, read_connection, reset_connections
 
 NAMES = (
     "resnet18",
@@ -34,7 +34,7 @@ class ConnectedBlock(nn.Module):
     It takes over the block's members under torchvision's names, so the state dict keeps them; its own is `connection`.
     """
 
-    def __init__(self, block: Any, connection: ConnectionSpec) -> None:
+    def __init__(self, block: Any, connection: ConnectionSpec, place: Place) -> None:
         super().__init__()
         self.conv1, self.bn1 = block.conv1, block.bn1
         self.conv2, self.bn2 = block.conv2, block.bn2
@@ -42,7 +42,7 @@ class ConnectedBlock(nn.Module):
         self.bn3: Any = getattr(block, "bn3", None)
         self.relu = block.relu
         self.downsample = block.downsample
-        self.connection = image_connection(connection, (self.bn3 or self.bn2).num_features)
+        self.connection = image_connection(connection, (self.bn3 or self.bn2).num_features, place)
 
     def forward(self, x: Tensor) -> Tensor:
         """Shape: (N, C, H, W) -> (N, outputs, H / stride, W / stride)."""
@@ -84,9 +84,10 @@ def torchvision_resnet(
         raise ValueError(f"{name} needs torchvision: pip install 'rskip[vision]'") from error
     classes: dict[str, int] = {} if num_classes is None else {"num_classes": num_classes}
     model: Any = models.get_model(name, weights=_verify(models, name, weights), progress=progress, **classes)
-    for stage in (model.layer1, model.layer2, model.layer3, model.layer4):
-        for number, block in enumerate(stage):
-            stage[number] = ConnectedBlock(block, spec)
+    stages = (model.layer1, model.layer2, model.layer3, model.layer4)
+    blocks = [(stage, number) for stage in stages for number in range(len(stage))]
+    for block, (stage, number) in enumerate(blocks, start=1):
+        stage[number] = ConnectedBlock(stage[number], spec, image_place(block, len(blocks)))
     reset_connections(model)
     return model
 

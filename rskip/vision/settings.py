@@ -106,7 +106,7 @@ class TrainingSettings:
     ] = 400
 
     def __post_init__(self) -> None:
-        from rskip.connections import build_connection, parse_connection  # these import PyTorch
+        from rskip.connections import check_connection, parse_connection  # these import PyTorch
         from rskip.vision.blocks import check_shortcut_input
         from rskip.vision.cifar_resnet import blocks_per_stage_of
 
@@ -130,7 +130,7 @@ class TrainingSettings:
                 if getattr(self, name) != type(self).__dataclass_fields__[name].default:
                     problem = f"belongs to schedule {schedule} and this is {self.schedule}"
                     raise SettingError(name, problem, advice="leave it out")
-        build_connection(self.connection, 1, feature_dim=1)
+        check_connection(self.connection, 1)
         object.__setattr__(self, "connection", str(parse_connection(self.connection)))
 
     def to_dict(self) -> dict[str, Any]:

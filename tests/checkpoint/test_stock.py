@@ -135,7 +135,7 @@ def build(encoder: str, decoder: str, *, eps: float = 1e-5, **settings: Any) -> 
     config = TransformerConfig(VOCABULARY, VOCABULARY, **connections, **sides, **settings)
     model = Transformer(config).double().eval()
     for name, parameter in model.named_parameters():
-        if "norm" in name or "bias" in name:
+        if "norm" in name or "bias" in name or "branch_weight" in name:
             nn.init.uniform_(parameter, 0.5, 1.5)
     return with_eps(model, eps)
 
@@ -160,6 +160,8 @@ FOLDABLE = {  # to the stock connection, and whether the branch's last map is sc
     "4xskip+ln:branch_scale=2": ("1xskip+ln", True),
     "1rskip+ln": ("1xskip+ln", False),
     "prenorm+ln": ("prenorm+ln", False),
+    "deepnorm": ("1xskip+ln", True),  # one factor a stack
+    "layerscale+ln": ("prenorm+ln", True),  # one factor a feature
 }
 
 
@@ -200,6 +202,10 @@ REFUSED = {
     "2xskip": "norm(λx + βf)",
     "1xskip+rms": "norm(λx + βf)",
     "prenorm+rms": "x + F(norm(x))",
+    "rezero": "x + αf",
+    "layerscale": "x + γ ⊙ f",
+    "hyper": "R_jk",
+    "b2t": "the layer's input",
 }
 
 

@@ -46,8 +46,9 @@ def test_a_connection_of_ones_own_in_a_few_lines(draw, assert_same):
     x, f = draw(3, 4)
     assert_same(connection(x, f), 0.5 * x + f, [x, f], [x, f])
     assert str(parse_connection("gskip:init=1.0")) == "gskip"
-    first = list_connections()[0]  # sorted by name
-    assert (first.name, first.formula) == ("gskip", "g·x + f, g learned")
+    names = [family.name for family in list_connections()]
+    assert names == sorted(names)
+    assert list_connections()[names.index("gskip")].formula == "g·x + f, g learned"
     assert parse_connection("gskip").paper == Paper("a test", authors=None, url=None)
     with pytest.raises(ValueError, match=r"did you mean 'gskip'\?"):
         parse_connection("gskp")
@@ -105,9 +106,26 @@ def test_a_taken_name_is_refused():
     assert build_connection("2rskip+ln", 4).recursion == 2
 
 
+def test_the_name_of_a_family_without_published_weights_may_be_taken_by_ones_own_class():
+    """Which may be the older one. Another class of one's own is refused."""
+    shipped = type(build_connection("rezero", 4))
+
+    def register() -> type[Connection]:
+        @register_connection("rezero", formula="x + αf", source="one's own")
+        class Own(Connection):
+            pass
+
+        return Own
+
+    own = register()
+    assert type(build_connection("rezero", 4)) is own is not shipped
+    with pytest.raises(ValueError, match="connection 'rezero' is taken by .*Own"):
+        register_connection("rezero", formula="", source="")(type("Another", (Connection,), {}))
+
+
 @pytest.mark.parametrize("name", ["", "2skip", "My-Skip", "my skip", "skip+ln", "_skip"])
 def test_a_name_that_no_spec_could_hold_is_refused(name):
-    with pytest.raises(ValueError, match="lower-case letters and underscores"):
+    with pytest.raises(ValueError, match="lower-case letters, digits and underscores"):
         register_connection(name, formula="", source="")
 
 

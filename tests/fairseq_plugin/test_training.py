@@ -123,6 +123,31 @@ def test_own_connection_from_the_example_user_dir(train_command, fairseq_program
     assert len(alphas) == 2 * 2 + 2 * 3 and all(alpha.item() != 0 for alpha in alphas)
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("connection", ["deepnorm", "hyper:streams=2", "lanes"])
+def test_a_connection_of_each_form_trains_and_our_translator_agrees(
+    connection, reversed_words, train_command, fairseq_program, root, tmp_path
+):
+    """One that needs its place, one of several streams, and one of these that is one's own."""
+    user_dir = ["--user-dir", str(root / "user_dir")]
+    command = train_command(tmp_path / "out", *RSKIP, *user_dir, "--connection", connection, "--max-epoch", "3")
+    process = fairseq_program(*command, folder=tmp_path)
+    assert process.returncode == 0, process.stderr[-2000:]
+    generate = [str(reversed_words / "bin"), *user_dir, "--path", str(tmp_path / "out" / "checkpoint_last.pt"), "--cpu"]
+    stock = fairseq_program("fairseq-generate", *generate, "--beam", "3", folder=tmp_path)
+    ours = fairseq_program("fairseq-generate", *generate, "--beam", "3", "--task", "rskip_translation", folder=tmp_path)
+    found = [scored_hypotheses(each) for each in (stock, ours)]
+    assert len(found[0]) == 20 and found[0].keys() == found[1].keys()
+    for key, (words, score) in found[0].items():
+        assert found[1][key] == (words, pytest.approx(score, abs=2e-4))
+
+
+def scored_hypotheses(process) -> dict[str, tuple[str, float]]:
+    assert process.returncode == 0, process.stderr[-2000:]
+    lines = [line.split("\t") for line in process.stdout.splitlines() if line.startswith("H-")]
+    return {key: (words, float(score)) for key, score, words in lines}
+
+
 def test_a_mistake_is_one_line_and_status_2(train_command, fairseq_program, tmp_path):
     """test_architectures.py has what the lines say."""
     command = train_command(tmp_path / "out", *RSKIP, "--connection", "2rskp+ln")

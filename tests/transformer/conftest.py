@@ -30,6 +30,24 @@ CONNECTIONS = [
     "highway:gate=shortcut",
     "prenorm+ln",
     "prenorm+rms",
+    "deepnorm",
+    "deepnorm+rms",
+    "rezero",
+    "layerscale",
+    "layerscale+ln",
+    "sandwich",
+    "periln+rms",
+    "lns",
+    "mixln:ratio=0.5",
+    "keel",
+    "laurel+ln",
+    "laurel:form=rw",
+    "residual_dual",
+    "b2t",
+    "siamese",
+    "hyper:streams=2",
+    "hyper+rms:form=static,streams=3",
+    "mhc:streams=2",
 ]
 
 
@@ -40,7 +58,8 @@ def connection(request: pytest.FixtureRequest) -> str:
 
 @pytest.fixture
 def build() -> Callable[..., Transformer]:
-    """Builds a small Transformer in eval mode and float64, with drawn norms so that none is the identity."""
+    """Builds a small Transformer in eval mode and float64, with drawn norms so that none is the identity, and drawn
+    values where a connection starts with equal ones, so that no part is cut off."""
 
     def build(connection: str = "1xskip+ln", **changes: Any) -> Transformer:
         torch.manual_seed(0)
@@ -57,8 +76,10 @@ def build() -> Callable[..., Transformer]:
         )
         model = Transformer(config).double().eval()
         for name, parameter in model.named_parameters():
-            if "norm" in name:
-                torch.nn.init.uniform_(parameter, 0.5, 1.5)
+            starts_equal = "connection." in name and "gate" not in name and bool((parameter == parameter.mean()).all())
+            if "norm" in name or starts_equal:
+                low, high = (0.5, 1.5) if parameter.dim() == 1 else (-0.2, 0.2)  # of a linear map in a tanh
+                torch.nn.init.uniform_(parameter, low, high)
         return model
 
     return build

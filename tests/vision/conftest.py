@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from rskip.connections import list_connections
+from rskip.connections import check_connection, list_connections
+from rskip.settings.errors import SettingError
 
 OPTIONS = [
     "0.5xskip",
@@ -26,10 +27,17 @@ def image_specs() -> list[str]:
     plain = [
         ("" if family.factor is None else "2") + family.name + ("" if norm is None else f"+{norm}")
         for family in list_connections()
-        if not family.text_only
         for norm in family.norms
     ]
-    return ["1xskip", "1xskip+ln", *plain, *OPTIONS]
+    return ["1xskip", "1xskip+ln", *filter(_takes_images, plain), *OPTIONS]
+
+
+def _takes_images(spec: str) -> bool:
+    try:
+        check_connection(spec, 1)
+    except SettingError:
+        return False
+    return True
 
 
 @pytest.fixture(params=image_specs())

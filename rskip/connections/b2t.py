@@ -1,0 +1,53 @@
+"""B2T: the post-norm block whose layer adds its own input once more before its last normalisation."""
+
+from __future__ import annotations
+
+from torch import Tensor
+
+from rskip.connections.connection import Connection, State
+from rskip.connections.norms import build_norm
+from rskip.connections.place import Place
+from rskip.connections.registry import register_connection
+from rskip.settings.paper import Paper
+
+
+@register_connection(
+    "b2t",
+    formula="norm(x + f), in a layer's last block norm(x + f + the layer's input)",
+    source="Takase et al. 2023, section 4",
+    norms=("ln", "rms"),
+    default_norm="ln",
+    needs_place=True,
+    passes="streams",
+    text_only=True,
+    paper=Paper(
+        title="B2T Connection: Serving Stability and Performance in Deep Transformers",
+        authors="Sho Takase, Shun Kiyono, Sosuke Kobayashi, Jun Suzuki",
+        url="https://arxiv.org/abs/2206.00330",
+        part="section 4",
+    ),
+)
+class B2T(Connection):
+    """y = norm(x + f), and in a layer's last block y = norm(x + f + b), where b is the layer's input.
+
+    Within a layer the state is (x, b), between layers x. The paper's code also multiplies all initial weights by
+    L^(-1/2) for deep models of L layers; this one doesn't. Members: `norm`.
+    """
+
+    def __init__(self, features: int, *, norm: str, place: Place, feature_dim: int = -1) -> None:
+        super().__init__(features, feature_dim=feature_dim)
+        self.ends_layer = place.ends_layer
+        self.norm = build_norm(norm, features, feature_dim)
+
+    def before(self, state: State) -> tuple[Tensor, State]:
+        x, bottom = (state, state) if isinstance(state, Tensor) else state
+        return x, (x, bottom)
+
+    def after(self, kept: State, f: Tensor) -> State:
+        x, bottom = kept
+        if self.ends_layer:
+            return self.norm(x + f + bottom).to(x.dtype)
+        return self.norm(x + f).to(x.dtype), bottom
+
+    def extra_repr(self) -> str:
+        return f"ends_layer={self.ends_layer}, {super().extra_repr()}"

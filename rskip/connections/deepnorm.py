@@ -1,0 +1,57 @@
+"""DeepNorm: the post-norm block with a skip and initial weights scaled by the model's depth."""
+
+from __future__ import annotations
+
+from rskip.connections.connection import Connection
+from rskip.connections.place import Place
+from rskip.connections.registry import Fold, register_connection
+from rskip.connections.rskip import XSkip
+from rskip.connections.spec import ConnectionSpec
+from rskip.settings.paper import Paper
+
+
+def _fold(spec: ConnectionSpec) -> Fold:
+    def factor(connection: Connection) -> float:
+        assert isinstance(connection, DeepNorm)
+        return 1 / connection.scale
+
+    return Fold(f"1xskip+{spec.norm}", factor)
+
+
+@register_connection(
+    "deepnorm",
+    formula="norm(αx + f), α by depth",
+    source="Wang et al. 2022, Table 1",
+    norms=("ln", "rms"),
+    default_norm="ln",
+    text_only=True,
+    needs_place=True,
+    fold=_fold,
+    paper=Paper(
+        title="DeepNet: Scaling Transformers to 1,000 Layers",
+        authors="Hongyu Wang, Shuming Ma, Li Dong, Shaohan Huang, Dongdong Zhang, Furu Wei",
+        url="https://arxiv.org/abs/2203.00555",
+        part="Table 1",
+    ),
+)
+class DeepNorm(XSkip):
+    """y = norm(αx + f), and value, output and feed-forward weights start multiplied by a gain, both by depth.
+
+    Of N encoder and M decoder layers: in the encoder α = 0.81(N⁴M)^(1/16), gain 0.87(N⁴M)^(-1/16); in the decoder
+    α = (3M)^(1/4), gain (12M)^(-1/4); in a stack of N layers alone α = (2N)^(1/4), gain (8N)^(-1/4). (torchscale's code
+    has an encoder gain of 1.15 for 0.87.) Members: `norm`.
+    """
+
+    def __init__(self, features: int, *, norm: str, place: Place, feature_dim: int = -1) -> None:
+        layers, others = place.layers, place.other_layers
+        if not others:
+            scale, self._gain = (2 * layers) ** 0.25, (8 * layers) ** -0.25
+        elif place.stack == "encoder":
+            scale, self._gain = 0.81 * (layers**4 * others) ** 0.0625, 0.87 * (layers**4 * others) ** -0.0625
+        else:
+            scale, self._gain = (3 * layers) ** 0.25, (12 * layers) ** -0.25
+        super().__init__(features, scale=scale, norm=norm, branch_scale=1, feature_dim=feature_dim)
+
+    @property
+    def branch_gain(self) -> float:
+        return self._gain

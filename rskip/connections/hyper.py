@@ -1,0 +1,214 @@
+"""Hyper-connections and their manifold-constrained form: several streams, mixed around every branch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from rskip.connections.connection import Connection, StackConnection, State
+from rskip.connections.norms import EPS, at_least_float32, build_norm
+from rskip.connections.place import Place
+from rskip.connections.registry import Choice, Whole, register_connection
+from rskip.settings.paper import Paper
+
+STREAMS = Whole(4, least=1, most=64)
+SMALL = 0.01  # initial factor of what is computed from the data
+SINKHORN_EPS = 1e-6
+
+
+class CopiedStreams(StackConnection):
+    """n copies of x at the start, and the streams' sum at the end."""
+
+    def __init__(self, features: int, *, streams: int, **settings: Any) -> None:
+        super().__init__()
+        self.streams = streams
+
+    def enter(self, x: Tensor) -> State:
+        return (x,) * self.streams
+
+    def leave(self, state: State) -> Tensor:
+        return sum(state[1:], start=state[0])
+
+    def extra_repr(self) -> str:
+        return f"streams={self.streams}"
+
+
+def weighted(weights: Sequence[Tensor], streams: Sequence[Tensor]) -> Tensor:
+    """Σ_j weights_j·streams_j, in the streams' type; each weight a number or one a position (..., 1)."""
+    total = weights[0] * streams[0]
+    for weight, stream in zip(weights[1:], streams[1:], strict=True):
+        total = torch.addcmul(total, weight, stream)
+    return total.to(streams[0].dtype)
+
+
+@register_connection(
+    "hyper",
+    formula="h_k ← Σ_j R_jk·h_j + β_k·f, f = F(norm(Σ_j α_j·h_j)), h n streams; norm(Σ_k h_k) closes the stack",
+    source="Zhu et al. 2025, Eq. 1 to 14",
+    norms=("ln", "rms"),
+    default_norm="ln",
+    options={"streams": STREAMS, "form": Choice("dynamic", "static")},
+    closing_norm=True,
+    needs_place=True,
+    passes="streams",
+    text_only=True,
+    stack=CopiedStreams,
+    paper=Paper(
+        title="Hyper-Connections",
+        authors="Defa Zhu et al.",
+        url="https://arxiv.org/abs/2409.19606",
+    ),
+)
+class HyperConnection(Connection):
+    """h_k ← Σ_j R_jk·h_j + β_k·f, where f = F(norm(Σ_j α_j·h_j)).
+
+    With form="static" α (n), R (n, n) and β (n) are learned; with form="dynamic" to each is added what stream j's
+    normalised values z_j make of it, a·tanh(z_j·W). They start as α one-hot at the block's number modulo n, R = 1,
+    β = 1, a = 0.01, W = 0: with the streams' copies, as the pre-norm block.
+    Members: `norm`, `input_weights` (α), `stream_weights` (R), `output_weights` (β); dynamic: `stream_norm`,
+    `mixing` (C, 1 + n) and `output_mixing` (C, 1) for W, `mixing_scale` and `output_scale` for a.
+    """
+
+    def __init__(
+        self, features: int, *, norm: str, streams: int, form: str, place: Place, feature_dim: int = -1
+    ) -> None:
+        super().__init__(features, feature_dim=feature_dim)
+        self.streams, self.form = streams, form
+        self.first = (place.sublayer - 1) % streams
+        self.norm = build_norm(norm, features, feature_dim)
+        self.input_weights = nn.Parameter(torch.empty(streams))
+        self.stream_weights = nn.Parameter(torch.empty(streams, streams))
+        self.output_weights = nn.Parameter(torch.empty(streams))
+        if form == "dynamic":
+            self.stream_norm = build_norm(norm, features, feature_dim)
+            self.mixing = nn.Parameter(torch.empty(features, 1 + streams))
+            self.output_mixing = nn.Parameter(torch.empty(features, 1))
+            self.mixing_scale = nn.Parameter(torch.empty(1))
+            self.output_scale = nn.Parameter(torch.empty(1))
+        self._start()
+
+    def _start(self) -> None:
+        with torch.no_grad():
+            self.input_weights.zero_()[self.first] = 1
+            nn.init.eye_(self.stream_weights)
+            nn.init.ones_(self.output_weights)
+            if self.form == "dynamic":
+                nn.init.zeros_(self.mixing)
+                nn.init.zeros_(self.output_mixing)
+                nn.init.constant_(self.mixing_scale, SMALL)
+                nn.init.constant_(self.output_scale, SMALL)
+
+    def reset_parameters(self, weight_init: Callable[[Tensor], object] = nn.init.xavier_uniform_) -> None:
+        super().reset_parameters(weight_init)
+        self._start()
+
+    def before(self, state: State) -> tuple[Tensor, State]:
+        assert isinstance(state, tuple)
+        numbers = range(self.streams)
+        inputs: Sequence[Tensor] = self.input_weights.unbind()
+        mixes: Sequence[Sequence[Tensor]] = [row.unbind() for row in self.stream_weights]
+        outputs: Sequence[Tensor] = self.output_weights.unbind()
+        if self.form == "dynamic":
+            normalised = [self.stream_norm(h) for h in state]
+            found = [self.mixing_scale * torch.tanh(z @ self.mixing) for z in normalised]  # (..., 1 + n) each
+            inputs = [inputs[j] + found[j][..., :1] for j in numbers]
+            mixes = [[mixes[j][k] + found[j][..., k + 1 : k + 2] for k in numbers] for j in numbers]
+            outputs = [
+                outputs[j] + self.output_scale * torch.tanh(normalised[j] @ self.output_mixing) for j in numbers
+            ]
+        x = self.norm(weighted(inputs, state))
+        mixed = [weighted([mixes[j][k] for j in numbers], state) for k in numbers]
+        return x, (*mixed, *outputs)
+
+    def after(self, kept: State, f: Tensor) -> State:
+        mixed, outputs = kept[: self.streams], kept[self.streams :]
+        return tuple((h + weight * f).to(h.dtype) for h, weight in zip(mixed, outputs, strict=True))
+
+    def extra_repr(self) -> str:
+        return f"streams={self.streams}, form={self.form}, {super().extra_repr()}"
+
+
+@register_connection(
+    "mhc",
+    formula="hyper's, with α = σ(u), β = 2σ(v), R = sinkhorn(w), and u, v, w linear in all streams' values",
+    source="Xie et al. 2025, with the orientation of DeepSeek's kernels; initial biases 0 as in Megatron",
+    norms=("ln", "rms"),
+    default_norm="ln",
+    options={"streams": STREAMS, "iterations": Whole(20, least=1, most=1000)},
+    closing_norm=True,
+    passes="streams",
+    text_only=True,
+    stack=CopiedStreams,
+    paper=Paper(
+        title="mHC: Manifold-Constrained Hyper-Connections",
+        authors="Zhenda Xie et al.",
+        url="https://arxiv.org/abs/2512.24880",
+    ),
+)
+class ManifoldHyperConnection(Connection):
+    """h_k ← Σ_j R_jk·h_j + β_k·f, where f = F(norm(Σ_j α_j·h_j)) and α = σ(u), β = 2σ(v), R = sinkhorn(w).
+
+    (u, v, w) = a·RMS(h_1, ..., h_n)·φ + b, from all streams' nC values divided by their root mean square: n, n and n²
+    numbers a position. sinkhorn makes exp(w) doubly stochastic by `iterations` divisions of its rows, then its columns,
+    by their sums. They start as a = 0.01 for each of the three and b = 0: α about 1/2, β about 1, R about 1/n, with
+    which copied streams are a pre-norm block; φ is drawn, so that streams part. In float32 or better.
+    Members: `norm`, `mixing` (φ, rows for outputs), `scale` (a, 3), `bias` (b).
+    """
+
+    def __init__(
+        self, features: int, *, norm: str, streams: int, iterations: int, feature_dim: int = -1
+    ) -> None:
+        super().__init__(features, feature_dim=feature_dim)
+        self.streams, self.iterations = streams, iterations
+        self.norm = build_norm(norm, features, feature_dim)
+        self.mixing = nn.Parameter(torch.empty(streams * (streams + 2), streams * features))
+        self.scale = nn.Parameter(torch.empty(3))
+        self.bias = nn.Parameter(torch.empty(streams * (streams + 2)))
+        self._start(nn.init.xavier_uniform_)
+
+    def _start(self, weight_init: Callable[[Tensor], object]) -> None:
+        weight_init(self.mixing)
+        nn.init.constant_(self.scale, SMALL)
+        nn.init.zeros_(self.bias)
+
+    def reset_parameters(self, weight_init: Callable[[Tensor], object] = nn.init.xavier_uniform_) -> None:
+        super().reset_parameters(weight_init)
+        self._start(weight_init)
+
+    def before(self, state: State) -> tuple[Tensor, State]:
+        assert isinstance(state, tuple)
+        n = self.streams
+        values = at_least_float32(torch.cat(state, dim=-1))  # (..., nC)
+        root = torch.rsqrt(values.square().mean(-1, keepdim=True) + EPS)
+        found = at_least_float32(nn.functional.linear(values, self.mixing.to(values.dtype))) * root
+        u, v, w = found.split([n, n, n * n], dim=-1)
+        of_u, of_v, of_w = self.bias.split([n, n, n * n])
+        inputs = torch.sigmoid(self.scale[0] * u + of_u)
+        outputs = 2 * torch.sigmoid(self.scale[1] * v + of_v)
+        mixes = sinkhorn((self.scale[2] * w + of_w).unflatten(-1, (n, n)), self.iterations)  # (..., n, n)
+        x = self.norm(weighted(inputs.split(1, dim=-1), state))
+        mixed = [weighted([mixes[..., j, k, None] for j in range(n)], state) for k in range(n)]
+        return x, (*mixed, *outputs.split(1, dim=-1))
+
+    def after(self, kept: State, f: Tensor) -> State:
+        mixed, outputs = kept[: self.streams], kept[self.streams :]
+        return tuple((h + weight * f).to(h.dtype) for h, weight in zip(mixed, outputs, strict=True))
+
+    def extra_repr(self) -> str:
+        return f"streams={self.streams}, iterations={self.iterations}, {super().extra_repr()}"
+
+
+def sinkhorn(logits: Tensor, iterations: int) -> Tensor:
+    """exp(logits) made doubly stochastic: so many times rows, then columns, divided by their sums (..., n, n).
+
+    Source: Sinkhorn and Knopp 1967; 1e-6 where DeepSeek's kernels have it.
+    """
+    matrix = logits.softmax(-1) + SINKHORN_EPS
+    matrix = matrix / (matrix.sum(-2, keepdim=True) + SINKHORN_EPS)
+    for _ in range(iterations - 1):
+        matrix = matrix / (matrix.sum(-1, keepdim=True) + SINKHORN_EPS)
+        matrix = matrix / (matrix.sum(-2, keepdim=True) + SINKHORN_EPS)
+    return matrix

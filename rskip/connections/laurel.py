@@ -1,0 +1,80 @@
+"""LAuReL: a residual connection with learned weights, or with a learned low-rank map of x beside x."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor, nn
+
+from rskip.connections.connection import Connection
+from rskip.connections.norms import build_norm
+from rskip.connections.registry import Choice, Whole, register_connection
+from rskip.connections.spec import ConnectionSpec
+from rskip.settings.errors import SettingError
+from rskip.settings.paper import Paper
+
+
+def _check(spec: ConnectionSpec) -> None:
+    options = dict(spec.options)
+    if options.get("form") == "rw" and "rank" in options:
+        expected = "no rank with form=rw, which has no low-rank map"
+        raise SettingError.of_value("connection", str(spec), expected, advice="leave rank out")
+
+
+@register_connection(
+    "laurel",
+    formula="x + BAx + f, or αf + βx with form=rw; with a norm f = F(norm(x)), and one closes the stack",
+    source="Menghani et al. 2025, LAuReL-LR and LAuReL-RW; initial values: ours",
+    norms=(None, "ln", "rms"),
+    options={"form": Choice("lr", "rw"), "rank": Whole(16, least=1, most=4096)},
+    closing_norm=lambda spec: spec.norm is not None,
+    text_only=lambda spec: spec.norm is not None,
+    check=_check,
+    paper=Paper(
+        title="LAuReL: Learned Augmented Residual Layer",
+        authors="Gaurav Menghani, Ravi Kumar, Sanjiv Kumar",
+        url="https://arxiv.org/abs/2411.07501",
+    ),
+)
+class Laurel(Connection):
+    """y = x + BAx + f with form="lr", A of `rank` rows, or y = αf + βx with form="rw", two numbers a block.
+
+    With a normalisation, which is for text, f = F(norm(x)). A block starts as x + f: B = 0, or α = β = 1.
+    Members: `down` (A) and `up` (B), or `branch_scale` (α) and `skip_scale` (β), each (1); `norm` (with one).
+    """
+
+    def __init__(
+        self, features: int, *, norm: str | None, form: str, rank: int, feature_dim: int = -1
+    ) -> None:
+        super().__init__(features, feature_dim=feature_dim)
+        self.form = form
+        if form == "lr":
+            self.down = nn.Linear(features, rank, bias=False)
+            self.up = nn.Linear(rank, features, bias=False)
+            nn.init.zeros_(self.up.weight)
+        else:
+            self.branch_scale = nn.Parameter(torch.ones(1))
+            self.skip_scale = nn.Parameter(torch.ones(1))
+        self.norm = None if norm is None else build_norm(norm, features, feature_dim)
+
+    def reset_parameters(self, weight_init: Callable[[Tensor], object] = nn.init.xavier_uniform_) -> None:
+        super().reset_parameters(weight_init)
+        if self.form == "lr":
+            weight_init(self.down.weight)
+            nn.init.zeros_(self.up.weight)
+        else:
+            nn.init.ones_(self.branch_scale)
+            nn.init.ones_(self.skip_scale)
+
+    def branch_input(self, x: Tensor) -> Tensor:
+        return x if self.norm is None else self.norm(x)
+
+    def combine(self, x: Tensor, f: Tensor) -> Tensor:
+        if self.form == "rw":
+            return self.branch_scale * f + self.skip_scale * x
+        mapped = self.up(self.down(x.movedim(self.feature_dim, -1))).movedim(-1, self.feature_dim)
+        return x + mapped + f
+
+    def extra_repr(self) -> str:
+        return f"form={self.form}, {super().extra_repr()}"

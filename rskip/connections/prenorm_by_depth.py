@@ -1,0 +1,117 @@
+"""Pre-norm blocks that depend on their depth: LayerNorm scaling, Mix-LN and Keel."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor
+
+from rskip.connections.connection import Connection
+from rskip.connections.norms import build_norm
+from rskip.connections.place import Place
+from rskip.connections.prenorm import PreNorm
+from rskip.connections.registry import Number, register_connection
+from rskip.settings.paper import Paper
+
+
+@register_connection(
+    "lns",
+    formula="x + F(norm(x)/√l), l the layer, and one normalisation closes the stack",
+    source="Sun et al. 2025, LayerNorm Scaling",
+    norms=("ln", "rms"),
+    default_norm="ln",
+    closing_norm=True,
+    text_only=True,
+    needs_place=True,
+    paper=Paper(
+        title="The Curse of Depth in Large Language Models",
+        authors="Wenfang Sun et al.",
+        url="https://arxiv.org/abs/2502.05795",
+    ),
+)
+class LayerNormScaling(PreNorm):
+    """y = x + f, where f = F(norm(x)/√l) in layer l of the stack, from 1. Members: `norm`."""
+
+    def __init__(self, features: int, *, norm: str, place: Place, feature_dim: int = -1) -> None:
+        super().__init__(features, norm=norm, feature_dim=feature_dim)
+        self.scale = 1 / math.sqrt(place.layer)
+
+    def branch_input(self, x: Tensor) -> Tensor:
+        return self.norm(x) * self.scale
+
+    def extra_repr(self) -> str:
+        return f"scale={self.scale:g}, {super().extra_repr()}"
+
+
+@register_connection(
+    "mixln",
+    formula="norm(x + f) in the first layers, x + F(norm(x)) in the others, and one normalisation closes the stack",
+    source="Li et al. 2025",
+    norms=("ln", "rms"),
+    default_norm="ln",
+    options={"ratio": Number(0.25, least=0, most=1)},
+    closing_norm=True,
+    text_only=True,
+    needs_place=True,
+    paper=Paper(
+        title="Mix-LN: Unleashing the Power of Deeper Layers by Combining Pre-LN and Post-LN",
+        authors="Pengxiang Li, Lu Yin, Shiwei Liu",
+        url="https://arxiv.org/abs/2412.13795",
+    ),
+)
+class MixLN(Connection):
+    """Post-norm, y = norm(x + f), in the first ⌊ratio·L⌋ of L layers, and pre-norm, y = x + F(norm(x)), after them.
+
+    Members: `norm`.
+    """
+
+    def __init__(self, features: int, *, norm: str, ratio: float, place: Place, feature_dim: int = -1) -> None:
+        super().__init__(features, feature_dim=feature_dim)
+        self.postnorm = place.layer <= math.floor(ratio * place.layers)
+        self.norm = build_norm(norm, features, feature_dim)
+
+    def branch_input(self, x: Tensor) -> Tensor:
+        return x if self.postnorm else self.norm(x)
+
+    def combine(self, x: Tensor, f: Tensor) -> Tensor:
+        return self.norm(x + f) if self.postnorm else x + f
+
+    def extra_repr(self) -> str:
+        return f"postnorm={self.postnorm}, {super().extra_repr()}"
+
+
+@register_connection(
+    "keel",
+    formula="norm₂(αx + F(norm₁(x))), α the number of blocks in the stack",
+    source="Chen and Wei 2026",
+    norms=("ln", "rms"),
+    default_norm="ln",
+    text_only=True,
+    needs_place=True,
+    paper=Paper(
+        title="Post-LayerNorm Is Back: Stable, ExpressivE, and Deep",
+        authors="Chen Chen, Lai Wei",
+        url="https://arxiv.org/abs/2601.19895",
+    ),
+)
+class Keel(Connection):
+    """y = norm₂(αx + f), where f = F(norm₁(x)) and α is the number of blocks in the stack.
+
+    Members: `norm`, which is norm₁, `output_norm`.
+    """
+
+    def __init__(self, features: int, *, norm: str, place: Place, feature_dim: int = -1) -> None:
+        super().__init__(features, feature_dim=feature_dim)
+        self.scale = place.sublayers
+        self.norm = build_norm(norm, features, feature_dim)
+        self.output_norm = build_norm(norm, features, feature_dim)
+
+    def branch_input(self, x: Tensor) -> Tensor:
+        return self.norm(x)
+
+    def combine(self, x: Tensor, f: Tensor) -> Tensor:
+        return self.output_norm(torch.add(f, x, alpha=self.scale))
+
+    def extra_repr(self) -> str:
+        return f"scale={self.scale}, {super().extra_repr()}"

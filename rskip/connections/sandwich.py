@@ -1,0 +1,71 @@
+"""Normalisations on both sides of the branch: Sandwich-LN and Peri-LN."""
+
+from __future__ import annotations
+
+from torch import Tensor
+
+from rskip.connections.connection import Connection, StackConnection
+from rskip.connections.norms import build_norm
+from rskip.connections.registry import register_connection
+from rskip.settings.paper import Paper
+
+
+@register_connection(
+    "sandwich",
+    formula="x + norm₂(F(norm₁(x))), and one normalisation closes the stack",
+    source="Ding et al. 2021, section 2.4",
+    norms=("ln", "rms"),
+    default_norm="ln",
+    closing_norm=True,
+    text_only=True,
+    paper=Paper(
+        title="CogView: Mastering Text-to-Image Generation via Transformers",
+        authors="Ming Ding et al.",
+        url="https://arxiv.org/abs/2105.13290",
+        part="section 2.4",
+    ),
+)
+class Sandwich(Connection):
+    """y = x + norm₂(f), where f = F(norm₁(x)). Members: `norm`, `branch_norm`, which is norm₂."""
+
+    def __init__(self, features: int, *, norm: str, feature_dim: int = -1) -> None:
+        super().__init__(features, feature_dim=feature_dim)
+        self.norm = build_norm(norm, features, feature_dim)
+        self.branch_norm = build_norm(norm, features, feature_dim)
+
+    def branch_input(self, x: Tensor) -> Tensor:
+        return self.norm(x)
+
+    def combine(self, x: Tensor, f: Tensor) -> Tensor:
+        return x + self.branch_norm(f)
+
+
+class PeriLNStack(StackConnection):
+    """Peri-LN's normalisation of the embedding. Members: `norm`."""
+
+    def __init__(self, features: int, *, norm: str) -> None:
+        super().__init__()
+        self.norm = build_norm(norm, features)
+
+    def enter(self, x: Tensor) -> Tensor:
+        return self.norm(x)
+
+
+@register_connection(
+    "periln",
+    formula="x + norm₂(F(norm₁(x))), and one normalisation opens the stack, one closes it",
+    source="Kim et al. 2025, section 3",
+    norms=("ln", "rms"),
+    default_norm="ln",
+    closing_norm=True,
+    text_only=True,
+    stack=PeriLNStack,
+    paper=Paper(
+        title="Peri-LN: Revisiting Normalization Layer in the Transformer Architecture",
+        authors="Jeonghoon Kim et al.",
+        url="https://arxiv.org/abs/2502.02732",
+        part="section 3",
+    ),
+)
+class PeriLN(Sandwich):
+    """y = x + norm₂(f), where f = F(norm₁(x)), in a stack whose input is normalised too. Members as Sandwich's."""

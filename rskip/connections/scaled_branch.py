@@ -1,0 +1,99 @@
+"""Branches that start small: ReZero by one learned factor a block, LayerScale by one a feature."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor, nn
+
+from rskip.connections.connection import Connection
+from rskip.connections.norms import build_norm
+from rskip.connections.place import Place
+from rskip.connections.registry import Fold, Number, register_connection
+from rskip.connections.spec import ConnectionSpec
+from rskip.settings.paper import Paper
+
+
+@register_connection(
+    "rezero",
+    formula="x + αf, α learned",
+    source="Bachlechner et al. 2020; with init the same as SkipInit, De and Smith 2020",
+    options={"init": Number(0)},
+    paper=Paper(
+        title="ReZero is All You Need: Fast Convergence at Large Depth",
+        authors="Thomas Bachlechner, Bodhisattwa Prasad Majumder, Huanru Henry Mao, Garrison W. Cottrell, et al.",
+        url="https://arxiv.org/abs/2003.04887",
+    ),
+)
+class ReZero(Connection):
+    """y = x + αf: α, one number, starts as `init`, and there is no normalisation. Members: `alpha` (1)."""
+
+    def __init__(self, features: int, *, init: float, feature_dim: int = -1) -> None:
+        super().__init__(features, feature_dim=feature_dim)
+        self.init = init
+        self.alpha = nn.Parameter(torch.tensor([float(init)]))
+
+    def reset_parameters(self, weight_init: Callable[[Tensor], object] = nn.init.xavier_uniform_) -> None:
+        nn.init.constant_(self.alpha, self.init)
+
+    def combine(self, x: Tensor, f: Tensor) -> Tensor:
+        return torch.addcmul(x, self.alpha, f)
+
+    def extra_repr(self) -> str:
+        return f"init={self.init}, {super().extra_repr()}"
+
+
+def _fold_layer_scale(spec: ConnectionSpec) -> Fold | None:
+    def factor(connection: Connection) -> Tensor:
+        assert isinstance(connection, LayerScale)
+        return connection.branch_weight
+
+    return None if spec.norm is None else Fold(f"prenorm+{spec.norm}", factor)
+
+
+@register_connection(
+    "layerscale",
+    formula="x + γ ⊙ f, γ learned; with a norm x + γ ⊙ F(norm(x)), and one closes the stack",
+    source="Touvron et al. 2021, Eq. 4 and section 2",
+    norms=(None, "ln", "rms"),
+    options={"init": Number(0)},
+    closing_norm=lambda spec: spec.norm is not None,
+    text_only=lambda spec: spec.norm is not None,
+    needs_place=True,
+    fold=_fold_layer_scale,
+    paper=Paper(
+        title="Going Deeper with Image Transformers",
+        authors="Hugo Touvron, Matthieu Cord, Alexandre Sablayrolles, Gabriel Synnaeve, Hervé Jégou",
+        url="https://arxiv.org/abs/2103.17239",
+        part="Eq. 4",
+    ),
+)
+class LayerScale(Connection):
+    """y = x + γ ⊙ f, one γ a feature: with a normalisation, which is for text, f = F(norm(x)).
+
+    γ starts as `init`, where that is 0 by the stack's depth: 0.1 up to 18 layers, 1e-5 up to 24, 1e-6 above.
+    Members: `branch_weight` (C), `norm` (with one).
+    """
+
+    def __init__(
+        self, features: int, *, norm: str | None, init: float, place: Place, feature_dim: int = -1
+    ) -> None:
+        super().__init__(features, feature_dim=feature_dim)
+        by_depth = 0.1 if place.layers <= 18 else 1e-5 if place.layers <= 24 else 1e-6
+        self.init = init or by_depth
+        self.branch_weight = nn.Parameter(torch.full((features,), float(self.init)))
+        self.norm = None if norm is None else build_norm(norm, features, feature_dim)
+
+    def reset_parameters(self, weight_init: Callable[[Tensor], object] = nn.init.xavier_uniform_) -> None:
+        super().reset_parameters(weight_init)
+        nn.init.constant_(self.branch_weight, self.init)
+
+    def branch_input(self, x: Tensor) -> Tensor:
+        return x if self.norm is None else self.norm(x)
+
+    def combine(self, x: Tensor, f: Tensor) -> Tensor:
+        return torch.addcmul(x, self.of_features(self.branch_weight, x), f)
+
+    def extra_repr(self) -> str:
+        return f"init={self.init}, {super().extra_repr()}"

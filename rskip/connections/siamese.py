@@ -1,0 +1,76 @@
+"""SiameseNorm: a post-norm and a pre-norm stream that share every branch."""
+
+from __future__ import annotations
+
+import math
+
+from torch import Tensor
+
+from rskip.connections.connection import Connection, StackConnection, State
+from rskip.connections.norms import build_norm
+from rskip.connections.place import Place
+from rskip.connections.registry import register_connection
+from rskip.settings.paper import Paper
+
+
+class SiameseStack(StackConnection):
+    """X = Y = x at the start, and the stack's output norm(norm(X) + norm(Y)).
+
+    Members: `post_norm` (of X), `pre_norm` (of Y), `norm`.
+    """
+
+    def __init__(self, features: int, *, norm: str) -> None:
+        super().__init__()
+        self.post_norm = build_norm(norm, features)
+        self.pre_norm = build_norm(norm, features)
+        self.norm = build_norm(norm, features)
+
+    def enter(self, x: Tensor) -> State:
+        return x, x
+
+    def leave(self, state: State) -> Tensor:
+        post, pre = state
+        return self.norm(self.post_norm(post) + self.pre_norm(pre))
+
+
+@register_connection(
+    "siamese",
+    formula="X ← norm(X), f = F(norm(X + norm(Y))), X ← X + f/√s, Y ← Y + f, s the blocks up to this layer's end",
+    source="Li et al. 2026, its code for DeiT",
+    norms=("ln", "rms"),
+    default_norm="ln",
+    needs_place=True,
+    passes="streams",
+    text_only=True,
+    stack=SiameseStack,
+    paper=Paper(
+        title="SiameseNorm: Breaking the Barrier to Reconciling Pre/Post-Norm",
+        authors="Tianyu Li et al.",
+        url="https://arxiv.org/abs/2602.08064",
+    ),
+)
+class Siamese(Connection):
+    """X ← norm₁(X), f = F(norm₃(X + norm₂(Y))), X ← X + f/√s, Y ← Y + f.
+
+    s counts the stack's blocks up to the end of this layer: 2l in layer l of an encoder, as in the paper's code, and by
+    the same rule 3l in a decoder. Members: `post_norm` (norm₁), `pre_norm` (norm₂), `norm` (norm₃).
+    """
+
+    def __init__(self, features: int, *, norm: str, place: Place, feature_dim: int = -1) -> None:
+        super().__init__(features, feature_dim=feature_dim)
+        self.scale = 1 / math.sqrt(place.layer * place.sublayers / place.layers)
+        self.post_norm = build_norm(norm, features, feature_dim)
+        self.pre_norm = build_norm(norm, features, feature_dim)
+        self.norm = build_norm(norm, features, feature_dim)
+
+    def before(self, state: State) -> tuple[Tensor, State]:
+        post, pre = state
+        post = self.post_norm(post)
+        return self.norm(post + self.pre_norm(pre)), (post, pre)
+
+    def after(self, kept: State, f: Tensor) -> State:
+        post, pre = kept
+        return post + self.scale * f, pre + f
+
+    def extra_repr(self) -> str:
+        return f"scale={self.scale:g}, {super().extra_repr()}"

@@ -1,0 +1,368 @@
+"""The field's families, each against its formula written out for a whole stack: as it starts, and with drawn
+parameters, for value and gradient of x and of every parameter."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from rskip.connections import Place, build_connection, build_stack_connection, list_connections, parse_connection
+from rskip.connections.hyper import sinkhorn
+from rskip.connections.norms import build_norm
+
+FEATURES = 5
+BRANCHES = {"encoder": ("self_attn", "ffn"), "decoder": ("self_attn", "encoder_attn", "ffn")}
+
+
+def places_of(stack: str, layers: int, other_layers: int) -> list[Place]:
+    branches = BRANCHES[stack]
+    count = layers * len(branches)
+    return [
+        Place(stack, branch, number, count, (number - 1) // len(branches) + 1, layers, other_layers)
+        for number, branch in enumerate(branches * layers, start=1)
+    ]
+
+
+class Stack(nn.Module):
+    """Blocks with a branch tanh(x·M) each, as a model has them: enter, before, after, leave, closing norm."""
+
+    def __init__(self, spec: str, stack: str = "encoder", layers: int = 3, other_layers: int = 2) -> None:
+        super().__init__()
+        self.places = places_of(stack, layers, other_layers)
+        self.connections = nn.ModuleList(build_connection(spec, FEATURES, place=place) for place in self.places)
+        self.stack = build_stack_connection(spec, FEATURES)
+        closing = parse_connection(spec).closing_norm
+        self.closing = nn.Identity() if closing is None else build_norm(closing, FEATURES)
+        shape = (len(self.places), FEATURES, FEATURES)
+        self.branches = nn.Parameter(torch.randn(shape, generator=torch.Generator().manual_seed(3)))
+        self.double()
+
+    def forward(self, x: Tensor) -> Tensor:
+        state = self.stack.enter(x)
+        for connection, branch in zip(self.connections, self.branches, strict=True):
+            given, kept = connection.before(state)
+            state = connection.after(kept, torch.tanh(given @ branch))
+        return self.closing(self.stack.leave(state))
+
+    def draw(self) -> Stack:
+        generator = torch.Generator().manual_seed(0)
+        with torch.no_grad():
+            for name, parameter in self.named_parameters():
+                if name != "branches":
+                    parameter.uniform_(0.3, 1.5, generator=generator)
+        return self
+
+
+@dataclass
+class Written:
+    """What a formula is written with: parameters by name, branches by block, normalisations by definition."""
+
+    spec: str
+    model: Stack
+
+    @property
+    def places(self) -> list[Place]:
+        return self.model.places
+
+    def p(self, name: str) -> Tensor:
+        return self.model.get_parameter(name)
+
+    def f(self, block: int, x: Tensor) -> Tensor:
+        return torch.tanh(x @ self.model.branches[block])
+
+    def norm(self, name: str, z: Tensor) -> Tensor:
+        if "+rms" in self.spec:
+            return z / torch.sqrt((z * z).mean(-1, keepdim=True) + 1e-5) * self.p(f"{name}.weight")
+        centred = z - z.mean(-1, keepdim=True)
+        scaled = centred / torch.sqrt((centred * centred).mean(-1, keepdim=True) + 1e-5)
+        return scaled * self.p(f"{name}.weight") + self.p(f"{name}.bias")
+
+    def of(self, block: int, z: Tensor, name: str = "norm") -> Tensor:
+        """The normalisation `name` of a block."""
+        return self.norm(f"connections.{block}.{name}", z)
+
+    def blocks(self) -> range:
+        return range(len(self.places))
+
+
+Formula = Callable[[Written, Tensor], Tensor]
+
+
+def each_block(block: Callable[[Written, int, Tensor], Tensor], *, closes: bool) -> Formula:
+    """x from block to block, and a closing normalisation where there is one."""
+
+    def formula(w: Written, x: Tensor) -> Tensor:
+        for k in w.blocks():
+            x = block(w, k, x)
+        return w.norm("closing", x) if closes else x
+
+    return formula
+
+
+def deepnorm(w: Written, k: int, x: Tensor) -> Tensor:
+    layers, others, stack = w.places[k].layers, w.places[k].other_layers, w.places[k].stack
+    alpha = 0.81 * (layers**4 * others) ** (1 / 16) if stack == "encoder" else (3 * layers) ** 0.25
+    return w.of(k, alpha * x + w.f(k, x))
+
+
+def mixln(w: Written, k: int, x: Tensor) -> Tensor:
+    return w.of(k, x + w.f(k, x)) if w.places[k].layer <= 1 else x + w.f(k, w.of(k, x))  # ⌊0.4·3⌋
+
+
+def sandwich(w: Written, k: int, x: Tensor) -> Tensor:
+    return x + w.of(k, w.f(k, w.of(k, x)), "branch_norm")
+
+
+def periln(w: Written, x: Tensor) -> Tensor:
+    return each_block(sandwich, closes=True)(w, w.norm("stack.norm", x))
+
+
+def laurel(w: Written, k: int, x: Tensor) -> Tensor:
+    low = x @ w.p(f"connections.{k}.down.weight").T @ w.p(f"connections.{k}.up.weight").T
+    return x + low + w.f(k, w.of(k, x))
+
+
+def residual_dual(w: Written, x: Tensor) -> Tensor:
+    r = x
+    for k in w.blocks():
+        f = w.f(k, x)
+        x, r = w.of(k, x + f), r + f
+    return x + w.norm("stack.norm", r)
+
+
+def b2t(w: Written, x: Tensor) -> Tensor:
+    blocks_a_layer = len(BRANCHES[w.places[0].stack])
+    for first in range(0, len(w.places), blocks_a_layer):
+        bottom = x
+        for k in range(first, first + blocks_a_layer - 1):
+            x = w.of(k, x + w.f(k, x))
+        last = first + blocks_a_layer - 1
+        x = w.of(last, x + w.f(last, x) + bottom)
+    return x
+
+
+def siamese(w: Written, x: Tensor) -> Tensor:
+    y = x
+    for k in w.blocks():
+        x = w.of(k, x, "post_norm")
+        f = w.f(k, w.of(k, x + w.of(k, y, "pre_norm")))
+        x, y = x + f / math.sqrt(len(BRANCHES[w.places[k].stack]) * w.places[k].layer), y + f
+    return w.norm("stack.norm", w.norm("stack.post_norm", x) + w.norm("stack.pre_norm", y))
+
+
+def hyper(w: Written, x: Tensor, *, n: int, dynamic: bool) -> Tensor:
+    """Algorithm 2 of the paper: [α, R] (n, 1 + n), H (n, C) a position."""
+    streams = torch.stack([x] * n, -2)  # (..., n, C)
+    for k in w.blocks():
+        at = f"connections.{k}."
+        mixing = torch.cat([w.p(at + "input_weights")[:, None], w.p(at + "stream_weights")], 1)
+        beta = w.p(at + "output_weights")
+        if dynamic:
+            z = w.of(k, streams, "stream_norm")
+            mixing = mixing + w.p(at + "mixing_scale") * torch.tanh(z @ w.p(at + "mixing"))
+            beta = beta + (w.p(at + "output_scale") * torch.tanh(z @ w.p(at + "output_mixing")))[..., 0]
+        mixed = mixing.transpose(-1, -2) @ streams  # (..., 1 + n, C)
+        f = w.f(k, w.of(k, mixed[..., 0, :]))
+        streams = mixed[..., 1:, :] + beta[..., None] * f[..., None, :]
+    return w.norm("closing", streams.sum(-2))
+
+
+def mhc(w: Written, x: Tensor, *, n: int) -> Tensor:
+    """As DeepSeek's kernels are checked: one product, three scales, and the transposed residual matrix."""
+    streams = torch.stack([x] * n, -2)  # (..., n, C)
+    for k in w.blocks():
+        at = f"connections.{k}."
+        flat = streams.flatten(-2)
+        mixes = flat @ w.p(at + "mixing").T / torch.sqrt((flat * flat).mean(-1, keepdim=True) + 1e-5)
+        scales = w.p(at + "scale").repeat_interleave(torch.tensor([n, n, n * n]))
+        mixes = mixes * scales + w.p(at + "bias")
+        pre, post = torch.sigmoid(mixes[..., :n]), 2 * torch.sigmoid(mixes[..., n : 2 * n])
+        matrix = mixes[..., 2 * n :].unflatten(-1, (n, n)).softmax(-1) + 1e-6
+        matrix = matrix / (matrix.sum(-2, keepdim=True) + 1e-6)
+        for _ in range(19):
+            matrix = matrix / (matrix.sum(-1, keepdim=True) + 1e-6)
+            matrix = matrix / (matrix.sum(-2, keepdim=True) + 1e-6)
+        f = w.f(k, w.of(k, (pre[..., None] * streams).sum(-2)))
+        streams = post[..., None] * f[..., None, :] + matrix.mT @ streams
+    return w.norm("closing", streams.sum(-2))
+
+
+FORMULAS: dict[str, Formula] = {
+    "deepnorm": each_block(deepnorm, closes=False),
+    "deepnorm+rms": each_block(deepnorm, closes=False),
+    "rezero": each_block(lambda w, k, x: x + w.p(f"connections.{k}.alpha") * w.f(k, x), closes=False),
+    "layerscale": each_block(lambda w, k, x: x + w.p(f"connections.{k}.branch_weight") * w.f(k, x), closes=False),
+    "layerscale+ln": each_block(
+        lambda w, k, x: x + w.p(f"connections.{k}.branch_weight") * w.f(k, w.of(k, x)), closes=True
+    ),
+    "sandwich": each_block(sandwich, closes=True),
+    "periln+rms": periln,
+    "lns": each_block(lambda w, k, x: x + w.f(k, w.of(k, x) / math.sqrt(w.places[k].layer)), closes=True),
+    "mixln:ratio=0.4": each_block(mixln, closes=True),
+    "keel": each_block(
+        lambda w, k, x: w.of(k, len(w.places) * x + w.f(k, w.of(k, x)), "output_norm"), closes=False
+    ),
+    "laurel+ln:rank=3": each_block(laurel, closes=True),
+    "laurel:form=rw": each_block(
+        lambda w, k, x: (
+            w.p(f"connections.{k}.branch_scale") * w.f(k, x) + w.p(f"connections.{k}.skip_scale") * x
+        ),
+        closes=False,
+    ),
+    "residual_dual": residual_dual,
+    "b2t+rms": b2t,
+    "siamese": siamese,
+    "hyper:streams=3": lambda w, x: hyper(w, x, n=3, dynamic=True),
+    "hyper+rms:form=static,streams=2": lambda w, x: hyper(w, x, n=2, dynamic=False),
+    "mhc:streams=3": lambda w, x: mhc(w, x, n=3),
+}
+
+
+def drawn_input() -> Tensor:
+    return torch.randn(2, 4, FEATURES, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+
+
+@pytest.mark.parametrize("drawn", [False, True], ids=["as it starts", "drawn"])
+@pytest.mark.parametrize("stack", BRANCHES)
+@pytest.mark.parametrize("spec", FORMULAS)
+def test_a_stack_follows_the_formula(spec, stack, drawn, assert_same):
+    torch.manual_seed(0)
+    model = Stack(spec, stack)
+    if drawn:
+        model.draw()
+    x = drawn_input().requires_grad_()
+    variables = [x, *model.parameters()]
+    assert_same(model(x), FORMULAS[spec](Written(spec, model), x), variables, variables, tolerance=1e-11)
+
+
+def test_every_family_that_needs_a_place_or_a_state_is_here():
+    written = {parse_connection(spec).family for spec in FORMULAS}
+    assert written >= {each.name for each in list_connections() if each.needs_place or each.passes != "x" or each.stack}
+
+
+STARTS_AS = {  # another connection, which it equals as it starts, up to the norm's eps
+    "laurel+ln": "prenorm+ln",
+    "laurel:form=rw": "1xskip",
+    "hyper": "prenorm+ln",
+    "hyper:form=static,streams=2": "prenorm+ln",
+    "mixln:ratio=0": "prenorm+ln",
+    "rezero:init=1": "1xskip",
+    "layerscale+ln:init=1": "prenorm+ln",
+}
+
+
+@pytest.mark.parametrize("spec", STARTS_AS)
+def test_what_it_starts_as(spec):
+    torch.manual_seed(0)
+    x = drawn_input()
+    torch.testing.assert_close(Stack(spec)(x), Stack(STARTS_AS[spec])(x), rtol=0, atol=1e-4)
+
+
+def test_rezero_starts_as_the_identity_and_mixln_is_post_norm_where_all_layers_are():
+    x = drawn_input()
+    assert torch.equal(Stack("rezero")(x), x)
+    postnorm = Stack("1xskip+ln")(x)
+    torch.testing.assert_close(Stack("mixln:ratio=1")(x), postnorm, rtol=0, atol=1e-4)  # whose closing norm is idle
+
+
+def test_mhc_starts_near_a_pre_norm_block():
+    """With φ = 0 it is one: α = 1/2 of n equal streams, β = 1, R = 1/n."""
+    model = Stack("mhc:streams=2")
+    for connection in model.connections:
+        nn.init.zeros_(connection.mixing)
+    x = drawn_input()
+    torch.testing.assert_close(model(x), Stack("prenorm+ln")(x), rtol=0, atol=1e-4)
+
+
+def test_sinkhorn_is_doubly_stochastic_and_keeps_what_is_uniform():
+    logits = 3 * torch.randn(7, 4, 4, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    matrix = sinkhorn(logits, 200)
+    for dimension in (-1, -2):
+        torch.testing.assert_close(matrix.sum(dimension), torch.ones(7, 4, dtype=torch.float64), rtol=0, atol=1e-4)
+    torch.testing.assert_close(sinkhorn(torch.zeros(4, 4), 20), torch.full((4, 4), 0.25), rtol=0, atol=1e-5)
+
+
+def deepnorm_factors(stack: str, layers: int, others: int) -> tuple[float, float]:
+    connection: Any = build_connection("deepnorm", 4, place=places_of(stack, layers, others)[0])
+    return connection.scale, connection.branch_gain
+
+
+def test_deepnorms_factors_are_the_papers():
+    """Its Table 1; the encoder-decoder ones of 6 + 6 layers by hand."""
+    assert deepnorm_factors("encoder", 6, 6) == pytest.approx((1.4180, 0.4970), abs=1e-4)
+    assert deepnorm_factors("decoder", 6, 6) == pytest.approx((18**0.25, 72**-0.25))
+    assert deepnorm_factors("encoder", 100, 0) == pytest.approx((200**0.25, 800**-0.25))
+    assert deepnorm_factors("encoder", 18, 6) == pytest.approx(
+        (0.81 * (18**4 * 6) ** (1 / 16), 0.87 * (18**4 * 6) ** (-1 / 16))
+    )
+
+
+@pytest.mark.parametrize(("layers", "value"), [(6, 0.1), (18, 0.1), (24, 1e-5), (36, 1e-6)])
+def test_layerscale_starts_by_depth(layers, value):
+    place = Place("encoder", "ffn", 2, 2 * layers, 1, layers, 1)
+    connection: Any = build_connection("layerscale+ln", 4, place=place)
+    assert torch.all(connection.branch_weight == value)
+    given: Any = build_connection("layerscale+ln:init=0.5", 4, place=place)
+    assert torch.all(given.branch_weight == 0.5)
+
+
+REFUSED = [  # spec, feature_dim, what is expected in its place
+    ("deepnorm", -1, "a place in a model, which deepnorm depends on; pass place=Place(...)"),
+    ("b2t", -1, "a place in a model, which b2t depends on; pass place=Place(...)"),
+    ("layerscale", 1, "a place in a model, which layerscale depends on; pass place=Place(...)"),
+    ("hyper", 1, "a connection for images, and hyper passes on several streams, on text alone"),
+    ("residual_dual", 1, "a connection for images, and residual_dual passes on several streams, on text alone"),
+    ("keel", 1, "a connection for images, and keel is for text (feature_dim=-1)"),
+    ("layerscale+ln", 1, "a connection for images, and layerscale+ln is for text (feature_dim=-1)"),
+    ("laurel+rms", 1, "a connection for images, and laurel+rms is for text (feature_dim=-1)"),
+    ("hyper:streams=0", -1, "streams to be a whole number from 1 to 64"),
+    ("mhc:iterations=1.5", -1, "iterations to be a whole number from 1 to 1000"),
+    ("mixln:ratio=1.5", -1, "ratio to be a finite number from 0 to 1"),
+    ("laurel:form=rw,rank=3", -1, "no rank with form=rw, which has no low-rank map; leave rank out"),
+    ("hyper:form=fast", -1, "form to be dynamic or static"),
+    ("rezero+ln", -1, "no normalisation of rezero; write 'rezero'"),
+]
+
+
+@pytest.mark.parametrize(("spec", "feature_dim", "expected"), REFUSED)
+def test_what_a_family_cannot_do_is_refused_in_one_line(spec, feature_dim, expected):
+    with pytest.raises(ValueError) as error:
+        build_connection(spec, 4, feature_dim=feature_dim)
+    assert str(error.value) == f"connection is {spec!r}: expected {expected}"
+
+
+COUNTS: dict[str, tuple[Callable[[int], int], Callable[[int], int]]] = {  # of a block, and of a stack
+    "deepnorm": (lambda h: 2 * h, lambda h: 0),
+    "rezero": (lambda h: 1, lambda h: 0),
+    "layerscale": (lambda h: h, lambda h: 0),
+    "layerscale+ln": (lambda h: 3 * h, lambda h: 0),
+    "sandwich": (lambda h: 4 * h, lambda h: 0),
+    "periln": (lambda h: 4 * h, lambda h: 2 * h),
+    "lns": (lambda h: 2 * h, lambda h: 0),
+    "mixln": (lambda h: 2 * h, lambda h: 0),
+    "keel": (lambda h: 4 * h, lambda h: 0),
+    "laurel": (lambda h: 32 * h, lambda h: 0),
+    "laurel+ln:form=rw": (lambda h: 2 * h + 2, lambda h: 0),
+    "residual_dual": (lambda h: 2 * h, lambda h: 2 * h),
+    "b2t": (lambda h: 2 * h, lambda h: 0),
+    "siamese": (lambda h: 6 * h, lambda h: 6 * h),
+    "hyper": (lambda h: 10 * h + 26, lambda h: 0),
+    "hyper:form=static": (lambda h: 2 * h + 24, lambda h: 0),
+    "mhc": (lambda h: 98 * h + 27, lambda h: 0),
+}
+
+
+def test_the_number_of_parameters_is_the_formulas():
+    for spec, (of_block, of_stack) in COUNTS.items():
+        for features in (1, 7, 512):
+            with torch.device("meta"):
+                block = build_connection(spec, features, place=places_of("encoder", 6, 6)[0])
+                stack = build_stack_connection(spec, features)
+            assert sum(each.numel() for each in block.parameters()) == of_block(features), spec
+            assert sum(each.numel() for each in stack.parameters()) == of_stack(features), spec

@@ -1,0 +1,154 @@
+"""Connections that pass on more than x, or depend on their place, within a Transformer."""
+
+from __future__ import annotations
+
+import copy
+import math
+
+import pytest
+import torch
+
+from rskip.connections import Connection, StackConnection, register_connection, registry
+from rskip.settings.errors import SettingError
+from rskip.transformer import TransformerConfig
+
+STATES = ["residual_dual", "b2t", "siamese", "hyper:streams=2", "mhc:streams=2"]
+
+
+def gradients(model, source, prefix):
+    torch.manual_seed(3)
+    model.zero_grad()
+    logits = model(source, prefix)
+    torch.nn.functional.cross_entropy(logits.flatten(0, 1), prefix.flatten()).backward()
+    return {name: parameter.grad for name, parameter in model.named_parameters()}
+
+
+@pytest.mark.parametrize("connection", STATES)
+def test_recomputed_activations_give_the_same_gradients(build, connection, source, prefix):
+    plain = build(connection, dropout=0.3).train()
+    recomputed = build(connection, dropout=0.3, checkpoint_activations=True).train()
+    expected = gradients(plain, source, prefix)
+    for name, gradient in gradients(recomputed, source, prefix).items():
+        torch.testing.assert_close(gradient, expected[name], rtol=0, atol=1e-12, msg=name)
+
+
+@pytest.mark.parametrize("connection", [*STATES, "periln"])
+def test_no_state_stays_on_the_modules(build, connection, source, prefix):
+    model = build(connection)
+    before = copy.deepcopy(model.state_dict())
+    first = model(source, prefix)
+    model(source[:1], prefix[:1])
+    assert torch.equal(model(source, prefix), first)
+    assert all(torch.equal(tensor, before[name]) for name, tensor in model.state_dict().items())
+    assert not any(isinstance(each, torch.Tensor) for module in model.modules() for each in vars(module).values())
+
+
+@pytest.mark.parametrize("connection", STATES)
+def test_layers_that_are_dropped_leave_a_state_of_the_same_form(build, connection, source, prefix):
+    model = build(connection, encoder_layerdrop=0.5, decoder_layerdrop=0.5, encoder_layers=3).train()
+    for seed in range(4):
+        torch.manual_seed(seed)
+        assert model(source, prefix).isfinite().all()
+
+
+def test_each_stack_has_its_own_state(build, source, prefix):
+    """A stack takes and gives one tensor, so families of any states go together."""
+    model = build("hyper:streams=2", decoder_connection="siamese")
+    full = model(source, prefix)
+    state = model.start(model.encode(source))
+    steps = torch.cat([model.step(tokens[:, None], state) for tokens in prefix.T], dim=1)
+    torch.testing.assert_close(steps, full, rtol=0, atol=1e-9 * full.abs().max().item())
+
+
+@pytest.fixture
+def history(monkeypatch):
+    """A family whose branch reads the mean of all earlier outputs."""
+    monkeypatch.setattr(registry, "_families", dict(registry._families))
+
+    class Kept(StackConnection):
+        def __init__(self, features):
+            super().__init__()
+
+        def enter(self, x):
+            return (x,)
+
+        def leave(self, state):
+            return state[-1]
+
+    @register_connection(
+        "kept", formula="x + F(mean)", source="a test", passes="history", text_only=True, stack=Kept
+    )
+    class Mean(Connection):
+        def before(self, state):
+            return sum(state) / len(state), state
+
+        def after(self, kept, f):
+            return (*kept, kept[-1] + f)
+
+
+def test_history_decodes_in_steps_and_refuses_layerdrop(history, build, source, prefix):
+    model = build("kept")
+    full = model(source, prefix)
+    state = model.start(model.encode(source))
+    steps = torch.cat([model.step(tokens[:, None], state) for tokens in prefix.T], dim=1)
+    torch.testing.assert_close(steps, full, rtol=0, atol=1e-9 * full.abs().max().item())
+    for side in ("encoder", "decoder"):
+        with pytest.raises(SettingError) as error:
+            TransformerConfig(9, 9, **{f"{side}_connection": "kept", f"{side}_layerdrop": 0.1})
+        expected = "expected 0 with kept, whose connections read the outputs of all earlier layers"
+        assert str(error.value) == f"{side}_layerdrop is 0.1: {expected}"
+
+
+def test_deepnorms_gain_is_in_the_models_initial_weights(build):
+    layers = {"encoder_layers": 3, "decoder_layers": 2}
+    model, stock = build("deepnorm", **layers), build("1xskip+ln", **layers)
+    gains = {"encoder": 0.87 * (3**4 * 2) ** (-1 / 16), "decoder": (12 * 2) ** -0.25}
+    scaled = ("v_proj.weight", "out_proj.weight", "fc1.weight", "fc2.weight")
+    parameters = dict(stock.named_parameters())
+    for name, parameter in model.named_parameters():
+        if "norm" not in name:
+            gain = gains[name.partition(".")[0]] if name.endswith(scaled) else 1
+            torch.testing.assert_close(parameter, gain * parameters[name], rtol=1e-6, atol=0, msg=name)
+
+
+def test_layers_know_their_places(build):
+    model = build("lns", encoder_layers=3)
+    for stack in (model.encoder, model.decoder):
+        for number, layer in enumerate(stack.layers, start=1):
+            scales = [each.scale for name, each in layer.named_children() if name.endswith("_connection")]
+            assert scales == [1 / math.sqrt(number)] * (2 if stack is model.encoder else 3)
+
+
+@pytest.mark.parametrize("connection", ["deepnorm", "keel", "periln", "mixln:ratio=0.5", *STATES])
+def test_twenty_updates_stay_finite_and_learn(build, connection, source, prefix):
+    updates(build, connection, source, prefix, count=20)
+
+
+@pytest.mark.slow
+def test_two_hundred_updates_stay_finite_and_learn(build, connection, source, prefix):
+    updates(build, connection, source, prefix, count=200)
+
+
+def updates(build, connection, source, prefix, *, count):
+    torch.manual_seed(0)
+    model = build(connection, dropout=0.1).float().train()
+    optimizer = torch.optim.Adam(model.parameters(), lr=1e-3)
+    losses = []
+    for _ in range(count):
+        optimizer.zero_grad()
+        logits = model(source, prefix)
+        loss = torch.nn.functional.cross_entropy(logits.flatten(0, 1), prefix.flatten())
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+        losses.append(loss.item())
+    assert all(each.isfinite().all() for each in model.parameters())
+    assert sum(losses[-5:]) < sum(losses[:5])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("connection", ["deepnorm", "hyper:streams=2", "residual_dual"])
+def test_compiled_by_torch_it_computes_the_same(build, connection, source, prefix):
+    model = build(connection).float()
+    compiled = torch.compile(model, fullgraph=False)
+    torch.testing.assert_close(compiled(source, prefix), model(source, prefix), rtol=0, atol=1e-4)

@@ -1,0 +1,30 @@
+"""Two lanes: a branch reads their sum and writes to one, and they change places (after Gomez et al. 2017, RevNet)."""
+
+import rskip.connections as connections
+
+
+class Lanes(connections.StackConnection):
+    def __init__(self, features, norm):
+        super().__init__()
+
+    def enter(self, x):
+        return x, x
+
+    def leave(self, state):
+        return state[0] + state[1]
+
+
+@connections.register_connection(
+    "lanes", formula="a, b ← b, a + F(norm(a + b))", source="an example", norms=("ln",), default_norm="ln",
+    closing_norm=True, passes="streams", text_only=True, stack=Lanes,
+)  # fmt: skip
+class TwoLanes(connections.Connection):
+    def __init__(self, features, *, norm, feature_dim=-1):
+        super().__init__(features, feature_dim=feature_dim)
+        self.norm = connections.build_norm(norm, features)
+
+    def before(self, state):
+        return self.norm(state[0] + state[1]), state
+
+    def after(self, kept, f):
+        return kept[1], kept[0] + f
