@@ -124,10 +124,10 @@ def test_what_is_refused_before_any_file_is_looked_for(
         assert str(caught.value).startswith(message) and "\n" not in str(caught.value)
     with pytest.raises(ValueError, match=r"^no pretrained model '\S+100' \(did you mean preact_resnet8_2rskip_ln\.ci"):
         rskip.load("preact_resnet8_2rskip_ln.cifar100")
-    own = make_entry(published, connection="rezero+ln", name="preact_resnet8_rezero_ln.cifar10")
+    own = make_entry(published, connection="gskip+ln", name="preact_resnet8_gskip_ln.cifar10")
     with pytest.raises(SettingError) as unregistered:
         load_entry(own, root=published)
-    assert str(unregistered.value).startswith(f"{own.name}: connection is 'rezero+ln': expected one of the families ")
+    assert str(unregistered.value).startswith(f"{own.name}: connection is 'gskip+ln': expected one of the families ")
     assert str(unregistered.value).endswith("; import the module that registers it, then load the model")
 
 
