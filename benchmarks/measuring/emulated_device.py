@@ -206,10 +206,11 @@ def _run(counts: Counts, function: Any, args: Any, kwargs: dict[str, Any]) -> An
         return 0  # a value that there is not
     result = function(*host_args, **host_kwargs)
     if name not in _FREE and not function.is_view:
-        _count(counts, name, [*tensors, *tree_leaves(result)])
+        read = tree_leaves((args, {key: each for key, each in kwargs.items() if key != "out"}))
+        _count(counts, name, [*read, *tree_leaves(result)])
 
     written = [each for each in function._schema.arguments if each.alias_info is not None and each.alias_info.is_write]
-    if written and not function._schema.name.endswith("_out") and isinstance(result, Tensor):
+    if written and isinstance(result, Tensor):
         names = [each.name for each in function._schema.arguments]
         place = names.index(written[0].name)
         given = args[place] if place < len(args) else kwargs[written[0].name]

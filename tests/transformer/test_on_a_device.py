@@ -6,6 +6,11 @@ import copy
 
 import pytest
 import torch
+from measuring import emulated_device
+from measuring.emulated_device import emulated_cuda
+from torch.utils._pytree import tree_leaves
+
+from rskip.transformer import Transformer, TransformerConfig
 
 
 def outcome(model, source, prefix):
@@ -17,14 +22,80 @@ def outcome(model, source, prefix):
 
 @pytest.mark.parametrize("left", [False, True], ids=["", "prefixes padded on the left"])
 @pytest.mark.parametrize("connection", ["1xskip+ln", "2rskip+ln", "sas", "prenorm+ln"], indirect=True)
-def test_forward_and_backward(build, source, prefix, connection, left, emulated_cuda):
+def test_forward_and_backward(build, source, prefix, connection, left):
     model = build(connection, share_decoder_input_output_embed=True)
     if left:
         prefix[1, :2] = 1
-    on_device = copy.deepcopy(model).to("cuda")
-    source_there, prefix_there = source.to("cuda"), prefix.to("cuda")
-    emulated_cuda.clear()
-    computed = outcome(on_device, source_there, prefix_there)
-    assert not emulated_cuda.synchronisations
-    for here, there in zip(outcome(model, source, prefix), computed, strict=True):
-        torch.testing.assert_close(there.cpu(), here, rtol=1e-9, atol=1e-9)
+    expected = outcome(model, source, prefix)
+    with emulated_cuda() as counts:
+        there = copy.deepcopy(model).to("cuda"), source.to("cuda"), prefix.to("cuda")
+        there[0].zero_grad()
+        counts.clear()
+        computed = outcome(*there)
+        assert not counts.synchronisations
+        for one, other in zip(expected, computed, strict=True):
+            torch.testing.assert_close(other.cpu(), one, rtol=1e-9, atol=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("connection", "calls"), [("1xskip+ln", 272), ("2rskip+ln", 312), ("sas", 722)], indirect=["connection"]
+)
+def test_calls_of_a_forward_and_backward_pass(connection, calls):
+    """Of 2 + 2 layers in bfloat16; a step more of an optimiser is another matter. None waits for the device."""
+    counts = forward_and_backward(connection)
+    assert not counts.synchronisations
+    assert counts.calls.total() <= calls
+
+
+def test_sas_moves_at_most_half_as_much_again_as_2rskip():
+    """In bytes read and written, at the sizes of a Transformer-base and 4,096 tokens."""
+    sas, rskip = (forward_and_backward(connection, 512, 128).traffic.total() for connection in ("sas", "2rskip+ln"))
+    assert sas <= 1.5 * rskip
+
+
+def forward_and_backward(connection, features=16, sentences=2):
+    """The counts of 2 + 2 layers on features, in training mode, of sentences of 32 tokens."""
+    sizes = {"embed_dim": features, "ffn_embed_dim": 4 * features, "attention_heads": 8, "layers": 2}
+    sides = {f"{side}_{name}": value for side in ("encoder", "decoder") for name, value in sizes.items()}
+    connections = {f"{side}_connection": connection for side in ("encoder", "decoder")}
+    with emulated_cuda(values=False) as counts:
+        config = TransformerConfig(source_vocabulary=10, target_vocabulary=10, dropout=0.1, **sides, **connections)
+        model = Transformer(config).to("cuda", torch.bfloat16)
+        model.decoder.left_padded = False
+        source, prefix = (torch.zeros(sentences, 32, dtype=torch.long, device="cuda") for _ in range(2))
+        counts.clear()
+        y = model.decoder.features(prefix, model.encoder(source))
+        y.backward(torch.ones_like(y))
+    return counts
+
+
+def test_a_step_is_the_same_operations_on_the_same_memory(build, source, monkeypatch):
+    """What a CUDA graph needs: nothing that changes from step to step is the host's."""
+    asked: list[tuple] = []
+
+    def noted(counts, function, args, kwargs):
+        asked[-1] += ((str(function), *(described(each) for each in tree_leaves((args, kwargs)))),)
+        return run(counts, function, args, kwargs)
+
+    def described(value):
+        return (*value.shape, *value.stride()) if isinstance(value, torch.Tensor) else value
+
+    with emulated_cuda() as counts, torch.no_grad():
+        model = build("2rskip+ln").to("cuda")
+        state = model.start(model.encode(source.to("cuda")))
+        tokens, parents = torch.full((3, 4), 5, device="cuda"), torch.tensor([[0, 0, 2, 1]] * 3, device="cuda")
+        model.step(tokens[:, :1], state)
+        model.reorder(state, torch.zeros_like(parents))
+        run = emulated_device._run
+        monkeypatch.setattr(emulated_device, "_run", noted)
+        counts.clear()
+        buffers = []
+        for _ in range(5):
+            asked.append(())
+            model.step(tokens, state)
+            model.reorder(state, parents)
+            memory = state.mask, state.position, state._slots, *(each.key for each in state.target)
+            buffers.append([each.host.data_ptr() for each in memory])
+    assert len(set(asked[1:])) == 1 and len(asked[0]) > 50
+    assert buffers[1:] == buffers[:-1]
+    assert not counts.synchronisations

@@ -1,0 +1,127 @@
+"""What a GPU is asked for, counted on an emulated one: calls, bytes that they read and write, waits of the host for it.
+
+    python benchmarks/device_calls.py [--only forward_backward search_step]
+
+Nothing is timed: what a call takes, only a GPU can tell. A fused or foreach operator and attention are one call each,
+views none. Prints tables and appends one JSON line to results/device_calls.jsonl.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+from measuring.emulated_device import Counts, emulated_cuda
+from measuring.record import append_record
+
+import rskip
+from rskip.generation import SearchOptions, beam_search
+from rskip.transformer import Transformer, TransformerConfig
+
+CONNECTIONS = ("1xskip+ln", "2rskip+ln", "sas")
+LAYERS = 6  # of each stack, of Transformer-base
+VOCABULARY = 32_000
+SENTENCES, LENGTH = 128, 32  # 4,096 tokens a side
+STEPS = 8  # of a search, after a first one
+
+Row = dict[str, Any]
+
+
+def row(counts: Counts, share: int = 1, **of: Any) -> Row:
+    """What was counted, of each of `share` repetitions."""
+    return {
+        **of,
+        "calls": round(counts.calls.total() / share, 1),
+        "gigabytes": round(counts.traffic.total() / share / 1e9, 2),
+        "synchronisations": round(counts.synchronisations.total() / share, 1),
+        "where": dict(counts.synchronisations),
+    }
+
+
+def transformer(connection: str) -> Transformer:
+    """Transformer-base."""
+    sizes = {"embed_dim": 512, "ffn_embed_dim": 2048, "attention_heads": 8, "layers": LAYERS, "connection": connection}
+    sides = {f"{side}_{name}": value for side in ("encoder", "decoder") for name, value in sizes.items()}
+    return Transformer(
+        TransformerConfig(
+            source_vocabulary=VOCABULARY, target_vocabulary=VOCABULARY, share_all_embeddings=True, dropout=0.1, **sides
+        )
+    )
+
+
+def forward_backward() -> list[Row]:
+    """Transformer-base in bfloat16 and training mode, 4,096 source tokens and as many of the target, padded sources."""
+    rows = []
+    for connection in CONNECTIONS:
+        with emulated_cuda(values=False) as counts:
+            model = transformer(connection).to("cuda", torch.bfloat16)
+            model.decoder.left_padded = False
+            source, prefix = (torch.zeros(SENTENCES, LENGTH, dtype=torch.long, device="cuda") for _ in range(2))
+            memory = model.encoder(source)
+            counts.clear()
+            memory = model.encoder(source)
+            features = model.decoder.features(prefix, memory)
+            features.backward(torch.ones_like(features))
+            rows.append(row(counts, connection=connection, dtype="bfloat16"))
+    return rows
+
+
+def search_step() -> list[Row]:
+    """A step of a beam search, beam 4, 8 sentences of 10 tokens and more, of Transformer-base in float32."""
+    rows = []
+    for connection in CONNECTIONS:
+        with emulated_cuda() as counts, torch.inference_mode():
+            model = transformer(connection).eval().to("cuda")
+            source = torch.randint(4, 100, (8, 10))
+            source[0, 6:] = 1
+            memory = model.encode(source.to("cuda"))
+            watched = _CountedFromSecondStep(model, counts)
+            options = SearchOptions(beam=4, max_length_b=STEPS + 1, min_length=STEPS + 1)
+            beam_search(watched, memory, options, source_lengths=source.ne(1).sum(1).to("cuda"))
+            rows.append(row(counts, watched.steps - 1, connection=connection, dtype="float32"))
+    return rows
+
+
+class _CountedFromSecondStep:
+    """A decoder whose first step's counts are forgotten: caches are made there. The last step is none of a search's."""
+
+    def __init__(self, model: Transformer, counts: Counts) -> None:
+        self.model, self.counts, self.steps = model, counts, 0
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.model, name)
+
+    def step(self, tokens: torch.Tensor, state: Any) -> torch.Tensor:
+        self.steps += 1
+        if self.steps == 2:
+            self.counts.clear()
+        return self.model.step(tokens, state)
+
+
+PARTS: dict[str, Callable[[], list[Row]]] = {"forward_backward": forward_backward, "search_step": search_step}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--only", nargs="+", choices=PARTS, default=[*PARTS], help="default: all")
+    parser.add_argument("--output", type=Path, default=Path(__file__).parents[1] / "results/device_calls.jsonl")
+    args = parser.parse_args()
+    found = {}
+    for name in args.only:
+        found[name] = PARTS[name]()
+        print(f"\n{name}: {(PARTS[name].__doc__ or '').strip()}")
+        for each in found[name]:
+            print("  " + json.dumps({key: value for key, value in each.items() if key != "where"}))
+    commit = subprocess.run(
+        ["git", "rev-parse", "--short", "HEAD"], cwd=Path(rskip.__file__).parent, capture_output=True, text=True
+    ).stdout.strip()
+    append_record(args.output, "device_calls", {"commit": commit, "parts": found})
+
+
+if __name__ == "__main__":
+    main()
