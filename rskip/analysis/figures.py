@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from html import escape
 from itertools import count, zip_longest
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -55,6 +57,7 @@ _KNOWN = (
 _COLOUR_MAP = "viridis"
 _MARKS = 6  # on a line of many points
 _LINE, _HANDLE = 115, 8  # characters that fit below the panels, and the width of a line's sample in the legend
+_REACH = 3.0  # points around a value in which a pointer finds it
 _DECADE = 10.0  # values that span more are drawn on a logarithmic scale
 
 _RATIO = "x : F(x), "
@@ -117,6 +120,49 @@ def draw_chart(shown: Chart, path: Path, *, title: str = "", description: str = 
 
     :param description: is kept in the file.
     """
+    _draw_figure(shown, path, title=title, description=description)
+
+
+def svg_with_values(shown: Chart, *, title: str = "") -> str:
+    """The chart as an SVG element in which every point or cell has a target that says its value.
+
+    A target is an invisible `<rect class="value" data-says="...">` over the picture that `draw_chart` makes.
+    """
+    with TemporaryDirectory() as folder:
+        path = Path(folder, "chart.svg")
+        figure, values = _draw_figure(shown, path, title=title)
+        svg = path.read_text(encoding="utf-8")
+    width, height = (72 * inches for inches in figure.get_size_inches())
+    to_figure = figure.transFigure.inverted()
+    targets = []
+    for axes, row, (left, bottom, right, top) in values:
+        corners = to_figure.transform(axes.transData.transform([(left, bottom), (right, top)]))
+        (left, bottom), (right, top) = ((width * x, height * (1 - y)) for x, y in corners)
+        if shown.colour:
+            x, y, wide, high = left, top, right - left, bottom - top
+        else:
+            x, y, wide, high = left - _REACH, top - _REACH, 2 * _REACH, 2 * _REACH
+        box = f'x="{x:.1f}" y="{y:.1f}" width="{wide:.1f}" height="{high:.1f}"'
+        targets.append(f'<rect class="value" {box} data-says="{escape(_says(shown, row), quote=True)}"/>')
+    element = svg[svg.index("<svg") : svg.rindex("</svg>")]
+    return "\n".join([element, '<g fill="none" pointer-events="all">', *targets, "</g>", "</svg>"])
+
+
+def _says(shown: Chart, row: Row) -> str:
+    """Where a value is, and what it is."""
+    keys = dict.fromkeys((shown.line, *shown.columns, *shown.panels, shown.marker, "seed"))
+    named = [_named(key, row[key]) for key in keys if key and row.get(key) not in (None, "")]
+    axes = [shown.x, shown.y] if shown.colour else [shown.x]
+    places = [f"{_word(key).removesuffix('s')} {row[key]:g}" for key in axes]
+    return f"{', '.join([*named, *places])}: {row[shown.colour or shown.y]:.4g}"
+
+
+Drawn = tuple["Axes", Row, tuple[float, float, float, float]]  # a value, and its place: left, bottom, right, top
+
+
+def _draw_figure(
+    shown: Chart, path: Path, *, title: str = "", description: str = ""
+) -> tuple[Figure, list[Drawn]]:
     check_picture(path)
     places = _panels(shown)
     height = (1.9 if len(places) > 1 else 2.4) * len(places) + 0.5
@@ -124,7 +170,8 @@ def draw_chart(shown: Chart, path: Path, *, title: str = "", description: str = 
     with picture(path, style=_STYLE, description=description, few_colours=True, **options) as figure:
         if title:
             figure.suptitle(title, x=0.01, ha="left", weight="bold")
-        (_draw_cells if shown.colour else _draw_lines)(figure, shown, places)
+        values = (_draw_cells if shown.colour else _draw_lines)(figure, shown, places)
+    return figure, values
 
 
 Panel = list[Row]
@@ -149,7 +196,7 @@ def _panels(shown: Chart) -> list[list[Panel]]:
     return grid
 
 
-def _draw_lines(figure: Figure, shown: Chart, grid: list[list[Panel]]) -> None:
+def _draw_lines(figure: Figure, shown: Chart, grid: list[list[Panel]]) -> list[Drawn]:
     from matplotlib.ticker import MaxNLocator
 
     by_stage = shown.columns == ("stage",)
@@ -161,6 +208,7 @@ def _draw_lines(figure: Figure, shown: Chart, grid: list[list[Panel]]) -> None:
         len(grid), len(grid[0]), squeeze=False, sharey="row" if by_stage else "none",
         width_ratios=[width + 1 for width in widths] if by_stage else None,
     )  # fmt: skip
+    values: list[Drawn] = []
     for number, (axes_row, panels) in enumerate(zip(axes_grid, grid, strict=True)):
         whole_row = [row for panel in panels for row in panel]
         for axes, panel in zip(axes_row, panels, strict=True):
@@ -177,7 +225,9 @@ def _draw_lines(figure: Figure, shown: Chart, grid: list[list[Panel]]) -> None:
                 axes.set_ylim(-0.03, 1.03)
             axes.xaxis.set_major_locator(MaxNLocator("auto", integer=True, min_n_ticks=3))
             _label_panel(axes, shown, grid, number, panel)
+            values += [(axes, row, (row[shown.x], row[shown.y]) * 2) for row in panel]
     _draw_legends(figure, styles, marked, rows=len(grid))
+    return values
 
 
 def _draw_legends(figure: Figure, styles: dict[Any, dict[str, Any]], marked: Sequence[Any], *, rows: int) -> None:
@@ -277,8 +327,7 @@ def _label_panel(axes: Axes, shown: Chart, grid: list[list[Panel]], number: int,
     broken = len({tuple(row[key] for key in shown.panels) for row in shown.rows}) == 1  # a row of panels, in several
 
     def named(key: str) -> str:
-        value = panel[0][key]
-        return f"{key} {value}" if key in ("depth", "block", "seed") else _word(value)
+        return _named(key, panel[0][key])
 
     differing = {key for key in (*shown.columns, *shown.panels) if len({row[key] for row in shown.rows}) > 1}
     if number == 0 or broken or "quantity" in shown.columns:
@@ -299,16 +348,21 @@ def _label_panel(axes: Axes, shown: Chart, grid: list[list[Panel]], number: int,
         axes.set_ylabel("\n".join(what))
 
 
+def _named(key: str, value: Any) -> str:
+    return f"{key} {value}" if key in ("depth", "block", "seed") else _word(value)
+
+
 def _word(value: Any) -> str:
     return _WORDS.get(value, str(value))
 
 
-def _draw_cells(figure: Figure, shown: Chart, grid: list[list[Panel]]) -> None:
+def _draw_cells(figure: Figure, shown: Chart, grid: list[list[Panel]]) -> list[Drawn]:
     """Heat maps; a quantity's panels have one scale of colours, logarithmic where values span more than a decade."""
     from matplotlib.colors import LogNorm, Normalize, PowerNorm
     from matplotlib.ticker import MaxNLocator
 
     axes_grid = figure.subplots(len(grid), len(grid[0]), squeeze=False, sharex="col", sharey="row")
+    drawn_values: list[Drawn] = []
     for number, (axes_row, panels) in enumerate(zip(axes_grid, grid, strict=True)):
         quantity = next(panel for panel in panels if panel)[0]["quantity"]
         rows = [row for row in shown.rows if shown.kind == "histogram" or row["quantity"] == quantity]
@@ -329,10 +383,13 @@ def _draw_cells(figure: Figure, shown: Chart, grid: list[list[Panel]]) -> None:
             cells = np.full((len(y), len(x)), np.nan)
             for row in panel:
                 cells[y.index(row[shown.y]), x.index(row[shown.x])] = row[shown.colour]
-            y_edges = np.linspace(0, 1, len(y) + 1) if shown.kind == "histogram" else _edges(y)
+            x_edges, y_edges = _edges(x), np.linspace(0, 1, len(y) + 1) if shown.kind == "histogram" else _edges(y)
+            for row in panel:
+                at, up = x.index(row[shown.x]), y.index(row[shown.y])
+                drawn_values.append((axes, row, (x_edges[at], y_edges[up], x_edges[at + 1], y_edges[up + 1])))
             axes.set_facecolor("0.75")  # what has no value
             drawn = axes.pcolormesh(
-                _edges(x), y_edges, cells, norm=norm, rasterized=True,
+                x_edges, y_edges, cells, norm=norm, rasterized=True,
                 cmap="Blues" if shown.kind == "histogram" else _COLOUR_MAP,
             )  # fmt: skip
             axes.grid(False)
@@ -346,6 +403,7 @@ def _draw_cells(figure: Figure, shown: Chart, grid: list[list[Panel]]) -> None:
             scale = figure.colorbar(drawn, ax=list(axes_row), label=label, pad=0.01, aspect=12)
             if isinstance(norm, LogNorm):
                 _label_decades(scale.ax.yaxis, values)
+    return drawn_values
 
 
 def _edges(places: Sequence[float]) -> np.ndarray:

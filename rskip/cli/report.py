@@ -26,12 +26,21 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="change nothing; exit status 1 where a table or a figure differs from its data",
     )
+    parser.add_argument("--html", type=Path, metavar="FILE", help="write tables, figures and claims as one page")
 
 
 def run(args: argparse.Namespace) -> int:
     """Returns 1 where --check finds a table or a figure that is out of date."""
+    if sum(map(bool, (args.tables, args.check, args.html))) > 1:
+        raise ValueError("NAME, --check and --html exclude each other: give one of them")
     if args.tables:
         return _print_tables(args)
+    if args.html:
+        from rskip.experiments.page import write_page
+
+        write_page(Path(), args.html)
+        print(f"{args.html}: written")
+        return 0
     from rskip.experiments.report import figures, outdated_tables
     from rskip.records.tables import write_documents
 

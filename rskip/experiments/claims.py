@@ -134,6 +134,11 @@ class Judged:
     command: str = ""
     why: str = ""
 
+    @property
+    def found(self) -> str:
+        """The figure, what is to know of it, and why there is no verdict."""
+        return ". ".join(part.rstrip(".") for part in (self.figure, self.claim.note, self.why) if part)
+
 
 def judge_claims(root: Path, tables: Tables) -> list[tuple[Paper, list[Judged]]]:
     """Each paper of docs/claims.yaml and its claims with their verdicts; none without the file.
@@ -164,7 +169,7 @@ def claims_page(judged: Sequence[tuple[Paper, Sequence[Judged]]]) -> str:
                 each.claim.where,
                 each.claim.claim + (f" ({each.claim.paper_says})" if each.claim.paper_says else ""),
                 f"**{each.verdict}**" + (f" {each.claim.at}" if each.claim.at else ""),
-                _sentences(each.figure, each.claim.note, each.why),
+                each.found,
                 f"`{each.command}`" if each.command else "",
             ]
             for each in claims
@@ -311,7 +316,3 @@ def _check_test(test: str, root: Path) -> None:
     path = root / file
     if not path.is_file() or not re.search(rf"^def {name}\(", path.read_text(encoding="utf-8"), re.MULTILINE):
         raise SettingError.of_value("tests", test, "a test of the suite")
-
-
-def _sentences(*parts: str) -> str:
-    return ". ".join(part.rstrip(".") for part in parts if part)

@@ -15,14 +15,14 @@ their own bytes differ between versions of matplotlib.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from functools import cached_property
 from itertools import groupby
 from pathlib import Path
 from statistics import fmean
-from typing import Annotated
+from typing import Annotated, Any
 
 import msgspec
 
@@ -131,12 +131,12 @@ def results_table(records: Iterable[Record]) -> str:
     headings = [column.heading for _, column in columns]
     rows = [
         [
-            _run_label(run[0]),
+            run_label(run[0]),
             f"{run[0].parameters:,}",
             ", ".join(str(record.seed) for record in run),
             *(_figure(run, column) if run[0].kind == kind else "" for kind, column in columns),
             f"{fmean(record.training['seconds'] for record in run) / 60:.0f}",
-            "; ".join(dict.fromkeys(_machine(record) for record in run)),
+            "; ".join(dict.fromkeys(machine_label(record.machine) for record in run)),
         ]
         for run in runs
     ]
@@ -164,13 +164,14 @@ def _figure(run: Sequence[Record], column: Column) -> str:
     return f"{summarise(values)} ({'one seed' if len(values) == 1 else f'{len(values)} seeds'})"
 
 
-def _run_label(record: Record) -> str:
+def run_label(record: Record) -> str:
+    """The recipe's name, and what was overridden."""
     changes = ", ".join(f"{key}={value}" for key, value in record.overrides.items())
     return f"{record.recipe} with {changes}" if changes else record.recipe
 
 
-def _machine(record: Record) -> str:
-    machine = record.machine
+def machine_label(machine: Mapping[str, Any]) -> str:
+    """The GPUs, or the processor and its threads."""
     if machine.get("gpu"):
         count = machine.get("gpus", 1)
         return f"{count} × {machine['gpu']}" if count > 1 else str(machine["gpu"])
@@ -187,7 +188,7 @@ def _notes(runs: Sequence[Sequence[Record]]) -> list[str]:
             signed.setdefault((metric, signature), []).append(run[0])
     for (metric, signature), firsts in signed.items():
         others = any(m == metric and s != signature for m, s in signed)
-        of = f" of {', '.join(map(_run_label, firsts))}" if others else ""
+        of = f" of {', '.join(map(run_label, firsts))}" if others else ""
         heading = dict(task_of_record(firsts[0]).columns).get(metric, metric)
         notes.append(f"{heading}{of}: `{signature}`.")
     return ["  \n".join(notes)] if notes else []
@@ -230,11 +231,15 @@ class FigureFiles:
     """A figure's files, beside each other, and what they should hold.
 
     :param stem: the files' path without .csv, .svg and .png.
+    :param sources: what it is made of, from the project's folder.
+    :param conditions: of its measurement; empty for records.
     """
 
     stem: Path
     title: str
     chart: Chart
+    sources: tuple[str, ...] = ()
+    conditions: Mapping[str, Any] = field(default_factory=dict)
 
     @cached_property
     def csv(self) -> str:
@@ -280,19 +285,32 @@ def figures(root: Path) -> list[FigureFiles]:
     made = []
     for name, figure in convert(read_yaml(file), named, source=source).items():
         try:
-            made.append(FigureFiles(root / FIGURES / name, figure.title, chart(_read_sources(root, figure), figure)))
+            paths = _source_paths(root, figure)
+            measurement = _read_sources(root, paths)
+            files = FigureFiles(
+                stem=root / FIGURES / name,
+                title=figure.title,
+                chart=chart(measurement, figure),
+                sources=tuple(str(path.relative_to(root)) for path in paths),
+                conditions=measurement.conditions,
+            )
+            made.append(files)
         except SettingError as error:
             raise (error if error.source else error.within(name, source=source)) from None
     return made
 
 
-def _read_sources(root: Path, figure: Figure) -> Measurement:
+def _source_paths(root: Path, figure: Figure) -> list[Path]:
     found: list[Path] = []
     for pattern in [figure.source] if isinstance(figure.source, str) else figure.source:
         paths = [path for path in sorted(root.glob(pattern)) if not path.name.startswith(".")]
         if not paths:
             raise SettingError.of_value("source", pattern, "a file that is there, or a pattern of such files")
         found += [path for path in paths if path not in found]
+    return found
+
+
+def _read_sources(root: Path, found: Sequence[Path]) -> Measurement:
     records = [path for path in found if path.suffix == ".json" and FIGURES not in path.relative_to(root).parents]
     measurements = [learning_curves(map(read_record, records))] if records else []
     for path in found:

@@ -114,11 +114,13 @@ class Tables:
     """
 
     def __init__(self, root: Path, records: Iterable[Record]) -> None:
+        self.rows: dict[str, RowOutline] = {}  # of all recipes, by the run's name
         self._rows: dict[str, list[RowOutline]] = {}
         self._titles: dict[str, str] = {}
         studies = {}
         for path in sorted((root / FOLDER).glob("*.yaml")):
             rows = outline_rows(path)
+            self.rows |= {row.name: row for row in rows}
             for row in rows:
                 for title in dict.fromkeys(table for figure in row.paper for table in figure.tables):
                     self._titles.setdefault(_slug(title), title)

@@ -1,0 +1,187 @@
+"""The page of results: whole in one file, and in a browser its values, tables and print view."""
+
+from __future__ import annotations
+
+import base64
+import re
+import shutil
+from collections.abc import Callable, Iterator
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rskip.analysis.measurement import Measurement
+from rskip.cli.main import main
+from rskip.records import Record
+
+MakeRecord = Callable[..., Record]
+COMMIT = "0123456789abcdef"
+PLACE = {"model": "sas", "depth": 8, "stage": "layer1", "name": "", "sublayer": ""}
+GRADIENTS = [{**PLACE, "block": block, "gradient": 2.0**block} for block in (1, 2, 3)]
+TRACE = [
+    {"model": "sas", "seed": 1, "update": update, "block": block, "stage": "layer1", "sublayer": "", "x_rms": 1.5,
+     "f_rms": 0.5, "y_rms": 2.0, "gradient": block / update, "alpha": None, "beta": None, "gamma": None}
+    for update in (1, 2) for block in (1, 2, 3)
+]  # fmt: skip
+CLAIM = "{where: section 1, claim: It is <so>, untested: too dear}"
+
+
+@pytest.fixture(scope="module")
+def page(tmp_path_factory: pytest.TempPathFactory, make_record: MakeRecord) -> Path:
+    """The page of a project with a table of three seeds, two figures and a claim."""
+    for module in ("matplotlib", "scipy"):
+        pytest.importorskip(module)
+    root = tmp_path_factory.mktemp("project")
+    for folder in ("docs/figures", "recipes", "results"):
+        (root / folder).mkdir(parents=True)
+    conditions = {"examples": 7, "git": {"commit": COMMIT, "dirty": True}, "machine": {"cpu": "Zuse Z4", "threads": 1}}
+    for name, analysis, rows in (("lines", "gradients", GRADIENTS), ("cells", "trace", TRACE)):
+        measured = Measurement(analysis=analysis, conditions=conditions, rows=rows)
+        measured.write(root / f"docs/figures/{name}_measured.json")
+    (root / "docs/figures/figures.yaml").write_text(
+        "lines: {title: Lines, source: docs/figures/lines_measured.json}\n"
+        "cells: {title: Cells, source: docs/figures/cells_measured.json, quantities: [gradient]}\n"
+    )
+    (root / "docs/claims.yaml").write_text(
+        f"costs: {{}}\npapers:\n  - name: P\n    title: A paper\n    claims: [{CLAIM}]\n"
+    )
+    (root / "recipes/mine.yaml").write_text(
+        "kind: translation\ncorpus: a\nbaseline: plain\nrows: {plain: {description: x + f}, twice: {}, none: {}}\n"
+    )
+    config = {"kind": "translation", "corpus": "a"}
+    for row, figures in {"plain": (8.0, 9.0, 7.0), "twice": (9.0, 10.1, 7.9)}.items():
+        for seed, bleu in enumerate(figures, 1):
+            git = {"commit": COMMIT, "dirty": False}
+            made = make_record(recipe=f"mine_{row}", seed=seed, config=config, metrics={"sacrebleu": bleu}, git=git)
+            made.write(root / made.path)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(root)
+        assert main(["report", "--html", "page.html"]) == 0
+    return root / "page.html"
+
+
+class Addresses(HTMLParser):
+    """What a page refers to."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.outside: list[str] = []
+        self.inside: set[str] = set()
+        self.ids: set[str] = set()
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        for name, value in attrs:
+            if name == "id" and value:
+                self.ids.add(value)
+            if name in ("href", "src", "xlink:href", "srcset", "action") and value:
+                if value.startswith("#"):
+                    self.inside.add(value[1:])
+                elif not value.startswith("data:"):
+                    self.outside.append(value)
+
+
+def test_the_page_holds_all_that_it_shows_and_says_where_numbers_are_from(page: Path) -> None:
+    text = page.read_text(encoding="utf-8")
+    addresses = Addresses()
+    addresses.feed(text)
+    assert addresses.outside == [] and addresses.inside <= addresses.ids
+    assert not re.search(r"@import|url\((?!#)", text)
+    assert {"figure-lines", "figure-cells", "record-mine_twice-3"} <= addresses.ids
+    assert '9.00 ± 1.10 (seeds <a href="#record-mine_twice-1">1</a>' in text and "+1.00 [+0.75, +1.25]" in text
+    assert "examples 7; commit 0123456789 with changes; Zuse Z4, 1 thread</figcaption>" in text
+    assert "<td>0123456789</td>" in text and "<code>results/mine_twice/3.json</code>" in text
+    assert "rskip run recipes/mine.yaml --rows twice --seeds 3</code>" in text
+    assert "<td>It is &lt;so&gt;</td>" in text and '<b class="untested">untested</b>' in text
+
+
+def test_a_target_lies_where_its_value_is_drawn(page: Path) -> None:
+    text = page.read_text(encoding="utf-8")
+    lines = text[text.index('id="figure-lines"') : text.index('id="figure-cells"')]
+    markers = {
+        (float(x), float(y))
+        for x, y in re.findall(r'<use xlink:href="#m\w+" x="([\d.]+)" y="([\d.]+)" style="fill: #009e73', lines)
+    }
+    number = r"([\d.]+)"
+    box = rf'<rect class="value" x="{number}" y="{number}" width="{number}" height="{number}" data-says="([^"]+)"'
+    found = re.findall(box, lines)
+    assert [each[-1] for each in found] == [
+        f"sas, stage 1, gradient norm ‖∂L/∂y‖, depth 8, block {block}: {2**block}" for block in (1, 2, 3)
+    ]
+    for x, y, width, height, _ in found:
+        centre = float(x) + float(width) / 2, float(y) + float(height) / 2
+        assert min(abs(a - centre[0]) + abs(b - centre[1]) for a, b in markers) < 0.25, (centre, markers)
+    cells = re.findall(box, text[text.index('id="figure-cells"') :])
+    assert {each[-1] for each in cells} == {
+        f"sas, seed 1, gradient norm ‖∂L/∂y‖, update {update}, block {block}: {block / update:.4g}"
+        for update in (1, 2)
+        for block in (1, 2, 3)
+    }
+    assert len({each[2:4] for each in cells}) == 1 and len({each[:2] for each in cells}) == 6, "one grid"
+
+
+def test_what_excludes_each_other_is_one_line(
+    page: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(page.parent)
+    for other in (["mine"], ["--check"]):
+        assert main(["report", "--html", "other.html", *other]) == 2
+        assert capsys.readouterr().err.count("\n") == 1
+    assert not Path("other.html").exists()
+
+
+@pytest.fixture
+def browser() -> Iterator[Any]:
+    """Chromium, which reaches no host."""
+    webdriver = pytest.importorskip("selenium.webdriver", reason="no selenium: pip install -e '.[dev]'")
+    programs = [shutil.which(name) for name in ("chromium", "chromium-browser", "google-chrome")]
+    program, driver = next(filter(None, programs), None), shutil.which("chromedriver")
+    if program is None or driver is None:
+        pytest.skip("no browser: install chromium and chromium-driver")
+    options = webdriver.ChromeOptions()
+    options.binary_location = program
+    for argument in (
+        "--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--no-first-run",
+        "--host-resolver-rules=MAP * ~NOTFOUND", "--window-size=1200,900",
+    ):  # fmt: skip
+        options.add_argument(argument)
+    options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
+    opened = webdriver.Chrome(options=options, service=webdriver.ChromeService(driver))
+    yield opened
+    opened.quit()
+
+
+def test_in_a_browser_values_show_on_hover_tables_sort_and_the_page_prints(page: Path, browser: Any) -> None:
+    from selenium.webdriver import ActionChains
+
+    def all_of(selector: str) -> list[Any]:
+        return list(browser.find_elements("css selector", selector))
+
+    browser.get(page.as_uri())
+    assert browser.get_log("browser") == []
+    assert browser.execute_script("return performance.getEntriesByType('resource').length") == 0, "nothing was fetched"
+    for name in ("lines", "cells"):
+        (picture,) = all_of(f"#figure-{name} svg")
+        assert picture.size["width"] > 500 and picture.size["height"] > 100
+        target = all_of(f"#figure-{name} .value")[2]
+        ActionChains(browser).move_to_element(target).perform()
+        (says,) = all_of("#says")
+        assert says.is_displayed() and says.text == target.get_attribute("data-says")
+    ActionChains(browser).move_to_element(all_of("h1")[0]).perform()
+    assert not says.is_displayed()
+
+    def first_column() -> list[str]:
+        return [cell.text for cell in all_of("#our-comparisons td:first-child")]
+
+    (heading,) = [each for each in all_of("#our-comparisons th button") if each.text == "our sacreBLEU"]
+    orders = []
+    for _ in range(2):
+        heading.click()
+        orders.append(first_column())
+    assert orders == [["mine_plain", "mine_twice", "mine_none"], ["mine_twice", "mine_plain", "mine_none"]]
+    assert all_of("#our-comparisons th[aria-sort]")[0].get_attribute("aria-sort") == "descending"
+    assert base64.b64decode(browser.print_page()).startswith(b"%PDF")
+    assert all_of("nav")[0].is_displayed()
+    browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": "print"})
+    assert not all_of("nav")[0].is_displayed() and all_of("#figure-cells svg")[0].is_displayed()
