@@ -10,6 +10,7 @@ from rskip.fairseq_plugin import (
     criterion,
     model,
     one_line_errors,
+    out_of_memory,
     self_critical_criterion,
     task,
 )
@@ -18,3 +19,4 @@ __all__ = ["adam", "architectures", "captioning_task", "criterion", "model", "se
 
 adam.install()
 one_line_errors.install()
+out_of_memory.install()

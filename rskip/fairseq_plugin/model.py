@@ -16,6 +16,7 @@ from rskip.fairseq_plugin.encoder import ConnectionEncoder
 from rskip.fairseq_plugin.flags import add_flags, config_from_args, take_probe
 from rskip.fairseq_plugin.one_line_errors import UsageError
 from rskip.fairseq_plugin.probe import TrainingProbe
+from rskip.machine.device import set_gpu_arithmetic
 from rskip.native.loss import log_softmax
 from rskip.transformer import TransformerConfig
 from rskip.transformer.config import StackConfig
@@ -49,6 +50,17 @@ class ConnectionModel(FairseqEncoderDecoderModel):
         if log_probs:
             return log_softmax(net_output[0])
         return super().get_normalized_probs(net_output, log_probs, sample)
+
+    def train(self, mode: bool = True) -> ConnectionModel:
+        """Sets the mode, and on a GPU how it multiplies; raises `UsageError` where it lacks bfloat16."""
+        weight = self.decoder.output_projection.weight
+        if weight.is_cuda:
+            set_gpu_arithmetic(weight.device, training=mode)
+            if mode and weight.dtype == torch.bfloat16 and not torch.cuda.is_bf16_supported(including_emulation=False):
+                name = torch.cuda.get_device_name(weight.device)
+                raise UsageError(f"--bf16: the GPU {name} doesn't compute bfloat16: use --fp16, or leave it out")
+        super().train(mode)
+        return self
 
     @property
     def active_probe(self) -> TrainingProbe | None:

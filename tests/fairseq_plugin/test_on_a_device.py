@@ -9,6 +9,8 @@ import torch
 import train_speed
 from train_speed import FAIRSEQ_LOSS, OUR_LOSS, System
 
+from rskip.fairseq_plugin.one_line_errors import UsageError
+
 SMALL = [
     *("--encoder-embed-dim", "16", "--encoder-ffn-embed-dim", "32", "--encoder-attention-heads", "2"),
     *("--decoder-embed-dim", "16", "--decoder-ffn-embed-dim", "32", "--decoder-attention-heads", "2"),
@@ -22,6 +24,15 @@ PRECISIONS = {
     "memory-efficient fp16": ("--memory-efficient-fp16", "--fp16-init-scale", "1024"),
 }
 FAST = ("float32", "bf16", "fp16")
+
+
+@pytest.fixture(autouse=True)
+def arithmetic():
+    """Training on a GPU sets it for the process."""
+    before = torch.get_float32_matmul_precision(), torch.backends.cudnn.allow_tf32, torch.backends.cudnn.benchmark
+    yield
+    torch.set_float32_matmul_precision(before[0])
+    torch.backends.cudnn.allow_tf32, torch.backends.cudnn.benchmark = before[1:]
 
 
 def workload(*flags):
@@ -68,3 +79,42 @@ def test_an_update_of_a_base_transformer_takes_so_many_calls(precision, emulated
     waits = {place: count for place, count in emulated_cuda.synchronisations.items() if "transformer/" not in place}
     assert sum(waits.values()) == 2  # for the gradient's norm, and for the log
     assert all("fairseq_plugin/adam.py" in place or "fairseq_plugin/criterion.py" in place for place in waits)
+
+
+@pytest.fixture(scope="module")
+def small_trainer():
+    """Builds a trainer of one layer in bfloat16, and its batches."""
+    system = System("", "transformer_skip_ln", OUR_LOSS, ("--bf16",), "rskip_adam")
+    return lambda: train(system, workload("--encoder-layers", "1", "--decoder-layers", "1"), 1)
+
+
+def test_a_batch_too_large_is_named_and_training_goes_on(small_trainer, emulated_cuda, caplog, monkeypatch):
+    trainer, batches = small_trainer()
+    before = [each.detach().clone() for each in trainer.model.parameters()]
+    with monkeypatch.context() as patch, caplog.at_level("WARNING"):
+        patch.setattr(trainer.model.encoder, "forward", lambda *_, **__: too_large())
+        train_speed.take_steps(trainer, batches)
+    expected = "out of memory on a batch of 10 sentences of up to 6 source and 6 target tokens: lower --max-tokens or "
+    assert expected + "--batch-size, and raise --update-freq by as much" in caplog.messages
+    assert trainer.get_num_updates() == 1
+    assert all(torch.equal(*pair) for pair in zip(before, trainer.model.parameters(), strict=True))
+    train_speed.take_steps(trainer, batches)
+    assert trainer.get_num_updates() == 2
+
+
+def too_large():
+    raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB.")
+
+
+def test_bfloat16_needs_a_gpu_that_computes_it(small_trainer, emulated_cuda, monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda including_emulation: including_emulation)
+    with pytest.raises(UsageError, match="^--bf16: the GPU emulated doesn't compute bfloat16: use --fp16, or leave"):
+        small_trainer()
+
+
+def test_training_multiplies_by_tf32_and_evaluation_does_not(small_trainer, emulated_cuda):
+    trainer, _ = small_trainer()
+    assert torch.get_float32_matmul_precision() == "high"
+    trainer.model.eval()
+    assert torch.get_float32_matmul_precision() == "highest"
+    assert not torch.backends.cudnn.allow_tf32 and not torch.backends.cudnn.benchmark

@@ -12,7 +12,7 @@ from rskip.files.whole import atomic_file
 from rskip.settings.errors import SettingError
 from rskip.tasks.captioning.data import data_folder, feature_store
 from rskip.tasks.captioning.settings import CaptioningSettings
-from rskip.tasks.fairseq_flags import flags_to_arguments
+from rskip.tasks.fairseq_flags import flags_on_gpu, flags_to_arguments
 from rskip.tasks.process import executable
 from rskip.tasks.run import EpochLines, Run
 from rskip.tasks.translation.data import device_arguments
@@ -68,6 +68,8 @@ def train_command(run: Run[CaptioningSettings], *, stage: str, precision: str) -
         flags["batch-size"] = size // gpus
     if precision == "float32":
         flags |= dict.fromkeys(flags.keys() & LOW_PRECISION, False)
+    if gpus > 0:
+        flags = flags_on_gpu(flags)
     program = ["fairseq-train"]
     if gpus > 1:
         program = ["torchrun", "--standalone", "--nproc-per-node", str(gpus), executable("fairseq-train")]

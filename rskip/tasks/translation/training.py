@@ -15,7 +15,7 @@ from pathlib import Path
 from rskip.checkpoint import last_checkpoints
 from rskip.checkpoint.average import average_to_file
 from rskip.files.whole import atomic_file
-from rskip.tasks.fairseq_flags import Flag, flags_to_arguments
+from rskip.tasks.fairseq_flags import Flag, flags_on_gpu, flags_to_arguments
 from rskip.tasks.process import executable
 from rskip.tasks.run import EpochLines, Run
 from rskip.tasks.translation.data import data_arguments, device_arguments
@@ -94,6 +94,8 @@ def train_command(run: Run[TranslationSettings], *, precision: str) -> list[str]
         flags |= {"max-tokens": batches.max_tokens, "update-freq": batches.update_freq}
     if precision == "float32":
         flags |= dict.fromkeys(flags.keys() & LOW_PRECISION, False)
+    if gpus > 0:
+        flags = flags_on_gpu(flags)
     program = ["fairseq-train"]
     if gpus > 1:
         program = ["torchrun", "--standalone", "--nproc-per-node", str(gpus), executable("fairseq-train")]

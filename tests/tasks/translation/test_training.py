@@ -127,6 +127,15 @@ def test_one_device_is_named() -> None:
         assert " ".join(generate).endswith(f"--path averaged.pt --gen-subset test {device}")
 
 
+def test_adam_is_ours_on_gpus() -> None:
+    """Updates and checkpoints are the same: tests/fairseq_plugin/test_adam.py."""
+    for gpus, flags, name in [
+        (0, {}, "adam"), (1, {}, "rskip_adam"), (2, {}, "rskip_adam"), (1, {"use_old_adam": True}, "adam"),
+    ]:  # fmt: skip
+        assert f"--optimizer {name}" in train(run_with(gpus=gpus, max_tokens=2048, optimizer="adam", **flags))
+    assert "--optimizer sgd" in train(run_with(gpus=1, max_tokens=2048, optimizer="sgd"))
+
+
 def test_a_precision_is_what_the_flags_ask_for_and_float32_leaves_them_out() -> None:
     for flag, precision in {"bf16": "bfloat16", "fp16": "float16", "amp": "float16"}.items():
         assert recipe_precision({flag: True}) == precision
