@@ -189,6 +189,8 @@ def _run(counts: Counts, function: Any, args: Any, kwargs: dict[str, Any]) -> An
     to_device = bool(on_device) if device is None else torch.device(device).type in ("cuda", "meta")
     if not on_device and not to_device:
         return function(*args, **kwargs)
+    if device is not None and (torch.device(device).index or 0) > 0:
+        raise RuntimeError("CUDA error: invalid device ordinal")
     if name not in _COPIES:
         _refuse_mixed(name, args, on_device, elsewhere)
     if _synchronises(name, args, kwargs, to_device=to_device):

@@ -239,7 +239,7 @@ def load_translator(args: argparse.Namespace, ranks: Ranks) -> Translator:
     import torch
 
     from rskip.cli._options import with_flags
-    from rskip.machine.device import bfloat16_is_slow
+    from rskip.machine.device import bfloat16_is_slow, usable_device
     from rskip.translation import Translator
     from rskip.translation.model_files import ONNX_FILE, find_model
     from rskip.translation.settings import CpuSettings
@@ -257,8 +257,11 @@ def load_translator(args: argparse.Namespace, ranks: Ranks) -> Translator:
     device = args.device or ("cuda" if torch.cuda.is_available() and not on_cpu else "cpu")
     if device == "cuda" and ranks.count > 1:
         device = f"cuda:{ranks.local_rank}"
-    if args.precision == "bfloat16" and bfloat16_is_slow(torch.device(device)) and ranks.first and not args.quiet:
-        print("this processor doesn't multiply bfloat16: float32 is faster on it", file=sys.stderr)
+    if args.precision == "bfloat16" and not args.quiet and bfloat16_is_slow(usable_device(device)):
+        if device.startswith("cuda"):  # of several GPUs one may be older
+            print(f"{device} doesn't multiply bfloat16: float32 is faster on it", file=sys.stderr)
+        elif ranks.first:
+            print("this processor doesn't multiply bfloat16: float32 is faster on it", file=sys.stderr)
     if args.model.is_dir() and file.name.startswith("checkpoint") and ranks.first and not args.quiet:
         print(f"the model is {file}", file=sys.stderr)  # one of several of a training
     return Translator.from_pretrained(

@@ -106,8 +106,13 @@ class SAS(Connection):
         return y
 
     def _as_one_function(self, x: Tensor, f: Tensor) -> bool:
-        """Whether `SASFunction` is the formula, memory traffic is its cost, and no hook wants to see gates or norm."""
-        if x.device.type == "cpu" or x.dtype not in (torch.bfloat16, torch.float16) or x.dtype != f.dtype:
+        """Whether `SASFunction` is the formula, memory traffic is its cost, and no hook wants to see gates or norm.
+
+        torch.compile makes one kernel of the formula.
+        """
+        if x.device.type == "cpu" or torch.compiler.is_compiling():
+            return False
+        if x.dtype not in (torch.bfloat16, torch.float16) or x.dtype != f.dtype:
             return False
         if self.gate != "full" or self.gamma != "tied" or not isinstance(self.norm, LayerNorm):
             return False

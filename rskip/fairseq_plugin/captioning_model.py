@@ -71,7 +71,7 @@ class CaptioningModel(ConnectionModel):
         words = build_token_embedding(config.vocabulary, config.decoder_embed_dim, config.padding_index)
         model = cls(config, CaptioningEncoder(config), ConnectionDecoder(config, task.target_dictionary, words))
         model.decoder.left_padded = False
-        model.attach_probe(args)
+        model.prepare_training(args)
         return model
 
     def forward(

@@ -61,6 +61,9 @@ def add_flags(parser: ArgumentParser) -> None:
         help="write RMS of x, F(x) and y, norm of the loss gradient, and gates of every residual block to this file",
     )
     parser.add_argument(
+        "--compile-layers", action="store_true", help="compile the layers by torch.compile (default: no)"
+    )
+    parser.add_argument(
         "--probe-every", type=int, metavar="N", help=f"at the first and every N-th update (default: {PROBE_EVERY})"
     )
 
@@ -100,6 +103,8 @@ def _check_probe(args: Namespace) -> None:
     every, given = getattr(args, "probe_every", None), getattr(args, "probe_file", None) is not None
     if every is not None and (every < 1 or not given):
         raise UsageError(f"--probe-every is {every}: expected 1 or more, and --probe-file beside it")
+    if given and getattr(args, "compile_layers", False):
+        raise UsageError("--probe-file and --compile-layers: no probe looks into a compiled layer, give one of them")
     for scaled in ("fp16", "amp"):
         if given and getattr(args, scaled, False):
             raise UsageError(f"--probe-file and --{scaled}, which scales the gradients: use --bf16")
@@ -109,6 +114,11 @@ def take_probe(args: Namespace) -> tuple[str | None, int]:
     """File and interval of a probe, which `args` have no more."""
     file, every = (vars(args).pop(name, None) for name in ("probe_file", "probe_every"))
     return file, every or PROBE_EVERY
+
+
+def take_compile_layers(args: Namespace) -> bool:
+    """Whether layers are to be compiled, which `args` say no more: checkpoints keep them."""
+    return bool(vars(args).pop("compile_layers", False))
 
 
 def config_from_args(args: Namespace, source: Dictionary, target: Dictionary) -> TransformerConfig:

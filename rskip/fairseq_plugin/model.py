@@ -13,7 +13,7 @@ from torch import Tensor
 
 from rskip.fairseq_plugin.decoder import ConnectionDecoder
 from rskip.fairseq_plugin.encoder import ConnectionEncoder
-from rskip.fairseq_plugin.flags import add_flags, config_from_args, take_probe
+from rskip.fairseq_plugin.flags import add_flags, config_from_args, take_compile_layers, take_probe
 from rskip.fairseq_plugin.one_line_errors import UsageError
 from rskip.fairseq_plugin.probe import TrainingProbe
 from rskip.machine.device import set_gpu_arithmetic
@@ -21,6 +21,7 @@ from rskip.native.loss import log_softmax
 from rskip.transformer import TransformerConfig
 from rskip.transformer.config import StackConfig
 from rskip.transformer.embedding import build_token_embedding
+from rskip.transformer.stack import compile_layers
 
 MODEL_NAME = "rskip_transformer"
 
@@ -33,8 +34,10 @@ class ConnectionModel(FairseqEncoderDecoderModel):
         self.config = config
         self._probe: TrainingProbe | None = None
 
-    def attach_probe(self, args: Namespace) -> None:
-        """Takes out of `args`, which checkpoints keep, what they say of a probe, and attaches it."""
+    def prepare_training(self, args: Namespace) -> None:
+        """Takes out of `args`, which checkpoints keep, what they say of a probe and of compiling, and does it."""
+        if take_compile_layers(args):
+            compile_layers(self.encoder.layers, self.decoder.layers)
         file, every = take_probe(args)
         if file is not None:
             self._probe = TrainingProbe(self, Path(file), every)
@@ -129,7 +132,7 @@ class ConnectionTransformer(ConnectionModel):
         # what batches look like, which the model could only learn from its device
         decoder.left_padded = getattr(getattr(task, "cfg", None), "left_pad_target", None)
         model = cls(config, encoder, decoder)
-        model.attach_probe(args)
+        model.prepare_training(args)
         return model
 
     def forward(

@@ -15,6 +15,11 @@ def usable_device(device: str | torch.device) -> torch.device:
 
     :raises ValueError: there is no such device, or it can't hold values.
     """
+    wanted = str(device).partition(":")
+    if wanted[0] == "cuda" and wanted[2].isdecimal() and 0 < torch.cuda.device_count() <= int(wanted[2]):
+        count = torch.cuda.device_count()
+        last = f"cuda:0 to cuda:{count - 1}" if count > 1 else "cuda:0"
+        raise ValueError(f"there is no device {str(device)!r}: this machine has {last}")
     try:
         found = torch.empty(0, device=device).device
     except (RuntimeError, AssertionError, TypeError, ImportError) as error:
@@ -36,7 +41,9 @@ def multiplies_bfloat16_in_tiles() -> bool:
 
 
 def bfloat16_is_slow(device: torch.device) -> bool:
-    """Whether bfloat16 is slower than float32 there: on a CPU that doesn't multiply it."""
+    """Whether bfloat16 is slower than float32 there: on a CPU or a GPU that doesn't multiply it."""
+    if device.type == "cuda":
+        return torch.cuda.get_device_capability(device) < (8, 0)  # before Ampere CUDA emulates it
     return device.type == "cpu" and not multiplies_bfloat16()
 
 

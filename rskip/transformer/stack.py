@@ -25,6 +25,14 @@ def run_layer(layer: nn.Module, state: State, *inputs: Tensor | None, checkpoint
     return layer(state, *inputs)
 
 
+def compile_layers(*stacks: nn.ModuleList, backend: str = "inductor") -> None:
+    """Has torch.compile compile the layers when they are first run: each kind once, for any number and length of
+    sentences."""
+    for layers in stacks:
+        for layer in layers:
+            layer.compile(dynamic=True, backend=backend)
+
+
 def build_closing_norm(connection: str, features: int) -> nn.Module | None:
     """The normalisation that ends a stack whose connection leaves its output unnormalised (pre-norm), or None."""
     norm = parse_connection(connection).closing_norm

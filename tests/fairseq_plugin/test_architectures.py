@@ -145,3 +145,18 @@ def test_a_checkpoint_of_another_architecture_names_the_parameter(parse, task):
         model.load_state_dict(build("--connection", "2xskip+ln").state_dict())
     with pytest.raises(UsageError, match=r"another architecture: .* has shape \(24, 16\) there and \(8, 16\)"):
         model.load_state_dict(build("--encoder-ffn-embed-dim", "24").state_dict())
+
+
+def test_compiled_layers_are_asked_for_by_a_flag_that_no_checkpoint_keeps(parse, task):
+    args = parse("--arch", "transformer_rskip_ln_tiny", *SMALL, "--compile-layers")
+    model = ARCH_MODEL_REGISTRY["transformer_rskip_ln_tiny"].build_model(args, task)
+    layers = [*model.encoder.layers, *model.decoder.layers]
+    assert layers and all(each._compiled_call_impl is not None for each in layers)
+    assert not hasattr(args, "compile_layers")
+    again = ARCH_MODEL_REGISTRY["transformer_rskip_ln_tiny"].build_model(args, task)
+    assert all(each._compiled_call_impl is None for each in again.encoder.layers)
+
+
+def test_a_probe_cannot_look_into_compiled_layers(parse):
+    with pytest.raises(UsageError, match="^--probe-file and --compile-layers: no probe looks into a compiled layer"):
+        parse("--arch", "transformer_rskip_ln_tiny", "--compile-layers", "--probe-file", "probe.jsonl")

@@ -6,6 +6,7 @@ from copy import deepcopy
 from pathlib import Path
 
 import pytest
+import torch
 
 from rskip.translation import Translator
 
@@ -42,3 +43,24 @@ def test_texts_are_those_of_the_cpu(translator, settings, emulated_cuda):
     of_steps = sum(count for place, count in waits.items() if place.endswith("synchronize"))
     assert of_steps == len(steps)
     assert waits.total() - of_steps <= 2, "lengths and prefixes, once a batch"
+
+
+def test_what_is_for_cpus_is_refused(translator, root, emulated_cuda):
+    there = Translator.from_pretrained(root / "checkpoints/multi30k_en_de_2rskip_ln", device="cuda")
+    with pytest.raises(ValueError, match="^int8 is for CPUs and the model is on cuda:0: use bfloat16 there$"):
+        Translator.from_pretrained(there.file, precision="int8", device="cuda")
+    refusal = "^worker processes are for a model on the CPU, and this one is on cuda:0: use 1 worker$"
+    with pytest.raises(ValueError, match=refusal), there.parallel(2):
+        pass
+
+
+def test_memory_that_is_not_enough_names_the_batch(translator, emulated_cuda, monkeypatch):
+    there = Translator.from_pretrained(translator.file, device="cuda")
+
+    def full(tokens, state):
+        raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 20.00 GiB.\nMore")
+
+    monkeypatch.setattr(there.model.decoder, "step", full)
+    refusal = "^not enough memory on the device for 2 sentences of up to 5 tokens: give a smaller max_tokens or beam, "
+    with pytest.raises(ValueError, match=refusal):
+        there.translate(["Two men.", "A dog runs."])
