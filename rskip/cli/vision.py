@@ -166,11 +166,15 @@ def run(args: argparse.Namespace) -> int:
 
 def run_train(args: argparse.Namespace) -> int:
     """Trains, or resumes a training."""
+    from rskip.files.folder_lock import FolderLock
     from rskip.machine.ranks import Ranks
+    from rskip.machine.workers import end_with_parent
     from rskip.vision.evaluation import OutputsNotFinite
     from rskip.vision.training import Diverged, Interrupted, train
     from rskip.vision.training.train import process_group
 
+    if FolderLock.inherited():
+        end_with_parent()  # that may be torchrun
     ranks = Ranks.from_environment()
     with process_group(ranks, args.device):
         with ranks.together():

@@ -11,6 +11,7 @@ from typing import Any
 
 from rskip.experiments.recipe import Recipe
 from rskip.files.checksum import sha256_file
+from rskip.files.folder_lock import FolderLock
 from rskip.files.whole import atomic_file
 from rskip.machine.environment import gpus_to_use
 from rskip.machine.terminal import columns
@@ -82,27 +83,44 @@ def plan_runs(
 
 
 def run_seed(recipe: Recipe, run: Run[Any]) -> Record:
-    """Trains and scores a run, unless it has its record; writes the record, and prints what came out."""
-    path = record_path(run.name, run.seed)
-    if path.exists():
-        record = read_record(path)
-        check_settings(record, recipe)
-        print(f"{path} is there already: not run again")
-    else:
+    """Trains and scores a run, unless it has its record; writes the record, and prints what came out.
+
+    :raises LockLost: another process has taken the run over; nothing is written any more.
+    """
+    if (record := _record_there(recipe, run)) is None:
         for program in recipe.task.programs:
             executable(program)
         with run.folder.lock() as lock:
-            run.folder.bind(recipe.config)
-            run = dataclasses.replace(run, lock=lock)
-            recipe.task.train(run)
-            record = make_record(recipe, run, recipe.task.score(run))
-            if run.folder.probe.exists():
-                with atomic_file(path.with_suffix(".probe.jsonl")) as temporary:
-                    shutil.copyfile(run.folder.probe, temporary)
-        record.write(path)
+            record = _record_there(recipe, run)  # where this process waited for another
+            if record is None:
+                record = _train_and_score(recipe, dataclasses.replace(run, lock=lock), lock)
     print(summary(record, recipe), flush=True)
     if recipe.own.show and (outputs := recipe.task.sample_outputs(run, recipe.own.show)):
         print(outputs, flush=True)
+    return record
+
+
+def _record_there(recipe: Recipe, run: Run[Any]) -> Record | None:
+    """:raises ValueError: it is of other settings."""
+    path = record_path(run.name, run.seed)
+    if not path.exists():
+        return None
+    record = read_record(path)
+    check_settings(record, recipe)
+    print(f"{path} is there already: not run again")
+    return record
+
+
+def _train_and_score(recipe: Recipe, run: Run[Any], lock: FolderLock) -> Record:
+    run.folder.bind(recipe.config)
+    recipe.task.train(run)
+    lock.check()
+    record = make_record(recipe, run, recipe.task.score(run))
+    lock.check()
+    if run.folder.probe.exists():
+        with atomic_file(record.path.with_suffix(".probe.jsonl")) as temporary:
+            shutil.copyfile(run.folder.probe, temporary)
+    record.write(record.path)
     return record
 
 

@@ -11,6 +11,7 @@ from rskip.fairseq_plugin import (
     model,
     one_line_errors,
     out_of_memory,
+    run_lock,
     self_critical_criterion,
     task,
 )
@@ -20,3 +21,4 @@ __all__ = ["adam", "architectures", "captioning_task", "criterion", "model", "se
 adam.install()
 one_line_errors.install()
 out_of_memory.install()
+run_lock.install()

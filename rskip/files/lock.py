@@ -1,18 +1,13 @@
-"""Locks: a folder that one process works in, an output that one process makes at a time."""
+"""Locks of files: a file that one process works on, an output that one process makes at a time."""
 
 from __future__ import annotations
 
 import fcntl
 import os
 import sys
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-
-from rskip.files.whole import naming
-
-_ENDING_SECONDS = 10.0  # that the children of a killed process may take to end
 
 
 class Locked(ValueError):
@@ -59,35 +54,6 @@ def open_locked(path: Path, *, waiting_for: str = "") -> int:
 
 
 @contextmanager
-def folder_lock(folder: Path, *, busy: str) -> Iterator[int]:
-    """Makes the folder where it is missing, holds it for this process, and gives the lock's descriptor.
-
-    Where the process that held it was killed, its children get a moment to end before the folder counts as held.
-
-    :param busy: the message where another process holds the folder; "{process}" in it becomes that one's number.
-    :raises ValueError: another process holds it.
-    :raises OSError: the disk is full, or it can't be written to.
-    """
-    folder.mkdir(parents=True, exist_ok=True)
-    path = folder / "lock"
-    deadline = time.monotonic() + _ENDING_SECONDS
-    while True:
-        try:
-            descriptor = open_locked(path)
-            break
-        except Locked as error:
-            if _is_alive(error.process) or time.monotonic() > deadline:
-                raise ValueError(busy.replace("{process}", error.process)) from None
-        time.sleep(0.1)
-    try:
-        with naming(path, consequence="make room and repeat the command"):
-            _write_process(descriptor)
-        yield descriptor
-    finally:
-        os.close(descriptor)
-
-
-@contextmanager
 def one_at_a_time(output: Path) -> Iterator[None]:
     """Waits until no other process is within this block for the same `output`, and keeps others out of it.
 
@@ -110,19 +76,6 @@ def one_at_a_time(output: Path) -> Iterator[None]:
 def _write_process(descriptor: int) -> None:
     os.ftruncate(descriptor, 0)
     os.pwrite(descriptor, str(os.getpid()).encode(), 0)
-
-
-def _is_alive(process: str) -> bool:
-    """Whether a process of this machine has the number; "unknown" counts as one that has."""
-    try:
-        os.kill(int(process), 0)
-    except ValueError:
-        return True
-    except ProcessLookupError:
-        return False
-    except PermissionError:  # another user's
-        return True
-    return True
 
 
 def _is_at(descriptor: int, path: Path) -> bool:

@@ -1,10 +1,12 @@
-"""Processes that work for this one, each a fresh Python that ignores SIGINT and ends when this process does."""
+"""Processes that end when the one that they work for does; and workers, each a fresh Python that ignores SIGINT."""
 
 from __future__ import annotations
 
+import ctypes
 import multiprocessing
 import os
 import signal
+import sys
 import threading
 from collections import deque
 from collections.abc import Callable, Generator, Iterable
@@ -14,6 +16,8 @@ from typing import Any, TypeVar
 
 Task = TypeVar("Task")
 Result = TypeVar("Result")
+
+_PR_SET_PDEATHSIG = 1  # linux/prctl.h
 
 _job: Callable[[Any], Any]  # a worker's own
 
@@ -77,12 +81,35 @@ def in_order(job: Callable[[Task], Result], tasks: Iterable[Task], *, workers: i
             processes.close()
 
 
+def ending_with_this() -> Callable[[], None] | None:
+    """A `preexec_fn` that has Linux kill the child when this thread, which starts it, ends or is killed.
+
+    None on other systems.
+    """
+    if sys.platform != "linux":
+        return None
+    prctl, parent = ctypes.CDLL(None).prctl, os.getpid()
+
+    def bind() -> None:
+        prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+        if os.getppid() != parent:  # it was killed meanwhile
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    return bind
+
+
+def end_with_parent() -> None:
+    """On Linux, has this process killed when the thread that started it ends."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
 def _begin(begin: Callable[..., None], arguments: tuple[Any, ...]) -> None:
-    threading.Thread(target=_end_with_parent, daemon=True).start()
+    threading.Thread(target=_wait_for_parent, daemon=True).start()
     begin(*arguments)
 
 
-def _end_with_parent() -> None:
+def _wait_for_parent() -> None:
     parent = multiprocessing.parent_process()
     assert parent is not None
     parent.join()

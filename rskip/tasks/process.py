@@ -10,7 +10,9 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
+from rskip.files.folder_lock import FolderLock, LockLost
 from rskip.machine.environment import training_threads
+from rskip.machine.workers import ending_with_this
 
 _POLL_SECONDS = 1.0
 _STOP_SECONDS = 30.0
@@ -39,16 +41,40 @@ def run_logged(
     *,
     log: Path,
     environment: Mapping[str, str],
-    inherited: Sequence[int] = (),
+    lock: FolderLock | None = None,
     on_poll: Callable[[], None] = lambda: None,
     output: Path | None = None,
 ) -> None:
-    """Runs the command to its end.
+    """Runs the command to its end, as `end_of` does.
 
-    log: what it prints is appended there; output: its standard output goes there instead; inherited: file
-    descriptors that it keeps open; on_poll: called about every second while it runs. When this process is
-    interrupted the command is terminated first. Raises ValueError where the command can't go on until its user acts
-    (exit status 2: wrong arguments, a full disk) and CommandFailed where it fails otherwise.
+    Raises ValueError where the command can't go on until its user acts (exit status 2: wrong arguments, a full disk),
+    CommandFailed where it fails otherwise, and LockLost as `end_of`.
+    """
+    status, reason = end_of(command, log=log, environment=environment, lock=lock, on_poll=on_poll, output=output)
+    if status == 0:
+        return
+    if status == 2 or _REFUSAL.match(reason):
+        raise ValueError(f"{command[0]} could not go on: {reason} (log: {log})")
+    ending = f"exit status {status}" if status > 0 else f"killed by {signal.Signals(-status).name}"
+    advice = "" if _OWN_ERROR.match(reason) else "; repeat the command to go on from there"
+    raise CommandFailed(f"{command[0]} failed ({ending}): {reason} (log: {log}{advice})")
+
+
+def end_of(
+    command: Sequence[str],
+    *,
+    log: Path,
+    environment: Mapping[str, str],
+    lock: FolderLock | None = None,
+    on_poll: Callable[[], None] = lambda: None,
+    output: Path | None = None,
+) -> tuple[int, str]:
+    """Runs the command to its end; gives its exit status, negative for a signal's number, and the line that says why.
+
+    log: what it prints is appended there; output: its standard output goes there instead; lock: of the folder that it
+    works in, which it holds too; on_poll: called about every second while it runs. When this process is interrupted the
+    command is terminated first; when this process is killed, so is the command. Raises LockLost, with the command
+    killed, where another process has taken the folder over.
     """
     start = log.stat().st_size if log.exists() else 0
     with log.open("ab") as log_file, (output or log).open("ab") as output_file:
@@ -57,27 +83,27 @@ def run_logged(
             stdin=subprocess.DEVNULL,
             stdout=output_file,
             stderr=log_file,
-            env=dict(environment),
-            pass_fds=tuple(inherited),
+            env={**environment, **(lock.environment() if lock else {})},
+            pass_fds=[lock.descriptor] if lock and lock.descriptor is not None else [],
+            preexec_fn=ending_with_this(),
         )
         try:
             while _still_running(process):
+                if lock:
+                    lock.check()
                 on_poll()
         except BaseException as raised:
+            if isinstance(raised, LockLost):
+                process.kill()  # terminated, it would save
             _stop(process, signalled=isinstance(raised, KeyboardInterrupt) and _in_foreground())
             raise
     on_poll()
     if process.returncode == 0:
-        return
+        return 0, ""
     with log.open("rb") as log_file:
         log_file.seek(start)
         printed = log_file.read().decode(errors="replace")
-    reason, status = last_error_line(printed), _exit_status(process.returncode, printed)
-    if status == 2 or _REFUSAL.match(reason):
-        raise ValueError(f"{command[0]} could not go on: {reason} (log: {log})")
-    ending = f"exit status {status}" if status > 0 else f"killed by {signal.Signals(-status).name}"
-    advice = "" if _OWN_ERROR.match(reason) else "; repeat the command to go on from there"
-    raise CommandFailed(f"{command[0]} failed ({ending}): {reason} (log: {log}{advice})")
+    return _exit_status(process.returncode, printed), last_error_line(printed)
 
 
 def last_error_line(text: str) -> str:

@@ -12,7 +12,7 @@ from typing import Annotated, Any, Generic, TypeVar
 
 import msgspec
 
-from rskip.files.lock import folder_lock
+from rskip.files.folder_lock import FolderLock, folder_lock
 from rskip.files.whole import atomic_file
 from rskip.machine.environment import describe_environment
 from rskip.settings.errors import SettingError
@@ -40,7 +40,7 @@ class Run(Generic[SettingsT]):
     :param name: the folder's under runs/ and results/.
     :param mirror: where the dataset is; None: at its public source.
     :param gpus: how many train, 0 for the CPU.
-    :param lock: descriptor of the folder's lock, which the training inherits.
+    :param lock: of the folder, which the training inherits.
     """
 
     name: str
@@ -49,7 +49,7 @@ class Run(Generic[SettingsT]):
     mirror: str | None = None
     gpus: int = 0
     probe: ProbeSettings | None = None
-    lock: int | None = None
+    lock: FolderLock | None = None
     folder: RunFolder = field(init=False)
 
     def __post_init__(self) -> None:
@@ -76,7 +76,7 @@ class Run(Generic[SettingsT]):
             words,
             log=self.folder.train_log,
             environment=child_environment(processes=max(self.gpus, 1)),
-            inherited=[] if self.lock is None else [self.lock],
+            lock=self.lock,
             on_poll=report,
         )
 
@@ -106,8 +106,8 @@ class RunFolder:
         self.train_log = path / "train.log"
         self.probe = path / "probe.jsonl"
 
-    def lock(self) -> AbstractContextManager[int]:
-        """Holds the folder for this process and the trainings that inherit the lock's descriptor, which it gives.
+    def lock(self) -> AbstractContextManager[FolderLock]:
+        """Holds the folder for this process and the trainings that inherit the lock, which it gives.
 
         :raises ValueError: another process holds it.
         """

@@ -70,7 +70,7 @@ def test_overrides_are_another_run(project: Path) -> None:
     assert names("results") == [f"{other}/1.json", f"{other}/2.json", "mine/1.json"]
     assert names("runs/mine") == [
         f"1/{name}"
-        for name in ("lock", "precision", "processes", "run.json", "state.json", "train.log", "trained.safetensors")
+        for name in ("lock.1", "precision", "processes", "run.json", "state.json", "train.log", "trained.safetensors")
     ]
 
 
@@ -135,7 +135,7 @@ def test_a_folder_that_is_in_use_is_left_alone(project: Path, capsys: Capture) -
     with RunFolder(Path("runs/mine/1")).lock():
         assert main(["run", MINE]) == 2
     assert "runs/mine/1 is in use by another `rskip run`" in capsys.readouterr().err
-    assert names("runs") == ["mine/1/lock"]
+    assert names("runs") == ["mine/1/lock.1"]
 
 
 def test_mistakes_come_before_any_work(project: Path, line_fitting: Task[Any], capsys: Capture) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from rskip.files.lock import Locked, folder_lock, one_at_a_time, open_locked
+from rskip.files.lock import Locked, one_at_a_time, open_locked
 
 
 def test_the_second_waits_for_the_first(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -53,15 +53,6 @@ def test_of_many_that_wait_one_at_a_time_goes_on(tmp_path: Path) -> None:
     assert most == 1 and list(tmp_path.iterdir()) == []
 
 
-def test_a_held_folder_is_refused_with_the_holders_number(tmp_path: Path) -> None:
-    with folder_lock(tmp_path / "new/folder", busy=""):
-        message = rf"^in use by {os.getpid()}$"
-        with pytest.raises(ValueError, match=message), folder_lock(tmp_path / "new/folder", busy="in use by {process}"):
-            pass
-    with folder_lock(tmp_path / "new/folder", busy=""):
-        pass
-
-
 def test_a_held_file_is_refused_and_so_is_one_that_was_renamed_meanwhile(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -77,38 +68,18 @@ def test_a_held_file_is_refused_and_so_is_one_that_was_renamed_meanwhile(
         open_locked(path)
 
 
-@pytest.mark.parametrize("lock", ["one_at_a_time(path)", "folder_lock(path, busy='') as lock, kept(lock)"])
-def test_what_a_killed_process_started_is_waited_for(tmp_path: Path, lock: str) -> None:
+def test_what_a_killed_process_started_is_waited_for(tmp_path: Path) -> None:
     """A process locks, starts a child that ends when told to, and is killed: the child holds the lock."""
     program = f"""
 import os, signal, subprocess
-from contextlib import contextmanager
 from pathlib import Path
-from rskip.files.lock import folder_lock, one_at_a_time
-@contextmanager
-def kept(lock):
-    yield os.set_inheritable(lock, True)
-path = Path({str(tmp_path / "out")!r})
-with {lock}:
+from rskip.files.lock import one_at_a_time
+with one_at_a_time(Path({str(tmp_path / "out")!r})):
     child = "while [ ! -e {tmp_path}/end ]; do sleep 0.01; done; touch {tmp_path}/ended"
     subprocess.Popen(["sh", "-c", child], close_fds=False)
     os.kill(os.getpid(), signal.SIGKILL)
 """
     subprocess.run([sys.executable, "-c", program], check=False)
     threading.Timer(0.2, (tmp_path / "end").touch).start()
-    with one_at_a_time(tmp_path / "out") if lock.startswith("one") else folder_lock(tmp_path / "out", busy="in use"):
+    with one_at_a_time(tmp_path / "out"):
         assert (tmp_path / "ended").exists()
-
-
-def test_a_folder_whose_holder_was_killed_is_refused_while_what_it_started_goes_on(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("rskip.files.lock._ENDING_SECONDS", 0.2)
-    descriptor = open_locked(tmp_path / "lock")
-    ended = subprocess.Popen(["true"])
-    ended.wait()
-    os.pwrite(descriptor, str(ended.pid).encode(), 0)
-    message = f"^in use by {ended.pid}$"
-    with pytest.raises(ValueError, match=message), folder_lock(tmp_path, busy="in use by {process}"):
-        pass
-    os.close(descriptor)

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import os
 import re
+import signal
+import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
 
+from rskip.files.folder_lock import LockLost, folder_lock
 from rskip.tasks import process
 from rskip.tasks.process import CommandFailed, last_error_line, run_logged
 
@@ -53,6 +57,53 @@ def test_an_interruption_is_passed_on_but_not_twice(
         run("trap 'echo terminated' TERM; echo begun; sleep 0.5; echo saved", on_poll=interrupt)
     expected = ["begun", "saved"] if from_terminal else ["begun", "terminated", "saved"]
     assert (tmp_path / "log.txt").read_text().split() == expected
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="it is Linux that kills the command")
+def test_a_command_stays_in_the_process_group_and_is_killed_with_the_process_that_runs_it(tmp_path: Path) -> None:
+    script = f"echo $$ > {tmp_path}/new; mv {tmp_path}/new {tmp_path}/number; sleep 60"
+    (tmp_path / "tool").write_text(f"#!/bin/sh\n{script}\n")
+    (tmp_path / "tool").chmod(0o755)
+    code = f"""
+import sys
+from pathlib import Path
+from rskip.tasks.process import run_logged
+sys.executable = {str(tmp_path / "python")!r}
+run_logged(["tool"], log=Path({str(tmp_path / "log")!r}), environment={{"PATH": "/usr/bin:/bin"}})
+"""
+    runner = subprocess.Popen([sys.executable, "-c", code], start_new_session=True)
+    while not (tmp_path / "number").exists():
+        assert runner.poll() is None
+        time.sleep(0.01)
+    tool = int((tmp_path / "number").read_text())
+    assert os.getpgid(tool) == runner.pid
+    runner.kill()
+    runner.wait()
+    deadline = time.monotonic() + 10
+    while _runs(tool):
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    os.killpg(runner.pid, signal.SIGKILL)  # the sleep, which the tool started
+
+
+def _runs(number: int) -> bool:
+    try:
+        return "\nState:\tZ" not in Path(f"/proc/{number}/status").read_text()
+    except FileNotFoundError:
+        return False
+
+
+def test_a_command_whose_folder_was_taken_over_is_killed_at_once(run, tmp_path: Path) -> None:
+    with folder_lock(tmp_path / "folder", busy="") as lock:
+
+        def take_over() -> None:
+            if (tmp_path / "begun").exists():
+                lock.path.unlink(missing_ok=True)
+
+        with pytest.raises(LockLost, match="is gone: this process stops"):
+            script = f"trap 'echo saved' TERM; touch {tmp_path}/begun; echo $RSKIP_LOCK; sleep 1; sleep 1; sleep 1"
+            run(script, lock=lock, on_poll=take_over)
+    assert (tmp_path / "log.txt").read_text() == f"{lock.path}\n"
 
 
 TORCHRUN = "torch.distributed.ChildFailedError:"

@@ -33,7 +33,7 @@ def test_locked_for_others_until_left(tmp_path: Path) -> None:
 def test_a_child_that_inherits_the_lock_keeps_it_after_its_parent(tmp_path: Path) -> None:
     folder = RunFolder(tmp_path)
     with folder.lock() as lock:
-        child = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE, pass_fds=[lock])
+        child = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE, pass_fds=[lock.descriptor])
     try:
         with pytest.raises(ValueError, match="in use"), folder.lock():
             pass

@@ -6,7 +6,6 @@ As a program this file trains on synthetic images and kills itself: FOLDER SETTI
 from __future__ import annotations
 
 import errno
-import fcntl
 import json
 import os
 import resource
@@ -21,10 +20,12 @@ import pytest
 import torch
 
 from rskip.connections import list_connections, parse_connection
+from rskip.files.folder_lock import LockLost
 from rskip.machine.ranks import Ranks
 from rskip.vision.data import ImageSet
 from rskip.vision.training import Interrupted, TrainingSettings, read_curve, train
 from rskip.vision.training.train import StopSignals
+from rskip.vision.training.training_folder import TrainingFolder
 
 LOOP = sys.modules["rskip.vision.training.train"]
 RUN = sys.modules["rskip.vision.training.training_run"]
@@ -37,7 +38,7 @@ SETTINGS = {
     "milestones": [9],
     "save_every": 4,
 }
-FILES = ["checkpoint.pt", "curve.jsonl", "lock", "model.pt", "run.json"]
+FILES = ["checkpoint.pt", "curve.jsonl", "lock.1", "model.pt", "run.json"]
 
 
 def noise(count: int) -> ImageSet:
@@ -293,9 +294,9 @@ def files_of_at_most(size: int) -> Iterator[None]:
 @pytest.mark.parametrize(
     ("size", "name", "advice", "left"),
     [
-        (0, "lock", "make room and repeat the command", ["lock"]),
-        (20, "run.json", "make room and repeat the command", ["lock"]),
-        (100_000, "checkpoint.pt", "there is no earlier one: make room", ["curve.jsonl", "lock", "run.json"]),
+        (0, "lock.1", "make room and repeat the command", []),
+        (500, "run.json", "make room and repeat the command", ["lock.1"]),
+        (100_000, "checkpoint.pt", "there is no earlier one: make room", ["curve.jsonl", "lock.1", "run.json"]),
     ],
 )
 def test_no_room_for_a_first_file(size, name, advice, left, tmp_path):
@@ -319,26 +320,32 @@ def test_no_room_leaves_the_checkpoint_before(stopped, straight, monkeypatch):
             run(folder)
     assert error.value.filename == str(folder / "checkpoint.pt")
     assert (folder / "checkpoint.pt").read_bytes() == before
-    assert sorted(path.name for path in folder.iterdir()) == ["checkpoint.pt", "curve.jsonl", "lock", "run.json"]
+    assert sorted(path.name for path in folder.iterdir()) == ["checkpoint.pt", "curve.jsonl", "lock.2", "run.json"]
     run(folder)
     assert_same_end(folder, straight)
 
 
 def test_a_folder_in_use_is_refused(tmp_path):
-    with (tmp_path / "lock").open("w") as file:
-        file.write(str(os.getpid()))
-        file.flush()
-        fcntl.flock(file, fcntl.LOCK_EX)
-        with pytest.raises(ValueError, match=rf"in use by another training \(process {os.getpid()}\)") as error:
-            run(tmp_path)
+    with TrainingFolder(tmp_path).lock(), pytest.raises(ValueError) as error:
+        run(tmp_path)
+    assert f"in use by another training (process {os.getpid()}): wait for it" in str(error.value)
     assert "\n" not in str(error.value)
-    assert [path.name for path in tmp_path.iterdir()] == ["lock"]
+    assert [path.name for path in tmp_path.iterdir()] == ["lock.1"]
 
 
-def test_the_lock_ends_with_the_training(tmp_path):
-    run(tmp_path, iterations=1, milestones=[])
-    with (tmp_path / "lock").open() as file:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+def test_a_training_that_lost_its_lock_stops_before_it_writes(tmp_path, monkeypatch):
+    step = RUN.TrainingRun.step
+
+    def taken_over(training: Any) -> None:
+        if training.iteration == 5:
+            (tmp_path / "lock.1").rename(tmp_path / "lock.2")
+        step(training)
+
+    monkeypatch.setattr(RUN.TrainingRun, "step", taken_over)
+    with pytest.raises(LockLost, match="was taken over by process"):
+        run(tmp_path)
+    assert content_of(tmp_path)["iteration"] == 4, "saved every 4"
+    assert not (tmp_path / "model.pt").exists()
 
 
 if __name__ == "__main__":

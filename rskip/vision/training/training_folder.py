@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from rskip.files.lock import folder_lock
+from rskip.files.folder_lock import FolderLock, folder_lock
 from rskip.files.torch_file import read_torch_file
 from rskip.files.whole import atomic_file, naming
 
@@ -31,6 +31,7 @@ class TrainingFolder:
         self.settings = path / "run.json"
         self.model = path / "model.pt"
         self.tensorboard = path / "tensorboard"
+        self._lock: FolderLock | None = None
 
     @contextmanager
     def lock(self) -> Iterator[None]:
@@ -39,10 +40,15 @@ class TrainingFolder:
         :raises ValueError: another training holds it.
         """
         busy = f"{self.path} is in use by another training (process {{process}}): wait for it, or give another folder"
-        with folder_lock(self.path, busy=busy):
+        with folder_lock(self.path, busy=busy) as self._lock:
             for half_written in self.path.glob(".*.partial.*"):  # rskip.files.whole's
                 half_written.unlink()
             yield
+
+    def check_lock(self) -> None:
+        """:raises LockLost: the folder was locked, and now another process works in it."""
+        if self._lock is not None:
+            self._lock.check()
 
 
 @dataclass(frozen=True, kw_only=True)

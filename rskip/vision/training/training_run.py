@@ -353,6 +353,7 @@ class TrainingRun:
                     seconds=sum(session["seconds"] for session in sessions),
                     pieces=sessions,
                 )
+                self.files.check_lock()
                 write_checkpoint(self.files.checkpoint, checkpoint)
         self._saved = self.iteration
 
@@ -366,6 +367,7 @@ class TrainingRun:
                     "model": self._state(),
                     "iteration": self.iteration,
                 }
+                self.files.check_lock()
                 save_whole(self.files.model, content, consequence="make room and repeat the command")
         if self._tensorboard is not None:
             self._tensorboard.close()

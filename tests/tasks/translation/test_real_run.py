@@ -79,7 +79,7 @@ def test_killed_in_mid_training_and_repeated_it_ends_in_a_model_that_is_loaded(
     finally:
         os.killpg(first.pid, signal.SIGKILL)
     first.wait()
-    monkeypatch.setattr("rskip.files.lock._ENDING_SECONDS", 120)  # a busy machine is slow to end what was killed
+    monkeypatch.setattr("rskip.files.folder_lock._ENDING_SECONDS", 120)  # a busy machine is slow to end what was killed
     assert not (project / "results").exists()
     assert main(command[1:]) == 0
 
