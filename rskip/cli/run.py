@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import shlex
 import sys
 from pathlib import Path
 
@@ -33,7 +34,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--mirror",
         help="folder or URL that holds the corpus's upstream files; for images the folder that holds the dataset's own",
     )
-    parser.add_argument("--dry-run", action="store_true", help="print the commands and do nothing")
+    how = parser.add_mutually_exclusive_group()
+    how.add_argument("--dry-run", action="store_true", help="print the commands of each run and do nothing")
+    how.add_argument(
+        "--commands", action="store_true",
+        help="print one `rskip run` for each run without a record, for Slurm and other queues, and do nothing",
+    )  # fmt: skip
+    how.add_argument(
+        "--ray", nargs="?", const="", metavar="ADDRESS",
+        help="do the runs without a record side by side, through Ray: on this machine, or on the cluster whose head "
+        "node is HOST:PORT (auto: the one that this machine is in); several may share a GPU (docs/recipes.md)",
+    )  # fmt: skip
     parser.add_argument(
         "--publish",
         action="store_true",
@@ -42,10 +53,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Runs the rows once a seed; exit status 1 where a training failed by itself."""
+    """Runs the rows once a seed; exit status 1 where a training failed by itself, or any run of several on Ray."""
     from rskip.experiments.publish import publish_weights
     from rskip.experiments.recipe import load_recipes, names_no_row
-    from rskip.experiments.runner import print_commands, rows_table, run_recipes
+    from rskip.experiments.runner import missing_runs, print_commands, rows_table, run_recipes, run_words
+    from rskip.records import read_run_records
     from rskip.tasks.process import CommandFailed
 
     overrides = [text for group in args.overrides for text in group]
@@ -57,9 +69,29 @@ def run(args: argparse.Namespace) -> int:
     if args.dry_run:
         print_commands(recipes, seeds=args.seeds, mirror=args.mirror, gpus=args.gpus)
         return 0
+    if args.commands:
+        for recipe, each in missing_runs(recipes, seeds=args.seeds):
+            words = run_words(recipe, each.seed, overrides=overrides, mirror=args.mirror, gpus=args.gpus)
+            print(shlex.join(words))
+        return 0
+    if args.ray is not None:
+        from rskip.experiments.sweep import run_sweep
+
+        with termination_raises():
+            failures = run_sweep(
+                recipes, seeds=args.seeds, address=args.ray, overrides=overrides, mirror=args.mirror, gpus=args.gpus
+            )
+        for failure in failures:
+            print(f"rskip run: error: {failure}", file=sys.stderr)
+        if failures:
+            return 1
     try:
         with termination_raises():
-            records = run_recipes(recipes, seeds=args.seeds, mirror=args.mirror, gpus=args.gpus)
+            if args.ray is None:
+                records = run_recipes(recipes, seeds=args.seeds, mirror=args.mirror, gpus=args.gpus)
+            else:
+                records = [record for recipe in recipes for record in read_run_records(recipe.run_name)]
+                records = [record for record in records if record.seed in args.seeds]
             for recipe in recipes if args.publish else []:
                 own = [record for record in records if record.run == recipe.run_name]
                 record = publish_weights(recipe, own, mirror=args.mirror)

@@ -1,9 +1,9 @@
 """Recipes: one YAML file says everything that the results of a study's runs depend on.
 
-A recipe has fields of its own (`kind`, `description`, `baseline`, `expected`, `paper`, `show`, `probe`, `rows`) and
-the settings of its task (`rskip.tasks`). `rows` make a file a sweep: a row is a name and what it changes, in any field
-but `kind`. The run of a row is named FILE_ROW. Only the settings decide what a run computes; they are its *config*.
-Overrides (`--set train.lr=0.003`) change settings, so they name another run.
+A recipe has fields of its own (`kind`, `description`, `baseline`, `expected`, `paper`, `show`, `probe`, `resources`,
+`rows`) and the settings of its task (`rskip.tasks`). `rows` make a file a sweep: a row is a name and what it changes,
+in any field but `kind`. The run of a row is named FILE_ROW. Only the settings decide what a run computes; they are its
+*config*. Overrides (`--set train.lr=0.003`) change settings, so they name another run.
 """
 
 from __future__ import annotations
@@ -52,6 +52,17 @@ class PaperFigure(msgspec.Struct, frozen=True, kw_only=True):
         return ", ".join([*self.tables, *([self.note] if self.note else [])])
 
 
+class Resources(msgspec.Struct, frozen=True, kw_only=True):
+    """What one of many runs takes of a machine (`rskip run --ray`).
+
+    :param gpus: part of a GPU that it takes where it trains on one.
+    :param cores: CPU cores, and threads; None: its share of the machine.
+    """
+
+    gpus: Annotated[float, msgspec.Meta(gt=0, le=1)] = 1.0
+    cores: Annotated[int, msgspec.Meta(ge=1)] | None = None
+
+
 class OwnFields(msgspec.Struct, frozen=True, kw_only=True):
     """What a recipe says beside its settings.
 
@@ -60,6 +71,7 @@ class OwnFields(msgspec.Struct, frozen=True, kw_only=True):
     :param paper: papers' figures, each `{<measure>: figure, table: where}`; `table` may be a list, and `note` say more.
     :param show: how many outputs are printed of a run.
     :param probe: how often the training is looked at; None: never.
+    :param resources: what a run takes of a machine, where many are run at once.
     """
 
     kind: str
@@ -69,6 +81,7 @@ class OwnFields(msgspec.Struct, frozen=True, kw_only=True):
     paper: list[Mapping[str, Any]] = []
     show: Annotated[int, msgspec.Meta(ge=0)] = 0
     probe: ProbeSettings | None = None
+    resources: Resources = Resources()
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -82,6 +82,37 @@ def plan_runs(
     ]
 
 
+def missing_runs(
+    recipes: Sequence[Recipe], *, seeds: Sequence[int], mirror: str | None = None, gpus: int = 0
+) -> list[tuple[Recipe, Run[Any]]]:
+    """The runs of `plan_runs` that have no record.
+
+    :raises ValueError: a record of other settings.
+    """
+    runs = plan_runs(recipes, seeds=seeds, mirror=mirror, gpus=gpus)
+    for recipe, run in runs:
+        if (path := record_path(run.name, run.seed)).exists():
+            check_settings(read_record(path), recipe)
+    return [(recipe, run) for recipe, run in runs if not record_path(run.name, run.seed).exists()]
+
+
+def run_words(
+    recipe: Recipe, seed: int, *, overrides: Sequence[str] = (), mirror: str | None = None, gpus: int | None = None
+) -> list[str]:
+    """The command of one run.
+
+    :param overrides: with which the recipe was loaded.
+    """
+    return [
+        *("rskip", "run", str(recipe.path)),
+        *(["--rows", recipe.row] if recipe.row is not None else []),
+        *("--seeds", str(seed)),
+        *(["--set", *overrides] if overrides else []),
+        *(["--gpus", str(gpus)] if gpus is not None else []),
+        *(["--mirror", mirror] if mirror is not None else []),
+    ]
+
+
 def run_seed(recipe: Recipe, run: Run[Any]) -> Record:
     """Trains and scores a run, unless it has its record; writes the record, and prints what came out.
 

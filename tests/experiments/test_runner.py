@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
+import subprocess
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -201,6 +203,35 @@ def test_a_dry_run_prints_each_command_once_and_does_nothing(project: Path, caps
         *(f"fit rows_{row} --seed {seed} --gpus 4" for seed in (1, 2) for row in ("fast", "slow")),
     ]
     assert names(".") == ["recipes/mine.yaml", "recipes/rows.yaml"]
+
+
+def test_commands_are_those_of_the_missing_runs_and_a_slurm_array_runs_one_each(
+    project: Path, root: Path, capsys: Capture
+) -> None:
+    Path("recipes/rows.yaml").write_text(SWEEP)
+    assert main(["run", "recipes/rows.yaml", "--rows", "fast", "--seeds", "2"]) == 0
+    capsys.readouterr()
+    arguments = ["--rows", "f*", "--seeds", "1", "2", "--mirror", "a b", "--gpus", "3", "--set", "show=1"]
+    assert main(["run", "recipes/rows.yaml", *arguments, "--commands"]) == 0
+    printed = capsys.readouterr().out
+    assert printed.splitlines() == [
+        f"rskip run recipes/rows.yaml --rows {row} --seeds {seed} --set show=1 --gpus 3 --mirror 'a b'"
+        for row, seed in (("fast", 1), ("faster", 1), ("faster", 2))
+    ]
+    Path("commands.txt").write_text(printed)
+    Path(".venv/bin").mkdir(parents=True)
+    Path(".venv/bin/rskip").write_text('#!/bin/sh\nprintf "%s|" $OMP_NUM_THREADS "$@"\n')
+    Path(".venv/bin/rskip").chmod(0o755)
+    for number, output, status in (
+        ("2", "4|run|recipes/rows.yaml|--rows|faster|--seeds|1|--set|show=1|--gpus|3|--mirror|a b|", 0),
+        ("4", "", 2),
+    ):
+        process = subprocess.run(
+            ["bash", str(root / "scripts/slurm-array.sh"), "commands.txt"], capture_output=True, text=True,
+            env={**os.environ, "SLURM_ARRAY_TASK_ID": number, "SLURM_CPUS_PER_TASK": "4"},
+        )  # fmt: skip
+        assert (process.stdout, process.returncode) == (output, status)
+    assert process.stderr == "slurm-array.sh: error: commands.txt has no line 4: give --array=1-3\n"
 
 
 def test_publish_is_of_each_row(project: Path, capsys: Capture) -> None:

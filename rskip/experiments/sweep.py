@@ -1,0 +1,244 @@
+"""A recipe's missing runs as tasks of Ray, on this machine or a cluster.
+
+Each is the command that `rskip run --commands` prints. A run whose machine or process dies is begun again elsewhere,
+from its last checkpoint in the shared folder; its lock sees to it that one attempt at a time works on it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import socket
+import tempfile
+import uuid
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from rskip.experiments.ray_task import RayTask
+from rskip.experiments.recipe import Recipe
+from rskip.experiments.runner import check_flags, missing_runs, run_words
+from rskip.experiments.sweep_view import SweepView, now_doing
+from rskip.machine.environment import available_cores
+from rskip.records import read_record, record_path
+from rskip.settings.errors import SettingError
+from rskip.tasks.run import Run
+
+_ATTEMPTS = 5  # after the first, at a run whose machine or process died
+_POLL_SECONDS = 2.0
+_STOP_SECONDS = 40.0  # that interrupted trainings get to save
+_CONNECT_SECONDS = 10.0
+_OBJECT_STORE = 100 * 2**20  # bytes; the tasks exchange nothing
+_LOG = Path("runs", "ray.log")
+_RAY = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_worker_niceness": "0"}  # of a Ray that is started here
+
+
+def run_sweep(
+    recipes: Sequence[Recipe],
+    *,
+    seeds: Sequence[int],
+    address: str,
+    overrides: Sequence[str] = (),
+    mirror: str | None = None,
+    gpus: int | None = None,
+) -> list[str]:
+    """Has Ray do each recipe with each seed that has no record yet; shows what they do, and returns what failed.
+
+    :param address: of a cluster's head node, HOST:PORT, or "auto" for the one that this machine is in; "": a Ray of
+        its own on this machine, or the cluster that $RAY_ADDRESS names.
+    :param overrides: with which the recipes were loaded.
+    :param gpus: how many train a run, 0 for the CPU; None: one where the cluster has any, or the part of one that the
+        recipe's `resources` say.
+    :returns: one line for each run that failed.
+    :raises ValueError: likewise OSError: a mistake in the recipes, Ray isn't installed, its address is dead, no machine
+        has what a run needs, or one doesn't see this folder.
+    """
+    if gpus is not None and gpus < 0:
+        raise SettingError.of_value("gpus", gpus, "0 (the CPU) or more")
+    missing = missing_runs(recipes, seeds=seeds, mirror=mirror, gpus=gpus or 0)
+    check_flags([recipe for recipe, _ in missing])
+    if not missing:
+        print("every run has its record")
+        return []
+    print(f"{len(missing)} runs; what Ray says: {_LOG}", flush=True)
+    job = uuid.uuid4().hex
+    with _ray(address) as ray:
+        if gpus is None:
+            gpus = min(int(ray.cluster_resources().get("GPU", 0)), 1)
+        needs = {recipe.run_name: _needs(recipe, gpus, _nodes(ray)) for recipe, _ in missing}
+        for recipe, _ in missing:
+            recipe.task.check(recipe.settings, gpus=gpus)
+        with _marker() as marker:
+            _check_nodes(ray, RayTask(folder=str(Path.cwd()), marker=str(marker)))
+            tasks = {}
+            for recipe, run in missing:
+                resources = needs[recipe.run_name]
+                task = RayTask(
+                    folder=str(Path.cwd()),
+                    marker=str(marker),
+                    words=run_words(recipe, run.seed, overrides=overrides, mirror=mirror, gpus=gpus)[1:],
+                    log=str(_log(run)),
+                    variables=_variables(job, cores=resources["num_cpus"]),
+                )
+                remote = ray.remote(max_retries=_ATTEMPTS, **resources)(_run)
+                tasks[remote.remote(task)] = recipe, run
+            return _watch(ray, tasks, job=job)
+
+
+def _run(task: RayTask) -> str:
+    return task.run()
+
+
+def _problem(task: RayTask) -> str:
+    return task.problem_here()
+
+
+def _watch(ray: Any, tasks: dict[Any, tuple[Recipe, Run[Any]]], *, job: str) -> list[str]:
+    """Shows what the runs do until all have ended."""
+    view, failures, open_tasks = SweepView(len(tasks)), [], list(tasks)
+    try:
+        while open_tasks:
+            ended, open_tasks = ray.wait(open_tasks, timeout=_POLL_SECONDS)
+            for reference in ended:
+                recipe, run = tasks[reference]
+                name = _name(run)
+                try:
+                    problem = ray.get(reference)
+                except ray.exceptions.RayError as error:
+                    problem = f"given up: {_first_line(error)}"
+                if problem:
+                    failures.append(f"{name}: {problem}")
+                    view.end(name, f"failed: {problem}", failed=True)
+                else:
+                    view.end(name, _result(recipe, run), failed=False)
+            running = [tasks[reference][1] for reference in open_tasks]
+            doing = {_name(run): now_doing(run.folder, _log(run), job=job) for run in running}
+            view.show({name: line for name, line in doing.items() if line is not None})
+    except BaseException:
+        for reference in open_tasks:
+            ray.cancel(reference)  # interrupts the task, which has its training save
+        ray.wait(open_tasks, num_returns=len(open_tasks), timeout=_STOP_SECONDS)
+        raise
+    return failures
+
+
+def _name(run: Run[Any]) -> str:
+    return f"{run.name}, seed {run.seed}"
+
+
+def _log(run: Run[Any]) -> Path:
+    return run.folder.path / "run.log"
+
+
+def _result(recipe: Recipe, run: Run[Any]) -> str:
+    path = record_path(run.name, run.seed)
+    if not path.exists():  # NFS shows it later
+        return "done"
+    record = read_record(path)
+    metric, heading = recipe.task.columns[0]
+    return f"done: {heading} {record.metrics[metric]:.2f}, {record.training['seconds'] / 60:.1f} min of training"
+
+
+def _variables(job: str, *, cores: int) -> dict[str, str]:
+    own = {name: value for name, value in os.environ.items() if name.startswith("RSKIP_")}
+    return {**own, "RSKIP_JOB": job, "OMP_NUM_THREADS": str(cores)}
+
+
+def _needs(recipe: Recipe, gpus: int, nodes: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """What a run of a recipe takes of a machine, in Ray's words.
+
+    Cores that the recipe doesn't name: of a machine with GPUs the part that goes with the run's GPUs, else all of the
+    machine with the fewest.
+
+    :raises ValueError: no machine has so much.
+    """
+    own = recipe.own.resources
+    share = own.gpus if gpus == 1 else float(gpus)
+    able = [node for node in nodes if node.get("GPU", 0) >= share and node.get("CPU", 0) >= (own.cores or 1)]
+    if not able:
+        wanted = f"{share:g} GPUs and {own.cores or 1} cores" if share else f"{own.cores or 1} cores"
+        has = "; ".join(f"{node.get('GPU', 0):g} GPUs, {node.get('CPU', 0):g} cores" for node in nodes)
+        raise ValueError(f"a run of {recipe.name} needs {wanted} of one machine, and the cluster's have: {has}")
+    cores = own.cores or min(
+        int(node["CPU"] * (share / node["GPU"] if share else 1)) or 1 for node in able
+    )
+    return {"num_cpus": cores, **({"num_gpus": share} if share else {})}
+
+
+def _nodes(ray: Any) -> list[dict[str, Any]]:
+    """The resources of each machine that takes part."""
+    return [node["Resources"] for node in ray.nodes() if node["Alive"]]
+
+
+def _check_nodes(ray: Any, task: RayTask) -> None:
+    """:raises ValueError: a machine can't take part."""
+    from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+    looks = {}
+    for node in ray.nodes():
+        if node["Alive"] and node["Resources"].get("CPU"):
+            there = NodeAffinitySchedulingStrategy(node["NodeID"], soft=False)
+            remote = ray.remote(num_cpus=0, scheduling_strategy=there)(_problem)
+            looks[remote.remote(task)] = node["NodeManagerHostname"]
+    for reference, host in looks.items():
+        try:
+            problem = ray.get(reference)
+        except ray.exceptions.RayError as error:
+            problem = f"{host}: {_first_line(error)}"
+        if problem:
+            raise ValueError(problem)
+
+
+@contextlib.contextmanager
+def _marker() -> Iterator[Path]:
+    """A file in runs/ that other machines see only where they share this folder."""
+    Path("runs").mkdir(exist_ok=True)
+    with tempfile.NamedTemporaryFile(dir="runs", prefix=".sweep.") as file:
+        yield Path("runs", Path(file.name).name)
+
+
+@contextlib.contextmanager
+def _ray(address: str) -> Iterator[Any]:
+    """Ray, connected, with its own messages in a file.
+
+    :raises ValueError: likewise OSError: it isn't installed, or nothing answers.
+    """
+    for name, value in _RAY.items():
+        os.environ.setdefault(name, value)
+    try:
+        import ray
+    except ImportError:
+        raise ValueError("--ray needs Ray, which is not installed: pip install 'rskip[ray]'") from None
+    address = address or os.environ.get("RAY_ADDRESS", "local")
+    own: dict[str, Any] = {}
+    if address == "local":
+        own = {"num_cpus": available_cores(), "include_dashboard": False, "object_store_memory": _OBJECT_STORE}
+    elif address != "auto":
+        _check_address(address)
+    _LOG.parent.mkdir(exist_ok=True)
+    with _LOG.open("a", encoding="utf-8") as log, contextlib.redirect_stderr(log):
+        try:
+            ray.init(address=address, log_to_driver=False, configure_logging=False, **own)
+        except (OSError, ValueError, RuntimeError, ray.exceptions.RayError) as error:
+            at = "on this machine" if address in ("auto", "local") else f"at {address}"
+            raise ValueError(f"no Ray can be used {at}: {_first_line(error)}") from None
+        try:
+            yield ray
+        finally:
+            ray.shutdown()
+
+
+def _check_address(address: str) -> None:
+    """:raises ValueError: likewise OSError: no address, or nothing answers there."""
+    host, _, port = address.rpartition(":")
+    if not host or not port.isdecimal() or "/" in host:
+        raise ValueError(f"--ray is {address}: expected HOST:PORT of the cluster's head node, auto, or nothing")
+    try:
+        socket.create_connection((host, int(port)), timeout=_CONNECT_SECONDS).close()
+    except OSError as error:
+        raise OSError(f"no Ray answers at {address} ({error}): start its head node there, or give another") from None
+
+
+def _first_line(error: BaseException) -> str:
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return lines[0] if lines else type(error).__name__

@@ -1,0 +1,25 @@
+#!/usr/bin/env bash
+# A sweep as a Slurm array: task N is the N-th command of a file that `rskip run --commands` has written.
+#
+#   rskip run recipes/multi30k_en_de.yaml --rows '*' --seeds 1 2 3 --commands > runs/commands.txt
+#   sbatch --array=1-$(wc -l < runs/commands.txt)%8 scripts/slurm-array.sh runs/commands.txt
+#
+# From the project's folder, which all nodes share. Options of sbatch replace those below. A task that was requeued goes
+# on from its run's last checkpoint; before the time limit it is told to save. Then make the file anew: it has what is
+# missing.
+#SBATCH --job-name=rskip
+#SBATCH --gpus=1
+#SBATCH --cpus-per-task=8
+#SBATCH --time=24:00:00
+#SBATCH --requeue
+#SBATCH --signal=B:TERM@120
+#SBATCH --output=runs/slurm-%A_%a.log
+set -euo pipefail
+
+command=$(sed -n "${SLURM_ARRAY_TASK_ID}p" "$1")
+if [[ -z $command ]]; then
+    echo "slurm-array.sh: error: $1 has no line $SLURM_ARRAY_TASK_ID: give --array=1-$(wc -l < "$1")" >&2
+    exit 2
+fi
+export OMP_NUM_THREADS=${SLURM_CPUS_PER_TASK:-1} PATH=$PWD/.venv/bin:$PATH
+eval "exec $command"

@@ -1,0 +1,327 @@
+"""`rskip run --ray` on two machines of which one is killed, and what goes wrong with it."""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import io
+import json
+import os
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rskip.checkpoint import read_checkpoint
+from rskip.cli.main import main
+from rskip.experiments import ray_task, sweep, sweep_view
+from rskip.experiments.ray_task import RayTask
+from rskip.experiments.recipe import load_recipes
+from rskip.experiments.sweep_view import SweepView, now_doing
+from rskip.files.folder_lock import read_owner
+from rskip.tasks.run import RunFolder
+
+RECIPE = """
+kind: translation
+corpus: numbers-en-de
+prepare: {pairs: 300, size: 60}
+train:
+  arch: transformer_rskip_ln_tiny
+  encoder-layers: 1
+  decoder-layers: 1
+  encoder-embed-dim: 32
+  decoder-embed-dim: 32
+  max-valid-steps: 2
+  share-all-embeddings: true
+  optimizer: adam
+  lr: 4e-3
+  lr-scheduler: polynomial_decay
+  total-num-update: 40
+  warmup-updates: 4
+  criterion: rskip_label_smoothed_cross_entropy
+  max-tokens: 512
+  max-epoch: 3
+average: {last: 2}
+generate: {beam: 1, max-len-a: 0, max-len-b: 10, max-tokens: 8000}
+evaluate: {split: valid}
+resources: {cores: 1}
+rows: {base: , broken: }
+"""
+Capture = pytest.CaptureFixture[str]
+
+
+@pytest.fixture
+def tiny(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+    (tmp_path / "recipes").mkdir()
+    (tmp_path / "recipes/tiny.yaml").write_text(RECIPE)
+    return tmp_path
+
+
+RAY = {"AUTH_MODE": "token", "USAGE_STATS_ENABLED": "0", "worker_niceness": "0"}
+CLUSTER = """
+from ray.cluster_utils import Cluster
+own = {"object_store_memory": 100 * 2**20}
+cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 0, "include_dashboard": False, **own})
+nodes = [cluster.add_node(num_cpus=1, wait=False, **own) for _ in range(2)]
+print(cluster.address, *(node.all_processes["raylet"][0].process.pid for node in nodes), flush=True)
+cluster.remove_node(nodes[int(input())], allow_graceful=False)
+print("removed", flush=True)
+input()
+cluster.shutdown()
+"""
+
+
+@dataclass
+class TwoMachines:
+    """A Ray of a head node, which takes no run, and two machines that take one each.
+
+    raylets: the process of Ray on each of the two.
+    """
+
+    process: subprocess.Popen[str]
+    address: str
+    raylets: list[int]
+
+    def kill(self, raylet: int) -> None:
+        """Ends all processes of Ray on its machine."""
+        assert self.process.stdin and self.process.stdout
+        print(self.raylets.index(raylet), file=self.process.stdin, flush=True)
+        assert self.process.stdout.readline() == "removed\n"
+
+
+@pytest.fixture
+def machines(monkeypatch: pytest.MonkeyPatch) -> Iterator[TwoMachines]:
+    pytest.importorskip("ray")
+    for name, value in {**RAY, "AUTH_TOKEN": "5" * 64}.items():
+        monkeypatch.setenv(f"RAY_{name}", value)
+    pipe = subprocess.PIPE
+    with subprocess.Popen([sys.executable, "-c", CLUSTER], stdin=pipe, stdout=pipe, text=True) as process:
+        assert process.stdout
+        address, *raylets = process.stdout.readline().split()
+        try:
+            yield TwoMachines(process, address, [int(each) for each in raylets])
+        finally:
+            process.communicate("0\n\n")
+
+
+def trained(run: Path) -> Any:
+    """Weights, scores and curve of a run, without times."""
+    record = json.loads(Path("results", run.parent.name, f"{run.name}.json").read_text())
+    weights = read_checkpoint(run / "averaged.pt").model
+    sums = {name: hashlib.sha256(value.contiguous().numpy().tobytes()).hexdigest() for name, value in weights.items()}
+    curve = [{name: point[name] for name in point if "second" not in name} for point in record["curve"]]
+    return sums, record["metrics"], curve
+
+
+def wait_for(what: Callable[[], Any], seconds: float = 300) -> Any:
+    deadline = time.monotonic() + seconds
+    while not (found := what()):
+        assert time.monotonic() < deadline, what
+        time.sleep(0.01)
+    return found
+
+
+def parent(process: int) -> int:
+    return int(Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[1])
+
+
+def descendants(process: int) -> list[int]:
+    """Of a process, itself among them."""
+    try:
+        children = Path(f"/proc/{process}/task/{process}/children").read_text().split()
+    except FileNotFoundError:
+        return []
+    return [process, *(each for child in children for each in descendants(int(child)))]
+
+
+@pytest.mark.slow
+def test_a_run_whose_machine_is_killed_goes_on_elsewhere_and_a_failed_one_stops_no_other(
+    tiny: Path, machines: TwoMachines
+) -> None:
+    run, first = ["run", "recipes/tiny.yaml", "--gpus", "0"], Path("runs/tiny_base/1")
+    assert main([*run, "--rows", "base"]) == 0
+    undisturbed = trained(first)
+    for folder in ("runs", "results"):
+        shutil.rmtree(folder)
+    for seed in (1, 2):
+        Path(f"runs/tiny_broken/{seed}").mkdir(parents=True)
+        Path(f"runs/tiny_broken/{seed}/checkpoints").touch()  # a folder can't be made there
+
+    command = [sys.executable, "-m", "rskip", *run, "--rows", "*", "--seeds", "1", "2", "--ray", machines.address]
+    driver = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    try:
+        wait_for((first / "checkpoints/checkpoint1.pt").exists)
+        owner = read_owner(first)
+        assert owner is not None and owner.attempt == 1
+        working = descendants(owner.process)
+        assert len(working) > 1, "the training is one of them"
+        worker = parent(owner.process)
+        assert os.getpgid(owner.process) == os.getpgid(working[1]) == os.getpgid(worker)
+        machines.kill(parent(worker))
+        wait_for(lambda: not any(Path(f"/proc/{each}").exists() for each in working), seconds=30)
+        output, errors = driver.communicate(timeout=600)
+    finally:
+        driver.kill()
+    assert driver.returncode == 1
+    assert trained(first) == undisturbed
+    assert sorted(path.name for path in Path("results").rglob("*.json")) == ["1.json", "2.json"]
+    records = [json.loads(Path(f"results/tiny_base/{seed}.json").read_text()) for seed in (1, 2)]
+    assert [record["training"]["pieces"] for record in records] == [2, 1]
+    last = read_owner(first)
+    assert last is not None and last.attempt == 2
+    lines = errors.splitlines()
+    assert len(lines) == 2, errors
+    for seed, line in enumerate(lines, start=1):
+        place = f"runs/tiny_broken/{seed}/checkpoints"
+        assert line.startswith(f"rskip run: error: tiny_broken, seed {seed}: {place}: File exists")
+    assert output.count(": done: sacreBLEU ") == 2 and output.count(": failed: ") == 2
+    assert "tiny_base, seed 2: " in output and ", attempt 2)" in output
+
+
+MINE = "recipes/mine.yaml"
+
+
+def test_mistakes_are_one_line(project: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capture) -> None:
+    pytest.importorskip("ray")
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    for address, message in {
+        "127.0.0.1:1": "no Ray answers at 127.0.0.1:1 ([Errno 111] Connection refused): start its head node there, or",
+        "nonsense": "--ray is nonsense: expected HOST:PORT of the cluster's head node, auto, or nothing",
+        "ray://127.0.0.1:1": "--ray is ray://127.0.0.1:1: expected HOST:PORT",
+    }.items():
+        assert main(["run", MINE, "--ray", address]) == 2
+        error = capsys.readouterr().err
+        assert error.startswith(f"rskip run: error: {message}") and error.count("\n") == 1
+    monkeypatch.setitem(sys.modules, "ray", None)
+    assert main(["run", MINE, "--ray"]) == 2
+    message = "--ray needs Ray, which is not installed: pip install 'rskip[ray]'"
+    assert capsys.readouterr().err == f"rskip run: error: {message}\n"
+    assert main(["run", MINE]) == 0
+    capsys.readouterr()
+    assert main(["run", MINE, "--ray"]) == 0, "nothing is left to do"
+    assert capsys.readouterr().out == "every run has its record\n"
+
+
+def test_a_run_gets_the_gpus_and_cores_that_it_needs(project: Path) -> None:
+    def needs(gpus: int, *nodes: dict[str, float], resources: str = "gpus=1") -> dict[str, float]:
+        (recipe,) = load_recipes(MINE, overrides=[f"resources.{each}" for each in resources.split()])
+        return sweep._needs(recipe, gpus, nodes)
+
+    small, large, cpu = {"CPU": 16.0, "GPU": 2.0}, {"CPU": 64.0, "GPU": 4.0}, {"CPU": 48.0}
+    assert needs(0, cpu, small) == {"num_cpus": 16}
+    assert needs(1, cpu, small, large) == {"num_cpus": 8, "num_gpus": 1}
+    assert needs(1, small, resources="gpus=0.25") == {"num_cpus": 2, "num_gpus": 0.25}
+    assert needs(1, small, resources="gpus=0.25 cores=3") == {"num_cpus": 3, "num_gpus": 0.25}
+    assert needs(4, small, large, resources="gpus=0.25") == {"num_cpus": 64, "num_gpus": 4}
+    assert needs(0, {"CPU": 0.0}, cpu, resources="cores=40") == {"num_cpus": 40}
+    with pytest.raises(ValueError) as error:
+        needs(8, cpu, large)
+    assert str(error.value) == (
+        "a run of mine needs 8 GPUs and 1 cores of one machine, and the cluster's have: "
+        "0 GPUs, 48 cores; 4 GPUs, 64 cores"
+    )
+
+
+@pytest.fixture
+def command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], RayTask]:
+    """A task whose `rskip` is a shell script."""
+    monkeypatch.setattr(sys, "executable", str(tmp_path / "bin/python"))
+    monkeypatch.chdir(tmp_path)
+
+    def task(script: str) -> RayTask:
+        (tmp_path / "bin").mkdir(exist_ok=True)
+        (tmp_path / "bin/rskip").write_text(f"#!/bin/sh\n{script}\n")
+        (tmp_path / "bin/rskip").chmod(0o755)
+        variables = {"RSKIP_JOB": "1", "OMP_NUM_THREADS": "3"}
+        words, log = ["run", "x"], "runs/x/1/run.log"
+        return RayTask(folder=str(tmp_path), marker="bin", words=words, log=log, variables=variables)
+
+    return task
+
+
+def test_a_task_is_the_command_and_says_in_one_line_what_went_wrong(
+    command: Callable[[str], RayTask], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert command('echo "$@" $RSKIP_JOB $OMP_NUM_THREADS $PWD').run() == ""
+    assert (tmp_path / "runs/x/1/run.log").read_text() == f"run x 1 3 {tmp_path}\n"
+    assert command("echo rskip run: error: the weight is nan >&2; exit 1").run() == "the weight is nan"
+    assert command("kill -KILL $$").run() == "killed by signal 9: it printed nothing"
+
+    def full(*_: object, **__: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), "runs/x/1/run.log")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(ray_task, "end_of", full)
+        problem = command("").run()
+    assert problem.endswith(": [Errno 28] No space left on device: 'runs/x/1/run.log'")
+
+
+def test_a_machine_that_does_not_see_the_folder_runs_nothing(
+    command: Callable[[str], RayTask], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ray_task, "_LOOKS", 1)
+    task = command("touch ran")
+    (tmp_path / "bin").rename(tmp_path / "elsewhere")
+    problem = task.run()
+    assert f" doesn't see {tmp_path}, or not what this machine writes there: the project's folder must be" in problem
+    assert not (tmp_path / "ran").exists() and "\n" not in problem
+
+
+def test_what_a_run_does_is_the_last_line_that_it_printed_and_where(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder, log = RunFolder(tmp_path), tmp_path / "run.log"
+    monkeypatch.setenv("RSKIP_JOB", "sweep")
+    assert now_doing(folder, log, job="sweep") is None
+    host = os.uname().nodename
+    for attempt, place in ((1, host), (2, f"{host}, attempt 2")):
+        with folder.lock():
+            assert now_doing(folder, log, job="another") is None
+            if attempt == 1:
+                assert now_doing(folder, log, job="sweep") == f"begins  ({place})"
+            log.write_text("training\n  epoch   1   loss 2.5\n\n")
+            assert now_doing(folder, log, job="sweep") == f"epoch 1 loss 2.5  ({place})"
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def test_the_view_is_drawn_anew_on_a_terminal_and_appended_to_a_log(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = 0.0
+    monkeypatch.setattr(sweep_view.time, "monotonic", lambda: now)
+    monkeypatch.setattr(sweep_view.shutil, "get_terminal_size", lambda: (40, 5))
+    log, terminal = io.StringIO(), Terminal()
+    views = [SweepView(6, stream=stream) for stream in (log, terminal)]
+
+    def show(lines: Sequence[str]) -> None:
+        for view in views:
+            view.show({f"run {line[0]}": line[1:] for line in lines})
+
+    show(["atraining", "btraining"])
+    now = 30.0
+    show(["aepoch 1", "btraining"])
+    for view in views:
+        view.end("run b", "failed: no", failed=True)
+        view.end("run c", "done: BLEU 3.00", failed=False)
+    now = 60.0
+    show(["aepoch 2", "d" + 50 * "d", "e1", "f1"])
+    assert log.getvalue().splitlines() == [
+        "run a: training", "run b: training", "run b: failed: no", "run c: done: BLEU 3.00",
+        "run a: epoch 2", "run d: " + 50 * "d", "run e: 1", "run f: 1",
+    ]  # fmt: skip
+    assert terminal.getvalue() == (
+        "run a  training\nrun b  training\n0 done, 2 running, 4 waiting, 0 failed\n"
+        "\x1b[3A\x1b[Jrun a  epoch 1\nrun b  training\n0 done, 2 running, 4 waiting, 0 failed\n"
+        "\x1b[3A\x1b[Jrun b: failed: no\nrun c: done: BLEU 3.00\n"
+        "run a  epoch 2\n" + f"run d  {50 * 'd'}"[:39] + "\n... and 2 more\n1 done, 4 running, 0 waiting, 1 failed\n"
+    )
