@@ -42,7 +42,9 @@ html_theme = "furo"
 html_title = f"rskip {release}"
 html_copy_source = False
 
-GUIDES = ("connections", "fairseq", "corpora", "recipes", "translation", "captioning", "vision", "zoo", "analysis")
+GUIDES = (
+    "connections", "fairseq", "corpora", "recipes", "results", "translation", "captioning", "vision", "zoo", "analysis",
+)  # fmt: skip
 
 CONTENTS = """
 

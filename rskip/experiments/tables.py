@@ -232,7 +232,7 @@ def _notes(lines: Sequence[Line]) -> list[str]:
     if baselines := _baselines(lines):
         baseline = baselines[0] if len(baselines) == 1 else "the baseline"
         notes.append(f"Differences are to {baseline}, by pairs of seeds.")
-    if any(line.difference and line.corrected is None for line in lines):
+    if any(line.difference and len(line.difference.seeds) == 1 for line in lines):
         notes.append("One pair of seeds is no comparison: no interval, no test.")
     if tested:
         notes.append(

@@ -11,7 +11,7 @@ import pytest
 
 from rskip.analysis.measurement import Measurement
 from rskip.cli.main import main
-from rskip.experiments.report import outdated_tables, results_table
+from rskip.experiments.report import check_agreement, outdated_tables, results_table
 from rskip.records import Record
 
 MakeRecord = Callable[..., Record]
@@ -89,6 +89,24 @@ def test_each_task_has_its_own_columns_and_each_dataset_its_heading(make_record:
         "\n## numbers-en-de\n\n| run | parameters | seeds | sacreBLEU | compound BLEU | exactly right, % | tr"
     ) in overview
     assert "| 27.00 (one seed) | 28.60 (one seed) | 7.50 (one seed) |" in overview and "BLEU: `split`." in overview
+
+
+def test_a_figure_that_disagrees_with_its_record_was_edited(make_record: MakeRecord) -> None:
+    vision = {"kind": "vision", "curve": [{"epoch": 1, "test_error": 9.71, "test_loss": 0.28024}], "signatures": {}}
+    captions = {"kind": "captioning", "curve": [{"epoch": 1, "valid_loss": 5.6}], "signatures": {}}
+    for kind, metrics, wrong in (
+        (vision, {"error": 9.71, "accuracy": 90.29, "test_loss": 0.2802}, ""),
+        (vision, {"error": 9.7, "accuracy": 90.3}, "metrics.error is 9.7: expected 9.7100"),
+        (vision, {"error": 9.71, "accuracy": 90.3}, "metrics.accuracy is 90.3: expected 90.2900"),
+        (captions, {"cider": 40.0, "valid_loss": 5.6}, ""),
+        (captions, {"cider": 40.0, "valid_loss": 5.5}, "metrics.valid_loss is 5.5: expected 5.6000"),
+    ):
+        record = make_record(**kind, metrics=metrics)
+        if not wrong:
+            check_agreement(record)
+            continue
+        with pytest.raises(ValueError, match=wrong):
+            check_agreement(record)
 
 
 @pytest.fixture
