@@ -1,4 +1,4 @@
-"""Translation speed on CPU: fairseq-generate, CTranslate2 and ours, on the same sentences with the same weights.
+"""Translation speed: fairseq-generate, CTranslate2 and ours, on the same sentences with the same weights.
 
 Workloads: this project's Multi30k models on their test set; random models of two sizes whose targets all have the same
 length. All systems take turns, round by round, each in a process of its own with the same number of threads; the ratio
@@ -7,7 +7,11 @@ the same hypotheses from the trained model (99 %), as many target tokens from ra
 sentence, and the peak memory as batch and length grow. Prints tables, appends one JSON line to results/decode.jsonl and
 ends with one JSON object; its ratios are the smallest of the workloads', which it has too.
 
+With --device cuda fairseq-generate and ours translate random sentences with Transformer-base on a GPU, in batches of 1,
+64 and 512, with the peak memory of each.
+
     python benchmarks/decode.py [--rounds 5] [--threads 2] [--mirror FOLDER] [--only small latency] [--quick]
+    python benchmarks/decode.py --device cuda [--rounds 5] [--quick]
 """
 
 from __future__ import annotations
@@ -21,10 +25,12 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from decoding.gpu import BATCHES, measure_on_gpu, print_on_gpu
 from decoding.latency import build_onnx_systems, measure_latency, print_latency
 from decoding.memory import POINTS, measure_memory, print_memory
 from decoding.speed import build_systems, measure_speed, print_speed
 from decoding.workloads import Workload, base, small, trained
+from measuring.gpu import named_device
 from measuring.record import append_record
 
 from rskip.machine.environment import available_cores
@@ -43,6 +49,7 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument(
         "--quick", action="store_true", help="few sentences, 2 rounds, no record: only shows that it runs"
     )
+    parser.add_argument("--device", type=named_device, default="cpu", help="cpu, cuda or one GPU such as cuda:1")
     parser.add_argument("--output", type=Path, default=Path("results/decode.jsonl"))
     return parser.parse_args()
 
@@ -76,6 +83,17 @@ def measure(args: argparse.Namespace) -> dict[str, Any]:
     return {"rounds": rounds, "threads": args.threads, "speed": speed, "latency": latency, "memory": memory}
 
 
+def measure_gpu(args: argparse.Namespace) -> dict[str, Any]:
+    """Measures and prints what takes part on a GPU."""
+    rounds = min(args.rounds, 2) if args.quick else args.rounds
+    batches = {1: 2, 8: 16} if args.quick else BATCHES
+    workload = (small if args.quick else base)(sentences=max(batches.values()))
+    with tempfile.TemporaryDirectory() as temporary:
+        found = measure_on_gpu(workload, Path(temporary), device=str(args.device), rounds=rounds, batches=batches)
+    print_on_gpu(found)
+    return {"device": str(args.device), "rounds": rounds, "gpu": found}
+
+
 def summary(record: dict[str, Any]) -> dict[str, Any]:
     """The last line: the smallest of each wanted ratio, and the workloads' own."""
     speed = record["speed"]
@@ -94,6 +112,11 @@ def main() -> None:
     os.environ["OMP_NUM_THREADS"] = str(args.threads)  # for the record: torch has started already
     torch.set_num_threads(args.threads)
     path = Path(os.devnull) if args.quick else args.output
+    if args.device.type == "cuda":
+        record = append_record(path, "decode", measure_gpu(args))
+        ours = (row for each in record["gpu"] for row in each["rows"] if row["system"] == "ours 1xskip+ln bfloat16")
+        print(f"\n{json.dumps([row['ratio_to_fairseq_float16'][0] for row in ours])}")
+        return
     record = append_record(path, "decode", measure(args))
     print(f"\n{json.dumps(summary(record))}")
 

@@ -1,6 +1,6 @@
 """What a GPU is asked for, counted on an emulated one: calls, bytes that they read and write, waits of the host for it.
 
-    python benchmarks/device_calls.py [--only forward_backward search_step]
+    python benchmarks/device_calls.py [--only forward_backward search_step update]
 
 Nothing is timed: what a call takes, only a GPU can tell. A fused or foreach operator and attention are one call each,
 views none. Prints tables and appends one JSON line to results/device_calls.jsonl.
@@ -12,6 +12,7 @@ import argparse
 import json
 import subprocess
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -87,6 +88,30 @@ def search_step() -> list[Row]:
     return rows
 
 
+def update() -> list[Row]:
+    """An update by fairseq's trainer: 6 + 6 layers in training mode, narrow ones, so that bytes say nothing."""
+    import train_speed  # fairseq is imported for this part alone
+    from fairseq.optim import OPTIMIZER_REGISTRY
+
+    narrow = ("embed-dim=32", "ffn-embed-dim=64", "attention-heads=2")
+    sizes = [f"--{side}-{size}" for side in ("encoder", "decoder") for size in narrow]
+    workload = replace(train_speed.GPU, vocabulary=400, flags=[*sizes, "--dropout", "0.1"])
+    dictionary = train_speed.make_dictionary(workload.vocabulary)
+    batches = train_speed.make_batches(1, 128, dictionary, (8,))
+    rows = []
+    for system in workload.systems:
+        if system.optimizer not in OPTIMIZER_REGISTRY:  # of an older rskip
+            system = replace(system, optimizer="adam")
+        with emulated_cuda() as counts:
+            trainer = train_speed.build_trainer(system, workload, dictionary)
+            train_speed.take_steps(trainer, batches)
+            counts.clear()
+            train_speed.take_steps(trainer, batches)
+            rows.append(row(counts, system=system.name))
+            del rows[-1]["gigabytes"]
+    return rows
+
+
 class _CountedFromSecondStep:
     """A decoder whose first step's counts are forgotten: caches are made there. The last step is none of a search's."""
 
@@ -103,7 +128,9 @@ class _CountedFromSecondStep:
         return self.model.step(tokens, state)
 
 
-PARTS: dict[str, Callable[[], list[Row]]] = {"forward_backward": forward_backward, "search_step": search_step}
+PARTS: dict[str, Callable[[], list[Row]]] = {
+    "forward_backward": forward_backward, "search_step": search_step, "update": update,
+}  # fmt: skip
 
 
 def main() -> None:

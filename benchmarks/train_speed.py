@@ -5,7 +5,7 @@ float16 and bfloat16 as it is, ours beside it, with the peak memory of an update
 round, in one process; the ratio is that of a round's times, and its median is reported. Prints a table and appends one
 JSON line to results/train_speed.jsonl.
 
-    python benchmarks/train_speed.py [--rounds 7] [--steps 3] [--tokens 4096] [--device cuda] [--profile FOLDER]
+    python benchmarks/train_speed.py [--rounds 7] [--steps 3] [--tokens 4096] [--device cuda] [--compile-layers]
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import json
 import statistics
 import sys
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -104,6 +104,13 @@ def build_trainer(system: System, workload: Workload, dictionary: Dictionary, *f
     return Trainer(cfg, task, task.build_model(cfg.model), task.build_criterion(cfg.criterion))
 
 
+def compiled(system: System) -> System:
+    """Ours with compiled layers; fairseq's as it is."""
+    if system.arch == "transformer":
+        return system
+    return replace(system, name=f"{system.name}, compiled", flags=(*system.flags, "--compile-layers"))
+
+
 def make_dictionary(words: int) -> Dictionary:
     """So many symbols."""
     dictionary = Dictionary()
@@ -171,12 +178,15 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=3)
     parser.add_argument("--tokens", type=int, default=4096)
     parser.add_argument("--device", type=named_device, default="cpu", help="cpu, cuda or one GPU such as cuda:1")
+    parser.add_argument("--compile-layers", action="store_true", help="ours with it, beside fairseq as it is")
     parser.add_argument("--profile", type=Path, help="write PyTorch's profile of each system's update to this folder")
     parser.add_argument("--output", type=Path, default=Path("results/train_speed.jsonl"))
     args = parser.parse_args()
 
     on_gpu = args.device.type == "cuda"
     workload = GPU if on_gpu else CPU
+    if args.compile_layers:
+        workload = replace(workload, systems=[compiled(each) for each in workload.systems])
     dictionary = make_dictionary(workload.vocabulary)
     batches = make_batches(args.steps, args.tokens, dictionary, workload.lengths)
     tokens = sum(batch["ntokens"] for batch in batches)

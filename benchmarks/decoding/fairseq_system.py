@@ -6,7 +6,7 @@ from argparse import Namespace
 from typing import Any
 
 import torch
-from fairseq import options, tasks
+from fairseq import options, tasks, utils
 from fairseq.data import Dictionary as FairseqDictionary
 from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 
@@ -17,13 +17,19 @@ from rskip.transformer import Transformer
 
 
 class Fairseq:
-    """fairseq-generate's own path: stock `transformer`, its batch iterator, its SequenceGenerator; float32."""
+    """fairseq-generate's own path: stock `transformer`, its batch iterator, its SequenceGenerator.
 
-    def __init__(self, model: Transformer, source: Dictionary, target: Dictionary, search: Search) -> None:
+    half: --fp16. gpu: whether it takes a GPU, the current one.
+    """
+
+    def __init__(
+        self, model: Transformer, source: Dictionary, target: Dictionary, search: Search, *, half: bool, gpu: bool
+    ) -> None:
         dictionaries = [_fairseq_dictionary(each) for each in (source, target)]
         flags = [
-            "unused", "--task", "translation", "--source-lang", "a", "--target-lang", "b", "--path", "unused", "--cpu",
+            "unused", "--task", "translation", "--source-lang", "a", "--target-lang", "b", "--path", "unused",
             "--beam", str(search.beam), "--min-len", str(search.shortest), "--max-len-b", str(search.longest),
+            *([] if gpu else ["--cpu"]), *(["--fp16"] if half else []),
         ]  # fmt: skip
         parser = options.get_generation_parser()
         cfg = convert_namespace_to_omegaconf(options.parse_args_and_arch(parser, flags))
@@ -31,6 +37,11 @@ class Fairseq:
         checkpoint = stock_checkpoint(model, source_language="a", target_language="b")
         self.model = _stock_model(self.task, checkpoint.config["model"])
         self.model.load_state_dict(checkpoint.model)
+        self.gpu = gpu
+        if half:
+            self.model.half()
+        if gpu:
+            self.model.cuda()
         self.model.eval().prepare_for_inference_(cfg)
         self.generator = self.task.build_generator([self.model], cfg.generation)
 
@@ -43,6 +54,7 @@ class Fairseq:
         ).next_epoch_itr(shuffle=False)
         found: dict[int, Tokens] = {}
         for batch in batches:
+            batch = utils.move_to_cuda(batch) if self.gpu else batch
             hypotheses = self.task.inference_step(self.generator, [self.model], batch)
             for index, best in zip(batch["id"].tolist(), hypotheses, strict=True):
                 found[index] = best[0]["tokens"].tolist()[:-1]

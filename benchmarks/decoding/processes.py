@@ -15,7 +15,10 @@ from decoding.systems import Tokens, build_system
 
 
 class SystemProcess:
-    """A `System` that waits in another process until it is asked. `seconds`: what its last translation took there."""
+    """A `System` that waits in another process until it is asked.
+
+    seconds: what its last translation took there. mib: the most that it had allocated on a GPU meanwhile.
+    """
 
     def __init__(self, name: str, model: Any, source: Any, target: Any, search: Any, **settings: Any) -> None:
         context = multiprocessing.get_context("spawn")
@@ -25,11 +28,11 @@ class SystemProcess:
         self.process.start()
         other.close()
         self.connection.recv()
-        self.seconds = 0.0
+        self.seconds, self.mib = 0.0, 0
 
     def translate(self, sentences: list[Tokens], batch_size: int) -> list[Tokens]:
         self.connection.send((sentences, batch_size))
-        found, self.seconds = self.connection.recv()
+        found, self.seconds, self.mib = self.connection.recv()
         return found
 
     def close(self) -> None:
@@ -44,14 +47,20 @@ def _serve(
     import torch
 
     torch.set_num_threads(settings["threads"])
+    on_gpu = settings.get("device", "cpu") != "cpu"
+    if on_gpu:
+        torch.cuda.set_device(settings["device"])
     system = build_system(name, model, source, target, search, **settings)
     connection.send("ready")
     try:
         while True:
             request = connection.recv()
+            if on_gpu:
+                torch.cuda.reset_peak_memory_stats()
             start = time.perf_counter()
-            found = system.translate(*request)
-            connection.send((found, time.perf_counter() - start))
+            found = system.translate(*request)  # tokens on the host: a GPU has ended
+            seconds = time.perf_counter() - start
+            connection.send((found, seconds, torch.cuda.max_memory_allocated() >> 20 if on_gpu else 0))
     except (EOFError, BrokenPipeError):  # nobody asks any more
         pass
     finally:

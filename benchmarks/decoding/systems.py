@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
+import torch
+
 from rskip.text import Dictionary
 from rskip.transformer import Transformer
 from rskip.transformer.precision import set_precision
@@ -50,18 +52,20 @@ def build_system(
     *,
     folder: Path,
     threads: int,
+    device: str = "cpu",
 ) -> System:
     """The system called "fairseq float32", "CTranslate2 int8" or "ours bfloat16", for example.
 
     :param model: float32. Ours takes it over and changes its precision.
     :param folder: the same model for CTranslate2, in float32; for "ONNX float32", for example, its graphs.
+    :param device: "cpu" or a GPU, which fairseq and ours can take.
     """
     # imported here: no process may hold what another system computes with
     kind, precision = name.split()
     if kind == "fairseq":
         from decoding.fairseq_system import Fairseq
 
-        return Fairseq(model, source, target, search)
+        return Fairseq(model, source, target, search, half=precision == "float16", gpu=device != "cpu")
     if kind == "CTranslate2":
         from decoding.ctranslate2_system import CTranslate2
 
@@ -73,4 +77,5 @@ def build_system(
         from rskip.translation.onnx_decoder import OnnxTransformer, read_settings
 
         return Ours(OnnxTransformer(folder, read_settings(folder / ONNX_FILE)), search, threads=threads)
+    model.move(torch.device(device))
     return Ours(set_precision(model, precision), search, threads=threads)

@@ -7,8 +7,6 @@ import dataclasses
 import pytest
 import torch
 
-pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU that PyTorch can use")
-
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
 def test_the_loss_is_that_of_float64(dtype):
@@ -50,6 +48,7 @@ def test_trains_as_with_fairseqs_adam_and_loss(flags):
         system = System("", "transformer_rskip_ln", loss, flags, optimizer)
         trainer = train_speed.build_trainer(system, workload, dictionary, "--clip-norm", "1", "--adam-eps", "1e-4")
         train_speed.take_steps(trainer, batches)
+        trainer.model.eval()  # float32 products are exact again
         parameters.append([each.detach().cpu().float() for each in trainer.model.parameters()])
     low = torch.finfo(torch.bfloat16 if "bf16" in "".join(flags) else torch.float16).eps if flags else 1e-3
     for expected, ours in zip(*parameters, strict=True):

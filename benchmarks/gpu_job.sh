@@ -1,0 +1,84 @@
+#!/usr/bin/env bash
+# What a GPU has to show, in steps of at most 9 minutes: that all is right, how fast stock fairseq and rskip are there.
+#
+#   scripts/gather-gpu-wheels.sh gpu-wheels                 on a machine with a network: what the GPU's lacks
+#   benchmarks/gpu_job.sh [--tiny] [--list] [STEP...]       on the GPU's machine, in a checkout; --list names the steps
+#
+# A step's output is gpu-job/STEP.log, records are gpu-job/*.jsonl, which are appended to the files of results/ by hand.
+# A step that is done is not repeated; one that failed doesn't stop the next. Where OUT is set, everything is packed
+# into $OUT/gpu_job.tar.gz after every step. --tiny shows on a CPU, in a few minutes, that the steps run.
+# PYTHON names the Python that has PyTorch (default: python3), JOB another folder than gpu-job, WHEELS than gpu-wheels.
+set -u
+cd "$(dirname "$0")/.." || exit 1
+job=$(realpath -m "${JOB:-gpu-job}") wheels=${WHEELS:-gpu-wheels} limit=540
+tiny='' list='' chosen=()
+for word in "$@"; do
+    case $word in
+        --tiny) tiny=yes ;;
+        --list) list=yes ;;
+        -*) echo "gpu_job.sh: error: unknown option $word: expected --tiny, --list or names of steps" >&2; exit 2 ;;
+        *) chosen+=("$word") ;;
+    esac
+done
+mkdir -p "$job"
+python=$job/env/bin/python
+export OMP_NUM_THREADS=${OMP_NUM_THREADS:-4} PYTHONWARNINGS=ignore TOKENIZERS_PARALLELISM=false
+
+# An environment that sees the packages of the Python with PyTorch, and has rskip and the wheels beside them.
+setup() {
+    local outer=${PYTHON:-python3}
+    "$outer" -m venv --without-pip "$job/env" || return
+    "$outer" -c 'import sysconfig; print(sysconfig.get_path("purelib"))' \
+        >"$("$python" -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/outer.pth" || return
+    if compgen -G "$wheels/*.whl" >/dev/null; then
+        "$outer" -m pip --python "$python" install --quiet --no-index --no-deps "$wheels"/*.whl || return
+    fi
+    "$outer" -m pip --python "$python" install --quiet --no-index --no-deps --no-build-isolation --editable . || return
+    printf '#!%s\nimport sys\nfrom torch.distributed.run import main\nsys.exit(main())\n' "$python" >"$job/env/bin/torchrun"
+    chmod +x "$job/env/bin/torchrun" || return
+    "$python" -c 'import torch, fairseq, rskip; print(torch.__version__, fairseq.__version__, rskip.__version__)' || return
+    "$python" -c 'import torch; print(torch.cuda.get_device_name() if torch.cuda.is_available() else "no GPU")'
+}
+
+# step NAME COMMAND...
+step() {
+    local name=$1 start=$SECONDS status
+    shift
+    if [ -n "$list" ]; then echo "$name"; return; fi
+    if [ ${#chosen[@]} -gt 0 ] && [[ " ${chosen[*]} " != *" $name "* ]]; then return; fi
+    if [ -e "$job/$name.done" ]; then echo "$name: done before"; return; fi
+    if [ "$1" = setup ]; then setup; else timeout --kill-after=10 $limit "$@"; fi >"$job/$name.log" 2>&1
+    status=$?
+    if [ $status -eq 0 ]; then
+        touch "$job/$name.done"
+        echo "$name: done in $((SECONDS - start)) s"
+    else
+        failed+=("$name")
+        echo "$name: failed with status $status after $((SECONDS - start)) s: $(tail -n 1 "$job/$name.log" | cut -c -160)"
+    fi
+    if [ -n "${OUT:-}" ]; then tar --create --gzip --exclude=./env --file "$OUT/gpu_job.tar.gz" --directory "$job" .; fi
+}
+
+failed=()
+if [ -n "$tiny" ]; then
+    device=cpu train="--rounds 1 --steps 1" small=32 large=64 decode="--quick --only small" vision="--only connections --rounds 1 --steps 4"
+else
+    device=cuda train="--rounds 7 --steps 3" small=4096 large=16384 decode="--rounds 5" vision="--only connections"
+fi
+benchmark() { # FILE ARGUMENTS...
+    local name=$1
+    shift
+    echo "$python benchmarks/$name.py --device $device --output $job/$name.jsonl $*"
+}
+# shellcheck disable=SC2046,SC2086  # words are wanted
+{
+    step setup setup
+    step correctness "$python" -m pytest -q -p no:cacheprovider tests/gpu
+    step train_$small $(benchmark train_speed $train --tokens $small)
+    step train_$large $(benchmark train_speed $train --tokens $large)
+    step train_compiled $(benchmark train_speed $train --tokens $small --compile-layers)
+    step profile $(benchmark train_speed --rounds 1 --steps 1 --tokens $small --profile $job/profile)
+    step decode $(benchmark decode $decode)
+    step vision $(benchmark vision_speed $vision)
+}
+[ ${#failed[@]} -eq 0 ]
