@@ -61,7 +61,7 @@ step() {
 
 failed=()
 if [ -n "$tiny" ]; then
-    device=cpu train="--rounds 1 --steps 1" small=32 large=64 decode="--quick --only small" vision="--only connections --rounds 1 --steps 4"
+    limit=3600 device=cpu train="--rounds 1 --steps 1" small=32 large=64 decode="--quick --only small --rounds 1 --threads 1" vision="--only connections --rounds 1 --steps 4"
 else
     device=cuda train="--rounds 7 --steps 3" small=4096 large=16384 decode="--rounds 5" vision="--only connections"
 fi

@@ -175,3 +175,10 @@ def test_a_half_precision_model_larger_than_a_bucket_is_updated_whole(configured
 def test_refuses_what_it_has_not(configured, flag):
     with pytest.raises(UsageError, match=f"^{flag} is not supported by --optimizer rskip_adam: use --optimizer adam$"):
         Training(configured("rskip_adam", {}, **{flag[2:].replace("-", "_"): True}))
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="what is said without a GPU")
+def test_float16_needs_a_gpu(configured, monkeypatch):
+    monkeypatch.undo()
+    with pytest.raises(UsageError, match="^--fp16 needs a GPU, and PyTorch can use none here: use --bf16, or leave it"):
+        Training(configured("rskip_adam", PRECISIONS["fp16"]))
