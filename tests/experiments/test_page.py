@@ -185,3 +185,6 @@ def test_in_a_browser_values_show_on_hover_tables_sort_and_the_page_prints(page:
     assert all_of("nav")[0].is_displayed()
     browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": "print"})
     assert not all_of("nav")[0].is_displayed() and all_of("#figure-cells svg")[0].is_displayed()
+    browser.set_window_size(794, 1123)  # A4
+    whole, seen = browser.execute_script("const e = document.documentElement; return [e.scrollWidth, e.clientWidth]")
+    assert whole <= seen, "nothing is cut off on paper"
