@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from rskip.files.folder_lock import FolderLock, LockLost
+from rskip.files.whole import disk_space
 from rskip.machine.environment import training_threads
 from rskip.machine.workers import ending_with_this
 
@@ -103,7 +104,11 @@ def end_of(
     with log.open("rb") as log_file:
         log_file.seek(start)
         printed = log_file.read().decode(errors="replace")
-    return _exit_status(process.returncode, printed), last_error_line(printed)
+    status = _exit_status(process.returncode, printed)
+    with disk_space(log.parent, advice="free some and repeat the command to go on"), log.open("a") as log_file:
+        # which fails where the disk is full, as the command could not say then
+        log_file.write(f"{command[0]} ended with status {status}\n")
+    return status, last_error_line(printed)
 
 
 def last_error_line(text: str) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import resource
 import signal
 import subprocess
 import sys
@@ -36,6 +37,16 @@ def test_output_is_appended_to_the_log_or_kept_apart(run, tmp_path: Path) -> Non
     assert run('echo "$1 $WHO"; echo complaint >&2') == "a b me\ncomplaint\n"
     assert run("echo out; echo complaint >&2", output=tmp_path / "out") == "a b me\ncomplaint\ncomplaint\n"
     assert (tmp_path / "out").read_text() == "out\n"
+
+
+def test_a_command_that_fails_on_a_full_disk(run, tmp_path: Path) -> None:
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1000, before[1]))
+    try:
+        with pytest.raises(OSError, match=r"no space left for .*: free some and repeat the command to go on"):
+            run("trap '' XFSZ; head -c 2000 /dev/zero; exit 1")
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
 
 
 def test_it_is_polled_while_it_runs_and_once_at_its_end(run, tmp_path: Path) -> None:
