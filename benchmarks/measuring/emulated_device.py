@@ -188,6 +188,7 @@ def _run(counts: Counts, function: Any, args: Any, kwargs: dict[str, Any]) -> An
     device = kwargs.get("device")
     to_device = bool(on_device) if device is None else torch.device(device).type in ("cuda", "meta")
     if not on_device and not to_device:
+        kwargs.pop("pin_memory", None)
         return function(*args, **kwargs)
     if device is not None and (torch.device(device).index or 0) > 0:
         raise RuntimeError("CUDA error: invalid device ordinal")
@@ -220,7 +221,7 @@ def _run(counts: Counts, function: Any, args: Any, kwargs: dict[str, Any]) -> An
     if not to_device:
         return result
     inference = torch.is_inference_mode_enabled()
-    if function.is_view:  # of an ordinary tensor an ordinary one, also within inference mode
+    if function.is_view and on_device:  # of an ordinary tensor an ordinary one, also within inference mode
         inference = on_device[0].is_inference()
     with torch.inference_mode(inference):
         return tree_map(lambda each: DeviceTensor(each, counts) if isinstance(each, Tensor) else each, result)
@@ -386,6 +387,7 @@ def _cuda(counts: Counts) -> dict[str, Any]:
         "get_device_properties": lambda *_: properties,
         "get_device_capability": lambda *_: (properties.major, properties.minor),
         "synchronize": synchronize,
+        "Event": lambda **_: SimpleNamespace(record=nothing, synchronize=synchronize),
         "current_stream": lambda *_: SimpleNamespace(synchronize=synchronize),
         "empty_cache": nothing,
         "reset_peak_memory_stats": nothing,

@@ -62,7 +62,7 @@ SCHEDULE = (
     "iterations", "epochs", "batch_size", "schedule", "lr", "warmup_lr", "momentum", "nesterov", "weight_decay",
     "decay", "label_smoothing", "clip_norm",
 )  # fmt: skip
-MACHINE = ("channels_last", "compile", "sync_batch_norm", "evaluate_every", "save_every")
+MACHINE = ("channels_last", "compile", "cuda_graph", "sync_batch_norm", "evaluate_every", "save_every")
 PRECISIONS = ("auto", "float32", "bfloat16")
 BEST_PRECISION = "bfloat16"  # where the device multiplies it
 CHOSEN_HERE = ("precision", "compile")  # for this machine, where nobody says them
@@ -167,6 +167,7 @@ def run(args: argparse.Namespace) -> int:
 def run_train(args: argparse.Namespace) -> int:
     """Trains, or resumes a training."""
     from rskip.files.folder_lock import FolderLock
+    from rskip.machine.device import choose_device
     from rskip.machine.ranks import Ranks
     from rskip.machine.workers import end_with_parent
     from rskip.vision.evaluation import OutputsNotFinite
@@ -178,7 +179,10 @@ def run_train(args: argparse.Namespace) -> int:
     ranks = Ranks.from_environment()
     with process_group(ranks, args.device):
         with ranks.together():
-            settings = training_settings(args, ranks)
+            device = choose_device(args.device, ranks)
+        slow = slow_rank(device, ranks)
+        with ranks.together():
+            settings = training_settings(args, device, ranks, slow=slow)
             observer = _observer(args, ranks)
         try:
             result = train(
@@ -220,14 +224,27 @@ def _observer(args: argparse.Namespace, ranks: Ranks) -> TraceObserver | None:
     return TraceObserver(path, every=args.probe_every, writes=ranks.first)
 
 
-def training_settings(args: argparse.Namespace, ranks: Ranks) -> TrainingSettings:
+def slow_rank(device: torch.device, ranks: Ranks) -> int | None:
+    """The first rank whose device only emulates bfloat16, if any: all ranks compute in one precision."""
+    import torch
+
+    from rskip.machine.device import bfloat16_is_slow
+
+    first = int(ranks.min(torch.tensor(ranks.rank if bfloat16_is_slow(device) else ranks.count)))
+    return None if first == ranks.count else first
+
+
+def training_settings(
+    args: argparse.Namespace, device: torch.device, ranks: Ranks, *, slow: int | None
+) -> TrainingSettings:
     """The recipe's settings, or the papers', with what was given changed, precision and compiling chosen.
 
     A recipe's probe becomes --probe-every where that is not given.
+
+    :param slow: see `slow_rank`.
     """
     from rskip.cli._options import given_options, said_of_flag
     from rskip.experiments.recipe import load_recipe
-    from rskip.machine.device import choose_device
     from rskip.settings.check import convert
     from rskip.settings.errors import SettingError
     from rskip.settings.text import parse_overrides
@@ -254,14 +271,13 @@ def training_settings(args: argparse.Namespace, ranks: Ranks) -> TrainingSetting
         said |= {name for name in recipe.written["train"] if name != "precision"}
         if args.probe_every is None and recipe.own.probe is not None:
             args.probe_every = recipe.own.probe.every
-    device = choose_device(args.device, ranks)
     if args.precision != "auto":
         settings = replace(settings, precision=args.precision)
         said.add("precision")
     begun = {} if {*CHOSEN_HERE} <= said else begun_with(args.output)
     begun = {name: value for name, value in begun.items() if name not in said}
     if "precision" not in {*said, *begun}:
-        settings = replace(settings, precision=_precision(settings.precision, device, ranks))
+        settings = replace(settings, precision=_precision(settings.precision, device, ranks, slow=slow))
     settings = replace(settings, **begun)
     if "compile" not in {*said, *begun}:
         settings = replace(settings, compile=_compile(settings, device, ranks))
@@ -282,14 +298,14 @@ def begun_with(output: Path) -> dict[str, Any]:
         raise ValueError(f"{begun} is damaged: move {output} away to start over") from error
 
 
-def _precision(asked: Precision, device: torch.device, ranks: Ranks) -> Precision:
-    """The asked one where the device multiplies it; the first rank prints a choice."""
-    from rskip.machine.device import bfloat16_is_slow
-
-    if asked != "bfloat16" or not bfloat16_is_slow(device):
+def _precision(asked: Precision, device: torch.device, ranks: Ranks, *, slow: int | None) -> Precision:
+    """The asked one where every rank's device multiplies it; the first rank prints a choice."""
+    if asked != "bfloat16" or slow is None:
         return asked
     if ranks.first:
-        print("computes in float32: this processor only emulates bfloat16, which is slower", file=sys.stderr)
+        kind = "processor" if device.type == "cpu" else "GPU"
+        which = f"this {kind}" if ranks.count == 1 else f"process {slow}'s {kind}"
+        print(f"computes in float32: {which} only emulates bfloat16, which is slower", file=sys.stderr)
     return "float32"
 
 
@@ -321,7 +337,7 @@ def run_evaluate(args: argparse.Namespace) -> int:
     from rskip.files.picture import check_picture
 
     with loading_for_good():
-        from rskip.machine.device import bfloat16_is_slow, choose_device
+        from rskip.machine.device import bfloat16_is_slow, choose_device, set_gpu_arithmetic
         from rskip.machine.ranks import Ranks
         from rskip.vision.data import load_cifar
         from rskip.vision.evaluation import evaluate, recalibrate
@@ -331,6 +347,7 @@ def run_evaluate(args: argparse.Namespace) -> int:
     if args.picture is not None:
         check_picture(args.picture)
     device = choose_device(args.device, Ranks())
+    set_gpu_arithmetic(device, training=False, same_shapes=True)
     expected = {name: getattr(args, name) for name in ("dataset", "depth", "connection")}
     model, description = load_model(
         model_path(args.model, task=TASK),
@@ -340,7 +357,8 @@ def run_evaluate(args: argparse.Namespace) -> int:
     if args.precision is None and precision != "float32":
         print(f"computes in {precision}, as the training did: --precision float32 for the other", file=sys.stderr)
     if precision == "bfloat16" and bfloat16_is_slow(device):
-        print("this processor only emulates bfloat16: float32 is faster on it", file=sys.stderr)
+        kind = "processor" if device.type == "cpu" else "GPU"
+        print(f"this {kind} only emulates bfloat16: float32 is faster on it", file=sys.stderr)
     images = load_cifar(description.dataset, args.data, train=args.split == "train", download=args.download)
     if args.recalibrate:
         training_images = load_cifar(description.dataset, args.data, train=True, download=args.download)

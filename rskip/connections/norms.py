@@ -96,15 +96,19 @@ class BatchNorm(nn.BatchNorm2d):
 
     The running statistics stay float32 in a module that is converted to half precision, whose resolution
     would stop them from moving. Source: Ioffe and Szegedy 2015.
+
+    counts_batches: whether a forward in training adds 1 to num_batches_tracked, see `take_batch_counts`.
     """
 
     def __init__(self, features: int) -> None:
         super().__init__(features, eps=EPS, momentum=MOMENTUM)
+        self.counts_batches = True
 
     def forward(self, z: Tensor) -> Tensor:
         momentum = self.momentum
         if self.training and self.num_batches_tracked is not None:
-            self.num_batches_tracked.add_(1)
+            if self.counts_batches:
+                self.num_batches_tracked.add_(1)
             if momentum is None:  # the average of all batches, which torch.optim.swa_utils.update_bn asks for
                 momentum = 1 / int(self.num_batches_tracked)
         weight, bias = at_least_float32(self.weight), at_least_float32(self.bias)
@@ -120,6 +124,17 @@ class BatchNorm(nn.BatchNorm2d):
             if converted.dtype in (torch.float16, torch.bfloat16):
                 setattr(self, name, value.to(converted.device))
         return self
+
+
+def take_batch_counts(model: nn.Module) -> list[Tensor]:
+    """num_batches_tracked of every BatchNorm in the model, which from here on leave it to the caller.
+
+    A hundred layers' counts are then one call: `torch._foreach_add_(counts, 1)` after a forward in training.
+    """
+    norms = [module for module in model.modules() if isinstance(module, BatchNorm)]
+    for norm in norms:
+        norm.counts_batches = False
+    return [norm.num_batches_tracked for norm in norms if norm.num_batches_tracked is not None]
 
 
 def build_norm(norm: str, features: int, feature_dim: int = -1) -> LayerNorm | RMSNorm | GroupNorm | BatchNorm:

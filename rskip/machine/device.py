@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING
 
 import torch
@@ -82,3 +83,9 @@ def set_gpu_arithmetic(device: torch.device, *, training: bool, same_shapes: boo
         torch.set_float32_matmul_precision("high" if training else "highest")
         torch.backends.cudnn.allow_tf32 = training
         torch.backends.cudnn.benchmark = same_shapes
+
+
+def gpu_of_its_own(ranks: Ranks) -> torch.device | None:
+    """The GPU of this process's number among several, where this machine has one for each of its processes."""
+    here = int(os.environ.get("LOCAL_WORLD_SIZE", ranks.count))  # torchrun's
+    return torch.device("cuda", ranks.local_rank) if ranks.count > 1 and here <= torch.cuda.device_count() else None

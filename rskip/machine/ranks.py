@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, NoReturn, TypeVar
 from rskip.machine.torch_errors import lost_rank
 
 if TYPE_CHECKING:
+    import torch
     from torch import Tensor
 
 Item = TypeVar("Item")
@@ -51,12 +52,21 @@ class Ranks:
         return islice(items, self.rank, None, self.count)
 
     @contextmanager
-    def process_group(self, backend: str, *, advice: str = "", timeout: timedelta | None = None) -> Iterator[None]:
+    def process_group(
+        self,
+        backend: str,
+        *,
+        device: torch.device | None = None,
+        advice: str = "",
+        timeout: timedelta | None = None,
+    ) -> Iterator[None]:
         """Within the block the ranks know each other, through PyTorch's `backend`.
 
         A group that the program has already is used and left. (To begin a second one under the same torchrun is not
         safe: it may find what the first one left in torchrun's store.)
 
+        :param device: this process's GPU, which becomes the current one and NCCL connects at once; None: none, or
+            NCCL connects when it is first used.
         :param advice: the end of the message where another rank stopped.
         :param timeout: how long ranks wait for each other; None: PyTorch's default.
         :raises ValueError: another rank stopped.
@@ -64,11 +74,14 @@ class Ranks:
         if self.count == 1:
             yield
             return
+        import torch
         import torch.distributed as distributed
 
         own = not distributed.is_initialized()
         if own:
-            distributed.init_process_group(backend, timeout=timeout)
+            if device is not None:
+                torch.cuda.set_device(device)
+            distributed.init_process_group(backend, timeout=timeout, device_id=device)
         try:
             yield
         except RuntimeError as error:

@@ -196,19 +196,20 @@ def epoch_line(epoch: int, figures: Sequence[str], seconds: float) -> str:
 
 
 def precision_here(asked: str, *, gpus: int) -> str:
-    """What is asked for, but float32 for bfloat16 on a CPU that doesn't multiply it.
+    """What is asked for, but float32 for bfloat16 where the CPU, or one of the GPUs, doesn't multiply it.
 
     PyTorch emulates it there, several times slower than float32 (docs/speed.md); float32 is the more exact.
 
     :param gpus: how many, 0 for the CPU.
     """
-    if asked != "bfloat16" or gpus > 0:
+    if asked != "bfloat16":
         return asked
     import torch
 
     from rskip.machine.device import bfloat16_is_slow
 
-    return "float32" if bfloat16_is_slow(torch.device("cpu")) else asked
+    devices = [torch.device("cuda", number) for number in range(gpus)] or [torch.device("cpu")]
+    return "float32" if any(map(bfloat16_is_slow, devices)) else asked
 
 
 def config_difference(before: Mapping[str, Any], now: Mapping[str, Any]) -> str:

@@ -16,6 +16,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.optim.swa_utils import update_bn
 
+from rskip.machine.device import usable_device
 from rskip.vision.data import ImageSet, TrainingBatches, evaluation_batches
 
 PRECISIONS = ("float32", "bfloat16")
@@ -107,13 +108,14 @@ def evaluate(
     """Classifies every image once, without augmentation, by the model in eval mode (its mode is restored).
 
     Of equal logits the class of the lower number goes first, on every device. In float32 a GPU's convolutions may use
-    TF32, as PyTorch's settings say.
+    TF32, as PyTorch's settings say (`rskip.machine.device.set_gpu_arithmetic`).
 
     :param dataset: its name, for the report.
     :param batch_size: images at a time; it changes speed and memory alone.
     :param device: the model is moved there; None: where it is.
     :param precision: float32, or bfloat16 (autocast).
-    :raises ValueError: no images, a batch size below 1, an unknown precision, or a model of another number of classes.
+    :raises ValueError: no images, a batch size below 1, an unknown precision, a device that is not there, or a model of
+        another number of classes.
     :raises OutputsNotFinite: see there.
     """
     if not len(images):
@@ -122,7 +124,7 @@ def evaluate(
         raise ValueError(f"the batch size is {batch_size}: expected 1 or more")
     if precision not in PRECISIONS:
         raise ValueError(f"unknown precision {precision!r}: expected {' or '.join(PRECISIONS)}")
-    device = _device_of(model) if device is None else torch.device(device)
+    device = _device_of(model) if device is None else usable_device(device)
     model.to(device)
     images = images.to(device)
     mode = model.training
@@ -168,7 +170,7 @@ def recalibrate(
     :param seed: of order and augmentation, see `TrainingBatches`.
     :param device: the model is moved there; None: where it is.
     """
-    device = _device_of(model) if device is None else torch.device(device)
+    device = _device_of(model) if device is None else usable_device(device)
     model.to(device)
     batches = TrainingBatches(images, batch_size=batch_size, seed=seed, device=device, augment=augment)
     update_bn((batches.batch(number)[0] for number in range(batches.batches_per_epoch)), model)
@@ -179,20 +181,26 @@ def _run(
 ) -> tuple[Tensor, int, float, list[float]]:
     """Confusion matrix (K, K), images outside the first five, sum of the losses, each batch's images a second."""
     number = len(images.classes)
-    confusion = torch.zeros(number, number, dtype=torch.int64)
-    outside_top, loss, rates = 0, 0.0, []
+    confusion = torch.zeros(number**2, dtype=torch.int64, device=device)
+    outside_top = torch.zeros((), dtype=torch.int64, device=device)
+    loss = torch.zeros((), dtype=torch.float64, device=device)
+    finite = torch.ones((), dtype=torch.bool, device=device)
+    rates = []
     began = _clock(device)
     for pixels, labels in evaluation_batches(images, batch_size=batch_size, device=device):
         logits = model(pixels).float()  # (N, K)
         ended = _clock(device)
         rates.append(len(labels) / (ended - began))
-        _check_logits(logits, number)
+        _check_classes(logits, number)
+        finite &= logits.isfinite().all()
         predicted, place = ranked(logits, labels)
-        confusion += torch.bincount(labels * number + predicted, minlength=number**2).view(number, number).cpu()
-        outside_top += int((place >= TOP).sum())
-        loss += float(F.cross_entropy(logits, labels, reduction="sum"))
+        confusion.scatter_add_(0, labels * number + predicted, torch.ones_like(labels))
+        outside_top += (place >= TOP).sum()
+        loss += F.cross_entropy(logits, labels, reduction="sum").double()
         began = _clock(device)
-    return confusion, outside_top, loss, rates
+    if not finite:
+        raise OutputsNotFinite("the model gives outputs that are not finite: its training diverged")
+    return confusion.view(number, number).cpu(), int(outside_top), float(loss), rates
 
 
 def ranked(logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
@@ -248,8 +256,6 @@ def _clock(device: torch.device) -> float:
     return time.perf_counter()
 
 
-def _check_logits(logits: Tensor, classes: int) -> None:
+def _check_classes(logits: Tensor, classes: int) -> None:
     if logits.shape[1] != classes:
         raise ValueError(f"the model knows {logits.shape[1]} classes, the images have {classes}: not the same dataset")
-    if not logits.isfinite().all():
-        raise OutputsNotFinite("the model gives outputs that are not finite: its training diverged")

@@ -17,7 +17,7 @@ PAPER_ITERATIONS = 64_000
 Precision = Literal["float32", "bfloat16"]
 Positive = Annotated[float, Meta(gt=0)]
 Share = Annotated[float, Meta(ge=0, lt=1)]
-_LATER = ("shortcut_input", "decay")
+_LATER = ("shortcut_input", "decay", "cuda_graph")
 _ONLY_FOR = {"step": ("warmup_iterations", "milestones"), "one_cycle": ("warmup_share", "final_lr")}
 
 
@@ -96,6 +96,9 @@ class TrainingSettings:
     compile: Annotated[
         bool,
         Meta(description="compile the model by torch.compile", extra={"default": "where it was measured to gain"}),
+    ] = False
+    cuda_graph: Annotated[
+        bool, Meta(description="repeat iterations as a CUDA graph, with a fused optimiser; one GPU, not measured yet")
     ] = False
     sync_batch_norm: Annotated[bool, Meta(description="batch statistics of all GPUs together")] = False
     evaluate_every: Annotated[

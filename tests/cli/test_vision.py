@@ -16,7 +16,7 @@ import torch
 import rskip.vision.data
 from rskip.analysis.trace import read_updates
 from rskip.cli.main import build_parser, main
-from rskip.cli.vision import training_settings
+from rskip.cli.vision import slow_rank, training_settings
 from rskip.machine.ranks import Ranks
 from rskip.vision.cifar_resnet import PreActResNet, preact_resnet
 from rskip.vision.data import ImageSet
@@ -76,7 +76,8 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def settings_of(*arguments: str, output: Path = Path("nowhere")) -> TrainingSettings:
     """What `rskip vision train` would train with."""
     argv = ["vision", "train", *arguments, "--output", str(output)]
-    return training_settings(build_parser(argv).parse_args(argv), Ranks())
+    device = torch.device("cpu")
+    return training_settings(build_parser(argv).parse_args(argv), device, Ranks(), slow=slow_rank(device, Ranks()))
 
 
 def tensors(folder: Path, name: str = "model.pt") -> dict[str, torch.Tensor]:
@@ -175,14 +176,20 @@ def test_precision_is_the_best_that_the_device_multiplies(slow, tmp_path, monkey
     assert capsys.readouterr().err == ""
 
 
-def test_each_process_asks_for_the_precision_of_its_own_gpu(monkeypatch):
-    taken = []
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
-    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
-    monkeypatch.setattr(torch.cuda, "set_device", taken.append)
+@pytest.mark.parametrize("first_slow", [None, 1])
+def test_processes_compute_in_a_precision_that_every_gpu_multiplies(first_slow, monkeypatch, capsys):
+    """Each asks about its own GPU: of two the second may be older."""
+    ranks, gpu = Ranks(rank=0, count=2), torch.device("cuda", 0)
+    asked = []
+    monkeypatch.setattr("rskip.machine.device.bfloat16_is_slow", lambda device: asked.append(device))
+    monkeypatch.setattr(Ranks, "min", lambda self, own: own if first_slow is None else own * 0 + 1)
+    slow = slow_rank(gpu, ranks)
     argv = ["vision", "train", "--output", "nowhere"]
-    settings = training_settings(build_parser(argv).parse_args(argv), Ranks(rank=1, count=2, local_rank=1))
-    assert settings.precision == "bfloat16" and taken == [torch.device("cuda:1")]
+    settings = training_settings(build_parser(argv).parse_args(argv), gpu, ranks, slow=slow)
+    assert (slow, asked) == (first_slow, [gpu])
+    assert settings.precision == ("bfloat16" if first_slow is None else "float32")
+    said = "computes in float32: process 1's GPU only emulates bfloat16, which is slower\n"
+    assert capsys.readouterr().err == ("" if first_slow is None else said)
 
 
 def test_a_training_goes_on_in_the_precision_that_it_began_with(trained, tmp_path, monkeypatch):

@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
+import torch
 
 from rskip.settings.errors import SettingError
 from rskip.tasks.run import SESSION, EpochLines, RunFolder, epoch_line, precision_here
@@ -74,8 +75,9 @@ def test_float32_takes_the_place_of_emulated_bfloat16(monkeypatch: pytest.Monkey
     for multiplies in (True, False):
         monkeypatch.setattr("rskip.machine.device.bfloat16_is_slow", lambda device, it=multiplies: not it)
         assert precision_here("bfloat16", gpus=0) == ("bfloat16" if multiplies else "float32")
-        assert precision_here("bfloat16", gpus=1) == "bfloat16"
         assert precision_here("float16", gpus=0) == "float16"
+    monkeypatch.setattr("rskip.machine.device.bfloat16_is_slow", lambda device: device != torch.device("cuda", 0))
+    assert [precision_here("bfloat16", gpus=gpus) for gpus in (1, 2)] == ["bfloat16", "float32"]
 
 
 def test_epochs_are_printed_once_as_they_end(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -13,9 +13,11 @@ from statistics import fmean
 from typing import Any
 
 import msgspec
+import torch
 
 from rskip.files.cache import expanded_path
 from rskip.files.whole import atomic_file
+from rskip.machine.device import set_gpu_arithmetic
 from rskip.settings.errors import SettingError
 from rskip.settings.text import read_json
 from rskip.tasks.process import executable
@@ -185,7 +187,9 @@ def evaluate_model(path: Path, *, dataset: str, images: ImageSet, gpus: int) -> 
     :param gpus: 0 for the CPU; one is used of any other number.
     """
     model, _ = load_model(path, expected={"dataset": dataset})
-    return evaluate(model, images, dataset=dataset, device="cuda" if gpus > 0 else "cpu").to_dict()
+    device = torch.device("cuda" if gpus > 0 else "cpu")
+    set_gpu_arithmetic(device, training=False, same_shapes=True)
+    return evaluate(model, images, dataset=dataset, device=device).to_dict()
 
 
 def worst_classes(run: Run[VisionSettings], count: int) -> str:

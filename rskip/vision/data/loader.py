@@ -74,6 +74,22 @@ class _Epoch:
     flips: Tensor
 
 
+@dataclass(frozen=True, eq=False)
+class BatchPlan:
+    """What a rank's part of a batch is made of: all that differs from one batch to the next.
+
+    :param rows: of the images in their set. Shape: (n,).
+    :param offsets: of the crops. Shape: (n, 2).
+    :param flips: Shape: (n,).
+    :param count: images of the batch, over all ranks.
+    """
+
+    rows: Tensor
+    offsets: Tensor
+    flips: Tensor
+    count: int
+
+
 class TrainingBatches:
     """Training batches: every image once an epoch, in a new order, cropped and flipped at random.
 
@@ -138,18 +154,26 @@ class TrainingBatches:
         :returns: normalised images (n, 3, H, W), their labels (n,), and how many images all ranks have together. n
             is 0 where a short last batch has fewer images than there are ranks.
         """
+        plan = self.plan(iteration)
+        return *self.make(plan), plan.count
+
+    def plan(self, iteration: int) -> BatchPlan:
+        """What `batch` makes this rank's part of."""
         assert iteration >= 0
         number, place = divmod(iteration, self.batches_per_epoch)
         epoch = self._draw(number)
         begin = place * self._batch_size
         end = min(begin + self._batch_size, len(self._images))
         part = slice(begin + self._rank, end, self._world_size)
-        rows = epoch.order[part]
-        pictures = self._images.images.index_select(0, rows)  # several times as fast as images[rows] on a CPU
+        return BatchPlan(epoch.order[part], epoch.offsets[part], epoch.flips[part], end - begin)
+
+    def make(self, plan: BatchPlan) -> tuple[Tensor, Tensor]:
+        """The images and labels of a plan, computed on the device alone."""
+        pictures = self._images.images.index_select(0, plan.rows)  # several times as fast as images[rows] on a CPU
         if self._augment:
-            pictures = crop_and_flip(pictures, epoch.offsets[part], epoch.flips[part])
+            pictures = crop_and_flip(pictures, plan.offsets, plan.flips)
         pixels = normalise(pictures, self._mean, self._std, dtype=self._dtype, channels_last=self._channels_last)
-        return pixels, self._images.labels[rows], end - begin
+        return pixels, self._images.labels[plan.rows]
 
     def _draw(self, number: int) -> _Epoch:
         """The numbers of an epoch, kept until another one is asked for."""

@@ -115,7 +115,7 @@ class TensorBoardCurve:
 class Meter:
     """Loss and error of the training images since the last point, kept on the device: no iteration waits for it.
 
-    images: how many, over all ranks. N is the number of images of this rank's part of a batch.
+    images: how many, over all ranks, counted by who adds. N is the number of images of this rank's part of a batch.
     """
 
     def __init__(self, device: torch.device, ranks: Ranks) -> None:
@@ -124,24 +124,23 @@ class Meter:
         self._first_bad = torch.tensor(_NEVER, device=device)
         self.images = 0
 
-    def add(self, iteration: int, logits: Tensor, labels: Tensor, loss: Tensor, images: int) -> None:
+    def add(self, iteration: int | Tensor, logits: Tensor, labels: Tensor, loss: Tensor) -> None:
         """A batch.
 
+        :param iteration: its number, or where that is on the device.
         :param logits: Shape: (N, classes).
         :param labels: Shape: (N,).
         :param loss: the sum of this rank's losses.
-        :param images: of the batch, over all ranks.
         """
         loss = loss.detach()
         wrong = (logits.detach().argmax(dim=1) != labels).sum()
         self._sums += torch.stack([loss.double(), wrong.double()])
-        self._first_bad = torch.minimum(self._first_bad, torch.where(loss.isfinite(), _NEVER, iteration))
-        self.images += images
+        first_bad = torch.minimum(self._first_bad, torch.where(loss.isfinite(), _NEVER, iteration))
+        self._first_bad.copy_(first_bad)
 
-    def first_bad(self) -> int | None:
-        """The first iteration whose loss was not finite, on any rank."""
-        first = int(self._ranks.min(self._first_bad))
-        return None if first == _NEVER else first
+    def first_bad(self) -> Tensor:
+        """The first iteration whose loss was not finite, on any rank, on the device; without one, 2⁶³ - 1."""
+        return self._ranks.min(self._first_bad)
 
     def means(self) -> tuple[float, float]:
         """Loss and error in %, over all ranks."""

@@ -12,11 +12,12 @@ from typing import Any
 
 import torch
 
-from rskip.machine.device import choose_device
+from rskip.machine.device import bfloat16_is_slow, choose_device, gpu_of_its_own, set_gpu_arithmetic
 from rskip.machine.ranks import Ranks
 from rskip.machine.terminal import Progress, duration
 from rskip.settings.errors import SettingError
 from rskip.vision.data import load_cifar
+from rskip.vision.evaluation import device_name
 from rskip.vision.settings import TrainingSettings
 from rskip.vision.training.curve import CurvePoint
 from rskip.vision.training.training_folder import TrainingFolder, check_same_training, read_checkpoint
@@ -90,6 +91,8 @@ def train(
                 problem = f"is true for {ranks.count} processes on a CPU"
                 advice = "leave it out, or train in one process"
                 raise SettingError("sync_batch_norm", problem, expected="GPUs", advice=advice)
+            _check_device(settings, place, ranks)
+            set_gpu_arithmetic(place, training=True, same_shapes=True)
             if ranks.first:
                 stack.enter_context(files.lock())
         with ranks.together():
@@ -114,6 +117,7 @@ def train(
                 ranks=ranks,
                 observer=observer,
             )
+            stack.callback(run.close)
             if checkpoint is not None:
                 run.restore(checkpoint)
             run.begin_files(tensorboard=tensorboard)
@@ -133,6 +137,7 @@ def train(
         while True:
             if number := signals.received():
                 run.save()
+                run.wait()
                 interrupted = Interrupted(number, iteration=run.iteration, checkpoint=files.checkpoint)
                 if not ranks.first:
                     ranks.leave(interrupted.status)
@@ -157,6 +162,17 @@ def train(
         )
 
 
+def _check_device(settings: TrainingSettings, place: torch.device, ranks: Ranks) -> None:
+    """:raises SettingError: settings that this process's device, or the number of processes, is not for."""
+    name = device_name(place)
+    if settings.cuda_graph and (place.type != "cuda" or ranks.count > 1):
+        problem = f"is true on {name}" + (f" for {ranks.count} processes" if ranks.count > 1 else "")
+        raise SettingError("cuda_graph", problem, expected="one process on a GPU", advice="leave it out")
+    if settings.precision == "bfloat16" and place.type == "cuda" and bfloat16_is_slow(place):
+        problem = f"is 'bfloat16' and {place} is a {name}, which has none"
+        raise SettingError("precision", problem, expected="float32", advice="or hide this GPU by CUDA_VISIBLE_DEVICES")
+
+
 def _check_shared(files: TrainingFolder, iteration: int, ranks: Ranks) -> None:
     """:raises ValueError: ranks of other machines see another checkpoint, or none."""
     here = torch.tensor(iteration)
@@ -174,8 +190,10 @@ def process_group(ranks: Ranks, device: str | None) -> AbstractContextManager[No
     :param device: as `choose_device` takes it, which may still refuse it.
     :raises ValueError: another rank stopped.
     """
-    backend = "cpu:gloo,cuda:nccl" if device != "cpu" and torch.cuda.is_available() else "gloo"
-    return ranks.process_group(backend, advice="; repeat the command to go on from the last checkpoint")
+    gpus = device != "cpu" and torch.cuda.is_available()
+    gpu = gpu_of_its_own(ranks) if gpus and device in (None, "cuda") else None
+    backend = "cpu:gloo,cuda:nccl" if gpus else "gloo"
+    return ranks.process_group(backend, device=gpu, advice="; repeat the command to go on from the last checkpoint")
 
 
 class Interrupted(Exception):

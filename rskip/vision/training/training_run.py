@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import math
 import time
 from collections.abc import Callable
 from dataclasses import asdict
+from functools import partial
 from typing import Any, Protocol, cast
 
 import torch
@@ -14,17 +16,21 @@ from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
 from rskip.connections import parse_connection
-from rskip.connections.norms import at_least_float32
+from rskip.connections.norms import at_least_float32, take_batch_counts
 from rskip.files.whole import atomic_file, naming
 from rskip.machine.ranks import Ranks
+from rskip.machine.torch_errors import out_of_memory
 from rskip.vision.cifar_resnet import preact_resnet
-from rskip.vision.data import ImageSet, TrainingBatches
+from rskip.vision.data import BatchPlan, ImageSet, TrainingBatches
 from rskip.vision.evaluation import Evaluation, OutputsNotFinite, device_name, evaluate
 from rskip.vision.settings import TrainingSettings, learning_rate
+from rskip.vision.training.background import BackgroundWriter, Snapshot
+from rskip.vision.training.cuda_graph import CapturedUpdate
 from rskip.vision.training.curve import Curve, CurvePoint, Meter, TensorBoardCurve
 from rskip.vision.training.training_folder import Checkpoint, TrainingFolder, save_whole, write_checkpoint
 
 CHECK_EVERY = 100  # iterations from one look at the loss to the next: a look waits for a GPU
+_HOW = ("lr", "foreach", "fused")  # of the optimiser's groups: how an update is computed here, not what
 
 
 class Diverged(ValueError):
@@ -103,18 +109,25 @@ class TrainingRun:
         if settings.channels_last:
             self.model.to(memory_format=torch.channels_last)
         self.compile_error: Exception | None = None
+        self._batch_counts = take_batch_counts(self.model)
         self._trained = self._wrapped()
+        # a graph reads the learning rate where it lies; otherwise what PyTorch would choose
+        rate = torch.tensor(settings.lr, device=device) if settings.cuda_graph else settings.lr
+        how = {"fused": True} if settings.cuda_graph else {"foreach": True} if device.type == "cuda" else {}
         self.optimiser = torch.optim.SGD(
             parameter_groups(self.model, settings),
-            lr=settings.lr,
+            lr=rate,
             momentum=settings.momentum,
             nesterov=settings.nesterov,
+            **how,
         )
+        self._captured = CapturedUpdate(self._update, device) if settings.cuda_graph else None
         self.meter = Meter(device, ranks)
         self.curve = Curve(files.curve)
         self._tensorboard: TensorBoardCurve | None = None
         self.iteration = 0
         self._saved = 0  # the iteration of the last checkpoint
+        self._writer = BackgroundWriter()
         self._earlier_sessions: list[dict[str, Any]] = []
         self._session = {"from": 0, "device": device_name(device), "torch": str(torch.__version__)}
         if settings.compile and ranks.count == 1:
@@ -156,7 +169,10 @@ class TrainingRun:
         """
         try:
             self.model.load_state_dict(checkpoint.model)
+            own = [{name: group[name] for name in _HOW} for group in self.optimiser.param_groups]
             self.optimiser.load_state_dict(checkpoint.optimiser)
+            for group, mine in zip(self.optimiser.param_groups, own, strict=True):
+                group.update(mine)
         except (RuntimeError, ValueError, KeyError) as error:
             raise ValueError(
                 f"{self.files.checkpoint} doesn't fit its own settings ({str(error).splitlines()[0]}): it is "
@@ -222,26 +238,50 @@ class TrainingRun:
         return self.iteration > self._saved and (self.point_due or self.iteration % self.settings.save_every == 0)
 
     def step(self) -> None:
-        """One iteration: the gradient of the mean loss over the whole batch, whatever part of it each rank has."""
-        images, labels, count = self.batches.batch(self.iteration)
+        """One iteration: the gradient of the mean loss over the whole batch, whatever part of it each rank has.
+
+        It waits for nothing that the device does.
+
+        :raises ValueError: the device's memory is not enough.
+        """
+        plan = self.batches.plan(self.iteration)
+        self._set_learning_rate(learning_rate(self._schedule, self.iteration))
+        try:
+            if self._observer is not None:
+                self._observer(
+                    self.iteration + 1,
+                    self.model,
+                    lambda model: self._loss(model, *self.batches.make(plan))[1],
+                    images=len(plan.rows),
+                )
+            update = self._captured or self._update
+            update(plan, self.iteration)
+        except (RuntimeError, MemoryError) as error:
+            if out_of_memory(error):
+                raise self._out_of_memory(plan) from error
+            raise
+        self.meter.images += plan.count
+        self.iteration += 1
+
+    def _set_learning_rate(self, rate: float) -> None:
         for group in self.optimiser.param_groups:
-            group["lr"] = learning_rate(self._schedule, self.iteration)
-        if self._observer is not None:
-            self._observer(
-                self.iteration + 1,
-                self.model,
-                lambda model: self._loss(model, images, labels)[1],
-                images=len(labels),
-            )
+            if isinstance(group["lr"], Tensor):
+                group["lr"].fill_(rate)
+            else:
+                group["lr"] = rate
+
+    def _update(self, plan: BatchPlan, iteration: int | Tensor) -> None:
+        """What an iteration does on the device; see `CapturedUpdate` for what it may not do."""
+        images, labels = self.batches.make(plan)
         logits, loss = self._loss(self._trained, images, labels)
         self.optimiser.zero_grad()
         # DistributedDataParallel divides the ranks' sum by their number
-        (loss * (self.ranks.count / count)).backward()
+        (loss * (self.ranks.count / plan.count)).backward()
         if self.settings.clip_norm is not None:
             nn.utils.clip_grad_norm_(self.model.parameters(), self.settings.clip_norm)
         self.optimiser.step()
-        self.meter.add(self.iteration, logits, labels, loss, count)
-        self.iteration += 1
+        torch._foreach_add_(self._batch_counts, 1)
+        self.meter.add(iteration, logits, labels, loss)
 
     def _loss(self, model: nn.Module, images: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
         """Logits, and the summed loss."""
@@ -254,23 +294,36 @@ class TrainingRun:
 
     def check(self) -> None:
         """:raises Diverged: a loss since the last check, a weight or a statistic is not finite."""
-        bad = self.meter.first_bad()
+        bad, largest = torch.stack([self.meter.first_bad().double(), _largest(self.model).double()]).tolist()
         with self.ranks.together():
-            if bad is not None:
-                raise self._diverged("the loss", bad)
-            if not _all_finite(self.model):
+            if bad < self.iteration:
+                raise self._diverged("the loss", int(bad))
+            if not math.isfinite(largest):
                 raise self._diverged("a weight or statistic", self.iteration)
 
     def _diverged(self, what: str, iteration: int) -> Diverged:
         """The error, in one line with what to try."""
+        self._writer.wait()
         lr, connection = learning_rate(self._schedule, max(0, iteration - 1)), self.settings.connection
         normalised = parse_connection(connection).norm is not None
         first = "" if normalised else "a connection with a normalisation, such as 2rskip+ln, or "
-        kept = f"{self.files.checkpoint} keeps iteration {self._saved:,}" if self._saved else "nothing was saved yet"
         return Diverged(
             f"{what} is not finite after {iteration:,} iterations (lr {lr:g}, connection {connection}): "
-            f"try {first}a lower lr or clip_norm; {kept}"
+            f"try {first}a lower lr or clip_norm; {self._kept}"
         )
+
+    def _out_of_memory(self, plan: BatchPlan) -> ValueError:
+        """The error, in one line with what to lower."""
+        self._writer.wait()
+        bfloat16 = "" if self.settings.precision == "bfloat16" else ", precision bfloat16"
+        return ValueError(
+            f"not enough memory on {device_name(self.device)} for the {len(plan.rows):,} images of iteration "
+            f"{self.iteration + 1:,}: give a smaller batch_size{bfloat16} or another device; {self._kept}"
+        )
+
+    @property
+    def _kept(self) -> str:
+        return f"{self.files.checkpoint} keeps iteration {self._saved:,}" if self._saved else "nothing was saved yet"
 
     def add_point(self) -> CurvePoint:
         """Adds a point to the curve, with a test error where one is due.
@@ -284,6 +337,7 @@ class TrainingRun:
         with self.ranks.together():
             if self.ranks.first and (self.finished or epoch % self.settings.evaluate_every == 0):
                 evaluation = self._evaluate()
+            self._writer.wait()  # so the curve has no point that the last checkpoint is before
             point = CurvePoint(
                 epoch=epoch,
                 iteration=self.iteration,
@@ -305,7 +359,8 @@ class TrainingRun:
         return point
 
     def _evaluate(self) -> Evaluation:
-        """The iterate's figures on the test images."""
+        """The iterate's figures on the test images, which stay on the device."""
+        self.test_images = self.test_images.to(self.device)
         try:
             return evaluate(
                 self.model,
@@ -326,10 +381,10 @@ class TrainingRun:
         return [*self._earlier_sessions, {**self._session, "seconds": time.monotonic() - self._session_began}]
 
     def save(self) -> None:
-        """Writes the checkpoint.
+        """Copies the state, and begins to write it as the checkpoint; `wait` says that it is written.
 
         :raises Diverged: see `check`; nothing is written then.
-        :raises OSError: no room; the checkpoint before stays.
+        :raises OSError: no room for the checkpoint before.
         """
         self.check()
         meter = {**self.meter.state(), "seconds": time.monotonic() - self._point_began}
@@ -339,32 +394,65 @@ class TrainingRun:
                 if self.device.type == "cuda":
                     rng["cuda"] = torch.cuda.get_rng_state(self.device)
                 sessions = self._sessions()
-                checkpoint = Checkpoint(
-                    settings=self.settings.to_dict(),
-                    seed=self.seed,
-                    processes=self.ranks.count,
-                    iteration=self.iteration,
-                    iterations=self.iterations,
-                    model=self._state(),
-                    optimiser=self.optimiser.state_dict(),
-                    rng=rng,
-                    meter=meter,
-                    curve=[asdict(point) for point in self.curve.points],
-                    seconds=sum(session["seconds"] for session in sessions),
-                    pieces=sessions,
-                )
-                self.files.check_lock()
-                write_checkpoint(self.files.checkpoint, checkpoint)
+                rest = {
+                    "settings": self.settings.to_dict(),
+                    "seed": self.seed,
+                    "processes": self.ranks.count,
+                    "iteration": self.iteration,
+                    "iterations": self.iterations,
+                    "rng": rng,
+                    "meter": meter,
+                    "curve": [asdict(point) for point in self.curve.points],
+                    "seconds": sum(session["seconds"] for session in sessions),
+                    "pieces": sessions,
+                }
+                state = self.optimiser.state_dict()
+                tensors: dict[Any, Tensor] = self.model.state_dict()
+                for number, buffers in state["state"].items():
+                    tensors |= {(number, name): buffer for name, buffer in buffers.items()}
+                snapshot = Snapshot(tensors)
+                self._writer.start(partial(self._write, snapshot, self._plain(state["param_groups"]), rest))
         self._saved = self.iteration
 
-    def finish(self) -> None:
-        """Writes the last iterate as model.pt."""
+    def _write(self, snapshot: Snapshot[Any], groups: list[dict[str, Any]], rest: dict[str, Any]) -> None:
+        """Writes the checkpoint, in another thread than the training's."""
+        model: dict[str, Tensor] = {}
+        state: dict[int, dict[str, Tensor]] = {}
+        for name, tensor in snapshot.arrived().items():
+            if isinstance(name, str):
+                model[name] = tensor.contiguous()
+            else:
+                state.setdefault(name[0], {})[name[1]] = tensor
+        optimiser = {"state": state, "param_groups": groups}
+        self.files.check_lock()
+        write_checkpoint(self.files.checkpoint, Checkpoint(model=model, optimiser=optimiser, **rest))
+
+    def _plain(self, groups: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        """The optimiser's groups as files have them, however the update is computed here."""
+        rate = learning_rate(self._schedule, self.iteration - 1) if self.iteration else self.settings.lr
+        return [{**group, "lr": rate, "foreach": None, "fused": None} for group in groups]
+
+    def wait(self) -> None:
+        """Until the last checkpoint is written.
+
+        :raises OSError: no room; the checkpoint before stays.
+        """
         with self.ranks.together():
+            self._writer.wait()
+
+    def finish(self) -> None:
+        """Writes the last iterate as model.pt.
+
+        :raises OSError: no room for it, or for the last checkpoint.
+        """
+        with self.ranks.together():
+            self._writer.wait()
             if self.ranks.first:
+                state = Snapshot(self.model.state_dict()).arrived()
                 content = {
                     "config": self.model.config,
                     "dataset": self.settings.dataset,
-                    "model": self._state(),
+                    "model": {name: tensor.contiguous() for name, tensor in state.items()},
                     "iteration": self.iteration,
                 }
                 self.files.check_lock()
@@ -372,9 +460,9 @@ class TrainingRun:
         if self._tensorboard is not None:
             self._tensorboard.close()
 
-    def _state(self) -> dict[str, Tensor]:
-        """The model's tensors, as files have them: on the CPU, and contiguous."""
-        return {name: tensor.detach().cpu().contiguous() for name, tensor in self.model.state_dict().items()}
+    def close(self) -> None:
+        """Lets a checkpoint that is being written become whole."""
+        self._writer.close()
 
 
 def parameter_groups(model: nn.Module, settings: TrainingSettings) -> list[dict[str, Any]]:
@@ -394,7 +482,7 @@ def parameter_groups(model: nn.Module, settings: TrainingSettings) -> list[dict[
     ]
 
 
-def _all_finite(model: nn.Module) -> bool:
-    """Whether all parameters and buffers are; one wait for the device."""
-    floats = [tensor for tensor in model.state_dict().values() if tensor.is_floating_point()]
-    return bool(torch.stack([tensor.isfinite().all() for tensor in floats]).all())
+def _largest(model: nn.Module) -> Tensor:
+    """The largest absolute value of all parameters and buffers; NaN where one is NaN."""
+    floats = [tensor.detach() for tensor in model.state_dict().values() if tensor.is_floating_point()]
+    return torch.linalg.vector_norm(torch.stack(torch._foreach_norm(floats, math.inf)), math.inf)
