@@ -208,7 +208,8 @@ def precision_here(asked: str, *, gpus: int) -> str:
 
     from rskip.machine.device import bfloat16_is_slow
 
-    devices = [torch.device("cuda", number) for number in range(gpus)] or [torch.device("cpu")]
+    here = min(gpus, torch.cuda.device_count())  # fewer where commands are printed for another machine
+    devices = [torch.device("cuda", number) for number in range(here)] if gpus else [torch.device("cpu")]
     return "float32" if any(map(bfloat16_is_slow, devices)) else asked
 
 

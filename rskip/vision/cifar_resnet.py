@@ -134,8 +134,7 @@ class PreActResNet(nn.Module):
             one = "; one image as a batch: images[None]" if images.shape == (3, SIZE, SIZE) else ""
             raise ValueError(f"images of shape {tuple(images.shape)}: expected (N, 3, {SIZE}, {SIZE}){one}")
         expected = self.conv1.weight.dtype
-        converted = images.dtype in AUTOCAST_TYPES and torch.is_autocast_enabled(images.device.type)
-        if images.dtype != expected and not converted:
+        if images.dtype != expected and not (images.dtype in AUTOCAST_TYPES and _autocast(images.device.type)):
             cast = f"; cast them with .to({expected})" if images.is_floating_point() else ""
             raise ValueError(
                 f"images of {images.dtype}: expected normalised ones of {expected} (rskip.vision.CifarClassification "
@@ -144,6 +143,11 @@ class PreActResNet(nn.Module):
 
     def extra_repr(self) -> str:
         return ", ".join(f"{name}={value!r}" for name, value in self._config.items())
+
+
+def _autocast(device_type: str) -> bool:
+    """Whether autocast is on there; the meta device has none."""
+    return torch.amp.is_autocast_available(device_type) and torch.is_autocast_enabled(device_type)
 
 
 def preact_resnet(

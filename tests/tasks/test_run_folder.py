@@ -76,6 +76,7 @@ def test_float32_takes_the_place_of_emulated_bfloat16(monkeypatch: pytest.Monkey
         monkeypatch.setattr("rskip.machine.device.bfloat16_is_slow", lambda device, it=multiplies: not it)
         assert precision_here("bfloat16", gpus=0) == ("bfloat16" if multiplies else "float32")
         assert precision_here("float16", gpus=0) == "float16"
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
     monkeypatch.setattr("rskip.machine.device.bfloat16_is_slow", lambda device: device != torch.device("cuda", 0))
     assert [precision_here("bfloat16", gpus=gpus) for gpus in (1, 2)] == ["bfloat16", "float32"]
 

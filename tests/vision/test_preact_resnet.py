@@ -11,6 +11,7 @@ import torch
 import torch.nn.functional as F
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
+from torch.utils.flop_counter import FlopCounterMode
 
 import rskip.vision
 from rskip.connections import Connection, ConnectionSpec, build_connection
@@ -58,6 +59,17 @@ def test_parameter_counts(depth):
         assert count(build(num_classes=100)) == hundred
         extra = [count(build(spec)) - baseline for spec in ("1xskip+ln", "2rskip+ln", "wskip+ln", "sas")]
     assert extra == added
+
+
+def test_the_meta_device_counts_operations_without_computing_them():
+    for depth in (20, 110):
+        with torch.device("meta"):
+            model, batch = preact_resnet(depth), torch.empty(2, 3, 32, 32)
+        with FlopCounterMode(display=False) as counter:
+            model(batch)
+        # stages have twice the channels and a quarter of the pixels of the one before: two convolutions are halves
+        convolutions = 3 * 9 * 16 * 32**2 + (depth - 2 - 1) * 9 * 16**2 * 32**2
+        assert counter.get_total_flops() == 2 * 2 * (convolutions + 64 * 10)
 
 
 def test_parameters_of_bottlenecks_and_projections():
