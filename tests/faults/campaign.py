@@ -384,12 +384,27 @@ def stop_group(process: subprocess.Popen[str]) -> None:
         os.killpg(process.pid, signal.SIGKILL)
 
 
-def report(cases: list[Case], seed: int) -> str:
-    """The table of jobs and faults, and every fault that was not survived."""
+def summary(cases: list[Case], seed: int) -> dict[str, Any]:
+    """What results/faults.json has of a job's cases."""
     environment = describe_environment()
     machine, versions = environment["machine"], environment["packages"]
-    faults = sorted({case.fault for case in cases})
-    names = list(dict.fromkeys(case.job for case in cases))
+    cells = {}
+    for fault in sorted({case.fault for case in cases}):
+        of = [case for case in cases if case.fault == fault]
+        survived, interrupted = sum(not case.problem for case in of), sum(case.interrupted for case in of)
+        cells[fault] = {"tried": len(of), "survived": survived, "interrupted": interrupted}
+    failed = [case for case in cases if case.problem]
+    return {
+        "faults": cells,
+        "problems": [f"{case.fault}{case.detail and ' '}{case.detail}: {case.problem}" for case in failed],
+        "on": f"seed {seed}; {machine['cpu']}, {machine['cores']} cores; Python {versions['python']}, "
+        f"torch {versions['torch']}",
+    }
+
+
+def report(done: dict[str, dict[str, Any]]) -> str:
+    """The table of jobs and faults, and every fault that was not survived."""
+    faults = sorted({fault for job in done.values() for fault in job["faults"]})
     lines = [
         "# Faults",
         "",
@@ -398,22 +413,18 @@ def report(cases: list[Case], seed: int) -> str:
         "curve), with no traceback, and nothing that took over five minutes. A cell: survived of tried (of which",
         "the command was interrupted, or refused).",
         "",
-        f"Seed {seed}; {machine['cpu']}, {machine['cores']} cores; "
-        f"Python {versions['python']}, torch {versions['torch']}.",
+        *sorted({f"{job['on'][0].upper()}{job['on'][1:]}." for job in done.values()}),
         "",
         "| | " + " | ".join(faults) + " |",
         "| --- |" + " --- |" * len(faults),
     ]
-    for name in names:
-        cells = []
-        for fault in faults:
-            of = [case for case in cases if (case.job, case.fault) == (name, fault)]
-            survived, interrupted = sum(not case.problem for case in of), sum(case.interrupted for case in of)
-            cells.append(f"{survived} of {len(of)} ({interrupted})" if of else "")
-        lines.append(f"| {name} | " + " | ".join(cells) + " |")
-    failed = [case for case in cases if case.problem]
-    lines += ["", f"{len(cases) - len(failed)} of {len(cases)} survived."]
-    lines += [f"- {case.job}, {case.fault}{case.detail and ': '}{case.detail}: {case.problem}" for case in failed]
+    for name, job in done.items():
+        cells = [job["faults"].get(fault) for fault in faults]
+        shown = [f"{each['survived']} of {each['tried']} ({each['interrupted']})" if each else "" for each in cells]
+        lines.append(f"| {name} | " + " | ".join(shown) + " |")
+    each = [cell for job in done.values() for cell in job["faults"].values()]
+    lines += ["", f"{sum(cell['survived'] for cell in each)} of {sum(cell['tried'] for cell in each)} survived."]
+    lines += [f"- {name}, {problem}" for name, job in done.items() for problem in job["problems"]]
     return "\n".join(lines) + "\n"
 
 
@@ -422,19 +433,27 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=1, help="of the kills' times")
     parser.add_argument("--kills", type=int, default=50, help="of all jobs together")
     parser.add_argument("--writes", type=int, default=8, help="a job's writes that find the disk full, evenly chosen")
-    parser.add_argument("--only", nargs="+", metavar="JOB", help="prepare, translate, download, ...")
-    parser.add_argument("--output", type=Path, default=ROOT / "results/faults.md")
+    parser.add_argument(
+        "--only", nargs="+", metavar="JOB", help="prepare, translate, download, ...; of the others the report stays"
+    )
+    parser.add_argument("--output", type=Path, default=ROOT / "results/faults.md", help="and NAME.json beside it")
     options = parser.parse_args()
     if options.only and "publish" in options.only and "train" not in options.only:
         parser.error("publish wants what train leaves: --only train publish")
+    numbers = options.output.with_suffix(".json")
+    done = json.loads(numbers.read_text(encoding="utf-8")) if options.only and numbers.exists() else {}
     scratch = tempfile.TemporaryDirectory(prefix="rskip-faults-", ignore_cleanup_errors=True)
     with scratch as folder, file_server(Path(folder)) as server:
         campaign, known = Campaign(Path(folder), server, options.seed), jobs(Path(folder))
         total = sum(job.kills for job in known.values())
         for name, job in known.items():
             if options.only is None or name in options.only:
+                before = len(campaign.cases)
                 campaign.run(name, job, round(job.kills * options.kills / total), options.writes)
-                options.output.write_text(report(campaign.cases, options.seed), encoding="utf-8")
+                done[name] = summary(campaign.cases[before:], options.seed)
+                done = {name: done[name] for name in known if name in done}
+                numbers.write_text(json.dumps(done, indent=1) + "\n", encoding="utf-8")
+                options.output.write_text(report(done), encoding="utf-8")
     print(options.output.read_text(encoding="utf-8"))
     return any(case.problem for case in campaign.cases)
 
