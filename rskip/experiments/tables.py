@@ -26,6 +26,7 @@ from rskip.tasks.run import flat_config
 Format = Literal["text", "markdown", "csv", "latex"]
 SEEDS = (1, 2, 3)
 _CONNECTION = ("train.arch", "train.connection")  # what rows are expected to differ in
+_PRECISION = ("train.bf16", "train.fp16", "train.precision")  # what was asked for
 _DECIMALS = 4
 
 
@@ -258,12 +259,13 @@ def _changes(line: Line) -> list[str]:
     """What a row and its baseline differ in beside the connection: setting, value, the baseline's."""
     assert line.baseline is not None
     now, before = flat_config(line.row.written), flat_config(line.baseline.row.written)
-    keys = [key for key in {**before, **now} if now.get(key) != before.get(key) and key not in _CONNECTION]
-    changes = [f"{key}: {now.get(key, 'none')}, {before.get(key, 'none')}" for key in keys]
     precisions = [
         {str(record.training.get("precision") or "not recorded") for record in each.records}
         for each in (line, line.baseline)
     ]
+    expected = (*_CONNECTION, *(_PRECISION if all(precisions) else ()))  # what was computed in says more
+    keys = [key for key in {**before, **now} if now.get(key) != before.get(key) and key not in expected]
+    changes = [f"{key}: {now.get(key, 'none')}, {before.get(key, 'none')}" for key in keys]
     if all(precisions) and precisions[0] != precisions[1]:
         changes.append(f"precision: {', '.join(sorted(precisions[0]))}, {', '.join(sorted(precisions[1]))}")
     return changes

@@ -115,9 +115,17 @@ def test_p_is_corrected_for_all_comparisons_of_the_table(project: Path, record: 
 
 
 def test_a_precision_that_the_rows_do_not_share_is_said(project: Path, record: Callable[..., Record]) -> None:
+    text = RECIPE.replace("thrice: {}", "thrice: {train: {bf16: true}}")
+    (project / "recipes" / "mine.yaml").write_text(text)
+    assert "mine_thrice and its baseline differ in train.bf16: True, none." in Tables(project, []).table("mine").notes
+    config = {"kind": "translation", "corpus": "numbers-en-de", "train": {"lr": 0.005, "bf16": True}}
+    records = [record("plain", 1, 38.0), record("thrice", 1, 39.0, config=config)]
+    notes = Tables(project, records).table("mine").notes
+    assert not any(note.startswith("mine_thrice") for note in notes), "asked for another, computed in the same"
     other = {**TRAINING, "precision": None}
-    table = Tables(project, [record("plain", 1, 38.0), record("thrice", 1, 39.0, training=other)]).table("mine")
-    assert "mine_thrice and its baseline differ in precision: not recorded, float32." in table.notes
+    records[1] = record("thrice", 1, 39.0, config=config, training=other)
+    notes = Tables(project, records).table("mine").notes
+    assert "mine_thrice and its baseline differ in precision: not recorded, float32." in notes
 
 
 def error_of(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
