@@ -41,11 +41,13 @@ class Block:
 def residual_blocks(model: nn.Module) -> tuple[Block, ...]:
     """All residual blocks of the model.
 
-    :raises ValueError: it has none.
+    :raises ValueError: it has none, or connections that pass on more than x.
     """
     found = [(name, module) for name, module in model.named_modules() if isinstance(module, Connection)]
     if not found:
         raise ValueError(f"{type(model).__name__} has no residual blocks: expected a model built with a connection")
+    if more := [type(connection).__name__ for _, connection in found if not connection.passes_x]:
+        raise ValueError(f"{more[0]} passes on more than x: expected a model whose blocks join one x and F(x)")
     first_of_parent: dict[str, int] = {}
 
     def place(index: int) -> tuple[int, int]:

@@ -7,6 +7,7 @@ A connection is named by a spec, `[λ]family[+norm][:option=value,...]`, such as
 from rskip.connections.b2t import B2T
 from rskip.connections.connection import Connection, StackConnection, State
 from rskip.connections.deepnorm import DeepNorm
+from rskip.connections.denseformer import DenseFormer
 from rskip.connections.highway import Highway
 from rskip.connections.hyper import HyperConnection, ManifoldHyperConnection
 from rskip.connections.laurel import Laurel
@@ -70,6 +71,7 @@ __all__ = [
     "register_connection",
     "B2T",
     "DeepNorm",
+    "DenseFormer",
     "HyperConnection",
     "ManifoldHyperConnection",
     "Laurel",

@@ -50,13 +50,20 @@ class Connection(nn.Module):
         return y
 
     @property
+    def passes_x(self) -> bool:
+        """Whether x alone goes from block to block, as `branch_input` and `forward` have it."""
+        kind = type(self)
+        return kind.before is Connection.before and kind.after is Connection.after
+
+    @property
     def branch_gain(self) -> float:
         """What the branch's value, output and feed-forward weights are multiplied by when a model is made."""
         return 1.0
 
     def combine(self, x: Tensor, f: Tensor) -> Tensor:
         """The connection's formula. The result may be of a wider type than x."""
-        raise NotImplementedError
+        advice = "no combine" if self.passes_x else "no formula of x and f alone: call before and after"
+        raise NotImplementedError(f"{type(self).__name__} has {advice}")
 
     def forward(self, x: Tensor, f: Tensor) -> Tensor:
         """y, of x's shape and type.

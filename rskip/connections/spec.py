@@ -170,7 +170,7 @@ def check_connection(spec: str | ConnectionSpec, feature_dim: int) -> None:
             raise _wrong(str(spec), NORMS_OF_TEXT)
         return
     if family.passes != "x":
-        passed = "several streams" if family.passes == "streams" else "the outputs of earlier layers"
+        passed = "several streams" if family.passes == "streams" else "earlier layers' outputs"
         raise _wrong(str(spec), f"a connection for images, and {family.name} passes on {passed}, on text alone")
     if family.text_only(spec) if callable(family.text_only) else family.text_only:
         which = f"{family.name}+{spec.norm}" if callable(family.text_only) else family.name

@@ -12,7 +12,7 @@ from fairseq.data import Dictionary
 from fairseq.models.transformer import TransformerModel
 
 from rskip.captioning.config import CaptioningConfig
-from rskip.connections import check_connection
+from rskip.connections import check_connection, find_family, parse_connection
 from rskip.fairseq_plugin.one_line_errors import UsageError
 from rskip.settings.errors import SettingError
 from rskip.transformer import TransformerConfig
@@ -95,16 +95,18 @@ def check_flags(args: Namespace, kind: type[StackConfig] = TransformerConfig) ->
                 check_connection(spec, -1)
             except SettingError as error:
                 raise UsageError(error.sentence(flag_of(name))) from error
-    _config(args, kind, OF_DATA[kind])
-    _check_probe(args)
+    _check_probe(args, _config(args, kind, OF_DATA[kind]))
 
 
-def _check_probe(args: Namespace) -> None:
+def _check_probe(args: Namespace, config: StackConfig) -> None:
     every, given = getattr(args, "probe_every", None), getattr(args, "probe_file", None) is not None
     if every is not None and (every < 1 or not given):
         raise UsageError(f"--probe-every is {every}: expected 1 or more, and --probe-file beside it")
     if given and getattr(args, "compile_layers", False):
         raise UsageError("--probe-file and --compile-layers: no probe looks into a compiled layer, give one of them")
+    for spec in (config.encoder_connection, config.decoder_connection) if given else ():
+        if find_family(parse_connection(spec).family).passes != "x":
+            raise UsageError(f"--probe-file looks at blocks of one x and F(x), and {spec} passes on more: leave it out")
     for scaled in ("fp16", "amp"):
         if given and getattr(args, scaled, False):
             raise UsageError(f"--probe-file and --{scaled}, which scales the gradients: use --bf16")

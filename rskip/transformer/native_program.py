@@ -169,7 +169,7 @@ class Program:
             given, self._passed = connection.before(room.x[:rows] if self._passed is None else self._passed)
             room.given[:rows] = given
 
-        if _passes_more(connection):
+        if not connection.passes_x:
             self._passes_more = True
             self._put_part(compute)
             return room.given
@@ -190,7 +190,7 @@ class Program:
             assert self._passed is not None
             self._passed = connection.after(self._passed, room.f[:rows].clone())  # f is overwritten by the next branch
 
-        if _passes_more(connection):
+        if not connection.passes_x:
             self._put_part(compute)
         elif (native := native_connection(connection)) is not None:
             self._put_residual(native, room.x, room.f, room.x)
@@ -324,12 +324,6 @@ class ResidualNorms:
             x=x.data_ptr(), f=None if f is None else f.data_ptr(), output=output.data_ptr(),
             features=x.size(1), type=TYPES[x.dtype], **self._fixed,
         )  # fmt: skip
-
-
-def _passes_more(connection: Connection) -> bool:
-    """Whether the connection passes on more than x."""
-    kind = type(connection)
-    return kind.before is not Connection.before or kind.after is not Connection.after
 
 
 def native_connection(connection: Connection) -> ResidualNorms | None:

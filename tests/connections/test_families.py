@@ -193,6 +193,18 @@ def mhc(w: Written, x: Tensor, *, n: int) -> Tensor:
     return w.norm("closing", streams.sum(-2))
 
 
+def denseformer(w: Written, x: Tensor) -> Tensor:
+    outputs = [x]
+    for k in w.blocks():
+        x = x + w.f(k, w.of(k, x))
+        if (k + 1) % len(BRANCHES[w.places[k].stack]) == 0:
+            outputs.append(x)
+            weights = w.p(f"connections.{k}.weights")
+            assert len(weights) == len(outputs)
+            x = (weights[:, None, None, None] * torch.stack(outputs)).sum(0)
+    return w.norm("closing", x)
+
+
 FORMULAS: dict[str, Formula] = {
     "deepnorm": each_block(deepnorm, closes=False),
     "deepnorm+rms": each_block(deepnorm, closes=False),
@@ -220,6 +232,7 @@ FORMULAS: dict[str, Formula] = {
     "siamese": siamese,
     "hyper:streams=3": lambda w, x: hyper(w, x, n=3, dynamic=True),
     "hyper+rms:form=static,streams=2": lambda w, x: hyper(w, x, n=2, dynamic=False),
+    "denseformer": denseformer,
     "mhc:streams=3": lambda w, x: mhc(w, x, n=3),
 }
 
@@ -252,6 +265,7 @@ STARTS_AS = {  # another connection, which it equals as it starts, up to the nor
     "hyper": "prenorm+ln",
     "hyper:form=static,streams=2": "prenorm+ln",
     "mixln:ratio=0": "prenorm+ln",
+    "denseformer": "prenorm+ln",
     "rezero:init=1": "1xskip",
     "layerscale+ln:init=1": "prenorm+ln",
 }
@@ -303,6 +317,13 @@ def test_deepnorms_factors_are_the_papers():
     )
 
 
+def test_denseformers_weights_grow_with_the_layer():
+    weights = [connection.weights for connection in Stack("denseformer", layers=3).connections]
+    assert [None if each is None else each.tolist() for each in weights] == [
+        None, [0, 1], None, [0, 0, 1], None, [0, 0, 0, 1],
+    ]  # fmt: skip
+
+
 @pytest.mark.parametrize(("layers", "value"), [(6, 0.1), (18, 0.1), (24, 1e-5), (36, 1e-6)])
 def test_layerscale_starts_by_depth(layers, value):
     place = Place("encoder", "ffn", 2, 2 * layers, 1, layers, 1)
@@ -318,6 +339,7 @@ REFUSED = [  # spec, feature_dim, what is expected in its place
     ("layerscale", 1, "a place in a model, which layerscale depends on; pass place=Place(...)"),
     ("hyper", 1, "a connection for images, and hyper passes on several streams, on text alone"),
     ("residual_dual", 1, "a connection for images, and residual_dual passes on several streams, on text alone"),
+    ("denseformer", 1, "a connection for images, and denseformer passes on earlier layers' outputs, on text alone"),
     ("keel", 1, "a connection for images, and keel is for text (feature_dim=-1)"),
     ("layerscale+ln", 1, "a connection for images, and layerscale+ln is for text (feature_dim=-1)"),
     ("laurel+rms", 1, "a connection for images, and laurel+rms is for text (feature_dim=-1)"),
@@ -352,6 +374,7 @@ COUNTS: dict[str, tuple[Callable[[int], int], Callable[[int], int]]] = {  # of a
     "residual_dual": (lambda h: 2 * h, lambda h: 2 * h),
     "b2t": (lambda h: 2 * h, lambda h: 0),
     "siamese": (lambda h: 6 * h, lambda h: 6 * h),
+    "denseformer": (lambda h: 2 * h, lambda h: 0),  # of a layer's first block
     "hyper": (lambda h: 10 * h + 26, lambda h: 0),
     "hyper:form=static": (lambda h: 2 * h + 24, lambda h: 0),
     "mhc": (lambda h: 98 * h + 27, lambda h: 0),
@@ -360,7 +383,7 @@ COUNTS: dict[str, tuple[Callable[[int], int], Callable[[int], int]]] = {  # of a
 
 def test_the_number_of_parameters_is_the_formulas():
     for spec, (of_block, of_stack) in COUNTS.items():
-        for features in (1, 7, 512):
+        for features in (1, 7, 64):
             with torch.device("meta"):
                 block = build_connection(spec, features, place=places_of("encoder", 6, 6)[0])
                 stack = build_stack_connection(spec, features)

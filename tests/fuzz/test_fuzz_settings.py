@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from rskip.captioning.config import CaptioningConfig
 from rskip.captioning.settings import CAPTION_OPTIONS, FeatureSettings
-from rskip.connections import build_connection, parse_connection
+from rskip.connections import Place, build_connection, build_stack_connection, parse_connection
 from rskip.connections.spec import ConnectionSpec
 from rskip.corpora import PrepareOptions
 from rskip.experiments.recipe import load_recipes
@@ -35,23 +35,33 @@ from tests.fuzz.values import deep, given, plain, values
 ROOT = Path(__file__).parents[2]
 PARTS = [
     "rskip", "xskip", "sas", "prenorm", "highway", "wskip", "2", "-1", "1e999", ".5", "+", "ln", "bn", "rms", ":", "=",
-    ",", "gate", "single", "init", "branch_scale", "9" * 30, "true", " ", "λ",
+    ",", "gate", "single", "init", "branch_scale", "9" * 30, "true", " ", "λ", "deepnorm", "layerscale", "mixln",
+    "laurel", "hyper", "mhc", "b2t", "denseformer", "streams", "form", "static", "rw", "ratio", "rank", "3",
 ]  # fmt: skip
+PLACE = Place("encoder", "ffn", 2, 4, 1, 2, 2)
 specs = st.lists(st.sampled_from(PARTS), max_size=8).map("".join) | st.text(string.printable, max_size=30)
 
 
 @example("9999999rskip+ln")
 @example("1" * 10**6 + "!")
+@example("hyper:streams=64")
+@example("mixln:ratio=-0.0")
 @given(specs | values)
 def test_specs(spec: Any) -> None:
     parsed = holds(parse_connection, spec)
     if isinstance(parsed, ConnectionSpec):
         assert parse_connection(str(parsed)) == parsed
     for feature_dim in (-1, 1):
-        connection = holds(build_connection, spec, 2, feature_dim=feature_dim)
-        if isinstance(connection, torch.nn.Module):
-            x = torch.ones(2, 2, 2, 2)
-            assert connection(x, x).shape == x.shape
+        for place in (None, PLACE):
+            connection = holds(build_connection, spec, 2, feature_dim=feature_dim, place=place)
+            if isinstance(connection, torch.nn.Module):
+                x = torch.ones(2, 2, 2, 2)
+                if connection.passes_x:
+                    assert connection(x, x).shape == x.shape
+                else:
+                    stack = build_stack_connection(spec, 2)
+                    given, kept = connection.before(stack.enter(x))
+                    assert stack.leave(connection.after(kept, given)).shape == x.shape
 
 
 inputs = plain | st.sampled_from(

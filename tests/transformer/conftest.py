@@ -48,6 +48,7 @@ CONNECTIONS = [
     "hyper:streams=2",
     "hyper+rms:form=static,streams=3",
     "mhc:streams=2",
+    "denseformer",
 ]
 
 

@@ -8,11 +8,11 @@ import math
 import pytest
 import torch
 
-from rskip.connections import Connection, StackConnection, register_connection, registry
 from rskip.settings.errors import SettingError
 from rskip.transformer import TransformerConfig
 
-STATES = ["residual_dual", "b2t", "siamese", "hyper:streams=2", "mhc:streams=2"]
+STREAMS = ["residual_dual", "b2t", "siamese", "hyper:streams=2", "mhc:streams=2,iterations=5"]
+STATES = [*STREAMS, "denseformer"]
 
 
 def gradients(model, source, prefix):
@@ -43,7 +43,7 @@ def test_no_state_stays_on_the_modules(build, connection, source, prefix):
     assert not any(isinstance(each, torch.Tensor) for module in model.modules() for each in vars(module).values())
 
 
-@pytest.mark.parametrize("connection", STATES)
+@pytest.mark.parametrize("connection", STREAMS)
 def test_layers_that_are_dropped_leave_a_state_of_the_same_form(build, connection, source, prefix):
     model = build(connection, encoder_layerdrop=0.5, decoder_layerdrop=0.5, encoder_layers=3).train()
     for seed in range(4):
@@ -60,43 +60,14 @@ def test_each_stack_has_its_own_state(build, source, prefix):
     torch.testing.assert_close(steps, full, rtol=0, atol=1e-9 * full.abs().max().item())
 
 
-@pytest.fixture
-def history(monkeypatch):
-    """A family whose branch reads the mean of all earlier outputs."""
-    monkeypatch.setattr(registry, "_families", dict(registry._families))
-
-    class Kept(StackConnection):
-        def __init__(self, features):
-            super().__init__()
-
-        def enter(self, x):
-            return (x,)
-
-        def leave(self, state):
-            return state[-1]
-
-    @register_connection(
-        "kept", formula="x + F(mean)", source="a test", passes="history", text_only=True, stack=Kept
-    )
-    class Mean(Connection):
-        def before(self, state):
-            return sum(state) / len(state), state
-
-        def after(self, kept, f):
-            return (*kept, kept[-1] + f)
-
-
-def test_history_decodes_in_steps_and_refuses_layerdrop(history, build, source, prefix):
-    model = build("kept")
-    full = model(source, prefix)
-    state = model.start(model.encode(source))
-    steps = torch.cat([model.step(tokens[:, None], state) for tokens in prefix.T], dim=1)
-    torch.testing.assert_close(steps, full, rtol=0, atol=1e-9 * full.abs().max().item())
-    for side in ("encoder", "decoder"):
-        with pytest.raises(SettingError) as error:
-            TransformerConfig(9, 9, **{f"{side}_connection": "kept", f"{side}_layerdrop": 0.1})
-        expected = "expected 0 with kept, whose connections read the outputs of all earlier layers"
-        assert str(error.value) == f"{side}_layerdrop is 0.1: {expected}"
+@pytest.mark.parametrize("side", ["encoder", "decoder"])
+def test_history_refuses_layerdrop(side):
+    with pytest.raises(SettingError) as error:
+        TransformerConfig(9, 9, **{f"{side}_connection": "denseformer", f"{side}_layerdrop": 0.1})
+    expected = "expected 0 with denseformer, whose connections read the outputs of all earlier layers"
+    assert str(error.value) == f"{side}_layerdrop is 0.1: {expected}"
+    other = {"encoder": "decoder", "decoder": "encoder"}[side]
+    TransformerConfig(9, 9, **{f"{side}_connection": "denseformer", f"{other}_layerdrop": 0.1})
 
 
 def test_deepnorms_gain_is_in_the_models_initial_weights(build):
@@ -147,7 +118,7 @@ def updates(build, connection, source, prefix, *, count):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("connection", ["deepnorm", "hyper:streams=2", "residual_dual"])
+@pytest.mark.parametrize("connection", ["deepnorm", "hyper:streams=2", "denseformer"])
 def test_compiled_by_torch_it_computes_the_same(build, connection, source, prefix):
     model = build(connection).float()
     compiled = torch.compile(model, fullgraph=False)

@@ -82,7 +82,7 @@ VARIANTS: dict[str, dict[str, Any]] = {
         "share_decoder_input_output_embed": True,
     },
     "prenorm": {
-        "encoder_connection": "prenorm+ln",
+        "encoder_connection": "hyper:streams=2",
         "decoder_connection": "sas:host=prenorm,gamma=free",
         "no_token_positional_embeddings": True,
         "layernorm_embedding": True,

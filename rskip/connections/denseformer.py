@@ -1,0 +1,80 @@
+"""DenseFormer: pre-norm layers whose input is a learned average of all earlier layers' outputs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor, nn
+
+from rskip.connections.connection import StackConnection, State
+from rskip.connections.hyper import weighted
+from rskip.connections.place import Place
+from rskip.connections.prenorm import PreNorm
+from rskip.connections.registry import register_connection
+from rskip.settings.paper import Paper
+
+
+class DenseFormerStack(StackConnection):
+    """The state is x and the outputs so far, of which the embedding is the first."""
+
+    def __init__(self, features: int, *, norm: str) -> None:
+        super().__init__()
+
+    def enter(self, x: Tensor) -> State:
+        return x, x
+
+    def leave(self, state: State) -> Tensor:
+        return state[0]
+
+
+@register_connection(
+    "denseformer",
+    formula="x + F(norm(x)), after layer l x ← Σ_j a_j·X_j of the embedding X_0 and layers' outputs X_1 to X_l; "
+    "one normalisation closes the stack",
+    source="Pagliardini et al. 2024, section 3, without dilation and period",
+    norms=("ln", "rms"),
+    default_norm="ln",
+    closing_norm=True,
+    text_only=True,
+    needs_place=True,
+    passes="history",
+    stack=DenseFormerStack,
+    paper=Paper(
+        title="DenseFormer: Enhancing Information Flow in Transformers via Depth Weighted Averaging",
+        authors="Matteo Pagliardini, Amirkeivan Mohtashami, François Fleuret, Martin Jaggi",
+        url="https://arxiv.org/abs/2402.02622",
+        part="section 3",
+    ),
+)
+class DenseFormer(PreNorm):
+    """y = x + f, where f = F(norm(x)); in layer l's last block then x = Σ_j a_j·X_j, j from 0 to l.
+
+    X_0 is the embedding and X_l what layer l gave before that sum; a is one-hot on X_l at first, the pre-norm stack.
+    Members: `norm`, in a layer's last block `weights` (l + 1).
+    """
+
+    def __init__(self, features: int, *, norm: str, place: Place, feature_dim: int = -1) -> None:
+        super().__init__(features, norm=norm, feature_dim=feature_dim)
+        self.weights = nn.Parameter(torch.zeros(place.layer + 1)) if place.ends_layer else None
+        self._start()
+
+    def _start(self) -> None:
+        if self.weights is not None:
+            with torch.no_grad():
+                self.weights.zero_()[-1] = 1
+
+    def reset_parameters(self, weight_init: Callable[[Tensor], object] = nn.init.xavier_uniform_) -> None:
+        super().reset_parameters(weight_init)
+        self._start()
+
+    def before(self, state: State) -> tuple[Tensor, State]:
+        return self.norm(state[0]), state
+
+    def after(self, kept: State, f: Tensor) -> State:
+        x, *outputs = kept
+        x = x + f
+        if self.weights is None:
+            return x, *outputs
+        outputs.append(x)
+        return weighted(self.weights.unbind(), outputs), *outputs
