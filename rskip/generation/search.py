@@ -156,7 +156,7 @@ class _Search:
             )
 
     def _on_device(self, tensor: Tensor) -> Tensor:
-        return tensor.to(self.device, non_blocking=True)
+        return tensor if self.device.type == "cpu" else tensor.to(self.device, non_blocking=True)
 
     def _candidates(self, logits: Tensor, length: int) -> Candidates:
         if self.options.temperature != 1:

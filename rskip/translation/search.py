@@ -157,14 +157,14 @@ def search_batch(
     device = model.device
     source = _padded([segment.source for segment in segments])  # (B, S)
     prefix = _padded([segment.prefix for segment in segments]) if any(segment.prefix for segment in segments) else None
-    lengths = torch.tensor([len(segment.source) for segment in segments])
+    lengths = [len(segment.source) for segment in segments]
     try:
         with torch.inference_mode():
             return beam_search(
                 model,
-                model.encode(source.to(device, non_blocking=True), padded=bool(lengths.lt(source.size(1)).any())),
+                model.encode(source.to(device, non_blocking=True), padded=min(lengths) < max(lengths)),
                 options,
-                source_lengths=lengths.to(device, non_blocking=True),
+                source_lengths=torch.tensor(lengths).to(device, non_blocking=True),
                 prefix=prefix,
                 padding_index=Dictionary.pad_index,
                 end_index=Dictionary.eos_index,
