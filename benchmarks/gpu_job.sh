@@ -20,7 +20,14 @@ for word in "$@"; do
         *) chosen+=("$word") ;;
     esac
 done
-mkdir -p "$job"
+for name in "${chosen[@]}"; do
+    steps=$(benchmarks/gpu_job.sh ${tiny:+--tiny} --list | tr '\n' ' ')
+    if [[ " $steps" != *" $name "* ]]; then
+        echo "gpu_job.sh: error: there is no step $name: expected some of $steps" >&2
+        exit 2
+    fi
+done
+[ -n "$list" ] || mkdir -p "$job"
 python=$job/env/bin/python
 export OMP_NUM_THREADS=${OMP_NUM_THREADS:-4} PYTHONWARNINGS=ignore TOKENIZERS_PARALLELISM=false
 
@@ -61,6 +68,7 @@ step() {
 
 failed=()
 if [ -n "$tiny" ]; then
+    export TORCH_COMPILE_DISABLE=1 # which takes minutes on a CPU
     limit=3600 device=cpu train="--rounds 1 --steps 1" small=32 large=64 decode="--quick --only small --rounds 1 --threads 1" vision="--only connections --rounds 1 --steps 4"
 else
     device=cuda train="--rounds 7 --steps 3" small=4096 large=16384 decode="--rounds 5" vision="--only connections"

@@ -59,7 +59,7 @@ def write_profile(folder: Path, name: str, run: Callable[[], object]) -> None:
         activities.append(torch.profiler.ProfilerActivity.CUDA)
     with torch.profiler.profile(activities=activities) as profiler:
         run()
-    order = "self_cuda_time_total" if torch.cuda.is_available() else "self_cpu_time_total"
+    order = "self_device_time_total" if torch.cuda.is_available() else "self_cpu_time_total"
     folder.mkdir(parents=True, exist_ok=True)
     table = profiler.key_averages().table(sort_by=order, row_limit=40, max_name_column_width=80)
     (folder / f"{re.sub('[^a-z0-9]+', '_', name.lower()).strip('_')}.txt").write_text(table)
