@@ -229,6 +229,18 @@ def test_each_rank_has_its_device(monkeypatch, model):
         assert load_translator(args, ranks) == device
 
 
+def test_a_gpu_without_bfloat16_is_named(monkeypatch, model, capsys, emulated_cuda):
+    """Of several GPUs one may lack it, so each rank says it of its own."""
+    monkeypatch.setattr(Translator, "from_pretrained", lambda path, **settings: settings["device"])
+    words = ["translate", "--model", str(model), "--device", "cuda", "--precision", "bfloat16"]
+    for capability, told in (
+        ((9, 0), ""), ((7, 5), "cuda:0 doesn't multiply bfloat16: float32 is faster on it\n"),
+    ):  # fmt: skip
+        monkeypatch.setattr(torch.cuda, "get_device_capability", lambda *_, found=capability: found)
+        load_translator(build_parser(["translate"]).parse_args(words), Ranks(8, 16, 0))
+        assert capsys.readouterr().err == told
+
+
 def test_samples_are_the_same_with_the_same_seed_and_other_with_another(translate, text):
     def sample(seed):
         return translate(text, "--sampling", "--beam", 1, "--seed", seed, "--buffer-size", 2, "--quiet")[1]
