@@ -1,6 +1,6 @@
 """What a GPU is asked for, counted on an emulated one: calls, bytes that they read and write, waits of the host for it.
 
-    python benchmarks/device_calls.py [--only forward_backward search_step update]
+    python benchmarks/device_calls.py [--only forward_backward search_step update image_training]
 
 Nothing is timed: what a call takes, only a GPU can tell. A fused or foreach operator and attention are one call each,
 views none. Prints tables and appends one JSON line to results/device_calls.jsonl.
@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import json
 import subprocess
+import tempfile
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -112,6 +113,34 @@ def update() -> list[Row]:
     return rows
 
 
+def image_training() -> list[Row]:
+    """PreAct-ResNet-110 in bfloat16 autocast: an iteration (of 2 images: bytes say nothing), a check, a save."""
+    from rskip.machine.ranks import Ranks
+    from rskip.vision.data import ImageSet
+    from rskip.vision.settings import TrainingSettings
+    from rskip.vision.training.training_folder import TrainingFolder
+    from rskip.vision.training.training_run import TrainingRun
+
+    rows = []
+    images = ImageSet(torch.zeros(8, 3, 32, 32, dtype=torch.uint8), torch.zeros(8, dtype=torch.long), ("one", "other"))
+    for connection in ("1xskip", "2rskip+ln", "sas"):
+        settings = TrainingSettings(depth=110, connection=connection, precision="bfloat16", batch_size=2)
+        with emulated_cuda() as counts, tempfile.TemporaryDirectory() as folder:
+            run = TrainingRun(
+                settings, images=images, test_images=images, files=TrainingFolder(Path(folder)), seed=1,
+                device=torch.device("cuda", 0), ranks=Ranks(),
+            )  # fmt: skip
+            run.step()
+            for name, work in {"iteration": run.step, "check": run.check, "save": run.save}.items():
+                counts.clear()
+                work()
+                if name == "save" and hasattr(run, "wait"):  # of an older rskip it is written already
+                    run.wait()
+                rows.append(row(counts, connection=connection, of=name))
+                del rows[-1]["gigabytes"]
+    return rows
+
+
 class _CountedFromSecondStep:
     """A decoder whose first step's counts are forgotten: caches are made there. The last step is none of a search's."""
 
@@ -130,6 +159,7 @@ class _CountedFromSecondStep:
 
 PARTS: dict[str, Callable[[], list[Row]]] = {
     "forward_backward": forward_backward, "search_step": search_step, "update": update,
+    "image_training": image_training,
 }  # fmt: skip
 
 

@@ -69,9 +69,9 @@ step() {
 failed=()
 if [ -n "$tiny" ]; then
     export TORCH_COMPILE_DISABLE=1 # which takes minutes on a CPU
-    limit=3600 device=cpu train="--rounds 1 --steps 1" small=32 large=64 decode="--quick --only small --rounds 1 --threads 1" vision="--only connections --rounds 1 --steps 4"
+    limit=3600 device=cpu train="--rounds 1 --steps 1" small=32 large=64 decode="--quick --only small --rounds 1 --threads 1" vision="--rounds 1 --steps 1 --batch-size 2"
 else
-    device=cuda train="--rounds 7 --steps 3" small=4096 large=16384 decode="--rounds 5" vision="--only connections"
+    device=cuda train="--rounds 7 --steps 3" small=4096 large=16384 decode="--rounds 5" vision=""
 fi
 benchmark() { # FILE ARGUMENTS...
     local name=$1
@@ -87,6 +87,7 @@ benchmark() { # FILE ARGUMENTS...
     step train_compiled $(benchmark train_speed $train --tokens $small --compile-layers)
     step profile $(benchmark train_speed --rounds 1 --steps 1 --tokens $small --profile $job/profile)
     step decode $(benchmark decode $decode)
-    step vision $(benchmark vision_speed $vision)
+    step vision_connections $(benchmark vision_speed $vision --only connections)
+    step vision_depths $(benchmark vision_speed $vision --only depths)
 }
 [ ${#failed[@]} -eq 0 ]

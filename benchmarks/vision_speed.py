@@ -4,13 +4,16 @@ The plain loop has the same model class, torchvision's CIFAR10, its transforms (
 ToTensor, Normalize) and a DataLoader, once with workers and once without; ours is what `rskip vision train` does in an
 iteration, and what it does by default on this machine is said. Then the evaluation of the published `2rskip+ln` model
 on test images, against the same kind of plain loop, which makes as many errors. Then what each connection costs over
-1xskip. All systems take turns in one process, round by round, training on batches of 128; the ratio is that of a
-round's times, and its median is reported. bfloat16 is left out on a CPU that only emulates it. Prints tables and
-appends one JSON line to results/vision_speed.jsonl.
+1xskip. Then depths 20 and 110, as `rskip vision train` computes them by default, with --cuda-graph and with --compile:
+milliseconds of an iteration and the peak of a GPU's memory, one after the other. All other systems take turns in one
+process, round by round, training on batches of 128; the ratio is that of a round's times, and its median is reported.
+bfloat16 is left out on a CPU that only emulates it. Prints tables and appends one JSON line to
+results/vision_speed.jsonl.
 
     python benchmarks/vision_speed.py --data FOLDER [--rounds 7] [--steps 20] [--only speed evaluation connections]
+    python benchmarks/vision_speed.py --device cuda --only depths connections
 
-FOLDER holds cifar-10-batches-py.
+FOLDER holds cifar-10-batches-py. Without it connections and depths are measured on random bytes, the others aren't.
 """
 
 from __future__ import annotations
@@ -30,7 +33,7 @@ from measuring.record import append_record
 from torch.utils.data import DataLoader, Subset
 from torchvision import datasets, transforms
 
-from rskip.machine.device import bfloat16_is_slow
+from rskip.machine.device import bfloat16_is_slow, set_gpu_arithmetic, usable_device
 from rskip.machine.ranks import Ranks
 from rskip.vision import preact_resnet20
 from rskip.vision.data import ImageSet, load_cifar
@@ -50,7 +53,9 @@ CONNECTIONS = (
 )  # fmt: skip
 WARM_UP = 3  # steps of each system that are not counted
 
-PARTS = ("speed", "evaluation", "connections")
+PARTS = ("speed", "evaluation", "connections", "depths")
+NEED_DATA = ("speed", "evaluation")
+DEPTHS, DEPTHS_CONNECTIONS = (20, 110), ("1xskip", "2rskip+ln", "sas")
 
 Step = Callable[[], object]
 
@@ -88,11 +93,23 @@ def plain_loop(data: Path, device: torch.device, *, workers: int) -> Step:
     return step
 
 
-def our_loop(data: Path, device: torch.device, folder: Path, **settings: Any) -> Step:
+def random_images(*, train: bool) -> ImageSet:
+    """As many as CIFAR-10 has."""
+    generator, count = torch.Generator().manual_seed(0), 50_000 if train else 10_000
+    images = torch.randint(256, (count, 3, 32, 32), generator=generator, dtype=torch.uint8)
+    return ImageSet(images, torch.randint(10, (count,), generator=generator), tuple("abcdefghij"))
+
+
+def our_loop(
+    data: Path | None, device: torch.device, folder: Path, *, batch_size: int = BATCH, **settings: Any
+) -> Step:
     """One iteration of `rskip vision train`."""
-    images, test_images = (load_cifar("cifar10", data, train=train) for train in (True, False))
+    images, test_images = (
+        random_images(train=train) if data is None else load_cifar("cifar10", data, train=train)
+        for train in (True, False)
+    )
     run = TrainingRun(
-        TrainingSettings(batch_size=BATCH, **settings),
+        TrainingSettings(batch_size=batch_size, **settings),
         images=images,
         test_images=test_images,
         files=TrainingFolder(folder),
@@ -156,6 +173,46 @@ def measure(
     return times
 
 
+def depths(
+    device: torch.device, folder: Path, *, precisions: list[str], batch_size: int, rounds: int, steps: int
+) -> list[dict[str, Any]]:
+    """Each depth, connection and way to compute an iteration; one at a time, so that the memory is its own."""
+    ways: dict[str, dict[str, Any]] = {"default": {}}
+    if device.type == "cuda":
+        ways |= {"cuda_graph": {"cuda_graph": True}, "compile": {"compile": True}}
+        ways |= {"compile, cuda_graph": {"compile": True, "cuda_graph": True}}
+    found = []
+    for depth in DEPTHS:
+        for connection in DEPTHS_CONNECTIONS:
+            for precision in precisions:
+                for way, settings in ways.items():
+                    compiled = (DEPTHS[0], precisions[-1])  # compiling 110 layers takes minutes
+                    if "compile" in settings and ((depth, precision) != compiled or connection == "2rskip+ln"):
+                        continue
+                    if device.type == "cuda":
+                        torch.cuda.reset_peak_memory_stats(device)
+                    torch.compiler.reset()
+                    row: dict[str, Any] = {"depth": depth, "connection": connection, "precision": precision, "way": way}
+                    try:
+                        step = our_loop(
+                            None, device, folder, batch_size=batch_size, depth=depth, connection=connection,
+                            precision=precision, iterations=390, **settings,  # no epoch's last batch: compiled once
+                        )  # fmt: skip
+                        times = measure({way: step}, device, rounds=rounds, steps=steps)[way]
+                    except Exception as error:  # a way that doesn't work on this GPU is a result too
+                        row["error"] = f"{type(error).__name__}: {error}".splitlines()[0][:200]
+                    else:
+                        milliseconds = [1000 * each / steps for each in times]
+                        spread = (statistics.median(milliseconds), min(milliseconds), max(milliseconds))
+                        row["ms"] = [round(each, 3) for each in spread]
+                        row["images_per_second"] = round(1000 * batch_size / spread[0], 1)
+                        if device.type == "cuda":
+                            row["peak_MiB"] = round(torch.cuda.max_memory_allocated(device) / 2**20)
+                    found.append(row)
+                    print(json.dumps(row), flush=True)
+    return found
+
+
 def rows(times: dict[str, list[float]], baseline: str, images: int) -> list[dict[str, Any]]:
     """Images a second, of so many in a round, and how many times the baseline's that is."""
     found = []
@@ -178,13 +235,21 @@ def main() -> None:
     parser.add_argument("--data", type=Path, metavar="FOLDER", help="folder that holds cifar-10-batches-py")
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--steps", type=int, default=20, help="iterations a round; of connections a quarter of that")
-    parser.add_argument("--only", nargs="+", choices=PARTS, default=PARTS, help="these parts alone")
-    parser.add_argument("--device", type=torch.device, default=torch.device("cpu"))
+    parser.add_argument("--only", nargs="+", choices=PARTS, help="these parts alone (default: all but depths)")
+    parser.add_argument("--device", default="cpu", help="cpu, cuda, cuda:1, ... (default: cpu)")
+    parser.add_argument("--batch-size", type=int, default=BATCH, help="of depths (default: %(default)s)")
     parser.add_argument("--output", type=Path, default=Path("results/vision_speed.jsonl"))
     args = parser.parse_args()
-    if args.data is None:
-        print("not measured: give --data FOLDER")
+    if args.only is None:
+        args.only = PARTS[:3]
+    if args.data is None and set(args.only) & set(NEED_DATA):
+        print(f"not measured: {' and '.join(NEED_DATA)} need --data FOLDER; --only connections depths don't")
         return
+    try:
+        args.device = usable_device(args.device)
+    except ValueError as error:
+        parser.error(str(error))
+    set_gpu_arithmetic(args.device, training=True, same_shapes=True)
     precisions = ["float32"] + ([] if bfloat16_is_slow(args.device) else ["bfloat16"])
     best = f"ours, {precisions[-1]}"
     values: dict[str, Any] = {"rounds": args.rounds, "steps": args.steps, "batch_size": BATCH}
@@ -239,6 +304,11 @@ def main() -> None:
                 times = measure(systems, args.device, rounds=args.rounds, steps=steps)
                 values["connections"][precision] = rows(times, CONNECTIONS[0], BATCH * steps)
                 show(f"{precision}, × 1xskip", values["connections"][precision])
+        if "depths" in args.only:
+            values["depths"] = depths(
+                args.device, folder, precisions=precisions, batch_size=args.batch_size, rounds=args.rounds,
+                steps=args.steps,
+            )  # fmt: skip
     append_record(args.output, "vision_speed", values)
     print(f"\n{json.dumps({key: values[key] for key in PARTS if key in values})}")
 
