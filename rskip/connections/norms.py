@@ -51,9 +51,13 @@ class LayerNorm(nn.LayerNorm):
         self.feature_dim = feature_dim
 
     def forward(self, z: Tensor) -> Tensor:
+        weight: Tensor = self.weight
+        bias: Tensor = self.bias
+        if z.dtype == torch.float32 != weight.dtype:  # F.layer_norm takes a wider gain than its input, not a narrower
+            weight, bias = at_least_float32(weight), at_least_float32(bias)
         if self.feature_dim == -1:
-            return F.layer_norm(z, self.normalized_shape, self.weight, self.bias, self.eps)
-        y = F.layer_norm(z.movedim(1, -1), self.normalized_shape, self.weight, self.bias, self.eps)
+            return F.layer_norm(z, self.normalized_shape, weight, bias, self.eps)
+        y = F.layer_norm(z.movedim(1, -1), self.normalized_shape, weight, bias, self.eps)
         return y.movedim(-1, 1)
 
 
@@ -70,9 +74,10 @@ class RMSNorm(nn.RMSNorm):
     def forward(self, z: Tensor) -> Tensor:
         # F.rms_norm computes in float32 inside, but its fused form wants input and gain of one type.
         same = z if z.dtype == self.weight.dtype else at_least_float32(z)
+        weight = self.weight.to(same.dtype)
         if self.feature_dim == -1:
-            return F.rms_norm(same, self.normalized_shape, self.weight, self.eps).to(z.dtype)
-        y = F.rms_norm(same.movedim(1, -1), self.normalized_shape, self.weight, self.eps)
+            return F.rms_norm(same, self.normalized_shape, weight, self.eps).to(z.dtype)
+        y = F.rms_norm(same.movedim(1, -1), self.normalized_shape, weight, self.eps)
         return y.movedim(-1, 1).to(z.dtype)
 
 

@@ -389,3 +389,23 @@ def test_the_number_of_parameters_is_the_formulas():
                 stack = build_stack_connection(spec, features)
             assert sum(each.numel() for each in block.parameters()) == of_block(features), spec
             assert sum(each.numel() for each in stack.parameters()) == of_stack(features), spec
+
+
+@pytest.mark.parametrize("mode", ["module", "autocast"])
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("spec", [*FORMULAS, "residual_dual+rms"])
+def test_a_stack_in_half_precision_is_near_its_float64_self(spec, dtype, mode):
+    """A layer of it: more would overflow with drawn parameters, where no norm bounds them."""
+    torch.manual_seed(0)
+    model = Stack(spec, layers=1).draw()
+    x = drawn_input().to(dtype)
+    exact = model(x.double())
+    in_module = mode == "module"
+    model = model.to(dtype if in_module else torch.float32)
+    with torch.autocast("cpu", dtype=dtype, enabled=not in_module):
+        y = model(x if in_module else x.float())
+    assert y.dtype == (dtype if in_module else torch.float32)
+    rounding = {torch.bfloat16: 2.0**-8, torch.float16: 2.0**-11}[dtype]
+    torch.testing.assert_close(y.double(), exact, rtol=0, atol=30 * rounding * exact.abs().max().item())
+    y.sum().backward()
+    assert all(each.grad is not None and each.grad.isfinite().all() for each in model.parameters())

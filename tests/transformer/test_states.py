@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from rskip.settings.errors import SettingError
-from rskip.transformer import TransformerConfig
+from rskip.transformer import Transformer, TransformerConfig
 
 STREAMS = ["residual_dual", "b2t", "siamese", "hyper:streams=2", "mhc:streams=2,iterations=5"]
 STATES = [*STREAMS, "denseformer"]
@@ -90,19 +90,27 @@ def test_layers_know_their_places(build):
             assert scales == [1 / math.sqrt(number)] * (2 if stack is model.encoder else 3)
 
 
-@pytest.mark.parametrize("connection", ["deepnorm", "keel", "periln", "mixln:ratio=0.5", *STATES])
+FAMILIES = [
+    "deepnorm", "rezero", "layerscale+ln", "sandwich", "periln", "lns", "mixln:ratio=0.5", "keel", "laurel+ln", *STATES
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("connection", FAMILIES)
 def test_twenty_updates_stay_finite_and_learn(build, connection, source, prefix):
     updates(build, connection, source, prefix, count=20)
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("connection", FAMILIES)
 def test_two_hundred_updates_stay_finite_and_learn(build, connection, source, prefix):
     updates(build, connection, source, prefix, count=200)
 
 
 def updates(build, connection, source, prefix, *, count):
+    """From the family's own start."""
+    config = build(connection, dropout=0.1).config
     torch.manual_seed(0)
-    model = build(connection, dropout=0.1).float().train()
+    model = Transformer(config).train()
     optimizer = torch.optim.Adam(model.parameters(), lr=1e-3)
     losses = []
     for _ in range(count):
