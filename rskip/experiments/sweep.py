@@ -8,10 +8,13 @@ from __future__ import annotations
 
 import contextlib
 import os
+import signal
 import socket
 import tempfile
+import threading
+import time
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -98,7 +101,7 @@ def _watch(ray: Any, tasks: dict[Any, tuple[Recipe, Run[Any]]], *, job: str) -> 
     view, failures, open_tasks = SweepView(len(tasks)), [], list(tasks)
     try:
         while open_tasks:
-            ended, open_tasks = ray.wait(open_tasks, timeout=_POLL_SECONDS)
+            ended, open_tasks = ray.wait(open_tasks, num_returns=len(open_tasks), timeout=0)
             for reference in ended:
                 recipe, run = tasks[reference]
                 name = _name(run)
@@ -114,6 +117,8 @@ def _watch(ray: Any, tasks: dict[Any, tuple[Recipe, Run[Any]]], *, job: str) -> 
             running = [tasks[reference][1] for reference in open_tasks]
             doing = {_name(run): now_doing(run.folder, _log(run), job=job) for run in running}
             view.show({name: line for name, line in doing.items() if line is not None})
+            if open_tasks:
+                time.sleep(_POLL_SECONDS)  # where signals come: within its own calls Ray makes another exit of them
     except BaseException:
         for reference in open_tasks:
             ray.cancel(reference)  # interrupts the task, which has its training save
@@ -215,17 +220,36 @@ def _ray(address: str) -> Iterator[Any]:
         own = {"num_cpus": available_cores(), "include_dashboard": False, "object_store_memory": _OBJECT_STORE}
     elif address != "auto":
         _check_address(address)
-    _LOG.parent.mkdir(exist_ok=True)
-    with _LOG.open("a", encoding="utf-8") as log, contextlib.redirect_stderr(log):
+    on_termination = signal.getsignal(signal.SIGTERM)
+    with _errors_in(_LOG) as said:
         try:
             ray.init(address=address, log_to_driver=False, configure_logging=False, **own)
         except (OSError, ValueError, RuntimeError, ray.exceptions.RayError) as error:
             at = "on this machine" if address in ("auto", "local") else f"at {address}"
-            raise ValueError(f"no Ray can be used {at}: {_first_line(error)}") from None
+            reason = _first_line(error)
+            if "InvalidAuthToken" in f"{said()} {error}":
+                reason = "it asks for another token than $RAY_AUTH_TOKEN or ~/.ray/auth_token (RAY_AUTH_MODE=token)"
+            raise ValueError(f"no Ray can be used {at}: {reason}") from None
         try:
+            if threading.current_thread() is threading.main_thread():
+                signal.signal(signal.SIGTERM, on_termination)  # Ray has put its own there, which aborts
             yield ray
         finally:
             ray.shutdown()
+
+
+@contextlib.contextmanager
+def _errors_in(path: Path) -> Iterator[Callable[[], str]]:
+    """Appends what goes to stderr to a file, C++'s too; what it gives reads what that is."""
+    path.parent.mkdir(exist_ok=True)
+    with path.open("a", encoding="utf-8", buffering=1) as log, contextlib.ExitStack() as stack:
+        start = path.stat().st_size
+        before = os.dup(2)
+        stack.callback(os.close, before)
+        stack.callback(os.dup2, before, 2)
+        os.dup2(log.fileno(), 2)
+        stack.enter_context(contextlib.redirect_stderr(log))
+        yield lambda: path.read_bytes()[start:].decode(errors="replace")
 
 
 def _check_address(address: str) -> None:

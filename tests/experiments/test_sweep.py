@@ -133,6 +133,13 @@ def parent(process: int) -> int:
     return int(Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[1])
 
 
+def is_alive(process: int) -> bool:
+    try:
+        return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except FileNotFoundError:
+        return False
+
+
 def descendants(process: int) -> list[int]:
     """Of a process, itself among them."""
     try:
@@ -166,7 +173,7 @@ def test_a_run_whose_machine_is_killed_goes_on_elsewhere_and_a_failed_one_stops_
         worker = parent(owner.process)
         assert os.getpgid(owner.process) == os.getpgid(working[1]) == os.getpgid(worker)
         machines.kill(parent(worker))
-        wait_for(lambda: not any(Path(f"/proc/{each}").exists() for each in working), seconds=30)
+        wait_for(lambda: not any(map(is_alive, working)), seconds=30)
         output, errors = driver.communicate(timeout=600)
     finally:
         driver.kill()
@@ -208,6 +215,17 @@ def test_mistakes_are_one_line(project: Path, monkeypatch: pytest.MonkeyPatch, c
     capsys.readouterr()
     assert main(["run", MINE, "--ray"]) == 0, "nothing is left to do"
     assert capsys.readouterr().out == "every run has its record\n"
+
+
+def test_what_ray_and_its_native_code_say_goes_to_a_file(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "ray.log").write_text("before\n")
+    with sweep._errors_in(tmp_path / "ray.log") as said:
+        os.write(2, b"native\n")
+        print("python", file=sys.stderr)
+        assert said() == "native\npython\n"
+    os.write(2, b"ours\n")
+    print("too", file=sys.stderr)
+    assert capfd.readouterr().err == "ours\ntoo\n"
 
 
 def test_a_run_gets_the_gpus_and_cores_that_it_needs(project: Path) -> None:
