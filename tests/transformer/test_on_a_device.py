@@ -38,11 +38,31 @@ def test_forward_and_backward(build, source, prefix, connection, left):
 
 
 @pytest.mark.parametrize(
-    ("connection", "calls"), [("1xskip+ln", 272), ("2rskip+ln", 312), ("sas", 722)], indirect=["connection"]
+    ("connection", "calls"), [("1xskip+ln", 271), ("2rskip+ln", 311), ("sas", 681)], indirect=["connection"]
 )
 def test_calls_of_a_forward_and_backward_pass(connection, calls):
     """Of 2 + 2 layers in bfloat16; a step more of an optimiser is another matter. None waits for the device."""
     counts = forward_and_backward(connection)
+    assert not counts.synchronisations
+    assert counts.calls.total() <= calls
+
+
+@pytest.mark.parametrize(
+    ("connection", "calls"), [("1xskip+ln", 52), ("2rskip+ln", 64), ("sas", 154)], indirect=["connection"]
+)
+@torch.no_grad()
+def test_calls_of_a_step(build, connection, calls):
+    """Of 2 layers, with the reordering of its beams; none waits for the device."""
+    with emulated_cuda() as counts:
+        model = build(connection).to("cuda")
+        state = model.start(model.encode(torch.full((3, 5), 4, device="cuda")))
+        tokens, parents = torch.full((3, 4), 5, device="cuda"), torch.zeros(3, 4, dtype=torch.long, device="cuda")
+        model.step(tokens[:, :1], state)
+        for _ in range(2):
+            model.reorder(state, parents)
+            counts.clear()
+            model.step(tokens, state)
+        model.reorder(state, parents)
     assert not counts.synchronisations
     assert counts.calls.total() <= calls
 
