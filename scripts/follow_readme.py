@@ -20,7 +20,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 SECTIONS = ("Start", "Train", "Translate", "Load a trained model")
 LEFT_OUT = ("rskip run ",)
-ITS_FILES = {"test.en": "data-bin/multi30k-en-de/text/test.en"}  # what README supposes that its reader has
+ITS_FILES = {"test.en": "data-bin/multi30k-en-de/reference/test.en"}  # what README supposes that its reader has
 END = "__end_of_a_command__"
 
 
