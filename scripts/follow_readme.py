@@ -37,7 +37,7 @@ def steps(readme: str) -> list[str]:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", type=Path, help="of the clone")
-    parser.add_argument("--epochs", type=int, help="of the training, in place of README's")
+    parser.add_argument("--epochs", type=int, help="of the training, and averaged, in place of README's")
     args = parser.parse_args()
 
     subprocess.run(["git", "clone", "--quiet", str(ROOT), str(args.folder)], check=True)
@@ -48,7 +48,7 @@ def main() -> int:
         todo = [f"cp {source} {name}\n{step}" if f" {name} " in step else step for step in todo]
     for step in todo:
         if args.epochs is not None:
-            step = re.sub(r"--max-epoch \d+", f"--max-epoch {args.epochs}", step)
+            step = re.sub(r"--(max-epoch|last) \d+", rf"--\1 {args.epochs}", step)
         print(f"\n$ {step}", flush=True)
         start = time.monotonic()
         shell.stdin.write(f"{step}\necho {END} $?\n")
