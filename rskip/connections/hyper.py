@@ -44,6 +44,16 @@ def weighted(weights: Sequence[Tensor], streams: Sequence[Tensor]) -> Tensor:
     return total.to(streams[0].dtype)
 
 
+class StreamsConnection(Connection):
+    """h_k ← Σ_j R_jk·h_j + β_k·f: `before` keeps the n sums, then the n numbers β."""
+
+    streams: int
+
+    def after(self, kept: State, f: Tensor) -> State:
+        mixed, outputs = kept[: self.streams], kept[self.streams :]
+        return tuple((h + weight * f).to(h.dtype) for h, weight in zip(mixed, outputs, strict=True))
+
+
 @register_connection(
     "hyper",
     formula="h_k ← Σ_j R_jk·h_j + β_k·f, f = F(norm(Σ_j α_j·h_j)), h n streams; norm(Σ_k h_k) closes the stack",
@@ -62,7 +72,7 @@ def weighted(weights: Sequence[Tensor], streams: Sequence[Tensor]) -> Tensor:
         url="https://arxiv.org/abs/2409.19606",
     ),
 )
-class HyperConnection(Connection):
+class HyperConnection(StreamsConnection):
     """h_k ← Σ_j R_jk·h_j + β_k·f, where f = F(norm(Σ_j α_j·h_j)).
 
     With form="static" α (n), R (n, n) and β (n) are learned; with form="dynamic" to each is added what stream j's
@@ -123,10 +133,6 @@ class HyperConnection(Connection):
         mixed = [weighted([mixes[j][k] for j in numbers], state) for k in numbers]
         return x, (*mixed, *outputs)
 
-    def after(self, kept: State, f: Tensor) -> State:
-        mixed, outputs = kept[: self.streams], kept[self.streams :]
-        return tuple((h + weight * f).to(h.dtype) for h, weight in zip(mixed, outputs, strict=True))
-
     def extra_repr(self) -> str:
         return f"streams={self.streams}, form={self.form}, {super().extra_repr()}"
 
@@ -148,7 +154,7 @@ class HyperConnection(Connection):
         url="https://arxiv.org/abs/2512.24880",
     ),
 )
-class ManifoldHyperConnection(Connection):
+class ManifoldHyperConnection(StreamsConnection):
     """h_k ← Σ_j R_jk·h_j + β_k·f, where f = F(norm(Σ_j α_j·h_j)) and α = σ(u), β = 2σ(v), R = sinkhorn(w).
 
     (u, v, w) = a·RMS(h_1, ..., h_n)·φ + b, from all streams' nC values divided by their root mean square: n, n and n²
@@ -192,10 +198,6 @@ class ManifoldHyperConnection(Connection):
         x = self.norm(weighted(inputs.split(1, dim=-1), state))
         mixed = [weighted([mixes[..., j, k, None] for j in range(n)], state) for k in range(n)]
         return x, (*mixed, *outputs.split(1, dim=-1))
-
-    def after(self, kept: State, f: Tensor) -> State:
-        mixed, outputs = kept[: self.streams], kept[self.streams :]
-        return tuple((h + weight * f).to(h.dtype) for h, weight in zip(mixed, outputs, strict=True))
 
     def extra_repr(self) -> str:
         return f"streams={self.streams}, iterations={self.iterations}, {super().extra_repr()}"

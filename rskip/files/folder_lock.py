@@ -119,12 +119,11 @@ def folder_lock(folder: Path, *, busy: str) -> Iterator[FolderLock]:
     :raises ValueError: another process holds it.
     :raises OSError: the disk is full, or it can't be written to.
     """
+    folder.mkdir(parents=True, exist_ok=True)
     around = FolderLock.inherited()
     if around is not None and folder.absolute().is_relative_to(around.path.parent):
-        folder.mkdir(parents=True, exist_ok=True)
         yield around
         return
-    folder.mkdir(parents=True, exist_ok=True)
     lock = _take(folder, busy)
     ended = threading.Event()
     beat = threading.Thread(target=_beat, args=(lock, ended), daemon=True)
