@@ -4,6 +4,7 @@ A connection is named by a spec, `[λ]family[+norm][:option=value,...]`, such as
 `sas:gate=single`. docs/connections.md lists all of them with formula, meaning and source.
 """
 
+from rskip.connections.attnres import AttnRes
 from rskip.connections.b2t import B2T
 from rskip.connections.connection import Connection, StackConnection, State
 from rskip.connections.deepnorm import DeepNorm
@@ -69,6 +70,7 @@ __all__ = [
     "list_connections",
     "parse_connection",
     "register_connection",
+    "AttnRes",
     "B2T",
     "DeepNorm",
     "DenseFormer",

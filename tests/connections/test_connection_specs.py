@@ -23,8 +23,8 @@ from rskip.connections import (
 from rskip.settings.errors import SettingError
 
 BUILT_IN = (
-    "b2t", "deepnorm", "denseformer", "highway", "hyper", "keel", "laurel", "layerscale", "lns", "mhc", "mixln",
-    "periln", "prenorm", "residual_dual", "rezero", "rskip", "sandwich", "sas", "siamese", "wskip", "xskip",
+    "attnres", "b2t", "deepnorm", "denseformer", "highway", "hyper", "keel", "laurel", "layerscale", "lns", "mhc",
+    "mixln", "periln", "prenorm", "residual_dual", "rezero", "rskip", "sandwich", "sas", "siamese", "wskip", "xskip",
 )  # fmt: skip
 
 CANONICAL = {  # written: (canonical, slug)

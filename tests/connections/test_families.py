@@ -205,6 +205,26 @@ def denseformer(w: Written, x: Tensor) -> Tensor:
     return w.norm("closing", x)
 
 
+def attnres(w: Written, x: Tensor, *, sizes: dict[int, list[int]]) -> Tensor:
+    """Figure 2 of the paper: completed sums and the partial one; `sizes`: branches in each, by those in the stack."""
+
+    def attend(name: str, sources: list[Tensor]) -> Tensor:
+        v = torch.stack(sources)
+        keys = v / torch.sqrt((v * v).mean(-1, keepdim=True) + 1e-5) * w.p(f"{name}.norm.weight")
+        return torch.einsum("nbt,nbtc->btc", torch.einsum("c,nbtc->nbt", w.p(f"{name}.query"), keys).softmax(0), v)
+
+    completed, k = [x], 0
+    for size in sizes[len(w.places)]:
+        partial: list[Tensor] = []
+        for _ in range(size):
+            h = x if k == 0 else attend(f"connections.{k}.attention", completed + partial)
+            f = w.f(k, w.of(k, h))
+            partial, k = [partial[0] + f if partial else f], k + 1
+        completed += partial
+    assert k == len(w.places)
+    return w.norm("closing", attend("stack.attention", completed))
+
+
 FORMULAS: dict[str, Formula] = {
     "deepnorm": each_block(deepnorm, closes=False),
     "deepnorm+rms": each_block(deepnorm, closes=False),
@@ -233,6 +253,8 @@ FORMULAS: dict[str, Formula] = {
     "hyper:streams=3": lambda w, x: hyper(w, x, n=3, dynamic=True),
     "hyper+rms:form=static,streams=2": lambda w, x: hyper(w, x, n=2, dynamic=False),
     "denseformer": denseformer,
+    "attnres:blocks=2": lambda w, x: attnres(w, x, sizes={6: [3, 3], 9: [4, 5]}),
+    "attnres+rms": lambda w, x: attnres(w, x, sizes={6: [1] * 6, 9: [1] * 7 + [2]}),
     "mhc:streams=3": lambda w, x: mhc(w, x, n=3),
 }
 
@@ -340,6 +362,8 @@ REFUSED = [  # spec, feature_dim, what is expected in its place
     ("hyper", 1, "a connection for images, and hyper passes on several streams, on text alone"),
     ("residual_dual", 1, "a connection for images, and residual_dual passes on several streams, on text alone"),
     ("denseformer", 1, "a connection for images, and denseformer passes on earlier layers' outputs, on text alone"),
+    ("attnres", 1, "a connection for images, and attnres passes on earlier layers' outputs, on text alone"),
+    ("attnres:blocks=0", -1, "blocks to be a whole number from 1 to 1000000"),
     ("keel", 1, "a connection for images, and keel is for text (feature_dim=-1)"),
     ("layerscale+ln", 1, "a connection for images, and layerscale+ln is for text (feature_dim=-1)"),
     ("laurel+rms", 1, "a connection for images, and laurel+rms is for text (feature_dim=-1)"),
@@ -375,6 +399,7 @@ COUNTS: dict[str, tuple[Callable[[int], int], Callable[[int], int]]] = {  # of a
     "b2t": (lambda h: 2 * h, lambda h: 0),
     "siamese": (lambda h: 6 * h, lambda h: 6 * h),
     "denseformer": (lambda h: 2 * h, lambda h: 0),  # of a layer's first block
+    "attnres": (lambda h: 2 * h, lambda h: 2 * h),  # of the stack's first block
     "hyper": (lambda h: 10 * h + 26, lambda h: 0),
     "hyper:form=static": (lambda h: 2 * h + 24, lambda h: 0),
     "mhc": (lambda h: 98 * h + 27, lambda h: 0),

@@ -49,6 +49,7 @@ CONNECTIONS = [
     "hyper+rms:form=static,streams=3",
     "mhc:streams=2",
     "denseformer",
+    "attnres:blocks=3",
 ]
 
 
@@ -79,7 +80,8 @@ def build() -> Callable[..., Transformer]:
         for name, parameter in model.named_parameters():
             starts_equal = "connection." in name and "gate" not in name and bool((parameter == parameter.mean()).all())
             if "norm" in name or starts_equal:
-                low, high = (0.5, 1.5) if parameter.dim() == 1 else (-0.2, 0.2)  # of a linear map in a tanh
+                maps = parameter.dim() > 1 or name.endswith("query")  # into a tanh or a softmax
+                low, high = (-0.2, 0.2) if maps else (0.5, 1.5)
                 torch.nn.init.uniform_(parameter, low, high)
         return model
 

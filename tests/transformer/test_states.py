@@ -14,7 +14,8 @@ from rskip.transformer import Transformer, TransformerConfig
 from rskip.transformer.stack import compile_layers
 
 STREAMS = ["residual_dual", "b2t", "siamese", "hyper:streams=2", "mhc:streams=2,iterations=5"]
-STATES = [*STREAMS, "denseformer"]
+HISTORY = ["denseformer", "attnres:blocks=3"]
+STATES = [*STREAMS, *HISTORY]
 
 
 def gradients(model, source, prefix):
@@ -62,14 +63,15 @@ def test_each_stack_has_its_own_state(build, source, prefix):
     torch.testing.assert_close(steps, full, rtol=0, atol=1e-9 * full.abs().max().item())
 
 
+@pytest.mark.parametrize("connection", HISTORY)
 @pytest.mark.parametrize("side", ["encoder", "decoder"])
-def test_history_refuses_layerdrop(side):
+def test_history_refuses_layerdrop(side, connection):
     with pytest.raises(SettingError) as error:
-        TransformerConfig(9, 9, **{f"{side}_connection": "denseformer", f"{side}_layerdrop": 0.1})
-    expected = "expected 0 with denseformer, whose connections read the outputs of all earlier layers"
+        TransformerConfig(9, 9, **{f"{side}_connection": connection, f"{side}_layerdrop": 0.1})
+    expected = f"expected 0 with {connection}, whose connections read the outputs of all earlier layers"
     assert str(error.value) == f"{side}_layerdrop is 0.1: {expected}"
     other = {"encoder": "decoder", "decoder": "encoder"}[side]
-    TransformerConfig(9, 9, **{f"{side}_connection": "denseformer", f"{other}_layerdrop": 0.1})
+    TransformerConfig(9, 9, **{f"{side}_connection": connection, f"{other}_layerdrop": 0.1})
 
 
 def test_deepnorms_gain_is_in_the_models_initial_weights(build):

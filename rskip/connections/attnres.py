@@ -1,0 +1,108 @@
+"""Attention residuals: each branch is fed an attention over the embedding and the sums of earlier branches' outputs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from rskip.connections.connection import Connection, StackConnection, State
+from rskip.connections.hyper import weighted
+from rskip.connections.norms import RMSNorm, at_least_float32, build_norm
+from rskip.connections.place import Place
+from rskip.connections.registry import Whole, register_connection
+from rskip.settings.paper import Paper
+
+
+class DepthAttention(nn.Module):
+    """h = Σ_i softmax_i(w·RMS(v_i)) v_i over tensors v_i of one shape (..., C), at each position by itself.
+
+    w starts at 0, which makes it their mean. The softmax is in float32 or better. Members: `query` (w, C), `norm`.
+    """
+
+    def __init__(self, features: int) -> None:
+        super().__init__()
+        self.query = nn.Parameter(torch.zeros(features))
+        self.norm = RMSNorm(features)
+
+    def forward(self, values: tuple[Tensor, ...]) -> Tensor:
+        query = at_least_float32(self.query)
+        scores = [(self.norm(at_least_float32(v)) * query).sum(-1, keepdim=True) for v in values]
+        weights = torch.cat(scores, dim=-1).softmax(-1)  # (..., number of values)
+        return weighted(weights.split(1, dim=-1), values)
+
+
+class AttnResStack(StackConnection):
+    """The state is the embedding and the sums so far; the stack's output attends to all of them.
+
+    Members: `attention`.
+    """
+
+    def __init__(self, features: int, **settings: Any) -> None:
+        super().__init__()
+        self.attention = DepthAttention(features)
+
+    def enter(self, x: Tensor) -> State:
+        return (x,)
+
+    def leave(self, state: State) -> Tensor:
+        assert isinstance(state, tuple)
+        return self.attention(state)
+
+
+@register_connection(
+    "attnres",
+    formula="h = Σ_i softmax_i(w·RMS(b_i)) b_i of the embedding b_0 and the sums b_i of N groups of branches' outputs, "
+    "the last one so far; f = F(norm(h)); the same attention and a normalisation close the stack",
+    source="Kimi Team 2026, Eq. 2 to 6, the block form; as many blocks as branches is the full form",
+    norms=("ln", "rms"),
+    default_norm="ln",
+    options={"blocks": Whole(8, least=1, most=10**6)},
+    closing_norm=True,
+    text_only=True,
+    needs_place=True,
+    passes="history",
+    stack=AttnResStack,
+    paper=Paper(
+        title="Attention Residuals",
+        authors="Kimi Team",
+        url="https://arxiv.org/abs/2603.15031",
+        part="section 3.2",
+    ),
+)
+class AttnRes(Connection):
+    """f = F(norm(h)), h = Σ_i softmax_i(w·RMS(b_i)) b_i, and f is added to the last b, or begins the next one.
+
+    b_0 is the stack's input and b_1 to b_N are sums of branches' outputs: branch l of L in the stack belongs to sum
+    ⌈lN/L⌉, so their sizes differ by one at most. w = 0 at first. The first branch is fed norm(b_0).
+    Members: `norm`, and but for the first `attention`.
+    """
+
+    def __init__(self, features: int, *, norm: str, blocks: int, place: Place, feature_dim: int = -1) -> None:
+        super().__init__(features, feature_dim=feature_dim)
+        self.blocks = blocks
+        self.begins = _block(place.sublayer, place, blocks) != _block(place.sublayer - 1, place, blocks)
+        self.norm = build_norm(norm, features, feature_dim)
+        self.attention = DepthAttention(features) if place.sublayer > 1 else None
+
+    def reset_parameters(self, weight_init: Callable[[Tensor], object] = nn.init.xavier_uniform_) -> None:
+        super().reset_parameters(weight_init)
+        if self.attention is not None:
+            nn.init.zeros_(self.attention.query)
+
+    def before(self, state: State) -> tuple[Tensor, State]:
+        assert isinstance(state, tuple)
+        return self.norm(state[0] if self.attention is None else self.attention(state)), state
+
+    def after(self, kept: State, f: Tensor) -> State:
+        return (*kept, f) if self.begins else (*kept[:-1], kept[-1] + f)
+
+    def extra_repr(self) -> str:
+        return f"blocks={self.blocks}, {super().extra_repr()}"
+
+
+def _block(sublayer: int, place: Place, blocks: int) -> int:
+    """The sum that a branch's output is added to, from 1; 0 before the first."""
+    return -(-sublayer * min(blocks, place.sublayers) // place.sublayers)
