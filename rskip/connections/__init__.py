@@ -4,6 +4,7 @@ A connection is named by a spec, `[λ]family[+norm][:option=value,...]`, such as
 `sas:gate=single`. docs/connections.md lists all of them with formula, meaning and source.
 """
 
+from rskip.connections.adaptive import ASkip
 from rskip.connections.attnres import AttnRes
 from rskip.connections.b2t import B2T
 from rskip.connections.connection import Connection, StackConnection, State
@@ -45,6 +46,7 @@ from rskip.settings.paper import Paper
 
 __all__ = [
     "SAS",
+    "ASkip",
     "Choice",
     "Connection",
     "ConnectionSpec",

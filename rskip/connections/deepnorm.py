@@ -18,6 +18,16 @@ def _fold(spec: ConnectionSpec) -> Fold:
     return Fold(f"1xskip+{spec.norm}", factor)
 
 
+def depth_scale(place: Place) -> float:
+    """DeepNorm's α (Table 1): 0.81(N⁴M)^(1/16) in an encoder of N layers beside a decoder of M.
+
+    In any other stack the fourth root of its number of blocks: (3M)^(1/4) in a decoder, (2N)^(1/4) in a stack alone.
+    """
+    if place.stack == "encoder" and place.other_layers:
+        return 0.81 * (place.layers**4 * place.other_layers) ** 0.0625
+    return place.sublayers**0.25
+
+
 @register_connection(
     "deepnorm",
     formula="norm(αx + f), α by depth",
@@ -45,12 +55,12 @@ class DeepNorm(XSkip):
     def __init__(self, features: int, *, norm: str, place: Place, feature_dim: int = -1) -> None:
         layers, others = place.layers, place.other_layers
         if not others:
-            scale, self._gain = (2 * layers) ** 0.25, (8 * layers) ** -0.25
+            self._gain = (8 * layers) ** -0.25
         elif place.stack == "encoder":
-            scale, self._gain = 0.81 * (layers**4 * others) ** 0.0625, 0.87 * (layers**4 * others) ** -0.0625
+            self._gain = 0.87 * (layers**4 * others) ** -0.0625
         else:
-            scale, self._gain = (3 * layers) ** 0.25, (12 * layers) ** -0.25
-        super().__init__(features, scale=scale, norm=norm, branch_scale=1, feature_dim=feature_dim)
+            self._gain = (12 * layers) ** -0.25
+        super().__init__(features, scale=depth_scale(place), norm=norm, branch_scale=1, feature_dim=feature_dim)
 
     @property
     def branch_gain(self) -> float:

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import replace
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional
 
 from rskip.connections.connection import Connection
 from rskip.connections.norms import build_norm
 from rskip.connections.registry import Factor, Fold, Number, register_connection
 from rskip.connections.spec import ConnectionSpec
+from rskip.settings.errors import SettingError
 from rskip.settings.paper import Paper
 
 PAPER = Paper(
@@ -95,29 +98,59 @@ class RSkip(Connection):
         return f"recursion={self.recursion}, {super().extra_repr()}"
 
 
+def _check_wskip(spec: ConnectionSpec) -> None:
+    settings = spec.settings
+    if settings["floor"] and settings["init"] <= settings["floor"]:
+        expected = f"an init above the floor, not {settings['init']} with a floor of {settings['floor']}"
+        raise SettingError.of_value("connection", str(spec), expected)
+
+
 @register_connection(
     "wskip",
     formula="norm(w ⊙ x + f), w learned",
-    source="rSkip paper, section 4.3, Learning λ",
+    source="rSkip paper, section 4.3, Learning λ; rate and floor are this project's",
     norms=("ln", "rms", "gn1", "bn"),
-    options={"init": Number(1)},
+    options={"init": Number(1), "rate": Number(1, positive=True), "floor": Number(0, least=0)},
     paper=replace(PAPER, part="section 4.3"),
+    check=_check_wskip,
 )
 class WSkip(Connection):
-    """y = norm(w ⊙ x + f): w, one number a feature, starts as `init`. Members: `skip_weight` (C), `norm`."""
+    """y = norm(w ⊙ x + f): w, one number a feature, starts as `init`. Members: `skip_weight` (C), `norm`.
 
-    def __init__(self, features: int, *, norm: str, init: float, feature_dim: int = -1) -> None:
+    w is `skip_weight`, p, itself. With a `rate` c it is p₀ + c(p - p₀), where p₀ is p's first value: Adam then moves w
+    at c times the learning rate, SGD at c². With a `floor` above 0 that number goes through floor + softplus(.).
+    """
+
+    def __init__(
+        self, features: int, *, norm: str, init: float, rate: float, floor: float, feature_dim: int = -1
+    ) -> None:
         super().__init__(features, feature_dim=feature_dim)
         self.init = init
-        self.skip_weight = nn.Parameter(torch.full((features,), float(init)))
+        self.rate = rate
+        self.floor = floor
+        self._start = softplus_inverse(init - floor) if floor else float(init)
+        self.skip_weight = nn.Parameter(torch.full((features,), self._start))
         self.norm = build_norm(norm, features, feature_dim)
 
     def reset_parameters(self, weight_init: Callable[[Tensor], object] = nn.init.xavier_uniform_) -> None:
         super().reset_parameters(weight_init)
-        nn.init.constant_(self.skip_weight, self.init)
+        nn.init.constant_(self.skip_weight, self._start)
+
+    @property
+    def weight(self) -> Tensor:
+        """w (C)."""
+        weight: Tensor = self.skip_weight
+        if self.rate != 1:
+            weight = self._start + self.rate * (weight - self._start)
+        return self.floor + functional.softplus(weight) if self.floor else weight
 
     def combine(self, x: Tensor, f: Tensor) -> Tensor:
-        return self.norm(torch.addcmul(f, self.of_features(self.skip_weight, x), x))
+        return self.norm(torch.addcmul(f, self.of_features(self.weight, x), x))
 
     def extra_repr(self) -> str:
-        return f"init={self.init}, {super().extra_repr()}"
+        return f"init={self.init}, rate={self.rate}, floor={self.floor}, {super().extra_repr()}"
+
+
+def softplus_inverse(y: float) -> float:
+    """The z with log(1 + exp(z)) = y > 0."""
+    return y + math.log(-math.expm1(-y))

@@ -161,6 +161,7 @@ FOLDABLE = {  # to the stock connection, and whether the branch's last map is sc
     "1rskip+ln": ("1xskip+ln", False),
     "prenorm+ln": ("prenorm+ln", False),
     "deepnorm": ("1xskip+ln", True),  # one factor a stack
+    "askip+ln": ("1xskip+ln", True),
     "layerscale+ln": ("prenorm+ln", True),  # one factor a feature
 }
 

@@ -113,6 +113,26 @@ def test_initial_values_of_highway_and_wskip():
         assert gate.hidden is None or torch.all(gate.hidden.bias == 0)
     for spec, value in {"wskip+ln": 1, "wskip+ln:init=2": 2, "wskip+ln:init=-0.5": -0.5}.items():
         assert torch.all(build_connection(spec, 8).skip_weight == value)
+    for spec, value in {"wskip+ln:rate=0.01": 1, "wskip+ln:floor=0.5,rate=0.1": 1}.items():
+        assert build_connection(spec, 8).weight.tolist() == pytest.approx([value] * 8, rel=1e-6)
+
+
+def test_a_learned_skip_moves_at_its_rate():
+    """With Adam at `rate` times the learning rate, and not below its floor."""
+    x, f = torch.randn(2, 3, 5, 8, generator=torch.Generator().manual_seed(0))
+    moved = {}
+    for spec in ("wskip+ln", "wskip+ln:rate=0.01", "wskip+ln:floor=1,init=2"):
+        connection = build_connection(spec, 8)
+        start = connection.weight.detach().clone()
+        adam = torch.optim.Adam([connection.skip_weight], lr=0.1)
+        for _ in range(100):
+            adam.zero_grad()
+            (connection(x, f) * f).sum().neg().backward()  # more of f, less of x
+            adam.step()
+            if adam.state[connection.skip_weight]["step"] == 1:
+                moved[spec] = (connection.weight - start).detach()
+    torch.testing.assert_close(moved["wskip+ln:rate=0.01"], 0.01 * moved["wskip+ln"], rtol=1e-3, atol=0)
+    assert connection.weight.min() > 1 > connection.skip_weight.min() + 1
 
 
 @pytest.mark.parametrize("spec", [spec for spec in MEMBERS if MEMBERS[spec]])

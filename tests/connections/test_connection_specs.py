@@ -177,6 +177,7 @@ ERRORS = {  # text: what is expected in place of it, and advice
     "sas:norm_term=no": "norm_term to be true or false",
     "sas:alpha_bias=high": "alpha_bias to be a finite number",
     "wskip+ln:init=nan": "init to be a finite number",
+    "wskip+ln:floor=1": "an init above the floor, not 1 with a floor of 1",
     "1xskip:branch_scale=0": "branch_scale to be a finite number above 0",
     "sas:": "option=value, separated by commas, not ''",
     "sas:gate": "option=value, separated by commas, not 'gate'",

@@ -3,6 +3,7 @@ parameters, for value and gradient of x and of every parameter."""
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -225,7 +226,31 @@ def attnres(w: Written, x: Tensor, *, sizes: dict[int, list[int]]) -> Tensor:
     return w.norm("closing", attend("stack.attention", completed))
 
 
+def askip(w: Written, k: int, x: Tensor, *, rate: float) -> Tensor:
+    """λ = 1 + log(1 + e^b·e^(c·a)), where 1 + log(1 + e^b) is α by depth."""
+    alpha = 0.81 * (3**4 * 2) ** (1 / 16) if w.places[k].stack == "encoder" else 9**0.25
+    scale = 1 + torch.log1p(math.expm1(alpha - 1) * torch.exp(rate * w.p(f"connections.{k}.offset")))
+    return w.of(k, scale * x + w.f(k, x))
+
+
+def recursions(w: Written, k: int, x: Tensor, count: int) -> list[Tensor]:
+    ys = [w.f(k, x)]
+    for number in range(count):
+        ys.append(w.of(k, x + ys[-1], f"norms.{number}"))
+    return ys[1:]
+
+
+def askip_mixture(w: Written, k: int, x: Tensor) -> Tensor:
+    shares = torch.exp(w.p(f"connections.{k}.logits"))
+    return (shares[:, None, None, None] * torch.stack(recursions(w, k, x, 3))).sum(0) / shares.sum()
+
+
 FORMULAS: dict[str, Formula] = {
+    "askip+ln": each_block(functools.partial(askip, rate=0.01), closes=False),
+    "askip+rms:rate=0.5": each_block(functools.partial(askip, rate=0.5), closes=False),
+    "askip+ln:form=depth": each_block(deepnorm, closes=False),
+    "askip+ln:form=recursive": each_block(lambda w, k, x: recursions(w, k, x, 2)[-1], closes=False),
+    "askip+ln:form=mixture": each_block(askip_mixture, closes=False),
     "deepnorm": each_block(deepnorm, closes=False),
     "deepnorm+rms": each_block(deepnorm, closes=False),
     "rezero": each_block(lambda w, k, x: x + w.p(f"connections.{k}.alpha") * w.f(k, x), closes=False),
@@ -339,6 +364,22 @@ def test_deepnorms_factors_are_the_papers():
     )
 
 
+def test_an_adaptive_skip_starts_by_depth():
+    """At the depth of a Transformer, of a PreAct-ResNet-110, and where the rule gives less than a learned λ can be."""
+    layers_6 = {stack: places_of(stack, 6, 6)[0] for stack in BRANCHES}
+    resnet_110 = Place("network", "block", 1, 54, 1, 54)
+    for place, alpha in [(layers_6["encoder"], 1.4180), (layers_6["decoder"], 18**0.25), (resnet_110, 2.7108)]:
+        learned: Any = build_connection("askip+ln", 4, place=place)
+        assert learned.scale.item() == pytest.approx(alpha, abs=1e-4)
+        recursive: Any = build_connection("askip+bn:form=recursive", 4, feature_dim=1, place=place)
+        assert recursive.norms[0].weight.tolist() == pytest.approx([1 / alpha] * 4, abs=1e-4)
+        assert recursive.norms[1].weight.tolist() == [1] * 4
+    shallow: Any = build_connection("askip+ln", 4, place=places_of("encoder", 1, 1)[0])
+    assert shallow.scale.item() == pytest.approx(1.05)
+    mixture: Any = build_connection("askip+ln:form=mixture", 4, place=layers_6["encoder"])
+    assert mixture.logits.tolist() == [0, 2, 0]
+
+
 def test_denseformers_weights_grow_with_the_layer():
     weights = [connection.weights for connection in Stack("denseformer", layers=3).connections]
     assert [None if each is None else each.tolist() for each in weights] == [
@@ -372,6 +413,7 @@ REFUSED = [  # spec, feature_dim, what is expected in its place
     ("mixln:ratio=1.5", -1, "ratio to be a finite number from 0 to 1"),
     ("laurel:form=rw,rank=3", -1, "no rank with form=rw, which has no low-rank map; leave rank out"),
     ("hyper:form=fast", -1, "form to be dynamic or static"),
+    ("askip+ln:form=depth,rate=1", -1, "no rate with form=depth, which is the learned form's; leave rate out"),
     ("rezero+ln", -1, "no normalisation of rezero; write 'rezero'"),
 ]
 
@@ -384,6 +426,10 @@ def test_what_a_family_cannot_do_is_refused_in_one_line(spec, feature_dim, expec
 
 
 COUNTS: dict[str, tuple[Callable[[int], int], Callable[[int], int]]] = {  # of a block, and of a stack
+    "askip+ln": (lambda h: 2 * h + 1, lambda h: 0),
+    "askip+ln:form=depth": (lambda h: 2 * h, lambda h: 0),
+    "askip+ln:form=recursive": (lambda h: 4 * h, lambda h: 0),
+    "askip+ln:form=mixture": (lambda h: 6 * h + 3, lambda h: 0),
     "deepnorm": (lambda h: 2 * h, lambda h: 0),
     "rezero": (lambda h: 1, lambda h: 0),
     "layerscale": (lambda h: h, lambda h: 0),

@@ -87,6 +87,10 @@ FORMULAS: dict[str, Callable[[Parameters, Tensor, Tensor, Norm], Tensor]] = {
     "2rskip+gn1": lambda p, x, f, norm: rskip(p, x, f, norm, 2),
     "3rskip+bn": lambda p, x, f, norm: rskip(p, x, f, norm, 3),
     "wskip+ln": lambda p, x, f, norm: norm("norm", p["skip_weight"] * x + f),
+    "wskip+ln:rate=0.01": lambda p, x, f, norm: norm("norm", (0.99 + 0.01 * p["skip_weight"]) * x + f),
+    "wskip+ln:floor=1,init=2": lambda p, x, f, norm: norm(
+        "norm", (1 + torch.log1p(torch.exp(p["skip_weight"]))) * x + f
+    ),
     "wskip+rms": lambda p, x, f, norm: norm("norm", p["skip_weight"] * x + f),
     "wskip+gn1": lambda p, x, f, norm: norm("norm", p["skip_weight"] * x + f),
     "wskip+bn": lambda p, x, f, norm: norm("norm", p["skip_weight"] * x + f),

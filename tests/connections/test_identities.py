@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+
 import pytest
 import torch
 from torch import Tensor, nn
@@ -44,6 +46,22 @@ def test_rms_is_ln_where_the_mean_is_0(spec, draw, assert_same):
     x, f = draw(3, 4, 6)
     centred = [z - z.mean(-1, keepdim=True) for z in (x, f)]
     assert_same(ln(*centred), rms(*centred), [x, f], [x, f])
+
+
+def test_a_factor_of_x_in_2rskip_is_the_first_norms_gain_and_bias(build, draw, assert_same):
+    """LN₂(κx + w₁ ⊙ n + b₁) = LN₂(x + (w₁/κ) ⊙ n + b₁/κ): learning κ as well would be nothing new."""
+    rskip = build("2rskip+ln", 6)
+    with torch.no_grad():
+        for parameter in rskip.parameters():
+            parameter.uniform_(0.5, 1.5)
+    first, second = rskip.norms
+    scaled = copy.deepcopy(rskip)
+    with torch.no_grad():
+        for parameter in scaled.norms[0].parameters():
+            parameter /= 3
+    x, f = draw(3, 4, 6)
+    second.eps = scaled.norms[1].eps = 0
+    assert_same(second(3 * x + first(x + f)), scaled(x, f), [x, f], [x, f])
 
 
 FOLDS = {

@@ -32,6 +32,7 @@ CONNECTIONS = [
     "prenorm+rms",
     "deepnorm",
     "deepnorm+rms",
+    "askip+ln",
     "rezero",
     "layerscale",
     "layerscale+ln",
