@@ -2,22 +2,25 @@
 
 A recipe has fields of its own (`kind`, `description`, `baseline`, `expected`, `paper`, `show`, `probe`, `resources`,
 `rows`) and the settings of its task (`rskip.tasks`). `rows` make a file a sweep: a row is a name and what it changes,
-in any field but `kind`. The run of a row is named FILE_ROW. Only the settings decide what a run computes; they are its
-*config*. Overrides (`--set train.lr=0.003`) change settings, so they name another run.
+in any field but `kind`; of a list of such mappings every combination is a row. The run of a row is named FILE_ROW.
+Only the settings decide what a run computes; they are its *config*. Overrides (`--set train.lr=0.003`) change settings,
+so they name another run.
 """
 
 from __future__ import annotations
 
 import copy
 import hashlib
+import itertools
 import json
 import math
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
+from functools import reduce
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, NamedTuple
 
 import msgspec
 
@@ -88,11 +91,13 @@ class OwnFields(msgspec.Struct, frozen=True, kw_only=True):
 class RowOutline:
     """What tables need of a row, read without its task's settings, which may import PyTorch and a user's code.
 
+    :param parts: the names that a grid's row is put together from, one of each mapping; of another row its own.
     :param written: the settings as they are written, without defaults and unchecked.
     """
 
     path: Path
     row: str | None
+    parts: tuple[str, ...]
     task: Task[Any]
     own: OwnFields
     paper: tuple[PaperFigure, ...]
@@ -187,7 +192,7 @@ def load_recipes(
         recipes = []
         for row in chosen:
             try:
-                recipes.append(_build(path, row, merge(common, known[row]), changes, known))
+                recipes.append(_build(path, row, merge(common, known[row].changes), changes, known))
             except SettingError as error:
                 raise error.within(source=f"{path}, row {row}") from None
         return recipes
@@ -206,12 +211,15 @@ def outline_rows(path: Path) -> list[RowOutline]:
         common = {key: value for key, value in content.items() if key != "rows"}
         outlines = []
         for row in rows or [None]:
-            merged = merge(common, {} if row is None else rows[row])
+            parts, changes = ((), {}) if row is None else rows[row]
+            merged = merge(common, changes)
             task = task_of_kind(merged.get("kind"))
             own = _own_fields(merged, rows)
             written = {key: value for key, value in merged.items() if key not in field_names(OwnFields)}
             paper = _paper_figures(own, task)
-            outlines.append(RowOutline(path=path, row=row, task=task, own=own, paper=paper, written=written))
+            outlines.append(
+                RowOutline(path=path, row=row, parts=parts, task=task, own=own, paper=paper, written=written)
+            )
         return outlines
     except SettingError as error:
         raise error.within(source=str(path)) from None
@@ -263,18 +271,45 @@ def _find(path: Path) -> tuple[Path, str | None]:
     raise FileNotFoundError(f"no recipe {path}{near}: give the path of a recipe file such as recipes/NAME.yaml")
 
 
-def _read_rows(content: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+class _Row(NamedTuple):
+    parts: tuple[str, ...]
+    changes: dict[str, Any]
+
+
+def _read_rows(content: Mapping[str, Any]) -> dict[str, _Row]:
     if "rows" not in content:
         return {}
     name = Annotated[str, msgspec.Meta(pattern=_ROW_NAME, extra={"expected": "a row's name, as 2rskip_ln"})]
-    rows: dict[str, Any] = convert(content["rows"], dict[name, dict[str, Any] | None], name="rows")
-    if not rows:
+    named = dict[name, dict[str, Any] | None]
+    if isinstance(content["rows"], list):
+        return _combinations(convert(content["rows"], list[named], name="rows"))
+    changes: dict[str, Any] = convert(content["rows"], named, name="rows")
+    if not changes:
         raise SettingError("rows", "is empty", expected="a row or more, or no `rows`")
+    _check_changes("rows", changes)
+    return {row: _Row((row,), change or {}) for row, change in changes.items()}
+
+
+def _combinations(grid: list[dict[str, Any]]) -> dict[str, _Row]:
+    """A row for every choice of one of each mapping: the first mapping varies slowest, and a later change wins."""
+    if not grid or not all(grid):
+        raise SettingError("rows" if not grid else f"rows[{grid.index({})}]", "is empty", expected="a row or more")
+    for number, changes in enumerate(grid):
+        _check_changes(f"rows[{number}]", changes)
+    rows: dict[str, _Row] = {}
+    for parts in itertools.product(*grid):
+        row = "_".join(parts)
+        if row in rows:
+            raise SettingError("rows", f"has two combinations of the name {row}", advice="rename a part of one")
+        rows[row] = _Row(parts, reduce(merge, (changes[part] or {} for part, changes in zip(parts, grid, strict=True))))
+    return rows
+
+
+def _check_changes(where: str, rows: Mapping[str, Any]) -> None:
     for row, changes in rows.items():
         for key in ("kind", "rows"):
             if key in (changes or {}):
-                raise SettingError(f"rows.{row}.{key}", "can't be changed by a row")
-    return {row: changes or {} for row, changes in rows.items()}
+                raise SettingError(f"{where}.{row}.{key}", "can't be changed by a row")
 
 
 def _choose(patterns: Sequence[str], known: Mapping[str, Any]) -> list[str]:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from rskip.experiments.recipe import PaperFigure, load_recipe, load_recipes, merge
+from rskip.experiments.recipe import PaperFigure, load_recipe, load_recipes, merge, outline_rows
 from rskip.settings.errors import SettingError
 from rskip.tasks.run import ProbeSettings
 
@@ -130,6 +130,29 @@ def test_merging_goes_level_by_level_and_leaves_what_is_merged_as_it_was() -> No
     assert common == {"a": {"b": {"c": 1, "d": [1]}}, "e": {"f": 1}}
 
 
+def test_rows_of_a_list_are_every_combination_of_its_mappings(write: Write) -> None:
+    path = write(
+        RECIPE
+        + """
+rows:
+  - {short: {train: {max-epoch: 11}}, long: }
+  - sas: {train: {arch: transformer_sas_tiny, lr: 1e-3}}
+    2rskip_ln: {show: 2}
+  - {lr2e-3: {train: {lr: 2e-3}}}
+"""
+    )
+    recipes = load_recipes(path)
+    assert [recipe.row for recipe in recipes] == [
+        "short_sas_lr2e-3", "short_2rskip_ln_lr2e-3", "long_sas_lr2e-3", "long_2rskip_ln_lr2e-3"
+    ]  # fmt: skip
+    arch = "transformer_sas_tiny"
+    assert recipes[0].settings.train == {"arch": arch, "lr": 0.002, "max-epoch": 11, "bf16": True}, "the last wins"
+    assert (recipes[3].settings.train["max-epoch"], recipes[3].own.show) == (12, 2)
+    assert [outline.parts for outline in outline_rows(path)][1] == ("short", "2rskip_ln", "lr2e-3")
+    assert load_recipe(path.with_name("mine_long_sas_lr2e-3.yaml")).config == recipes[2].config
+    assert [recipe.row for recipe in load_recipes(path, rows=["long_*"])] == [recipe.row for recipe in recipes[2:]]
+
+
 def test_rows_are_chosen_by_name_or_pattern_in_the_files_order(write: Write) -> None:
     path = write(SWEEP)
     for rows, expected in {
@@ -230,7 +253,12 @@ WRONG = [  # a recipe; what its error says
     (RECIPE + "average: {last: 3\n", "not valid YAML"),
     (RECIPE + "rows:\n", "rows is None"),
     (RECIPE + "rows: {}\n", "rows is empty: expected a row or more, or no `rows`"),
-    (RECIPE + "rows: [a]\n", "rows is ['a']"),
+    (RECIPE + "rows: a\n", "rows is 'a'"),
+    (RECIPE + "rows: [a]\n", "rows[0] is 'a'"),
+    (RECIPE + "rows: []\n", "rows is empty: expected a row or more"),
+    (RECIPE + "rows: [{a: }, {}]\n", "rows[1] is empty: expected a row or more"),
+    (RECIPE + "rows: [{a: }, {b: {kind: vision}}]\n", "rows[1].b.kind can't be changed by a row"),
+    (RECIPE + "rows: [{a: , a_b: }, {b_c: , c: }]\n", "rows has two combinations of the name a_b_c; rename a part"),
     (RECIPE + "rows: {a: 3}\n", "rows.a is 3"),
     (RECIPE + "rows: {a: {kind: vision}}\n", "rows.a.kind can't be changed by a row"),
     (RECIPE + "rows: {a: {rows: {}}}\n", "rows.a.rows can't be changed by a row"),

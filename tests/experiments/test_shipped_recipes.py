@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import random
 import re
@@ -17,7 +18,7 @@ import pytest
 import torch
 import yaml
 
-from rskip.connections import parse_connection, registry
+from rskip.connections import list_connections, parse_connection, registry
 from rskip.corpora import find_corpus
 from rskip.experiments.recipe import Recipe, load_recipe, load_recipes
 from rskip.experiments.tables import Tables
@@ -123,6 +124,14 @@ RATES = ("5e-4", "1e-3", "2e-3", "4e-3", "8e-3", "1.6e-2")  # of the study multi
 SAS_STUDY = (
     "1xskip_ln", "eq4", "clip", "bias", "prenorm", "closed", "gate_single", "branch_norm", "half_rate",
 )  # fmt: skip
+GRIDS = {  # studies of our own, of every combination: all parts but the connections, with what each sets
+    "field": (
+        {f"{n}x{n}": {"encoder-layers": n, "decoder-layers": n} for n in (6, 18)},
+        {f"lr{rate}": {"lr": float(rate)} for rate in ("2e-3", "1e-3", "4e-3")},
+    ),
+    "field_cifar10": ({f"lr{rate}": {"lr": rate} for rate in (0.2, 0.05, 0.8)},),
+    "lambda": ({f"lr{rate}": {"lr": float(rate)} for rate in ("2e-3", "1e-3", "4e-3")},),
+}
 ARCHITECTURES = {"1xskip_ln": "skip_ln", "2rskip_ln": "rskip_ln", "sas": "sas", "prenorm_ln": "prenorm"}
 
 
@@ -133,6 +142,22 @@ def connections_of_user_dirs(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def read_text(recipe: Recipe) -> str:
     return recipe.path.read_text(encoding="utf-8")
+
+
+def grid_names(study: str) -> dict[str, dict[str, Any]]:
+    """The rows' names that a grid has to have, and the settings that they stand for."""
+    *before, rates = GRIDS[study]
+    first, connections = "_".join([study, *(next(iter(each)) for each in before)]), []
+    for name in RECIPES:
+        if match := re.fullmatch(rf"{first}_(.+)_{next(iter(rates))}", name):
+            connections.append(match[1])
+    axes = [*before, {name: {} for name in connections}, rates]
+    return {
+        "_".join([study, *parts]): {
+            key: value for axis, part in zip(axes, parts, strict=True) for key, value in axis[part].items()
+        }
+        for parts in itertools.product(*axes)
+    }
 
 
 def test_there_is_a_row_for_every_row_of_the_papers_and_of_our_studies() -> None:
@@ -146,10 +171,30 @@ def test_there_is_a_row_for_every_row_of_the_papers_and_of_our_studies() -> None
         *PAPERS,
         *(f"cifar10_preact{depth}_{name}" for depth in (20, 110) for name in CIFAR10),
         *(f"cifar100_preact{depth}_{name}" for name, rows in CIFAR100.items() for depth in rows),
+        *(name for study in GRIDS for name in grid_names(study)),
         *(f"cifar10_fast_preact20_{name}" for name in ("1xskip", "2rskip_ln", "2rskip_ln_no_norm_decay")),
         *(f"flickr8k_{name}" for name in ("1xskip_ln", "2rskip_ln", "sas", "no_image")),
         *(f"sas_table5_{name}_{stage}" for name in COCO for stage in ("cross_entropy", "self_critical")),
     }
+
+
+def test_the_fields_studies_have_every_family_that_works_there_and_differ_in_what_their_names_say() -> None:
+    for study in GRIDS:
+        names, settings = grid_names(study), []
+        for name, said in names.items():
+            train = dict(RECIPES[name].config["train"])
+            assert {key: train[key] for key in said} == said, name
+            varied = {*said, "connection", *(["weight-decay"] if study == "lambda" else [])}
+            settings.append({**RECIPES[name].config, "train": {k: v for k, v in train.items() if k not in varied}})
+        assert len(settings) > 20 and all(each == settings[0] for each in settings), study
+
+    def families(study: str) -> set[str]:
+        specs = (RECIPES[name].config["train"]["connection"] for name in grid_names(study))
+        return {parse_connection(spec).family for spec in specs}
+
+    ours = [each for each in list_connections() if each.connection.__module__.startswith("rskip.")]
+    assert families("field") == {each.name for each in ours}, "a family is missing: give it a row of recipes/field.yaml"
+    assert families("field_cifar10") == {each.name for each in ours if "images" in each.works_on}
 
 
 def test_a_file_begins_with_commands_that_run_its_rows() -> None:
@@ -177,7 +222,7 @@ def test_a_row_says_what_it_is_and_what_to_expect() -> None:
             wrong.append(name)
         if measured and not (figures and all(re.search(rf"Expected: .*\b{value:g}\b", said) for value in figures)):
             wrong.append(name)
-        study = name.startswith(("multi30k_lr", "multi30k_sas"))
+        study = name.startswith(("multi30k_lr", "multi30k_sas", *GRIDS))
         if not expected and not study and "Not run to its end here" not in said:
             wrong.append(name)
     assert wrong == []
@@ -299,6 +344,8 @@ def connection_of(name: str) -> str:
 
 def test_fairseq_takes_the_flags_of_every_row_and_a_papers_row_is_what_its_name_and_the_paper_say() -> None:
     for name, recipe in TRANSLATION.items():
+        if name.startswith(tuple(GRIDS)) and not name.endswith("_sas_lr4e-3"):
+            continue
         run = Run(name=name, seed=1, settings=recipe.settings)
         flags, args = recipe.settings.train, parse(train_command(run, precision="bfloat16"))
         if not name.startswith("multi30k_lr") or name.endswith("lr5e-4"):
@@ -390,6 +437,8 @@ def hours(recipe: Recipe) -> tuple[float, bool]:
 
 def test_a_row_of_images_is_what_its_name_and_the_papers_say() -> None:
     for name, recipe in VISION.items():
+        if name.startswith("field"):
+            continue
         match = re.fullmatch(r"(cifar\d+)_(?:fast_)?preact(\d+)_(\w+)", name)
         assert match, name
         dataset, depth, train = match[1], int(match[2]), recipe.settings.train
