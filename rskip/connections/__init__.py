@@ -42,6 +42,7 @@ from rskip.connections.spec import (
     check_connection,
     parse_connection,
 )
+from rskip.connections.subln import SubLN
 from rskip.settings.paper import Paper
 
 __all__ = [
@@ -89,4 +90,5 @@ __all__ = [
     "LayerScale",
     "ReZero",
     "Siamese",
+    "SubLN",
 ]

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from typing import Literal
 
 import torch
 from torch import Tensor, nn
@@ -12,6 +13,10 @@ from rskip.connections.norms import BatchNorm, GroupNorm, LayerNorm, RMSNorm, ch
 from rskip.settings.errors import shown
 
 State = Tensor | tuple[Tensor, ...]
+
+# Where a branch may be normalised inside: what the attention's heads give, before its output map; the feed-forward
+# branch's hidden features, before its last map.
+InnerNorm = Literal["heads", "hidden"]
 
 
 class Connection(nn.Module):
@@ -59,6 +64,11 @@ class Connection(nn.Module):
     def branch_gain(self) -> float:
         """What the branch's value, output and feed-forward weights are multiplied by when a model is made."""
         return 1.0
+
+    @property
+    def inner_norms(self) -> Mapping[InnerNorm, str]:
+        """Which normalisations (`ln`, `rms`) a model builds inside the branch, and where."""
+        return {}
 
     def combine(self, x: Tensor, f: Tensor) -> Tensor:
         """The connection's formula. The result may be of a wider type than x."""

@@ -145,6 +145,7 @@ class Family:
         spec.
     :param text_only: whether features must come last; a function decides it by the spec.
     :param needs_place: whether the class is also given `place`, a Place.
+    :param needs_branch: whether a model must build normalisations inside its branches, `Connection.inner_norms`.
     :param passes: what goes from block to block: x alone, several streams of x's shape, or the outputs of all earlier
         layers too. For text, but where it is x.
     :param stack: what the stack of blocks does first and last, built as `stack(features, **settings)`; None: nothing.
@@ -165,6 +166,7 @@ class Family:
     closing_norm: bool | Callable[[ConnectionSpec], bool] = False
     text_only: bool | Callable[[ConnectionSpec], bool] = False
     needs_place: bool = False
+    needs_branch: bool = False
     passes: Passed = "x"
     stack: type[StackConnection] | None = None
     check: Callable[[ConnectionSpec], None] | None = None
@@ -172,8 +174,9 @@ class Family:
 
     @property
     def needs(self) -> tuple[str, ...]:
-        """What it needs beyond x and f: "place", "streams", "history"."""
-        return ("place",) * self.needs_place + (() if self.passes == "x" else (self.passes,))
+        """What it needs beyond x and f: "place", "branch", "streams", "history"."""
+        own = ("place",) * self.needs_place + ("branch",) * self.needs_branch
+        return own + (() if self.passes == "x" else (self.passes,))
 
     @property
     def works_on(self) -> tuple[str, ...]:

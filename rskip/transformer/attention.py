@@ -12,6 +12,9 @@ from torch import Tensor, nn
 from torch.nn import functional
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
+from rskip.connections import Connection, build_norm
+from rskip.connections.connection import InnerNorm
+
 
 @dataclass
 class KeyValue:
@@ -35,8 +38,15 @@ def _backend(query: Tensor) -> AbstractContextManager[None]:
     return nullcontext()
 
 
+def build_inner_norm(connection: Connection, where: InnerNorm, features: int) -> nn.Module | None:
+    """The normalisation that the connection has at this place in its branch, or None."""
+    norm = connection.inner_norms.get(where)
+    return None if norm is None else build_norm(norm, features)
+
+
 class MultiHeadAttention(nn.Module):
-    """softmax(QKᵀ/√D)V in H heads (Vaswani et al. 2017, section 3.2.2). Member names are fairseq's."""
+    """softmax(QKᵀ/√D)V in H heads (Vaswani et al. 2017, section 3.2.2). Member names are fairseq's but for what
+    a connection has inside the branch."""
 
     def __init__(
         self, features: int, heads: int, *, memory_features: int | None = None, dropout: float = 0.0
@@ -54,6 +64,11 @@ class MultiHeadAttention(nn.Module):
             nn.init.xavier_uniform_(projection.weight, gain=gain)
         nn.init.xavier_uniform_(self.out_proj.weight)
         nn.init.zeros_(self.out_proj.bias)
+        self.heads_norm: nn.Module | None = None
+
+    def norm_inside(self, connection: Connection) -> None:
+        """Builds the normalisations that the connection of this branch has inside it: `heads_norm`."""
+        self.heads_norm = build_inner_norm(connection, "heads", self.out_proj.in_features)
 
     def _split(self, x: Tensor) -> Tensor:
         return x.unflatten(-1, (self.heads, -1)).transpose(1, 2)  # (B, T, C) -> (B, H, T, D)
@@ -79,7 +94,11 @@ class MultiHeadAttention(nn.Module):
                 dropout_p=self.dropout if self.training else 0.0,
                 is_causal=causal,
             )  # (B, H, T, D)
-        return self.out_proj(y.transpose(1, 2).flatten(2))  # (B, T, C)
+        return self.output(y.transpose(1, 2).flatten(2))
+
+    def output(self, y: Tensor) -> Tensor:
+        """The branch's output of what the heads give, side by side. Shape: (B, T, C) -> (B, T, C)."""
+        return self.out_proj(y if self.heads_norm is None else self.heads_norm(y))
 
     def weights(self, x: Tensor, memory: KeyValue, mask: Tensor | None = None) -> Tensor:
         """The attention's weights, softmax in float32, averaged over heads. Shape: (B, T, S)."""

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from rskip.connections import Connection, Place, State, build_connection
-from rskip.transformer.attention import MultiHeadAttention
+from rskip.transformer.attention import MultiHeadAttention, build_inner_norm
 from rskip.transformer.config import ACTIVATIONS, StackConfig
 from rskip.transformer.dropout import Dropout
 from rskip.transformer.state import DecoderState
@@ -39,6 +39,8 @@ class TransformerLayer(nn.Module):
         self.fc1 = nn.Linear(features, inner_features)
         self.fc2 = nn.Linear(inner_features, features)
         self.ffn_connection = build_connection(connection, features, place=places["ffn"])
+        self.self_attn.norm_inside(self.self_attn_connection)
+        self.hidden_norm = build_inner_norm(self.ffn_connection, "hidden", inner_features)
         scale_branch(self.self_attn_connection, self.self_attn.v_proj, self.self_attn.out_proj)
         scale_branch(self.ffn_connection, self.fc1, self.fc2)
         self.activation = ACTIVATIONS[config.activation_fn]
@@ -48,8 +50,10 @@ class TransformerLayer(nn.Module):
     def feed_forward(self, passed: State) -> State:
         """The feed-forward branch and its connection."""
         x, kept = self.ffn_connection.before(passed)
-        inner = self.activation(self.fc1(x))
-        return self.ffn_connection.after(kept, self.dropout(self.fc2(self.activation_dropout(inner))))
+        inner = self.activation_dropout(self.activation(self.fc1(x)))
+        if self.hidden_norm is not None:
+            inner = self.hidden_norm(inner)
+        return self.ffn_connection.after(kept, self.dropout(self.fc2(inner)))
 
 
 class EncoderLayer(TransformerLayer):
@@ -98,6 +102,7 @@ class DecoderLayer(TransformerLayer):
         self.encoder_attn_connection = build_connection(
             config.decoder_connection, config.decoder_embed_dim, place=places["encoder_attn"]
         )
+        self.encoder_attn.norm_inside(self.encoder_attn_connection)
         scale_branch(self.encoder_attn_connection, self.encoder_attn.v_proj, self.encoder_attn.out_proj)
 
     def forward(self, passed: State, memory: Tensor, memory_mask: Tensor | None, mask: Tensor | None) -> State:

@@ -130,7 +130,7 @@ class _Step:
             cross, connection = layer.encoder_attn, layer.encoder_attn_connection
             program.map(cross.q_proj, program.branch_input(connection, room), room.query)
             self.memory.append(program.attend(self.seen_memory, room.query, room.query, cross.heads))
-            program.map(cross.out_proj, room.query, room.f)
+            program.attention_output(cross, room)
             program.join(connection, room)
             program.feed_forward(layer, room)
         program.leave(decoder.stack_connection, room)

@@ -17,6 +17,7 @@ from rskip.connections.deepnorm import DeepNorm
 from rskip.connections.norms import EPS, LayerNorm, RMSNorm
 from rskip.connections.prenorm import PreNorm
 from rskip.connections.rskip import RSkip, XSkip
+from rskip.connections.subln import SubLN
 from rskip.native.library import (
     ATTEND,
     EMBED,
@@ -35,6 +36,7 @@ from rskip.native.library import (
     Seen,
 )
 from rskip.native.linear import linear_work
+from rskip.transformer.attention import MultiHeadAttention
 from rskip.transformer.embedding import EmbeddingModule
 from rskip.transformer.int8_linear import Int8Linear
 from rskip.transformer.layers import TransformerLayer
@@ -131,7 +133,7 @@ class Program:
         return native
 
     def norm(self, norm: nn.Module | None, x: Tensor) -> None:
-        """x = norm(x), of the norms that close a stack or an embedding."""
+        """x = norm(x), of the norms that close a stack or an embedding, or lie inside a branch."""
         if norm is None:
             return
         if isinstance(norm, (nn.LayerNorm, RMSNorm)):
@@ -205,14 +207,20 @@ class Program:
         self.map(attention.k_proj, given, room.key)
         self.map(attention.v_proj, given, room.value)
         arguments = self.attend(seen, room.query, room.query, attention.heads)
-        self.map(attention.out_proj, room.query, room.f)
+        self.attention_output(attention, room)
         self.join(connection, room)
         return arguments
+
+    def attention_output(self, attention: MultiHeadAttention, room: Room) -> None:
+        """The branch's output of what the heads give, which `query` holds."""
+        self.norm(attention.heads_norm, room.query)
+        self.map(attention.out_proj, room.query, room.f)
 
     def feed_forward(self, layer: TransformerLayer, room: Room) -> None:
         """The layer's feed-forward branch and its connection."""
         given = self.branch_input(layer.ffn_connection, room)
         self.map(layer.fc1, given, room.inner, activation=layer.activation)
+        self.norm(layer.hidden_norm, room.inner)
         self.map(layer.fc2, room.inner, room.f)
         self.join(layer.ffn_connection, room)
 
@@ -338,7 +346,7 @@ def native_connection(connection: Connection) -> ResidualNorms | None:
         return ResidualNorms(own, scale=connection.scale, branch_scale=connection.branch_scale)
     if type(connection) is RSkip and all(isinstance(norm, norms) for norm in connection.norms):
         return ResidualNorms(list(connection.norms))
-    if type(connection) is PreNorm and isinstance(connection.norm, norms):
+    if type(connection) in (PreNorm, SubLN) and isinstance(connection.norm, norms):
         joint = ResidualNorms([])
         joint.branch_norm = ResidualNorms([connection.norm])
         return joint

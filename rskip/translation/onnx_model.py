@@ -20,14 +20,12 @@ import torch
 from torch import Tensor, nn
 from torch.export import Dim
 
-from rskip.connections import State
 from rskip.files.checksum import sha256_file
 from rskip.settings.check import to_plain
 from rskip.text import Dictionary, TextPipeline
 from rskip.transformer import Transformer
 from rskip.transformer.attention import MultiHeadAttention
 from rskip.transformer.embedding import EmbeddingModule
-from rskip.transformer.layers import TransformerLayer
 from rskip.transformer.positions import token_positions
 from rskip.transformer.undrawn import undrawn
 from rskip.translation.model_files import ONNX_FILE, Text
@@ -129,8 +127,8 @@ class _EncoderGraph(nn.Module):
             attended = projection(x)
             query, key, value = (_split(each, layer.self_attn.heads) for each in attended.chunk(3, -1))
             attended = _weights(query, key, mask) @ value  # (B, H, S, D)
-            attended = layer.self_attn.out_proj(attended.transpose(1, 2).flatten(2))
-            passed = _feed_forward(layer, layer.self_attn_connection.after(kept, attended))
+            attended = layer.self_attn.output(attended.transpose(1, 2).flatten(2))
+            passed = layer.feed_forward(layer.self_attn_connection.after(kept, attended))
         x = encoder.stack_connection.leave(passed)
         x = x if encoder.layer_norm is None else encoder.layer_norm(x)
         memory = [_split(each, self.heads) for projection in self.memory for each in projection(x).chunk(2, -1)]
@@ -196,14 +194,14 @@ class _StepGraph(nn.Module):
             )  # (R, H, T + 1, D)
             present += key, value
             attended = _weights(query, key) @ value
-            attended = layer.self_attn.out_proj(attended.reshape(x.shape))
+            attended = layer.self_attn.output(attended.reshape(x.shape))
             x, kept = layer.encoder_attn_connection.before(layer.self_attn_connection.after(kept, attended))
 
             query = _split(self.queries[number](x), heads)
             key, value = memory[of_layer]
             weights = _weights(query, key, memory_mask)  # (B, H, K, S)
-            attended = layer.encoder_attn.out_proj((weights @ value).transpose(1, 2).flatten(2))
-            passed = _feed_forward(layer, layer.encoder_attn_connection.after(kept, attended))
+            attended = layer.encoder_attn.output((weights @ value).transpose(1, 2).flatten(2))
+            passed = layer.feed_forward(layer.encoder_attn_connection.after(kept, attended))
         x = decoder.stack_connection.leave(passed)
         x = x if decoder.layer_norm is None else decoder.layer_norm(x)
         return decoder.output_projection(x), weights.mean(1), *present
@@ -243,11 +241,6 @@ def _split(x: Tensor, heads: int) -> Tensor:
 def _weights(query: Tensor, key: Tensor, mask: Tensor | None = None) -> Tensor:
     scores = query @ key.transpose(2, 3)
     return (scores if mask is None else scores + mask).softmax(-1)
-
-
-def _feed_forward(layer: TransformerLayer, passed: State) -> State:
-    x, kept = layer.ffn_connection.before(passed)
-    return layer.ffn_connection.after(kept, layer.fc2(layer.activation(layer.fc1(x))))
 
 
 def _export(graph: _EncoderGraph | _StepGraph, path: Path) -> None:

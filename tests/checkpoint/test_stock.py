@@ -207,6 +207,7 @@ REFUSED = {
     "layerscale": "x + γ ⊙ f",
     "hyper": "R_jk",
     "b2t": "the layer's input",
+    "subln": "F normalised",
 }
 
 

@@ -281,6 +281,8 @@ FORMULAS: dict[str, Formula] = {
     "attnres:blocks=2": lambda w, x: attnres(w, x, sizes={6: [3, 3], 9: [4, 5]}),
     "attnres+rms": lambda w, x: attnres(w, x, sizes={6: [1] * 6, 9: [1] * 7 + [2]}),
     "mhc:streams=3": lambda w, x: mhc(w, x, n=3),
+    # what is inside the branch: tests/transformer/test_inner_norms.py
+    "subln": each_block(lambda w, k, x: x + w.f(k, w.of(k, x)), closes=True),
 }
 
 
@@ -380,6 +382,20 @@ def test_an_adaptive_skip_starts_by_depth():
     assert mixture.logits.tolist() == [0, 2, 0]
 
 
+@pytest.mark.parametrize(
+    ("stack", "layers", "others", "gain"),
+    [("encoder", 6, 6, 1.5473), ("decoder", 6, 6, 1.7001), ("encoder", 6, 0, 1.5764), ("encoder", 18, 6, 1.8581)],
+)
+def test_sublns_gains_are_the_papers(stack, layers, others, gain):
+    """By hand: √(ln 18·ln 12/3), √ln 18, √ln 12, √(ln 18·ln 36/3); torchscale leaves out attention to the encoder."""
+    for place in places_of(stack, layers, others):
+        connection = build_connection("subln", 4, place=place)
+        inner = {"heads": "ln", "hidden": "ln"}
+        expected, inside = (1.0, {}) if place.branch == "encoder_attn" else (gain, inner)
+        assert connection.branch_gain == pytest.approx(expected, abs=1e-4)
+        assert connection.inner_norms == inside
+
+
 def test_denseformers_weights_grow_with_the_layer():
     weights = [connection.weights for connection in Stack("denseformer", layers=3).connections]
     assert [None if each is None else each.tolist() for each in weights] == [
@@ -407,6 +423,7 @@ REFUSED = [  # spec, feature_dim, what is expected in its place
     ("attnres:blocks=0", -1, "blocks to be a whole number from 1 to 1000000"),
     ("keel", 1, "a connection for images, and keel is for text (feature_dim=-1)"),
     ("layerscale+ln", 1, "a connection for images, and layerscale+ln is for text (feature_dim=-1)"),
+    ("subln", 1, "a connection for images, and subln is for text (feature_dim=-1)"),
     ("laurel+rms", 1, "a connection for images, and laurel+rms is for text (feature_dim=-1)"),
     ("hyper:streams=0", -1, "streams to be a whole number from 1 to 64"),
     ("mhc:iterations=1.5", -1, "iterations to be a whole number from 1 to 1000"),
@@ -449,6 +466,7 @@ COUNTS: dict[str, tuple[Callable[[int], int], Callable[[int], int]]] = {  # of a
     "hyper": (lambda h: 10 * h + 26, lambda h: 0),
     "hyper:form=static": (lambda h: 2 * h + 24, lambda h: 0),
     "mhc": (lambda h: 98 * h + 27, lambda h: 0),
+    "subln": (lambda h: 2 * h, lambda h: 0),
 }
 
 

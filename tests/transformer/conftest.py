@@ -51,6 +51,7 @@ CONNECTIONS = [
     "mhc:streams=2",
     "denseformer",
     "attnres:blocks=3",
+    "subln",
 ]
 
 

@@ -81,6 +81,11 @@ VARIANTS: dict[str, dict[str, Any]] = {
         "decoder_attention_heads": 3,
         "share_decoder_input_output_embed": True,
     },
+    "inner-norms": {
+        "encoder_connection": "subln",
+        "decoder_connection": "subln+rms",
+        "no_token_positional_embeddings": True,
+    },
     "prenorm": {
         "encoder_connection": "hyper:streams=2",
         "decoder_connection": "sas:host=prenorm,gamma=free",
@@ -124,7 +129,7 @@ def test_no_module_is_built_and_translations_are_the_models(translator, folder, 
         assert_alike(translator.translate(SENTENCES, **settings), parallel.translate(SENTENCES, **settings))
 
 
-@pytest.mark.parametrize("variant", ["highway-wskip", "prenorm"])
+@pytest.mark.parametrize("variant", ["highway-wskip", "prenorm", "inner-norms"])
 def test_other_connections_and_shapes(variant, tmp_path):
     translator = tiny(**VARIANTS[variant])
     graphs = Translator.from_pretrained(exported(translator, tmp_path / "model"))

@@ -1,0 +1,116 @@
+"""Families that change what is inside the branch: whole Transformers of them written out, for logits and gradients."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import pytest
+import torch
+from torch import Tensor
+
+from rskip.transformer import Transformer
+
+BRANCHES = {"encoder": ("self_attn", "ffn"), "decoder": ("self_attn", "encoder_attn", "ffn")}
+
+
+@dataclass
+class Written:
+    """What a formula is written with: parameters by name, normalisations and attention by definition."""
+
+    model: Transformer
+    rms: bool = False
+    hidden: dict[str, Tensor] = field(default_factory=dict)  # by what is attended to: where no query may look
+    memory: Tensor | None = None
+
+    def p(self, name: str) -> Tensor:
+        return self.model.get_parameter(name)
+
+    def linear(self, name: str, x: Tensor) -> Tensor:
+        return x @ self.p(f"{name}.weight").T + self.p(f"{name}.bias")
+
+    def norm(self, name: str, z: Tensor) -> Tensor:
+        if self.rms:
+            return z / torch.sqrt((z * z).mean(-1, keepdim=True) + 1e-5) * self.p(f"{name}.weight")
+        centred = z - z.mean(-1, keepdim=True)
+        scaled = centred / torch.sqrt((centred * centred).mean(-1, keepdim=True) + 1e-5)
+        return scaled * self.p(f"{name}.weight") + self.p(f"{name}.bias")
+
+    def heads(self, layer: str, branch: str, x: Tensor) -> Tensor:
+        """softmax(QKᵀ/√D)V of every head, side by side."""
+        name = f"{layer}.{branch}"
+        stack = "memory" if branch == "encoder_attn" else layer.partition(".")[0]
+        seen = self.memory if stack == "memory" else x
+        query, key, value = (
+            self.linear(f"{name}.{part}_proj", z) for part, z in (("q", x), ("k", seen), ("v", seen))
+        )
+        size = query.size(-1) // 4
+        outputs = []
+        for head in range(4):
+            q, k, v = (each[..., head * size : (head + 1) * size] for each in (query, key, value))
+            scores = (q @ k.mT / math.sqrt(size)).masked_fill(self.hidden[stack], -math.inf)
+            outputs.append(scores.softmax(-1) @ v)
+        return torch.cat(outputs, -1)
+
+    def inner(self, layer: str, x: Tensor) -> Tensor:
+        return self.linear(f"{layer}.fc1", x).relu()
+
+
+Block = Callable[[Written, str, str, Tensor], Tensor]
+
+
+def subln(w: Written, layer: str, branch: str, x: Tensor) -> Tensor:
+    z = w.norm(f"{layer}.{branch}_connection.norm", x)
+    if branch == "ffn":
+        return x + w.linear(f"{layer}.fc2", w.norm(f"{layer}.hidden_norm", w.inner(layer, z)))
+    heads = w.heads(layer, branch, z)
+    if branch == "self_attn":
+        heads = w.norm(f"{layer}.self_attn.heads_norm", heads)
+    return x + w.linear(f"{layer}.{branch}.out_proj", heads)
+
+
+BLOCKS: dict[str, Block] = {"subln": subln, "subln+rms": subln}
+
+
+def written_out(w: Written, block: Block, source: Tensor, prefix: Tensor) -> Tensor:
+    """Logits of a model whose closing norms are there, as all these families' are."""
+    padding = source.eq(1)[:, None]
+    length = prefix.size(1)
+    w.hidden = {"encoder": padding, "memory": padding, "decoder": torch.ones(length, length).triu(1).bool()}
+    for stack, tokens in (("encoder", source), ("decoder", prefix)):
+        module = w.model.get_submodule(stack)
+        places = torch.cumsum(tokens.ne(1), 1) * tokens.ne(1) + 1
+        x = module.embed(tokens, places, length=tokens.size(1))
+        for number in range(len(module.layers)):
+            for branch in BRANCHES[stack]:
+                x = block(w, f"{stack}.layers.{number}", branch, x)
+        x = w.norm(f"{stack}.layer_norm", x)
+        if stack == "encoder":
+            w.memory = x
+    return x @ w.p("decoder.output_projection.weight").T
+
+
+@pytest.mark.parametrize("connection", BLOCKS)
+def test_a_transformer_follows_the_formula(build, connection, source, prefix):
+    model = build(connection)
+    w = Written(model, rms="+rms" in connection)
+    parameters = dict(model.named_parameters())
+    logits, expected = model(source, prefix), written_out(w, BLOCKS[connection], source, prefix)
+    torch.testing.assert_close(logits, expected, rtol=0, atol=1e-11)
+    direction = torch.randn(logits.shape, dtype=logits.dtype, generator=torch.Generator().manual_seed(4))
+    found, wanted = (torch.autograd.grad((y * direction).sum(), list(parameters.values())) for y in (logits, expected))
+    for name, one, other in zip(parameters, found, wanted, strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-9, atol=1e-10, msg=name)
+
+
+def test_sublns_gain_is_in_the_models_initial_weights(build):
+    layers = {"encoder_layers": 3, "decoder_layers": 2}
+    model, prenorm = build("subln", **layers), build("prenorm+ln", **layers)
+    gains = {"encoder": math.sqrt(math.log(6) * math.log(6) / 3), "decoder": math.sqrt(math.log(6))}
+    scaled = ("self_attn.v_proj.weight", "self_attn.out_proj.weight", "fc1.weight", "fc2.weight")
+    parameters = dict(prenorm.named_parameters())
+    for name, parameter in model.named_parameters():
+        if "norm" not in name:
+            gain = gains[name.partition(".")[0]] if name.endswith(scaled) else 1
+            torch.testing.assert_close(parameter, gain * parameters[name], rtol=1e-6, atol=0, msg=name)
