@@ -13,6 +13,7 @@ from rskip.connections.denseformer import DenseFormer
 from rskip.connections.highway import Highway
 from rskip.connections.hyper import HyperConnection, ManifoldHyperConnection
 from rskip.connections.laurel import Laurel
+from rskip.connections.normformer import NormFormer
 from rskip.connections.norms import build_norm
 from rskip.connections.place import Place
 from rskip.connections.prenorm import PreNorm
@@ -91,4 +92,5 @@ __all__ = [
     "ReZero",
     "Siamese",
     "SubLN",
+    "NormFormer",
 ]

@@ -14,9 +14,9 @@ from rskip.settings.errors import shown
 
 State = Tensor | tuple[Tensor, ...]
 
-# Where a branch may be normalised inside: what the attention's heads give, before its output map; the feed-forward
-# branch's hidden features, before its last map.
-InnerNorm = Literal["heads", "hidden"]
+# Where a branch may be normalised inside: what the attention's heads give, before its output map, and what that map
+# gives; the feed-forward branch's hidden features, before its last map.
+InnerNorm = Literal["heads", "output", "hidden"]
 
 
 class Connection(nn.Module):
@@ -69,6 +69,11 @@ class Connection(nn.Module):
     def inner_norms(self) -> Mapping[InnerNorm, str]:
         """Which normalisations (`ln`, `rms`) a model builds inside the branch, and where."""
         return {}
+
+    @property
+    def scales_heads(self) -> bool:
+        """Whether a model multiplies what each head of the branch gives by a learned number, 1 at first."""
+        return False
 
     def combine(self, x: Tensor, f: Tensor) -> Tensor:
         """The connection's formula. The result may be of a wider type than x."""

@@ -145,7 +145,7 @@ class Family:
         spec.
     :param text_only: whether features must come last; a function decides it by the spec.
     :param needs_place: whether the class is also given `place`, a Place.
-    :param needs_branch: whether a model must build normalisations inside its branches, `Connection.inner_norms`.
+    :param needs_branch: whether a model must build what `Connection.inner_norms` and `scales_heads` ask for.
     :param passes: what goes from block to block: x alone, several streams of x's shape, or the outputs of all earlier
         layers too. For text, but where it is x.
     :param stack: what the stack of blocks does first and last, built as `stack(features, **settings)`; None: nothing.

@@ -64,11 +64,16 @@ class MultiHeadAttention(nn.Module):
             nn.init.xavier_uniform_(projection.weight, gain=gain)
         nn.init.xavier_uniform_(self.out_proj.weight)
         nn.init.zeros_(self.out_proj.bias)
+        self.head_scale: nn.Parameter | None = None
         self.heads_norm: nn.Module | None = None
+        self.output_norm: nn.Module | None = None
 
-    def norm_inside(self, connection: Connection) -> None:
-        """Builds the normalisations that the connection of this branch has inside it: `heads_norm`."""
-        self.heads_norm = build_inner_norm(connection, "heads", self.out_proj.in_features)
+    def build_inside(self, connection: Connection) -> None:
+        """Builds what the connection of this branch has inside it: `head_scale`, `heads_norm`, `output_norm`."""
+        features = self.out_proj.out_features
+        self.head_scale = nn.Parameter(torch.ones(self.heads)) if connection.scales_heads else None
+        self.heads_norm = build_inner_norm(connection, "heads", features)
+        self.output_norm = build_inner_norm(connection, "output", features)
 
     def _split(self, x: Tensor) -> Tensor:
         return x.unflatten(-1, (self.heads, -1)).transpose(1, 2)  # (B, T, C) -> (B, H, T, D)
@@ -98,7 +103,15 @@ class MultiHeadAttention(nn.Module):
 
     def output(self, y: Tensor) -> Tensor:
         """The branch's output of what the heads give, side by side. Shape: (B, T, C) -> (B, T, C)."""
-        return self.out_proj(y if self.heads_norm is None else self.heads_norm(y))
+        if self.head_scale is not None:
+            y = self.scale_heads(y)
+        f = self.out_proj(y if self.heads_norm is None else self.heads_norm(y))
+        return f if self.output_norm is None else self.output_norm(f)
+
+    def scale_heads(self, y: Tensor) -> Tensor:
+        """What each head gives times its number. Shape: (..., C) -> (..., C)."""
+        assert self.head_scale is not None
+        return (y.unflatten(-1, (self.heads, -1)) * self.head_scale[:, None]).flatten(-2)
 
     def weights(self, x: Tensor, memory: KeyValue, mask: Tensor | None = None) -> Tensor:
         """The attention's weights, softmax in float32, averaged over heads. Shape: (B, T, S)."""

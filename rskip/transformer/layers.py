@@ -39,7 +39,7 @@ class TransformerLayer(nn.Module):
         self.fc1 = nn.Linear(features, inner_features)
         self.fc2 = nn.Linear(inner_features, features)
         self.ffn_connection = build_connection(connection, features, place=places["ffn"])
-        self.self_attn.norm_inside(self.self_attn_connection)
+        self.self_attn.build_inside(self.self_attn_connection)
         self.hidden_norm = build_inner_norm(self.ffn_connection, "hidden", inner_features)
         scale_branch(self.self_attn_connection, self.self_attn.v_proj, self.self_attn.out_proj)
         scale_branch(self.ffn_connection, self.fc1, self.fc2)
@@ -102,7 +102,7 @@ class DecoderLayer(TransformerLayer):
         self.encoder_attn_connection = build_connection(
             config.decoder_connection, config.decoder_embed_dim, place=places["encoder_attn"]
         )
-        self.encoder_attn.norm_inside(self.encoder_attn_connection)
+        self.encoder_attn.build_inside(self.encoder_attn_connection)
         scale_branch(self.encoder_attn_connection, self.encoder_attn.v_proj, self.encoder_attn.out_proj)
 
     def forward(self, passed: State, memory: Tensor, memory_mask: Tensor | None, mask: Tensor | None) -> State:

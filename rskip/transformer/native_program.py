@@ -14,6 +14,7 @@ from torch.nn import functional
 
 from rskip.connections import Connection, StackConnection, State
 from rskip.connections.deepnorm import DeepNorm
+from rskip.connections.normformer import NormFormer
 from rskip.connections.norms import EPS, LayerNorm, RMSNorm
 from rskip.connections.prenorm import PreNorm
 from rskip.connections.rskip import RSkip, XSkip
@@ -213,8 +214,11 @@ class Program:
 
     def attention_output(self, attention: MultiHeadAttention, room: Room) -> None:
         """The branch's output of what the heads give, which `query` holds."""
+        if attention.head_scale is not None:
+            self._put_module(attention.scale_heads, room.query, room.query)
         self.norm(attention.heads_norm, room.query)
         self.map(attention.out_proj, room.query, room.f)
+        self.norm(attention.output_norm, room.f)
 
     def feed_forward(self, layer: TransformerLayer, room: Room) -> None:
         """The layer's feed-forward branch and its connection."""
@@ -346,7 +350,8 @@ def native_connection(connection: Connection) -> ResidualNorms | None:
         return ResidualNorms(own, scale=connection.scale, branch_scale=connection.branch_scale)
     if type(connection) is RSkip and all(isinstance(norm, norms) for norm in connection.norms):
         return ResidualNorms(list(connection.norms))
-    if type(connection) in (PreNorm, SubLN) and isinstance(connection.norm, norms):
+    plain = type(connection) in (PreNorm, SubLN) or (type(connection) is NormFormer and connection.skip_weight is None)
+    if isinstance(connection, PreNorm) and plain and isinstance(connection.norm, norms):
         joint = ResidualNorms([])
         joint.branch_norm = ResidualNorms([connection.norm])
         return joint

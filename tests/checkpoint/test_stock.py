@@ -208,6 +208,7 @@ REFUSED = {
     "hyper": "R_jk",
     "b2t": "the layer's input",
     "subln": "F normalised",
+    "normformer": "F normalised",
 }
 
 

@@ -24,8 +24,8 @@ from rskip.settings.errors import SettingError
 
 BUILT_IN = (
     "attnres", "b2t", "deepnorm", "denseformer", "highway", "hyper", "keel", "laurel", "layerscale", "lns", "mhc",
-    "mixln", "periln", "prenorm", "residual_dual", "rezero", "rskip", "sandwich", "sas", "siamese", "subln", "wskip",
-    "xskip",
+    "mixln", "normformer", "periln", "prenorm", "residual_dual", "rezero", "rskip", "sandwich", "sas", "siamese",
+    "subln", "wskip", "xskip",
 )  # fmt: skip
 
 CANONICAL = {  # written: (canonical, slug)

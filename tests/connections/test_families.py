@@ -194,6 +194,11 @@ def mhc(w: Written, x: Tensor, *, n: int) -> Tensor:
     return w.norm("closing", streams.sum(-2))
 
 
+def normformer(w: Written, k: int, x: Tensor) -> Tensor:
+    scale = w.p(f"connections.{k}.skip_weight") if w.places[k].branch == "ffn" else 1
+    return scale * x + w.f(k, w.of(k, x))
+
+
 def denseformer(w: Written, x: Tensor) -> Tensor:
     outputs = [x]
     for k in w.blocks():
@@ -283,6 +288,8 @@ FORMULAS: dict[str, Formula] = {
     "mhc:streams=3": lambda w, x: mhc(w, x, n=3),
     # what is inside the branch: tests/transformer/test_inner_norms.py
     "subln": each_block(lambda w, k, x: x + w.f(k, w.of(k, x)), closes=True),
+    "normformer": each_block(lambda w, k, x: x + w.f(k, w.of(k, x)), closes=True),
+    "normformer:res_scale=true": each_block(normformer, closes=True),
 }
 
 
@@ -315,6 +322,7 @@ STARTS_AS = {  # another connection, which it equals as it starts, up to the nor
     "hyper:form=static,streams=2": "prenorm+ln",
     "mixln:ratio=0": "prenorm+ln",
     "denseformer": "prenorm+ln",
+    "normformer:res_scale=true": "prenorm+ln",
     "rezero:init=1": "1xskip",
     "layerscale+ln:init=1": "prenorm+ln",
 }
@@ -423,6 +431,7 @@ REFUSED = [  # spec, feature_dim, what is expected in its place
     ("attnres:blocks=0", -1, "blocks to be a whole number from 1 to 1000000"),
     ("keel", 1, "a connection for images, and keel is for text (feature_dim=-1)"),
     ("layerscale+ln", 1, "a connection for images, and layerscale+ln is for text (feature_dim=-1)"),
+    ("normformer", 1, "a connection for images, and normformer is for text (feature_dim=-1)"),
     ("subln", 1, "a connection for images, and subln is for text (feature_dim=-1)"),
     ("laurel+rms", 1, "a connection for images, and laurel+rms is for text (feature_dim=-1)"),
     ("hyper:streams=0", -1, "streams to be a whole number from 1 to 64"),
@@ -467,6 +476,7 @@ COUNTS: dict[str, tuple[Callable[[int], int], Callable[[int], int]]] = {  # of a
     "hyper:form=static": (lambda h: 2 * h + 24, lambda h: 0),
     "mhc": (lambda h: 98 * h + 27, lambda h: 0),
     "subln": (lambda h: 2 * h, lambda h: 0),
+    "normformer": (lambda h: 2 * h, lambda h: 0),
 }
 
 

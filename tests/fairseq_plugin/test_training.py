@@ -134,7 +134,7 @@ def test_own_connection_from_the_example_user_dir(train_command, fairseq_program
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("connection", ["deepnorm", "hyper:streams=2", "denseformer", "attnres", "lanes", "subln"])
+@pytest.mark.parametrize("connection", ["deepnorm", "hyper:streams=2", "denseformer", "attnres", "lanes", "normformer"])
 def test_a_connection_of_each_form_trains_and_our_translator_agrees(
     connection, reversed_words, train_command, fairseq_program, root, tmp_path
 ):

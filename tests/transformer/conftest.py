@@ -52,6 +52,8 @@ CONNECTIONS = [
     "denseformer",
     "attnres:blocks=3",
     "subln",
+    "normformer",
+    "normformer+rms:res_scale=true",
 ]
 
 
@@ -81,7 +83,7 @@ def build() -> Callable[..., Transformer]:
         model = Transformer(config).double().eval()
         for name, parameter in model.named_parameters():
             starts_equal = "connection." in name and "gate" not in name and bool((parameter == parameter.mean()).all())
-            if "norm" in name or starts_equal:
+            if "norm" in name or "head_scale" in name or starts_equal:
                 maps = parameter.dim() > 1 or name.endswith("query")  # into a tanh or a softmax
                 low, high = (-0.2, 0.2) if maps else (0.5, 1.5)
                 torch.nn.init.uniform_(parameter, low, high)

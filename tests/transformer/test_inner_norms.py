@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from rskip.transformer import Transformer
+from rskip.transformer.attention import additive_mask
 
 BRANCHES = {"encoder": ("self_attn", "ffn"), "decoder": ("self_attn", "encoder_attn", "ffn")}
 
@@ -70,7 +71,19 @@ def subln(w: Written, layer: str, branch: str, x: Tensor) -> Tensor:
     return x + w.linear(f"{layer}.{branch}.out_proj", heads)
 
 
-BLOCKS: dict[str, Block] = {"subln": subln, "subln+rms": subln}
+def normformer(w: Written, layer: str, branch: str, x: Tensor) -> Tensor:
+    z = w.norm(f"{layer}.{branch}_connection.norm", x)
+    if branch == "ffn":
+        skip = w.p(f"{layer}.ffn_connection.skip_weight") * x
+        return skip + w.linear(f"{layer}.fc2", w.norm(f"{layer}.hidden_norm", w.inner(layer, z)))
+    heads = w.heads(layer, branch, z)
+    if branch == "encoder_attn":
+        return x + w.linear(f"{layer}.encoder_attn.out_proj", heads)
+    heads = heads * w.p(f"{layer}.self_attn.head_scale").repeat_interleave(heads.size(-1) // 4)
+    return x + w.norm(f"{layer}.self_attn.output_norm", w.linear(f"{layer}.self_attn.out_proj", heads))
+
+
+BLOCKS: dict[str, Block] = {"subln": subln, "subln+rms": subln, "normformer:res_scale=true": normformer}
 
 
 def written_out(w: Written, block: Block, source: Tensor, prefix: Tensor) -> Tensor:
@@ -114,3 +127,37 @@ def test_sublns_gain_is_in_the_models_initial_weights(build):
         if "norm" not in name:
             gain = gains[name.partition(".")[0]] if name.endswith(scaled) else 1
             torch.testing.assert_close(parameter, gain * parameters[name], rtol=1e-6, atol=0, msg=name)
+
+
+def test_normformers_layer_is_fairseqs(build):
+    """fairseq 0.12.2 scales heads after the output map, the paper, fairseq2 and x-transformers before it."""
+    pytest.importorskip("fairseq", reason="needs fairseq: run `rskip setup-fairseq`")
+    from fairseq.models.transformer import TransformerConfig as StockConfig
+    from fairseq.modules.transformer_layer import TransformerDecoderLayerBase
+
+    config = StockConfig()
+    config.decoder.embed_dim = config.encoder.embed_dim = 16
+    config.decoder.ffn_embed_dim, config.decoder.attention_heads, config.decoder.normalize_before = 24, 4, True
+    config.dropout = config.attention_dropout = 0.0
+    for option in ("scale_attn", "scale_fc", "scale_resids"):
+        setattr(config, option, True)
+    stock = TransformerDecoderLayerBase(config).double().eval()
+    ours = build("normformer:res_scale=true").decoder.layers[0]
+    torch.nn.init.ones_(ours.self_attn.head_scale)
+    names = {
+        "self_attn.output_norm": "attn_ln",
+        "hidden_norm": "ffn_layernorm",
+        "self_attn_connection.norm": "self_attn_layer_norm",
+        "encoder_attn_connection.norm": "encoder_attn_layer_norm",
+        "ffn_connection.norm": "final_layer_norm",
+        "ffn_connection.skip_weight": "w_resid",
+    }
+    state = {name: tensor for name, tensor in ours.state_dict().items() if name != "self_attn.head_scale"}
+    for one, other in names.items():
+        state = {other + name.removeprefix(one) if name.startswith(one) else name: state[name] for name in state}
+    stock.load_state_dict(state)
+    x, memory = torch.randn(2, 3, 5, 16, dtype=torch.float64)
+    hidden = torch.ones(5, 5).triu(1).bool()
+    expected = stock(x.transpose(0, 1), memory.transpose(0, 1), self_attn_mask=additive_mask(hidden, x))[0]
+    found = ours(x, memory, None, None)
+    torch.testing.assert_close(found, expected.transpose(0, 1), rtol=0, atol=1e-6)  # its softmax is in float32

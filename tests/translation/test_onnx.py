@@ -82,7 +82,7 @@ VARIANTS: dict[str, dict[str, Any]] = {
         "share_decoder_input_output_embed": True,
     },
     "inner-norms": {
-        "encoder_connection": "subln",
+        "encoder_connection": "normformer",
         "decoder_connection": "subln+rms",
         "no_token_positional_embeddings": True,
     },
