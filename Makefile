@@ -8,13 +8,13 @@ PIP := $(BIN)/python -m pip install --disable-pip-version-check --quiet --constr
 # environments in which packages are built: older pips heed the first, newer ones the second
 export PIP_CONSTRAINT := constraints.txt
 export PIP_BUILD_CONSTRAINT := constraints.txt
-# per cent of the lines of rskip/ that the whole test suite must run
+# per cent of the lines of rskip/ that the fast tests must run
 COVERAGE ?= 95
 # as many processes as there are cores, eight at most, of one thread each; a file's tests stay together
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses auto --maxprocesses 8 --dist loadfile
 # inputs of each kind that `make fuzz` tries, for an hour or more
 FUZZ ?= 5000
-# measured where CI is set: it slows the tests down
+# measured where CI is set, of the fast tests: it slows tests down
 COVER := $(if $(CI),--cov --cov-report=,--no-cov)
 
 .PHONY: help demo setup schema test test-slow test-install fuzz coverage lint bench faults docs dist clean distclean
@@ -26,7 +26,7 @@ help:
 	@echo 'make test-slow   the tests that train, kill or run torchrun'
 	@echo 'make test-install  for who changes set-up: fresh environments, wheels and editable installs, by two pips'
 	@echo 'make fuzz        tests/fuzz with other inputs each time, FUZZ of each kind (default: $(FUZZ)); make test has a minute of it'
-	@echo 'make coverage    coverage of the two together after CI=true make test test-slow, at least $(COVERAGE) % of rskip/'
+	@echo 'make coverage    coverage of the fast tests after CI=true make test, at least $(COVERAGE) % of rskip/'
 	@echo 'make lint        ruff and mypy'
 	@echo 'make bench       the benchmarks'
 	@echo 'make faults      commands killed, without disk or network, two at once: what they survive, in results/faults.md'
@@ -43,10 +43,10 @@ demo: $(STAMPS)/fairseq
 setup: $(STAMPS)/fairseq $(STAMPS)/dev
 
 test: lint
-	@COVERAGE_FILE=.coverage.fast $(PYTEST) $(COVER) -m 'not slow and not install'
+	@$(PYTEST) $(COVER) -m 'not slow and not install'
 
 test-slow: setup
-	@COVERAGE_FILE=.coverage.slow $(PYTEST) $(COVER) -m slow
+	@$(PYTEST) --no-cov -m slow
 
 test-install: setup
 	@$(PYTEST) --no-cov -m install tests/setup
@@ -55,7 +55,6 @@ fuzz: setup
 	@RSKIP_FUZZ=$(FUZZ) $(PYTEST) --no-cov tests/fuzz
 
 coverage: setup
-	@$(BIN)/coverage combine --quiet --keep --data-file=.coverage .coverage.fast .coverage.slow
 	@$(BIN)/coverage report --include='rskip/*' --fail-under=$(COVERAGE)
 
 lint: setup

