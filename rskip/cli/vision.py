@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     from rskip.vision.settings import Precision
     from rskip.vision.training import TrainingSettings
 
-FAILED = 1
 
 TRAIN = """Trains one model. The settings come from a recipe of kind vision, or from options alone; an option beside a
 recipe replaces the recipe's setting. Whatever is not given is the papers' (64,000 iterations of 128 images).
@@ -170,6 +169,7 @@ def run_train(args: argparse.Namespace) -> int:
     from rskip.machine.device import choose_device
     from rskip.machine.ranks import Ranks
     from rskip.machine.workers import end_with_parent
+    from rskip.tasks.process import DIVERGED
     from rskip.vision.evaluation import OutputsNotFinite
     from rskip.vision.training import Diverged, Interrupted, train
     from rskip.vision.training.train import process_group
@@ -200,7 +200,7 @@ def run_train(args: argparse.Namespace) -> int:
             return error.status
         except (Diverged, OutputsNotFinite) as error:
             print(f"rskip vision: error: {error}", file=sys.stderr)
-            return FAILED
+            return DIVERGED
     if ranks.first:
         print(
             f"{result.model_file}: PreAct-ResNet-{settings.depth}, {settings.connection}, {settings.dataset}: "

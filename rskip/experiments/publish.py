@@ -41,7 +41,7 @@ def publish_weights(recipe: Recipe, records: Sequence[Record], *, mirror: str | 
         published before is there as it was.
     :raises CommandFailed: scoring the weights failed, likewise.
     """
-    return _publish(recipe, recipe.task.choose(records), mirror=mirror)
+    return _publish(recipe, recipe.task.choose(_scored(records)), mirror=mirror)
 
 
 def publish_model(
@@ -92,8 +92,17 @@ def publish_model(
     return register(run, read_run_records(run), url=url, variant=variant)
 
 
+def _scored(records: Sequence[Record]) -> list[Record]:
+    """:raises ValueError: all of them diverged."""
+    scored = [record for record in records if not record.diverged]
+    if records and not scored:
+        seeds = ", ".join(str(record.seed) for record in records)
+        raise ValueError(f"results/{records[0].run}: the training of seed {seeds} diverged: there are no weights")
+    return scored
+
+
 def _run_to_publish(run: str, records: Sequence[Record], seed: int | None) -> tuple[Recipe, Record]:
-    chosen = [record for record in records if seed in (None, record.seed)]
+    chosen = _scored([record for record in records if seed in (None, record.seed)])
     if not chosen:
         of_seed = "" if seed is None else f" of seed {seed}"
         seeds = "" if seed is None else f" --seeds {seed}"

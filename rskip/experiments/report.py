@@ -152,16 +152,24 @@ def _check_run(run: list[Record]) -> list[Record]:
                 f"{first.path} and {other.path} were made with different settings "
                 f"({config_difference(first.config, other.config)}): remove the one that is out of date"
             )
-        if other.signatures != first.signatures:
-            raise ValueError(f"{first.path} and {other.path} were scored differently: they can't be averaged")
+    scored = _scored(run)
+    for other in scored[1:]:
+        if other.signatures != scored[0].signatures:
+            raise ValueError(f"{scored[0].path} and {other.path} were scored differently: they can't be averaged")
     return run
+
+
+def _scored(run: Sequence[Record]) -> list[Record]:
+    return [record for record in run if not record.diverged]
 
 
 def _figure(run: Sequence[Record], column: Column) -> str:
     values = [record.metrics[column.metric] for record in run if column.metric in record.metrics]
-    if not values:
-        return ""
-    return f"{summarise(values)} ({'one seed' if len(values) == 1 else f'{len(values)} seeds'})"
+    diverged = sum(record.diverged for record in run)
+    said = [f"{diverged} diverged" if len(run) > 1 else "diverged"] if diverged else []
+    if values:
+        said.insert(0, f"{summarise(values)} ({'one seed' if len(values) == 1 else f'{len(values)} seeds'})")
+    return ", ".join(said)
 
 
 def run_label(record: Record) -> str:
@@ -184,7 +192,7 @@ def _notes(runs: Sequence[Sequence[Record]]) -> list[str]:
         notes.append("± is the sample standard deviation over seeds.")
     signed: dict[tuple[str, str], list[Record]] = {}
     for run in runs:
-        for metric, signature in run[0].signatures.items():
+        for metric, signature in _scored(run)[0].signatures.items() if _scored(run) else ():
             signed.setdefault((metric, signature), []).append(run[0])
     for (metric, signature), firsts in signed.items():
         others = any(m == metric and s != signature for m, s in signed)

@@ -18,7 +18,7 @@ from rskip.machine.terminal import columns
 from rskip.records import Record, read_record, record_path
 from rskip.settings.errors import SettingError
 from rskip.tasks.fairseq_flags import check_fairseq_flags
-from rskip.tasks.process import executable
+from rskip.tasks.process import TrainingDiverged, executable
 from rskip.tasks.run import Run, config_difference
 from rskip.tasks.task import Outcome
 
@@ -144,9 +144,18 @@ def _record_there(recipe: Recipe, run: Run[Any]) -> Record | None:
 
 def _train_and_score(recipe: Recipe, run: Run[Any], lock: FolderLock) -> Record:
     run.folder.bind(recipe.config)
-    recipe.task.train(run)
-    lock.check()
-    record = make_record(recipe, run, recipe.task.score(run))
+    try:
+        recipe.task.train(run)
+        lock.check()
+        outcome = recipe.task.score(run)
+    except TrainingDiverged as error:
+        lock.check()
+        found = recipe.task.diverged(run)
+        if found is None:
+            raise
+        print(error, flush=True)
+        outcome = found
+    record = make_record(recipe, run, outcome)
     lock.check()
     if run.folder.probe.exists():
         with atomic_file(record.path.with_suffix(".probe.jsonl")) as temporary:
@@ -156,7 +165,7 @@ def _train_and_score(recipe: Recipe, run: Run[Any], lock: FolderLock) -> Record:
 
 
 def make_record(recipe: Recipe, run: Run[Any], outcome: Outcome) -> Record:
-    """The record of a run that has been scored."""
+    """The record of a run that has been scored, or without metrics has diverged."""
     sessions = run.folder.sessions()
     last = sessions[-1]
     training = {"seconds": outcome.training["seconds"], "pieces": len(sessions), "precision": last.get("precision")}
@@ -172,7 +181,7 @@ def make_record(recipe: Recipe, run: Run[Any], outcome: Outcome) -> Record:
         curve=outcome.curve,
         training={**training, **outcome.training},
         parameters=outcome.parameters,
-        checkpoint_sha256=sha256_file(recipe.task.scored_file(run)),
+        checkpoint_sha256=sha256_file(recipe.task.scored_file(run)) if outcome.metrics else None,
         data=outcome.data,
         git=last["git"],
         packages=last["packages"],
@@ -226,7 +235,7 @@ def rows_table(recipes: Sequence[Recipe], *, seeds: Sequence[int]) -> str:
 
 def summary(record: Record, recipe: Recipe) -> str:
     """The record's figures beside the expected and published ones, the time, where the record lies. Several lines."""
-    lines = [f"\n{record.run}, seed {record.seed}"]
+    lines = [f"\n{record.run}, seed {record.seed}{': the training diverged' if record.diverged else ''}"]
     expected = recipe.own.expected
     for metric, heading in recipe.task.columns:
         if (figure := record.metrics.get(metric)) is None:

@@ -140,6 +140,8 @@ def _result(recipe: Recipe, run: Run[Any]) -> str:
     if not path.exists():  # NFS shows it later
         return "done"
     record = read_record(path)
+    if record.diverged:
+        return "done: the training diverged"
     metric, heading = recipe.task.columns[0]
     return f"done: {heading} {record.metrics[metric]:.2f}, {record.training['seconds'] / 60:.1f} min of training"
 

@@ -393,8 +393,10 @@ def _papers(line: Line) -> str:
 
 
 def _ours(line: Line) -> str:
-    if line.ours is None:
-        return ""
+    diverged = sum(record.diverged for record in line.records)
+    if line.ours is None or diverged:
+        scored = [] if line.ours is None else [f"{line.ours} ({len(line.values)})"]
+        return ", ".join([*scored, *([f"{diverged} diverged"] if diverged else [])])
     count = len(line.values)
     return f"{line.ours} ({count})" if count > 1 else f"{line.ours} (one seed)"
 

@@ -1,10 +1,12 @@
-"""Users' mistakes in fairseq's programs end in one line and exit status 2, not in a traceback."""
+"""Users' mistakes in fairseq's programs end in one line and exit status 2, not in a traceback; divergence with 3."""
 
 from __future__ import annotations
 
 import sys
 from pathlib import Path
 from types import TracebackType
+
+from rskip.tasks.process import DIVERGED
 
 
 class UsageError(ValueError):
@@ -23,7 +25,10 @@ def usage_error_behind(error: BaseException | None) -> UsageError | None:
 
 
 def install() -> None:
-    """Where the running program is one of fairseq's, prints a `UsageError` as one line. Other errors are untouched."""
+    """Where the running program is one of fairseq's, prints as one line a `UsageError`, and that a training diverged.
+
+    Other errors are untouched.
+    """
     program = Path(sys.argv[0]).name if sys.argv else ""
     previous = sys.excepthook
     if not program.startswith("fairseq-") or getattr(previous, "prints_usage_errors", False):
@@ -31,6 +36,9 @@ def install() -> None:
 
     def hook(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
         usage_error = usage_error_behind(error)
+        if usage_error is None and isinstance(error, FloatingPointError):  # of fairseq's trainer and loss scaler
+            print(f"{program}: error: the training diverged: {' '.join(str(error).split())}", file=sys.stderr)
+            raise SystemExit(DIVERGED)
         if usage_error is None:
             previous(kind, error, trace)
             return

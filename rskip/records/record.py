@@ -27,12 +27,13 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
     :param run: name of the folder under results/: the recipe's, and a hash where settings were overridden.
     :param kind: the task's, as in the recipe.
     :param config: everything that the result depends on.
-    :param metrics: final figures by name; BLEU, chrF, error and accuracy are percentages.
+    :param metrics: final figures by name; BLEU, chrF, error and accuracy are percentages. None of a training that
+        diverged.
     :param signatures: the scorer's signature of a metric, where it has one.
     :param curve: one mapping an epoch.
     :param training: `seconds` (over all sessions), `pieces` (how many sessions), and the task's own figures.
     :param parameters: how many the model has.
-    :param checkpoint_sha256: of the file that was scored.
+    :param checkpoint_sha256: of the file that was scored; None of a training that diverged.
     :param data: what the data was made from.
     :param packages: versions; with `machine` and `git`: of the last session of the training.
     :param git: None outside a checkout.
@@ -52,7 +53,7 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
     curve: list[Mapping[str, Any]]
     training: Mapping[str, Any]
     parameters: int
-    checkpoint_sha256: Sha256
+    checkpoint_sha256: Sha256 | None
     data: Mapping[str, Any]
     packages: Mapping[str, str]
     machine: Mapping[str, Any]
@@ -65,14 +66,21 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
         if self.schema != SCHEMA:
             raise SettingError.of_value("schema", self.schema, f"{SCHEMA}, which this version reads")
         check(self)
-        if not self.metrics:
+        if not (self.metrics or self.diverged):
             raise SettingError("metrics", "is empty", expected="at least one figure")
+        if self.metrics and self.diverged:
+            raise SettingError("metrics", "has figures", expected="none, as no checkpoint was scored")
         if unsigned := set(self.signatures) - set(self.metrics):
             raise SettingError(f"signatures.{min(unsigned)}", "has no figure in metrics")
         if any("epoch" not in epoch for epoch in self.curve):
             raise SettingError("curve", "holds an entry without `epoch`")
         if missing := {"seconds", "pieces"} - set(self.training):
             raise SettingError(f"training.{min(missing)}", "is missing")
+
+    @property
+    def diverged(self) -> bool:
+        """Whether the training ended with a loss, gradient or weight that is not finite, so that nothing was scored."""
+        return self.checkpoint_sha256 is None
 
     @property
     def path(self) -> Path:

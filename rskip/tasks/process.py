@@ -15,6 +15,7 @@ from rskip.files.whole import disk_space
 from rskip.machine.environment import training_threads
 from rskip.machine.workers import ending_with_this
 
+DIVERGED = 8  # exit status, the number of SIGFPE: a loss, gradient or weight is not finite
 _POLL_SECONDS = 1.0
 _STOP_SECONDS = 30.0
 _REFUSAL = re.compile(r"fairseq-\w+: error: ")  # under torchrun, whose own exit status is 1
@@ -26,6 +27,10 @@ _OWN_ERROR = re.compile(r"[\w-]+( [\w-]+)*: error:")  # the command's own line, 
 
 class CommandFailed(RuntimeError):
     """A command that was started rightly ended with an error; the message is one line with the log's path."""
+
+
+class TrainingDiverged(CommandFailed):
+    """A training ended with the status DIVERGED."""
 
 
 def executable(name: str) -> str:
@@ -49,11 +54,13 @@ def run_logged(
     """Runs the command to its end, as `end_of` does.
 
     Raises ValueError where the command can't go on until its user acts (exit status 2: wrong arguments, a full disk),
-    CommandFailed where it fails otherwise, and LockLost as `end_of`.
+    CommandFailed where it fails otherwise, of these TrainingDiverged where it says so, and LockLost as `end_of`.
     """
     status, reason = end_of(command, log=log, environment=environment, lock=lock, on_poll=on_poll, output=output)
     if status == 0:
         return
+    if status == DIVERGED:
+        raise TrainingDiverged(f"{command[0]} ended: {reason} (log: {log})")
     if status == 2 or _REFUSAL.match(reason):
         raise ValueError(f"{command[0]} could not go on: {reason} (log: {log})")
     ending = f"exit status {status}" if status > 0 else f"killed by {signal.Signals(-status).name}"

@@ -142,8 +142,12 @@ class Task(ABC, Generic[SettingsT]):
     def train(self, run: Run[SettingsT]) -> None:
         """Trains to the end, in the folder that the caller has locked; resumes what an earlier session began.
 
-        :raises CommandFailed: a training failed by itself.
+        :raises CommandFailed: a training failed by itself; TrainingDiverged, where it diverged.
         """
+
+    def diverged(self, run: Run[SettingsT]) -> Outcome | None:
+        """What a training that diverged came to, without metrics; None: a failure, of which there is no record."""
+        return None
 
     @abstractmethod
     def score(self, run: Run[SettingsT]) -> Outcome:

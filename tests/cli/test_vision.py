@@ -18,6 +18,7 @@ from rskip.analysis.trace import read_updates
 from rskip.cli.main import build_parser, main
 from rskip.cli.vision import slow_rank, training_settings
 from rskip.machine.ranks import Ranks
+from rskip.tasks.process import DIVERGED
 from rskip.vision.cifar_resnet import PreActResNet, preact_resnet
 from rskip.vision.data import ImageSet
 from rskip.vision.training import TrainingSettings, read_curve
@@ -341,7 +342,7 @@ def test_a_stopped_training_can_be_evaluated_and_gone_on_with(number, data, trai
 
 def test_a_training_that_diverges_fails_in_one_line(data, tmp_path, capsys):
     arguments = ("--lr", "1e30", "--precision", "float32", "--output", str(tmp_path))
-    refused(capsys, "not finite", "train", *SHORT, *arguments, status=1)
+    refused(capsys, "not finite", "train", *SHORT, *arguments, status=DIVERGED)
     assert not (tmp_path / "model.pt").exists()
 
 

@@ -34,6 +34,20 @@ def test_one_seed_is_said_to_be_one_and_has_no_deviation(make_record: MakeRecord
     assert "±" not in table
 
 
+def test_seeds_that_diverged_are_counted(make_record: MakeRecord) -> None:
+    diverged = {"metrics": {}, "signatures": {}, "checkpoint_sha256": None}
+    table = results_table(
+        [
+            make_record(**diverged),
+            make_record(seed=2),
+            make_record(seed=3, metrics={"sacrebleu": 39.0, "chrf": 60.0}),
+            make_record(recipe="other", **diverged),
+        ]
+    )
+    assert "| numbers | 1,037,568 | 1, 2, 3 | 38.50 ± 0.71 (2 seeds), 1 diverged | 60.00 ± 0.00 (2 seeds), 1" in table
+    assert "| other | 1,037,568 | 1 | diverged | diverged |" in table and "`nrefs:1|tok:13a`" in table
+
+
 def test_a_metric_that_a_run_lacks_is_left_blank_and_one_that_all_lack_has_no_column(make_record: MakeRecord) -> None:
     table = results_table([make_record(recipe="a", metrics={"chrf": 1.0}, signatures={}), make_record(recipe="b")])
     assert "| a | 1,037,568 | 1 |  | 1.00 (one seed) |" in table

@@ -74,6 +74,11 @@ model.classes[model(image[None]).argmax().item()]"""
 
         return score(run)
 
+    def diverged(self, run: Run[VisionSettings]) -> Outcome:
+        from rskip.tasks.image_classification.training import diverged
+
+        return diverged(run)
+
     def scored_file(self, run: Run[VisionSettings]) -> Path:
         from rskip.tasks.image_classification.training import training_folder
 

@@ -7,13 +7,14 @@ resumed.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from statistics import fmean
 from typing import Any
 
 import msgspec
 import torch
+from torch import nn
 
 from rskip.files.cache import expanded_path
 from rskip.files.whole import atomic_file
@@ -23,6 +24,7 @@ from rskip.settings.text import read_json
 from rskip.tasks.process import executable
 from rskip.tasks.run import EpochLines, Run, epoch_line, precision_here
 from rskip.tasks.task import Outcome
+from rskip.vision.cifar_resnet import preact_resnet
 from rskip.vision.data import ImageSet, load_cifar
 from rskip.vision.evaluation import evaluate
 from rskip.vision.model_file import load_model
@@ -157,27 +159,52 @@ def score(run: Run[VisionSettings]) -> Outcome:
     evaluation = read_json(file)
     if not (curve := read_curve(folder.curve)):
         raise ValueError(f"{run.folder.path} has no curve of a training: move it away and run again")
-    last = curve[-1]
     model, _ = load_model(folder.model)
     figures = {
         "error": evaluation["error"],
         "accuracy": evaluation["accuracy"],
         "top5_error": evaluation["top5_error"],
         "test_loss": evaluation["loss"],
-        "train_loss": last.train_loss,
+        "train_loss": curve[-1].train_loss,
     }
-    return Outcome(
-        metrics={name: round(value, DECIMALS) for name, value in figures.items()},
-        signatures={},
-        curve=[msgspec.to_builtins(point) for point in curve],
-        training={
+    return _outcome(run, figures, curve, model, images)
+
+
+def diverged(run: Run[VisionSettings]) -> Outcome:
+    """What a training that diverged came to: its curve up to there."""
+    train = run.settings.train
+    images = ensure_images(train.dataset, mirror=run.mirror)
+    with torch.device("meta"):
+        model = preact_resnet(
+            train.depth, train.connection, len(images["train"].classes), shortcut=train.shortcut, block=train.block
+        )
+    curve = training_folder(run).curve
+    return _outcome(run, {}, read_curve(curve) if curve.exists() else [], model, images)
+
+
+def _outcome(
+    run: Run[VisionSettings],
+    figures: Mapping[str, float],
+    curve: Sequence[CurvePoint],
+    model: nn.Module,
+    images: Mapping[str, ImageSet],
+) -> Outcome:
+    last = curve[-1] if curve else None
+    training: dict[str, Any] = {"seconds": 0.0, "epochs": 0, "iterations": None}
+    if last is not None:
+        training = {
             "seconds": last.seconds,
             "epochs": last.epoch,
             "iterations": last.iteration,
             "images_per_second": round(fmean(point.images_per_second for point in curve), 1),
-        },
+        }
+    return Outcome(
+        metrics={name: round(value, DECIMALS) for name, value in figures.items()},
+        signatures={},
+        curve=[msgspec.to_builtins(point) for point in curve],
+        training=training,
         parameters=sum(parameter.numel() for parameter in model.parameters()),
-        data=describe_images(dataset, images),
+        data=describe_images(run.settings.train.dataset, images),
     )
 
 

@@ -86,6 +86,11 @@ translator.translate(["A man sleeps.", "A dog runs."], beam=5, nbest=3)"""
 
         return score(run)
 
+    def diverged(self, run: Run[TranslationSettings]) -> Outcome:
+        from rskip.tasks.translation.scoring import outcome
+
+        return outcome(run, {})
+
     def scored_file(self, run: Run[TranslationSettings]) -> Path:
         from rskip.tasks.translation.training import averaged
 

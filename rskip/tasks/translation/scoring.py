@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -93,33 +94,38 @@ def score(run: Run[TranslationSettings]) -> Outcome:
         log = run.folder.path / "generate.log"
         log.unlink(missing_ok=True)
         translate(run, checkpoint=averaged(run), output=output, log=log)
-    data = data_folder(run.settings)
-    scores = read_translations(output, data=data, split=run.settings.evaluate.split).score()
+    scores = read_translations(output, data=data_folder(run.settings), split=run.settings.evaluate.split).score()
+    return outcome(run, scores)
+
+
+def outcome(run: Run[TranslationSettings], scores: Mapping[str, Score]) -> Outcome:
+    """The run's scores beside what its log says; without any, as a training that diverged leaves it.
+
+    :raises ValueError: the log has no training in it.
+    """
     with run.folder.train_log.open(encoding="utf-8", errors="replace") as lines:
         log_read = read_train_log(lines)
-    if not log_read.curve or log_read.parameters is None:
+    if log_read.parameters is None or (scores and not log_read.curve):
         raise ValueError(
             f"{run.folder.train_log} has no training in it: move {run.folder.path} away and run again"
         )
-    last = log_read.curve[-1]
-    figures = {
-        **{name: each.value for name, each in scores.items()},
-        "valid_loss": last.valid_loss,
-        "valid_nll_loss": last.valid_nll_loss,
-        "valid_ppl": last.valid_ppl,
-    }
+    figures: dict[str, float | None] = {name: each.value for name, each in scores.items()}
+    if scores:
+        last = log_read.curve[-1]
+        losses = {"valid_loss": last.valid_loss, "valid_nll_loss": last.valid_nll_loss, "valid_ppl": last.valid_ppl}
+        figures |= losses
     return Outcome(
         metrics={name: round(value, DECIMALS) for name, value in figures.items() if value is not None},
         signatures={name: each.signature for name, each in scores.items() if each.signature is not None},
         curve=[epoch.as_dict() for epoch in log_read.curve],
         training={
             "seconds": log_read.seconds,
-            "epochs": last.epoch,
-            "updates": last.update,
+            "epochs": log_read.curve[-1].epoch if log_read.curve else 0,
+            "updates": log_read.updates,
             "target_tokens_per_second": log_read.target_tokens_per_second,
         },
         parameters=log_read.parameters,
-        data=describe_data(data),
+        data=describe_data(data_folder(run.settings)),
     )
 
 

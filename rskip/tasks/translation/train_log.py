@@ -47,11 +47,13 @@ class Epoch:
 class TrainLog:
     """What a training's log says.
 
-    seconds: the sessions' training times, summed; target_tokens_per_second: mean over the epochs.
+    seconds: the sessions' training times, summed; updates: the last that it names; target_tokens_per_second: mean over
+    the epochs.
     """
 
     curve: list[Epoch] = field(default_factory=list)
     seconds: float = 0.0
+    updates: int | None = None
     parameters: int | None = None
     target_tokens_per_second: float | None = None
 
@@ -72,6 +74,8 @@ def read_train_log(lines: Iterable[str]) -> TrainLog:
             tag, values = match[1], json.loads(match[2])
             wall = values.get("train_wall" if tag == "train" else "wall")
             session = float(wall) if wall is not None else session
+            updates = values.get("num_updates" if tag == "train_inner" else f"{tag}_num_updates")
+            log.updates = int(float(updates)) if updates is not None else log.updates
             if tag == "train_inner":
                 continue
             epoch = epochs.setdefault(values["epoch"], Epoch(epoch=values["epoch"]))

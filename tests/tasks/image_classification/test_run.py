@@ -17,7 +17,7 @@ import torch
 from rskip.cli.main import main
 from rskip.files.checksum import sha256_file
 from rskip.records import read_record
-from rskip.tasks.process import CommandFailed
+from rskip.tasks.process import DIVERGED, CommandFailed, TrainingDiverged
 from rskip.vision import Classifier
 from rskip.vision.data import ImageSet, evaluation_batches
 from rskip.vision.model_file import load_model
@@ -68,7 +68,9 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     def run_here(command: list[str], *, log: Path, on_poll: Callable[[], None], **_: object) -> None:
         with (tmp_path / "commands").open("a") as file:
             file.write(" ".join(command) + "\n")
-        if main(command[1:]) != 0:
+        if (status := main(command[1:])) == DIVERGED:
+            raise TrainingDiverged("it diverged")
+        if status != 0:
             raise CommandFailed(f"it failed (log: {log})")
         on_poll()
 
@@ -182,13 +184,16 @@ def test_a_training_that_a_signal_stopped_is_resumed_with_the_same_figures(
     assert read_record(project / "results/mine/1.json").metrics == stopped_once.metrics
 
 
-def test_a_training_that_diverges_is_one_line_and_leaves_no_record(
-    project: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert run("--set", "train.connection=1xskip", "train.lr=1e+30") == 1
-    error = capsys.readouterr().err.splitlines()
-    assert error[-1].startswith("rskip run: error: it failed")
-    assert not (project / "results").exists() and not list((project / "runs").glob("*/*/training/model.pt"))
+def test_a_training_that_diverges_has_a_record_that_says_so(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("--set", "train.connection=1xskip", "train.lr=1e+30") == 0
+    (path,) = (project / "results").glob("*/1.json")
+    record = read_record(path)
+    assert record.diverged and record.metrics == {} and record.checkpoint_sha256 is None
+    assert record.parameters == 75_290 and record.curve == []
+    assert not list((project / "runs").glob("*/*/training/model.pt"))
+    assert "seed 1: the training diverged" in capsys.readouterr().out
+    assert run("--set", "train.connection=1xskip", "train.lr=1e+30") == 0
+    assert "is there already: not run again" in capsys.readouterr().out
 
 
 def test_a_dry_run_prints_the_commands_and_does_nothing(project: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -170,6 +170,22 @@ def test_a_training_that_fails_is_one_line_and_is_resumed_when_repeated(
     assert [epoch["seconds"] for epoch in record.curve] == [10.0, 20.0, 30.0]
 
 
+def test_a_training_that_diverges_has_a_record_and_the_next_run_is_begun(
+    prepared: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("FAKE_DIVERGE", "2")
+    assert main(["run", "mine.yaml", "--seeds", "1", "2", "--gpus", "0"]) == 0
+    assert "fairseq-train ended: fairseq-train: error: the training diverged: gradients" in capsys.readouterr().out
+    for seed in (1, 2):
+        record = read_record(prepared / f"results/mine/{seed}.json")
+        assert record.diverged and record.metrics == {} == record.signatures and record.checkpoint_sha256 is None
+        assert [epoch["valid_loss"] for epoch in record.curve] == [4.0 + 0.5 * (seed == 1), 3.0 + 0.5 * (seed == 1)]
+        assert (record.training["updates"], record.training["epochs"], record.parameters) == (17, 2, 1234)
+    assert main(["run", "mine.yaml", "--seeds", "1", "2", "--publish"]) == 2
+    expected = "results/mine: the training of seed 1, 2 diverged: there are no weights\n"
+    assert capsys.readouterr().err == f"rskip run: error: {expected}"
+
+
 def test_stages_that_are_done_are_not_repeated(prepared: Path) -> None:
     assert main(["run", "mine.yaml"]) == 0
     (prepared / "results/mine/1.json").unlink()
