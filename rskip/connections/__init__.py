@@ -11,6 +11,7 @@ from rskip.connections.connection import Connection, StackConnection, State
 from rskip.connections.deepnorm import DeepNorm
 from rskip.connections.denseformer import DenseFormer
 from rskip.connections.highway import Highway
+from rskip.connections.hybridnorm import HybridNorm
 from rskip.connections.hyper import HyperConnection, ManifoldHyperConnection
 from rskip.connections.laurel import Laurel
 from rskip.connections.normformer import NormFormer
@@ -93,4 +94,5 @@ __all__ = [
     "Siamese",
     "SubLN",
     "NormFormer",
+    "HybridNorm",
 ]

@@ -14,9 +14,9 @@ from rskip.settings.errors import shown
 
 State = Tensor | tuple[Tensor, ...]
 
-# Where a branch may be normalised inside: what the attention's heads give, before its output map, and what that map
-# gives; the feed-forward branch's hidden features, before its last map.
-InnerNorm = Literal["heads", "output", "hidden"]
+# Where a branch may be normalised inside. In attention each head's queries, keys and values, what all heads give,
+# before the output map, and what that map gives; the feed-forward branch's hidden features, before its last map.
+InnerNorm = Literal["query", "key", "value", "heads", "output", "hidden"]
 
 
 class Connection(nn.Module):

@@ -64,13 +64,20 @@ class MultiHeadAttention(nn.Module):
             nn.init.xavier_uniform_(projection.weight, gain=gain)
         nn.init.xavier_uniform_(self.out_proj.weight)
         nn.init.zeros_(self.out_proj.bias)
+        self.query_norm: nn.Module | None = None
+        self.key_norm: nn.Module | None = None
+        self.value_norm: nn.Module | None = None
         self.head_scale: nn.Parameter | None = None
         self.heads_norm: nn.Module | None = None
         self.output_norm: nn.Module | None = None
 
     def build_inside(self, connection: Connection) -> None:
-        """Builds what the connection of this branch has inside it: `head_scale`, `heads_norm`, `output_norm`."""
+        """Builds what the connection of this branch has inside it: members `head_scale` and `<where>_norm`."""
         features = self.out_proj.out_features
+        head_features = features // self.heads
+        self.query_norm = build_inner_norm(connection, "query", head_features)
+        self.key_norm = build_inner_norm(connection, "key", head_features)
+        self.value_norm = build_inner_norm(connection, "value", head_features)
         self.head_scale = nn.Parameter(torch.ones(self.heads)) if connection.scales_heads else None
         self.heads_norm = build_inner_norm(connection, "heads", features)
         self.output_norm = build_inner_norm(connection, "output", features)
@@ -80,7 +87,14 @@ class MultiHeadAttention(nn.Module):
 
     def project(self, memory: Tensor) -> KeyValue:
         """Keys and values of `memory` (B, S, C)."""
-        return KeyValue(self._split(self.k_proj(memory)), self._split(self.v_proj(memory)))
+        key, value = self._split(self.k_proj(memory)), self._split(self.v_proj(memory))
+        if self.key_norm is not None:
+            key = self.key_norm(key)
+        return KeyValue(key, value if self.value_norm is None else self.value_norm(value))
+
+    def _query(self, x: Tensor) -> Tensor:
+        query = self._split(self.q_proj(x))
+        return query if self.query_norm is None else self.query_norm(query)
 
     def forward(
         self, x: Tensor, memory: KeyValue, mask: Tensor | None = None, *, causal: bool = False
@@ -89,7 +103,7 @@ class MultiHeadAttention(nn.Module):
 
         `mask` (broadcast to B, H, T, S) is true where a key may be seen, or of x's type and added to the scores.
         """
-        query = self._split(self.q_proj(x))
+        query = self._query(x)
         with _backend(query):
             y = functional.scaled_dot_product_attention(
                 query,
@@ -115,7 +129,7 @@ class MultiHeadAttention(nn.Module):
 
     def weights(self, x: Tensor, memory: KeyValue, mask: Tensor | None = None) -> Tensor:
         """The attention's weights, softmax in float32, averaged over heads. Shape: (B, T, S)."""
-        query = self._split(self.q_proj(x)).float()
+        query = self._query(x).float()
         scores = query @ memory.key.float().transpose(2, 3) / math.sqrt(query.size(-1))  # (B, H, T, S)
         if mask is not None:
             scores = scores.masked_fill(~mask, float("-inf")) if mask.dtype == torch.bool else scores + mask

@@ -74,11 +74,9 @@ class NativeDecoder(NativeStack["_Step"]):
     @torch.no_grad()
     def start(self, memory: Memory, *, attention: bool = False) -> NativeState:
         """As `Decoder.start`."""
-        attentions = [layer.encoder_attn for layer in self.decoder.decoder_layers()]
-        projected = [
-            (each.k_proj(memory.states).contiguous(), each.v_proj(memory.states).contiguous()) for each in attentions
-        ]
-        return NativeState(self, projected, memory.padding, attention=attention)
+        projected = [layer.encoder_attn.project(memory.states) for layer in self.decoder.decoder_layers()]
+        joined = [(_joined(each.key), _joined(each.value)) for each in projected]
+        return NativeState(self, joined, memory.padding, attention=attention)
 
     @torch.no_grad()
     def step(self, tokens: Tensor, state: NativeState) -> Tensor:
@@ -99,6 +97,10 @@ class NativeDecoder(NativeStack["_Step"]):
             state.target = [_with_slots(each, count + count // 2 + beams, kept=count) for each in state.target]
             count = state.target[0][0].size(1)
         state.length += 1
+
+
+def _joined(heads: Tensor) -> Tensor:
+    return heads.transpose(1, 2).flatten(2).contiguous()  # (B, H, S, D) -> (B, S, C)
 
 
 def _with_slots(like: KeysValues, count: int, *, kept: int = 0) -> KeysValues:
@@ -128,7 +130,7 @@ class _Step:
             over_target.new_key, over_target.new_value = room.key.data_ptr(), room.value.data_ptr()
             self.target.append(over_target)
             cross, connection = layer.encoder_attn, layer.encoder_attn_connection
-            program.map(cross.q_proj, program.branch_input(connection, room), room.query)
+            program.query(cross, program.branch_input(connection, room), room)
             self.memory.append(program.attend(self.seen_memory, room.query, room.query, cross.heads))
             program.attention_output(cross, room)
             program.join(connection, room)

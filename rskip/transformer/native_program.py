@@ -14,6 +14,7 @@ from torch.nn import functional
 
 from rskip.connections import Connection, StackConnection, State
 from rskip.connections.deepnorm import DeepNorm
+from rskip.connections.hybridnorm import HybridNorm
 from rskip.connections.normformer import NormFormer
 from rskip.connections.norms import EPS, LayerNorm, RMSNorm
 from rskip.connections.prenorm import PreNorm
@@ -204,13 +205,20 @@ class Program:
         """The layer's self-attention and its connection, of keys and values that are set in what this gives."""
         attention, connection = layer.self_attn, layer.self_attn_connection
         given = self.branch_input(connection, room)
-        self.map(attention.q_proj, given, room.query)
+        self.query(attention, given, room)
         self.map(attention.k_proj, given, room.key)
+        self._norm_heads(attention, attention.key_norm, room.key)
         self.map(attention.v_proj, given, room.value)
+        self._norm_heads(attention, attention.value_norm, room.value)
         arguments = self.attend(seen, room.query, room.query, attention.heads)
         self.attention_output(attention, room)
         self.join(connection, room)
         return arguments
+
+    def query(self, attention: MultiHeadAttention, given: Tensor, room: Room) -> None:
+        """The attention's queries of what its branch is given."""
+        self.map(attention.q_proj, given, room.query)
+        self._norm_heads(attention, attention.query_norm, room.query)
 
     def attention_output(self, attention: MultiHeadAttention, room: Room) -> None:
         """The branch's output of what the heads give, which `query` holds."""
@@ -227,6 +235,11 @@ class Program:
         self.norm(layer.hidden_norm, room.inner)
         self.map(layer.fc2, room.inner, room.f)
         self.join(layer.ffn_connection, room)
+
+    def _norm_heads(self, attention: MultiHeadAttention, norm: nn.Module | None, x: Tensor) -> None:
+        """x = norm(x), of each head's features."""
+        if norm is not None:
+            self._put_module(lambda rows: norm(rows.unflatten(-1, (attention.heads, -1))).flatten(-2), x, x)
 
     def _put_residual(self, norms: ResidualNorms, x: Tensor, f: Tensor | None, output: Tensor) -> None:
         self._pointed_at.append(norms)
@@ -352,10 +365,17 @@ def native_connection(connection: Connection) -> ResidualNorms | None:
         return ResidualNorms(list(connection.norms))
     plain = type(connection) in (PreNorm, SubLN) or (type(connection) is NormFormer and connection.skip_weight is None)
     if isinstance(connection, PreNorm) and plain and isinstance(connection.norm, norms):
-        joint = ResidualNorms([])
-        joint.branch_norm = ResidualNorms([connection.norm])
-        return joint
+        return _of_prenorm(connection.norm)
+    if type(connection) is HybridNorm and isinstance(connection.norm, (*norms, type(None))):
+        own = [] if connection.norm is None else [connection.norm]
+        return _of_prenorm(own[0]) if connection.prenorm else ResidualNorms(own)
     return None
+
+
+def _of_prenorm(norm: nn.Module) -> ResidualNorms:
+    joint = ResidualNorms([])
+    joint.branch_norm = ResidualNorms([norm])
+    return joint
 
 
 def _addresses(tensors: list[Tensor]) -> ctypes.Array:

@@ -105,10 +105,9 @@ class _EncoderGraph(nn.Module):
     def __init__(self, model: Transformer) -> None:
         super().__init__()
         self.config, self.encoder = model.config, model.encoder
-        self.attention = nn.ModuleList(_joined(layer.self_attn, "qkv") for layer in _layers(model.encoder))
+        self.attention = nn.ModuleList(_Projection(layer.self_attn, "qkv") for layer in _layers(model.encoder))
         memory = [layer.encoder_attn for layer in model.decoder.decoder_layers()]
-        self.heads = memory[0].heads
-        self.memory = nn.ModuleList(_joined(each, "kv") for each in memory)
+        self.memory = nn.ModuleList(_Projection(each, "kv") for each in memory)
         self.outputs = ["memory_mask", *(f"memory_{name}" for name in _names(len(memory)))]
 
     def inputs(self) -> dict[str, tuple[Any, Any]]:
@@ -124,14 +123,13 @@ class _EncoderGraph(nn.Module):
         passed = encoder.stack_connection.enter(x)
         for layer, projection in zip(_layers(encoder), self.attention, strict=True):
             x, kept = layer.self_attn_connection.before(passed)
-            attended = projection(x)
-            query, key, value = (_split(each, layer.self_attn.heads) for each in attended.chunk(3, -1))
+            query, key, value = (each.transpose(1, 2) for each in projection(x))  # (B, H, S, D)
             attended = _weights(query, key, mask) @ value  # (B, H, S, D)
             attended = layer.self_attn.output(attended.transpose(1, 2).flatten(2))
             passed = layer.feed_forward(layer.self_attn_connection.after(kept, attended))
         x = encoder.stack_connection.leave(passed)
         x = x if encoder.layer_norm is None else encoder.layer_norm(x)
-        memory = [_split(each, self.heads) for projection in self.memory for each in projection(x).chunk(2, -1)]
+        memory = [each.transpose(1, 2) for projection in self.memory for each in projection(x)]
         return mask, *memory
 
 
@@ -144,8 +142,8 @@ class _StepGraph(nn.Module):
         super().__init__()
         self.config, self.decoder = model.config, model.decoder
         layers = model.decoder.decoder_layers()
-        self.attention = nn.ModuleList(_joined(layer.self_attn, "qkv") for layer in layers)
-        self.queries = nn.ModuleList(_joined(layer.encoder_attn, "q") for layer in layers)
+        self.attention = nn.ModuleList(_Projection(layer.self_attn, "qkv") for layer in layers)
+        self.queries = nn.ModuleList(_Projection(layer.encoder_attn, "q") for layer in layers)
         self.outputs = ["logits", "attention", *(f"present_{name}" for name in _names(len(layers)))]
 
     def inputs(self) -> dict[str, tuple[Any, Any]]:
@@ -182,12 +180,10 @@ class _StepGraph(nn.Module):
         weights = x
         passed = decoder.stack_connection.enter(x)
         for number, layer in enumerate(decoder.decoder_layers()):
-            heads, of_layer = layer.self_attn.heads, slice(2 * number, 2 * number + 2)
+            of_layer = slice(2 * number, 2 * number + 2)
             x, kept = layer.self_attn_connection.before(passed)
-            attended = self.attention[number](x)
-            query, *new = (
-                each.unflatten(-1, (heads, 1, -1)).flatten(0, 1) for each in attended.chunk(3, -1)
-            )  # (R, H, 1, D)
+            projected = self.attention[number](x)  # (B, K, H, D)
+            query, *new = (each.flatten(0, 1).unsqueeze(2) for each in projected)  # (R, H, 1, D)
             key, value = (
                 torch.cat([before.index_select(0, rows), each], 2)
                 for before, each in zip(past[of_layer], new, strict=True)
@@ -197,7 +193,7 @@ class _StepGraph(nn.Module):
             attended = layer.self_attn.output(attended.reshape(x.shape))
             x, kept = layer.encoder_attn_connection.before(layer.self_attn_connection.after(kept, attended))
 
-            query = _split(self.queries[number](x), heads)
+            query = self.queries[number](x)[0].transpose(1, 2)  # (B, H, K, D)
             key, value = memory[of_layer]
             weights = _weights(query, key, memory_mask)  # (B, H, K, S)
             attended = layer.encoder_attn.output((weights @ value).transpose(1, 2).flatten(2))
@@ -215,16 +211,31 @@ def _layers(stack: Any) -> list[Any]:
     return list(stack.layers)
 
 
-def _joined(attention: MultiHeadAttention, parts: str) -> nn.Linear:
+class _Projection(nn.Module):
     """The projections "q", "k" and "v" as one map, the queries scaled by 1/√D: fewer and larger products."""
-    linears = [getattr(attention, f"{part}_proj") for part in parts]
-    features = attention.q_proj.out_features
-    scale = 1 / math.sqrt(features / attention.heads)
-    factors = torch.tensor([scale if part == "q" else 1.0 for part in parts]).repeat_interleave(features)
-    joined = nn.utils.skip_init(nn.Linear, linears[0].in_features, len(parts) * features)
-    joined.weight = nn.Parameter(torch.cat([each.weight for each in linears]) * factors[:, None], requires_grad=False)
-    joined.bias = nn.Parameter(torch.cat([each.bias for each in linears]) * factors, requires_grad=False)
-    return joined
+
+    def __init__(self, attention: MultiHeadAttention, parts: str) -> None:
+        super().__init__()
+        self.parts, self.heads = parts, attention.heads
+        norms = {"q": attention.query_norm, "k": attention.key_norm, "v": attention.value_norm}
+        self.norms = nn.ModuleDict({part: norm for part, norm in norms.items() if norm is not None})
+        linears = [getattr(attention, f"{part}_proj") for part in parts]
+        features = attention.q_proj.out_features
+        self.scale = 1 / math.sqrt(features / attention.heads)
+        scales = [self.scale if part == "q" and part not in self.norms else 1.0 for part in parts]
+        factors = torch.tensor(scales).repeat_interleave(features)
+        self.joined = nn.utils.skip_init(nn.Linear, linears[0].in_features, len(parts) * features)
+        weight, bias = (torch.cat([getattr(each, name) for each in linears]) for name in ("weight", "bias"))
+        self.joined.weight = nn.Parameter(weight * factors[:, None], requires_grad=False)
+        self.joined.bias = nn.Parameter(bias * factors, requires_grad=False)
+
+    def forward(self, x: Tensor) -> list[Tensor]:
+        """Each of x (B, T, C), by head (B, T, H, D)."""
+        projected = [each.unflatten(-1, (self.heads, -1)) for each in self.joined(x).chunk(len(self.parts), -1)]
+        for number, part in enumerate(self.parts):
+            if part in self.norms:
+                projected[number] = self.norms[part](projected[number]) * (self.scale if part == "q" else 1.0)
+        return projected
 
 
 def _embed(stack: EmbeddingModule, tokens: Tensor, positions: Tensor) -> Tensor:
@@ -232,10 +243,6 @@ def _embed(stack: EmbeddingModule, tokens: Tensor, positions: Tensor) -> Tensor:
     if stack.embed_positions is not None:
         x = x + stack.embed_positions(positions)
     return x if stack.layernorm_embedding is None else stack.layernorm_embedding(x)
-
-
-def _split(x: Tensor, heads: int) -> Tensor:
-    return x.unflatten(-1, (heads, -1)).transpose(1, 2)  # (B, T, C) -> (B, H, T, D)
 
 
 def _weights(query: Tensor, key: Tensor, mask: Tensor | None = None) -> Tensor:

@@ -209,6 +209,7 @@ REFUSED = {
     "b2t": "the layer's input",
     "subln": "F normalised",
     "normformer": "F normalised",
+    "hybridnorm": "queries, keys and values",
 }
 
 

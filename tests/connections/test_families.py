@@ -194,6 +194,14 @@ def mhc(w: Written, x: Tensor, *, n: int) -> Tensor:
     return w.norm("closing", streams.sum(-2))
 
 
+def hybridnorm(w: Written, k: int, x: Tensor, *, first_is_prenorm: bool) -> Tensor:
+    place = w.places[k]
+    if first_is_prenorm and place.layer == 1:
+        return x + w.f(k, w.of(k, x))
+    n = w.of(k - 1, x) if place.branch == "ffn" else x
+    return n + w.f(k, n)
+
+
 def normformer(w: Written, k: int, x: Tensor) -> Tensor:
     scale = w.p(f"connections.{k}.skip_weight") if w.places[k].branch == "ffn" else 1
     return scale * x + w.f(k, w.of(k, x))
@@ -288,6 +296,8 @@ FORMULAS: dict[str, Formula] = {
     "mhc:streams=3": lambda w, x: mhc(w, x, n=3),
     # what is inside the branch: tests/transformer/test_inner_norms.py
     "subln": each_block(lambda w, k, x: x + w.f(k, w.of(k, x)), closes=True),
+    "hybridnorm": each_block(lambda w, k, x: hybridnorm(w, k, x, first_is_prenorm=False), closes=True),
+    "hybridnorm:first=prenorm": each_block(lambda w, k, x: hybridnorm(w, k, x, first_is_prenorm=True), closes=True),
     "normformer": each_block(lambda w, k, x: x + w.f(k, w.of(k, x)), closes=True),
     "normformer:res_scale=true": each_block(normformer, closes=True),
 }
@@ -431,6 +441,7 @@ REFUSED = [  # spec, feature_dim, what is expected in its place
     ("attnres:blocks=0", -1, "blocks to be a whole number from 1 to 1000000"),
     ("keel", 1, "a connection for images, and keel is for text (feature_dim=-1)"),
     ("layerscale+ln", 1, "a connection for images, and layerscale+ln is for text (feature_dim=-1)"),
+    ("hybridnorm", 1, "a connection for images, and hybridnorm is for text (feature_dim=-1)"),
     ("normformer", 1, "a connection for images, and normformer is for text (feature_dim=-1)"),
     ("subln", 1, "a connection for images, and subln is for text (feature_dim=-1)"),
     ("laurel+rms", 1, "a connection for images, and laurel+rms is for text (feature_dim=-1)"),
@@ -477,6 +488,7 @@ COUNTS: dict[str, tuple[Callable[[int], int], Callable[[int], int]]] = {  # of a
     "mhc": (lambda h: 98 * h + 27, lambda h: 0),
     "subln": (lambda h: 2 * h, lambda h: 0),
     "normformer": (lambda h: 2 * h, lambda h: 0),
+    "hybridnorm": (lambda h: 2 * h, lambda h: 0),  # of the block before the feed-forward
 }
 
 

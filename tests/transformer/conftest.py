@@ -53,6 +53,8 @@ CONNECTIONS = [
     "attnres:blocks=3",
     "subln",
     "normformer",
+    "hybridnorm",
+    "hybridnorm+rms:first=prenorm",
     "normformer+rms:res_scale=true",
 ]
 

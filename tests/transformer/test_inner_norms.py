@@ -22,6 +22,7 @@ class Written:
 
     model: Transformer
     rms: bool = False
+    norms_projected: bool = False  # queries, keys and values of each head
     hidden: dict[str, Tensor] = field(default_factory=dict)  # by what is attended to: where no query may look
     memory: Tensor | None = None
 
@@ -50,6 +51,8 @@ class Written:
         outputs = []
         for head in range(4):
             q, k, v = (each[..., head * size : (head + 1) * size] for each in (query, key, value))
+            if self.norms_projected:
+                q, k, v = (self.norm(f"{name}.{part}_norm", z) for part, z in (("query", q), ("key", k), ("value", v)))
             scores = (q @ k.mT / math.sqrt(size)).masked_fill(self.hidden[stack], -math.inf)
             outputs.append(scores.softmax(-1) @ v)
         return torch.cat(outputs, -1)
@@ -83,7 +86,32 @@ def normformer(w: Written, layer: str, branch: str, x: Tensor) -> Tensor:
     return x + w.norm(f"{layer}.self_attn.output_norm", w.linear(f"{layer}.self_attn.out_proj", heads))
 
 
-BLOCKS: dict[str, Block] = {"subln": subln, "subln+rms": subln, "normformer:res_scale=true": normformer}
+def hybridnorm(w: Written, layer: str, branch: str, x: Tensor) -> Tensor:
+    """As the paper has it: MHA(x) + x, and with n = norm(x) FFN(n) + n. Here the block before the FFN gives n."""
+    attention = {"encoder": "self_attn", "decoder": "encoder_attn"}[layer.partition(".")[0]]
+    if branch != "ffn":
+        return x + w.linear(f"{layer}.{branch}.out_proj", w.heads(layer, branch, x))
+    n = w.norm(f"{layer}.{attention}_connection.norm", x)
+    return n + w.linear(f"{layer}.fc2", w.inner(layer, n))
+
+
+def hybridnorm_star(w: Written, layer: str, branch: str, x: Tensor) -> Tensor:
+    """The first layer's blocks are pre-norm."""
+    if not layer.endswith("layers.0"):
+        return hybridnorm(w, layer, branch, x)
+    z = w.norm(f"{layer}.{branch}_connection.norm", x)
+    if branch == "ffn":
+        return x + w.linear(f"{layer}.fc2", w.inner(layer, z))
+    return x + w.linear(f"{layer}.{branch}.out_proj", w.heads(layer, branch, z))
+
+
+BLOCKS: dict[str, Block] = {
+    "subln": subln,
+    "subln+rms": subln,
+    "normformer:res_scale=true": normformer,
+    "hybridnorm": hybridnorm,
+    "hybridnorm+rms:first=prenorm": hybridnorm_star,
+}
 
 
 def written_out(w: Written, block: Block, source: Tensor, prefix: Tensor) -> Tensor:
@@ -107,7 +135,7 @@ def written_out(w: Written, block: Block, source: Tensor, prefix: Tensor) -> Ten
 @pytest.mark.parametrize("connection", BLOCKS)
 def test_a_transformer_follows_the_formula(build, connection, source, prefix):
     model = build(connection)
-    w = Written(model, rms="+rms" in connection)
+    w = Written(model, rms="+rms" in connection, norms_projected="hybrid" in connection)
     parameters = dict(model.named_parameters())
     logits, expected = model(source, prefix), written_out(w, BLOCKS[connection], source, prefix)
     torch.testing.assert_close(logits, expected, rtol=0, atol=1e-11)
@@ -115,6 +143,23 @@ def test_a_transformer_follows_the_formula(build, connection, source, prefix):
     found, wanted = (torch.autograd.grad((y * direction).sum(), list(parameters.values())) for y in (logits, expected))
     for name, one, other in zip(parameters, found, wanted, strict=True):
         torch.testing.assert_close(one, other, rtol=1e-9, atol=1e-10, msg=name)
+
+
+@pytest.mark.parametrize("mode", ["module", "autocast"])
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("connection", BLOCKS)
+def test_half_precision_is_near_float64(build, connection, dtype, mode, source, prefix):
+    model = build(connection)
+    exact = model(source, prefix)
+    in_module = mode == "module"
+    model = model.to(dtype if in_module else torch.float32)
+    with torch.autocast("cpu", dtype=dtype, enabled=not in_module):
+        logits = model(source, prefix)
+    assert logits.dtype == dtype
+    rounding = {torch.bfloat16: 2.0**-8, torch.float16: 2.0**-11}[dtype]
+    torch.testing.assert_close(logits.double(), exact, rtol=0, atol=20 * rounding * exact.abs().max().item())
+    logits.float().square().sum().backward()
+    assert all(each.grad is not None and each.grad.isfinite().all() for each in model.parameters())
 
 
 def test_sublns_gain_is_in_the_models_initial_weights(build):

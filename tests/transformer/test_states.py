@@ -96,7 +96,7 @@ def test_layers_know_their_places(build):
 
 FAMILIES = [
     "deepnorm", "rezero", "layerscale+ln", "sandwich", "periln", "lns", "mixln:ratio=0.5", "keel", "laurel+ln", *STATES,
-    "askip+ln", "askip+ln:form=recursive", "askip+ln:form=mixture", "subln", "normformer:res_scale=true",
+    "askip+ln", "askip+ln:form=recursive", "askip+ln:form=mixture", "subln", "normformer:res_scale=true", "hybridnorm",
 ]  # fmt: skip
 
 

@@ -83,7 +83,7 @@ VARIANTS: dict[str, dict[str, Any]] = {
     },
     "inner-norms": {
         "encoder_connection": "normformer",
-        "decoder_connection": "subln+rms",
+        "decoder_connection": "hybridnorm",
         "no_token_positional_embeddings": True,
     },
     "prenorm": {

@@ -1,0 +1,61 @@
+"""HybridNorm: attention of normalised queries, keys and values, and post-norm feed-forward blocks."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from torch import Tensor
+
+from rskip.connections.connection import Connection, InnerNorm
+from rskip.connections.norms import build_norm
+from rskip.connections.place import Place
+from rskip.connections.registry import Choice, register_connection
+from rskip.settings.paper import Paper
+
+
+@register_connection(
+    "hybridnorm",
+    formula="x + F(x), attention with normalised queries, keys and values; n + F(n), n = norm(x), in a feed-forward "
+    "block; one normalisation closes the stack",
+    source="Zhuo et al. 2025, section 3; its HybridNorm* is first=prenorm",
+    norms=("ln", "rms"),
+    default_norm="ln",
+    options={"first": Choice("hybrid", "prenorm")},
+    closing_norm=True,
+    text_only=True,
+    needs_place=True,
+    needs_branch=True,
+    paper=Paper(
+        title="HybridNorm: Towards Stable and Efficient Transformer Training via Hybrid Normalization",
+        authors="Zhijian Zhuo, Yutao Zeng, Ya Wang, Sijun Zhang, Jian Yang, Xiaoqing Li, Xun Zhou, Jinwen Ma",
+        url="https://arxiv.org/abs/2503.04598",
+        part="section 3",
+    ),
+)
+class HybridNorm(Connection):
+    """y = x + f; the block before a feed-forward one gives norm(x + f), which is that one's x and F's input.
+
+    Every attention normalises the queries, keys and values of each head, that to the encoder too. With `first=prenorm`
+    the blocks of the stack's first layer are x + F(norm(x)). Members: `norm`, in blocks that have one.
+    """
+
+    def __init__(self, features: int, *, norm: str, first: str, place: Place, feature_dim: int = -1) -> None:
+        super().__init__(features, feature_dim=feature_dim)
+        self.prenorm = first == "prenorm" and place.layer == 1
+        before_ffn = place.branch == ("encoder_attn" if place.stack == "decoder" else "self_attn")
+        self.norm = build_norm(norm, features, feature_dim) if self.prenorm or before_ffn else None
+        self._attends, self._kind = place.branch != "ffn", norm
+
+    @property
+    def inner_norms(self) -> Mapping[InnerNorm, str]:
+        return dict.fromkeys(("query", "key", "value"), self._kind) if self._attends else {}
+
+    def branch_input(self, x: Tensor) -> Tensor:
+        return self.norm(x) if self.prenorm and self.norm is not None else x
+
+    def combine(self, x: Tensor, f: Tensor) -> Tensor:
+        y = x + f
+        return y if self.prenorm or self.norm is None else self.norm(y)
+
+    def extra_repr(self) -> str:
+        return f"prenorm={self.prenorm}, {super().extra_repr()}"
