@@ -37,7 +37,7 @@ _KIND = "checkpoint of fairseq"
 # Transformers' settings by name. They are kept wherever fairseq files them (its task has two as well).
 _TRANSFORMER_SETTING = re.compile(
     r"(encoder|decoder|share|quant_noise|adaptive|tie_adaptive)_.*|max_(source|target)_positions"
-    r"|(attention_|activation_|relu_)?dropout|activation_fn|layernorm_embedding|connection"
+    r"|(attention_|activation_|relu_)?dropout|activation_fn|layernorm_embedding|connection|value_residual"
     r"|no_(token_positional_embeddings|scale_embedding|cross_attention|decoder_final_norm)|cross_self_attention"
     r"|checkpoint_activations|offload_activations"
 )

@@ -55,7 +55,10 @@ _LAST_MAP = re.compile(
     r"((encoder|decoder)\.layers\.\d+)\.(?:((?:self|encoder)_attn)\.out_proj|fc2)\.(weight|bias)"
 )
 _CONNECTION = re.compile(r"((encoder|decoder)\.layers\.\d+\.\w+_connection)\.(.+)\.(weight|bias)")
-_NO_SETTINGS = ("source_vocabulary", "target_vocabulary", "padding_index", "encoder_connection", "decoder_connection")
+_NO_SETTINGS = (
+    "source_vocabulary", "target_vocabulary", "padding_index", "encoder_connection", "decoder_connection",
+    "value_residual",
+)  # fmt: skip
 
 
 def stock_connection(*, normalize_before: bool) -> str:
@@ -139,8 +142,11 @@ def find_fold(connection: str) -> Fold:
 def fold_connections(model: Transformer) -> Transformer:
     """A model that computes the same up to eps, with `1xskip+ln` or `prenorm+ln`; eval mode, no gradients.
 
-    :raises SettingError: a connection that no stock one equals.
+    :raises SettingError: a connection that no stock one equals, or a value residual.
     """
+    if model.config.value_residual != "none":
+        problem = f"value_residual {model.config.value_residual} has no stock form: there values are a layer's own"
+        raise SettingError("", problem, advice="use `rskip translate`")
     folds = {side: find_fold(getattr(model.config, f"{side}_connection")) for side in ("encoder", "decoder")}
     state = dict(_folded(model, name, tensor, folds) for name, tensor in model.state_dict().items())
     config = replace(
@@ -157,7 +163,7 @@ def fold_connections(model: Transformer) -> Transformer:
 def stock_checkpoint(model: Transformer, *, source_language: str | None, target_language: str | None) -> Checkpoint:
     """A checkpoint of fairseq's stock `transformer` that computes what the model does, up to eps.
 
-    :raises SettingError: a connection that no stock one equals.
+    :raises SettingError: a connection that no stock one equals, or a value residual.
     """
     folded = fold_connections(model)
     config = {

@@ -56,6 +56,12 @@ def add_flags(parser: ArgumentParser) -> None:
     parser.add_argument("--encoder-connection", metavar="SPEC", help=f"{help_text}, of the encoder alone")
     parser.add_argument("--decoder-connection", metavar="SPEC", help=f"{help_text}, of the decoder alone")
     parser.add_argument(
+        "--value-residual",
+        choices=("none", "fixed", "learned"),
+        help="mix the first layer's values into each self-attention's, half of both or with learned factors "
+        "(default: none)",
+    )
+    parser.add_argument(
         "--probe-file",
         metavar="FILE",
         help="write RMS of x, F(x) and y, norm of the loss gradient, and gates of every residual block to this file",

@@ -20,4 +20,5 @@ class TransformerTask(Task[SettingsT]):
     def architecture_changes(self, config: Mapping[str, Any]) -> dict[str, Any]:
         sizes = ("embed-dim", "ffn-embed-dim", "layers", "attention-heads")
         names = [f"{stack}-{size}" for stack in ("encoder", "decoder") for size in sizes]
+        names.append("value-residual")
         return {name: config["train"][name] for name in names if name in config["train"]}

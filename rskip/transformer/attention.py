@@ -38,6 +38,24 @@ def _backend(query: Tensor) -> AbstractContextManager[None]:
     return nullcontext()
 
 
+class ValueResidual(nn.Module):
+    """λ₁V₁ + λ₂V of the first layer's values V₁ and a layer's own V, λ₁ and λ₂ 1/2, or learned from there.
+
+    Source: Zhou et al. 2025, Value Residual Learning, its Identity-ResFormer and Learnable-ResFormer. Members:
+    `factors` (2), where learned: λ₁, λ₂.
+    """
+
+    def __init__(self, *, learned: bool) -> None:
+        super().__init__()
+        self.factors = nn.Parameter(torch.full((2,), 0.5)) if learned else None
+
+    def forward(self, first: Tensor, own: Tensor) -> Tensor:
+        """The values that are attended to. Shape: of both."""
+        if self.factors is None:
+            return torch.lerp(own, first, 0.5)
+        return self.factors[0] * first + self.factors[1] * own
+
+
 def build_inner_norm(connection: Connection, where: InnerNorm, features: int) -> nn.Module | None:
     """The normalisation that the connection has at this place in its branch, or None."""
     norm = connection.inner_norms.get(where)
@@ -64,6 +82,7 @@ class MultiHeadAttention(nn.Module):
             nn.init.xavier_uniform_(projection.weight, gain=gain)
         nn.init.xavier_uniform_(self.out_proj.weight)
         nn.init.zeros_(self.out_proj.bias)
+        self.value_residual: ValueResidual | None = None
         self.query_norm: nn.Module | None = None
         self.key_norm: nn.Module | None = None
         self.value_norm: nn.Module | None = None
@@ -85,12 +104,17 @@ class MultiHeadAttention(nn.Module):
     def _split(self, x: Tensor) -> Tensor:
         return x.unflatten(-1, (self.heads, -1)).transpose(1, 2)  # (B, T, C) -> (B, H, T, D)
 
-    def project(self, memory: Tensor) -> KeyValue:
-        """Keys and values of `memory` (B, S, C)."""
+    def project(self, memory: Tensor, first: Tensor | None = None) -> KeyValue:
+        """Keys and values of `memory` (B, S, C); `first`: the first layer's values, where this one mixes them in."""
         key, value = self._split(self.k_proj(memory)), self._split(self.v_proj(memory))
         if self.key_norm is not None:
             key = self.key_norm(key)
-        return KeyValue(key, value if self.value_norm is None else self.value_norm(value))
+        if self.value_norm is not None:
+            value = self.value_norm(value)
+        if self.value_residual is not None:
+            assert first is not None
+            value = self.value_residual(first, value)
+        return KeyValue(key, value)
 
     def _query(self, x: Tensor) -> Tensor:
         query = self._split(self.q_proj(x))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
@@ -39,8 +39,10 @@ ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
 class StackConfig(Checked):
     """What decides the two stacks, whatever the encoder reads. Fields are named as fairseq's flags.
 
-    `encoder_connection` and `decoder_connection` are specs of `rskip.connections`, such as "2rskip+ln". Raises
-    `SettingError` for a field of another type or range, and where fields contradict.
+    `encoder_connection` and `decoder_connection` are specs of `rskip.connections`, such as "2rskip+ln".
+    `value_residual`: each self-attention but its stack's first mixes the first one's values into its own, half of both
+    ("fixed") or with learned factors, as `rskip.transformer.attention.ValueResidual` has it. Raises `SettingError` for
+    a field of another type or range, and where fields contradict.
     """
 
     padding_index: Index = 1
@@ -67,6 +69,7 @@ class StackConfig(Checked):
     layernorm_embedding: bool = False
     max_target_positions: Positions = 1024
     checkpoint_activations: bool = False
+    value_residual: Literal["none", "fixed", "learned"] = "none"
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -80,6 +83,9 @@ class StackConfig(Checked):
                 raise error.named(f"{side}_connection") from None
             if find_family(spec.family).passes == "history" and getattr(self, f"{side}_layerdrop"):
                 expected = f"0 with {spec}, whose connections read the outputs of all earlier layers"
+                raise self._wrong(f"{side}_layerdrop", expected)
+            if self.value_residual != "none" and getattr(self, f"{side}_layerdrop"):
+                expected = f"0 with value_residual {self.value_residual}, which reads the first layer's values"
                 raise self._wrong(f"{side}_layerdrop", expected)
         self._check_sinusoidal("decoder_embed_dim", learned=self.decoder_learned_pos)
         if self.activation_fn not in ACTIVATIONS:

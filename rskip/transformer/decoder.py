@@ -52,9 +52,10 @@ class Decoder(EmbeddingModule):
         mask = self._left_padding_mask(prefix, x)
         memory_mask = memory.mask
         passed: State = self.stack_connection.enter(x)
+        first: Tensor | None = None
         for layer in layers_to_run(self.layers, config.decoder_layerdrop, training=self.training):
-            inputs = (memory.states, memory_mask, mask)
-            passed = run_layer(layer, passed, *inputs, checkpointed=config.checkpoint_activations)
+            inputs = (memory.states, memory_mask, mask, first)
+            passed, first = run_layer(layer, passed, *inputs, checkpointed=config.checkpoint_activations)
         x = self.stack_connection.leave(passed)
         return x if self.layer_norm is None else self.layer_norm(x)
 
@@ -84,8 +85,9 @@ class Decoder(EmbeddingModule):
         slots = state.open_slots(tokens.size(1))
         x = self.embed(tokens, state.position, length=state.length)  # (B, K, C)
         passed: State = self.stack_connection.enter(x)
+        first: Tensor | None = None
         for index, layer in enumerate(self.decoder_layers()):
-            passed = layer.step(passed, index, slots, state)
+            passed, first = layer.step(passed, index, slots, state, first)
         x = self.stack_connection.leave(passed)
         return self.output_projection(x if self.layer_norm is None else self.layer_norm(x))
 

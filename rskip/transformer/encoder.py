@@ -68,8 +68,9 @@ class EncoderStack(nn.Module):
         """
         config, memory = self.config, Memory(x, padding, padded)
         passed: State = self.stack_connection.enter(x)
+        first: Tensor | None = None
         for layer in layers_to_run(self.layers, config.encoder_layerdrop, training=self.training):
-            passed = run_layer(layer, passed, memory.mask, checkpointed=config.checkpoint_activations)
+            passed, first = run_layer(layer, passed, memory.mask, first, checkpointed=config.checkpoint_activations)
         x = self.stack_connection.leave(passed)
         memory.states = x if self.layer_norm is None else self.layer_norm(x)
         return memory

@@ -1,6 +1,7 @@
 """The layers of both stacks: branches joined by the connections that they are given.
 
-What passes from branch to branch is a State: the one tensor x, or what else the connections keep.
+What passes from branch to branch is a State: the one tensor x, or what else the connections keep. Beside it goes, where
+the model has a value residual, what the first layer's self-attention has as values (B, H, T, D), else None.
 
 B batch, T target length, S source length, H heads, C features. Member names are checkpoint API: fairseq's where the
 part is the same, and `<branch>_connection` for the connection that joins a branch.
@@ -14,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from rskip.connections import Connection, Place, State, build_connection
-from rskip.transformer.attention import MultiHeadAttention, build_inner_norm
+from rskip.transformer.attention import MultiHeadAttention, ValueResidual, build_inner_norm
 from rskip.transformer.config import ACTIVATIONS, StackConfig
 from rskip.transformer.dropout import Dropout
 from rskip.transformer.state import DecoderState
@@ -40,12 +41,19 @@ class TransformerLayer(nn.Module):
         self.fc2 = nn.Linear(inner_features, features)
         self.ffn_connection = build_connection(connection, features, place=places["ffn"])
         self.self_attn.build_inside(self.self_attn_connection)
+        self.passes_values = config.value_residual != "none"
+        if self.passes_values and places["self_attn"].layer > 1:
+            self.self_attn.value_residual = ValueResidual(learned=config.value_residual == "learned")
         self.hidden_norm = build_inner_norm(self.ffn_connection, "hidden", inner_features)
         scale_branch(self.self_attn_connection, self.self_attn.v_proj, self.self_attn.out_proj)
         scale_branch(self.ffn_connection, self.fc1, self.fc2)
         self.activation = ACTIVATIONS[config.activation_fn]
         self.dropout = Dropout(config.dropout)
         self.activation_dropout = Dropout(config.activation_dropout)
+
+    def first_values(self, own: Tensor, first: Tensor | None) -> Tensor | None:
+        """What the next layer is given as the first one's values, of this layer's and what it was given itself."""
+        return own if self.passes_values and first is None else first
 
     def feed_forward(self, passed: State) -> State:
         """The feed-forward branch and its connection."""
@@ -71,11 +79,16 @@ class EncoderLayer(TransformerLayer):
             places=_places("encoder", branches, number, config.encoder_layers, config.decoder_layers),
         )
 
-    def forward(self, passed: State, mask: Tensor | None) -> State:
-        """What connections pass on, of tensors (B, S, C); mask (B, 1, 1, S), added to scores, or None."""
+    def forward(
+        self, passed: State, mask: Tensor | None, first: Tensor | None = None
+    ) -> tuple[State, Tensor | None]:
+        """What connections pass on, of tensors (B, S, C), and the first layer's values; mask (B, 1, 1, S), added to
+        scores, or None."""
         x, kept = self.self_attn_connection.before(passed)
-        attended = self.self_attn(x, self.self_attn.project(x), mask)
-        return self.feed_forward(self.self_attn_connection.after(kept, self.dropout(attended)))
+        own = self.self_attn.project(x, first)
+        attended = self.self_attn(x, own, mask)
+        passed = self.feed_forward(self.self_attn_connection.after(kept, self.dropout(attended)))
+        return passed, self.first_values(own.value, first)
 
 
 class DecoderLayer(TransformerLayer):
@@ -105,26 +118,40 @@ class DecoderLayer(TransformerLayer):
         self.encoder_attn.build_inside(self.encoder_attn_connection)
         scale_branch(self.encoder_attn_connection, self.encoder_attn.v_proj, self.encoder_attn.out_proj)
 
-    def forward(self, passed: State, memory: Tensor, memory_mask: Tensor | None, mask: Tensor | None) -> State:
-        """What connections pass on, of tensors (B, T, C); memory (B, S, C); `mask` None means plainly causal."""
+    def forward(
+        self,
+        passed: State,
+        memory: Tensor,
+        memory_mask: Tensor | None,
+        mask: Tensor | None,
+        first: Tensor | None = None,
+    ) -> tuple[State, Tensor | None]:
+        """What connections pass on, of tensors (B, T, C), and the first layer's values; memory (B, S, C); `mask` None
+        means plainly causal."""
         x, kept = self.self_attn_connection.before(passed)
-        attended = self.self_attn(x, self.self_attn.project(x), mask, causal=mask is None)
+        own = self.self_attn.project(x, first)
+        attended = self.self_attn(x, own, mask, causal=mask is None)
         passed = self.self_attn_connection.after(kept, self.dropout(attended))
         x, kept = self.encoder_attn_connection.before(passed)
         attended = self.encoder_attn(x, self.encoder_attn.project(memory), memory_mask)
-        return self.feed_forward(self.encoder_attn_connection.after(kept, self.dropout(attended)))
+        passed = self.feed_forward(self.encoder_attn_connection.after(kept, self.dropout(attended)))
+        return passed, self.first_values(own.value, first)
 
-    def step(self, passed: State, layer: int, slots: slice | Tensor, state: DecoderState) -> State:
+    def step(
+        self, passed: State, layer: int, slots: slice | Tensor, state: DecoderState, first: Tensor | None
+    ) -> tuple[State, Tensor | None]:
         """The next position (B, K, C) of each beam, after those in `state`, whose `slots` take it in."""
         x, kept = self.self_attn_connection.before(passed)
-        target = state.write(layer, slots, self.self_attn.project(x))
+        own = self.self_attn.project(x, first)
+        target = state.write(layer, slots, own)
         passed = self.self_attn_connection.after(kept, self.self_attn(x, target, state.target_mask))
         memory, memory_mask = state.memory[layer], state.memory_mask
         x, kept = self.encoder_attn_connection.before(passed)
         if state.wants_attention and layer == len(state.memory) - 1:
             state.attention = self.encoder_attn.weights(x, memory, memory_mask)
         attended = self.encoder_attn(x, memory, memory_mask)
-        return self.feed_forward(self.encoder_attn_connection.after(kept, self.dropout(attended)))
+        passed = self.feed_forward(self.encoder_attn_connection.after(kept, self.dropout(attended)))
+        return passed, self.first_values(own.value, first)
 
 
 def _places(stack: str, branches: tuple[str, ...], layer: int, layers: int, other_layers: int) -> dict[str, Place]:

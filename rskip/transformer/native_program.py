@@ -79,6 +79,7 @@ class Program:
         self._work = 0  # of these, a row
         self._passes_more = False  # whether a connection passes on more than x, which is held here during a run
         self._passed: State | None = None
+        self._first_values: Tensor | None = None
         self._pointed_at: list[Any] = []
 
     def room(self, features: int, inner_features: int) -> Room:
@@ -210,6 +211,8 @@ class Program:
         self._norm_heads(attention, attention.key_norm, room.key)
         self.map(attention.v_proj, given, room.value)
         self._norm_heads(attention, attention.value_norm, room.value)
+        if layer.passes_values:
+            self._mix_values(attention, room.value)
         arguments = self.attend(seen, room.query, room.query, attention.heads)
         self.attention_output(attention, room)
         self.join(connection, room)
@@ -240,6 +243,15 @@ class Program:
         """x = norm(x), of each head's features."""
         if norm is not None:
             self._put_module(lambda rows: norm(rows.unflatten(-1, (attention.heads, -1))).flatten(-2), x, x)
+
+    def _mix_values(self, attention: MultiHeadAttention, value: Tensor) -> None:
+        """value = what the attention mixes of it and the first layer's values, which are kept beside the room."""
+        if attention.value_residual is not None:
+            assert self._first_values is not None
+            self._put_module(attention.value_residual, value, self._first_values, value)
+        else:
+            self._first_values = torch.empty_like(value)
+            self._put_module(nn.Identity(), self._first_values, value)
 
     def _put_residual(self, norms: ResidualNorms, x: Tensor, f: Tensor | None, output: Tensor) -> None:
         self._pointed_at.append(norms)

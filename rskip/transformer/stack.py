@@ -18,8 +18,13 @@ def layers_to_run(layers: nn.ModuleList, layerdrop: float, *, training: bool) ->
             yield layer
 
 
-def run_layer(layer: nn.Module, state: State, *inputs: Tensor | None, checkpointed: bool) -> State:
-    """The state after the layer; `checkpointed` recomputes its activations in the backward pass to save memory."""
+def run_layer(
+    layer: nn.Module, state: State, *inputs: Tensor | None, checkpointed: bool
+) -> tuple[State, Tensor | None]:
+    """The state after the layer, and the first layer's values where they are passed on.
+
+    `checkpointed` recomputes its activations in the backward pass to save memory.
+    """
     if checkpointed and torch.is_grad_enabled():
         return checkpoint(layer, state, *inputs, use_reentrant=False)
     return layer(state, *inputs)

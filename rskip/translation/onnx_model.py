@@ -121,9 +121,12 @@ class _EncoderGraph(nn.Module):
         hidden = source.eq(padding_index)[:, None, None]
         mask = torch.zeros_like(hidden, dtype=x.dtype).masked_fill(hidden, -math.inf)  # (B, 1, 1, S)
         passed = encoder.stack_connection.enter(x)
+        first: Tensor | None = None
         for layer, projection in zip(_layers(encoder), self.attention, strict=True):
             x, kept = layer.self_attn_connection.before(passed)
-            query, key, value = (each.transpose(1, 2) for each in projection(x))  # (B, H, S, D)
+            projected = projection(x, first)  # (B, S, H, D)
+            first = layer.first_values(projected[-1], first)
+            query, key, value = (each.transpose(1, 2) for each in projected)  # (B, H, S, D)
             attended = _weights(query, key, mask) @ value  # (B, H, S, D)
             attended = layer.self_attn.output(attended.transpose(1, 2).flatten(2))
             passed = layer.feed_forward(layer.self_attn_connection.after(kept, attended))
@@ -179,10 +182,12 @@ class _StepGraph(nn.Module):
         present: list[Tensor] = []
         weights = x
         passed = decoder.stack_connection.enter(x)
+        first: Tensor | None = None
         for number, layer in enumerate(decoder.decoder_layers()):
             of_layer = slice(2 * number, 2 * number + 2)
             x, kept = layer.self_attn_connection.before(passed)
-            projected = self.attention[number](x)  # (B, K, H, D)
+            projected = self.attention[number](x, first)  # (B, K, H, D)
+            first = layer.first_values(projected[-1], first)
             query, *new = (each.flatten(0, 1).unsqueeze(2) for each in projected)  # (R, H, 1, D)
             key, value = (
                 torch.cat([before.index_select(0, rows), each], 2)
@@ -218,6 +223,7 @@ class _Projection(nn.Module):
         super().__init__()
         self.parts, self.heads = parts, attention.heads
         norms = {"q": attention.query_norm, "k": attention.key_norm, "v": attention.value_norm}
+        self.value_residual = attention.value_residual
         self.norms = nn.ModuleDict({part: norm for part, norm in norms.items() if norm is not None})
         linears = [getattr(attention, f"{part}_proj") for part in parts]
         features = attention.q_proj.out_features
@@ -229,12 +235,14 @@ class _Projection(nn.Module):
         self.joined.weight = nn.Parameter(weight * factors[:, None], requires_grad=False)
         self.joined.bias = nn.Parameter(bias * factors, requires_grad=False)
 
-    def forward(self, x: Tensor) -> list[Tensor]:
-        """Each of x (B, T, C), by head (B, T, H, D)."""
+    def forward(self, x: Tensor, first: Tensor | None = None) -> list[Tensor]:
+        """Each of x (B, T, C), by head (B, T, H, D); `first`: the first layer's values, where they are mixed in."""
         projected = [each.unflatten(-1, (self.heads, -1)) for each in self.joined(x).chunk(len(self.parts), -1)]
         for number, part in enumerate(self.parts):
             if part in self.norms:
                 projected[number] = self.norms[part](projected[number]) * (self.scale if part == "q" else 1.0)
+        if self.value_residual is not None:
+            projected[-1] = self.value_residual(first, projected[-1])
         return projected
 
 

@@ -222,6 +222,13 @@ def test_other_functions_are_refused_with_the_reason():
         assert "can't be folded" in message and "rskip translate" in message and "\n" not in message
 
 
+def test_a_value_residual_is_refused():
+    with pytest.raises(ValueError) as error:
+        fold_connections(build("1xskip+ln", "1xskip+ln", value_residual="fixed"))
+    problem = "value_residual fixed has no stock form: there values are a layer's own"
+    assert str(error.value) == f"{problem}; use `rskip translate`"
+
+
 @pytest.mark.parametrize(
     ("encoder", "decoder", "settings"),
     [

@@ -73,6 +73,19 @@ def test_connection_flags_replace_the_default_on_both_stacks_or_one(parse, task)
     assert specs("--connection", "wskip+ln", "--decoder-connection", "highway") == ("wskip+ln", "highway")
 
 
+def test_value_residual_is_off_unless_asked_for(parse, task):
+    def config(*flags):
+        args = parse("--arch", "transformer_rskip_ln_tiny", *flags)
+        return config_from_args(args, task.source_dictionary, task.target_dictionary)
+
+    assert config().value_residual == "none"
+    assert config("--value-residual", "learned").value_residual == "learned"
+    with pytest.raises(UsageError) as error:
+        config("--value-residual", "fixed", "--decoder-layerdrop", "0.1")
+    expected = "expected 0 with value_residual fixed, which reads the first layer's values"
+    assert str(error.value) == f"--decoder-layerdrop is 0.1: {expected}"
+
+
 # A value other than "off" for every flag of fairseq's transformer that our models have no part for.
 @pytest.mark.parametrize("name", unsupported_flags())
 def test_unsupported_flags_are_refused_by_name(parse, task, name):
@@ -105,7 +118,7 @@ def test_supported_flags_reach_the_model(parse, task):
     untested = {field.name for field in fields(TransformerConfig)} - SUPPORTED.keys()
     assert untested == {
         "source_vocabulary", "target_vocabulary", "padding_index", "encoder_connection", "decoder_connection",
-        "share_all_embeddings",
+        "share_all_embeddings", "value_residual",
     }  # fmt: skip
 
 

@@ -134,13 +134,15 @@ def test_own_connection_from_the_example_user_dir(train_command, fairseq_program
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("connection", ["deepnorm", "hyper:streams=2", "denseformer", "attnres", "lanes", "normformer"])
+@pytest.mark.parametrize("connection", ["deepnorm", "hyper:streams=2", "denseformer", "attnres", "lanes", "hybridnorm"])
 def test_a_connection_of_each_form_trains_and_our_translator_agrees(
     connection, reversed_words, train_command, fairseq_program, root, tmp_path
 ):
-    """One that needs its place, of several streams, of history, one of streams that is one's own, of inner norms."""
+    """One that needs its place, of several streams, of history, one of streams that is one's own, and one of inner
+    norms, with a value residual."""
     user_dir = ["--user-dir", str(root / "user_dir")]
     command = train_command(tmp_path / "out", *RSKIP, *user_dir, "--connection", connection, "--max-epoch", "3")
+    command += ["--value-residual", "learned"] if connection == "hybridnorm" else []
     process = fairseq_program(*command, folder=tmp_path)
     assert process.returncode == 0, process.stderr[-2000:]
     generate = [str(reversed_words / "bin"), *user_dir, "--path", str(tmp_path / "out" / "checkpoint_last.pt"), "--cpu"]

@@ -85,7 +85,7 @@ def build() -> Callable[..., Transformer]:
         model = Transformer(config).double().eval()
         for name, parameter in model.named_parameters():
             starts_equal = "connection." in name and "gate" not in name and bool((parameter == parameter.mean()).all())
-            if "norm" in name or "head_scale" in name or starts_equal:
+            if "norm" in name or name.endswith(("head_scale", "value_residual.factors")) or starts_equal:
                 maps = parameter.dim() > 1 or name.endswith("query")  # into a tanh or a softmax
                 low, high = (-0.2, 0.2) if maps else (0.5, 1.5)
                 torch.nn.init.uniform_(parameter, low, high)

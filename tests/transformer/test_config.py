@@ -29,6 +29,8 @@ WRONG = [  # what is changed, the setting that is wrong, what is expected
     ({"decoder_layers": 0}, "decoder_layers", "1 or more"),
     ({"dropout": 1.5}, "dropout", PROBABILITY),
     ({"encoder_layerdrop": -0.1}, "encoder_layerdrop", PROBABILITY),
+    ({"value_residual": "fixd"}, "value_residual", "fixed"),
+    ({"value_residual": "fixed", "encoder_layerdrop": 0.1}, "encoder_layerdrop", "0 with value_residual fixed"),
     ({"activation_fn": "rleu"}, "activation_fn", "one of relu, gelu"),
     ({"encoder_connection": "2rskp+ln"}, "encoder_connection", "(did you mean '2rskip+ln'?)"),
 ]

@@ -25,6 +25,7 @@ class Written:
     norms_projected: bool = False  # queries, keys and values of each head
     hidden: dict[str, Tensor] = field(default_factory=dict)  # by what is attended to: where no query may look
     memory: Tensor | None = None
+    first: dict[str, list[Tensor]] = field(default_factory=dict)  # values of each head in a stack's first layer
 
     def p(self, name: str) -> Tensor:
         return self.model.get_parameter(name)
@@ -53,6 +54,14 @@ class Written:
             q, k, v = (each[..., head * size : (head + 1) * size] for each in (query, key, value))
             if self.norms_projected:
                 q, k, v = (self.norm(f"{name}.{part}_norm", z) for part, z in (("query", q), ("key", k), ("value", v)))
+            if branch == "self_attn" and self.model.config.value_residual != "none":
+                first = self.first.setdefault(stack, [])
+                if layer.endswith("layers.0"):
+                    first.append(v)
+                else:
+                    learned = self.model.config.value_residual == "learned"
+                    factors = self.p(f"{name}.value_residual.factors") if learned else (0.5, 0.5)
+                    v = factors[0] * first[head] + factors[1] * v
             scores = (q @ k.mT / math.sqrt(size)).masked_fill(self.hidden[stack], -math.inf)
             outputs.append(scores.softmax(-1) @ v)
         return torch.cat(outputs, -1)
@@ -99,6 +108,10 @@ def hybridnorm_star(w: Written, layer: str, branch: str, x: Tensor) -> Tensor:
     """The first layer's blocks are pre-norm."""
     if not layer.endswith("layers.0"):
         return hybridnorm(w, layer, branch, x)
+    return prenorm(w, layer, branch, x)
+
+
+def prenorm(w: Written, layer: str, branch: str, x: Tensor) -> Tensor:
     z = w.norm(f"{layer}.{branch}_connection.norm", x)
     if branch == "ffn":
         return x + w.linear(f"{layer}.fc2", w.inner(layer, z))
@@ -111,6 +124,7 @@ BLOCKS: dict[str, Block] = {
     "normformer:res_scale=true": normformer,
     "hybridnorm": hybridnorm,
     "hybridnorm+rms:first=prenorm": hybridnorm_star,
+    "prenorm+ln": prenorm,
 }
 
 
@@ -132,13 +146,16 @@ def written_out(w: Written, block: Block, source: Tensor, prefix: Tensor) -> Ten
     return x @ w.p("decoder.output_projection.weight").T
 
 
-@pytest.mark.parametrize("connection", BLOCKS)
-def test_a_transformer_follows_the_formula(build, connection, source, prefix):
-    model = build(connection)
+@pytest.mark.parametrize(
+    ("connection", "value_residual"),
+    [*((connection, "none") for connection in BLOCKS), ("prenorm+ln", "fixed"), ("hybridnorm", "learned")],
+)
+def test_a_transformer_follows_the_formula(build, connection, value_residual, source, prefix):
+    model = build(connection, value_residual=value_residual, encoder_layers=3)
     w = Written(model, rms="+rms" in connection, norms_projected="hybrid" in connection)
     parameters = dict(model.named_parameters())
     logits, expected = model(source, prefix), written_out(w, BLOCKS[connection], source, prefix)
-    torch.testing.assert_close(logits, expected, rtol=0, atol=1e-11)
+    torch.testing.assert_close(logits, expected, rtol=0, atol=1e-10)
     direction = torch.randn(logits.shape, dtype=logits.dtype, generator=torch.Generator().manual_seed(4))
     found, wanted = (torch.autograd.grad((y * direction).sum(), list(parameters.values())) for y in (logits, expected))
     for name, one, other in zip(parameters, found, wanted, strict=True):
@@ -149,7 +166,7 @@ def test_a_transformer_follows_the_formula(build, connection, source, prefix):
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
 @pytest.mark.parametrize("connection", BLOCKS)
 def test_half_precision_is_near_float64(build, connection, dtype, mode, source, prefix):
-    model = build(connection)
+    model = build(connection, value_residual="learned")
     exact = model(source, prefix)
     in_module = mode == "module"
     model = model.to(dtype if in_module else torch.float32)
@@ -204,5 +221,5 @@ def test_normformers_layer_is_fairseqs(build):
     x, memory = torch.randn(2, 3, 5, 16, dtype=torch.float64)
     hidden = torch.ones(5, 5).triu(1).bool()
     expected = stock(x.transpose(0, 1), memory.transpose(0, 1), self_attn_mask=additive_mask(hidden, x))[0]
-    found = ours(x, memory, None, None)
+    found, _ = ours(x, memory, None, None)
     torch.testing.assert_close(found, expected.transpose(0, 1), rtol=0, atol=1e-6)  # its softmax is in float32

@@ -84,6 +84,9 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "inner-norms": {
         "encoder_connection": "normformer",
         "decoder_connection": "hybridnorm",
+        "value_residual": "learned",
+        "encoder_layers": 2,
+        "decoder_layers": 2,
         "no_token_positional_embeddings": True,
     },
     "prenorm": {

@@ -1,0 +1,75 @@
+"""The value residual; test_inner_norms.py has its formula."""
+
+from __future__ import annotations
+
+import copy
+
+import pytest
+import torch
+from torch._dynamo.utils import counters
+
+from rskip.native import find_library
+from rskip.transformer import Transformer
+from rskip.transformer.precision import set_precision
+from rskip.transformer.stack import compile_layers
+
+
+def gradients(model, source, prefix):
+    torch.manual_seed(3)
+    model.zero_grad()
+    logits = model(source, prefix)
+    torch.nn.functional.cross_entropy(logits.flatten(0, 1), prefix.flatten()).backward()
+    return {name: parameter.grad for name, parameter in model.named_parameters()}
+
+
+def test_the_first_layer_is_as_it_was_and_factors_start_at_half(build, source, prefix):
+    single = {"encoder_layers": 1, "decoder_layers": 1}
+    assert torch.equal(build(value_residual="learned", **single)(source, prefix), build(**single)(source, prefix))
+    fixed = build(value_residual="fixed")
+    learned = Transformer(build(value_residual="learned").config).double().eval()
+    assert fixed.state_dict().keys() == build().state_dict().keys()
+    added = {f"{stack}.layers.1.self_attn.value_residual.factors" for stack in ("decoder", "encoder")}
+    loaded = learned.load_state_dict(fixed.state_dict(), strict=False)
+    assert set(loaded.missing_keys) == added and not loaded.unexpected_keys
+    torch.testing.assert_close(learned(source, prefix), fixed(source, prefix), rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("kind", ["fixed", "learned"])
+def test_decoding_token_by_token(build, kind, source, prefix):
+    """By the modules, reordered, and by the compiled kernels."""
+    model = build("hybridnorm", value_residual=kind, encoder_layers=3, decoder_layers=3)
+    order = torch.tensor([2, 0, 0])
+    expected = model(source, prefix)[order]
+    for tolerance in (1e-9, *([1e-5] if find_library().library else [])):
+        state = model.start(model.encode(source))
+        for tokens in prefix[:, :3].T:
+            model.step(tokens[:, None], state)
+        model.reorder(state, torch.zeros(3, 1, dtype=torch.int64), order)
+        found = torch.cat([model.step(tokens[:, None], state) for tokens in prefix[order, 3:].T], dim=1)
+        largest = expected.abs().max().item()
+        torch.testing.assert_close(found.double(), expected[:, 3:], rtol=0, atol=tolerance * largest)
+        model = set_precision(model, "float32")
+
+
+@pytest.mark.parametrize("kind", ["fixed", "learned"])
+def test_recomputed_activations_give_the_same_gradients(build, kind, source, prefix):
+    settings = {"value_residual": kind, "encoder_layers": 3, "decoder_layers": 3, "dropout": 0.3}
+    plain = build(**settings).train()
+    recomputed = build(checkpoint_activations=True, **settings).train()
+    expected = gradients(plain, source, prefix)
+    for name, gradient in gradients(recomputed, source, prefix).items():
+        torch.testing.assert_close(gradient, expected[name], rtol=0, atol=1e-12, msg=name)
+        assert gradient.abs().max() > 1e-12 or name.endswith("k_proj.bias"), name
+    assert not any(isinstance(each, torch.Tensor) for module in plain.modules() for each in vars(module).values())
+
+
+@pytest.mark.slow
+def test_compiled_layers_compute_the_same(build, source, prefix):
+    torch.compiler.reset()
+    counters.clear()
+    model = build("normformer", value_residual="learned").float()
+    compiled = copy.deepcopy(model)
+    compile_layers(compiled.encoder.layers, compiled.decoder.layers, backend="eager")
+    torch.testing.assert_close(compiled(source, prefix), model(source, prefix), rtol=1e-4, atol=1e-4)
+    assert not counters["graph_break"]
+    torch.compiler.reset()
