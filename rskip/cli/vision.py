@@ -182,7 +182,7 @@ def run_train(args: argparse.Namespace) -> int:
             device = choose_device(args.device, ranks)
         slow = slow_rank(device, ranks)
         with ranks.together():
-            settings = training_settings(args, device, ranks, slow=slow)
+            settings, notes = training_settings(args, device, ranks, slow=slow)
             observer = _observer(args, ranks)
         try:
             result = train(
@@ -194,6 +194,7 @@ def run_train(args: argparse.Namespace) -> int:
                 device=args.device,
                 tensorboard=args.tensorboard,
                 observer=observer,
+                notes=notes,
             )
         except Interrupted as error:
             print(f"rskip vision: {error}", file=sys.stderr)
@@ -236,8 +237,8 @@ def slow_rank(device: torch.device, ranks: Ranks) -> int | None:
 
 def training_settings(
     args: argparse.Namespace, device: torch.device, ranks: Ranks, *, slow: int | None
-) -> TrainingSettings:
-    """The recipe's settings, or the papers', with what was given changed, precision and compiling chosen.
+) -> tuple[TrainingSettings, list[str]]:
+    """The recipe's settings, or the papers', with what was given changed; precision and compiling chosen, with notes.
 
     A recipe's probe becomes --probe-every where that is not given.
 
@@ -249,6 +250,7 @@ def training_settings(
     from rskip.settings.errors import SettingError
     from rskip.settings.text import parse_overrides
     from rskip.vision.training import TrainingSettings
+    from rskip.vision.training.compilation import worth_compiling
 
     given = {field: value for field, value in given_options(args, TrainingSettings).items() if field != "precision"}
     texts = [text for group in args.changes for text in group]
@@ -274,14 +276,19 @@ def training_settings(
     if args.precision != "auto":
         settings = replace(settings, precision=args.precision)
         said.add("precision")
+    notes: list[str] = []
     begun = {} if {*CHOSEN_HERE} <= said else begun_with(args.output)
     begun = {name: value for name, value in begun.items() if name not in said}
     if "precision" not in {*said, *begun}:
-        settings = replace(settings, precision=_precision(settings.precision, device, ranks, slow=slow))
+        precision, note = _precision(settings.precision, device, ranks, slow=slow)
+        settings, notes = replace(settings, precision=precision), [*notes, *note]
     settings = replace(settings, **begun)
     if "compile" not in {*said, *begun}:
-        settings = replace(settings, compile=_compile(settings, device, ranks))
-    return settings
+        gains = worth_compiling(settings, device, processes=ranks.count)
+        settings = replace(settings, compile=gains)
+        if gains:
+            notes.append("compiles the model first, which takes minutes and gains more (--no-compile: don't)")
+    return settings, notes
 
 
 def begun_with(output: Path) -> dict[str, Any]:
@@ -298,25 +305,15 @@ def begun_with(output: Path) -> dict[str, Any]:
         raise ValueError(f"{begun} is damaged: move {output} away to start over") from error
 
 
-def _precision(asked: Precision, device: torch.device, ranks: Ranks, *, slow: int | None) -> Precision:
-    """The asked one where every rank's device multiplies it; the first rank prints a choice."""
+def _precision(
+    asked: Precision, device: torch.device, ranks: Ranks, *, slow: int | None
+) -> tuple[Precision, list[str]]:
+    """The asked one where every rank's device multiplies it; otherwise another one, with a note of it."""
     if asked != "bfloat16" or slow is None:
-        return asked
-    if ranks.first:
-        kind = "processor" if device.type == "cpu" else "GPU"
-        which = f"this {kind}" if ranks.count == 1 else f"process {slow}'s {kind}"
-        print(f"computes in float32: {which} only emulates bfloat16, which is slower", file=sys.stderr)
-    return "float32"
-
-
-def _compile(settings: TrainingSettings, device: torch.device, ranks: Ranks) -> bool:
-    """Whether compiling gains here; the first rank prints a choice."""
-    from rskip.vision.training.compilation import worth_compiling
-
-    gains = worth_compiling(settings, device, processes=ranks.count)
-    if gains and ranks.first:
-        print("compiles the model first, which takes minutes and gains more (--no-compile: don't)", file=sys.stderr)
-    return gains
+        return asked, []
+    kind = "processor" if device.type == "cpu" else "GPU"
+    which = f"this {kind}" if ranks.count == 1 else f"process {slow}'s {kind}"
+    return "float32", [f"computes in float32: {which} only emulates bfloat16, which is slower"]
 
 
 @contextmanager

@@ -76,6 +76,11 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def settings_of(*arguments: str, output: Path = Path("nowhere")) -> TrainingSettings:
     """What `rskip vision train` would train with."""
+    return chosen(*arguments, output=output)[0]
+
+
+def chosen(*arguments: str, output: Path = Path("nowhere")) -> tuple[TrainingSettings, list[str]]:
+    """The same, and what it says of its choices."""
     argv = ["vision", "train", *arguments, "--output", str(output)]
     device = torch.device("cpu")
     return training_settings(build_parser(argv).parse_args(argv), device, Ranks(), slow=slow_rank(device, Ranks()))
@@ -159,26 +164,26 @@ def test_options_replace_the_recipes_settings(tmp_path):
 
 
 @pytest.mark.parametrize("slow", [True, False])
-def test_precision_is_the_best_that_the_device_multiplies(slow, tmp_path, monkeypatch, capsys):
+def test_precision_is_the_best_that_the_device_multiplies(slow, tmp_path, monkeypatch):
     monkeypatch.setattr("rskip.machine.device.bfloat16_is_slow", lambda device: slow)
     best = "float32" if slow else "bfloat16"
-    said = "computes in float32: this processor only emulates bfloat16, which is slower\n" if slow else ""
-    assert settings_of("--device", "cpu").precision == best
-    assert capsys.readouterr().err == said
+    said = ["computes in float32: this processor only emulates bfloat16, which is slower"] if slow else []
+    settings, notes = chosen("--device", "cpu")
+    assert (settings.precision, notes) == (best, said)
     recipe = tmp_path / "tiny.yaml"
     recipe.write_text(RECIPE.replace("float32", "bfloat16"))
-    assert settings_of(str(recipe), "--device", "cpu").precision == best
-    assert capsys.readouterr().err == said
+    settings, notes = chosen(str(recipe), "--device", "cpu")
+    assert (settings.precision, notes) == (best, said)
     recipe.write_text(RECIPE)
     for explicit in ("bfloat16", "float32"):
         assert settings_of(str(recipe), "--precision", explicit).precision == explicit
         assert settings_of(str(recipe), "--set", f"precision={explicit}").precision == explicit
-    assert settings_of(str(recipe)).precision == "float32"
-    assert capsys.readouterr().err == ""
+    settings, notes = chosen(str(recipe))
+    assert (settings.precision, notes) == ("float32", [])
 
 
 @pytest.mark.parametrize("first_slow", [None, 1])
-def test_processes_compute_in_a_precision_that_every_gpu_multiplies(first_slow, monkeypatch, capsys):
+def test_processes_compute_in_a_precision_that_every_gpu_multiplies(first_slow, monkeypatch):
     """Each asks about its own GPU: of two the second may be older."""
     ranks, gpu = Ranks(rank=0, count=2), torch.device("cuda", 0)
     asked = []
@@ -186,11 +191,11 @@ def test_processes_compute_in_a_precision_that_every_gpu_multiplies(first_slow, 
     monkeypatch.setattr(Ranks, "min", lambda self, own: own if first_slow is None else own * 0 + 1)
     slow = slow_rank(gpu, ranks)
     argv = ["vision", "train", "--output", "nowhere"]
-    settings = training_settings(build_parser(argv).parse_args(argv), gpu, ranks, slow=slow)
+    settings, notes = training_settings(build_parser(argv).parse_args(argv), gpu, ranks, slow=slow)
     assert (slow, asked) == (first_slow, [gpu])
     assert settings.precision == ("bfloat16" if first_slow is None else "float32")
-    said = "computes in float32: process 1's GPU only emulates bfloat16, which is slower\n"
-    assert capsys.readouterr().err == ("" if first_slow is None else said)
+    said = ["computes in float32: process 1's GPU only emulates bfloat16, which is slower"]
+    assert notes == ([] if first_slow is None else said)
 
 
 def test_a_training_goes_on_in_the_precision_that_it_began_with(trained, tmp_path, monkeypatch):
@@ -203,10 +208,10 @@ def test_a_training_goes_on_in_the_precision_that_it_began_with(trained, tmp_pat
         settings_of(*SHORT, output=tmp_path)
 
 
-def test_compiling_is_chosen_where_nobody_says_and_goes_on_as_it_began(trained, tmp_path, monkeypatch, capsys):
+def test_compiling_is_chosen_where_nobody_says_and_goes_on_as_it_began(trained, tmp_path, monkeypatch):
     monkeypatch.setattr("rskip.vision.training.compilation.worth_compiling", lambda *_, **__: True)
-    assert settings_of(*SHORT).compile
-    assert capsys.readouterr().err.count("--no-compile") == 1
+    settings, notes = chosen(*SHORT)
+    assert settings.compile and "--no-compile" in notes[-1]
     assert not settings_of(*SHORT, "--no-compile").compile
     assert not settings_of(*SHORT, output=trained).compile
     assert settings_of(*SHORT, "--compile", output=trained).compile
@@ -220,6 +225,16 @@ def test_compiling_is_chosen_where_nobody_says_and_goes_on_as_it_began(trained, 
     (tmp_path / "run.json").write_text(json.dumps(content))
     monkeypatch.setattr("rskip.vision.training.compilation.worth_compiling", lambda *_, **__: False)
     assert settings_of(*SHORT, output=tmp_path).compile
+
+
+def test_a_choice_is_told_when_nothing_is_missing(tmp_path, monkeypatch, capsys):
+    """Before that the mistake is the one line."""
+    monkeypatch.setattr("rskip.machine.device.bfloat16_is_slow", lambda device: True)
+    command = ["vision", "train", *SHORT, "--device", "cpu", "--output", str(tmp_path / "run")]
+    refused(capsys, "no CIFAR10 in", *command[1:], "--data", str(tmp_path))
+    monkeypatch.setattr(LOOP, "load_cifar", lambda name, root, *, train, download: noise(40 if train else 30))
+    assert main(command) == 0
+    assert "computes in float32: this processor only emulates" in capsys.readouterr().err
 
 
 # training and evaluation

@@ -132,6 +132,8 @@ GRIDS = {  # studies of our own, of every combination: all parts but the connect
     "field_cifar10": ({f"lr{rate}": {"lr": rate} for rate in (0.2, 0.05, 0.8)},),
     "lambda": ({f"lr{rate}": {"lr": float(rate)} for rate in ("2e-3", "1e-3", "4e-3")},),
 }
+FAST = ("1xskip", "2rskip_ln", "2rskip_ln_no_norm_decay", "2xskip_ln", "wskip_ln_init1", "sas")  # of cifar10_fast
+SHORT = ("1xskip", "2xskip", "0p5xskip", "1xskip_ln", "2xskip_ln", "2rskip_ln")  # of cifar10_short
 ARCHITECTURES = {"1xskip_ln": "skip_ln", "2rskip_ln": "rskip_ln", "sas": "sas", "prenorm_ln": "prenorm"}
 
 
@@ -172,7 +174,8 @@ def test_there_is_a_row_for_every_row_of_the_papers_and_of_our_studies() -> None
         *(f"cifar10_preact{depth}_{name}" for depth in (20, 110) for name in CIFAR10),
         *(f"cifar100_preact{depth}_{name}" for name, rows in CIFAR100.items() for depth in rows),
         *(name for study in GRIDS for name in grid_names(study)),
-        *(f"cifar10_fast_preact20_{name}" for name in ("1xskip", "2rskip_ln", "2rskip_ln_no_norm_decay")),
+        *(f"cifar10_fast_preact20_{name}" for name in FAST),
+        *(f"cifar10_short_preact110_{name}" for name in SHORT),
         *(f"flickr8k_{name}" for name in ("1xskip_ln", "2rskip_ln", "sas", "no_image")),
         *(f"sas_table5_{name}_{stage}" for name in COCO for stage in ("cross_entropy", "self_critical")),
     }
@@ -222,7 +225,7 @@ def test_a_row_says_what_it_is_and_what_to_expect() -> None:
             wrong.append(name)
         if measured and not (figures and all(re.search(rf"Expected: .*\b{value:g}\b", said) for value in figures)):
             wrong.append(name)
-        study = name.startswith(("multi30k_lr", "multi30k_sas", *GRIDS))
+        study = name.startswith(("multi30k_lr", "multi30k_sas", "cifar10_short", *GRIDS))
         if not expected and not study and "Not run to its end here" not in said:
             wrong.append(name)
     assert wrong == []
@@ -404,7 +407,7 @@ def test_rows_that_are_compared_differ_only_in_what_their_names_and_the_paper_sa
     of_papers = ("arch", "connection", "lr", "dropout", KEY, "max-update", "average")
     other_settings = ("multi30k_en_de_sas", "multi30k_en_de_1xskip_ln_sas_settings")
     same_settings = {name: recipe for name, recipe in RECIPES.items() if name not in other_settings}
-    papers_images = {name: recipe for name, recipe in VISION.items() if "_fast_" not in name}
+    papers_images = {name: recipe for name, recipe in VISION.items() if "_preact" in name and not is_ours(name)}
     for prefix, recipes, without in (
         *((family, RECIPES, of_papers) for family in ("iwslt15_en_vi", "wmt14_en_de", "wmt14_en_fr")),
         ("multi30k_en_de", same_settings, ("arch",)),
@@ -412,6 +415,7 @@ def test_rows_that_are_compared_differ_only_in_what_their_names_and_the_paper_sa
         ("multi30k_sas", RECIPES, ("arch", "lr", "clip-norm", "connection", "user-dir")),
         ("multi30k_lr", RECIPES, ("arch", "lr")),
         ("cifar10_fast", RECIPES, ("connection", "decay")),
+        ("cifar10_short", RECIPES, ("connection",)),
         ("cifar", papers_images, ("dataset", "depth", "connection")),
     ):
         first, *others = configs(prefix, recipes, without)
@@ -423,6 +427,11 @@ def test_rows_that_are_compared_differ_only_in_what_their_names_and_the_paper_sa
         for rate in RATES:
             train = RECIPES[f"multi30k_lr_{name}_lr{rate}"].settings.train
             assert (train["arch"], train["lr"]) == (f"transformer_{arch}_tiny", float(rate))
+
+
+def is_ours(name: str) -> bool:
+    """A short training of images, which no paper has."""
+    return "_fast_" in name or "_short_" in name
 
 
 def hours(recipe: Recipe) -> tuple[float, bool]:
@@ -439,16 +448,16 @@ def test_a_row_of_images_is_what_its_name_and_the_papers_say() -> None:
     for name, recipe in VISION.items():
         if name.startswith("field"):
             continue
-        match = re.fullmatch(r"(cifar\d+)_(?:fast_)?preact(\d+)_(\w+)", name)
+        match = re.fullmatch(r"(cifar\d+)_(?:fast_|short_)?preact(\d+)_(\w+)", name)
         assert match, name
         dataset, depth, train = match[1], int(match[2]), recipe.settings.train
         connection = match[3].removesuffix("_no_norm_decay")
         assert train.decay == ("all" if match[3] == connection else "weights"), name
-        assert train.shortcut_input == ("raw" if "_fast_" in name else "activated"), name
+        assert train.shortcut_input == ("raw" if depth == 20 and is_ours(name) else "activated"), name
         assert (train.dataset, train.depth, train.connection) == (dataset, depth, CIFAR10[connection][0]), name
         written = yaml.safe_load(read_text(recipe))["rows"][recipe.row]["train"]["connection"]
         assert written == str(parse_connection(written)), f"{name}: the file has the connection's canonical text"
-        if "_fast_" in name:
+        if is_ours(name):
             continue
         assert (train.batch_size, train.iterations, train.epochs) == (128, 64_000, None)
         assert (train.schedule, train.lr, train.milestones) == ("step", 0.1, (32_000, 48_000))

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import signal
+import sys
 import threading
+from collections.abc import Sequence
 from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -62,6 +64,7 @@ def train(
     device: str | None = None,
     tensorboard: bool = False,
     observer: Observer | None = None,
+    notes: Sequence[str] = (),
 ) -> TrainingResult:
     """Trains to the end of the settings' iterations, from the start or from the folder's checkpoint.pt.
 
@@ -75,6 +78,7 @@ def train(
     :param device: "cpu", "cuda", "cuda:1"; None: a GPU where there is one.
     :param tensorboard: write the curve for TensorBoard too.
     :param observer: looks at the training, which goes as without it.
+    :param notes: lines for the terminal, printed once data and folder are there.
     :raises Interrupted: SIGTERM or SIGINT came; the training is saved.
     :raises Diverged: the loss or a weight is not finite; what was saved before is kept.
     :raises ValueError: a mistake in what was given, a checkpoint of other settings, or a folder in use.
@@ -106,6 +110,8 @@ def train(
             )
         with ranks.together():
             _check_shared(files, 0 if checkpoint is None else checkpoint.iteration, ranks)
+        for note in notes if ranks.first else ():
+            print(note, file=sys.stderr)
         with ranks.together():
             run = TrainingRun(
                 settings,
