@@ -62,11 +62,13 @@ def assert_same(built: Transformer, model: Transformer) -> None:
         {"connection": "2rskip+ln"},
         {"connection": "1xskip+ln", "encoder_connection": "prenorm+ln", "decoder_connection": None},
         {"connection": None, "encoder_connection": "sas", "decoder_connection": "2xskip"},
+        {"connection": "normformer", "value_residual": "fixed"},
     ],
 )
 def test_our_checkpoints_of_both_formats(settings: dict[str, str], suffix: str, tmp_path: Path) -> None:
     encoder, decoder = (settings.get(f"{side}_connection") or settings["connection"] for side in ("encoder", "decoder"))
-    model = random_model(encoder_connection=encoder, decoder_connection=decoder)
+    values = settings.get("value_residual", "none")
+    model = random_model(encoder_connection=encoder, decoder_connection=decoder, value_residual=values)
     write_checkpoint(tmp_path / f"model{suffix}", checkpoint_of(model.state_dict(), SIZES | settings))
     assert_same(build(read_checkpoint(tmp_path / f"model{suffix}")), model)
 
