@@ -5,6 +5,7 @@ A connection is named by a spec, `[λ]family[+norm][:option=value,...]`, such as
 """
 
 from rskip.connections.adaptive import ASkip
+from rskip.connections.admin import Admin, admin_profiling, is_profiled
 from rskip.connections.attnres import AttnRes
 from rskip.connections.b2t import B2T
 from rskip.connections.connection import Connection, StackConnection, State
@@ -75,6 +76,9 @@ __all__ = [
     "list_connections",
     "parse_connection",
     "register_connection",
+    "Admin",
+    "admin_profiling",
+    "is_profiled",
     "AttnRes",
     "B2T",
     "DeepNorm",

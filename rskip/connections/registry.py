@@ -146,6 +146,7 @@ class Family:
     :param text_only: whether features must come last; a function decides it by the spec.
     :param needs_place: whether the class is also given `place`, a Place.
     :param needs_branch: whether a model must build what `Connection.inner_norms` and `scales_heads` ask for.
+    :param needs_profile: whether a pass over data sets its initial values, without which it isn't trained.
     :param passes: what goes from block to block: x alone, several streams of x's shape, or the outputs of all earlier
         layers too. For text, but where it is x.
     :param stack: what the stack of blocks does first and last, built as `stack(features, **settings)`; None: nothing.
@@ -167,6 +168,7 @@ class Family:
     text_only: bool | Callable[[ConnectionSpec], bool] = False
     needs_place: bool = False
     needs_branch: bool = False
+    needs_profile: bool = False
     passes: Passed = "x"
     stack: type[StackConnection] | None = None
     check: Callable[[ConnectionSpec], None] | None = None
@@ -174,9 +176,10 @@ class Family:
 
     @property
     def needs(self) -> tuple[str, ...]:
-        """What it needs beyond x and f: "place", "branch", "streams", "history"."""
-        own = ("place",) * self.needs_place + ("branch",) * self.needs_branch
-        return own + (() if self.passes == "x" else (self.passes,))
+        """What it needs beyond x and f: "place", "branch", "profile", "streams", "history"."""
+        needs = {"place": self.needs_place, "branch": self.needs_branch, "profile": self.needs_profile}
+        passed = () if self.passes == "x" else (self.passes,)
+        return tuple(name for name, needed in needs.items() if needed) + passed
 
     @property
     def works_on(self) -> tuple[str, ...]:

@@ -8,6 +8,7 @@ from rskip.fairseq_plugin import (
     architectures,
     captioning_task,
     criterion,
+    initialise,
     model,
     one_line_errors,
     out_of_memory,
@@ -19,6 +20,7 @@ from rskip.fairseq_plugin import (
 __all__ = ["adam", "architectures", "captioning_task", "criterion", "model", "self_critical_criterion", "task"]
 
 adam.install()
+initialise.install()
 one_line_errors.install()
 out_of_memory.install()
 run_lock.install()

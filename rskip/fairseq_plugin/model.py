@@ -15,7 +15,7 @@ from rskip.fairseq_plugin.decoder import ConnectionDecoder
 from rskip.fairseq_plugin.encoder import ConnectionEncoder
 from rskip.fairseq_plugin.flags import add_flags, config_from_args, take_compile_layers, take_probe
 from rskip.fairseq_plugin.one_line_errors import UsageError
-from rskip.fairseq_plugin.probe import TrainingProbe
+from rskip.fairseq_plugin.probe import Probe, TrainingProbe
 from rskip.machine.device import set_gpu_arithmetic
 from rskip.native.loss import log_softmax
 from rskip.transformer import TransformerConfig
@@ -32,7 +32,7 @@ class ConnectionModel(FairseqEncoderDecoderModel):
     def __init__(self, config: StackConfig, encoder: FairseqEncoder, decoder: ConnectionDecoder) -> None:
         super().__init__(encoder, decoder)
         self.config = config
-        self._probe: TrainingProbe | None = None
+        self.probe: Probe | None = None
 
     def prepare_training(self, args: Namespace) -> None:
         """Takes out of `args`, which checkpoints keep, what they say of a probe and of compiling, and does it."""
@@ -40,13 +40,13 @@ class ConnectionModel(FairseqEncoderDecoderModel):
             compile_layers(self.encoder.layers, self.decoder.layers)
         file, every = take_probe(args)
         if file is not None:
-            self._probe = TrainingProbe(self, Path(file), every)
+            self.probe = TrainingProbe(self, Path(file), every)
 
     def set_num_updates(self, num_updates: int) -> None:
         """How many updates are done; fairseq calls it before each batch."""
         super().set_num_updates(num_updates)
-        if self._probe is not None:
-            self._probe.updates = num_updates
+        if self.probe is not None:
+            self.probe.updates = num_updates
 
     def get_normalized_probs(self, net_output: Any, log_probs: bool, sample: Any = None) -> Tensor:
         """As fairseq's, in float32; logarithms without a float32 copy of the logits."""
@@ -66,14 +66,14 @@ class ConnectionModel(FairseqEncoderDecoderModel):
         return self
 
     @property
-    def active_probe(self) -> TrainingProbe | None:
+    def active_probe(self) -> Probe | None:
         """The probe, in a forward pass of training."""
-        return self._probe if self.training and torch.is_grad_enabled() else None
+        return self.probe if self.training and torch.is_grad_enabled() else None
 
     def all_reduce_grads(self) -> None:
         """fairseq calls it after the backward passes of an update, for models that reduce gradients themselves."""
-        if self._probe is not None:
-            self._probe.end_backward()
+        if self.probe is not None:
+            self.probe.end_backward()
 
     @staticmethod
     def add_args(parser: ArgumentParser) -> None:

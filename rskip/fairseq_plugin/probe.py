@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from fairseq import metrics
 from fairseq.distributed.utils import get_global_rank
@@ -18,6 +18,21 @@ from torch import nn
 from rskip.analysis.blocks import residual_blocks
 from rskip.analysis.signals import Masks, SignalRecorder
 from rskip.analysis.trace import Trace, due
+
+
+class Probe(Protocol):
+    """What a model tells of its passes in training.
+
+    updates: how many are done, which the model sets.
+    """
+
+    updates: int
+
+    def begin_batch(self, masks: Masks) -> None:
+        """Before a batch's forward pass; masks: as `SignalRecorder.recording` has them."""
+
+    def end_backward(self) -> None:
+        """After the backward pass of an update's last batch."""
 
 
 class TrainingProbe:
@@ -40,10 +55,6 @@ class TrainingProbe:
         self.updates = 0  # that are done
 
     def begin_batch(self, masks: Masks) -> None:
-        """Before a batch's forward pass in training.
-
-        :param masks: as `SignalRecorder.recording` has them.
-        """
         if get_global_rank() > 0:
             return
         if self._trace is None:
@@ -62,7 +73,6 @@ class TrainingProbe:
         self._batch.enter_context(self._recorder.recording(masks))
 
     def end_backward(self) -> None:
-        """After the last batch's backward pass."""
         self._batch.close()
         self._backward_done = self._recorder is not None
 

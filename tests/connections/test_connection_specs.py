@@ -23,9 +23,9 @@ from rskip.connections import (
 from rskip.settings.errors import SettingError
 
 BUILT_IN = (
-    "attnres", "b2t", "deepnorm", "denseformer", "highway", "hybridnorm", "hyper", "keel", "laurel", "layerscale",
-    "lns", "mhc", "mixln", "normformer", "periln", "prenorm", "residual_dual", "rezero", "rskip", "sandwich", "sas",
-    "siamese", "subln", "wskip", "xskip",
+    "admin", "attnres", "b2t", "deepnorm", "denseformer", "highway", "hybridnorm", "hyper", "keel", "laurel",
+    "layerscale", "lns", "mhc", "mixln", "normformer", "periln", "prenorm", "residual_dual", "rezero", "rskip",
+    "sandwich", "sas", "siamese", "subln", "wskip", "xskip",
 )  # fmt: skip
 
 CANONICAL = {  # written: (canonical, slug)

@@ -259,6 +259,7 @@ def askip_mixture(w: Written, k: int, x: Tensor) -> Tensor:
 
 
 FORMULAS: dict[str, Formula] = {
+    "admin": each_block(lambda w, k, x: w.of(k, w.p(f"connections.{k}.skip_weight") * x + w.f(k, x)), closes=False),
     "askip+ln": each_block(functools.partial(askip, rate=0.01), closes=False),
     "askip+rms:rate=0.5": each_block(functools.partial(askip, rate=0.5), closes=False),
     "askip+ln:form=depth": each_block(deepnorm, closes=False),
@@ -334,6 +335,7 @@ STARTS_AS = {  # another connection, which it equals as it starts, up to the nor
     "denseformer": "prenorm+ln",
     "normformer:res_scale=true": "prenorm+ln",
     "rezero:init=1": "1xskip",
+    "admin": "1xskip+ln",
     "layerscale+ln:init=1": "prenorm+ln",
 }
 
@@ -437,6 +439,7 @@ REFUSED = [  # spec, feature_dim, what is expected in its place
     ("hyper", 1, "a connection for images, and hyper passes on several streams, on text alone"),
     ("residual_dual", 1, "a connection for images, and residual_dual passes on several streams, on text alone"),
     ("denseformer", 1, "a connection for images, and denseformer passes on earlier layers' outputs, on text alone"),
+    ("admin", 1, "a connection for images, and admin is for text (feature_dim=-1)"),
     ("attnres", 1, "a connection for images, and attnres passes on earlier layers' outputs, on text alone"),
     ("attnres:blocks=0", -1, "blocks to be a whole number from 1 to 1000000"),
     ("keel", 1, "a connection for images, and keel is for text (feature_dim=-1)"),
@@ -482,6 +485,7 @@ COUNTS: dict[str, tuple[Callable[[int], int], Callable[[int], int]]] = {  # of a
     "b2t": (lambda h: 2 * h, lambda h: 0),
     "siamese": (lambda h: 6 * h, lambda h: 6 * h),
     "denseformer": (lambda h: 2 * h, lambda h: 0),  # of a layer's first block
+    "admin": (lambda h: 3 * h, lambda h: 0),
     "attnres": (lambda h: 2 * h, lambda h: 2 * h),  # of the stack's first block
     "hyper": (lambda h: 10 * h + 26, lambda h: 0),
     "hyper:form=static": (lambda h: 2 * h + 24, lambda h: 0),

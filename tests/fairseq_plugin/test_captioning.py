@@ -17,6 +17,7 @@ from rskip.captioning.captions import read_split, write_split
 from rskip.captioning.features import FeatureStore
 from rskip.captioning.model_file import export_captioning_model, load_captioning_model, read_captioning_checkpoint
 from rskip.checkpoint import Checkpoint, read_checkpoint, write_checkpoint
+from rskip.fairseq_plugin.initialise import initialise
 from rskip.generation import SearchOptions
 from rskip.settings.errors import SettingError
 from tests.fairseq_plugin.captioning_data import write_corpus, write_flickr8k_corpus
@@ -278,6 +279,13 @@ def test_a_checkpoint_keeps_to_its_features(trained, corpus, tmp_path):
     path = str(trained / "checkpoint_last.pt")
     with pytest.raises(ValueError, match="'other': expected those that the model was trained on, of 'toy'"):
         load_model_ensemble_and_task([path], arg_overrides={"features": str(tmp_path / "features")})
+
+
+def test_a_profiling_pass_reads_features_and_captions(command, tmp_path):
+    words = command(tmp_path / "none", "--connection", "admin")[1:]
+    encoder, decoder = initialise(words, tmp_path / "start.pt").values()
+    assert len(encoder) == 2 and len(decoder) == 3
+    assert encoder[0] == decoder[0] == 1 and encoder[1] != 1 and 1 != decoder[1] < decoder[2]
 
 
 def test_images_without_features_are_left_out(corpus, tmp_path, caplog):

@@ -61,7 +61,7 @@ def test_batches_of_an_update_are_taken_together_without_padding(parse, task, tm
     batches = [_batch(5, 8, 6), _batch(3, 4, 9)]
 
     alone = copy.deepcopy(model)
-    alone.__dict__["_probe"] = None
+    alone.probe = None
     recorder = SignalRecorder(residual_blocks(alone))
     for sample in batches:
         inputs = sample["net_input"]

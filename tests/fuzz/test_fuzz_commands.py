@@ -17,7 +17,7 @@ from tests.fuzz.contract import command
 from tests.fuzz.values import NUMBERS, TEXTS, given
 
 ROOT = Path(__file__).parents[2]
-ACTING = {"setup-fairseq", "doctor"}  # they install, or ask other processes
+ACTING = {"setup-fairseq", "doctor", "initialise"}  # they install, ask other processes, or fairseq
 NAMED = [name for name in subcommands() if name not in ACTING]
 # beside what values there are: paths of every kind, `here` being the current folder
 PATHS = [

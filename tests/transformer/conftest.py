@@ -30,6 +30,7 @@ CONNECTIONS = [
     "highway:gate=shortcut",
     "prenorm+ln",
     "prenorm+rms",
+    "admin",
     "deepnorm",
     "deepnorm+rms",
     "askip+ln",

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import copy
+import io
 import math
 
 import pytest
 import torch
 from torch._dynamo.utils import counters
 
+from rskip.connections import admin_profiling
 from rskip.settings.errors import SettingError
 from rskip.transformer import Transformer, TransformerConfig
 from rskip.transformer.stack import compile_layers
@@ -96,7 +98,8 @@ def test_layers_know_their_places(build):
 
 FAMILIES = [
     "deepnorm", "rezero", "layerscale+ln", "sandwich", "periln", "lns", "mixln:ratio=0.5", "keel", "laurel+ln", *STATES,
-    "askip+ln", "askip+ln:form=recursive", "askip+ln:form=mixture", "subln", "normformer:res_scale=true", "hybridnorm",
+    "admin", "askip+ln", "askip+ln:form=recursive", "askip+ln:form=mixture", "subln",
+    "normformer:res_scale=true", "hybridnorm",
 ]  # fmt: skip
 
 
@@ -111,21 +114,51 @@ def test_two_hundred_updates_stay_finite_and_learn(build, connection, source, pr
     updates(build, connection, source, prefix, count=200)
 
 
+@pytest.mark.parametrize("connection", FAMILIES)
+def test_resumed_updates_are_those_of_an_unbroken_training(build, connection, source, prefix):
+    """Bit by bit, from a file of model and optimiser."""
+    config = build(connection, dropout=0.1).config
+    model, optimizer = beginning(config, source, prefix)
+    for number in range(4):
+        if number == 2:
+            file = io.BytesIO()
+            torch.save([model.state_dict(), optimizer.state_dict()], file)
+            file.seek(0)
+            resumed, other = beginning(config, source, prefix, seed=1)
+            for each, state in zip([resumed, other], torch.load(file), strict=True):
+                each.load_state_dict(state)
+        trainings = [(model, optimizer)] if number < 2 else [(model, optimizer), (resumed, other)]
+        for each, its_optimizer in trainings:
+            torch.manual_seed(number)
+            update(each, its_optimizer, source, prefix)
+    assert all(torch.equal(own, tensor) for own, tensor in zip(resumed.parameters(), model.parameters(), strict=True))
+
+
+def beginning(config, source, prefix, *, seed=0):
+    """A model as it starts, and its optimiser."""
+    torch.manual_seed(seed)
+    model = Transformer(config).train()
+    if config.encoder_connection == "admin":
+        with admin_profiling(model.encoder, source != 1), admin_profiling(model.decoder), torch.no_grad():
+            model(source, prefix)
+    return model, torch.optim.Adam(model.parameters(), lr=1e-3)
+
+
+def update(model, optimizer, source, prefix):
+    optimizer.zero_grad()
+    logits = model(source, prefix)
+    loss = torch.nn.functional.cross_entropy(logits.flatten(0, 1), prefix.flatten())
+    loss.backward()
+    torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+    optimizer.step()
+    return loss.item()
+
+
 def updates(build, connection, source, prefix, *, count):
     """From the family's own start."""
     config = build(connection, dropout=0.1).config
-    torch.manual_seed(0)
-    model = Transformer(config).train()
-    optimizer = torch.optim.Adam(model.parameters(), lr=1e-3)
-    losses = []
-    for _ in range(count):
-        optimizer.zero_grad()
-        logits = model(source, prefix)
-        loss = torch.nn.functional.cross_entropy(logits.flatten(0, 1), prefix.flatten())
-        loss.backward()
-        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-        optimizer.step()
-        losses.append(loss.item())
+    model, optimizer = beginning(config, source, prefix)
+    losses = [update(model, optimizer, source, prefix) for _ in range(count)]
     assert all(each.isfinite().all() for each in model.parameters())
     assert sum(losses[-5:]) < sum(losses[:5])
 

@@ -84,15 +84,15 @@ captioner("picture.jpg")"""
         return checkpoint(run)
 
     def commands(self, run: Run[CaptioningSettings]) -> list[list[str]]:
-        """Prepare, extract, train; captions are scored within the run."""
+        """Prepare, extract, initialise where it is to be, train; captions are scored within the run."""
         from rskip.tasks.captioning.data import prepare_commands
-        from rskip.tasks.captioning.training import train_command
+        from rskip.tasks.captioning.training import initialise_commands, train_command
         from rskip.tasks.run import precision_here
         from rskip.tasks.translation.training import recipe_precision
 
         precision = precision_here(recipe_precision(run.settings.train), gpus=run.gpus)
         stages = [train_command(run, stage=stage, precision=precision) for stage in run.settings.stages()]
-        return [*prepare_commands(run), *stages]
+        return [*prepare_commands(run), *initialise_commands(run), *stages]
 
     def sample_outputs(self, run: Run[CaptioningSettings], count: int) -> str:
         from rskip.tasks.captioning.scoring import first_captions

@@ -13,6 +13,7 @@ from rskip.files.whole import atomic_file
 from rskip.tasks.captioning.data import data_folder, describe_data, feature_store
 from rskip.tasks.captioning.settings import CaptioningSettings
 from rskip.tasks.captioning.training import checkpoint, read_log
+from rskip.tasks.initialise import profiled_weights
 from rskip.tasks.run import Run
 from rskip.tasks.task import Outcome
 
@@ -57,6 +58,7 @@ def score(run: Run[CaptioningSettings]) -> Outcome:
             "epochs": sum(log.curve[-1].epoch for log in logs.values()),
             "updates": sum(log.curve[-1].update or 0 for log in logs.values()),
             "target_tokens_per_second": next(iter(logs.values())).target_tokens_per_second,
+            **profiled_weights(run, run.settings.train),
         },
         parameters=last.parameters,
         data=describe_data(run.settings),

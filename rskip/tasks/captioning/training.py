@@ -13,6 +13,7 @@ from rskip.settings.errors import SettingError
 from rskip.tasks.captioning.data import data_folder, feature_store
 from rskip.tasks.captioning.settings import CaptioningSettings
 from rskip.tasks.fairseq_flags import flags_on_gpu, flags_to_arguments
+from rskip.tasks.initialise import initialise, initialise_command, needs_profile, starting_checkpoint
 from rskip.tasks.process import executable
 from rskip.tasks.run import EpochLines, Run
 from rskip.tasks.translation.data import device_arguments
@@ -45,6 +46,8 @@ def train(run: Run[CaptioningSettings]) -> None:
         with run.folder.train_log.open("a", encoding="utf-8") as log:
             log.write(f"{_STAGE}{stage}\n")
         flags = run.settings.stages()[stage]
+        if stage == "train" and needs_profile(flags):
+            initialise(run, _starting_words(run))
         run.train(
             lambda precision, stage=stage: train_command(run, stage=stage, precision=precision),  # type: ignore[misc]
             asked=recipe_precision(flags),
@@ -61,6 +64,47 @@ def train_command(run: Run[CaptioningSettings], *, stage: str, precision: str) -
     :param precision: "float32" trains in it whatever the recipe's flags ask for.
     """
     settings, gpus = run.settings, run.gpus
+    flags = settings.stages()[stage]
+    program = ["fairseq-train"]
+    if gpus > 1:
+        program = ["torchrun", "--standalone", "--nproc-per-node", str(gpus), executable("fairseq-train")]
+    best = ["--eval-cider", "--best-checkpoint-metric", "cider", "--maximize-best-checkpoint-metric"]
+    before = list(settings.stages())[: list(settings.stages()).index(stage)]
+    start = checkpoint(run, before[-1]) if before else starting_checkpoint(run) if needs_profile(flags) else None
+    return [
+        *program,
+        *_data_arguments(settings),
+        *("--seed", str(run.seed), "--save-dir", str(checkpoints(run, stage))),
+        *(["--finetune-from-model", str(start)] if start else []),
+        *("--keep-last-epochs", "1"),
+        *(best if settings.checkpoint == "best" else []),
+        *("--log-format", "json"),
+        *([] if "log-interval" in flags else ["--log-interval", str(_LOG_INTERVAL)]),
+        *([] if gpus > 1 else device_arguments(gpu=gpus > 0)),
+        *_recipe_flags(run, stage=stage, precision=precision),
+    ]
+
+
+def initialise_commands(run: Run[CaptioningSettings]) -> list[list[str]]:
+    """`rskip initialise`, where the first training starts from a profiling pass."""
+    return [initialise_command(run, _starting_words(run))] if needs_profile(run.settings.train) else []
+
+
+def _starting_words(run: Run[CaptioningSettings]) -> list[str]:
+    """Of the first training's words what its first weights depend on, and its first batch."""
+    flags = _recipe_flags(run, stage="train", precision="float32")
+    return [*_data_arguments(run.settings), "--seed", str(run.seed), *flags]
+
+
+def _data_arguments(settings: CaptioningSettings) -> list[str]:
+    """What fairseq-train is given of data and task."""
+    task = ["--user-dir", "rskip", "--task", "captioning", "--features", feature_store(settings)]
+    return [str(data_folder(settings)), *task]
+
+
+def _recipe_flags(run: Run[CaptioningSettings], *, stage: str, precision: str) -> list[str]:
+    """fairseq-train's flags that the recipe sets."""
+    settings, gpus = run.settings, run.gpus
     flags = dict(settings.stages()[stage])
     if gpus > 1:
         size = flags["batch-size"]
@@ -70,24 +114,7 @@ def train_command(run: Run[CaptioningSettings], *, stage: str, precision: str) -
         flags |= dict.fromkeys(flags.keys() & LOW_PRECISION, False)
     if gpus > 0:
         flags = flags_on_gpu(flags)
-    program = ["fairseq-train"]
-    if gpus > 1:
-        program = ["torchrun", "--standalone", "--nproc-per-node", str(gpus), executable("fairseq-train")]
-    best = ["--eval-cider", "--best-checkpoint-metric", "cider", "--maximize-best-checkpoint-metric"]
-    before = list(settings.stages())[: list(settings.stages()).index(stage)]
-    return [
-        *program,
-        str(data_folder(settings)),
-        *("--user-dir", "rskip", "--task", "captioning", "--features", feature_store(settings)),
-        *("--seed", str(run.seed), "--save-dir", str(checkpoints(run, stage))),
-        *(["--finetune-from-model", str(checkpoint(run, before[-1]))] if before else []),
-        *("--keep-last-epochs", "1"),
-        *(best if settings.checkpoint == "best" else []),
-        *("--log-format", "json"),
-        *([] if "log-interval" in flags else ["--log-interval", str(_LOG_INTERVAL)]),
-        *([] if gpus > 1 else device_arguments(gpu=gpus > 0)),
-        *flags_to_arguments(flags),
-    ]
+    return flags_to_arguments(flags)
 
 
 def checkpoints(run: Run[CaptioningSettings], stage: str) -> Path:

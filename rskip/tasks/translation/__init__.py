@@ -97,15 +97,22 @@ translator.translate(["A man sleeps.", "A dog runs."], beam=5, nbest=3)"""
         return averaged(run)
 
     def commands(self, run: Run[TranslationSettings]) -> list[list[str]]:
-        """Prepare, train, average, translate."""
+        """Prepare, initialise where it is to be, train, average, translate."""
         from rskip.tasks.run import precision_here
         from rskip.tasks.translation.data import prepare_command
         from rskip.tasks.translation.scoring import generate_command
-        from rskip.tasks.translation.training import average_command, averaged, recipe_precision, train_command
+        from rskip.tasks.translation.training import (
+            average_command,
+            averaged,
+            initialise_commands,
+            recipe_precision,
+            train_command,
+        )
 
         precision = precision_here(recipe_precision(run.settings.train), gpus=run.gpus)
         return [
             prepare_command(run),
+            *initialise_commands(run),
             train_command(run, precision=precision),
             average_command(run),
             generate_command(run, checkpoint=averaged(run)),

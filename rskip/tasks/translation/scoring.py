@@ -9,6 +9,7 @@ from pathlib import Path
 from rskip.files.whole import atomic_file
 from rskip.settings.text import read_json
 from rskip.tasks.fairseq_flags import flags_to_arguments
+from rskip.tasks.initialise import profiled_weights
 from rskip.tasks.process import child_environment, run_logged
 from rskip.tasks.run import Run
 from rskip.tasks.task import Outcome
@@ -123,6 +124,7 @@ def outcome(run: Run[TranslationSettings], scores: Mapping[str, Score]) -> Outco
             "epochs": log_read.curve[-1].epoch if log_read.curve else 0,
             "updates": log_read.updates,
             "target_tokens_per_second": log_read.target_tokens_per_second,
+            **profiled_weights(run, run.settings.train),
         },
         parameters=log_read.parameters,
         data=describe_data(data_folder(run.settings)),

@@ -16,6 +16,7 @@ from rskip.checkpoint import last_checkpoints
 from rskip.checkpoint.average import average_to_file
 from rskip.files.whole import atomic_file
 from rskip.tasks.fairseq_flags import Flag, flags_on_gpu, flags_to_arguments
+from rskip.tasks.initialise import initialise, initialise_command, needs_profile, starting_checkpoint
 from rskip.tasks.process import executable
 from rskip.tasks.run import EpochLines, Run
 from rskip.tasks.translation.data import data_arguments, device_arguments
@@ -37,6 +38,8 @@ def train(run: Run[TranslationSettings]) -> None:
     restore_last_checkpoint(folder)
     if batches := plan_batches(run.settings.train, gpus=run.gpus):
         print(batches, flush=True)
+    if needs_profile(run.settings.train):
+        initialise(run, _starting_words(run))
     run.train(
         lambda precision: train_command(run, precision=precision),
         asked=recipe_precision(run.settings.train),
@@ -89,13 +92,6 @@ def train_command(run: Run[TranslationSettings], *, precision: str) -> list[str]
     :raises ValueError: an update can't be divided among so many (`split_update`).
     """
     settings, gpus = run.settings, run.gpus
-    flags = {name: value for name, value in settings.train.items() if name not in (TOKENS_PER_UPDATE, "user-dir")}
-    if (batches := plan_batches(settings.train, gpus=gpus)) is not None:
-        flags |= {"max-tokens": batches.max_tokens, "update-freq": batches.update_freq}
-    if precision == "float32":
-        flags |= dict.fromkeys(flags.keys() & LOW_PRECISION, False)
-    if gpus > 0:
-        flags = flags_on_gpu(flags)
     program = ["fairseq-train"]
     if gpus > 1:
         program = ["torchrun", "--standalone", "--nproc-per-node", str(gpus), executable("fairseq-train")]
@@ -103,13 +99,37 @@ def train_command(run: Run[TranslationSettings], *, precision: str) -> list[str]
         *program,
         *data_arguments(settings),
         *("--seed", str(run.seed), "--save-dir", str(checkpoints(run))),
+        *(["--finetune-from-model", str(starting_checkpoint(run))] if needs_profile(settings.train) else []),
         *_kept_checkpoints(settings),
         *("--log-format", "json"),
         *([] if "log-interval" in settings.train else ["--log-interval", str(_LOG_INTERVAL)]),
         *([] if gpus > 1 else device_arguments(gpu=gpus > 0)),
-        *flags_to_arguments(flags),
+        *_recipe_flags(run, precision=precision),
         *([] if run.probe is None else ["--probe-file", str(run.folder.probe), "--probe-every", str(run.probe.every)]),
     ]
+
+
+def initialise_commands(run: Run[TranslationSettings]) -> list[list[str]]:
+    """`rskip initialise`, where the training starts from a profiling pass."""
+    return [initialise_command(run, _starting_words(run))] if needs_profile(run.settings.train) else []
+
+
+def _starting_words(run: Run[TranslationSettings]) -> list[str]:
+    """Of the training's words what its first weights depend on, and its first batch."""
+    return [*data_arguments(run.settings), "--seed", str(run.seed), *_recipe_flags(run, precision="float32")]
+
+
+def _recipe_flags(run: Run[TranslationSettings], *, precision: str) -> list[str]:
+    """fairseq-train's flags that the recipe sets."""
+    settings, gpus = run.settings, run.gpus
+    flags = {name: value for name, value in settings.train.items() if name not in (TOKENS_PER_UPDATE, "user-dir")}
+    if (batches := plan_batches(settings.train, gpus=gpus)) is not None:
+        flags |= {"max-tokens": batches.max_tokens, "update-freq": batches.update_freq}
+    if precision == "float32":
+        flags |= dict.fromkeys(flags.keys() & LOW_PRECISION, False)
+    if gpus > 0:
+        flags = flags_on_gpu(flags)
+    return flags_to_arguments(flags)
 
 
 def average_command(run: Run[TranslationSettings]) -> list[str]:

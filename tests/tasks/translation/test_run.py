@@ -198,6 +198,33 @@ def test_stages_that_are_done_are_not_repeated(prepared: Path) -> None:
     assert read_record(prepared / "results/mine/1.json").training["pieces"] == 1
 
 
+def test_a_profiling_pass_comes_first_and_is_in_the_record(
+    prepared: Path, fakes: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    state = torch.load(fakes / "checkpoint.pt", weights_only=False)
+    state["model"] |= {"decoder.layers.0.ffn_connection.skip_weight": torch.full((4,), 1.25)}
+    torch.save(state, prepared / "found.pt")
+    program = fakes / "bin" / "rskip"
+    program.write_text(
+        f"{RUN_BY_PYTHON}import json, shutil, sys\n"
+        "shutil.copy('found.pt', sys.argv[3])\n"
+        "open('calls.jsonl', 'a').write(json.dumps({'argv': sys.argv[1:]}) + '\\n')\n"
+    )
+    program.chmod(0o755)
+    run = ["run", "mine.yaml", "--gpus", "0", "--set", "train.connection=admin"]
+    assert main([*run, "--dry-run"]) == 0
+    _, initialise, train, *_ = (line.split() for line in capsys.readouterr().out.splitlines())
+    assert main(run) == 0
+    (folder,) = Path("runs").glob("*/1")
+    start, data = str(folder / "start.pt"), train[1]
+    assert [call["argv"] for call in calls(prepared)[:2]] == [initialise[1:], train[1:]]
+    assert initialise[1:5] == ["initialise", "--output", start, data]
+    assert train[train.index("--finetune-from-model") + 1] == start
+    assert set(initialise[4:]) - set(train) == set() and {"--connection", "admin", "--seed"} < set(initialise)
+    (path,) = Path("results").glob("*/1.json")
+    assert read_record(path).training["profiled"] == {"decoder.layers.0.ffn_connection": 1.25}
+
+
 def test_a_generation_that_was_cut_off_leaves_no_output(
     prepared: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

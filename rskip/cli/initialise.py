@@ -1,0 +1,43 @@
+"""Start a connection that needs a profiling pass (admin): the checkpoint that fairseq-train begins with.
+
+The pass is a forward of the training's first batch, on the CPU. The flags are those of the fairseq-train that follows,
+which is also given --finetune-from-model FILE.
+"""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+EXAMPLES = """example:
+  rskip initialise --output start.pt data-bin/multi30k-en-de --user-dir rskip --arch transformer_rskip_ln_tiny \\
+      --connection admin --max-tokens 2048 --dropout 0.2 --seed 1
+  fairseq-train data-bin/multi30k-en-de --user-dir rskip --arch transformer_rskip_ln_tiny \\
+      --connection admin --max-tokens 2048 --dropout 0.2 --seed 1 --finetune-from-model start.pt ..."""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declares the command's arguments."""
+    parser.epilog = EXAMPLES
+    parser.formatter_class = argparse.RawDescriptionHelpFormatter
+    parser.add_argument("--output", type=Path, required=True, metavar="FILE", help="the checkpoint, a .pt file")
+    parser.add_argument(
+        "words", nargs=argparse.REMAINDER, metavar="DATA FLAGS", help="all that fairseq-train is given, DATA first"
+    )
+
+
+def run(args: argparse.Namespace) -> None:
+    """Writes the checkpoint and prints what the pass has found."""
+    import logging
+
+    from rskip.tasks.process import executable
+
+    if args.output.suffix != ".pt":
+        raise ValueError(f"--output {args.output}: expected a .pt file, which fairseq-train reads")
+    executable("fairseq-train")  # FileNotFoundError, which says how it is installed
+    logging.getLogger("fairseq").setLevel(logging.WARNING)
+    from rskip.fairseq_plugin.initialise import initialise
+
+    for stack, weights in initialise(args.words, args.output).items():
+        print(f"{stack}: ω {' '.join(f'{weight:.4f}' for weight in weights) or 'not of its connection'}")
+    print(f"{args.output}: give fairseq-train the same flags and --finetune-from-model {args.output}")

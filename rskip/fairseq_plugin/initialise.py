@@ -1,0 +1,136 @@
+"""The checkpoint that a fairseq-train starts from whose connections need a profiling pass (`rskip initialise`)."""
+
+from __future__ import annotations
+
+import functools
+import sys
+from argparse import Namespace
+from collections.abc import Iterable, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any, NoReturn
+
+import numpy
+from fairseq import options, tasks, utils
+from fairseq.dataclass.utils import convert_namespace_to_omegaconf
+from fairseq.tasks import FairseqTask
+from fairseq.trainer import Trainer
+from torch import nn
+
+from rskip.analysis.signals import Masks
+from rskip.connections import Admin, admin_profiling, find_family, is_profiled, parse_connection
+from rskip.fairseq_plugin.model import ConnectionModel
+from rskip.fairseq_plugin.one_line_errors import UsageError
+from rskip.files.whole import atomic_file
+
+STACKS = ("encoder", "decoder")
+BRANCHES = ("self_attn", "encoder_attn", "ffn")
+# What would not be the whole model in float32 on one CPU, and what the checkpoint has no use for.
+_SET = {
+    "cpu": True, "distributed_world_size": 1, "fp16": False, "bf16": False, "amp": False,
+    "memory_efficient_fp16": False, "memory_efficient_bf16": False, "encoder_layerdrop": 0.0, "decoder_layerdrop": 0.0,
+    "compile_layers": False, "probe_file": None, "probe_every": None, "no_save_optimizer_state": True,
+}  # fmt: skip
+
+
+def initialise(words: Sequence[str], output: Path) -> dict[str, list[float]]:
+    """Writes to `output` the model that `fairseq-train *words` would begin with, after its profiling pass.
+
+    The pass is one forward in training mode, with its dropout, of the first epoch's first batch, on the CPU in float32.
+    Gives ω of every block by stack.
+
+    :raises ValueError: fairseq refuses the words, or none of the model's connections needs the pass.
+    """
+    args = _parse(words)
+    for name, value in _SET.items():
+        setattr(args, name, value)
+    cfg = convert_namespace_to_omegaconf(args)
+    if cfg.dataset.max_tokens is None and cfg.dataset.batch_size is None:
+        raise UsageError("the flags don't say how large a batch is: give --max-tokens or --batch-size")
+    numpy.random.seed(cfg.common.seed)
+    utils.set_torch_seed(cfg.common.seed)
+    task = tasks.setup_task(cfg.task)
+    model = task.build_model(cfg.model)
+    if not isinstance(model, ConnectionModel) or not _needs_profile(model):
+        raise UsageError(f"--arch {args.arch}: expected a connection that needs a profiling pass, such as admin")
+    trainer = Trainer(cfg, task, model, task.build_criterion(cfg.criterion))
+    epoch = trainer.get_train_iterator(1)
+    batch = next(epoch.next_epoch_itr(fix_batches_to_gpus=False, shuffle=cfg.dataset.curriculum < 1))
+    utils.set_torch_seed(cfg.common.seed)
+    with ExitStack() as passes:
+        model.probe = _Profiling(model, passes)
+        model(**batch["net_input"])
+    model.probe = None
+    with atomic_file(output) as temporary:
+        beginning = {"epoch": 1, "iterations_in_epoch": 0, "version": 2}
+        trainer.save_checkpoint(str(temporary), {"train_iterator": beginning, "val_loss": None})
+    return {stack: _weights(getattr(model, stack).layers) for stack in STACKS}
+
+
+def install() -> None:
+    """Has fairseq's tasks refuse, before an epoch, a model that should have had its profiling pass."""
+    original = FairseqTask.begin_epoch
+    if getattr(original, "refuses_unprofiled", False):
+        return
+
+    @functools.wraps(original)
+    def begin_epoch(self: FairseqTask, epoch: int, model: Any) -> None:
+        for stack in STACKS if isinstance(model, ConnectionModel) else ():
+            if not is_profiled(getattr(model, stack)):
+                spec = getattr(model.config, f"{stack}_connection")
+                raise UsageError(
+                    f"{spec} starts from a profiling pass: run `rskip initialise --output start.pt` with these flags, "
+                    "then add --finetune-from-model start.pt; or use wskip+ln, which starts at 1"
+                )
+        original(self, epoch, model)
+
+    begin_epoch.refuses_unprofiled = True  # type: ignore[attr-defined]
+    FairseqTask.begin_epoch = begin_epoch
+
+
+class _Profiling:
+    """A probe that profiles both stacks at the one batch that it is told of."""
+
+    updates = 0
+
+    def __init__(self, model: ConnectionModel, passes: ExitStack) -> None:
+        self._model, self._passes = model, passes
+
+    def begin_batch(self, masks: Masks) -> None:
+        for stack in STACKS:
+            self._passes.enter_context(admin_profiling(getattr(self._model, stack), masks.get(stack)))
+
+    def end_backward(self) -> None:
+        pass
+
+
+def _weights(layers: Iterable[nn.Module]) -> list[float]:
+    """ω of every block, in their order."""
+    blocks = [getattr(layer, f"{branch}_connection", None) for layer in layers for branch in BRANCHES]
+    return [each.skip_weight[0].item() for each in blocks if isinstance(each, Admin)]
+
+
+def _needs_profile(model: ConnectionModel) -> bool:
+    specs = (model.config.encoder_connection, model.config.decoder_connection)
+    return any(find_family(parse_connection(spec).family).needs_profile for spec in specs)
+
+
+def _parse(words: Sequence[str]) -> Namespace:
+    before = sys.argv
+    sys.argv = ["fairseq-train", *words]  # where fairseq looks for --user-dir
+    try:
+        parser = options.get_training_parser()
+        parser.error = _refuse
+        return options.parse_args_and_arch(parser, list(words))
+    except SystemExit:
+        raise UsageError("--help: expected fairseq-train's data and flags; fairseq-train --help has them") from None
+    except UsageError:
+        raise
+    except Exception as error:  # fairseq evaluates some flags' texts as Python, which may raise anything
+        _refuse(" ".join(str(error).split()) or type(error).__name__)
+    finally:
+        sys.argv = before
+
+
+def _refuse(message: str) -> NoReturn:
+    raise UsageError(f"fairseq-train refuses these flags: {message}")

@@ -1,0 +1,78 @@
+"""Admin's profiling pass: exact values, and what it leaves out. test_families.py has the formula."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import nn
+
+from rskip.connections import admin_profiling, build_connection, is_profiled
+
+FEATURES = 6
+
+
+class Blocks(nn.Module):
+    """Blocks whose branch is tanh of a linear map."""
+
+    def __init__(self, spec: str, count: int = 4) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.connections = nn.ModuleList(build_connection(spec, FEATURES) for _ in range(count))
+        self.branches = nn.ModuleList(nn.Linear(FEATURES, FEATURES) for _ in range(count))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        for connection, branch in zip(self.connections, self.branches, strict=True):
+            x = connection(x, torch.tanh(branch(x)))
+        return x
+
+
+@torch.no_grad()
+def profiled_by_hand(model: Blocks, x: torch.Tensor) -> list[float]:
+    """The paper's code in float64: ω of each block, then the variances that make the next."""
+    weights, squared = [], 1.0
+    for branch in model.branches:
+        weights.append(squared**0.5)
+        f = torch.tanh(branch(x))
+        squared = float((weights[-1] * x).var(correction=0) + f.var(correction=0))
+        z = weights[-1] * x + f
+        x = (z - z.mean(-1, keepdim=True)) / torch.sqrt(z.var(-1, correction=0, keepdim=True) + 1e-5)
+    return weights
+
+
+@pytest.fixture
+def x() -> torch.Tensor:
+    return 3 * torch.randn(2, 5, FEATURES, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+
+
+def weights_of(model: Blocks) -> list[float]:
+    assert all(torch.all(each.skip_weight == each.skip_weight[0]) for each in model.connections)
+    return [each.skip_weight[0].item() for each in model.connections]
+
+
+def test_it_sets_the_papers_weights_in_one_pass(x):
+    model = Blocks("admin").double()
+    assert not is_profiled(model)
+    expected = profiled_by_hand(model, x)
+    with admin_profiling(model):
+        model(x)
+    assert weights_of(model) == pytest.approx(expected, rel=1e-6)
+    assert expected[0] == 1 and expected[1] > 2 and is_profiled(model)
+    model(5 * x)
+    assert weights_of(model) == pytest.approx(expected, rel=1e-6)  # outside the block nothing is set
+
+
+def test_padding_is_left_out(x):
+    positions = torch.tensor([[True] * 5, [True, True, False, False, False]])
+    model, alone = Blocks("admin").double(), Blocks("admin").double()
+    with admin_profiling(model, positions):
+        model(torch.where(positions[..., None], x, 1e3))
+    with admin_profiling(alone):
+        alone(x[positions][None])
+    assert weights_of(model) == pytest.approx(weights_of(alone), rel=1e-6)
+
+
+def test_a_stack_of_others_needs_none(x):
+    model = Blocks("wskip+ln").double()
+    with admin_profiling(model):
+        model(x)
+    assert weights_of(model) == [1, 1, 1, 1] and is_profiled(model)
