@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from argparse import Namespace
 from dataclasses import fields
 
 import pytest
 import torch
 from fairseq.models import ARCH_CONFIG_REGISTRY, ARCH_MODEL_REGISTRY
 
+from rskip.checkpoint import read_checkpoint
+from rskip.checkpoint.transformer import build_transformer
+from rskip.connections import list_connections
 from rskip.fairseq_plugin.architectures import CONNECTIONS, SIZES
 from rskip.fairseq_plugin.flags import config_from_args, flag_of, unsupported_flags
 from rskip.fairseq_plugin.one_line_errors import UsageError
@@ -84,6 +88,28 @@ def test_value_residual_is_off_unless_asked_for(parse, task):
         config("--value-residual", "fixed", "--decoder-layerdrop", "0.1")
     expected = "expected 0 with value_residual fixed, which reads the first layer's values"
     assert str(error.value) == f"--decoder-layerdrop is 0.1: {expected}"
+
+
+@pytest.mark.parametrize("family", list_connections(), ids=lambda family: family.name)
+def test_a_model_of_every_family_is_the_same_to_our_translator(parse, task, family, tmp_path):
+    """By the registry: what fairseq-train makes and saves, read and built as `rskip translate` does."""
+    factor, norm = "" if family.factor is None else "2", "+ln" if "ln" in family.norms else ""
+    layers = ["--encoder-layers", "2", "--decoder-layers", "2"]
+    arch, spec = "transformer_skip_ln_tiny", f"{factor}{family.name}{norm}"
+    args = parse("--arch", arch, *SMALL, *layers, "--connection", spec)
+    torch.manual_seed(0)
+    model = ARCH_MODEL_REGISTRY[arch].build_model(args, task).eval()
+    for parameter in model.parameters():
+        torch.nn.init.normal_(parameter, std=0.3)
+    state = {"cfg": {"model": args, "task": Namespace(_name="translation")}, "model": model.state_dict()}
+    torch.save(state, tmp_path / "checkpoint.pt")
+    checkpoint = read_checkpoint(tmp_path / "checkpoint.pt")
+    ours = build_transformer(checkpoint, source_vocabulary=20, target_vocabulary=20)
+    source, prefix = torch.randint(4, 20, (2, 3, 7))
+    with torch.no_grad():
+        expected, _ = model(source, torch.tensor([7] * 3), prefix)
+        torch.testing.assert_close(ours(source, prefix), expected, rtol=1e-5, atol=1e-5)
+    assert ours.config.encoder_connection == spec
 
 
 # A value other than "off" for every flag of fairseq's transformer that our models have no part for.

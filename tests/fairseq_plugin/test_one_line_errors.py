@@ -10,7 +10,6 @@ import pytest
 
 from rskip.fairseq_plugin import one_line_errors
 from rskip.fairseq_plugin.one_line_errors import UsageError, usage_error_behind
-from rskip.tasks.process import DIVERGED
 
 CODE = """
 import sys
@@ -36,19 +35,6 @@ def test_usage_error_in_a_program_of_fairseqs():
     assert process.returncode == 2
     assert process.stderr.splitlines()[-1] == "fairseq-train: error: give 2, not 3"
     assert "Traceback" not in process.stderr
-
-
-def test_a_training_that_diverged_is_one_line_with_a_status_of_its_own():
-    code = """
-import sys
-sys.argv = ["fairseq-train"]
-from rskip.fairseq_plugin import one_line_errors
-one_line_errors.install()
-raise FloatingPointError("gradients are\\nNan/Inf")
-"""
-    process = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
-    assert process.returncode == DIVERGED
-    assert process.stderr.splitlines()[-1] == "fairseq-train: error: the training diverged: gradients are Nan/Inf"
 
 
 @pytest.mark.parametrize(

@@ -12,6 +12,7 @@ import torch
 
 from rskip.analysis.trace import read_updates
 from rskip.checkpoint import read_checkpoint
+from rskip.tasks.process import DIVERGED
 
 RSKIP = ["--arch", "transformer_rskip_ln_tiny"]
 
@@ -168,6 +169,14 @@ def test_a_mistake_is_one_line_and_status_2(train_command, fairseq_program, tmp_
     last = process.stderr.splitlines()[-1]
     assert last.startswith("fairseq-train: error: ") and "2rskip+ln" in last
     assert "Traceback" not in process.stderr and not list(tmp_path.glob("out/*.pt"))
+
+
+def test_a_training_that_diverges_is_one_line_and_a_status_of_its_own(train_command, fairseq_program, tmp_path):
+    flags = ["--connection", "sas", "--lr", "1e15", "--warmup-updates", "1", "--max-update", "15"]
+    process = fairseq_program(*train_command(tmp_path / "out", *RSKIP, *flags), folder=tmp_path)
+    assert process.returncode == DIVERGED, process.stderr[-2000:]
+    last = process.stderr.splitlines()[-1]
+    assert last == "fairseq-train: error: the training diverged: gradients are Nan/Inf"
 
 
 def test_checkpoint_of_another_architecture_is_refused_and_kept(trained, train_command, fairseq_program, tmp_path):

@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch._dynamo.utils import counters
 
-from rskip.connections import admin_profiling
+from rskip.connections import admin_profiling, list_connections, parse_connection
 from rskip.settings.errors import SettingError
 from rskip.transformer import Transformer, TransformerConfig
 from rskip.transformer.stack import compile_layers
@@ -97,10 +97,16 @@ def test_layers_know_their_places(build):
 
 
 FAMILIES = [
+    "1xskip", "2xskip+ln", "2rskip+ln", "wskip+ln", "sas", "highway", "prenorm+ln",
     "deepnorm", "rezero", "layerscale+ln", "sandwich", "periln", "lns", "mixln:ratio=0.5", "keel", "laurel+ln", *STATES,
     "admin", "askip+ln", "askip+ln:form=recursive", "askip+ln:form=mixture", "subln",
     "normformer:res_scale=true", "hybridnorm",
 ]  # fmt: skip
+
+
+def test_every_family_is_trained_here():
+    trained = {parse_connection(spec).family for spec in FAMILIES}
+    assert trained == {each.name for each in list_connections() if each.connection.__module__.startswith("rskip.")}
 
 
 @pytest.mark.parametrize("connection", FAMILIES)

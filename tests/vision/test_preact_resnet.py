@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode
 
 import rskip.vision
-from rskip.connections import Connection, ConnectionSpec, build_connection
+from rskip.connections import Connection, ConnectionSpec, build_connection, find_family, list_connections
 from rskip.vision import (
     CifarClassification,
     PreActResNet,
@@ -194,6 +194,25 @@ def test_every_connection_gives_every_parameter_a_finite_gradient(connection):
         assert parameter.grad is not None, name
         assert torch.isfinite(parameter.grad).all(), name
         assert parameter.grad.abs().max() > 0, name
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", [each.name for each in list_connections() if "images" in each.works_on])
+def test_two_hundred_updates_of_every_family_stay_finite_and_learn(name):
+    torch.manual_seed(0)
+    family = find_family(name)
+    norm = "" if None in family.norms else "+ln"
+    model = preact_resnet(8, f"{'' if family.factor is None else 2}{family.name}{norm}").train()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01, momentum=0.9)
+    losses = []
+    for _ in range(200):
+        optimizer.zero_grad()
+        loss = F.cross_entropy(model(images()), torch.tensor([3, 7]))
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.item())
+    assert all(each.isfinite().all() for each in (*model.parameters(), *model.buffers()))
+    assert sum(losses[-5:]) < sum(losses[:5])
 
 
 def test_every_connection_is_saved_and_built_again(connection, tmp_path):
