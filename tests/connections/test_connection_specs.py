@@ -113,10 +113,11 @@ def specs(draw) -> ConnectionSpec:
                 value = draw(st.floats(option.least, option.most))
             else:
                 value = draw(st.floats(allow_nan=False, allow_infinity=False))
-                assume(value > 0 or not option.positive)
+                assume(value > 0 if option.positive else value >= option.least)
             options[name] = value
     assume(family.name != "sas" or options.get("norm_term", True))
     assume(options.get("form") != "rw" or "rank" not in options)
+    assume(not options.get("floor") or options.get("init", 1) > options["floor"])
     norm = draw(st.sampled_from(family.norms))
     return ConnectionSpec(family.name, factor, norm, tuple(options.items()))
 
