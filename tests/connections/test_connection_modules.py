@@ -70,7 +70,7 @@ REPR = {
     "0.5xskip+ln:branch_scale=2": ["XSkip(", "scale=0.5, branch_scale=2, features=8", "LayerNorm((8,)"],
     "2xskip": ["XSkip(scale=2, branch_scale=1, features=8, feature_dim=1)"],
     "2rskip+rms": ["RSkip(", "recursion=2, features=8", "(0-1): 2 x RMSNorm((8,)"],
-    "wskip+bn:init=2": ["WSkip(", "init=2, features=8", "BatchNorm(8, eps=1e-05"],
+    "wskip+bn:init=2": ["WSkip(", "init=2, rate=1, floor=0, features=8", "BatchNorm(8, eps=1e-05"],
     "2xskip+gn1": ["XSkip(", "GroupNorm(1, 8, eps=1e-05"],
     "sas:alpha_bias=3": ["SAS(", "gate=full, gamma=tied, norm_term=True", "initial_bias=3", "initial_bias=0"],
     "sas:norm_term=false,gate=single": ["gate=single, gamma=tied, norm_term=False"],
