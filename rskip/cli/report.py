@@ -1,8 +1,9 @@
 """Make the tables of results and the figures, in results/, README.md and docs/; or print tables.
 
 Without NAME it writes what is out of date: results/README.md, docs/tables.md, the tables in README.md and docs/, and
-the figures. With it, it prints these tables: a paper's, such as rskip-table-1 or sas-table-3, or a recipe's, such as
-flickr8k. Each sets ours beside the paper's, with the difference to the baseline over seeds.
+the figures. With it, it prints these tables: a paper's, such as rskip-table-1 or sas-table-3, a recipe's, such as
+flickr8k, or a grid's, such as field_6x6. Those of the first two kinds set ours beside the paper's, with the difference
+to the baseline over seeds.
 """
 
 from __future__ import annotations
@@ -57,13 +58,22 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _print_tables(args: argparse.Namespace) -> int:
+    from rskip.experiments.costs import read_costs
+    from rskip.experiments.grids import Grids
     from rskip.experiments.report import read_results
     from rskip.experiments.tables import Tables, begun, render
 
-    tables = Tables(Path(), read_results(Path()))
-    names = tables.names if args.tables == ["all"] else args.tables
-    found = [tables.table(name, seeds=args.seeds) for name in names]
-    print("\n".join(render(table, args.format) for table in found), end="")
+    records = read_results(Path())
+    tables = Tables(Path(), records)
+    grids = Grids(tables.rows.values(), records, read_costs(Path()))
+    names = (*tables.names, *grids.names) if args.tables == ["all"] else args.tables
+    of_rows = {name: tables.table(name, seeds=args.seeds) for name in names if name not in grids.names}
+    texts = [
+        render(of_rows[name], args.format) if name in of_rows else grids.table(name).render(args.format)
+        for name in names
+    ]
+    print("\n".join(texts), end="")
+    found = list(of_rows.values())
     for folder in dict.fromkeys(folder for table in found for folder in begun(table)):
         print(f"rskip report: {folder} has begun and has no record yet: its command resumes it", file=sys.stderr)
     return 0

@@ -4,8 +4,9 @@ A table of results has one row a run, the mean over its seeds.
 
 results/README.md, docs/tables.md (`rskip.experiments.tables`) and docs/claims.md (`rskip.experiments.claims`) are
 made whole. In README.md and docs/, a table stands between the lines `<!-- rskip report: begin NAME -->` and
-`<!-- rskip report: end NAME -->`, where NAME is a table of docs/tables.md, or a shell pattern of recipe names such
-as `multi30k_en_de_*`; runs with overrides are left to results/README.md.
+`<!-- rskip report: end NAME -->`, where NAME is a table of docs/tables.md, of a recipe's grid
+(`rskip.experiments.grids`), of what connections cost (`rskip.experiments.costs`), or a shell pattern of recipe names
+such as `multi30k_en_de_*`; runs with overrides are left to results/README.md.
 
 docs/figures/figures.yaml says what each figure shows (`Figure`, by name). Its CSV, docs/figures/NAME.csv, holds what is
 drawn and comes out the same byte for byte; NAME.svg and NAME.png keep the sum of what they were drawn from, since
@@ -31,6 +32,8 @@ from rskip.analysis.figures import draw_chart
 from rskip.analysis.measurement import Measurement, read_measurement
 from rskip.analysis.trace import read_trace
 from rskip.experiments.claims import PAGE, claims_page, judge_claims
+from rskip.experiments.costs import read_costs
+from rskip.experiments.grids import Grids
 from rskip.experiments.tables import Tables, render
 from rskip.files.whole import atomic_file
 from rskip.records import Record, read_record, read_records
@@ -63,7 +66,8 @@ def outdated_tables(root: Path) -> dict[Path, str]:
     :raises ValueError: a bad record, recipe or marker.
     """
     records = read_results(root)
-    tables = Tables(root, records)
+    tables, costs = Tables(root, records), read_costs(root)
+    grids = Grids(tables.rows.values(), records, costs)
     whole = {OVERVIEW: _overview(records)}
     if tables.names:
         whole[TABLES] = _all_tables(tables)
@@ -78,6 +82,10 @@ def outdated_tables(root: Path) -> dict[Path, str]:
     def table(name: str) -> str:
         if name in tables.names:
             return render(tables.table(name), "markdown")
+        if name in grids.names:
+            return grids.table(name).render("markdown")
+        if name in costs.tables:
+            return costs.table(name)
         return results_table(r for r in records if not r.overrides and fnmatchcase(r.recipe, name))
 
     filled = outdated_documents(root, lambda text, source: fill_in(text, "rskip report", table, source=source))

@@ -85,6 +85,7 @@ class Task(ABC, Generic[SettingsT]):
     :cvar programs: that training and scoring start, installed beside Python.
     :cvar probed: whether its training writes what a recipe's `probe` asks for.
     :cvar columns: the metrics that tables show, the main one first.
+    :cvar ranked_by: the metric by which settings are chosen, the lower the better; None: the main one, likewise.
     :cvar more_figures: further metrics that a published model's entry has.
     :cvar measures: what papers' figures are called in recipes, and their names; one that is no metric of ours, since
         papers don't name its scorer, stands beside the main metric.
@@ -99,6 +100,7 @@ class Task(ABC, Generic[SettingsT]):
     programs: ClassVar[tuple[str, ...]] = ()
     probed: ClassVar[bool] = False
     columns: ClassVar[tuple[Column, ...]]
+    ranked_by: ClassVar[Column | None] = None
     more_figures: ClassVar[tuple[Column, ...]] = ()
     measures: ClassVar[Mapping[str, str]] = {}
     precisions: ClassVar[tuple[str, ...]] = ("float32",)

@@ -5,13 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, TypeVar
 
-from rskip.tasks.task import Task
+from rskip.tasks.task import Column, Task
 
 SettingsT = TypeVar("SettingsT")
 
 
 class TransformerTask(Task[SettingsT]):
     """A task whose recipes name a corpus, the split that is scored, and fairseq-train's flags of a Transformer."""
+
+    ranked_by = Column("valid_loss", "validation loss, bits a token")
 
     def dataset(self, config: Mapping[str, Any]) -> str:
         corpus, split = str(config["corpus"]), config.get("evaluate", {}).get("split", "test")

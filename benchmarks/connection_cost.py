@@ -1,0 +1,236 @@
+"""What each family of connections costs in training, in a small Transformer and a PreAct-ResNet.
+
+    python benchmarks/connection_cost.py [--counts] [--rounds 9] [--only hyper sas:gate=single] [--models translation]
+
+Counted, exactly: parameters; operator calls forward and backward, and the bytes that they read and write, as on a GPU
+(benchmarks/measuring/emulated_device.py); the memory that a step's forward pass keeps for the backward one, as on a
+CPU. Timed, on the CPU: a whole update, in turns with one of the baseline in the same process; the ratio is the median
+over the rounds. Families are those that rskip knows, each as its spec says by default, and some of their variants.
+
+Prints tables and appends one JSON line to results/connection_cost.jsonl; docs/field.md shows the last figures of each
+connection.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gc
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from measuring.emulated_device import emulated_cuda
+from measuring.pairs import compare
+from measuring.record import append_record
+from torch import Tensor, nn
+from torch.nn import functional
+
+from rskip.connections import ConnectionSpec, Family, check_connection, list_connections, parse_connection
+from rskip.settings.errors import SettingError
+from rskip.transformer import Transformer, TransformerConfig
+from rskip.transformer.label_smoothing import label_smoothed_cross_entropy
+from rskip.vision import preact_resnet
+
+PADDING, VOCABULARY = 1, 10_000
+SENTENCES, LENGTH, IMAGES = 64, 32, 128
+
+Row = dict[str, Any]
+Inputs = tuple[Tensor, ...]
+
+
+@dataclass(frozen=True)
+class Model:
+    """What connections are compared in.
+
+    feature_dim: of its connections. baseline: that the others' times are compared with. variants: beside each family's
+    own spec. outputs: what a forward pass gives, without the loss. loss: from the outputs and the targets.
+    """
+
+    description: str
+    feature_dim: int
+    baseline: str
+    variants: tuple[str, ...]
+    build: Callable[[str], nn.Module]
+    inputs: Callable[[], Inputs]
+    outputs: Callable[[Any, Inputs], Tensor]
+    loss: Callable[[Any, Tensor, Tensor], Tensor]
+
+
+def _transformer(connection: str) -> Transformer:
+    spec, _, values = connection.partition(" value-residual=")
+    sizes = {"embed_dim": 128, "ffn_embed_dim": 256, "attention_heads": 4, "layers": 6, "connection": spec}
+    sides = {f"{side}_{name}": value for side in ("encoder", "decoder") for name, value in sizes.items()}
+    words = {"source_vocabulary": VOCABULARY, "target_vocabulary": VOCABULARY, "share_all_embeddings": True}
+    config = TransformerConfig(**words, padding_index=PADDING, dropout=0.2, value_residual=values or "none", **sides)
+    model = Transformer(config)
+    model.decoder.left_padded = False
+    return model
+
+
+def _sentences() -> Inputs:
+    return tuple(torch.randint(4, VOCABULARY, (SENTENCES, LENGTH)) for _ in range(3))
+
+
+def _features(model: Transformer, inputs: Inputs) -> Tensor:
+    return model.decoder.features(inputs[1], model.encoder(inputs[0]))
+
+
+def _token_loss(model: Transformer, features: Tensor, target: Tensor) -> Tensor:
+    weight = model.decoder.embed_tokens.weight
+    loss, _ = label_smoothed_cross_entropy(features, weight, target, epsilon=0.1, padding_index=PADDING)
+    return loss / target.numel()
+
+
+MODELS = {
+    "translation": Model(
+        description="Transformer of 128 features, 256 inner ones and 4 heads, 6 + 6 layers, "
+        f"{SENTENCES} x {LENGTH} tokens a side, a vocabulary of {VOCABULARY:,}",
+        feature_dim=-1,
+        baseline="1xskip+ln",
+        variants=(
+            "1xskip", "2xskip+ln", "prenorm+ln value-residual=learned", "sas:gate=single", "sas:host=prenorm",
+            "hyper:form=static", "hyper:streams=2",
+            "askip+ln:form=depth", "askip+ln:form=recursive", "askip+ln:form=mixture",
+        ),
+        build=_transformer,
+        inputs=_sentences,
+        outputs=_features,
+        loss=_token_loss,
+    ),
+    "vision": Model(
+        description=f"PreAct-ResNet-20, {IMAGES} images of 32 x 32",
+        feature_dim=1,
+        baseline="1xskip",
+        variants=("2xskip+ln", "2rskip+bn", "sas:alpha_bias=3,beta_bias=-3", "sas:gate=single", "laurel:form=rw"),
+        build=lambda connection: preact_resnet(20, connection),
+        inputs=lambda: (torch.randn(IMAGES, 3, 32, 32), torch.randint(10, (IMAGES,))),
+        outputs=lambda model, inputs: model(inputs[0]),
+        loss=lambda model, logits, target: functional.cross_entropy(logits, target),
+    ),
+}
+
+
+def specs(model: Model) -> list[str]:
+    """The baseline, then each family that the model takes, by name, with its variants."""
+    found = dict.fromkeys([model.baseline])
+    for family in list_connections():
+        own = [spec for spec in _default_specs(family) if _suits(spec, model.feature_dim)]
+        variants = [text for text in model.variants if _spec(text).family == family.name]
+        found |= dict.fromkeys([*map(str, own[:1]), *variants])
+    return list(found)
+
+
+def _spec(text: str) -> ConnectionSpec:
+    """The connection of a text of MODELS, which may say more of the model behind a space."""
+    return parse_connection(text.split(" ")[0])
+
+
+def _default_specs(family: Family) -> Iterator[ConnectionSpec]:
+    """With LN, and without a normalisation: the first that a model takes is compared."""
+    factor = None if family.factor is None else 2 if family.factor.integer else 1
+    for norm in ("ln", None):
+        if norm in family.norms:
+            yield ConnectionSpec(family.name, factor, norm)
+
+
+def _suits(spec: ConnectionSpec, feature_dim: int) -> bool:
+    try:
+        check_connection(spec, feature_dim)
+    except SettingError:
+        return False
+    return True
+
+
+def count(model: Model, connection: str) -> Row:
+    """Parameters, calls and bytes as on a GPU in float32 and training mode, bytes kept on a CPU; without the loss."""
+    torch.manual_seed(1)
+    built = model.build(connection).train()
+    inputs = model.inputs()
+    row: Row = {
+        "parameters": sum(each.numel() for each in built.parameters()),
+        "kept_megabytes": round(kept_bytes(built, lambda: model.outputs(built, inputs)) / 1e6, 3),
+    }
+    with emulated_cuda(values=False) as counts:
+        built = model.build(connection).train().to("cuda")
+        on_device = tuple(each.to("cuda") for each in inputs)
+        model.outputs(built, on_device)  # what is made once is made here
+        counts.clear()
+        outputs = model.outputs(built, on_device)
+        row |= {"calls_forward": counts.calls.total(), "megabytes_forward": round(counts.traffic.total() / 1e6, 3)}
+        counts.clear()
+        outputs.backward(torch.ones_like(outputs))
+        row |= {"calls_backward": counts.calls.total(), "megabytes_backward": round(counts.traffic.total() / 1e6, 3)}
+    return row
+
+
+def kept_bytes(module: nn.Module, forward: Callable[[], Tensor]) -> int:
+    """Of what the forward pass keeps for the backward one, parameters aside; what is kept twice counts once."""
+    own = {each.untyped_storage().data_ptr() for each in (*module.parameters(), *module.buffers())}
+    kept: dict[int, int] = {}
+
+    def keep(tensor: Tensor) -> Tensor:
+        storage = tensor.untyped_storage()
+        if storage.data_ptr() not in own:
+            kept[storage.data_ptr()] = storage.nbytes()
+        return tensor.detach()  # a node that keeps its own output would never be freed
+
+    with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
+        outputs = forward()  # which holds what is kept, so that no address is taken twice
+    total = sum(kept.values())
+    del outputs
+    return total
+
+
+def update(model: Model, connection: str) -> Callable[[], None]:
+    """Forward, loss, backward, Adam's step, on one batch."""
+    torch.manual_seed(1)
+    built = model.build(connection).train()
+    inputs = model.inputs()
+    optimizer = torch.optim.Adam(built.parameters(), lr=1e-5, fused=True)
+
+    def step() -> None:
+        optimizer.zero_grad()
+        model.loss(built, model.outputs(built, inputs), inputs[-1]).backward()
+        optimizer.step()
+
+    return step
+
+
+def measure(model: Model, connection: str, rounds: int) -> Row:
+    """Milliseconds of an update and of the baseline's, which take turns, and the rounds' median ratio."""
+    found = compare(update(model, connection), update(model, model.baseline), rounds)
+    return {"update_ms": found["before_ms"], "baseline_ms": found["now_ms"], "update_ratio": found["ratio"]}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--counts", action="store_true", help="count, and time nothing")
+    parser.add_argument("--rounds", type=int, default=9, help="pairs of updates timed (default: 9)")
+    parser.add_argument("--only", nargs="+", metavar="SPEC", help="these connections (default: all)")
+    parser.add_argument("--models", nargs="+", choices=MODELS, default=[*MODELS], help="default: both")
+    parser.add_argument("--output", type=Path, default=Path(__file__).parents[1] / "results/connection_cost.jsonl")
+    args = parser.parse_args()
+    rows: list[Row] = []
+    for name in args.models:
+        model = MODELS[name]
+        print(f"\n{name}: {model.description}")
+        for connection in specs(model) if args.only is None else args.only:
+            if not _suits(_spec(connection), model.feature_dim):
+                continue
+            row = {"model": name, "connection": connection, **count(model, connection)}
+            if not args.counts:
+                row |= measure(model, connection, args.rounds)
+            gc.collect()  # an emulated device's tensors are in cycles
+            print("  " + "  ".join(f"{key} {value}" for key, value in row.items() if key != "model"), flush=True)
+            rows.append(row)
+    described = {
+        name: {"description": MODELS[name].description, "baseline": MODELS[name].baseline} for name in args.models
+    }
+    timed = {} if args.counts else {"rounds": args.rounds}
+    append_record(args.output, "connection_cost", {**timed, "models": described, "rows": rows})
+
+
+if __name__ == "__main__":
+    main()

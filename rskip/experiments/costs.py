@@ -1,0 +1,139 @@
+"""What connections cost in training, as benchmarks/connection_cost.py counted and timed it.
+
+The last line of results/connection_cost.jsonl that has a figure of a connection counts: what is counted again replaces
+the older, and what is timed later joins it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from rskip.records.tables import markdown_table
+from rskip.settings.check import convert
+from rskip.settings.text import parse_json, read_text
+
+FILE = Path("results", "connection_cost.jsonl")
+PREFIX = "connection_cost_"  # of its tables' names, before the model's, which is its task's kind
+BESIDE = {  # over the baseline's: a table's headings, and what they say
+    "time": "time of an update",
+    "calls": "operator calls",
+    "memory": "memory kept for the backward pass",
+}
+
+
+class Model(msgspec.Struct, frozen=True, kw_only=True):
+    """What connections were compared in, and the one that they are compared with."""
+
+    description: str
+    baseline: str
+
+
+class Cost(msgspec.Struct, frozen=True, kw_only=True):
+    """One connection in one model; None of what is not timed yet.
+
+    :param kept_megabytes: that a forward pass keeps for the backward one on a CPU, in float32.
+    :param update_ratio: time of an update over one with the baseline, on a CPU.
+    """
+
+    model: str
+    connection: str
+    parameters: int
+    kept_megabytes: float
+    calls_forward: int
+    megabytes_forward: float
+    calls_backward: int
+    megabytes_backward: float
+    baseline_ms: float | None = None
+    update_ms: float | None = None
+    update_ratio: float | None = None
+
+    @property
+    def calls(self) -> int:
+        """Operator calls of a step."""
+        return self.calls_forward + self.calls_backward
+
+
+class _Line(msgspec.Struct, frozen=True, kw_only=True):
+    date: str
+    models: dict[str, Model]
+    rows: list[dict[str, Any]]
+
+
+@dataclass(frozen=True)
+class Costs:
+    """The costs of a project. of: by model and connection. date: of the last line."""
+
+    models: Mapping[str, Model] = field(default_factory=dict)
+    of: Mapping[str, Mapping[str, Cost]] = field(default_factory=dict)
+    date: str = ""
+
+    @property
+    def tables(self) -> tuple[str, ...]:
+        """Names of its tables."""
+        return tuple(PREFIX + model for model in self.models)
+
+    def beside(self, model: str, connection: str) -> list[str]:
+        """What BESIDE names, as text; empty where it isn't known."""
+        if model not in self.models or connection not in self.of[model]:
+            return [""] * len(BESIDE)
+        cost, base = (self.of[model][each] for each in (connection, self.models[model].baseline))
+        time = "" if cost.update_ratio is None else f"{cost.update_ratio:.2f}"
+        return [time, f"{cost.calls / base.calls:.2f}", f"{cost.kept_megabytes / base.kept_megabytes:.2f}"]
+
+    def table(self, name: str) -> str:
+        """One model's table in Markdown, the baseline first."""
+        model = name.removeprefix(PREFIX)
+        base = self.models[model].baseline
+        headings = [
+            "connection", "parameters", "calls forward", "backward", "MB moved forward", "backward", "MB kept",
+            "time", "calls", "memory",
+        ]  # fmt: skip
+        rows = [
+            [
+                f"`{cost.connection}`",
+                f"{cost.parameters:,}",
+                *(f"{calls:,}" for calls in (cost.calls_forward, cost.calls_backward)),
+                *(f"{each:,.0f}" for each in (cost.megabytes_forward, cost.megabytes_backward, cost.kept_megabytes)),
+                *self.beside(model, cost.connection),
+            ]
+            for cost in sorted(self.of[model].values(), key=lambda cost: cost.connection != base)
+        ]
+        kept = [at for at, heading in enumerate(headings) if heading != "time" or any(row[at] for row in rows)]
+        table = markdown_table([headings[at] for at in kept], ([row[at] for at in kept] for row in rows))
+        said = self.note(model, [headings[at] for at in kept])
+        return f"{table}\n\n{said} Last measured {self.date[:10]}.\n"
+
+    def note(self, model: str, headings: Collection[str]) -> str:
+        """What those of BESIDE say that are among the headings."""
+        named = [words for heading, words in BESIDE.items() if heading in headings]
+        listed = " and ".join([", ".join(named[:-1]), named[-1]])
+        baseline, description = self.models[model].baseline, self.models[model].description
+        return f"{listed[0].upper()}{listed[1:]}: × `{baseline}`'s, in a {description}."
+
+
+def read_costs(root: Path) -> Costs:
+    """The project's costs; none where nothing was counted yet.
+
+    :raises SettingError: a line is not what the benchmark writes.
+    """
+    if not (path := root / FILE).is_file():
+        return Costs()
+    models: dict[str, Model] = {}
+    found: dict[str, dict[str, dict[str, Any]]] = {}
+    for number, text in enumerate(read_text(path).splitlines(), start=1):
+        source = f"{FILE}, line {number}"
+        content = parse_json(text, source=source)
+        line = convert({name: content.get(name) for name in ("date", "models", "rows")}, _Line, source=source)
+        models |= line.models
+        for row in line.rows:
+            cost = found.setdefault(str(row.get("model")), {}).setdefault(str(row.get("connection")), {})
+            cost |= row
+    costs = {
+        model: {name: convert(cost, Cost, source=str(FILE)) for name, cost in of.items()} for model, of in found.items()
+    }
+    return Costs(models, costs, line.date)

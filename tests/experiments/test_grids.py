@@ -1,0 +1,160 @@
+"""Tables of grids: exact text over seeds, divergence, missing cells, costs; and the table of costs."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rskip.cli.main import main
+from rskip.experiments.costs import FILE, read_costs
+from rskip.experiments.report import outdated_tables
+from rskip.records import Record
+from rskip.settings.errors import SettingError
+
+MakeRecord = Callable[..., Record]
+RECIPE = """
+kind: translation
+corpus: numbers-en-de
+train: {arch: transformer_skip_ln_tiny}
+rows:
+  - {small: {}, large: {train: {encoder-layers: 18}}}
+  - plain: {train: {connection: 1xskip+ln}}
+    twice: {train: {connection: 2xskip+ln}}
+    gates: {train: {connection: sas}}
+  - {lr2: {train: {lr: 2.0}}, lr1: {train: {lr: 1.0}}}
+"""
+CONNECTIONS = {"plain": "1xskip+ln", "twice": "2xskip+ln", "gates": "sas"}
+COMMAND = "rskip run recipes/mine.yaml --rows"
+COST = {
+    "model": "translation", "parameters": 1000, "kept_megabytes": 20.0, "calls_forward": 100, "megabytes_forward": 1.4,
+    "calls_backward": 300, "megabytes_backward": 2500.0,
+}  # fmt: skip
+MODEL = {"translation": {"description": "Transformer of 2 layers", "baseline": "1xskip+ln"}}
+
+
+@pytest.fixture
+def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The current folder, with the grid recipes/mine.yaml."""
+    monkeypatch.chdir(tmp_path)
+    for folder in ("recipes", "results", "docs"):
+        (tmp_path / folder).mkdir()
+    (tmp_path / "recipes" / "mine.yaml").write_text(RECIPE)
+    return tmp_path
+
+
+@pytest.fixture
+def record(project: Path, make_record: MakeRecord) -> Callable[..., None]:
+    """`record("twice", 1, 4.5, lr=2)` writes the record of a small row and a seed that ends with this loss."""
+
+    def make(row: str, seed: int, loss: float | None, *, lr: int, lowest: float = 5.0, bleu: float = 30.0) -> None:
+        train = {"arch": "transformer_skip_ln_tiny", "connection": CONNECTIONS[row], "lr": float(lr)}
+        content: dict[str, Any] = {
+            "config": {"kind": "translation", "corpus": "numbers-en-de", "train": train},
+            "training": {"seconds": 60.0, "pieces": 1, "precision": "float32"},
+            "metrics": {"sacrebleu": bleu, "valid_loss": loss},
+            "curve": [{"epoch": 1, "valid_loss": lowest}, {"epoch": 2, "valid_loss": loss}],
+        }
+        if loss is None:
+            content |= {"metrics": {}, "signatures": {}, "checkpoint_sha256": None, "curve": []}
+        made = make_record(recipe=f"mine_small_{row}_lr{lr}", seed=seed, **content)
+        made.write(made.path)
+
+    return make
+
+
+def write_costs(*lines: dict[str, Any]) -> None:
+    FILE.write_text("".join(json.dumps({"date": "2026-02-03T04:05:06+00:00", **line}) + "\n" for line in lines))
+
+
+def test_without_records_a_grid_has_its_lines_and_the_commands_that_fill_it(
+    project: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["report", "mine_large"]) == 0
+    assert capsys.readouterr().out.splitlines() == [
+        "row    lr2  lr1",
+        "plain",
+        "twice",
+        "gates",
+        "",
+        "No row has a record yet.",
+        "",
+        "Missing:",
+        "",
+        f"  {COMMAND} 'large_*_lr2'",
+        f"  {COMMAND} 'large_*_lr1'",
+    ]
+
+
+def test_lines_stand_by_their_best_cell_and_what_diverged_says_so(
+    record: Callable[..., None], capsys: pytest.CaptureFixture[str]
+) -> None:
+    record("plain", 1, 4.5, lr=2)
+    record("plain", 1, 4.7, lr=1)
+    record("plain", 2, 4.9, lr=1)
+    record("twice", 1, 4.2, lr=2, bleu=33.0)
+    record("twice", 2, 4.4, lr=2, bleu=34.0)
+    record("twice", 1, None, lr=1)
+    record("gates", 1, 4.0, lr=2)
+    record("gates", 2, 6.1, lr=2)  # 1.1 above its lowest
+    write_costs(
+        {"models": MODEL, "rows": [{"connection": "1xskip+ln", **COST}, {"connection": "sas", **COST}]},
+        {"models": MODEL, "rows": [{**COST, "connection": "sas", "kept_megabytes": 30.0, "update_ratio": 1.25}]},
+    )
+    assert main(["report", "mine_small", "--format", "markdown"]) == 0
+    assert capsys.readouterr().out == (
+        "| row | lr2 | lr1 | sacreBLEU there | time | calls | memory |\n| --- | --- | --- | --- | --- | --- | --- |\n"
+        "| twice | **4.30 ± 0.14 (2)** | diverged | 33.50 ± 0.71 |  |  |  |\n"
+        "| plain | **4.50 (1)** | 4.80 ± 0.14 (2) | 30.00 |  | 1.00 | 1.00 |\n"
+        "| gates | **4.00 (1), 1 diverged** |  | 30.00 | 1.25 | 1.00 | 1.50 |\n\n"
+        "Cells: validation loss, bits a token, mean ± sample standard deviation (seeds); the best first, and of a line "
+        "in bold.  \n"
+        "Diverged: a loss, gradient or weight was not finite, or the loss ended more than 1 above its lowest; such "
+        "seeds are in no mean.  \n"
+        "One seed is no comparison.  \n"
+        "sacreBLEU: `nrefs:1|tok:13a`.  \n"
+        "Time of an update, operator calls and memory kept for the backward pass: × `1xskip+ln`'s, in a Transformer of "
+        "2 layers.\n\n"
+        f"Missing:\n\n    {COMMAND} small_gates_lr1 --seeds 1\n"
+    )
+    assert main(["report", "mine_small", "--format", "csv"]) == 0
+    assert "twice,4.30 ± 0.14 (2),diverged,33.50 ± 0.71,,,\n" in capsys.readouterr().out
+    assert main(["report", "mine_small", "--format", "latex"]) == 0
+    assert r"twice & \textbf{4.30 $\pm$ 0.14 (2)} & diverged & " in capsys.readouterr().out
+
+
+def test_grids_and_costs_stand_in_documents(project: Path, record: Callable[..., None]) -> None:
+    (project / "docs" / "own.md").write_text(
+        "".join(
+            f"<!-- rskip report: begin {name} -->\n<!-- rskip report: end {name} -->\n"
+            for name in ("mine_small", "connection_cost_translation")
+        )
+    )
+    record("plain", 1, 4.5, lr=2)
+    baseline = {**COST, "connection": "1xskip+ln", "calls_forward": 1300}
+    write_costs({"models": MODEL, "rows": [{"connection": "sas", **COST}, baseline]})
+    text = outdated_tables(Path())[Path("docs/own.md")]
+    assert "| plain | **4.50 (1)** |" in text
+    assert text.endswith(
+        "| `1xskip+ln` | 1,000 | 1,300 | 300 | 1 | 2,500 | 20 | 1.00 | 1.00 |\n"
+        "| `sas` | 1,000 | 100 | 300 | 1 | 2,500 | 20 | 0.25 | 1.00 |\n\n"
+        "Operator calls and memory kept for the backward pass: × `1xskip+ln`'s, in a Transformer of "
+        "2 layers. Last measured 2026-02-03.\n\n"
+        "<!-- rskip report: end connection_cost_translation -->\n"
+    )
+
+
+def test_a_record_of_other_settings_and_a_bad_line_are_refused(
+    project: Path, record: Callable[..., None], capsys: pytest.CaptureFixture[str]
+) -> None:
+    record("plain", 1, 4.5, lr=2)
+    recipe = project / "recipes" / "mine.yaml"
+    recipe.write_text(RECIPE.replace("1xskip+ln", "1xskip+rms"))
+    assert main(["report", "mine_small"]) == 2
+    assert "was made with train.connection: 1xskip+ln" in capsys.readouterr().err
+    write_costs({"models": MODEL, "rows": [{**COST, "connection": "sas", "parameters": "few"}]})
+    with pytest.raises(SettingError, match=r"results/connection_cost.jsonl: parameters is 'few'"):
+        read_costs(Path())
