@@ -118,7 +118,6 @@ def specs(draw) -> ConnectionSpec:
     assume(family.name != "sas" or options.get("norm_term", True))
     assume(options.get("form") != "rw" or "rank" not in options)
     assume(not options.get("floor") or options.get("init", 1) > options["floor"])
-    assume(not options.get("floor") or options.get("init", 1) > options["floor"])
     norm = draw(st.sampled_from(family.norms))
     return ConnectionSpec(family.name, factor, norm, tuple(options.items()))
 
