@@ -149,9 +149,8 @@ class Grids:
         records = tuple(self._records.get(row.name, ()))
         for record in records:
             check_written(record, row)
-        ended = tuple(record for record in records if not (record.diverged or _rose(record, metric)))
-        figures = tuple(record.metrics[metric] for record in ended if metric in record.metrics)
-        return Cell(row=row, records=records, ended=ended, figures=figures)
+        ended = tuple(record for record in records if metric in record.metrics and not _rose(record, metric))
+        return Cell(row=row, records=records, ended=ended, figures=tuple(each.metrics[metric] for each in ended))
 
 
 def _rose(record: Record, metric: str) -> bool:
