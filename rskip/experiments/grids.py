@@ -16,7 +16,7 @@ from statistics import fmean
 
 from rskip.experiments.costs import BESIDE, Costs
 from rskip.experiments.recipe import RowOutline
-from rskip.experiments.tables import SEEDS, Format, check_written, run_command
+from rskip.experiments.tables import SEEDS, Format, check_written, records_of_rows, run_command
 from rskip.machine.terminal import columns as aligned
 from rskip.records import Record
 from rskip.records.tables import latex_table, markdown_table, summarise
@@ -100,10 +100,7 @@ class Grids:
         for row in rows:
             if len(row.parts) > 1:
                 self._rows.setdefault("_".join([row.path.stem, *row.parts[:-2]]), []).append(row)
-        self._records: dict[str, list[Record]] = {}
-        for record in records:
-            if not record.overrides:
-                self._records.setdefault(record.run, []).append(record)
+        self._records = records_of_rows(records)
 
     @property
     def names(self) -> tuple[str, ...]:

@@ -106,6 +106,15 @@ def run_command(path: Path, rows: Sequence[RowOutline], seeds: Iterable[int]) ->
     return " ".join(["rskip run", f"recipes/{path.name}", *named, f"--seeds {' '.join(map(str, seeds))}"])
 
 
+def records_of_rows(records: Iterable[Record]) -> dict[str, list[Record]]:
+    """Of each run, without those with overrides, which are of no row."""
+    found: dict[str, list[Record]] = {}
+    for record in records:
+        if not record.overrides:
+            found.setdefault(record.run, []).append(record)
+    return found
+
+
 class Tables:
     """The tables of a project: what its recipes say, and the records in results/.
 
@@ -133,10 +142,7 @@ class Tables:
         self.of_recipes = tuple(name for name in studies if name not in self._rows)
         self._rows |= {name: studies[name] for name in self.of_recipes}
         self._made: dict[tuple[str, tuple[int, ...]], Table] = {}
-        self._records: dict[str, list[Record]] = {}
-        for record in records:
-            if not record.overrides:
-                self._records.setdefault(record.run, []).append(record)
+        self._records = records_of_rows(records)
 
     @property
     def names(self) -> tuple[str, ...]:
