@@ -280,8 +280,8 @@ def training_settings(
     begun = {} if {*CHOSEN_HERE} <= said else begun_with(args.output)
     begun = {name: value for name, value in begun.items() if name not in said}
     if "precision" not in {*said, *begun}:
-        precision, note = _precision(settings.precision, device, ranks, slow=slow)
-        settings, notes = replace(settings, precision=precision), [*notes, *note]
+        precision, notes = _precision(settings.precision, device, ranks, slow=slow)
+        settings = replace(settings, precision=precision)
     settings = replace(settings, **begun)
     if "compile" not in {*said, *begun}:
         gains = worth_compiling(settings, device, processes=ranks.count)

@@ -200,8 +200,9 @@ def _notes(runs: Sequence[Sequence[Record]]) -> list[str]:
         notes.append("± is the sample standard deviation over seeds.")
     signed: dict[tuple[str, str], list[Record]] = {}
     for run in runs:
-        for metric, signature in _scored(run)[0].signatures.items() if _scored(run) else ():
-            signed.setdefault((metric, signature), []).append(run[0])
+        for record in _scored(run)[:1]:
+            for metric, signature in record.signatures.items():
+                signed.setdefault((metric, signature), []).append(run[0])
     for (metric, signature), firsts in signed.items():
         others = any(m == metric and s != signature for m, s in signed)
         of = f" of {', '.join(map(run_label, firsts))}" if others else ""

@@ -1,4 +1,4 @@
-"""Users' mistakes in fairseq's programs end in one line and exit status 2, not in a traceback; divergence with 3."""
+"""Users' mistakes in fairseq's programs end in one line and status 2, not in a traceback; divergence in DIVERGED."""
 
 from __future__ import annotations
 

@@ -113,3 +113,17 @@ def prefix() -> torch.Tensor:
     """Three target prefixes (3, 6)."""
     torch.manual_seed(2)
     return torch.randint(4, 29, (3, 6))
+
+
+@pytest.fixture
+def gradients():
+    """The cross-entropy's gradient of each parameter by name, of a model, sources and prefixes, with one dropout."""
+
+    def gradients(model, source, prefix):
+        torch.manual_seed(3)
+        model.zero_grad()
+        logits = model(source, prefix)
+        torch.nn.functional.cross_entropy(logits.flatten(0, 1), prefix.flatten()).backward()
+        return {name: parameter.grad for name, parameter in model.named_parameters()}
+
+    return gradients

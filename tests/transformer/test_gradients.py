@@ -8,15 +8,7 @@ import torch
 from rskip.transformer.stack import layers_to_run
 
 
-def gradients(model, source, prefix):
-    torch.manual_seed(3)
-    model.zero_grad()
-    logits = model(source, prefix)
-    torch.nn.functional.cross_entropy(logits.flatten(0, 1), prefix.flatten()).backward()
-    return {name: parameter.grad for name, parameter in model.named_parameters()}
-
-
-def test_every_parameter_gets_a_finite_gradient(build, connection, source, prefix):
+def test_every_parameter_gets_a_finite_gradient(build, connection, source, prefix, gradients):
     model = build(connection, layernorm_embedding=True, encoder_learned_pos=True, decoder_learned_pos=True).train()
     for name, gradient in gradients(model, source, prefix).items():
         assert gradient is not None and gradient.isfinite().all(), name
@@ -24,7 +16,7 @@ def test_every_parameter_gets_a_finite_gradient(build, connection, source, prefi
             assert gradient.abs().max() > 1e-12, name
 
 
-def test_checkpointed_activations_give_the_same_gradients(build, source, prefix):
+def test_checkpointed_activations_give_the_same_gradients(build, source, prefix, gradients):
     plain = build("2rskip+ln", dropout=0.3).train()
     checkpointed = build("2rskip+ln", dropout=0.3, checkpoint_activations=True).train()
     expected = gradients(plain, source, prefix)

@@ -20,16 +20,8 @@ HISTORY = ["denseformer", "attnres:blocks=3"]
 STATES = [*STREAMS, *HISTORY]
 
 
-def gradients(model, source, prefix):
-    torch.manual_seed(3)
-    model.zero_grad()
-    logits = model(source, prefix)
-    torch.nn.functional.cross_entropy(logits.flatten(0, 1), prefix.flatten()).backward()
-    return {name: parameter.grad for name, parameter in model.named_parameters()}
-
-
 @pytest.mark.parametrize("connection", STATES)
-def test_recomputed_activations_give_the_same_gradients(build, connection, source, prefix):
+def test_recomputed_activations_give_the_same_gradients(build, connection, source, prefix, gradients):
     plain = build(connection, dropout=0.3).train()
     recomputed = build(connection, dropout=0.3, checkpoint_activations=True).train()
     expected = gradients(plain, source, prefix)
@@ -76,12 +68,23 @@ def test_history_refuses_layerdrop(side, connection):
     TransformerConfig(9, 9, **{f"{side}_connection": connection, f"{other}_layerdrop": 0.1})
 
 
-def test_deepnorms_gain_is_in_the_models_initial_weights(build):
+GAINS = {  # of the weights of these names, over those of another connection, in 3 + 2 layers
+    "deepnorm": (
+        "1xskip+ln", {"encoder": 0.87 * (3**4 * 2) ** (-1 / 16), "decoder": (12 * 2) ** -0.25},
+        ("v_proj.weight", "out_proj.weight", "fc1.weight", "fc2.weight"),
+    ),
+    "subln": (
+        "prenorm+ln", {"encoder": math.sqrt(math.log(6) * math.log(6) / 3), "decoder": math.sqrt(math.log(6))},
+        ("self_attn.v_proj.weight", "self_attn.out_proj.weight", "fc1.weight", "fc2.weight"),
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("connection", GAINS)
+def test_a_familys_gain_is_in_the_models_initial_weights(build, connection):
+    other, gains, scaled = GAINS[connection]
     layers = {"encoder_layers": 3, "decoder_layers": 2}
-    model, stock = build("deepnorm", **layers), build("1xskip+ln", **layers)
-    gains = {"encoder": 0.87 * (3**4 * 2) ** (-1 / 16), "decoder": (12 * 2) ** -0.25}
-    scaled = ("v_proj.weight", "out_proj.weight", "fc1.weight", "fc2.weight")
-    parameters = dict(stock.named_parameters())
+    model, parameters = build(connection, **layers), dict(build(other, **layers).named_parameters())
     for name, parameter in model.named_parameters():
         if "norm" not in name:
             gain = gains[name.partition(".")[0]] if name.endswith(scaled) else 1

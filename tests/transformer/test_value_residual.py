@@ -14,14 +14,6 @@ from rskip.transformer.precision import set_precision
 from rskip.transformer.stack import compile_layers
 
 
-def gradients(model, source, prefix):
-    torch.manual_seed(3)
-    model.zero_grad()
-    logits = model(source, prefix)
-    torch.nn.functional.cross_entropy(logits.flatten(0, 1), prefix.flatten()).backward()
-    return {name: parameter.grad for name, parameter in model.named_parameters()}
-
-
 def test_the_first_layer_is_as_it_was_and_factors_start_at_half(build, source, prefix):
     single = {"encoder_layers": 1, "decoder_layers": 1}
     assert torch.equal(build(value_residual="learned", **single)(source, prefix), build(**single)(source, prefix))
@@ -52,7 +44,7 @@ def test_decoding_token_by_token(build, kind, source, prefix):
 
 
 @pytest.mark.parametrize("kind", ["fixed", "learned"])
-def test_recomputed_activations_give_the_same_gradients(build, kind, source, prefix):
+def test_recomputed_activations_give_the_same_gradients(build, kind, source, prefix, gradients):
     settings = {"value_residual": kind, "encoder_layers": 3, "decoder_layers": 3, "dropout": 0.3}
     plain = build(**settings).train()
     recomputed = build(checkpoint_activations=True, **settings).train()
