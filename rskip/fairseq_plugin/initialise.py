@@ -127,7 +127,8 @@ def _parse(words: Sequence[str]) -> Namespace:
     except UsageError:
         raise
     except Exception as error:  # fairseq evaluates some flags' texts as Python, which may raise anything
-        _refuse(" ".join(str(error).split()) or type(error).__name__)
+        wordless = "--arch is missing" if isinstance(error, RuntimeError) else type(error).__name__
+        _refuse(" ".join(str(error).split()) or wordless)
     finally:
         sys.argv = before
 

@@ -96,3 +96,8 @@ def test_a_mistake_is_one_line(train_command, tmp_path, capsys, output, flags, l
     (error,) = capsys.readouterr().err.strip().splitlines()
     assert error.startswith("rskip initialise: error: ") and line in error
     assert not list(tmp_path.iterdir())
+
+
+def test_an_architecture_is_asked_for(tmp_path, capsys):
+    assert main(["initialise", "--output", str(tmp_path / "start.pt"), "data-bin"]) == 2
+    assert capsys.readouterr().err.endswith("error: fairseq-train refuses these flags: --arch is missing\n")
