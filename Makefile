@@ -14,8 +14,6 @@ COVERAGE ?= 95
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses auto --maxprocesses 8 --dist loadfile
 # inputs of each kind that `make fuzz` tries, for an hour or more
 FUZZ ?= 5000
-# measured where CI is set, of the fast tests: it slows tests down
-COVER := $(if $(CI),--cov --cov-report=,--no-cov)
 
 .PHONY: help demo setup schema test test-slow test-install fuzz coverage lint bench faults docs dist clean distclean
 .DELETE_ON_ERROR:
@@ -26,7 +24,7 @@ help:
 	@echo 'make test-slow   the tests that train, kill or run torchrun'
 	@echo 'make test-install  for who changes set-up: fresh environments, wheels and editable installs, by two pips'
 	@echo 'make fuzz        tests/fuzz with other inputs each time, FUZZ of each kind (default: $(FUZZ)); make test has a minute of it'
-	@echo 'make coverage    coverage of the fast tests after CI=true make test, at least $(COVERAGE) % of rskip/'
+	@echo 'make coverage    the fast tests run at least $(COVERAGE) % of the lines of rskip/'
 	@echo 'make lint        ruff and mypy'
 	@echo 'make bench       the benchmarks'
 	@echo 'make faults      commands killed, without disk or network, two at once: what they survive, in results/faults.md'
@@ -43,18 +41,19 @@ demo: $(STAMPS)/fairseq
 setup: $(STAMPS)/fairseq $(STAMPS)/dev
 
 test: lint
-	@$(PYTEST) $(COVER) -m 'not slow and not install'
+	@$(PYTEST) -m 'not slow and not install'
 
 test-slow: setup
-	@$(PYTEST) --no-cov -m slow
+	@$(PYTEST) -m slow
 
 test-install: setup
-	@$(PYTEST) --no-cov -m install tests/setup
+	@$(PYTEST) -m install tests/setup
 
 fuzz: setup
-	@RSKIP_FUZZ=$(FUZZ) $(PYTEST) --no-cov tests/fuzz
+	@RSKIP_FUZZ=$(FUZZ) $(PYTEST) tests/fuzz
 
 coverage: setup
+	@$(PYTEST) --cov --cov-report= -m 'not slow and not install'
 	@$(BIN)/coverage report --include='rskip/*' --fail-under=$(COVERAGE)
 
 lint: setup
