@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import http.server
 import json
+import lzma
 import os
 import random
 import shutil
@@ -75,6 +76,25 @@ def shared() -> Path:
     if not (folder / "data").is_dir():
         pytest.skip(f"needs the corpora in {folder}/data: set RSKIP_SHARED to the folder that holds them")
     return folder
+
+
+@pytest.fixture(scope="session")
+def unpacked_cifar(shared: Path, tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
+    """`unpacked_cifar("cifar10")`: the folder that holds cifar-10-batches-py, of the real images."""
+
+    @cache
+    def unpacked(dataset: str) -> Path:
+        if not (packed := list((shared / "data" / dataset).glob("*.xz"))):
+            pytest.skip(f"needs {dataset} in {shared}/data")
+        parent = tmp_path_factory.mktemp(dataset)
+        folder = parent / {"cifar10": "cifar-10-batches-py", "cifar100": "cifar-100-python"}[dataset]
+        folder.mkdir()
+        for path in packed:
+            with lzma.open(path) as file, (folder / path.stem).open("wb") as content:
+                shutil.copyfileobj(file, content)
+        return parent
+
+    return unpacked
 
 
 @pytest.fixture(scope="session")

@@ -1,8 +1,9 @@
 """Tables of recipes whose rows are a grid: a line for each name of the last mapping but one, a column of the last.
 
-`lambda` is of the rows of recipes/lambda.yaml, which have two parts; `field_6x6` of those of recipes/field.yaml that
-begin with 6x6. A cell is the figure that its task ranks by, over the seeds; lines stand by their best cell. Where the
-project has counted what a row's connection costs (`rskip.experiments.costs`), that stands beside it.
+`field_cifar10` is of the rows of recipes/field_cifar10.yaml, which have two parts; `field_6x6` of those of
+recipes/field.yaml that begin with 6x6. A cell is the figure that its task ranks by, over the seeds; lines stand by
+their best cell. Where the project has counted what a row's connection costs (`rskip.experiments.costs`), that stands
+beside it.
 """
 
 from __future__ import annotations

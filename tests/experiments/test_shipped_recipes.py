@@ -130,7 +130,6 @@ GRIDS = {  # studies of our own, of every combination: all parts but the connect
         {f"lr{rate}": {"lr": float(rate)} for rate in ("2e-3", "1e-3", "4e-3")},
     ),
     "field_cifar10": ({f"lr{rate}": {"lr": rate} for rate in (0.2, 0.05, 0.8)},),
-    "lambda": ({f"lr{rate}": {"lr": float(rate)} for rate in ("2e-3", "1e-3", "4e-3")},),
 }
 FAST = ("1xskip", "2rskip_ln", "2rskip_ln_no_norm_decay", "2xskip_ln", "wskip_ln_init1", "sas")  # of cifar10_fast
 SHORT = ("1xskip", "2xskip", "0p5xskip", "1xskip_ln", "2xskip_ln", "2rskip_ln")  # of cifar10_short
@@ -187,7 +186,7 @@ def test_the_fields_studies_have_every_family_that_works_there_and_differ_in_wha
         for name, said in names.items():
             train = dict(RECIPES[name].config["train"])
             assert {key: train[key] for key in said} == said, name
-            varied = {*said, "connection", "value-residual", *(["weight-decay"] if study == "lambda" else [])}
+            varied = {*said, "connection", "value-residual", "weight-decay"}
             settings.append({**RECIPES[name].config, "train": {k: v for k, v in train.items() if k not in varied}})
         assert len(settings) > 20 and all(each == settings[0] for each in settings), study
 

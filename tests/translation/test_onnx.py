@@ -302,12 +302,12 @@ def test_a_shipped_model_translates_as_before(root, shared, tmp_path):
     def read(language: str) -> list[str]:
         path = shared / "data" / "multi30k" / f"test_2016_flickr.{language}.gz"
         with gzip.open(path, "rt", encoding="utf-8") as file:
-            return file.read().splitlines()[:300]
+            return file.read().splitlines()[:100]
 
     sources, references = read("en"), read("de")
     before = [each.text for each in model.translate(sources)]
     bleu = score(before, references)["sacrebleu"].value
-    for precision, same, loss in (("float32", 297, 0.1), ("int8", 240, 0.5)):
+    for precision, same, loss in (("float32", 99, 0.1), ("int8", 80, 1.0)):
         folder = tmp_path / precision
         folder.mkdir()
         fresh = Translator.from_pretrained(root / "checkpoints" / "multi30k_en_de_2rskip_ln")

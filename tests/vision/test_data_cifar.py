@@ -283,15 +283,10 @@ def test_several_that_want_it_at_once_download_it_once(tiny, server, tmp_path):
     assert len(server.requests) == 1
 
 
-@pytest.fixture(scope="module")
-def real(shared: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The real CIFAR-10, unpacked."""
-    folder = tmp_path_factory.mktemp("cifar") / FOLDER
-    folder.mkdir()
-    for path in sorted((shared / "data" / "cifar10").glob("*.xz")):
-        with lzma.open(path) as file:
-            (folder / path.stem).write_bytes(file.read())
-    return folder
+@pytest.fixture
+def real(unpacked_cifar: Callable[[str], Path]) -> Path:
+    """The real CIFAR-10."""
+    return unpacked_cifar("cifar10") / FOLDER
 
 
 @pytest.mark.slow

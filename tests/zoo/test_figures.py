@@ -4,9 +4,7 @@ others on its beginning."""
 from __future__ import annotations
 
 import gzip
-import lzma
 from collections.abc import Callable
-from functools import cache
 from pathlib import Path
 
 import pytest
@@ -19,7 +17,7 @@ from rskip.corpora import find_caption_corpus
 from rskip.records import read_record
 from rskip.translation.scoring import score
 from rskip.vision import Classifier
-from rskip.vision.data import ImageSet, load_cifar
+from rskip.vision.data import load_cifar
 from rskip.zoo.registry import OF_WEIGHTS, ModelEntry, read_registry
 
 ENTRIES = list(read_registry().values())
@@ -63,27 +61,12 @@ def test_pictures_are_captioned_as_well(shared: Path, tmp_path: Path) -> None:
     assert 100 * scores.mean() == pytest.approx(of_weights(entry), abs=1)
 
 
-@pytest.fixture(scope="module")
-def cifar(shared: Path, tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], ImageSet]:
-    """Gives the test images of a dataset."""
-
-    @cache
-    def cifar(dataset: str) -> ImageSet:
-        if not (packed := list((shared / "data" / dataset).glob("*.xz"))):
-            pytest.skip(f"needs {dataset} in {shared}/data")
-        folder = tmp_path_factory.mktemp(dataset)
-        for path in packed:
-            (folder / path.stem).write_bytes(lzma.decompress(path.read_bytes()))
-        return load_cifar(dataset, folder, train=False)
-
-    return cifar
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("entry", CLASSIFIERS, ids=lambda entry: entry.name)
-def test_real_images_are_classified_as_well(entry: ModelEntry, cifar: Callable[[str], ImageSet]) -> None:
+def test_real_images_are_classified_as_well(entry: ModelEntry, unpacked_cifar: Callable[[str], Path]) -> None:
     pytest.importorskip("torchvision", reason="reads CIFAR with torchvision")
-    test = cifar(entry.figures[0].dataset)
+    dataset = entry.figures[0].dataset
+    test = load_cifar(dataset, unpacked_cifar(dataset), train=False)
     whole = entry is CLASSIFIERS[0]
     images, labels = (test.images, test.labels) if whole else (test.images[:IMAGES], test.labels[:IMAGES])
     classifier = rskip.load(entry.name)

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import lzma
 import os
 import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -32,17 +32,14 @@ train:
 
 @pytest.mark.slow
 def test_a_run_that_was_killed_in_mid_training_ends_in_a_record_when_it_is_repeated(
-    shared: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    unpacked_cifar: Callable[[str], Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pytest.importorskip("torchvision")
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
-    (tmp_path / "cifar-10-batches-py").mkdir()
-    for packed in (shared / "data" / "cifar10").glob("*.xz"):
-        (tmp_path / "cifar-10-batches-py" / packed.stem).write_bytes(lzma.decompress(packed.read_bytes()))
     (tmp_path / "mine.yaml").write_text(RECIPE)
 
-    arguments = ["run", "mine.yaml", "--gpus", "0", "--mirror", str(tmp_path)]
+    arguments = ["run", "mine.yaml", "--gpus", "0", "--mirror", str(unpacked_cifar("cifar10"))]
     command = [str(Path(sys.executable).parent / "rskip"), *arguments]
     with (tmp_path / "output.txt").open("wb") as output:
         first = subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT, start_new_session=True)
