@@ -9,8 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from rskip.connections.connection import Connection, StackConnection, State
-from rskip.connections.hyper import weighted
-from rskip.connections.norms import RMSNorm, at_least_float32, build_norm
+from rskip.connections.norms import EPS, RMSNorm, at_least_float32, build_norm, without_autocast
 from rskip.connections.place import Place
 from rskip.connections.registry import Whole, register_connection
 from rskip.settings.paper import Paper
@@ -28,10 +27,12 @@ class DepthAttention(nn.Module):
         self.norm = RMSNorm(features)
 
     def forward(self, values: tuple[Tensor, ...]) -> Tensor:
-        query = at_least_float32(self.query)
-        scores = [(self.norm(at_least_float32(v)) * query).sum(-1, keepdim=True) for v in values]
-        weights = torch.cat(scores, dim=-1).softmax(-1)  # (..., number of values)
-        return weighted(weights.split(1, dim=-1), values)
+        stacked = at_least_float32(torch.stack(values, dim=-2))  # (..., number of values, C)
+        gain = at_least_float32(self.norm.weight) * at_least_float32(self.query)  # so RMS(v) is not kept for backward
+        root = torch.rsqrt(stacked.square().mean(-1) + EPS)
+        with without_autocast(stacked.device):
+            weights = (root * (stacked @ gain)).softmax(-1)
+        return (weights.unsqueeze(-1) * stacked).sum(-2).to(values[0].dtype)
 
 
 class AttnResStack(StackConnection):

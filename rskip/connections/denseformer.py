@@ -8,7 +8,6 @@ import torch
 from torch import Tensor, nn
 
 from rskip.connections.connection import StackConnection, State
-from rskip.connections.hyper import weighted
 from rskip.connections.place import Place
 from rskip.connections.prenorm import PreNorm
 from rskip.connections.registry import register_connection
@@ -77,4 +76,8 @@ class DenseFormer(PreNorm):
         if self.weights is None:
             return x, *outputs
         outputs.append(x)
-        return weighted(self.weights.unbind(), outputs), *outputs
+        first, *others = self.weights.unbind()
+        average = first * outputs[0]
+        for weight, output in zip(others, outputs[1:], strict=True):
+            average = torch.addcmul(average, weight, output)
+        return average.to(x.dtype), *outputs

@@ -2,56 +2,81 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from rskip.connections.connection import Connection, StackConnection, State
-from rskip.connections.norms import EPS, at_least_float32, build_norm
+from rskip.connections.norms import EPS, at_least_float32, build_norm, without_autocast
 from rskip.connections.place import Place
 from rskip.connections.registry import Choice, Whole, register_connection
+from rskip.connections.sinkhorn import sinkhorn
 from rskip.settings.paper import Paper
 
 STREAMS = Whole(4, least=1, most=64)
 SMALL = 0.01  # initial factor of what is computed from the data
-SINKHORN_EPS = 1e-6
 
 
 class CopiedStreams(StackConnection):
-    """n copies of x at the start, and the streams' sum at the end."""
+    """n copies of x at the start, h (..., n, C), and the streams' sum at the end."""
 
     def __init__(self, features: int, *, streams: int, **settings: Any) -> None:
         super().__init__()
         self.streams = streams
 
     def enter(self, x: Tensor) -> State:
-        return (x,) * self.streams
+        return x.unsqueeze(-2).expand(*x.shape[:-1], self.streams, -1)
 
     def leave(self, state: State) -> Tensor:
-        return sum(state[1:], start=state[0])
+        assert isinstance(state, Tensor)
+        return state.sum(-2)
 
     def extra_repr(self) -> str:
         return f"streams={self.streams}"
 
 
-def weighted(weights: Sequence[Tensor], streams: Sequence[Tensor]) -> Tensor:
-    """Σ_j weights_j·streams_j, in the streams' type; each weight a number or one a position (..., 1)."""
-    total = weights[0] * streams[0]
-    for weight, stream in zip(weights[1:], streams[1:], strict=True):
-        total = torch.addcmul(total, weight, stream)
-    return total.to(streams[0].dtype)
-
-
 class StreamsConnection(Connection):
-    """h_k ← Σ_j R_jk·h_j + β_k·f: `before` keeps the n sums, then the n numbers β."""
+    """x = norm(Σ_j α_j·h_j) and h_k ← Σ_j R_jk·h_j + β_k·f. Members: `norm`."""
 
-    streams: int
+    norm: nn.Module
+
+    def mixed(self, streams: Tensor, weights: Tensor, outputs: Tensor) -> tuple[Tensor, State]:
+        """What `before` gives: the branch's input, and what `after` needs.
+
+        :param streams: h (..., n, C).
+        :param weights: α beside R (..., n, 1 + n).
+        :param outputs: β (..., n).
+        """
+        dtype = torch.promote_types(weights.dtype, streams.dtype)
+        with without_autocast(streams.device):
+            sums = _Sums.apply(weights.to(dtype), streams.to(dtype)).to(streams.dtype)
+        x, mixed = sums.split([1, sums.size(-2) - 1], dim=-2)
+        return self.norm(x.squeeze(-2).contiguous()), (mixed, outputs)  # a view would keep all sums in memory
 
     def after(self, kept: State, f: Tensor) -> State:
-        mixed, outputs = kept[: self.streams], kept[self.streams :]
-        return tuple((h + weight * f).to(h.dtype) for h, weight in zip(mixed, outputs, strict=True))
+        mixed, outputs = kept
+        return torch.addcmul(mixed, outputs.unsqueeze(-1), f.unsqueeze(-2)).to(mixed.dtype)
+
+
+class _Sums(torch.autograd.Function):
+    """Σ_j w_jk·h_j (..., m, C) of w (..., n, m) and h (..., n, C).
+
+    As `wᵀ @ h` but for speed: of many small matrices on a CPU, a transposed first factor takes three times as long.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, weights: Tensor, streams: Tensor) -> Tensor:
+        ctx.save_for_backward(weights, streams)
+        return weights.transpose(-1, -2).contiguous() @ streams
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, Tensor]:
+        weights, streams = ctx.saved_tensors
+        (of_sums,) = gradients
+        of_weights = (streams @ of_sums.transpose(-1, -2)).sum_to_size(weights.shape)
+        return of_weights, weights @ of_sums
 
 
 @register_connection(
@@ -116,22 +141,14 @@ class HyperConnection(StreamsConnection):
         self._start()
 
     def before(self, state: State) -> tuple[Tensor, State]:
-        assert isinstance(state, tuple)
-        numbers = range(self.streams)
-        inputs: Sequence[Tensor] = self.input_weights.unbind()
-        mixes: Sequence[Sequence[Tensor]] = [row.unbind() for row in self.stream_weights]
-        outputs: Sequence[Tensor] = self.output_weights.unbind()
+        assert isinstance(state, Tensor)
+        weights = torch.cat([self.input_weights[:, None], self.stream_weights], dim=1)
+        outputs: Tensor = self.output_weights
         if self.form == "dynamic":
-            normalised = [self.stream_norm(h) for h in state]
-            found = [self.mixing_scale * torch.tanh(z @ self.mixing) for z in normalised]  # (..., 1 + n) each
-            inputs = [inputs[j] + found[j][..., :1] for j in numbers]
-            mixes = [[mixes[j][k] + found[j][..., k + 1 : k + 2] for k in numbers] for j in numbers]
-            outputs = [
-                outputs[j] + self.output_scale * torch.tanh(normalised[j] @ self.output_mixing) for j in numbers
-            ]
-        x = self.norm(weighted(inputs, state))
-        mixed = [weighted([mixes[j][k] for j in numbers], state) for k in numbers]
-        return x, (*mixed, *outputs)
+            normalised = self.stream_norm(state)
+            weights = weights + self.mixing_scale * torch.tanh(normalised @ self.mixing)  # (..., n, 1 + n)
+            outputs = outputs + self.output_scale * torch.tanh(normalised @ self.output_mixing).squeeze(-1)
+        return self.mixed(state, weights, outputs)
 
     def extra_repr(self) -> str:
         return f"streams={self.streams}, form={self.form}, {super().extra_repr()}"
@@ -185,9 +202,9 @@ class ManifoldHyperConnection(StreamsConnection):
         self._start(weight_init)
 
     def before(self, state: State) -> tuple[Tensor, State]:
-        assert isinstance(state, tuple)
+        assert isinstance(state, Tensor)
         n = self.streams
-        values = at_least_float32(torch.cat(state, dim=-1))  # (..., nC)
+        values = at_least_float32(state.flatten(-2))  # (..., nC)
         root = torch.rsqrt(values.square().mean(-1, keepdim=True) + EPS)
         found = at_least_float32(nn.functional.linear(values, self.mixing.to(values.dtype))) * root
         u, v, w = found.split([n, n, n * n], dim=-1)
@@ -195,22 +212,7 @@ class ManifoldHyperConnection(StreamsConnection):
         inputs = torch.sigmoid(self.scale[0] * u + of_u)
         outputs = 2 * torch.sigmoid(self.scale[1] * v + of_v)
         mixes = sinkhorn((self.scale[2] * w + of_w).unflatten(-1, (n, n)), self.iterations)  # (..., n, n)
-        x = self.norm(weighted(inputs.split(1, dim=-1), state))
-        mixed = [weighted([mixes[..., j, k, None] for j in range(n)], state) for k in range(n)]
-        return x, (*mixed, *outputs.split(1, dim=-1))
+        return self.mixed(state, torch.cat([inputs.unsqueeze(-1), mixes], dim=-1), outputs)
 
     def extra_repr(self) -> str:
         return f"streams={self.streams}, iterations={self.iterations}, {super().extra_repr()}"
-
-
-def sinkhorn(logits: Tensor, iterations: int) -> Tensor:
-    """exp(logits) made doubly stochastic: so many times rows, then columns, divided by their sums (..., n, n).
-
-    Source: Sinkhorn and Knopp 1967; 1e-6 where DeepSeek's kernels have it.
-    """
-    matrix = logits.softmax(-1) + SINKHORN_EPS
-    matrix = matrix / (matrix.sum(-2, keepdim=True) + SINKHORN_EPS)
-    for _ in range(iterations - 1):
-        matrix = matrix / (matrix.sum(-1, keepdim=True) + SINKHORN_EPS)
-        matrix = matrix / (matrix.sum(-2, keepdim=True) + SINKHORN_EPS)
-    return matrix

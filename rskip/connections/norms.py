@@ -7,6 +7,7 @@ torch.nn's (`weight`, `bias`, `running_mean`, ...); they are checkpoint API.
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import torch
@@ -37,6 +38,12 @@ def check_features(features: int, feature_dim: int) -> None:
 def at_least_float32(z: Tensor) -> Tensor:
     """float16 and bfloat16 as float32; float32 and float64 as they are."""
     return z.to(torch.promote_types(z.dtype, torch.float32))
+
+
+def without_autocast(device: torch.device) -> AbstractContextManager[object]:
+    """A context in which matrix products on this device have their factors' type."""
+    here = torch.amp.is_autocast_available(device.type) and torch.is_autocast_enabled(device.type)
+    return torch.autocast(device.type, enabled=False) if here else nullcontext()
 
 
 class LayerNorm(nn.LayerNorm):

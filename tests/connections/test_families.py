@@ -14,8 +14,8 @@ import torch
 from torch import Tensor, nn
 
 from rskip.connections import Place, build_connection, build_stack_connection, list_connections, parse_connection
-from rskip.connections.hyper import sinkhorn
 from rskip.connections.norms import build_norm
+from rskip.connections.sinkhorn import sinkhorn
 
 FEATURES = 5
 BRANCHES = {"encoder": ("self_attn", "ffn"), "decoder": ("self_attn", "encoder_attn", "ffn")}
@@ -369,6 +369,26 @@ def test_sinkhorn_is_doubly_stochastic_and_keeps_what_is_uniform():
     for dimension in (-1, -2):
         torch.testing.assert_close(matrix.sum(dimension), torch.ones(7, 4, dtype=torch.float64), rtol=0, atol=1e-4)
     torch.testing.assert_close(sinkhorn(torch.zeros(4, 4), 20), torch.full((4, 4), 0.25), rtol=0, atol=1e-5)
+
+
+def test_sinkhorns_gradient_is_that_of_its_divisions_and_autocast_changes_nothing():
+    def divided(logits):
+        matrix = logits.softmax(-1) + 1e-6
+        for step in range(5):
+            matrix = matrix / (matrix.sum(-1 if step % 2 else -2, keepdim=True) + 1e-6)
+        return matrix
+
+    generator = torch.Generator().manual_seed(0)
+    logits, factors = (torch.randn(2, 3, 4, 4, generator=generator, dtype=torch.float64) for _ in range(2))
+    (expected,) = torch.autograd.grad((factors * divided(logits.requires_grad_())).sum(), logits)
+    (found,) = torch.autograd.grad((factors * sinkhorn(logits, 3)).sum(), logits)
+    torch.testing.assert_close(found, expected, rtol=1e-12, atol=1e-12)
+    torch.testing.assert_close(sinkhorn(logits, 3), divided(logits), rtol=1e-12, atol=1e-12)
+    rounded, found = logits.float(), {}
+    for enabled in (False, True):
+        with torch.autocast("cpu", torch.bfloat16, enabled=enabled):
+            found[enabled] = sinkhorn(rounded, 3)
+    assert torch.equal(found[True], found[False])
 
 
 def deepnorm_factors(stack: str, layers: int, others: int) -> tuple[float, float]:

@@ -1,0 +1,69 @@
+"""Doubly stochastic matrices, many at a time."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from rskip.connections.norms import without_autocast
+
+EPS = 1e-6  # DeepSeek's, added to every number and to every sum
+
+
+def sinkhorn(logits: Tensor, iterations: int) -> Tensor:
+    """exp(logits) with rows, then columns, divided by their sums, so many times (..., n, n): doubly stochastic.
+
+    Source: Sinkhorn and Knopp 1967.
+    """
+    lines = (logits.softmax(-1) + EPS).reshape(-1, logits.size(-1) ** 2)  # a matrix each, its rows divided once
+    count = 2 * iterations - 1
+    if torch.is_grad_enabled() and lines.requires_grad:
+        return _Divided.apply(lines, count).view_as(logits)
+    for divided, _ in _divisions(lines, count):
+        lines = divided
+    return lines.view_as(logits)
+
+
+def _divisions(lines: Tensor, count: int) -> Iterator[tuple[Tensor, Tensor]]:
+    """The quotients and divisors (R, n²) of every step: by the sums of columns, of rows, of columns, ..."""
+    eps = lines.new_full((), EPS)
+    for same in _sames(lines, count):
+        with without_autocast(lines.device):
+            sums = torch.addmm(eps, lines, same)
+        lines = lines / sums
+        yield lines, sums
+
+
+def _sames(lines: Tensor, count: int) -> list[Tensor]:
+    """Of every step (n², n²): 1 where two numbers share a column or row; a product with it has each number's sum."""
+    n = math.isqrt(lines.size(-1))
+    eye, ones = torch.eye(n, dtype=lines.dtype, device=lines.device), lines.new_ones(n, n)
+    columns, rows = torch.kron(ones, eye), torch.kron(eye, ones)
+    return [rows if step % 2 else columns for step in range(count)]
+
+
+class _Divided(torch.autograd.Function):
+    """The last quotients of `_divisions`. It keeps the first matrices alone: the backward pass divides again."""
+
+    @staticmethod
+    def forward(ctx: Any, lines: Tensor, count: int) -> Tensor:
+        ctx.save_for_backward(lines)
+        ctx.count = count
+        for divided, _ in _divisions(lines, count):
+            lines = divided
+        return lines
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None]:
+        (lines,) = ctx.saved_tensors
+        steps = zip(_divisions(lines, ctx.count), _sames(lines, ctx.count), strict=True)
+        (of_lines,) = gradients
+        for (quotients, sums), same in reversed(list(steps)):
+            of_lines = of_lines / sums
+            with without_autocast(lines.device):
+                of_lines = torch.addmm(of_lines, of_lines * quotients, same, alpha=-1)
+        return of_lines, None
