@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# What a GPU has to show, in steps of at most 9 minutes: that all is right, how fast stock fairseq and rskip are there.
+# What a GPU has to show, in steps of at most 9 minutes: that all is right, how fast stock fairseq and rskip are there;
+# then the studies that take too long on a CPU.
 #
 #   scripts/gather-gpu-wheels.sh gpu-wheels                 on a machine with a network: what the GPU's lacks
 #   benchmarks/gpu_job.sh [--tiny] [--list] [STEP...]       on the GPU's machine, in a checkout; --list names the steps
@@ -8,9 +9,12 @@
 # A step that is done is not repeated; one that failed doesn't stop the next. Where OUT is set, everything is packed
 # into $OUT/gpu_job.tar.gz after every step. --tiny shows on a CPU, in a few minutes, that the steps run.
 # PYTHON names the Python that has PyTorch (default: python3), JOB another folder than gpu-job, WHEELS than gpu-wheels.
+# A study's step makes the records that are missing, AT_ONCE runs (default 4) side by side; stopped by its 9 minutes, it
+# goes on when it is named again. DATA (default gpu-data) has what it needs: multi30k/ the upstream files, 2 MB; cifar10/
+# the six batches and batches.meta, packed with xz or not, which may come a few at a time.
 set -u
 cd "$(dirname "$0")/.." || exit 1
-job=$(realpath -m "${JOB:-gpu-job}") wheels=${WHEELS:-gpu-wheels} limit=540
+job=$(realpath -m "${JOB:-gpu-job}") wheels=${WHEELS:-gpu-wheels} data=$(realpath -m "${DATA:-gpu-data}") limit=540
 tiny='' list='' chosen=()
 for word in "$@"; do
     case $word in
@@ -63,7 +67,10 @@ step() {
         failed+=("$name")
         echo "$name: failed with status $status after $((SECONDS - start)) s: $(tail -n 1 "$job/$name.log" | cut -c -160)"
     fi
-    if [ -n "${OUT:-}" ]; then tar --create --gzip --exclude=./env --file "$OUT/gpu_job.tar.gz" --directory "$job" .; fi
+    if [ -n "${OUT:-}" ]; then
+        tar --create --gzip --exclude=./env --exclude=./studies/runs --exclude=./studies/data-bin \
+            --file "$OUT/gpu_job.tar.gz" --directory "$job" .
+    fi
 }
 
 failed=()
@@ -78,6 +85,20 @@ benchmark() { # FILE ARGUMENTS...
     shift
     echo "$python benchmarks/$name.py --device $device --output $job/$name.jsonl $*"
 }
+# study STEP DATA RECIPE ROWS SEEDS ROW: with --tiny a few updates of the one row, on a generated corpus or at depth 8
+study() {
+    local options="--rows '$4' --seeds $5 --gpus 1"
+    if [ -n "$tiny" ]; then
+        options="--rows $6 --gpus 0 --set corpus=numbers-en-de prepare.pairs=400 prepare.size=100 train.max-epoch=1 average.last=1"
+        if [ "$2" = cifar10 ]; then options="--rows $6 --gpus 0 --set train.iterations=2 train.depth=8"; fi
+    fi
+    local run="rskip run recipes/$3.yaml $options --mirror $data/$2 --commands"
+    step "$1" env PATH="$job/env/bin:$PATH" RSKIP_DATA="$job/data" sh -c "
+        mkdir -p $job/studies && ln -sfn $PWD/recipes $job/studies/ && cd $job/studies || exit
+        $run >missing || exit
+        xargs -r -P ${AT_ONCE:-4} -I{} sh -c '{}' <missing
+        $run >missing && ! grep . missing"
+}
 # shellcheck disable=SC2046,SC2086  # words are wanted
 {
     step setup setup
@@ -89,5 +110,11 @@ benchmark() { # FILE ARGUMENTS...
     step decode $(benchmark decode $decode)
     step vision_connections $(benchmark vision_speed $vision --only connections)
     step vision_depths $(benchmark vision_speed $vision --only depths)
+    study lr_map multi30k multi30k_lr '*' '1 2 3' 2rskip_ln_lr2e-3
+    study sas_variants multi30k multi30k_sas '*' '1 2 3' branch_norm
+    study field multi30k field '6x6_*_lr2e-3' '1 2 3' 6x6_mhc_lr2e-3
+    study seeds multi30k multi30k_en_de '*' '1 2 3' 2xskip_ln
+    study depth_110_short cifar10 cifar10_short '*' '1 2 3' preact110_2rskip_ln
+    study depth_110 cifar10 cifar10_preact110 '*' 1 2rskip_ln
 }
 [ ${#failed[@]} -eq 0 ]

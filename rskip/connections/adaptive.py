@@ -102,7 +102,8 @@ class ASkip(Connection):
 
     def combine(self, x: Tensor, f: Tensor) -> Tensor:
         if self.form in ("learned", "depth"):
-            y: Tensor = self.norm(f + self.scale * x)
+            scale = self.scale
+            y: Tensor = self.norm(f + scale * x if isinstance(scale, Tensor) else torch.add(f, x, alpha=scale))
             return y
         ys = [f]
         for norm in self.norms:
