@@ -148,7 +148,7 @@ def learning_curves(records: Iterable[Record]) -> Measurement:
 
 
 def joined(measurements: Sequence[Measurement]) -> Measurement:
-    """Measurements of one analysis as one, whose conditions are the first one's.
+    """Measurements of one analysis as one, whose conditions are those that all have.
 
     :raises SettingError: they are of several analyses.
     """
@@ -157,8 +157,13 @@ def joined(measurements: Sequence[Measurement]) -> Measurement:
         raise SettingError("", f"{first.analysis} and {min(other)} in one figure", expected="one analysis")
     rows = [row for each in measurements for row in each.rows]
     keys = list(dict.fromkeys(key for row in rows for key in row))
+    conditions = {
+        key: value
+        for key, value in first.conditions.items()
+        if all(each.conditions.get(key) == value for each in measurements)
+    }
     return Measurement(
-        analysis=first.analysis, conditions=first.conditions, rows=[{k: row.get(k) for k in keys} for row in rows]
+        analysis=first.analysis, conditions=conditions, rows=[{k: row.get(k) for k in keys} for row in rows]
     )
 
 

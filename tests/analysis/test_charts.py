@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from rskip.analysis.charts import View, chart, learning_curves
+from rskip.analysis.charts import View, chart, joined, learning_curves
 from rskip.analysis.figures import draw
 from rskip.analysis.measurement import Measurement
 from rskip.records import Record
@@ -113,6 +113,15 @@ def test_learning_curves_of_records(make_record: Callable[..., Record]):
         csv(without_updates, over="update")
     with pytest.raises(SettingError, match="no record has a learning curve"):
         learning_curves([make_record(curve=[])])
+
+
+def test_measurements_together_have_the_conditions_that_all_of_them_have():
+    made = [
+        Measurement(analysis="gradients", conditions={"examples": 7, "git": {"commit": commit}}, rows=GRADIENTS.rows)
+        for commit in "ab"
+    ]
+    both = joined(made)
+    assert (both.conditions, len(both.rows)) == ({"examples": 7}, 8)
 
 
 def test_a_view_of_what_is_not_there_is_refused():
