@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from html import escape
 from itertools import count, zip_longest
 from pathlib import Path
@@ -55,6 +56,7 @@ _KNOWN = (
     "1xskip+bn",
 )  # fmt: skip
 _COLOUR_MAP = "viridis"
+_TEXT = {"svg.fonttype": "none", "font.sans-serif": ["DejaVu Sans"]}  # text as text, not as outlines
 _MARKS = 6  # on a line of many points
 _LINE, _HANDLE = 115, 8  # characters that fit below the panels, and the width of a line's sample in the legend
 _REACH = 3.0  # points around a value in which a pointer finds it
@@ -123,15 +125,17 @@ def draw_chart(shown: Chart, path: Path, *, title: str = "", description: str = 
     _draw_figure(shown, path, title=title, description=description)
 
 
-def svg_with_values(shown: Chart, *, title: str = "") -> str:
+def svg_with_values(shown: Chart) -> str:
     """The chart as an SVG element in which every point or cell has a target that says its value.
 
-    A target is an invisible `<rect class="value" data-says="...">` over the picture that `draw_chart` makes.
+    A target is an invisible `<rect class="value" data-says="...">` over the picture that `draw_chart` makes. Text is
+    text, and groups have no ids, so that several charts fit in one page.
     """
     with TemporaryDirectory() as folder:
         path = Path(folder, "chart.svg")
-        figure, values = _draw_figure(shown, path, title=title)
+        figure, values = _draw_figure(shown, path, style=_STYLE | _TEXT)
         svg = path.read_text(encoding="utf-8")
+    svg = re.sub('(?<=<g) id="[^"]*"|<metadata>.*?</metadata>\n', "", svg, flags=re.DOTALL)
     width, height = (72 * inches for inches in figure.get_size_inches())
     to_figure = figure.transFigure.inverted()
     targets = []
@@ -161,13 +165,13 @@ Drawn = tuple["Axes", Row, tuple[float, float, float, float]]  # a value, and it
 
 
 def _draw_figure(
-    shown: Chart, path: Path, *, title: str = "", description: str = ""
+    shown: Chart, path: Path, *, title: str = "", description: str = "", style: Mapping[str, Any] = _STYLE
 ) -> tuple[Figure, list[Drawn]]:
     check_picture(path)
     places = _panels(shown)
     height = (1.9 if len(places) > 1 else 2.4) * len(places) + 0.5
     options: dict[str, Any] = {"figsize": (WIDTH, height), "layout": "constrained"}
-    with picture(path, style=_STYLE, description=description, few_colours=True, **options) as figure:
+    with picture(path, style=style, description=description, few_colours=True, **options) as figure:
         if title:
             figure.suptitle(title, x=0.01, ha="left", weight="bold")
         values = (_draw_cells if shown.colour else _draw_lines)(figure, shown, places)
@@ -349,7 +353,7 @@ def _label_panel(axes: Axes, shown: Chart, grid: list[list[Panel]], number: int,
 
 
 def _named(key: str, value: Any) -> str:
-    return f"{key} {value}" if key in ("depth", "block", "seed") else _word(value)
+    return f"{key} {value}" if key in ("depth", "block", "seed") and value != MEAN else _word(value)
 
 
 def _word(value: Any) -> str:

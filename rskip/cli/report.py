@@ -15,7 +15,8 @@ from typing import get_args
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    from rskip.experiments.tables import SEEDS, Format
+    from rskip.experiments.tables import SEEDS
+    from rskip.records.tables import Format
 
     parser.add_argument("tables", nargs="*", metavar="NAME", help="print this table; `all`: every one")
     parser.add_argument("--format", choices=get_args(Format), default="text", help="of printed tables (default: text)")
@@ -61,19 +62,15 @@ def _print_tables(args: argparse.Namespace) -> int:
     from rskip.experiments.costs import read_costs
     from rskip.experiments.grids import Grids
     from rskip.experiments.report import read_results
-    from rskip.experiments.tables import Tables, begun, render
+    from rskip.experiments.tables import Comparison, Tables, begun
 
     records = read_results(Path())
     tables = Tables(Path(), records)
     grids = Grids(tables.rows.values(), records, read_costs(Path()))
     names = (*tables.names, *grids.names) if args.tables == ["all"] else args.tables
-    of_rows = {name: tables.table(name, seeds=args.seeds) for name in names if name not in grids.names}
-    texts = [
-        render(of_rows[name], args.format) if name in of_rows else grids.table(name).render(args.format)
-        for name in names
-    ]
-    print("\n".join(texts), end="")
-    found = list(of_rows.values())
-    for folder in dict.fromkeys(folder for table in found for folder in begun(table)):
+    found = [grids.table(name) if name in grids.names else tables.table(name, seeds=args.seeds) for name in names]
+    print("\n".join(table.render(args.format) for table in found), end="")
+    compared = [table for table in found if isinstance(table, Comparison)]
+    for folder in dict.fromkeys(folder for table in compared for folder in begun(table)):
         print(f"rskip report: {folder} has begun and has no record yet: its command resumes it", file=sys.stderr)
     return 0

@@ -21,7 +21,7 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 
-from rskip.experiments.tables import Line, Table, Tables
+from rskip.experiments.tables import Comparison, Line, Tables
 from rskip.records.tables import markdown_table
 from rskip.settings.check import check, convert
 from rskip.settings.errors import SettingError
@@ -249,7 +249,7 @@ def _judge_compared(claim: Claim, tables: Tables, costs: Mapping[str, str]) -> J
     return Judged(claim=claim, verdict=verdict, figure="; ".join(figures), command=command, why=why)
 
 
-def _line(table: Table, row: str) -> Line:
+def _line(table: Comparison, row: str) -> Line:
     """The row's first figure."""
     for line in table.lines:
         if line.row.name == row:

@@ -13,7 +13,7 @@ from typing import Any
 
 import msgspec
 
-from rskip.records.tables import markdown_table
+from rskip.records.tables import Table
 from rskip.settings.check import convert
 from rskip.settings.text import parse_json, read_text
 
@@ -85,13 +85,13 @@ class Costs:
         time = "" if cost.update_ratio is None else f"{cost.update_ratio:.2f}"
         return [time, f"{cost.calls / base.calls:.2f}", f"{cost.kept_megabytes / base.kept_megabytes:.2f}"]
 
-    def table(self, name: str) -> str:
-        """One model's table in Markdown, the baseline first."""
+    def table(self, name: str) -> Table:
+        """One model's table, the baseline first."""
         model = name.removeprefix(PREFIX)
         base = self.models[model].baseline
         headings = [
-            "connection", "parameters", "calls forward", "backward", "MB moved forward", "backward", "MB kept",
-            "time", "calls", "memory",
+            "connection", "parameters", "calls forward", "calls backward", "MB moved forward", "MB moved backward",
+            "MB kept", "time", "calls", "memory",
         ]  # fmt: skip
         rows = [
             [
@@ -104,9 +104,14 @@ class Costs:
             for cost in sorted(self.of[model].values(), key=lambda cost: cost.connection != base)
         ]
         kept = [at for at, heading in enumerate(headings) if heading != "time" or any(row[at] for row in rows)]
-        table = markdown_table([headings[at] for at in kept], ([row[at] for at in kept] for row in rows))
-        said = self.note(model, [headings[at] for at in kept])
-        return f"{table}\n\n{said} Last measured {self.date[:10]}.\n"
+        headings = [headings[at] for at in kept]
+        return Table(
+            name=name,
+            title=name,
+            headings=headings,
+            rows=[[row[at] for at in kept] for row in rows],
+            notes=[f"{self.note(model, headings)} Last measured {self.date[:10]}."],
+        )
 
     def note(self, model: str, headings: Collection[str]) -> str:
         """What those of BESIDE say that are among the headings."""

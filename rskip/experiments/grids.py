@@ -8,8 +8,6 @@ beside it.
 
 from __future__ import annotations
 
-import csv
-import io
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -17,10 +15,9 @@ from statistics import fmean
 
 from rskip.experiments.costs import BESIDE, Costs
 from rskip.experiments.recipe import RowOutline
-from rskip.experiments.tables import SEEDS, Format, check_written, records_of_rows, run_command
-from rskip.machine.terminal import columns as aligned
+from rskip.experiments.tables import SEEDS, check_written, records_of_rows, run_command
 from rskip.records import Record
-from rskip.records.tables import latex_table, markdown_table, summarise
+from rskip.records.tables import Table, summarise
 from rskip.tasks.run import flat_config
 
 RISEN = 1.0  # a training whose loss ends so much above its lowest is taken to have diverged
@@ -56,38 +53,6 @@ class Cell:
         return ", ".join(said)
 
 
-@dataclass(frozen=True, kw_only=True)
-class GridTable:
-    """A table as text. best: of each row the column of its best cell, None where it has none."""
-
-    name: str
-    headings: Sequence[str]
-    rows: Sequence[Sequence[str]]
-    best: Sequence[int | None]
-    notes: Sequence[str]
-    commands: Sequence[str]
-
-    def render(self, form: Format) -> str:
-        """Its text in a format, which ends with a line end."""
-        if form == "csv":
-            text = io.StringIO()
-            csv.writer(text, lineterminator="\n").writerows([self.headings, *self.rows])
-            return text.getvalue()
-        if form == "latex":
-            bold = [set() if at is None else {at} for at in self.best]
-            comments = [f"% {note}" for note in self.notes] + [f"% missing: {each}" for each in self.commands]
-            return "\n".join([latex_table(self.headings, self.rows, bold=bold), *comments]) + "\n"
-        if form == "text":
-            table, missing = aligned([self.headings, *self.rows], left=(0,)), [f"  {each}" for each in self.commands]
-        else:
-            shown = [[f"**{cell}**" if at == best else cell for at, cell in enumerate(row)]
-                     for row, best in zip(self.rows, self.best, strict=True)]  # fmt: skip
-            table, missing = markdown_table(self.headings, shown), [f"    {each}" for each in self.commands]
-        between = "\n" if form == "text" else "  \n"
-        parts = [table, between.join(self.notes), *(["Missing:", "\n".join(missing)] if missing else [])]
-        return "\n\n".join(part for part in parts if part) + "\n"
-
-
 class Grids:
     """The grids of a project's recipes.
 
@@ -108,7 +73,7 @@ class Grids:
         """Of the tables."""
         return tuple(self._rows)
 
-    def table(self, name: str) -> GridTable:
+    def table(self, name: str) -> Table:
         """The table of this name.
 
         :raises ValueError: a record was made with other settings than its row has now.
@@ -129,16 +94,18 @@ class Grids:
         costs = [self._costs.beside(task.kind, _connection(line[0].row)) for line in ordered]
         columns |= {name: [cost[at] for cost in costs] for at, name in enumerate(BESIDE)}
         kept = [heading for heading, column in columns.items() if heading in ("row", *lasts) or any(column)]
-        best = [_best(line) for line in ordered]
         cells = [cell for line in ordered for cell in line]
         notes = _notes(cells, ranked.heading)
         if BESIDE.keys() & set(kept):
             notes.append(self._costs.note(task.kind, kept))
-        return GridTable(
+        places = {cell.row.name: (at, 1 + last) for at, line in enumerate(ordered) for last, cell in enumerate(line)}
+        return Table(
             name=name,
+            title=name,
             headings=kept,
             rows=[list(row) for row in zip(*(columns[heading] for heading in kept), strict=True)],
-            best=[None if cell is None else 1 + lasts.index(cell.row.parts[-1]) for cell in best],
+            bold=[places[cell.row.name] for cell in map(_best, ordered) if cell],
+            records={places[cell.row.name]: cell.records for cell in cells if cell.records},
             notes=notes,
             commands=_commands(cells),
         )

@@ -13,11 +13,13 @@ document.addEventListener("mousemove", (event) => {
   says.style.top = `${event.clientY + (above ? -says.offsetHeight - 8 : 18)}px`;
 });
 
-// A click on a heading sorts its table by that column, the second one the other way round; empty cells stay last.
+// A click on a heading sorts its table by that column, the second one the other way round. What begins with no figure
+// ("1xskip", "2 diverged") stays below what does, and empty cells last.
 const number = (text) => {
-  const found = text.replace(/,(?=\d{3})/g, "").match(/^[<\s]*([+-]?\d+(\.\d+)?)/);
+  const found = text.replace(/,(?=\d{3})/g, "").match(/^(?:< )?([+-]?\d+(?:\.\d+)?)(?![\w.]| diverged)/);
   return found ? Number(found[1]) : NaN;
 };
+const rank = (text) => (text ? (isNaN(number(text)) ? 1 : 0) : 2);
 for (const button of document.querySelectorAll("th button")) {
   button.addEventListener("click", () => {
     const heading = button.closest("th");
@@ -28,10 +30,8 @@ for (const button of document.querySelectorAll("th button")) {
     const text = (row) => row.cells[heading.cellIndex].textContent.trim();
     const rows = [...body.rows].sort((a, b) => {
       const [one, two] = [text(a), text(b)];
-      if (!one || !two) return (one ? 0 : 1) - (two ? 0 : 1);
-      const difference = number(one) - number(two);
-      const order = difference || one.localeCompare(two, "en", { numeric: true });
-      return descending ? -order : order;
+      const order = number(one) - number(two) || one.localeCompare(two, "en", { numeric: true });
+      return rank(one) - rank(two) || (descending ? -order : order);
     });
     body.append(...rows);
   });

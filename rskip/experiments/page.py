@@ -1,24 +1,29 @@
 """One page of all results, `rskip report --html FILE`: tables, figures, claims, and where each number is from.
 
-The page opens from disk and asks no network: style, script and pictures are in it. The pictures are those of `rskip
-report` with a target at every value (`rskip.analysis.figures.svg_with_values`); page.js shows what a target says, and
-sorts tables.
+The page opens from disk and asks no network: style, script and pictures are in it. The pictures are the charts of
+`rskip report` with a target at every value (`rskip.analysis.figures.svg_with_values`); page.js shows what a target
+says, and sorts tables.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+import re
+import shlex
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from html import escape
 from pathlib import Path
 from typing import Any
 
 from rskip.analysis.figures import svg_with_values
 from rskip.experiments.claims import Judged, Paper, count_verdicts, judge_claims
-from rskip.experiments.report import FigureFiles, figures, machine_label, read_results, run_label
-from rskip.experiments.tables import Line, Table, Tables, grid, run_command
+from rskip.experiments.costs import read_costs
+from rskip.experiments.grids import Grids
+from rskip.experiments.report import FIGURES, FigureFiles, figures, machine_label, read_results, run_label
+from rskip.experiments.tables import Tables, run_command
 from rskip.files.whole import atomic_file
 from rskip.records import Record
+from rskip.records.tables import Table
 from rskip.tasks import task_of_record
 
 _ASSETS = Path(__file__).parent
@@ -39,16 +44,18 @@ def write_page(root: Path, path: Path) -> None:
 def results_page(root: Path) -> str:
     """The page's HTML."""
     records = read_results(root)
-    tables, made = Tables(root, records), figures(root)
-    claims = judge_claims(root, tables)
-    shown = [tables.table(name) for name in tables.names]
-    of_papers = [table for table in shown if table.name in tables.of_papers]
-    own = [table for table in shown if table.name not in tables.of_papers and any(line.records for line in table.lines)]
+    tables, costs = Tables(root, records), read_costs(root)
+    grids = Grids(tables.rows.values(), records, costs)
+    compared = map(tables.table, tables.of_recipes)
+    crossed = map(grids.table, grids.names)
+    anchors = {_record_anchor(record) for record in records}
     sections = {
-        "Our comparisons": "".join(_table(table) for table in own),
-        "Figures": "".join(map(_figure, made)),
-        "Claims": "".join(_claims(paper, judged) for paper, judged in claims),
-        "The papers' tables": "".join(_table(table) for table in of_papers),
+        "Our comparisons": "".join(_table(table) for table in compared if table.records),
+        "Grids": "".join(_table(table) for table in crossed if any(any(row[1:]) for row in table.rows)),
+        "Costs": "".join(_table(costs.table(name)) for name in costs.tables),
+        "Figures": "".join(_figure(made, anchors) for made in figures(root)),
+        "Claims": "".join(_claims(paper, judged) for paper, judged in judge_claims(root, tables)),
+        "The papers' tables": "".join(_table(tables.table(name)) for name in tables.of_papers),
         "Records": _records(records, tables) if records else "",
     }
     sections = {title: content or "<p>None yet.</p>" for title, content in sections.items()}
@@ -64,47 +71,58 @@ def results_page(root: Path) -> str:
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
         f"<style>\n{style}</style></head><body>\n<h1>Results</h1>"
         "<p>Made by <code>rskip report --html</code> from the committed records, measurements and recipes. "
-        "Point at a value in a figure to read it; click a heading to sort a table; a seed's number leads to its "
-        f"record.</p>\n<nav>{links}</nav>\n{body}"
+        "Point at a value in a figure to read it, or open its CSV; click a heading to sort a table; a seed's number "
+        f"leads to its record.</p>\n<nav>{links}</nav>\n{body}"
         f'<div id="says" role="status"></div>\n<script>\n{script}</script></body></html>\n'
     )
 
 
 def _table(table: Table) -> str:
-    headings, rows = grid(table)
-    at = {heading: place for place, heading in enumerate(headings)}
-    ours = next(place for heading, place in at.items() if heading.startswith("our"))
     body = []
-    for row, line in zip(rows, table.lines, strict=True):
-        cells = [escape(cell) for cell in row]
-        cells[0] = f'<span title="{escape(line.row.own.description, quote=True)}">{cells[0]}</span>'
-        cells[ours] = _seeds(cells[ours], line)
-        if line.shown and "difference" in at:
-            place = at["difference"]
-            cells[place] = f"<b>{cells[place]}</b>"
-        body.append([*cells, f"<code>{escape(line.command)}</code>" if line.command else ""])
-    notes = "".join(f"<li>{_code(note)}</li>" for note in table.notes)
-    return f"<h3>{escape(table.title)}</h3>{_html_table([*headings, 'missing'], body)}<ul>{notes}</ul>"
+    for at, row in enumerate(table.rows):
+        cells = [_seeds(_code(cell), table.records.get((at, place), ())) for place, cell in enumerate(row)]
+        cells = [f"<b>{cell}</b>" if (at, place) in table.bold else cell for place, cell in enumerate(cells)]
+        if table.descriptions:
+            cells[0] += f"<br><small>{escape(table.descriptions[at])}</small>"
+        body.append(cells)
+    shown = f"<h3>{escape(table.title)}</h3>{_html_table(table.title, table.headings, body)}"
+    if table.notes:
+        shown += f"<ul>{''.join(f'<li>{_code(note)}</li>' for note in table.notes)}</ul>"
+    if table.commands:
+        commands = "\n".join(table.commands)
+        shown += f"<p>Missing:</p><pre><code>{escape(commands)}</code></pre>"
+    return shown
 
 
-def _seeds(cell: str, line: Line) -> str:
-    """The figure, with a link to the record of each seed."""
-    links = [f'<a href="#{_record_anchor(record)}">{record.seed}</a>' for record in line.records]
-    figure = cell.rpartition(" (")[0]
-    return f"{figure} (seed{'s' if len(links) > 1 else ''} {', '.join(links)})" if links else cell
+def _seeds(cell: str, records: Sequence[Record]) -> str:
+    """A cell with a link to the record of each seed in place of their number."""
+    if not records:
+        return cell
+    links = ", ".join(f'<a href="#{_record_anchor(record)}">{record.seed}</a>' for record in records)
+    figure = re.sub(r" \((one seed|\d+)\)", "", cell)
+    return f"{figure} (seed{'s' if len(records) > 1 else ''} {links})"
 
 
-def _figure(made: FigureFiles) -> str:
+def _figure(made: FigureFiles, anchors: Collection[str]) -> str:
     conditions = {key: value for key, value in made.conditions.items() if key not in ("git", "machine", "packages")}
-    origin = [f"<code>{escape(source)}</code>" for source in made.sources]
     told = [", ".join(f"{key} {value}" for key, value in conditions.items() if value is not None)]
-    told += [_commit(git)] if (git := made.conditions.get("git")) else []
+    told += [f"commit {_commit(git)}"] if (git := made.conditions.get("git")) else []
     told += [machine_label(machine)] if (machine := made.conditions.get("machine")) else []
-    caption = "; ".join([" ".join(origin), *(escape(each) for each in told if each)])
+    told.append(f"values: `{FIGURES / made.stem.name}.csv`")
+    sources = " ".join(_source(each, anchors) for each in made.sources)
+    caption = "; ".join([sources, *(_code(each) for each in told if each)])
     return (
-        f'<figure id="figure-{made.stem.name}">{svg_with_values(made.chart, title=made.title)}'
+        f'<figure id="figure-{made.stem.name}"><h3>{escape(made.title)}</h3>'
+        f'<div role="img" aria-label="{escape(made.title)}">{svg_with_values(made.chart)}</div>'
         f"<figcaption>{caption}</figcaption></figure>"
     )
+
+
+def _source(source: str, anchors: Collection[str]) -> str:
+    """A figure's source, with a link to its record where it is of one."""
+    shown, path = f"<code>{escape(source)}</code>", Path(source)
+    anchor = f"record-{path.parent.name}-{path.name.partition('.')[0]}"
+    return f'<a href="#{anchor}">{shown}</a>' if anchor in anchors else shown
 
 
 def _claims(paper: Paper, judged: Sequence[Judged]) -> str:
@@ -120,49 +138,57 @@ def _claims(paper: Paper, judged: Sequence[Judged]) -> str:
     ]
     headings = ["where", "claim", "verdict", "figure", "tested by"]
     said = f"<p>{escape(paper.title)}: {count_verdicts(judged)}.</p>"
-    return f"<h3>{escape(paper.name)}</h3>{said}{_html_table(headings, rows)}"
+    return f"<h3>{escape(paper.name)}</h3>{said}{_html_table(paper.name, headings, rows)}"
 
 
 def _records(records: Sequence[Record], tables: Tables) -> str:
     rows = []
     for record in records:
         metric, heading = task_of_record(record).columns[0]
-        command = _command(record, tables)
+        figure = "diverged" if record.diverged else ""
+        if metric in record.metrics:
+            figure = f"{record.metrics[metric]:.2f} {escape(heading)}"
         rows.append(
             [
                 f'<span id="{_record_anchor(record)}">{escape(run_label(record))}</span>',
                 str(record.seed),
-                f"{record.metrics[metric]:.2f} {escape(heading)}" if metric in record.metrics else "",
+                figure,
                 f"{record.parameters:,}",
                 escape(str(record.training.get("precision") or "")),
                 f"{record.training['seconds'] / 60:.0f}",
                 escape(machine_label(record.machine)),
-                escape(_commit(record.git)).removeprefix("commit ") if record.git else "",
+                escape(_commit(record.git)) if record.git else "",
                 escape(record.date[:10]),
-                f'<div class="long"><code>{escape(str(record.path))}</code><br><code>{escape(command)}</code></div>',
+                f'<div class="long">{"<br>".join(map(_code, _origin(record, tables)))}</div>',
             ]
         )
     headings = ["run", "seed", "figure", "parameters", "precision", "minutes", "machine", "commit", "date", "record"]
-    return _html_table(headings, rows)
+    return _html_table("Records", headings, rows)
 
 
-def _command(record: Record, tables: Tables) -> str:
-    """What makes the record; "" where no recipe has its row."""
-    if (row := tables.rows.get(record.recipe)) is None:
-        return ""
-    changes = [f"{key}={json.dumps(value)}" for key, value in record.overrides.items()]
-    return " ".join([run_command(row.path, [row], [record.seed]), *(["--set", *changes] if changes else [])])
+def _origin(record: Record, tables: Tables) -> list[str]:
+    """The record's file, and what makes it where a recipe has its row."""
+    origin = [f"`{record.path}`"]
+    if row := tables.rows.get(record.recipe):
+        changes = [shlex.quote(f"{key}={json.dumps(value)}") for key, value in record.overrides.items()]
+        command = [run_command(row.path, [row], [record.seed]), *(["--set", *changes] if changes else [])]
+        origin.append(f"`{' '.join(command)}`")
+    return origin
 
 
-def _html_table(headings: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """:param rows: cells as HTML."""
+def _html_table(name: str, headings: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """:param rows: cells as HTML, the first of which says what the row is of."""
     head = "".join(f'<th scope="col"><button type="button">{escape(each)}</button></th>' for each in headings)
-    body = "".join(f"<tr>{''.join(f'<td>{cell}</td>' for cell in row)}</tr>" for row in rows)
-    return f'<div class="table"><table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>'
+    body = "".join(
+        f'<tr><th scope="row">{first}</th>{"".join(f"<td>{cell}</td>" for cell in others)}</tr>'
+        for first, *others in rows
+    )
+    table = f'<table aria-label="{escape(name)}"><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>'
+    return f'<div class="table">{table}</div>'
 
 
 def _commit(git: Mapping[str, Any]) -> str:
-    return f"commit {git['commit'][:10]}{' with changes' if git.get('dirty') else ''}"
+    return f"{git['commit'][:10]}{' with changes' if git.get('dirty') else ''}"
 
 
 def _code(note: str) -> str:

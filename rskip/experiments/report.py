@@ -34,7 +34,7 @@ from rskip.analysis.trace import read_trace
 from rskip.experiments.claims import PAGE, claims_page, judge_claims
 from rskip.experiments.costs import read_costs
 from rskip.experiments.grids import Grids
-from rskip.experiments.tables import Tables, render
+from rskip.experiments.tables import Tables
 from rskip.files.whole import atomic_file
 from rskip.records import Record, read_record, read_records
 from rskip.records.tables import fill_in, markdown_table, outdated_documents, summarise
@@ -81,11 +81,11 @@ def outdated_tables(root: Path) -> dict[Path, str]:
 
     def table(name: str) -> str:
         if name in tables.names:
-            return render(tables.table(name), "markdown")
+            return tables.table(name).render("markdown")
         if name in grids.names:
             return grids.table(name).render("markdown")
         if name in costs.tables:
-            return costs.table(name)
+            return costs.table(name).render("markdown")
         return results_table(r for r in records if not r.overrides and fnmatchcase(r.recipe, name))
 
     filled = outdated_documents(root, lambda text, source: fill_in(text, "rskip report", table, source=source))
@@ -225,8 +225,8 @@ def _all_tables(tables: Tables) -> str:
     parts = [_TABLES_HEADER]
     for name in tables.names:
         table = tables.table(name)
-        if name in tables.of_papers or any(line.records for line in table.lines):
-            parts.append(f"## {table.title}\n\n`rskip report {name}`\n\n{render(table, 'markdown')}")
+        if name in tables.of_papers or table.records:
+            parts.append(f"## {table.title}\n\n`rskip report {name}`\n\n{table.render('markdown')}")
     return "\n".join(parts)
 
 

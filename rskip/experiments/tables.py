@@ -7,23 +7,19 @@ paper's beside it, and the difference to its baseline by seed pairs.
 
 from __future__ import annotations
 
-import csv
-import io
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from rskip.experiments.recipe import FOLDER, PaperFigure, RowOutline, outline_rows
-from rskip.machine.terminal import columns
 from rskip.records import Record
 from rskip.records.statistics import CONFIDENCE, POWER, Difference, detectable, difference, holm
-from rskip.records.tables import Summary, latex_table, markdown_table, summarise
+from rskip.records.tables import Summary, Table, summarise
 from rskip.settings.errors import SettingError, did_you_mean
 from rskip.tasks.run import flat_config
 
-Format = Literal["text", "markdown", "csv", "latex"]
 SEEDS = (1, 2, 3)
 _CONNECTION = ("train.arch", "train.connection")  # what rows are expected to differ in
 _PRECISION = ("train.bf16", "train.fp16", "train.precision")  # what was asked for
@@ -82,22 +78,10 @@ class Line:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Table:
-    """:param notes: sentences below it."""
+class Comparison(Table):
+    """A table whose lines are compared over seeds; a cell in bold is a difference that the seeds show."""
 
-    name: str
-    title: str
-    lines: tuple[Line, ...]
-    notes: tuple[str, ...]
-
-    @property
-    def commands(self) -> list[str]:
-        """What fills the missing cells, rows of one file together."""
-        missing: dict[tuple[Path, tuple[int, ...]], dict[str, RowOutline]] = {}
-        for line in self.lines:
-            if line.missing:
-                missing.setdefault((line.row.path, line.missing), {})[line.row.name] = line.row
-        return [run_command(path, list(rows.values()), seeds) for (path, seeds), rows in missing.items()]
+    lines: Sequence[Line]
 
 
 def run_command(path: Path, rows: Sequence[RowOutline], seeds: Iterable[int]) -> str:
@@ -141,14 +125,14 @@ class Tables:
         self.of_papers = tuple(self._rows)
         self.of_recipes = tuple(name for name in studies if name not in self._rows)
         self._rows |= {name: studies[name] for name in self.of_recipes}
-        self._made: dict[tuple[str, tuple[int, ...]], Table] = {}
+        self._made: dict[tuple[str, tuple[int, ...]], Comparison] = {}
         self._records = records_of_rows(records)
 
     @property
     def names(self) -> tuple[str, ...]:
         return (*self.of_papers, *self.of_recipes)
 
-    def table(self, name: str, *, seeds: Sequence[int] = SEEDS) -> Table:
+    def table(self, name: str, *, seeds: Sequence[int] = SEEDS) -> Comparison:
         """The table of this name.
 
         :param seeds: that every row is to have.
@@ -162,7 +146,7 @@ class Tables:
             made = self._made[name, tuple(seeds)] = self._make(name, seeds)
         return made
 
-    def _make(self, name: str, seeds: Sequence[int]) -> Table:
+    def _make(self, name: str, seeds: Sequence[int]) -> Comparison:
         title, rows = self._titles.get(name), self._rows[name]
         lines = [line for row in rows for line in self._lines(row, title, seeds)]
         for at, line in enumerate(lines):
@@ -171,7 +155,23 @@ class Tables:
             found = difference(line.values, baseline.values) if baseline else None
             lines[at] = replace(line, baseline=baseline, difference=found)
         lines = _corrected(lines)
-        return Table(name=name, title=title or name, lines=tuple(lines), notes=tuple(_notes(lines)))
+        cells = _cells(lines)
+        ours = next(at for at, heading in enumerate(cells) if heading.startswith("our"))
+        shown = {at: list(cells).index("difference") for at, line in enumerate(lines) if line.shown}
+        return Comparison(
+            name=name,
+            title=title or name,
+            lines=lines,
+            headings=list(cells),
+            rows=list(zip(*cells.values(), strict=True)),
+            words=len(cells.keys() & {"row", "baseline", "measure"}),
+            descriptions=[line.row.own.description for line in lines],
+            bold=shown.items(),
+            records={(at, ours): line.records for at, line in enumerate(lines) if line.records},
+            notes=_notes(lines),
+            commands=_commands(lines),
+            numbers=[_numbers(line) for line in lines],
+        )
 
     def _lines(self, row: RowOutline, title: str | None, seeds: Sequence[int]) -> list[Line]:
         records = tuple(self._records.get(row.name, ()))
@@ -197,7 +197,7 @@ class Tables:
         return lines
 
 
-def begun(table: Table) -> list[Path]:
+def begun(table: Comparison) -> list[Path]:
     """Folders of the missing runs that were started in the current folder: they are going on, or were stopped."""
     folders = [Path("runs", line.row.name, str(seed)) for line in table.lines for seed in line.missing]
     return [folder for folder in dict.fromkeys(folders) if (folder / "run.json").exists()]
@@ -291,67 +291,36 @@ def _natural(name: str) -> tuple[Any, ...]:
     return paper, "table" not in rest, [int(number) for number in re.findall(r"\d+", rest)]
 
 
-# A table in each format. A cell's `bold` is a difference that the seeds show.
+def _commands(lines: Sequence[Line]) -> list[str]:
+    """What makes the missing records, rows of one file together."""
+    missing: dict[tuple[Path, tuple[int, ...]], dict[str, RowOutline]] = {}
+    for line in lines:
+        if line.missing:
+            missing.setdefault((line.row.path, line.missing), {})[line.row.name] = line.row
+    return [run_command(path, list(rows.values()), seeds) for (path, seeds), rows in missing.items()]
 
 
-def render(table: Table, form: Format) -> str:
-    """The table's text, which ends with a line end."""
-    return _FORMATS[form](table)
-
-
-def grid(table: Table) -> tuple[list[str], list[list[str]]]:
-    """Headings and cells as text; columns that no line has a value for are left out, but for `ours`."""
-    several = len({line.measure for line in table.lines}) > 1
-    baselines = _baselines(table.lines)
-    measure = "" if several else table.lines[0].measure
+def _cells(lines: Sequence[Line]) -> dict[str, list[str]]:
+    """Columns by heading; those that no line has a value for are left out, but for `ours`."""
+    several = len({line.measure for line in lines}) > 1
+    baselines = _baselines(lines)
+    measure = "" if several else lines[0].measure
     cells: dict[str, list[str]] = {
-        "row": [line.row.name for line in table.lines],
-        "baseline": [line.baseline.row.name if line.baseline and len(baselines) > 1 else "" for line in table.lines],
-        "measure": [line.measure if several else "" for line in table.lines],
-        f"paper's {measure}".rstrip(): [_papers(line) for line in table.lines],
-        "paper's difference": [_signed(line.of_the_paper) for line in table.lines],
-        f"our {measure}" if measure else "ours": [_ours(line) for line in table.lines],
-        "difference": [_difference(line) for line in table.lines],
-        "p": [_probability(line.corrected) for line in table.lines],
-        "detectable": ["" if line.detectable is None else f"{line.detectable:.2f}" for line in table.lines],
+        "row": [line.row.name for line in lines],
+        "baseline": [line.baseline.row.name if line.baseline and len(baselines) > 1 else "" for line in lines],
+        "measure": [line.measure if several else "" for line in lines],
+        f"paper's {measure}".rstrip(): [_papers(line) for line in lines],
+        "paper's difference": [_signed(line.of_the_paper) for line in lines],
+        f"our {measure}" if measure else "ours": [_ours(line) for line in lines],
+        "difference": [_difference(line) for line in lines],
+        "p": [_probability(line.corrected) for line in lines],
+        "detectable": ["" if line.detectable is None else f"{line.detectable:.2f}" for line in lines],
     }
-    kept = {heading: column for heading, column in cells.items() if any(column) or heading.startswith("our")}
-    return list(kept), [list(row) for row in zip(*kept.values(), strict=True)]
+    return {heading: column for heading, column in cells.items() if any(column) or heading.startswith("our")}
 
 
-def _text(table: Table) -> str:
-    headings, rows = grid(table)
-    left = {at for at, heading in enumerate(headings) if heading in ("row", "baseline", "measure")}
-    parts = [table.title, columns([headings, *rows], left=left), "\n".join(table.notes)]
-    if table.commands:
-        parts.append("missing:\n" + "\n".join(f"  {command}" for command in table.commands))
-    return "\n\n".join(part for part in parts if part) + "\n"
-
-
-def _markdown(table: Table) -> str:
-    headings, rows = grid(table)
-    commands = [f"`{line.command}`" if line.command else "" for line in table.lines]
-    at = headings.index("difference") if "difference" in headings else None
-    for row, line in zip(rows, table.lines, strict=True):
-        if at is not None and line.shown:
-            row[at] = f"**{row[at]}**"
-    if any(commands):
-        headings, rows = [*headings, "missing"], [[*row, each] for row, each in zip(rows, commands, strict=True)]
-    notes = "  \n".join(table.notes)
-    return "\n\n".join(part for part in (markdown_table(headings, rows), notes) if part) + "\n"
-
-
-def _csv(table: Table) -> str:
-    text = io.StringIO()
-    rows = [csv_row(line) for line in table.lines]
-    writer = csv.DictWriter(text, list(rows[0]), lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(rows)
-    return text.getvalue()
-
-
-def csv_row(line: Line) -> dict[str, Any]:
-    """A line's numbers, empty where there is none."""
+def _numbers(line: Line) -> dict[str, Any]:
+    """A row of the CSV, empty where there is no number."""
     ours, found = line.ours, line.difference
     low, high = found.interval if found and found.interval else (None, None)
     numbers = {
@@ -375,23 +344,6 @@ def csv_row(line: Line) -> dict[str, Any]:
         **{name: "" if value is None else round(value, _DECIMALS) for name, value in numbers.items()},
         "command": line.command,
     }
-
-
-def _latex(table: Table) -> str:
-    headings, rows = grid(table)
-    at = headings.index("difference") if "difference" in headings else -1
-    bold = [{at} if line.shown else set() for line in table.lines]
-    comments = [f"% {note}" for note in table.notes] + [f"% missing: {command}" for command in table.commands]
-    head = f"% {table.title}: made by `rskip report {table.name} --format latex`; \\usepackage{{booktabs}}"
-    return "\n".join([head, latex_table(headings, rows, bold=bold), *comments]) + "\n"
-
-
-_FORMATS: Mapping[Format, Callable[[Table], str]] = {
-    "text": _text,
-    "markdown": _markdown,
-    "csv": _csv,
-    "latex": _latex,
-}
 
 
 def _papers(line: Line) -> str:

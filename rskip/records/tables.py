@@ -1,15 +1,24 @@
-"""Figures over seeds, tables in Markdown, and their place between two marker lines of a document."""
+"""Figures over seeds, tables of text in several formats, and their place between two marker lines of a document."""
 
 from __future__ import annotations
 
+import csv
+import io
 import re
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import fmean, stdev
+from typing import Any, Literal
 
 import msgspec
 
 from rskip.files.whole import atomic_file
+from rskip.machine.terminal import columns
+from rskip.records.record import Record
+
+Format = Literal["text", "markdown", "csv", "latex"]
+Place = tuple[int, int]  # a cell's row and column
 
 
 class Summary(msgspec.Struct, frozen=True):
@@ -33,20 +42,63 @@ def markdown_table(headings: Sequence[str], rows: Iterable[Sequence[str]]) -> st
     return "\n".join(f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in line)} |" for line in lines)
 
 
-def latex_table(
-    headings: Sequence[str], rows: Iterable[Sequence[str]], *, bold: Sequence[Collection[int]] = ()
-) -> str:
-    """A table in LaTeX (package booktabs), the first column flush left, without a last line end.
+@dataclass(frozen=True, kw_only=True)
+class Table:
+    """A table of text, in any format and on the page of results.
 
-    :param bold: numbers of the cells in bold, of each row.
+    :param words: how many columns at the left are words, the others figures.
+    :param descriptions: of the rows; on the page.
+    :param bold: cells in bold.
+    :param records: what a cell was made of.
+    :param notes: sentences below it.
+    :param commands: what fills its gaps.
+    :param numbers: the rows of its CSV by heading, where they say more than the cells.
     """
-    lines = [[_latex_text(cell) for cell in row] for row in rows]
-    for line, places in zip(lines, bold, strict=False):
-        for place in places:
-            line[place] = rf"\textbf{{{line[place]}}}"
-    body = [" & ".join(line) + r" \\" for line in ([_latex_text(each) for each in headings], *lines)]
-    head = rf"\begin{{tabular}}{{l{'r' * (len(headings) - 1)}}}"
-    return "\n".join([head, r"\toprule", body[0], r"\midrule", *body[1:], r"\bottomrule", r"\end{tabular}"])
+
+    name: str
+    title: str
+    headings: Sequence[str]
+    rows: Sequence[Sequence[str]]
+    words: int = 1
+    descriptions: Sequence[str] = ()
+    bold: Collection[Place] = ()
+    records: Mapping[Place, Sequence[Record]] = field(default_factory=dict)
+    notes: Sequence[str] = ()
+    commands: Sequence[str] = ()
+    numbers: Sequence[Mapping[str, Any]] = ()
+
+    def render(self, form: Format) -> str:
+        """Its text in a format, which ends with a line end; in Markdown without the title."""
+        if form == "csv":
+            text, numbers = io.StringIO(), [list(each.values()) for each in self.numbers]
+            rows = [list(self.numbers[0]), *numbers] if numbers else [self.headings, *self.rows]
+            csv.writer(text, lineterminator="\n").writerows(rows)
+            return text.getvalue()
+        if form == "latex":
+            head = f"% {self.title}: made by `rskip report {self.name} --format latex`; \\usepackage{{booktabs}}"
+            comments = [f"% {note}" for note in self.notes] + [f"% missing: {command}" for command in self.commands]
+            return "\n".join([head, self._latex(), *comments]) + "\n"
+        if form == "markdown":
+            table, notes = markdown_table(self.headings, self._marked("**{}**", self.rows)), "  \n".join(self.notes)
+            parts = [table, notes]
+        else:
+            table = columns([self.headings, *self.rows], left=range(self.words))
+            parts = [self.title, table, "\n".join(self.notes)]
+        if self.commands:
+            parts += ["Missing:", "\n".join(f"    {command}" for command in self.commands)]
+        return "\n\n".join(part for part in parts if part) + "\n"
+
+    def _latex(self) -> str:
+        lines = self._marked(r"\textbf{{{}}}", [[_latex_text(cell) for cell in row] for row in self.rows])
+        head, *body = (" & ".join(line) + r" \\" for line in ([_latex_text(each) for each in self.headings], *lines))
+        begin = rf"\begin{{tabular}}{{{'l' * self.words}{'r' * (len(self.headings) - self.words)}}}"
+        return "\n".join([begin, r"\toprule", head, r"\midrule", *body, r"\bottomrule", r"\end{tabular}"])
+
+    def _marked(self, mark: str, rows: Sequence[Sequence[str]]) -> list[list[str]]:
+        return [
+            [mark.format(cell) if (at, place) in self.bold else cell for place, cell in enumerate(row)]
+            for at, row in enumerate(rows)
+        ]
 
 
 def _latex_text(text: str) -> str:

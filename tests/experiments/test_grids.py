@@ -78,6 +78,8 @@ def test_without_records_a_grid_has_its_lines_and_the_commands_that_fill_it(
 ) -> None:
     assert main(["report", "mine_large"]) == 0
     assert capsys.readouterr().out.splitlines() == [
+        "mine_large",
+        "",
         "row    lr2  lr1",
         "plain",
         "twice",
@@ -87,8 +89,8 @@ def test_without_records_a_grid_has_its_lines_and_the_commands_that_fill_it(
         "",
         "Missing:",
         "",
-        f"  {COMMAND} 'large_*_lr2'",
-        f"  {COMMAND} 'large_*_lr1'",
+        f"    {COMMAND} 'large_*_lr2'",
+        f"    {COMMAND} 'large_*_lr1'",
     ]
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import json
 import re
 import shutil
 from collections.abc import Callable, Iterator
@@ -14,6 +15,7 @@ import pytest
 
 from rskip.analysis.measurement import Measurement
 from rskip.cli.main import main
+from rskip.experiments.costs import FILE as COSTS
 from rskip.records import Record
 
 MakeRecord = Callable[..., Record]
@@ -30,7 +32,7 @@ CLAIM = "{where: section 1, claim: It is <so>, untested: too dear}"
 
 @pytest.fixture(scope="module")
 def page(tmp_path_factory: pytest.TempPathFactory, make_record: MakeRecord) -> Path:
-    """The page of a project with a table of three seeds, two figures and a claim."""
+    """The page of a project with a table of three seeds, one of which diverged, a grid, costs, figures and a claim."""
     for module in ("matplotlib", "scipy"):
         pytest.importorskip(module)
     root = tmp_path_factory.mktemp("project")
@@ -43,19 +45,39 @@ def page(tmp_path_factory: pytest.TempPathFactory, make_record: MakeRecord) -> P
     (root / "docs/figures/figures.yaml").write_text(
         "lines: {title: Lines, source: docs/figures/lines_measured.json}\n"
         "cells: {title: Cells, source: docs/figures/cells_measured.json, quantities: [gradient]}\n"
+        "curve: {title: Curve, source: results/mine_plain/*.json, quantities: [valid_loss]}\n"
     )
     (root / "docs/claims.yaml").write_text(
         f"costs: {{}}\npapers:\n  - name: P\n    title: A paper\n    claims: [{CLAIM}]\n"
     )
     (root / "recipes/mine.yaml").write_text(
-        "kind: translation\ncorpus: a\nbaseline: plain\nrows: {plain: {description: x + f}, twice: {}, none: {}}\n"
+        "kind: translation\ncorpus: a\nbaseline: plain\n"
+        "rows: {plain: {description: x + f}, twice: {}, worse: {}, none: {}}\n"
     )
+    grid = "kind: translation\ncorpus: a\nrows: [{%s: {train: {connection: %s}}}, {r1: {}, r2: {train: {lr: 2.0}}}]\n"
+    for name, connection in (("grid", "sas"), ("unknown", "highway")):
+        (root / f"recipes/{name}.yaml").write_text(grid % (connection, connection))
+    cost = {"model": "translation", "parameters": 1, "kept_megabytes": 2.0, "calls_backward": 1}
+    cost |= {"megabytes_forward": 1.0, "megabytes_backward": 1.0}
+    rows = [{**cost, "connection": name, "calls_forward": calls} for name, calls in (("1xskip+ln", 1), ("sas", 1200))]
+    models = {"translation": {"description": "Transformer", "baseline": "1xskip+ln"}}
+    (root / COSTS).write_text(json.dumps({"date": "2026-02-03", "models": models, "rows": rows}) + "\n")
     config = {"kind": "translation", "corpus": "a"}
     for row, figures in {"plain": (8.0, 9.0, 7.0), "twice": (9.0, 10.1, 7.9)}.items():
         for seed, bleu in enumerate(figures, 1):
             git = {"commit": COMMIT, "dirty": False}
             made = make_record(recipe=f"mine_{row}", seed=seed, config=config, metrics={"sacrebleu": bleu}, git=git)
             made.write(root / made.path)
+    unscored = {"metrics": {}, "signatures": {}, "curve": [], "checkpoint_sha256": None}
+    others = [make_record(recipe="mine_worse", config=config, **unscored)]
+    betas = {"train.adam-betas": "(0.9, 0.98)"}
+    others.append(make_record(recipe="mine_plain", run="mine_plain-0a1b", config=config, overrides=betas))
+    for name, lr, loss in (("r1", {}, 4.5), ("r2", {"lr": 2.0}, 4.0)):
+        content = {"metrics": {"sacrebleu": 30.0, "valid_loss": loss}, "curve": [{"epoch": 1, "valid_loss": loss}]}
+        there = {**config, "train": {"connection": "sas", **lr}}
+        others.append(make_record(recipe=f"grid_sas_{name}", config=there, **content))
+    for made in others:
+        made.write(root / made.path)
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(root)
         assert main(["report", "--html", "page.html"]) == 0
@@ -90,10 +112,38 @@ def test_the_page_holds_all_that_it_shows_and_says_where_numbers_are_from(page: 
     assert not re.search(r"@import|url\((?!#)", text)
     assert {"figure-lines", "figure-cells", "record-mine_twice-3"} <= addresses.ids
     assert '9.00 ± 1.10 (seeds <a href="#record-mine_twice-1">1</a>' in text and "+1.00 [+0.75, +1.25]" in text
-    assert "examples 7; commit 0123456789 with changes; Zuse Z4, 1 thread</figcaption>" in text
+    assert (
+        "examples 7; commit 0123456789 with changes; Zuse Z4, 1 thread; "
+        "values: <code>docs/figures/lines.csv</code></figcaption>"
+    ) in text
+    assert '<a href="#record-mine_plain-3"><code>results/mine_plain/3.json</code></a>; values: ' in text
+    assert '"mine_plain, validation loss, mean, epoch 1: 4"' in text
     assert "<td>0123456789</td>" in text and "<code>results/mine_twice/3.json</code>" in text
     assert "rskip run recipes/mine.yaml --rows twice --seeds 3</code>" in text
+    assert "--rows plain --seeds 1 --set &#x27;train.adam-betas=&quot;(0.9, 0.98)&quot;&#x27;</code>" in text
+    assert '<td>1 diverged (seed <a href="#record-mine_worse-1">1</a>)</td>' in text
+    assert '"record-mine_worse-1">mine_worse</span></th><td>1</td><td>diverged</td>' in text
     assert "<td>It is &lt;so&gt;</td>" in text and '<b class="untested">untested</b>' in text
+
+
+def test_grids_and_costs_are_tables_like_the_others(page: Path) -> None:
+    grids, costs = re.findall(r'<section id="(?:grids|costs)">(.*?)</section>', page.read_text(encoding="utf-8"))
+    assert re.findall("<h3>(.*?)</h3>", grids) == ["grid"], "nothing is known of the other"
+    assert (
+        '<tr><th scope="row">sas</th><td>4.50 (seed <a href="#record-grid_sas_r1-1">1</a>)</td>'
+        '<td><b>4.00 (seed <a href="#record-grid_sas_r2-1">1</a>)</b></td>'
+        "<td>30.00</td><td>600.50</td><td>1.00</td></tr>"
+    ) in grids
+    assert '<table aria-label="connection_cost_translation">' in costs
+    assert '<th scope="row"><code>sas</code></th><td>1</td><td>1,200</td><td>1</td>' in costs
+    assert "<li>Operator calls and memory kept for the backward pass: × <code>1xskip+ln</code>&#x27;s, in a" in costs
+
+
+def test_figures_are_text_and_share_no_ids(page: Path) -> None:
+    text = page.read_text(encoding="utf-8")
+    groups = re.findall(r'<(?!path|clipPath|image)\w+ [^>]*?\bid="([^"]+)"', text)
+    assert len(groups) == len(set(groups))
+    assert '<h3>Lines</h3><div role="img" aria-label="Lines"><svg' in text and ">sas</text>" in text
 
 
 def test_a_target_lies_where_its_value_is_drawn(page: Path) -> None:
@@ -112,7 +162,7 @@ def test_a_target_lies_where_its_value_is_drawn(page: Path) -> None:
     for x, y, width, height, _ in found:
         centre = float(x) + float(width) / 2, float(y) + float(height) / 2
         assert min(abs(a - centre[0]) + abs(b - centre[1]) for a, b in markers) < 0.25, (centre, markers)
-    cells = re.findall(box, text[text.index('id="figure-cells"') :])
+    cells = re.findall(box, text[text.index('id="figure-cells"') : text.index('id="figure-curve"')])
     assert {each[-1] for each in cells} == {
         f"sas, seed 1, gradient norm ‖∂L/∂y‖, update {update}, block {block}: {block / update:.4g}"
         for update in (1, 2)
@@ -172,14 +222,14 @@ def test_in_a_browser_values_show_on_hover_tables_sort_and_the_page_prints(page:
     assert not says.is_displayed()
 
     def first_column() -> list[str]:
-        return [cell.text for cell in all_of("#our-comparisons td:first-child")]
+        return [cell.text.split("\n")[0] for cell in all_of("#our-comparisons tbody th")]
 
     (heading,) = [each for each in all_of("#our-comparisons th button") if each.text == "our sacreBLEU"]
-    orders = []
+    orders, others = [], ["mine_worse", "mine_none"]
     for _ in range(2):
         heading.click()
         orders.append(first_column())
-    assert orders == [["mine_plain", "mine_twice", "mine_none"], ["mine_twice", "mine_plain", "mine_none"]]
+    assert orders == [["mine_plain", "mine_twice", *others], ["mine_twice", "mine_plain", *others]]
     assert all_of("#our-comparisons th[aria-sort]")[0].get_attribute("aria-sort") == "descending"
     assert base64.b64decode(browser.print_page()).startswith(b"%PDF")
     assert all_of("nav")[0].is_displayed()

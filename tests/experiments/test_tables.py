@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from rskip.cli.main import main
-from rskip.experiments.tables import Tables, render
+from rskip.experiments.tables import Tables
 from rskip.records import Record
 
 MakeRecord = Callable[..., Record]
@@ -60,7 +60,7 @@ def test_a_table_without_records_has_the_papers_figures_and_the_commands_that_fi
     tables = Tables(project, [])
     assert tables.names == ("some-table-1", "some-section-2", "mine")
     table = tables.table("some-table-1", seeds=[1, 7])
-    assert render(table, "text").splitlines() == [
+    assert table.render("text").splitlines() == [
         "Some Table 1",
         "",
         "row                   paper's BLEU  paper's difference  our BLEU",
@@ -72,8 +72,9 @@ def test_a_table_without_records_has_the_papers_figures_and_the_commands_that_fi
         "BLEU: the paper names no scorer; ours is sacreBLEU.",
         "mine_twice and its baseline differ in train.clip-norm: 1.0, none.",
         "",
-        "missing:",
-        f"  {COMMAND} plain twice --seeds 1 7",
+        "Missing:",
+        "",
+        f"    {COMMAND} plain twice --seeds 1 7",
     ]
 
 
@@ -83,11 +84,11 @@ def test_seeds_are_compared_in_pairs_and_one_is_no_comparison(project: Path, rec
     records += [record("twice", seed, bleu) for seed, bleu in ((1, 39.0), (2, 40.1), (3, 37.9))]
     records += [record("thrice", 3, 37.5)]
     table = Tables(project, records).table("mine")
-    assert render(table, "markdown") == (
-        "| row | our sacreBLEU | difference | p | detectable | missing |\n| --- | --- | --- | --- | --- | --- |\n"
-        "| mine_plain | 38.00 ± 1.00 (3) |  |  |  |  |\n"
-        "| mine_twice | 39.00 ± 1.10 (3) | **+1.00 [+0.75, +1.25] (3 pairs)** | 0.003 | 0.33 |  |\n"
-        f"| mine_thrice | 37.50 (one seed) | +0.50 (one pair) |  |  | `{COMMAND} thrice --seeds 1 2` |\n\n"
+    assert table.render("markdown") == (
+        "| row | our sacreBLEU | difference | p | detectable |\n| --- | --- | --- | --- | --- |\n"
+        "| mine_plain | 38.00 ± 1.00 (3) |  |  |  |\n"
+        "| mine_twice | 39.00 ± 1.10 (3) | **+1.00 [+0.75, +1.25] (3 pairs)** | 0.003 | 0.33 |\n"
+        "| mine_thrice | 37.50 (one seed) | +0.50 (one pair) |  |  |\n\n"
         "Ours: mean ± sample standard deviation (seeds).  \n"
         "Differences are to mine_plain, by pairs of seeds.  \n"
         "One pair of seeds is no comparison: no interval, no test.  \n"
@@ -95,12 +96,13 @@ def test_seeds_are_compared_in_pairs_and_one_is_no_comparison(project: Path, rec
         "smallest true difference that so many pairs show with probability 0.8 at the level 0.05/1, with the spread "
         "that these have.  \n"
         "sacreBLEU: `nrefs:1|tok:13a`.  \n"
-        "mine_twice and its baseline differ in train.clip-norm: 1.0, none.\n"
+        "mine_twice and its baseline differ in train.clip-norm: 1.0, none.\n\n"
+        f"Missing:\n\n    {COMMAND} thrice --seeds 1 2\n"
     )
     assert "mine\\_twice & 39.00 $\\pm$ 1.10 (3) & \\textbf{+1.00 [+0.75, +1.25] (3 pairs)} & 0.003 & 0.33 \\\\\n" in (
-        render(table, "latex")
+        table.render("latex")
     )
-    twice = render(table, "csv").splitlines()[2]
+    twice = table.render("csv").splitlines()[2]
     assert twice == "mine_twice,,sacrebleu,mine_plain,1 2 3,,,39.0,1.1,1.0,0.7516,1.2484,0.0033,0.0033,0.3264,"
 
 
