@@ -233,7 +233,7 @@ def outdated_tables(root: Path) -> dict[Path, str]:
 def _check_agreement(published: Record, records: Sequence[Record]) -> None:
     """:raises ValueError: a record is of another run, or of other settings or scorers, than the published one."""
     for record in records:
-        for key in ("run", "config", "signatures"):
+        for key in ("run", "config", *(() if record.diverged else ("signatures",))):
             if getattr(record, key) != getattr(published, key):
                 raise ValueError(f"{record.path} and {published.path} differ in {key}: remove what is out of date")
 
@@ -241,8 +241,8 @@ def _check_agreement(published: Record, records: Sequence[Record]) -> None:
 def _figures(
     published: Record, records: Sequence[Record], *, task: Task[Any], model: ModelDescription
 ) -> Iterator[Figure]:
-    """The figure of the published weights, then each metric's mean over the records."""
-    records = sorted(records, key=lambda record: record.seed)
+    """The figure of the published weights, then each metric's mean over the seeds that didn't diverge."""
+    records = sorted((record for record in records if not record.diverged), key=lambda record: record.seed)
 
     def figure(metric: str, values: list[float], seeds: list[int], of: Any) -> Figure:
         summary = summarise(values)

@@ -127,6 +127,15 @@ def test_one_seed_outside_a_checkout() -> None:
     assert (entry.commit, entry.uncommitted_changes, entry.url) == (None, None, None)
 
 
+def test_seeds_that_diverged_are_in_no_mean() -> None:
+    records = make_run(errors=(8.0, 9.0, 8.5), signatures={"error": "of a scorer"})
+    diverged = replace(records[0], metrics={}, signatures={}, checkpoint_sha256=None)
+    entry = plan_entry(Path("checkpoints", RUN), RUN, [diverged, *records[1:]])
+    means = [(figure.value, figure.seeds) for figure in entry.figures if figure.of == OF_RUN]
+    assert means[0] == (8.75, (2, 3)) and {seeds for _, seeds in means} == {(2, 3)}
+    assert len(entry.records) == 3
+
+
 def test_what_does_not_belong_together_is_one_line() -> None:
     folder, records = Path("checkpoints", RUN), make_run()
     published = records[1]
