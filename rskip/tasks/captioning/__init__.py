@@ -78,6 +78,11 @@ captioner("picture.jpg")"""
 
         return score(run)
 
+    def diverged(self, run: Run[CaptioningSettings]) -> Outcome:
+        from rskip.tasks.captioning.scoring import outcome
+
+        return outcome(run, None)
+
     def scored_file(self, run: Run[CaptioningSettings]) -> Path:
         from rskip.tasks.captioning.training import checkpoint
 

@@ -34,29 +34,39 @@ def score(run: Run[CaptioningSettings]) -> Outcome:
     scores = score_split(run, _read_captions(output))
     for reason in (f"{name} {reason}" for name, reason in scores.missing.items()):
         print(reason, flush=True)
-    logs = read_log(run)
+    return outcome(run, scores)
+
+
+def outcome(run: Run[CaptioningSettings], scores: CaptionScores | None) -> Outcome:
+    """The run's scores beside what its log says; without any, as a training that diverged leaves it.
+
+    :raises ValueError: the log has no training in it.
+    """
+    logs = read_log(run, ended=scores is not None)
     last = logs[list(logs)[-1]]
     curve: list[Mapping[str, Any]] = []
     for stage, log in logs.items():
         curve += [{**epoch.as_dict(), **({"stage": stage} if len(logs) > 1 else {})} for epoch in log.curve]
-    figures = caption_figures(scores)
-    valid = [epoch.more["valid_cider"] for epoch in last.curve if "valid_cider" in epoch.more]
-    if valid:
-        figures["valid_cider"] = 100 * (max(valid) if run.settings.checkpoint == "best" else valid[-1])
-    if last.curve[-1].valid_loss is not None:
-        figures["valid_loss"] = last.curve[-1].valid_loss
+    figures, signatures = {}, {}
+    if scores is not None:
+        figures = caption_figures(scores)
+        valid = [epoch.more["valid_cider"] for epoch in last.curve if "valid_cider" in epoch.more]
+        if valid:
+            figures["valid_cider"] = 100 * (max(valid) if run.settings.checkpoint == "best" else valid[-1])
+        if last.curve[-1].valid_loss is not None:
+            figures["valid_loss"] = last.curve[-1].valid_loss
+        signatures["cider"] = (
+            f"coco-caption's CIDEr (CIDEr-D), times 100; {scores.images} pictures; tokeniser: {scores.tokeniser}"
+        )
     assert last.parameters is not None
     return Outcome(
         metrics={name: round(value, DECIMALS) for name, value in figures.items()},
-        signatures={
-            "cider": f"coco-caption's CIDEr (CIDEr-D), times 100; {scores.images} pictures; "
-            f"tokeniser: {scores.tokeniser}"
-        },
+        signatures=signatures,
         curve=curve,
         training={
             "seconds": sum(log.seconds for log in logs.values()),
-            "epochs": sum(log.curve[-1].epoch for log in logs.values()),
-            "updates": sum(log.curve[-1].update or 0 for log in logs.values()),
+            "epochs": sum(log.curve[-1].epoch for log in logs.values() if log.curve),
+            "updates": sum(log.updates or 0 for log in logs.values()),
             "target_tokens_per_second": next(iter(logs.values())).target_tokens_per_second,
             **profiled_weights(run, run.settings.train),
         },

@@ -128,10 +128,11 @@ def checkpoint(run: Run[CaptioningSettings], stage: str | None = None) -> Path:
     return checkpoints(run, stage) / f"checkpoint_{run.settings.checkpoint}.pt"
 
 
-def read_log(run: Run[CaptioningSettings]) -> dict[str, TrainLog]:
-    """What train.log tells of each stage.
+def read_log(run: Run[CaptioningSettings], *, ended: bool) -> dict[str, TrainLog]:
+    """What train.log tells of each stage that began.
 
-    :raises ValueError: nothing of one.
+    :param ended: whether each must have come to its end.
+    :raises ValueError: nothing of one that must, or of any.
     """
     log = run.folder.train_log
     lines: dict[str, list[str]] = {stage: [] for stage in run.settings.stages()}
@@ -142,7 +143,8 @@ def read_log(run: Run[CaptioningSettings]) -> dict[str, TrainLog]:
                 stage = line.removeprefix(_STAGE).strip()
             elif stage in lines:
                 lines[stage].append(line)
-    found = {stage: read_train_log(each) for stage, each in lines.items()}
-    if any(not each.curve or each.parameters is None for each in found.values()):
+    read = {stage: read_train_log(each) for stage, each in lines.items()}
+    found = {stage: each for stage, each in read.items() if each.parameters is not None and (each.curve or not ended)}
+    if not found or (ended and len(found) < len(read)):
         raise ValueError(f"{log} doesn't tell of a training: move {run.folder.path} away and run again")
     return found

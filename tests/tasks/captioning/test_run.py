@@ -24,7 +24,7 @@ from rskip.experiments.recipe import load_recipe
 from rskip.files.checksum import sha256_file
 from rskip.records import read_record
 from rskip.tasks import task_of_kind
-from rskip.tasks.process import CommandFailed, run_logged
+from rskip.tasks.process import CommandFailed, TrainingDiverged, run_logged
 from rskip.text import Dictionary
 from rskip.zoo.model_card import model_card
 from rskip.zoo.registry import read_registry
@@ -120,7 +120,8 @@ def train(command, *, log, on_poll, **_):
     for name in ("best", "last"):
         torch.save({"args": None, "cfg": cfg, "model": parameters}, Path(flags["--save-dir"], f"checkpoint_{name}.pt"))
     lines = ["num. shared model params: 1,234 (num. trained: 1,234)"]
-    for epoch in range(1, int(flags["--max-epoch"]) + 1):
+    diverges = flags["--max-epoch"] == "14"
+    for epoch in range(1, 2 if diverges else int(flags["--max-epoch"]) + 1):
         best = {1: "0.5", 2: "0.25"}[epoch]
         valid = {"epoch": epoch, "valid_loss": "4", "valid_num_updates": str(epoch), "valid_cider": best}
         lines.append(f"x | INFO | valid | {json.dumps(valid)}")
@@ -129,6 +130,8 @@ def train(command, *, log, on_poll, **_):
     with log.open("a") as file:
         file.write("\n".join(lines) + "\n")
     on_poll()
+    if diverges:
+        raise TrainingDiverged("it diverged")
 
 
 SHAPE = {"embed_dim": 8, "ffn_embed_dim": 8, "attention_heads": 2, "layers": 1}
@@ -192,6 +195,18 @@ def test_features_are_extracted_once_and_what_is_done_is_not_done_again(project,
     assert main(["report"]) == 0
     table = (project / "results/README.md").read_text()
     assert "## flickr8k" in table and "| CIDEr |" in table
+
+
+@pytest.mark.parametrize("stage", ["train", "self_critical"])
+def test_a_training_that_diverges_has_a_record_of_the_stages_that_began(project, stage):
+    assert run("--rows", "rewarded", "--set", f"{stage}.max-epoch=14") == 0
+    (path,) = Path("results").glob("mine_rewarded-*/1.json")
+    record = read_record(path)
+    assert record.diverged and record.metrics == {} == record.signatures
+    before, parts = {"train": ([], []), "self_critical": ([1, 2], ["train", "train", "self_critical"])}[stage]
+    assert [point["epoch"] for point in record.curve] == [*before, 1]
+    assert [point["stage"] for point in record.curve if "stage" in point] == parts
+    assert (record.training["updates"], record.parameters) == (len(before) + 1, 1234)
 
 
 def test_a_baseline_that_sees_nothing_needs_no_features(project, capsys):
