@@ -89,7 +89,8 @@ benchmark() { # FILE ARGUMENTS...
 study() {
     local options="--rows '$4' --seeds $5 --gpus 1"
     if [ -n "$tiny" ]; then
-        options="--rows $6 --gpus 0 --set corpus=numbers-en-de prepare.pairs=400 prepare.size=100 train.max-epoch=1 average.last=1"
+        options="--rows $6 --gpus 0 --set corpus=numbers-en-de prepare.pairs=400 prepare.size=100 train.max-epoch=1"
+        options+=" average.last=1 generate.beam=1 generate.max-len-b=10"
         if [ "$2" = cifar10 ]; then options="--rows $6 --gpus 0 --set train.iterations=2 train.depth=8"; fi
     fi
     local run="rskip run recipes/$3.yaml $options --mirror $data/$2 --commands"
