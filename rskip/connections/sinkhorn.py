@@ -20,30 +20,23 @@ def sinkhorn(logits: Tensor, iterations: int) -> Tensor:
     Source: Sinkhorn and Knopp 1967.
     """
     lines = (logits.softmax(-1) + EPS).reshape(-1, logits.size(-1) ** 2)  # a matrix each, its rows divided once
-    count = 2 * iterations - 1
-    if torch.is_grad_enabled() and lines.requires_grad:
-        return _Divided.apply(lines, count).view_as(logits)
-    for divided, _ in _divisions(lines, count):
-        lines = divided
-    return lines.view_as(logits)
+    return _Divided.apply(lines, 2 * iterations - 1).view_as(logits)
 
 
-def _divisions(lines: Tensor, count: int) -> Iterator[tuple[Tensor, Tensor]]:
-    """The quotients and divisors (R, n²) of every step: by the sums of columns, of rows, of columns, ..."""
-    eps = lines.new_full((), EPS)
-    for same in _sames(lines, count):
+def _divisions(lines: Tensor, count: int) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
+    """Each division by the sums of columns, of rows, of columns, ...: quotients and divisors (R, n²), and `same`.
+
+    same: (n², n²), 1 where two numbers share a column or row; a product with it has beside each number its sum.
+    """
+    n = math.isqrt(lines.size(-1))
+    eps, eye, ones = lines.new_full((), EPS), torch.eye(n, dtype=lines.dtype, device=lines.device), lines.new_ones(n, n)
+    columns, rows = torch.kron(ones, eye), torch.kron(eye, ones)
+    for step in range(count):
+        same = rows if step % 2 else columns
         with without_autocast(lines.device):
             sums = torch.addmm(eps, lines, same)
         lines = lines / sums
-        yield lines, sums
-
-
-def _sames(lines: Tensor, count: int) -> list[Tensor]:
-    """Of every step (n², n²): 1 where two numbers share a column or row; a product with it has each number's sum."""
-    n = math.isqrt(lines.size(-1))
-    eye, ones = torch.eye(n, dtype=lines.dtype, device=lines.device), lines.new_ones(n, n)
-    columns, rows = torch.kron(ones, eye), torch.kron(eye, ones)
-    return [rows if step % 2 else columns for step in range(count)]
+        yield lines, sums, same
 
 
 class _Divided(torch.autograd.Function):
@@ -53,16 +46,15 @@ class _Divided(torch.autograd.Function):
     def forward(ctx: Any, lines: Tensor, count: int) -> Tensor:
         ctx.save_for_backward(lines)
         ctx.count = count
-        for divided, _ in _divisions(lines, count):
+        for divided, _, _ in _divisions(lines, count):
             lines = divided
         return lines
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None]:
         (lines,) = ctx.saved_tensors
-        steps = zip(_divisions(lines, ctx.count), _sames(lines, ctx.count), strict=True)
         (of_lines,) = gradients
-        for (quotients, sums), same in reversed(list(steps)):
+        for quotients, sums, same in reversed(list(_divisions(lines, ctx.count))):
             of_lines = of_lines / sums
             with without_autocast(lines.device):
                 of_lines = torch.addmm(of_lines, of_lines * quotients, same, alpha=-1)
