@@ -150,11 +150,8 @@ def _train_and_score(recipe: Recipe, run: Run[Any], lock: FolderLock) -> Record:
         outcome = recipe.task.score(run)
     except TrainingDiverged as error:
         lock.check()
-        found = recipe.task.diverged(run)
-        if found is None:
-            raise
+        outcome = recipe.task.diverged(run)
         print(error, flush=True)
-        outcome = found
     record = make_record(recipe, run, outcome)
     lock.check()
     if run.folder.probe.exists():

@@ -147,9 +147,9 @@ class Task(ABC, Generic[SettingsT]):
         :raises CommandFailed: a training failed by itself; TrainingDiverged, where it diverged.
         """
 
-    def diverged(self, run: Run[SettingsT]) -> Outcome | None:
-        """What a training that diverged came to, without metrics; None: a failure, of which there is no record."""
-        return None
+    @abstractmethod
+    def diverged(self, run: Run[SettingsT]) -> Outcome:
+        """What a training that diverged came to, without metrics."""
 
     @abstractmethod
     def score(self, run: Run[SettingsT]) -> Outcome:

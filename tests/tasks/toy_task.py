@@ -92,6 +92,9 @@ class LineFitting(Task[LineSettings]):
             data={"points": "all"},
         )
 
+    def diverged(self, run: Run[LineSettings]) -> Outcome:
+        raise AssertionError("no line diverges")
+
     def scored_file(self, run: Run[LineSettings]) -> Path:
         return run.folder.path / "trained.safetensors"
 
