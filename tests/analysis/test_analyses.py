@@ -168,7 +168,7 @@ def test_a_task_of_ones_own_offers_its_models(monkeypatch, tmp_path):
     class Points(Task):
         name = kind = "points"
         columns = ()
-        settings = train = score = scored_file = export_weights = describe = load = None
+        settings = train = score = diverged = scored_file = export_weights = describe = load = None
 
         def subject(self, model, *, depth, conditions):
             if isinstance(model, Path) and model.suffix != ".points":
