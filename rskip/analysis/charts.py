@@ -15,7 +15,7 @@ from rskip.records import Record
 from rskip.settings.check import check
 from rskip.settings.errors import SettingError, nearest
 
-Kind = Literal["blocks", "histogram", "updates", "heat_map", "curves"]
+Kind = Literal["blocks", "histogram", "updates", "heat_map", "curves", "dots", "cells"]
 Row = dict[str, Any]
 MEAN = "mean"  # in place of a seed: the mean over the seeds
 
@@ -32,6 +32,7 @@ _KINDS: Mapping[str, tuple[Kind, ...]] = {
     "gates": ("blocks", "histogram"),
     "trace": ("heat_map", "updates"),
     "curves": ("curves",),
+    "grid": ("dots", "cells"),
 }
 
 
@@ -53,6 +54,8 @@ class View(msgspec.Struct, frozen=True, kw_only=True):
         trace                        heat_map: updates × blocks, a panel a run; updates: values over updates, a panel a
                                      quantity, of `blocks` or, where none is chosen, of each stage's last one
         curves                       curves: values over epochs or updates, a panel a quantity
+        grid                         dots: a line a model, a point a seed, marked by setting, a panel a quantity;
+                                     cells: models × settings, means over seeds
     """
 
     kind: Annotated[Kind | None, _description("None: the usual one of the analysis")] = None
@@ -114,6 +117,14 @@ def chart(measurement: Measurement, view: View = View()) -> Chart:  # noqa: B008
     rows = _chosen(rows, view)
     if kind == "histogram":
         return Chart(kind, rows, "block", "bin", ("quantity",), ("model", "depth"), colour="share")
+    if kind == "dots":
+        trained = {row["model"] for row in rows if row["seed"] is not None}
+        rows = [row for row in rows if row["model"] in trained and (row["seed"] is not None or not row["setting"])]
+        if not trained:
+            raise SettingError("", "nothing is left to draw", advice="make a record first")
+        return Chart(kind, rows, "value", "model", ("quantity",), (), marker="setting")
+    if kind == "cells":
+        return Chart(kind, _cells(rows), "setting", "model", (), ("quantity",), colour="value")
     if kind == "heat_map":
         return Chart(kind, rows, "update", "block", ("model", "seed"), ("quantity",), colour="value")
     if kind == "updates":
@@ -169,6 +180,8 @@ def joined(measurements: Sequence[Measurement]) -> Measurement:
 
 def _points(measurement: Measurement, view: View) -> list[Row]:
     """One row a value: where it was measured, `quantity`, `value`, and the quartiles of ratios."""
+    if measurement.analysis == "grid":  # whose absent values say that a seed diverged, or that there is none
+        return [dict(row) for row in measurement.rows]
     rows: list[Row] = []
     for row in measurement.rows:
         if measurement.analysis == "ratios":
@@ -198,6 +211,21 @@ def _histograms(measurement: Measurement) -> list[Row]:
         for row in measurement.rows
         for number, key in enumerate(bins)
     ]
+
+
+def _cells(rows: Sequence[Row]) -> list[Row]:
+    """A row a cell of a grid: the mean over the seeds that didn't diverge, and how many did and didn't."""
+    found: dict[tuple[Value, ...], list[float | None]] = {}
+    for row in rows:
+        if row["setting"]:
+            seeds = found.setdefault((row["model"], row["setting"], row["quantity"]), [])
+            seeds += [row["value"]] if row["seed"] is not None else []
+    cells = []
+    for (model, setting, quantity), values in found.items():
+        ended = [value for value in values if value is not None]
+        cell = {"model": model, "setting": setting, "quantity": quantity, "value": fmean(ended) if ended else None}
+        cells.append(cell | {"seeds": len(ended), "diverged": len(values) - len(ended)})
+    return cells
 
 
 def _place(row: Mapping[str, Value]) -> Row:

@@ -13,7 +13,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from rskip.analysis.charts import MEAN, Chart, Row, View, chart
+from rskip.analysis.grid_drawing import Drawn, draw_dots, draw_grid_cells, grid_height
 from rskip.analysis.measurement import Measurement
+from rskip.analysis.style import COLOUR_MAP, COLOURS, DASHES, MARKERS, RATIO, STYLE, WIDTH, named, word
 from rskip.files.picture import check_picture, picture
 
 if TYPE_CHECKING:
@@ -21,84 +23,18 @@ if TYPE_CHECKING:
     from matplotlib.axis import Axis
     from matplotlib.figure import Figure
 
-WIDTH = 7.0  # inches: of a page's text
-_STYLE = {
-    "font.size": 8.5,
-    "axes.titlesize": 8.5,
-    "axes.labelsize": 8.5,
-    "legend.fontsize": 8,
-    "figure.titlesize": 9.5,
-    "xtick.labelsize": 7.5,
-    "ytick.labelsize": 7.5,
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "axes.linewidth": 0.6,
-    "axes.edgecolor": "0.3",
-    "axes.grid": True,
-    "grid.color": "0.92",
-    "grid.linewidth": 0.6,
-    "xtick.color": "0.3",
-    "ytick.color": "0.3",
-    "xtick.labelcolor": "black",
-    "ytick.labelcolor": "black",
-    "lines.linewidth": 1.3,
-    "lines.markersize": 3.6,
-    "legend.frameon": False,
-    "legend.handlelength": 2.6,
-}
-# Okabe and Ito's, told apart by the colour-blind; its yellow, faint on white, is left out
-_COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#000000", "#56b4e9", "#e69f00", "#7f7f7f")
-_DASHES = ("-", (0, (5, 1.5)), (0, (1.2, 1.2)), (0, (6, 1.5, 1.2, 1.5)))
-_MARKERS = ("o", "s", "^", "D", "v", "P", "X", "<", ">", "*")
 # whose lines look the same in every figure; others take what is left
 _KNOWN = (
     "1xskip+ln", "2rskip+ln", "sas", "2xskip", "1xskip", "0.5xskip", "2xskip+ln", "3rskip+ln", "highway", "wskip+ln",
     "1xskip+bn",
 )  # fmt: skip
-_COLOUR_MAP = "viridis"
 _TEXT = {"svg.fonttype": "none", "font.sans-serif": ["DejaVu Sans"]}  # text as text, not as outlines
 _MARKS = 6  # on a line of many points
 _LINE, _HANDLE = 115, 8  # characters that fit below the panels, and the width of a line's sample in the legend
 _REACH = 3.0  # points around a value in which a pointer finds it
 _DECADE = 10.0  # values that span more are drawn on a logarithmic scale
 
-_RATIO = "x : F(x), "
-# What an axis is called: the quantity, and what it is in words.
-_WORDS = {
-    "x_rms": "RMS of x",
-    "f_rms": "RMS of F(x)",
-    "y_rms": "RMS of y",
-    "gradient": "gradient norm ‖∂L/∂y‖",
-    "alpha": "α",
-    "beta": "β",
-    "gamma": "(1−α)(1−β)",
-    "transform": "transform gate T",
-    "coefficient": _RATIO + "by coefficient",
-    "norm": _RATIO + "by norm",
-    "contribution": _RATIO + "by contribution",
-    "scale": "coefficient of x",
-    "block": "block",
-    "update": "updates",
-    "epoch": "epochs",
-    "bin": "value",
-    "share": "share of positions",
-    "self_attn": "self-attention",
-    "encoder_attn": "encoder attention",
-    "ffn": "feed-forward",
-    "layer1": "stage 1",
-    "layer2": "stage 2",
-    "layer3": "stage 3",
-    "layer4": "stage 4",
-    "loss": "training loss",
-    "gradient_norm": "norm of the whole gradient",
-    "train_loss": "training loss",
-    "valid_loss": "validation loss",
-    "test_loss": "test loss",
-    "train_error": "training error, %",
-    "test_error": "test error, %",
-    "valid_ppl": "validation perplexity",
-    "valid_cider": "validation CIDEr",
-}
+
 # what quantities that are lines of one panel have in common
 _TOGETHER = {
     **dict.fromkeys(("alpha", "beta", "gamma", "transform"), "mean of the gate"),
@@ -106,6 +42,7 @@ _TOGETHER = {
     **dict.fromkeys(("coefficient", "norm", "contribution"), "ratio of x to F(x)"),
 }
 _BOUNDED = {"alpha", "beta", "gamma", "transform"}  # between 0 and 1
+_OF_GRIDS: Mapping[str, Callable[[Figure, Chart], list[Drawn]]] = {"dots": draw_dots, "cells": draw_grid_cells}
 
 
 def draw(measurement: Measurement, path: Path, view: View = View()) -> None:  # noqa: B008  (frozen)
@@ -133,7 +70,7 @@ def svg_with_values(shown: Chart) -> str:
     """
     with TemporaryDirectory() as folder:
         path = Path(folder, "chart.svg")
-        figure, values = _draw_figure(shown, path, style=_STYLE | _TEXT)
+        figure, values = _draw_figure(shown, path, style=STYLE | _TEXT)
         svg = path.read_text(encoding="utf-8")
     svg = re.sub('(?<=<g) id="[^"]*"|<metadata>.*?</metadata>\n', "", svg, flags=re.DOTALL)
     width, height = (72 * inches for inches in figure.get_size_inches())
@@ -155,26 +92,32 @@ def svg_with_values(shown: Chart) -> str:
 def _says(shown: Chart, row: Row) -> str:
     """Where a value is, and what it is."""
     keys = dict.fromkeys((shown.line, *shown.columns, *shown.panels, shown.marker, "seed"))
-    named = [_named(key, row[key]) for key in keys if key and row.get(key) not in (None, "")]
-    axes = [shown.x, shown.y] if shown.colour else [shown.x]
-    places = [f"{_word(key).removesuffix('s')} {row[key]:g}" for key in axes]
-    return f"{', '.join([*named, *places])}: {row[shown.colour or shown.y]:.4g}"
-
-
-Drawn = tuple["Axes", Row, tuple[float, float, float, float]]  # a value, and its place: left, bottom, right, top
+    names = [named(key, row[key]) for key in keys if key and row.get(key) not in (None, "")]
+    places = {key: row[key] for key in (shown.x, shown.y) if key != "value"}
+    said = [
+        str(place) if isinstance(place, str) else f"{word(key).removesuffix('s')} {place:g}"
+        for key, place in places.items()
+    ]
+    value = row[shown.colour or "value"]
+    absent = "diverged" if row.get("diverged", True) else "no record"
+    return f"{', '.join([*names, *said])}: {absent if value is None else f'{value:.4g}'}"
 
 
 def _draw_figure(
-    shown: Chart, path: Path, *, title: str = "", description: str = "", style: Mapping[str, Any] = _STYLE
+    shown: Chart, path: Path, *, title: str = "", description: str = "", style: Mapping[str, Any] = STYLE
 ) -> tuple[Figure, list[Drawn]]:
     check_picture(path)
-    places = _panels(shown)
-    height = (1.9 if len(places) > 1 else 2.4) * len(places) + 0.5
+    of_grid = shown.kind in _OF_GRIDS
+    places = [] if of_grid else _panels(shown)
+    height = grid_height(shown) if of_grid else (1.9 if len(places) > 1 else 2.4) * len(places) + 0.5
     options: dict[str, Any] = {"figsize": (WIDTH, height), "layout": "constrained"}
     with picture(path, style=style, description=description, few_colours=True, **options) as figure:
         if title:
             figure.suptitle(title, x=0.01, ha="left", weight="bold")
-        values = (_draw_cells if shown.colour else _draw_lines)(figure, shown, places)
+        if of_grid:
+            values = _OF_GRIDS[shown.kind](figure, shown)
+        else:
+            values = (_draw_cells if shown.colour else _draw_lines)(figure, shown, places)
     return figure, values
 
 
@@ -239,10 +182,10 @@ def _draw_legends(figure: Figure, styles: dict[Any, dict[str, Any]], marked: Seq
     from matplotlib.lines import Line2D
 
     def lines(labels: Iterable[Any], style: Callable[[Any], dict[str, Any]]) -> list[Line2D]:
-        return [Line2D([], [], label=_word(label).removeprefix(_RATIO), **style(label)) for label in labels]
+        return [Line2D([], [], label=word(label).removeprefix(RATIO), **style(label)) for label in labels]
 
     names = lines(styles, lambda name: styles[name] | ({"marker": ""} if marked else {}))
-    marks = lines(marked, lambda name: {"color": "0.3", "linestyle": "", "marker": _MARKERS[marked.index(name)]})
+    marks = lines(marked, lambda name: {"color": "0.3", "linestyle": "", "marker": MARKERS[marked.index(name)]})
     lengths = [len(str(line.get_label())) + _HANDLE for line in names + marks]
     fitting = max(1, min(5, _LINE // max(lengths)))  # columns
     if len(names) + len(marks) == 1:
@@ -267,9 +210,9 @@ def _line_styles(names: Sequence[Any]) -> dict[Any, dict[str, Any]]:
     free = (number for number in count() if number not in numbers.values())
     return {
         name: {
-            "color": _COLOURS[number % len(_COLOURS)],
-            "linestyle": _DASHES[(number + number // len(_COLOURS)) % len(_DASHES)],
-            "marker": _MARKERS[number % len(_MARKERS)],
+            "color": COLOURS[number % len(COLOURS)],
+            "linestyle": DASHES[(number + number // len(COLOURS)) % len(DASHES)],
+            "marker": MARKERS[number % len(MARKERS)],
         }
         for name, number in ((name, numbers[name] if name in numbers else next(free)) for name in names)
     }
@@ -292,7 +235,7 @@ def _draw_line(
                 if at:
                     axes.plot(
                         [x[place] for place in at], [y[place] for place in at], color=style["color"],
-                        linestyle="", marker=_MARKERS[number],
+                        linestyle="", marker=MARKERS[number],
                     )  # fmt: skip
         else:
             step = max(1, -(-len(x) // _MARKS))
@@ -330,34 +273,26 @@ def _label_panel(axes: Axes, shown: Chart, grid: list[list[Panel]], number: int,
     bottom = number + 1 == len(grid) or not grid[number + 1][column]
     broken = len({tuple(row[key] for key in shown.panels) for row in shown.rows}) == 1  # a row of panels, in several
 
-    def named(key: str) -> str:
-        return _named(key, panel[0][key])
+    def said(key: str) -> str:
+        return named(key, panel[0][key])
 
     differing = {key for key in (*shown.columns, *shown.panels) if len({row[key] for row in shown.rows}) > 1}
     if number == 0 or broken or "quantity" in shown.columns:
-        names = [named(key) for key in shown.columns if key in differing or key == shown.columns[0]]
+        names = [said(key) for key in shown.columns if key in differing or key == shown.columns[0]]
         axes.set_title(", ".join(names), pad=14 if shown.kind == "histogram" else None)
     if bottom:
-        axes.set_xlabel(_word(shown.x))
+        axes.set_xlabel(word(shown.x))
         axes.tick_params(labelbottom=True)
     if column == 0:
-        what = [named(key) for key in shown.panels if key in differing and key != "quantity"]
+        what = [said(key) for key in shown.panels if key in differing and key != "quantity"]
         if shown.colour:
-            stages = dict.fromkeys(_word(row["stage"]) for row in panel)
-            what.append(f"block ({' | '.join(stages)})" if shown.y == "block" else _word(shown.y))
+            stages = dict.fromkeys(word(row["stage"]) for row in panel)
+            what.append(f"block ({' | '.join(stages)})" if shown.y == "block" else word(shown.y))
         elif "quantity" in shown.panels:
-            what.insert(0, named("quantity"))
+            what.insert(0, said("quantity"))
         elif shown.line == "quantity":
             what.insert(0, _TOGETHER.get(panel[0]["quantity"], ""))
         axes.set_ylabel("\n".join(what))
-
-
-def _named(key: str, value: Any) -> str:
-    return f"{key} {value}" if key in ("depth", "block", "seed") and value != MEAN else _word(value)
-
-
-def _word(value: Any) -> str:
-    return _WORDS.get(value, str(value))
 
 
 def _draw_cells(figure: Figure, shown: Chart, grid: list[list[Panel]]) -> list[Drawn]:
@@ -394,7 +329,7 @@ def _draw_cells(figure: Figure, shown: Chart, grid: list[list[Panel]]) -> list[D
             axes.set_facecolor("0.75")  # what has no value
             drawn = axes.pcolormesh(
                 x_edges, y_edges, cells, norm=norm, rasterized=True,
-                cmap="Blues" if shown.kind == "histogram" else _COLOUR_MAP,
+                cmap="Blues" if shown.kind == "histogram" else COLOUR_MAP,
             )  # fmt: skip
             axes.grid(False)
             _mark_stages(axes, shown, panel)
@@ -403,7 +338,7 @@ def _draw_cells(figure: Figure, shown: Chart, grid: list[list[Panel]]) -> list[D
                 axes.yaxis.set_major_locator(MaxNLocator("auto", integer=True))
             _label_panel(axes, shown, grid, number, panel)
         if drawn is not None:
-            label = _word("share") if shown.kind == "histogram" else _word(quantity)
+            label = word("share") if shown.kind == "histogram" else word(quantity)
             scale = figure.colorbar(drawn, ax=list(axes_row), label=label, pad=0.01, aspect=12)
             if isinstance(norm, LogNorm):
                 _label_decades(scale.ax.yaxis, values)
@@ -425,7 +360,7 @@ def _mark_stages(axes: Axes, shown: Chart, panel: Panel) -> None:
         for stage in dict.fromkeys(stages.values()):
             middle = np.mean([block for block in blocks if stages[block] == stage])
             axes.annotate(
-                _word(stage), (float(middle), 1), xycoords=("data", "axes fraction"), xytext=(0, 2),
+                word(stage), (float(middle), 1), xycoords=("data", "axes fraction"), xytext=(0, 2),
                 textcoords="offset points", ha="center", fontsize=7,
             )  # fmt: skip
     for before, after in zip(blocks, blocks[1:], strict=False):

@@ -77,13 +77,17 @@ class Costs:
         """Names of its tables."""
         return tuple(PREFIX + model for model in self.models)
 
-    def beside(self, model: str, connection: str) -> list[str]:
-        """What BESIDE names, as text; empty where it isn't known."""
+    def ratios(self, model: str, connection: str) -> dict[str, float | None]:
+        """What BESIDE names; None where it isn't known."""
         if model not in self.models or connection not in self.of[model]:
-            return [""] * len(BESIDE)
+            return dict.fromkeys(BESIDE)
         cost, base = (self.of[model][each] for each in (connection, self.models[model].baseline))
-        time = "" if cost.update_ratio is None else f"{cost.update_ratio:.2f}"
-        return [time, f"{cost.calls / base.calls:.2f}", f"{cost.kept_megabytes / base.kept_megabytes:.2f}"]
+        calls, memory = cost.calls / base.calls, cost.kept_megabytes / base.kept_megabytes
+        return {"time": cost.update_ratio, "calls": calls, "memory": memory}
+
+    def beside(self, model: str, connection: str) -> list[str]:
+        """The ratios as text; empty where one isn't known."""
+        return ["" if ratio is None else f"{ratio:.2f}" for ratio in self.ratios(model, connection).values()]
 
     def table(self, name: str) -> Table:
         """One model's table, the baseline first."""

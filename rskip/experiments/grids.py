@@ -2,22 +2,37 @@
 
 `field_cifar10` is of the rows of recipes/field_cifar10.yaml, which have two parts; `field_6x6` of those of
 recipes/field.yaml that begin with 6x6. A cell is the figure that its task ranks by, over the seeds; lines stand by
-their best cell. Where the project has counted what a row's connection costs (`rskip.experiments.costs`), that stands
+their best cell. A cell that shares two seeds or more with that of the same setting in the file's first line is
+compared with it. Where the project has counted what a row's connection costs (`rskip.experiments.costs`), that stands
 beside it.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
 from statistics import fmean
 
+from rskip.analysis.measurement import Measurement, Value
 from rskip.experiments.costs import BESIDE, Costs
 from rskip.experiments.recipe import RowOutline
-from rskip.experiments.tables import SEEDS, check_written, records_of_rows, run_command
+from rskip.experiments.tables import (
+    COMPARED,
+    SEEDS,
+    Line,
+    check_written,
+    comparison_cells,
+    comparison_notes,
+    corrected,
+    records_of_rows,
+    run_command,
+)
 from rskip.records import Record
+from rskip.records.statistics import difference
 from rskip.records.tables import Table, summarise
+from rskip.tasks import Column
 from rskip.tasks.run import flat_config
 
 RISEN = 1.0  # a training whose loss ends so much above its lowest is taken to have diverged
@@ -78,24 +93,22 @@ class Grids:
 
         :raises ValueError: a record was made with other settings than its row has now.
         """
-        rows = self._rows[name]
-        task, lasts = rows[0].task, list(dict.fromkeys(row.parts[-1] for row in rows))
+        task, ordered = self._rows[name][0].task, self._lines(name)
+        lasts = [cell.row.parts[-1] for cell in ordered[0]]
         ranked, main = task.ranked_by or task.columns[0], task.columns[0]
-        lines: dict[str, list[Cell]] = {}
-        for row in rows:
-            lines.setdefault(row.parts[-2], []).append(self._cell(row, ranked.metric))
-        ordered = sorted(lines.values(), key=lambda line: min(cell.order for cell in line))
         columns = {
             "row": [line[0].row.parts[-2] for line in ordered],
             **{last: [str(line[at]) for line in ordered] for at, last in enumerate(lasts)},
         }
+        compared = _compare(ordered, self._rows[name][0].parts[-2], ranked)
+        columns |= _comparison_columns(ordered, compared)
         if main != ranked:
             columns[f"{main.heading} there"] = [_mean(_best(line), main.metric) for line in ordered]
         costs = [self._costs.beside(task.kind, _connection(line[0].row)) for line in ordered]
         columns |= {name: [cost[at] for cost in costs] for at, name in enumerate(BESIDE)}
         kept = [heading for heading, column in columns.items() if heading in ("row", *lasts) or any(column)]
         cells = [cell for line in ordered for cell in line]
-        notes = _notes(cells, ranked.heading)
+        notes = _notes(cells, ranked.heading) + comparison_notes(list(compared.values()))
         if BESIDE.keys() & set(kept):
             notes.append(self._costs.note(task.kind, kept))
         places = {cell.row.name: (at, 1 + last) for at, line in enumerate(ordered) for last, cell in enumerate(line)}
@@ -104,11 +117,50 @@ class Grids:
             title=name,
             headings=kept,
             rows=[list(row) for row in zip(*(columns[heading] for heading in kept), strict=True)],
-            bold=[places[cell.row.name] for cell in map(_best, ordered) if cell],
+            bold=[
+                *(places[cell.row.name] for cell in map(_best, ordered) if cell),
+                *(
+                    (places[row][0], kept.index(_at(COMPARED[0], line.row)))
+                    for row, line in compared.items()
+                    if line.shown
+                ),
+            ],
             records={places[cell.row.name]: cell.records for cell in cells if cell.records},
             notes=notes,
             commands=_commands(cells),
         )
+
+    def measurement(self, name: str) -> Measurement:
+        """What the table of this name shows, seed by seed: a row without a value is a seed that diverged, or a cell
+        without a record where it has no seed; those without a setting are what a line's connection costs.
+
+        :raises ValueError: as `table`.
+        """
+        task, rows = self._rows[name][0].task, list[tuple[Value, ...]]()
+        metric = (task.ranked_by or task.columns[0]).metric
+        for line in self._lines(name):
+            model = line[0].row.parts[-2]
+            for cell in line:
+                ended = {record.seed: figure for record, figure in zip(cell.ended, cell.figures, strict=True)}
+                setting, seeds = cell.row.parts[-1], [record.seed for record in cell.records]
+                rows += [(model, setting, seed, metric, ended.get(seed)) for seed in seeds]
+                rows += [] if seeds else [(model, setting, None, metric, None)]
+            ratios = self._costs.ratios(task.kind, _connection(line[0].row))
+            rows += [(model, "", None, quantity, ratio) for quantity, ratio in ratios.items() if ratio is not None]
+        keys = ("model", "setting", "seed", "quantity", "value")
+        return Measurement(analysis="grid", conditions={}, rows=[dict(zip(keys, row, strict=True)) for row in rows])
+
+    def sources(self, name: str) -> list[Path]:
+        """Its records, from the project's folder."""
+        return [record.path for line in self._lines(name) for cell in line for record in cell.records]
+
+    def _lines(self, name: str) -> list[list[Cell]]:
+        """Its cells by line, the best line first."""
+        rows, lines = self._rows[name], dict[str, list[Cell]]()
+        metric = (rows[0].task.ranked_by or rows[0].task.columns[0]).metric
+        for row in rows:
+            lines.setdefault(row.parts[-2], []).append(self._cell(row, metric))
+        return sorted(lines.values(), key=lambda line: min(cell.order for cell in line))
 
     def _cell(self, row: RowOutline, metric: str) -> Cell:
         records = tuple(self._records.get(row.name, ()))
@@ -127,6 +179,38 @@ def _rose(record: Record, metric: str) -> bool:
 def _best(line: Sequence[Cell]) -> Cell | None:
     cells = [cell for cell in line if cell.figures]
     return min(cells, key=lambda cell: cell.order) if cells else None
+
+
+def _compare(lines: Sequence[Sequence[Cell]], baseline: str, ranked: Column) -> dict[str, Line]:
+    """Cells that share two seeds or more with the baseline's of the same setting, by the row's name."""
+    base = next(line for line in lines if line[0].row.parts[-2] == baseline)
+    found = []
+    for line in lines:
+        for cells in zip(line, base, strict=True):
+            ours, theirs = (
+                Line(row=cell.row, metric=ranked.metric, measure=ranked.heading, paper=(), records=cell.ended)
+                for cell in cells
+            )
+            seen = difference(ours.values, theirs.values)
+            if line is not base and seen and len(seen.seeds) > 1:
+                found.append(replace(ours, baseline=theirs, difference=seen))
+    return {line.row.name: line for line in corrected(found)}
+
+
+def _comparison_columns(lines: Sequence[Sequence[Cell]], compared: Mapping[str, Line]) -> dict[str, list[str]]:
+    """Those of the settings in which cells were compared."""
+    columns: dict[str, list[str]] = {}
+    for cells in zip(*lines, strict=True):
+        found = [compared.get(cell.row.name) for cell in cells]
+        if any(found):
+            rows = [comparison_cells(line) if line else ("",) * len(COMPARED) for line in found]
+            for heading, column in zip(COMPARED, zip(*rows, strict=True), strict=True):
+                columns[_at(heading, cells[0].row)] = list(column)
+    return columns
+
+
+def _at(heading: str, row: RowOutline) -> str:
+    return f"{heading}, {row.parts[-1]}"
 
 
 def _mean(cell: Cell | None, metric: str) -> str:

@@ -48,6 +48,7 @@ FIGURES = Path("docs", "figures")
 OVERVIEW, TABLES = Path("results", "README.md"), Path("docs", "tables.md")
 _Name = Annotated[str, msgspec.Meta(pattern=r"^[a-z0-9_]+$", extra={"expected": "a name of a-z, 0-9 and _"})]
 _Source = Annotated[str, msgspec.Meta(pattern=r"^(docs/figures|results)/(?!.*\.\.)")]
+_SOURCES = "a file in docs/figures/ or results/, or a list of them"
 _TABLES_HEADER = """\
 # Tables
 
@@ -90,6 +91,11 @@ def outdated_tables(root: Path) -> dict[Path, str]:
 
     filled = outdated_documents(root, lambda text, source: fill_in(text, "rskip report", table, source=source))
     return texts | filled
+
+
+def _grids(root: Path) -> Grids:
+    records = read_results(root)
+    return Grids(Tables(root, records).rows.values(), records, read_costs(root))
 
 
 def read_results(root: Path) -> list[Record]:
@@ -231,16 +237,22 @@ def _all_tables(tables: Tables) -> str:
 
 
 class Figure(View, frozen=True, kw_only=True):
-    """A figure in docs/figures/figures.yaml: a view of its sources' data.
+    """A figure in docs/figures/figures.yaml: a view of its sources' data, or of a grid's records.
 
     :param source: files from the project's folder, as shell patterns: measurements in docs/figures/, or records
         results/RUN/SEED.json for their learning curves, or traces results/RUN/SEED.probe.jsonl. All are overlaid.
+    :param grid: the name of a grid's table.
     """
 
-    source: Annotated[
-        _Source | tuple[_Source, ...],
-        msgspec.Meta(extra={"expected": "a file in docs/figures/ or results/, or a list of them"}),
-    ]
+    source: Annotated[_Source | tuple[_Source, ...], msgspec.Meta(extra={"expected": _SOURCES})] = ()
+    grid: str = ""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not self.source and not self.grid:
+            raise SettingError("source", "is missing", expected=f"{_SOURCES}; or grid, a table's name")
+        if self.source and self.grid:
+            raise SettingError("grid", "has a source beside it", expected="one of them")
 
 
 @dataclass(frozen=True)
@@ -298,17 +310,24 @@ def figures(root: Path) -> list[FigureFiles]:
     if not file.is_file():
         return []
     source = str(FIGURES / file.name)
-    named = dict[_Name, Figure]
+    chosen = convert(read_yaml(file), dict[_Name, Figure], source=source)
+    grids = _grids(root) if any(figure.grid for figure in chosen.values()) else None
     made = []
-    for name, figure in convert(read_yaml(file), named, source=source).items():
+    for name, figure in chosen.items():
         try:
-            paths = _source_paths(root, figure)
-            measurement = _read_sources(root, paths)
+            if grids and figure.grid:
+                if figure.grid not in grids.names:
+                    raise SettingError.of_value("grid", figure.grid, ", ".join(grids.names))
+                sources, measurement = grids.sources(figure.grid), grids.measurement(figure.grid)
+            else:
+                paths = _source_paths(root, figure)
+                sources = [path.relative_to(root) for path in paths]
+                measurement = _read_sources(root, paths)
             files = FigureFiles(
                 stem=root / FIGURES / name,
                 title=figure.title,
                 chart=chart(measurement, figure),
-                sources=tuple(str(path.relative_to(root)) for path in paths),
+                sources=tuple(map(str, sources)),
                 conditions=measurement.conditions,
             )
             made.append(files)

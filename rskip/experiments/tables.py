@@ -23,6 +23,7 @@ from rskip.tasks.run import flat_config
 SEEDS = (1, 2, 3)
 _CONNECTION = ("train.arch", "train.connection")  # what rows are expected to differ in
 _PRECISION = ("train.bf16", "train.fp16", "train.precision")  # what was asked for
+COMPARED = ("difference", "p", "detectable")  # headings
 _DECIMALS = 4
 
 
@@ -154,7 +155,7 @@ class Tables:
             baseline = next((each for each in lines if (each.row.name, each.metric) == wanted), None)
             found = difference(line.values, baseline.values) if baseline else None
             lines[at] = replace(line, baseline=baseline, difference=found)
-        lines = _corrected(lines)
+        lines = corrected(lines)
         cells = _cells(lines)
         ours = next(at for at, heading in enumerate(cells) if heading.startswith("our"))
         shown = {at: list(cells).index("difference") for at, line in enumerate(lines) if line.shown}
@@ -215,7 +216,8 @@ def check_written(record: Record, row: RowOutline) -> None:
             )
 
 
-def _corrected(lines: Sequence[Line]) -> list[Line]:
+def corrected(lines: Sequence[Line]) -> list[Line]:
+    """Lines whose p are corrected for all their comparisons, with the difference that each could have shown."""
     tested = [line.difference.p for line in lines if line.difference and line.difference.p is not None]
     p = iter(holm(tested))
     found = []
@@ -233,9 +235,25 @@ def _notes(lines: Sequence[Line]) -> list[str]:
     notes = []
     if not any(line.records for line in lines):
         notes.append("No row has a record yet.")
-    tested = [line for line in lines if line.corrected is not None]
     if any(line.ours and line.ours.spread is not None for line in lines):
         notes.append("Ours: mean ± sample standard deviation (seeds).")
+    notes += comparison_notes(lines)
+    for key in dict.fromkeys(figure.key for line in lines for figure in line.paper if figure.key != line.metric):
+        scored = next(line for line in lines if any(figure.key == key for figure in line.paper))
+        heading = dict(scored.row.task.columns)[scored.metric]
+        notes.append(f"{scored.measure}: the paper names no scorer; ours is {heading}.")
+    signatures = dict.fromkeys(record.signatures.get(line.metric) for line in lines for record in line.records)
+    notes += [f"{lines[0].measure}: `{signature}`." for signature in signatures if signature]
+    for line in {line.row.name: line for line in lines if line.baseline}.values():
+        if changes := _changes(line):
+            notes.append(f"{line.row.name} and its baseline differ in {'; '.join(changes)}.")
+    return notes
+
+
+def comparison_notes(lines: Sequence[Line]) -> list[str]:
+    """What the differences of these lines are, and whether they show anything."""
+    notes = []
+    tested = [line for line in lines if line.corrected is not None]
     if baselines := _baselines(lines):
         baseline = baselines[0] if len(baselines) == 1 else "the baseline"
         notes.append(f"Differences are to {baseline}, by pairs of seeds.")
@@ -249,15 +267,6 @@ def _notes(lines: Sequence[Line]) -> list[str]:
         )
         if not any(line.shown for line in tested):
             notes.append("No difference is shown.")
-    for key in dict.fromkeys(figure.key for line in lines for figure in line.paper if figure.key != line.metric):
-        scored = next(line for line in lines if any(figure.key == key for figure in line.paper))
-        heading = dict(scored.row.task.columns)[scored.metric]
-        notes.append(f"{scored.measure}: the paper names no scorer; ours is {heading}.")
-    signatures = dict.fromkeys(record.signatures.get(line.metric) for line in lines for record in line.records)
-    notes += [f"{lines[0].measure}: `{signature}`." for signature in signatures if signature]
-    for line in {line.row.name: line for line in lines if line.baseline}.values():
-        if changes := _changes(line):
-            notes.append(f"{line.row.name} and its baseline differ in {'; '.join(changes)}.")
     return notes
 
 
@@ -300,23 +309,27 @@ def _commands(lines: Sequence[Line]) -> list[str]:
     return [run_command(path, list(rows.values()), seeds) for (path, seeds), rows in missing.items()]
 
 
-def _cells(lines: Sequence[Line]) -> dict[str, list[str]]:
+def _cells(lines: Sequence[Line]) -> dict[str, Sequence[str]]:
     """Columns by heading; those that no line has a value for are left out, but for `ours`."""
     several = len({line.measure for line in lines}) > 1
     baselines = _baselines(lines)
     measure = "" if several else lines[0].measure
-    cells: dict[str, list[str]] = {
+    cells: dict[str, Sequence[str]] = {
         "row": [line.row.name for line in lines],
         "baseline": [line.baseline.row.name if line.baseline and len(baselines) > 1 else "" for line in lines],
         "measure": [line.measure if several else "" for line in lines],
         f"paper's {measure}".rstrip(): [_papers(line) for line in lines],
         "paper's difference": [_signed(line.of_the_paper) for line in lines],
         f"our {measure}" if measure else "ours": [_ours(line) for line in lines],
-        "difference": [_difference(line) for line in lines],
-        "p": [_probability(line.corrected) for line in lines],
-        "detectable": ["" if line.detectable is None else f"{line.detectable:.2f}" for line in lines],
+        **dict(zip(COMPARED, zip(*map(comparison_cells, lines), strict=True), strict=True)),
     }
     return {heading: column for heading, column in cells.items() if any(column) or heading.startswith("our")}
+
+
+def comparison_cells(line: Line) -> tuple[str, ...]:
+    """The cells of COMPARED."""
+    detectable = "" if line.detectable is None else f"{line.detectable:.2f}"
+    return _difference(line), _probability(line.corrected), detectable
 
 
 def _numbers(line: Line) -> dict[str, Any]:

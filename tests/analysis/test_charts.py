@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from rskip.analysis.charts import View, chart, joined, learning_curves
-from rskip.analysis.figures import draw
+from rskip.analysis.figures import draw, svg_with_values
 from rskip.analysis.measurement import Measurement
 from rskip.records import Record
 from rskip.settings.errors import SettingError
@@ -47,6 +48,18 @@ GATES = measured("gates", {"model": "sas", **PLACE, "gate": "beta", "mean": 0.1,
 TRACE = measured(
     "trace", *(traced("sas", seed, update, update / seed) for seed in (1, 2) for update in (25, 50)),
     traced("sas", 1, 75, 9.0), traced("1xskip+ln", 1, 25, None),
+)  # fmt: skip
+
+GRID = measured(
+    "grid",
+    *(
+        {"model": model, "setting": setting, "seed": seed, "quantity": "valid_loss", "value": value}
+        for model, setting, seed, value in (
+            ("sas", "lr1", None, None), ("sas", "lr2", 1, 4.0), ("sas", "lr2", 2, 5.0), ("sas", "lr2", 3, None),
+            ("keel", "lr1", None, None), ("keel", "lr2", None, None),
+        )
+    ),
+    *({"model": m, "setting": "", "seed": None, "quantity": "calls", "value": 3.0} for m in ("sas", "keel")),
 )  # fmt: skip
 
 
@@ -115,6 +128,29 @@ def test_learning_curves_of_records(make_record: Callable[..., Record]):
         learning_curves([make_record(curve=[])])
 
 
+def test_a_grid_is_a_point_a_seed_or_a_cell_of_their_mean():
+    assert csv(GRID) == [
+        "model,setting,seed,quantity,value",
+        "sas,lr2,1,valid_loss,4.0",
+        "sas,lr2,2,valid_loss,5.0",
+        "sas,lr2,3,valid_loss,",  # diverged
+        "sas,,,calls,3.0",
+    ]
+    assert csv(GRID, kind="cells") == [
+        "model,setting,quantity,value,seeds,diverged",
+        "sas,lr1,valid_loss,,0,0",
+        "sas,lr2,valid_loss,4.5,2,1",
+        "keel,lr1,valid_loss,,0,0",
+        "keel,lr2,valid_loss,,0,0",
+    ]
+    with pytest.raises(SettingError, match="nothing is left to draw"):
+        csv(GRID, models=("keel",))
+    said = re.findall('data-says="(.*?)"', svg_with_values(chart(GRID, View(kind="cells"))))
+    assert said[:2] == ["validation loss, lr1, sas: no record", "validation loss, lr2, sas: 4.5"]
+    said = re.findall('data-says="(.*?)"', svg_with_values(chart(GRID)))
+    assert said[2:] == ["validation loss, lr2, seed 3, sas: diverged", "operator calls, ×, sas: 3"]
+
+
 def test_measurements_together_have_the_conditions_that_all_of_them_have():
     made = [
         Measurement(analysis="gradients", conditions={"examples": 7, "git": {"commit": commit}}, rows=GRADIENTS.rows)
@@ -153,6 +189,7 @@ def test_every_kind_is_drawn(tmp_path: Path, make_record: Callable[..., Record])
         ("signals.svg", SIGNALS, {"title": "RMS", "quantities": ("y_rms",)}), ("ratios.png", RATIOS, {}),
         ("many.svg", many, {}), ("gates.png", GATES, {"kind": "histogram"}), ("curves.svg", curves, {}),
         ("heat_map.svg", runs, {"quantities": ("f_rms",)}), ("marked.svg", six, {"quantities": ("y_rms",)}),
+        ("dots.svg", GRID, {}), ("cells.png", GRID, {"kind": "cells"}),
         ("updates.png", TRACE, {"kind": "updates", "quantities": ("beta", "f_rms")}),
     ):  # fmt: skip
         draw(measurement, tmp_path / name, View(**view))

@@ -12,7 +12,7 @@ import pytest
 
 from rskip.cli.main import main
 from rskip.experiments.costs import FILE, read_costs
-from rskip.experiments.report import outdated_tables
+from rskip.experiments.report import figures, outdated_tables
 from rskip.records import Record
 from rskip.settings.errors import SettingError
 
@@ -130,6 +130,46 @@ def test_lines_stand_by_their_best_cell_and_what_diverged_says_so(
     assert "twice,4.30 ± 0.14 (2),diverged,33.50 ± 0.71,,,\n" in capsys.readouterr().out
     assert main(["report", "mine_small", "--format", "latex"]) == 0
     assert r"twice & \textbf{4.30 $\pm$ 0.14 (2)} & diverged & " in capsys.readouterr().out
+
+
+def test_cells_are_compared_with_the_first_lines_where_they_share_seeds(
+    record: Callable[..., None], capsys: pytest.CaptureFixture[str]
+) -> None:
+    pytest.importorskip("scipy")
+    for seed, (plain, twice) in enumerate([(4.5, 4.2), (4.6, 4.31), (4.7, 4.39)], start=1):
+        record("plain", seed, plain, lr=2)
+        record("twice", seed, twice, lr=2)
+    record("gates", 1, 4.8, lr=2)
+    assert main(["report", "mine_small", "--format", "markdown"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0] == "| row | lr2 | lr1 | difference, lr2 | p, lr2 | detectable, lr2 | sacreBLEU there |"
+    assert lines[2:4] == [
+        "| twice | **4.30 ± 0.10 (3)** |  | **-0.30 [-0.32, -0.28] (3 pairs)** | < 0.001 | 0.03 | 30.00 ± 0.00 |",
+        "| plain | **4.60 ± 0.10 (3)** |  |  |  |  | 30.00 ± 0.00 |",
+    ]
+    assert "Differences are to mine_small_plain_lr2, by pairs of seeds.  " in lines
+
+
+def test_a_grid_is_drawn_from_its_records(
+    project: Path, record: Callable[..., None], capsys: pytest.CaptureFixture[str]
+) -> None:
+    record("twice", 1, 4.2, lr=2)
+    record("twice", 2, None, lr=2)
+    write_costs({"models": MODEL, "rows": [{"connection": name, **COST} for name in ("1xskip+ln", "2xskip+ln")]})
+    (project / "docs" / "figures").mkdir()
+    listed = project / "docs" / "figures" / "figures.yaml"
+    listed.write_text("mine: {grid: mine_small, quantities: [valid_loss, calls]}")
+    made = figures(project)
+    assert made[0].sources == ("results/mine_small_twice_lr2/1.json", "results/mine_small_twice_lr2/2.json")
+    lines = ["twice,lr2,1,valid_loss,4.2", "twice,lr2,2,valid_loss,", "twice,,,calls,1.0"]
+    assert made[0].csv.splitlines()[1:] == lines
+    for text, message in (
+        ("mine: {grid: mine_smal}", "mine.grid is 'mine_smal': expected mine_small, mine_large"),
+        ("mine: {grid: mine_small, source: docs/figures/a.json}", "mine.grid has a source beside it"),
+    ):
+        listed.write_text(text)
+        assert main(["report"]) == 2
+        assert message in capsys.readouterr().err
 
 
 def test_grids_and_costs_stand_in_documents(project: Path, record: Callable[..., None]) -> None:

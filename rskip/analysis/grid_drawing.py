@@ -1,0 +1,103 @@
+"""Grids of connections and settings as pictures: a point a seed beside what a connection costs, or a map of means."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from rskip.analysis.charts import Chart, Row
+from rskip.analysis.style import COLOUR_MAP, COLOURS, MARKERS, word
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+_LINE, _CELL, _AROUND = 0.17, 0.32, 0.9  # inches: heights of a line of points, of a cell, and of what is around them
+_DECADE = 10.0  # costs that span more are drawn on a logarithmic scale
+_APART = 0.03  # of a panel's width: between the marks of settings that diverged
+_DARK = 0.5  # a cell's text is white up to here of its scale
+
+Drawn = tuple["Axes", Row, tuple[float, float, float, float]]  # a value, and its place: left, bottom, right, top
+
+
+def grid_height(shown: Chart) -> float:
+    """In inches."""
+    models = len(_in_order(shown.rows, "model"))
+    if shown.kind == "dots":
+        return _LINE * models + _AROUND
+    return (_CELL * models + _AROUND) * len(_in_order(shown.rows, "quantity"))
+
+
+def draw_dots(figure: Figure, shown: Chart) -> list[Drawn]:
+    """A panel a quantity, a line a model: a point a seed, × at the edge where it diverged; the first panel is wide."""
+    from matplotlib.lines import Line2D
+
+    quantities, models, settings = (_in_order(shown.rows, key) for key in ("quantity", "model", "setting"))
+    settings = [setting for setting in settings if setting]
+    widths = [3.0] + [1.0] * (len(quantities) - 1)
+    panels = figure.subplots(1, len(quantities), squeeze=False, sharey=True, width_ratios=widths)[0]
+    drawn: list[Drawn] = []
+    for axes, quantity in zip(panels, quantities, strict=True):
+        rows = [row for row in shown.rows if row["quantity"] == quantity]
+        values = [row["value"] for row in rows if row["value"] is not None]
+        for row in rows:
+            at = settings.index(row["setting"]) if row["setting"] else -1
+            style: dict[str, Any] = {"color": COLOURS[at] if row["setting"] else "0.3", "linestyle": "", "alpha": 0.8}
+            up = models.index(row["model"])
+            if row["value"] is None:
+                style |= {"marker": "x", "clip_on": False, "transform": axes.get_yaxis_transform()}
+                axes.plot(1.0 - _APART * at, up, **style)
+            else:
+                axes.plot(row["value"], up, marker=MARKERS[at] if row["setting"] else "|", **style)
+        if values and min(values) > 0 and max(values) > _DECADE * min(values):
+            axes.set_xscale("log")
+            axes.xaxis.set_major_formatter(lambda value, _: f"{value:g}")
+        axes.set_xlabel(word(quantity))
+        axes.tick_params(left=axes is panels[0])
+        edge = axes.get_xlim()[1]
+        for row in rows:
+            x, y = edge if row["value"] is None else row["value"], models.index(row["model"])
+            drawn.append((axes, row, (x, y, x, y)))
+    panels[0].set_yticks(range(len(models)), models)
+    panels[0].set_ylim(len(models) - 0.5, -0.5)
+    handles = [
+        Line2D([], [], label=name, color=COLOURS[at], linestyle="", marker=MARKERS[at])
+        for at, name in enumerate(settings)
+    ]
+    if any(row["value"] is None for row in shown.rows):
+        handles.append(Line2D([], [], label="diverged", color="0.3", linestyle="", marker="x"))
+    if len(handles) > 1:
+        figure.legend(handles=handles, loc="outside lower center", ncols=len(handles))
+    return drawn
+
+
+def draw_grid_cells(figure: Figure, shown: Chart) -> list[Drawn]:
+    """A map of models × settings for each quantity; a cell has its mean, or says that its seeds diverged."""
+    import numpy as np
+
+    quantities, models, settings = (_in_order(shown.rows, key) for key in ("quantity", "model", "setting"))
+    drawn: list[Drawn] = []
+    for axes, quantity in zip(figure.subplots(len(quantities), 1, squeeze=False)[:, 0], quantities, strict=True):
+        cells = np.full((len(models), len(settings)), np.nan)
+        rows = [row for row in shown.rows if row["quantity"] == quantity]
+        for row in rows:
+            if row["seeds"]:
+                cells[models.index(row["model"]), settings.index(row["setting"])] = row["value"]
+        image = axes.imshow(cells, cmap=COLOUR_MAP, aspect="auto")
+        for row in rows:
+            x, y = settings.index(row["setting"]), models.index(row["model"])
+            said = [f"{row['value']:.2f}"] if row["seeds"] else []
+            if row["diverged"]:
+                said.append("diverged" if row["diverged"] == 1 and not said else f"{row['diverged']} diverged")
+            dark = row["seeds"] and image.norm(row["value"]) < _DARK
+            axes.text(x, y, "\n".join(said), ha="center", va="center", color="white" if dark else "black", fontsize=7)
+            drawn.append((axes, row, (x - 0.5, y + 0.5, x + 0.5, y - 0.5)))
+        axes.grid(False)
+        axes.set_xticks(range(len(settings)), settings)
+        axes.set_yticks(range(len(models)), models)
+        figure.colorbar(image, ax=axes, label=word(quantity), pad=0.01, aspect=12)
+    return drawn
+
+
+def _in_order(rows: Sequence[Row], key: str) -> list[Any]:
+    return list(dict.fromkeys(row[key] for row in rows))
