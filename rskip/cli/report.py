@@ -2,8 +2,8 @@
 
 Without NAME it writes what is out of date: results/README.md, docs/tables.md, the tables in README.md and docs/, and
 the figures. With it, it prints these tables: a paper's, such as rskip-table-1 or sas-table-3, a recipe's, such as
-flickr8k, or a grid's, such as field_6x6. Those of the first two kinds set ours beside the paper's, with the difference
-to the baseline over seeds.
+flickr8k, a grid's, such as field_6x6, or what connections cost, connection_cost_translation. Those of the first two
+kinds set ours beside the paper's; where seeds allow, differences to the baseline are tested.
 """
 
 from __future__ import annotations
@@ -59,16 +59,12 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _print_tables(args: argparse.Namespace) -> int:
-    from rskip.experiments.costs import read_costs
-    from rskip.experiments.grids import Grids
-    from rskip.experiments.report import read_results
-    from rskip.experiments.tables import Comparison, Tables, begun
+    from rskip.experiments.results import read_results
+    from rskip.experiments.tables import Comparison, begun
 
-    records = read_results(Path())
-    tables = Tables(Path(), records)
-    grids = Grids(tables.rows.values(), records, read_costs(Path()))
-    names = (*tables.names, *grids.names) if args.tables == ["all"] else args.tables
-    found = [grids.table(name) if name in grids.names else tables.table(name, seeds=args.seeds) for name in names]
+    results = read_results(Path())
+    names = results.names if args.tables == ["all"] else args.tables
+    found = [results.table(name, seeds=args.seeds) for name in names]
     print("\n".join(table.render(args.format) for table in found), end="")
     compared = [table for table in found if isinstance(table, Comparison)]
     for folder in dict.fromkeys(folder for table in compared for folder in begun(table)):

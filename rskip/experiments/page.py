@@ -17,9 +17,8 @@ from typing import Any
 
 from rskip.analysis.figures import svg_with_values
 from rskip.experiments.claims import Judged, Paper, count_verdicts, judge_claims
-from rskip.experiments.costs import read_costs
-from rskip.experiments.grids import Grids
-from rskip.experiments.report import FIGURES, FigureFiles, figures, machine_label, read_results, run_label
+from rskip.experiments.report import FIGURES, FigureFiles, figures, machine_label, run_label
+from rskip.experiments.results import read_results
 from rskip.experiments.tables import Tables, run_command
 from rskip.files.whole import atomic_file
 from rskip.records import Record
@@ -43,11 +42,10 @@ def write_page(root: Path, path: Path) -> None:
 
 def results_page(root: Path) -> str:
     """The page's HTML."""
-    records = read_results(root)
-    tables, costs = Tables(root, records), read_costs(root)
-    grids = Grids(tables.rows.values(), records, costs)
+    results = read_results(root)
+    records, tables, costs = results.records, results.comparisons, results.costs
     compared = map(tables.table, tables.of_recipes)
-    crossed = map(grids.table, grids.names)
+    crossed = map(results.grids.table, results.grids.names)
     anchors = {_record_anchor(record) for record in records}
     sections = {
         "Our comparisons": "".join(_table(table) for table in compared if table.records),

@@ -32,11 +32,10 @@ from rskip.analysis.figures import draw_chart
 from rskip.analysis.measurement import Measurement, read_measurement
 from rskip.analysis.trace import read_trace
 from rskip.experiments.claims import PAGE, claims_page, judge_claims
-from rskip.experiments.costs import read_costs
-from rskip.experiments.grids import Grids
+from rskip.experiments.results import read_results
 from rskip.experiments.tables import Tables
 from rskip.files.whole import atomic_file
-from rskip.records import Record, read_record, read_records
+from rskip.records import Record, read_record
 from rskip.records.tables import fill_in, markdown_table, outdated_documents, summarise
 from rskip.settings.check import convert
 from rskip.settings.errors import SettingError
@@ -56,7 +55,6 @@ Made from the records in results/ and the papers' figures in recipes/ by `rskip 
 columns are: [recipes.md](recipes.md#tables).
 """
 NO_RECORDS = "No records yet.\n"
-_ROUNDING = 1e-4
 _HEADER = "# Results\n\nMade from the records in this folder by `rskip report`; don't edit it by hand.\n"
 
 
@@ -66,13 +64,12 @@ def outdated_tables(root: Path) -> dict[Path, str]:
     :raises FileNotFoundError: there is no results folder.
     :raises ValueError: a bad record, recipe or marker.
     """
-    records = read_results(root)
-    tables, costs = Tables(root, records), read_costs(root)
-    grids = Grids(tables.rows.values(), records, costs)
-    whole = {OVERVIEW: _overview(records)}
-    if tables.names:
-        whole[TABLES] = _all_tables(tables)
-    if claims := judge_claims(root, tables):
+    results = read_results(root)
+    comparisons = results.comparisons
+    whole = {OVERVIEW: _overview(results.records)}
+    if comparisons.names:
+        whole[TABLES] = _all_tables(comparisons)
+    if claims := judge_claims(root, comparisons):
         whole[PAGE] = claims_page(claims)
     texts = {
         path: text
@@ -81,49 +78,12 @@ def outdated_tables(root: Path) -> dict[Path, str]:
     }
 
     def table(name: str) -> str:
-        if name in tables.names:
-            return tables.table(name).render("markdown")
-        if name in grids.names:
-            return grids.table(name).render("markdown")
-        if name in costs.tables:
-            return costs.table(name).render("markdown")
-        return results_table(r for r in records if not r.overrides and fnmatchcase(r.recipe, name))
+        if name in results.names:
+            return results.table(name).render("markdown")
+        return results_table(r for r in results.records if not r.overrides and fnmatchcase(r.recipe, name))
 
     filled = outdated_documents(root, lambda text, source: fill_in(text, "rskip report", table, source=source))
     return texts | filled
-
-
-def _grids(root: Path) -> Grids:
-    records = read_results(root)
-    return Grids(Tables(root, records).rows.values(), records, read_costs(root))
-
-
-def read_results(root: Path) -> list[Record]:
-    """All records of the project, each agreeing with itself.
-
-    :raises FileNotFoundError: there is no results folder.
-    :raises ValueError: a bad record, or one whose figures were edited.
-    """
-    if not (root / "results").is_dir():
-        raise FileNotFoundError(f"no folder results in {root.resolve().name}: run this in the project's folder")
-    records = read_records(root / "results")
-    for record in records:
-        check_agreement(record)
-    return records
-
-
-def check_agreement(record: Record) -> None:
-    """:raises SettingError: a figure differs from what the record's curve and other figures say."""
-    for metric, implied in task_of_record(record).implied_figures(record).items():
-        figure = record.metrics.get(metric)
-        if figure is not None and implied is not None and abs(figure - implied) > _ROUNDING:
-            raise SettingError.of_value(
-                f"metrics.{metric}",
-                figure,
-                f"{implied:.4f}, which its curve or its other figures give",
-                advice="a record is not edited: restore it, or remove it and run again",
-                source=str(record.path),
-            )
 
 
 def results_table(records: Iterable[Record]) -> str:
@@ -311,7 +271,7 @@ def figures(root: Path) -> list[FigureFiles]:
         return []
     source = str(FIGURES / file.name)
     chosen = convert(read_yaml(file), dict[_Name, Figure], source=source)
-    grids = _grids(root) if any(figure.grid for figure in chosen.values()) else None
+    grids = read_results(root).grids if any(figure.grid for figure in chosen.values()) else None
     made = []
     for name, figure in chosen.items():
         try:

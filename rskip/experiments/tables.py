@@ -141,8 +141,7 @@ class Tables:
         :raises ValueError: a record was made with other settings than its row has now, or SciPy is missing.
         """
         if name not in self._rows:
-            near, known = did_you_mean(name, self.names), ", ".join(self.names) or "none: no recipe has a baseline"
-            raise SettingError("", f"no table {name}{near}; the tables: {known}")
+            raise no_table(name, self.names)
         if (made := self._made.get((name, tuple(seeds)))) is None:
             made = self._made[name, tuple(seeds)] = self._make(name, seeds)
         return made
@@ -196,6 +195,12 @@ class Tables:
                 )
             )
         return lines
+
+
+def no_table(name: str, known: Sequence[str]) -> SettingError:
+    """What to raise where no table of `known` has the name."""
+    listed = ", ".join(known) or "none: no recipe has a baseline"
+    return SettingError("", f"no table {name}{did_you_mean(name, known)}; the tables: {listed}")
 
 
 def begun(table: Comparison) -> list[Path]:

@@ -201,6 +201,8 @@ def test_a_record_of_other_settings_and_a_bad_line_are_refused(
     recipe.write_text(RECIPE.replace("1xskip+ln", "1xskip+rms"))
     assert main(["report", "mine_small"]) == 2
     assert "was made with train.connection: 1xskip+ln" in capsys.readouterr().err
+    assert main(["report", "mine_smal"]) == 2
+    assert "no table mine_smal (did you mean 'mine_small'?)" in capsys.readouterr().err
     write_costs({"models": MODEL, "rows": [{**COST, "connection": "sas", "parameters": "few"}]})
     with pytest.raises(SettingError, match=r"results/connection_cost.jsonl: parameters is 'few'"):
         read_costs(Path())

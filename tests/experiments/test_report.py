@@ -12,7 +12,8 @@ import pytest
 
 from rskip.analysis.measurement import Measurement
 from rskip.cli.main import main
-from rskip.experiments.report import check_agreement, outdated_tables, results_table
+from rskip.experiments.report import outdated_tables, results_table
+from rskip.experiments.results import check_agreement
 from rskip.records import Record
 
 MakeRecord = Callable[..., Record]

@@ -1,0 +1,76 @@
+"""What a project's results are: its records, each agreeing with itself, and all tables that are made of them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from rskip.experiments.costs import Costs, read_costs
+from rskip.experiments.grids import Grids
+from rskip.experiments.tables import SEEDS, Tables, no_table
+from rskip.records import Record, read_records
+from rskip.records.tables import Table
+from rskip.settings.errors import SettingError
+from rskip.tasks import task_of_record
+
+_ROUNDING = 1e-4
+
+
+@dataclass(frozen=True)
+class Results:
+    """A project's records and tables. comparisons: the papers' tables and those of recipes with baselines."""
+
+    records: Sequence[Record]
+    comparisons: Tables
+    grids: Grids
+    costs: Costs
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Of all tables."""
+        return (*self.comparisons.names, *self.grids.names, *self.costs.tables)
+
+    def table(self, name: str, *, seeds: Sequence[int] = SEEDS) -> Table:
+        """The table of this name.
+
+        :param seeds: that every row of a comparison is to have.
+        :raises SettingError: there is none.
+        :raises ValueError: a record was made with other settings than its row has now, or SciPy is missing.
+        """
+        if name in self.grids.names:
+            return self.grids.table(name)
+        if name in self.costs.tables:
+            return self.costs.table(name)
+        if name not in self.comparisons.names:
+            raise no_table(name, self.names)
+        return self.comparisons.table(name, seeds=seeds)
+
+
+def read_results(root: Path) -> Results:
+    """The results of a project.
+
+    :raises FileNotFoundError: there is no results folder.
+    :raises ValueError: a bad recipe, or a bad record, or one whose figures were edited.
+    """
+    if not (root / "results").is_dir():
+        raise FileNotFoundError(f"no folder results in {root.resolve().name}: run this in the project's folder")
+    records = read_records(root / "results")
+    for record in records:
+        check_agreement(record)
+    comparisons, costs = Tables(root, records), read_costs(root)
+    return Results(records, comparisons, Grids(comparisons.rows.values(), records, costs), costs)
+
+
+def check_agreement(record: Record) -> None:
+    """:raises SettingError: a figure differs from what the record's curve and other figures say."""
+    for metric, implied in task_of_record(record).implied_figures(record).items():
+        figure = record.metrics.get(metric)
+        if figure is not None and implied is not None and abs(figure - implied) > _ROUNDING:
+            raise SettingError.of_value(
+                f"metrics.{metric}",
+                figure,
+                f"{implied:.4f}, which its curve or its other figures give",
+                advice="a record is not edited: restore it, or remove it and run again",
+                source=str(record.path),
+            )
