@@ -47,7 +47,7 @@ _BatchNorm = nn.modules.batchnorm._BatchNorm
 
 
 def signals(models: Sequence[Model], **options: Any) -> Measurement:
-    """RMS of x, f and y at every block. See `SignalRecorder`.
+    """RMS of x, f and y at every block, and of text the similarity of y's positions. See `SignalRecorder`.
 
     :param options: `depths` and `task` as for `find_subjects`; `progress`, a bar where stderr is a terminal; and fields
         of `Conditions`.
@@ -235,7 +235,10 @@ def _take_in(recorder: SignalRecorder | RatioRecorder | GateRecorder, batches: I
 
 def _signal_rows(subject: Subject, blocks: Sequence[Block], batches: Iterator[Batch], conditions: Conditions) -> Rows:
     _take_in(recorder := SignalRecorder(blocks), batches)
-    return [block.place | _only(recorder.values(block), "x_rms", "f_rms", "y_rms") for block in blocks]
+    names = ("x_rms", "f_rms", "y_rms", "similarity")
+    found = [recorder.values(block) for block in blocks]
+    there = [name for name in names if any(name in values for values in found)]  # no similarity of images
+    return [block.place | _only(values, *there) for block, values in zip(blocks, found, strict=True)]
 
 
 def _gradient_rows(subject: Subject, blocks: Sequence[Block], batches: Iterator[Batch], conditions: Conditions) -> Rows:

@@ -21,9 +21,10 @@ MEAN = "mean"  # in place of a seed: the mean over the seeds
 
 # A measurement's columns that hold values, and the charts that it can be shown as, the usual one first.
 _VALUES: Mapping[str, tuple[str, ...]] = {
-    "signals": ("x_rms", "f_rms", "y_rms"),
+    "signals": ("x_rms", "f_rms", "y_rms", "similarity"),
     "gradients": ("gradient",),
-    "trace": ("x_rms", "f_rms", "y_rms", "gradient", "alpha", "beta", "gamma"),  # and OF_UPDATES where they are chosen
+    # and OF_UPDATES where they are chosen
+    "trace": ("x_rms", "f_rms", "y_rms", "similarity", "gradient", "alpha", "beta", "gamma"),
 }
 _KINDS: Mapping[str, tuple[Kind, ...]] = {
     "signals": ("blocks",),
@@ -199,6 +200,8 @@ def _points(measurement: Measurement, view: View) -> list[Row]:
                 if row[view.over] is None:
                     continue
                 names = [key for key in row if key not in _PLACES and (view.quantities or key.endswith(_USUAL))]
+            if "similarity" not in row:  # images, and what was measured before there was any
+                names = [name for name in names if name != "similarity"]
             rows += [{**place, "quantity": name, "value": row[name]} for name in names]
     return [row for row in rows if row["value"] is not None]
 

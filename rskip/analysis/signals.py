@@ -1,4 +1,5 @@
-"""Signals and gradients: the size of x, f and y, the gates' values and the loss gradient at every residual block.
+"""Signals and gradients: the size of x, f and y, how alike y's positions are, the gates' values and the loss gradient
+at every residual block.
 
 B batch, T positions, C features; on images (N, C, H, W).
 """
@@ -23,6 +24,9 @@ class SignalRecorder:
     """Adds up, block by block and batch by batch, what passes through the connections while `recording`.
 
     RMS: √(mean square over all features, positions and examples), padding left out.
+    Similarity: the cosine between y at two positions, the mean over an example's pairs of positions that are no
+    padding, and over the examples that have two; of text alone, where there are masks. It is 1 where y has one
+    direction at all positions: rank collapse (Dong et al. 2021, arXiv 2103.03404; Noci et al. 2022, arXiv 2206.03126).
     Gradient: ‖∂L/∂y‖₂ of each example's own part of y, the mean over the examples (rSkip Fig. 3, SAS Fig. 4); where L
     is a sum of losses that share nothing, that is the gradient of each example's own loss.
     Gates: the mean over positions and examples of alpha, beta, gamma (SAS; (1-α)(1-β) where gamma is tied) and of
@@ -52,6 +56,8 @@ class SignalRecorder:
             mask = None if masks is None else masks.get(block.stage)
             for name, tensor in (("x_rms", x), ("f_rms", f), ("y_rms", y)):
                 self._add(block, name, at(tensor.detach(), mask).double().square())
+            if mask is not None:
+                self._add(block, "similarity", similarity(y, mask))
             for name, values in gates_of(block).items():
                 self._add(block, name, at(values, mask))
             if y.requires_grad:
@@ -65,7 +71,8 @@ class SignalRecorder:
         self._counts[block.number][name] += values.numel()
 
     def values(self, block: Block) -> dict[str, float]:
-        """What was taken in of a block: x_rms, f_rms, y_rms, gates, and gradient after a backward pass."""
+        """What was taken in of a block: x_rms, f_rms, y_rms, of text similarity, gates, and gradient after a backward
+        pass."""
         sums, counts = self._sums[block.number], self._counts[block.number]
         means = {name: sums[name] / counts[name] for name in sums}
         return {name: mean**0.5 if name.endswith("_rms") else mean for name, mean in means.items()}
@@ -73,6 +80,17 @@ class SignalRecorder:
     def rows(self) -> list[dict[str, Any]]:
         """One row a block that was called: block, stage, name, sublayer, and `values`."""
         return [block.place | self.values(block) for block in self.blocks if block.number in self._sums]
+
+
+def similarity(y: Tensor, mask: Tensor) -> Tensor:
+    """The mean cosine between y at two positions of an example, in float64, of each that has two.
+
+    Shape: (B, T, ...), mask (B, T) -> (at most B). Where y is 0 its cosine is 0.
+    """
+    directions = torch.nn.functional.normalize(y.detach().flatten(2).double(), dim=2) * mask.unsqueeze(2)
+    count = mask.sum(1).double()
+    pairs = directions.sum(1).square().sum(1) - directions.square().sum((1, 2))  # Σ over s != t of cos(y_s, y_t)
+    return (pairs / (count * (count - 1)))[count > 1]
 
 
 def example_norms(tensor: Tensor) -> Tensor:

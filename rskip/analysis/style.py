@@ -43,6 +43,7 @@ _WORDS = {
     "x_rms": "RMS of x",
     "f_rms": "RMS of F(x)",
     "y_rms": "RMS of y",
+    "similarity": "cosine between positions of y",
     "gradient": "gradient norm ‖∂L/∂y‖",
     "alpha": "α",
     "beta": "β",

@@ -11,7 +11,7 @@ from rskip.machine.terminal import columns
 
 Row = Mapping[str, Any]
 
-_FIRST_AND_LAST = {"signals": ("y_rms", "f_rms"), "gradients": ("gradient",)}
+_FIRST_AND_LAST = {"signals": ("y_rms", "f_rms", "similarity"), "gradients": ("gradient",)}
 _BY_BLOCK = {"ratios": ("definition", "median"), "gates": ("gate", "mean")}
 
 
@@ -28,7 +28,7 @@ def text_form(measurement: Measurement) -> str:
 
 def _by_stage(measurement: Measurement) -> list[list[str]]:
     """Of each stage's first and last block, and the one over the other."""
-    names = _FIRST_AND_LAST[measurement.analysis]
+    names = [name for name in _FIRST_AND_LAST[measurement.analysis] if name in measurement.rows[0]]
     head = ["model", "depth", "stage", "blocks"]
     table = [[*head, *(f"{name} {part}" for name in names for part in ("first", "last", "first/last"))]]
     for (model, depth, stage), group in groupby(measurement.rows, key=lambda row: _key(row, "model", "depth", "stage")):

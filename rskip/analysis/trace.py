@@ -12,7 +12,9 @@ from rskip.files.whole import atomic_file
 from rskip.settings.errors import SettingError
 from rskip.settings.text import parse_json, read_text
 
-_OF_BLOCKS = ("block", "stage", "name", "sublayer", "x_rms", "f_rms", "y_rms", "gradient", "alpha", "beta", "gamma")
+_OF_BLOCKS = (
+    "block", "stage", "name", "sublayer", "x_rms", "f_rms", "y_rms", "similarity", "gradient", "alpha", "beta", "gamma",
+)  # fmt: skip
 
 
 def due(update: int, *, every: int) -> bool:

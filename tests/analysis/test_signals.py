@@ -7,7 +7,7 @@ import torch
 import torch.nn.functional as F
 
 from rskip.analysis.blocks import residual_blocks
-from rskip.analysis.signals import SignalRecorder
+from rskip.analysis.signals import SignalRecorder, similarity
 from rskip.connections import Connection
 from rskip.transformer import Transformer, TransformerConfig
 from rskip.vision import preact_resnet
@@ -87,6 +87,17 @@ def test_squares_beyond_float32():
         (block.connection(x, x) * 1e-25).sum().backward()
     expected = {"x_rms": 1e25, "f_rms": 1e25, "y_rms": 2e25, "gradient": 1e-25 * 16}
     assert recorder.values(block) == pytest.approx(expected, rel=1e-6)
+
+
+def test_similarity_is_the_mean_cosine_of_two_positions():
+    y, mask = torch.randn(4, 5, 3), torch.ones(4, 5, dtype=torch.bool)
+    mask[1, :2], mask[2, 1:] = False, False  # three positions, and a single one
+    y[3] = torch.arange(1.0, 6.0)[:, None] * y[3, 0]
+    cosines = [
+        torch.stack([F.cosine_similarity(row[i], row[j], dim=0) for i in range(n) for j in range(n) if i != j]).mean()
+        for row, n in ((y[0], 5), (y[1, 2:], 3))
+    ]
+    torch.testing.assert_close(similarity(y, mask), torch.tensor([*cosines, 1.0]).double(), rtol=1e-6, atol=1e-7)
 
 
 @pytest.mark.parametrize("connection", ["1xskip+ln", "sas", "prenorm+ln"])

@@ -25,8 +25,8 @@ def test_updates_are_due_written_and_read(tmp_path):
     assert list(row.items()) == list(
         {
             "model": "sas", "seed": 2, "update": 1, "block": 1, "stage": "layer1", "name": "layer1.0", "sublayer": "",
-            "x_rms": 1.2346, "f_rms": None, "y_rms": None, "gradient": None, "alpha": None, "beta": None,
-            "gamma": None, "loss": 2.0, "gradient_norm": None,
+            "x_rms": 1.2346, "f_rms": None, "y_rms": None, "similarity": None, "gradient": None, "alpha": None,
+            "beta": None, "gamma": None, "loss": 2.0, "gradient_norm": None,
         }.items()
     )  # fmt: skip
 
