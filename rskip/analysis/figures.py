@@ -42,6 +42,7 @@ _TOGETHER = {
     **dict.fromkeys(("coefficient", "norm", "contribution"), "ratio of x to F(x)"),
 }
 _BOUNDED = {"alpha", "beta", "gamma", "transform"}  # between 0 and 1
+_LINEAR = _BOUNDED | {"similarity"}
 _OF_GRIDS: Mapping[str, Callable[[Figure, Chart], list[Drawn]]] = {"dots": draw_dots, "cells": draw_grid_cells}
 
 
@@ -258,7 +259,7 @@ def _label_decades(axis: Axis, values: Sequence[float]) -> None:
 
 
 def _is_log(rows: Sequence[Row]) -> bool:
-    if all(row["quantity"] in _BOUNDED or row["quantity"].endswith("_error") for row in rows):
+    if all(row["quantity"] in _LINEAR or row["quantity"].endswith("_error") for row in rows):
         return False
     values = [row["value"] for row in rows]
     return min(values) > 0 and max(values) > _DECADE * min(values)
