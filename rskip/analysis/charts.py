@@ -21,11 +21,11 @@ MEAN = "mean"  # in place of a seed: the mean over the seeds
 
 # A measurement's columns that hold values, and the charts that it can be shown as, the usual one first.
 _VALUES: Mapping[str, tuple[str, ...]] = {
-    "signals": ("x_rms", "f_rms", "y_rms", "similarity"),
+    "signals": ("x_rms", "f_rms", "y_rms"),
     "gradients": ("gradient",),
-    # and OF_UPDATES where they are chosen
-    "trace": ("x_rms", "f_rms", "y_rms", "similarity", "gradient", "alpha", "beta", "gamma"),
+    "trace": ("x_rms", "f_rms", "y_rms", "gradient", "alpha", "beta", "gamma"),
 }
+_WHERE_CHOSEN = {"signals": ("similarity",), "trace": ("similarity", *OF_UPDATES)}  # values that are no part of all
 _KINDS: Mapping[str, tuple[Kind, ...]] = {
     "signals": ("blocks",),
     "gradients": ("blocks",),
@@ -115,17 +115,20 @@ def chart(measurement: Measurement, view: View = View()) -> Chart:  # noqa: B008
         rows = _histograms(measurement) if kind == "histogram" else _points(measurement, view)
     except KeyError as missing:
         raise SettingError("rows", f"have no {missing}", expected=f"a measurement of {measurement.analysis}") from None
-    rows = _chosen(rows, view)
+    rows = _chosen(measurement, rows, view)
     if kind == "histogram":
         return Chart(kind, rows, "block", "bin", ("quantity",), ("model", "depth"), colour="share")
     if kind == "dots":
         trained = {row["model"] for row in rows if row["seed"] is not None}
-        rows = [row for row in rows if row["model"] in trained and (row["seed"] is not None or not row["setting"])]
+        rows = [row for row in rows if row["model"] in trained]
         if not trained:
-            raise SettingError("", "nothing is left to draw", advice="make a record first")
+            raise SettingError("", "nothing is left to draw", expected="a record of what is chosen")
         return Chart(kind, rows, "value", "model", ("quantity",), (), marker="setting")
     if kind == "cells":
-        return Chart(kind, _cells(rows), "setting", "model", (), ("quantity",), colour="value")
+        rows = _cells(rows)
+        if not any(row["seeds"] or row["diverged"] for row in rows):
+            raise SettingError("", "nothing is left to draw", expected="a record of what is chosen")
+        return Chart(kind, rows, "setting", "model", (), ("quantity",), colour="value")
     if kind == "heat_map":
         return Chart(kind, rows, "update", "block", ("model", "seed"), ("quantity",), colour="value")
     if kind == "updates":
@@ -193,15 +196,12 @@ def _points(measurement: Measurement, view: View) -> list[Row]:
         else:
             names = list(_VALUES.get(measurement.analysis, ()))
             place = _place(row)
-            if measurement.analysis == "trace":
-                names += [name for name in OF_UPDATES if name in view.quantities]
+            names += [name for name in _WHERE_CHOSEN.get(measurement.analysis, ()) if name in view.quantities]
             if measurement.analysis == "curves":
                 place = {key: row[key] for key in ("model", "seed", view.over)}
                 if row[view.over] is None:
                     continue
                 names = [key for key in row if key not in _PLACES and (view.quantities or key.endswith(_USUAL))]
-            if "similarity" not in row:  # images, and what was measured before there was any
-                names = [name for name in names if name != "similarity"]
             rows += [{**place, "quantity": name, "value": row[name]} for name in names]
     return [row for row in rows if row["value"] is not None]
 
@@ -236,7 +236,7 @@ def _place(row: Mapping[str, Value]) -> Row:
     return {key: row[key] for key in keys if key in row}
 
 
-def _chosen(rows: list[Row], view: View) -> list[Row]:
+def _chosen(measurement: Measurement, rows: list[Row], view: View) -> list[Row]:
     """The rows that the view takes, models and quantities in the order in which it names them, under their labels."""
     known = {row["model"] for row in rows}
     for model in view.labels:
@@ -250,7 +250,8 @@ def _chosen(rows: list[Row], view: View) -> list[Row]:
         for value in wanted:
             if value not in there:
                 raise _not_there(name, value, there)
-        rows = [row for row in rows if row[key] in wanted]
+        without_seed = name == "seeds" and measurement.analysis == "grid"  # what is missing, and costs
+        rows = [row for row in rows if row[key] in wanted or (without_seed and row[key] is None)]
         if name in ("models", "quantities"):
             rows.sort(key=lambda row, key=key, wanted=wanted: wanted.index(row[key]))  # type: ignore[misc]
     if not rows:

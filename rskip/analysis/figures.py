@@ -15,12 +15,23 @@ import numpy as np
 from rskip.analysis.charts import MEAN, Chart, Row, View, chart
 from rskip.analysis.grid_drawing import Drawn, draw_dots, draw_grid_cells, grid_height
 from rskip.analysis.measurement import Measurement
-from rskip.analysis.style import COLOUR_MAP, COLOURS, DASHES, MARKERS, RATIO, STYLE, WIDTH, named, word
+from rskip.analysis.style import (
+    COLOUR_MAP,
+    COLOURS,
+    DASHES,
+    DECADE,
+    MARKERS,
+    RATIO,
+    STYLE,
+    WIDTH,
+    label_decades,
+    named,
+    word,
+)
 from rskip.files.picture import check_picture, picture
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-    from matplotlib.axis import Axis
     from matplotlib.figure import Figure
 
 # whose lines look the same in every figure; others take what is left
@@ -32,7 +43,6 @@ _TEXT = {"svg.fonttype": "none", "font.sans-serif": ["DejaVu Sans"]}  # text as 
 _MARKS = 6  # on a line of many points
 _LINE, _HANDLE = 115, 8  # characters that fit below the panels, and the width of a line's sample in the legend
 _REACH = 3.0  # points around a value in which a pointer finds it
-_DECADE = 10.0  # values that span more are drawn on a logarithmic scale
 
 
 # what quantities that are lines of one panel have in common
@@ -168,7 +178,7 @@ def _draw_lines(figure: Figure, shown: Chart, grid: list[list[Panel]]) -> list[D
             sharing = whole_row if by_stage else panel  # one vertical axis
             if _is_log(sharing):
                 axes.set_yscale("log")
-                _label_decades(axes.yaxis, [row["value"] for row in sharing])
+                label_decades(axes.yaxis, [row["value"] for row in sharing])
             elif all(row["quantity"] in _BOUNDED for row in panel):
                 axes.set_ylim(-0.03, 1.03)
             axes.xaxis.set_major_locator(MaxNLocator("auto", integer=True, min_n_ticks=3))
@@ -246,23 +256,11 @@ def _draw_line(
             axes.fill_between(x, lower, upper, color=style["color"], alpha=0.15, linewidth=0)
 
 
-def _label_decades(axis: Axis, values: Sequence[float]) -> None:
-    """The ticks of a logarithmic axis: more of them, and plain numbers, where few decades are shown."""
-    from matplotlib.ticker import LogLocator, NullLocator
-
-    low, high = min(values), max(values)
-    if high < 1000 * low:
-        axis.set_major_locator(LogLocator(subs=(1, 2, 5)))
-    if low > 1e-4 and high < 1e5:
-        axis.set_major_formatter(lambda value, _: f"{value:g}")
-    axis.set_minor_locator(NullLocator())
-
-
 def _is_log(rows: Sequence[Row]) -> bool:
     if all(row["quantity"] in _LINEAR or row["quantity"].endswith("_error") for row in rows):
         return False
     values = [row["value"] for row in rows]
-    return min(values) > 0 and max(values) > _DECADE * min(values)
+    return min(values) > 0 and max(values) > DECADE * min(values)
 
 
 def _label_panel(axes: Axes, shown: Chart, grid: list[list[Panel]], number: int, panel: Panel) -> None:
@@ -342,7 +340,7 @@ def _draw_cells(figure: Figure, shown: Chart, grid: list[list[Panel]]) -> list[D
             label = word("share") if shown.kind == "histogram" else word(quantity)
             scale = figure.colorbar(drawn, ax=list(axes_row), label=label, pad=0.01, aspect=12)
             if isinstance(norm, LogNorm):
-                _label_decades(scale.ax.yaxis, values)
+                label_decades(scale.ax.yaxis, values)
     return drawn_values
 
 

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
 from rskip.analysis.charts import Chart, Row
-from rskip.analysis.style import COLOUR_MAP, COLOURS, MARKERS, word
+from rskip.analysis.style import COLOUR_MAP, COLOURS, DECADE, MARKERS, label_decades, word
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 _LINE, _CELL, _AROUND = 0.17, 0.32, 0.9  # inches: heights of a line of points, of a cell, and of what is around them
-_DECADE = 10.0  # costs that span more are drawn on a logarithmic scale
-_APART = 0.03  # of a panel's width: between the marks of settings that diverged
+_APART = 0.03  # of a panel's width: between the marks of a line's seeds that diverged
 _DARK = 0.5  # a cell's text is white up to here of its scale
 
 Drawn = tuple["Axes", Row, tuple[float, float, float, float]]  # a value, and its place: left, bottom, right, top
@@ -33,40 +33,43 @@ def draw_dots(figure: Figure, shown: Chart) -> list[Drawn]:
     from matplotlib.lines import Line2D
 
     quantities, models, settings = (_in_order(shown.rows, key) for key in ("quantity", "model", "setting"))
-    settings = [setting for setting in settings if setting]
+    trained = {row["setting"] for row in shown.rows if row["seed"] is not None}
+    settings = [setting for setting in settings if setting in trained]
+    styles: dict[str, dict[str, Any]] = {
+        setting: {"color": COLOURS[at % len(COLOURS)], "marker": MARKERS[at % len(MARKERS)], "linestyle": ""}
+        for at, setting in enumerate(settings)
+    }
     widths = [3.0] + [1.0] * (len(quantities) - 1)
     panels = figure.subplots(1, len(quantities), squeeze=False, sharey=True, width_ratios=widths)[0]
+    styles[""] = {"color": "0.3", "marker": "|", "linestyle": ""}  # a cost
     drawn: list[Drawn] = []
     for axes, quantity in zip(panels, quantities, strict=True):
         rows = [row for row in shown.rows if row["quantity"] == quantity]
         values = [row["value"] for row in rows if row["value"] is not None]
         for row in rows:
-            at = settings.index(row["setting"]) if row["setting"] else -1
-            style: dict[str, Any] = {"color": COLOURS[at] if row["setting"] else "0.3", "linestyle": "", "alpha": 0.8}
-            up = models.index(row["model"])
-            if row["value"] is None:
-                style |= {"marker": "x", "clip_on": False, "transform": axes.get_yaxis_transform()}
-                axes.plot(1.0 - _APART * at, up, **style)
-            else:
-                axes.plot(row["value"], up, marker=MARKERS[at] if row["setting"] else "|", **style)
-        if values and min(values) > 0 and max(values) > _DECADE * min(values):
+            if row["value"] is not None:
+                x, y = row["value"], models.index(row["model"])
+                axes.plot(x, y, alpha=0.8, **styles[row["setting"]])
+                drawn.append((axes, row, (x, y, x, y)))
+        if values and min(values) > 0 and max(values) > DECADE * min(values):
             axes.set_xscale("log")
-            axes.xaxis.set_major_formatter(lambda value, _: f"{value:g}")
+            label_decades(axes.xaxis, values)
         axes.set_xlabel(word(quantity))
         axes.tick_params(left=axes is panels[0])
-        edge = axes.get_xlim()[1]
-        for row in rows:
-            x, y = edge if row["value"] is None else row["value"], models.index(row["model"])
-            drawn.append((axes, row, (x, y, x, y)))
+        for model, group in groupby(rows, key=lambda row: row["model"]):
+            diverged = [row for row in group if row["value"] is None and row["seed"] is not None]
+            for count, row in enumerate(diverged):
+                at, y = 1.0 - _APART * count, models.index(model)
+                style = {**styles[row["setting"]], "marker": "x", "transform": axes.get_yaxis_transform()}
+                axes.plot(at, y, clip_on=False, **style)
+                x = axes.transData.inverted().transform(axes.transAxes.transform((at, 0.0)))[0]
+                drawn.append((axes, row, (x, y, x, y)))
     panels[0].set_yticks(range(len(models)), models)
     panels[0].set_ylim(len(models) - 0.5, -0.5)
-    handles = [
-        Line2D([], [], label=name, color=COLOURS[at], linestyle="", marker=MARKERS[at])
-        for at, name in enumerate(settings)
-    ]
-    if any(row["value"] is None for row in shown.rows):
+    handles = [Line2D([], [], label=name, **styles[name]) for name in settings]
+    if any(row["value"] is None and row["seed"] is not None for row in shown.rows):
         handles.append(Line2D([], [], label="diverged", color="0.3", linestyle="", marker="x"))
-    if len(handles) > 1:
+    if handles:
         figure.legend(handles=handles, loc="outside lower center", ncols=len(handles))
     return drawn
 

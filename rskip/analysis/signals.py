@@ -25,8 +25,9 @@ class SignalRecorder:
 
     RMS: √(mean square over all features, positions and examples), padding left out.
     Similarity: the cosine between y at two positions, the mean over an example's pairs of positions that are no
-    padding, and over the examples that have two; of text alone, where there are masks. It is 1 where y has one
-    direction at all positions: rank collapse (Dong et al. 2021, arXiv 2103.03404; Noci et al. 2022, arXiv 2206.03126).
+    padding, and over the examples that have two; of batches with masks, which those of text have. It is 1 where y has
+    one direction at all positions: rank collapse (Dong et al. 2021, arXiv 2103.03404; Noci et al. 2022, arXiv
+    2206.03126).
     Gradient: ‖∂L/∂y‖₂ of each example's own part of y, the mean over the examples (rSkip Fig. 3, SAS Fig. 4); where L
     is a sum of losses that share nothing, that is the gradient of each example's own loss.
     Gates: the mean over positions and examples of alpha, beta, gamma (SAS; (1-α)(1-β) where gamma is tied) and of
@@ -67,6 +68,8 @@ class SignalRecorder:
             yield
 
     def _add(self, block: Block, name: str, values: Tensor) -> None:
+        if not values.numel():  # no example has two positions
+            return
         self._sums[block.number][name] += float(values.sum())
         self._counts[block.number][name] += values.numel()
 
@@ -87,7 +90,8 @@ def similarity(y: Tensor, mask: Tensor) -> Tensor:
 
     Shape: (B, T, ...), mask (B, T) -> (at most B). Where y is 0 its cosine is 0.
     """
-    directions = torch.nn.functional.normalize(y.detach().flatten(2).double(), dim=2) * mask.unsqueeze(2)
+    y = y.detach().flatten(2).double().masked_fill(~mask.unsqueeze(2), 0.0)
+    directions = torch.nn.functional.normalize(y, dim=2)
     count = mask.sum(1).double()
     pairs = directions.sum(1).square().sum(1) - directions.square().sum((1, 2))  # Σ over s != t of cos(y_s, y_t)
     return (pairs / (count * (count - 1)))[count > 1]

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
 from rskip.analysis.charts import MEAN
+
+if TYPE_CHECKING:
+    from matplotlib.axis import Axis
 
 WIDTH = 7.0  # inches: of a page's text
 STYLE = {
@@ -36,6 +40,7 @@ COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#000000", "#56b4e9", "#e
 DASHES = ("-", (0, (5, 1.5)), (0, (1.2, 1.2)), (0, (6, 1.5, 1.2, 1.5)))
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "<", ">", "*")
 COLOUR_MAP = "viridis"
+DECADE = 10.0  # values that span more are drawn on a logarithmic scale
 
 RATIO = "x : F(x), "
 # What an axis is called: the quantity, and what it is in words.
@@ -86,3 +91,15 @@ def named(key: str, value: Any) -> str:
 
 def word(value: Any) -> str:
     return _WORDS.get(value, str(value))
+
+
+def label_decades(axis: Axis, values: Sequence[float]) -> None:
+    """The ticks of a logarithmic axis: more of them, and plain numbers, where few decades are shown."""
+    from matplotlib.ticker import LogLocator, NullLocator
+
+    low, high = min(values), max(values)
+    if high < 1000 * low:
+        axis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+    if low > 1e-4 and high < 1e5:
+        axis.set_major_formatter(lambda value, _: f"{value:g}")
+    axis.set_minor_locator(NullLocator())

@@ -108,7 +108,8 @@ class Grids:
         columns |= {name: [cost[at] for cost in costs] for at, name in enumerate(BESIDE)}
         kept = [heading for heading, column in columns.items() if heading in ("row", *lasts) or any(column)]
         cells = [cell for line in ordered for cell in line]
-        notes = _notes(cells, ranked.heading) + comparison_notes(list(compared.values()))
+        baseline = f"{self._rows[name][0].parts[-2]} in the same column, without seeds that diverged"
+        notes = _notes(cells, ranked.heading) + comparison_notes(list(compared.values()), baseline=baseline)
         if BESIDE.keys() & set(kept):
             notes.append(self._costs.note(task.kind, kept))
         places = {cell.row.name: (at, 1 + last) for at, line in enumerate(ordered) for last, cell in enumerate(line)}

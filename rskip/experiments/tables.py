@@ -255,12 +255,15 @@ def _notes(lines: Sequence[Line]) -> list[str]:
     return notes
 
 
-def comparison_notes(lines: Sequence[Line]) -> list[str]:
-    """What the differences of these lines are, and whether they show anything."""
+def comparison_notes(lines: Sequence[Line], *, baseline: str = "") -> list[str]:
+    """What the differences of these lines are, and whether they show anything.
+
+    :param baseline: what they are to, where that is not the lines' one baseline.
+    """
     notes = []
     tested = [line for line in lines if line.corrected is not None]
     if baselines := _baselines(lines):
-        baseline = baselines[0] if len(baselines) == 1 else "the baseline"
+        baseline = baseline or (baselines[0] if len(baselines) == 1 else "the baseline")
         notes.append(f"Differences are to {baseline}, by pairs of seeds.")
     if any(line.difference and len(line.difference.seeds) == 1 for line in lines):
         notes.append("One pair of seeds is no comparison: no interval, no test.")

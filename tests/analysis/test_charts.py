@@ -131,6 +131,7 @@ def test_learning_curves_of_records(make_record: Callable[..., Record]):
 def test_a_grid_is_a_point_a_seed_or_a_cell_of_their_mean():
     assert csv(GRID) == [
         "model,setting,seed,quantity,value",
+        "sas,lr1,,valid_loss,",  # no record
         "sas,lr2,1,valid_loss,4.0",
         "sas,lr2,2,valid_loss,5.0",
         "sas,lr2,3,valid_loss,",  # diverged
@@ -149,6 +150,8 @@ def test_a_grid_is_a_point_a_seed_or_a_cell_of_their_mean():
     assert said[:2] == ["validation loss, lr1, sas: no record", "validation loss, lr2, sas: 4.5"]
     said = re.findall('data-says="(.*?)"', svg_with_values(chart(GRID)))
     assert said[2:] == ["validation loss, lr2, seed 3, sas: diverged", "operator calls, ×, sas: 3"]
+    with pytest.raises(SettingError, match="nothing is left to draw"):
+        csv(GRID, kind="cells", quantities=("calls",))
 
 
 def test_measurements_together_have_the_conditions_that_all_of_them_have():

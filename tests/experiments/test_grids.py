@@ -147,7 +147,7 @@ def test_cells_are_compared_with_the_first_lines_where_they_share_seeds(
         "| twice | **4.30 ± 0.10 (3)** |  | **-0.30 [-0.32, -0.28] (3 pairs)** | < 0.001 | 0.03 | 30.00 ± 0.00 |",
         "| plain | **4.60 ± 0.10 (3)** |  |  |  |  | 30.00 ± 0.00 |",
     ]
-    assert "Differences are to mine_small_plain_lr2, by pairs of seeds.  " in lines
+    assert "Differences are to plain in the same column, without seeds that diverged, by pairs of seeds.  " in lines
 
 
 def test_a_grid_is_drawn_from_its_records(
@@ -161,7 +161,7 @@ def test_a_grid_is_drawn_from_its_records(
     listed.write_text("mine: {grid: mine_small, quantities: [valid_loss, calls]}")
     made = figures(project)
     assert made[0].sources == ("results/mine_small_twice_lr2/1.json", "results/mine_small_twice_lr2/2.json")
-    lines = ["twice,lr2,1,valid_loss,4.2", "twice,lr2,2,valid_loss,", "twice,,,calls,1.0"]
+    lines = ["twice,lr2,1,valid_loss,4.2", "twice,lr2,2,valid_loss,", "twice,lr1,,valid_loss,", "twice,,,calls,1.0"]
     assert made[0].csv.splitlines()[1:] == lines
     for text, message in (
         ("mine: {grid: mine_smal}", "mine.grid is 'mine_smal': expected mine_small, mine_large"),
