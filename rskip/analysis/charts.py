@@ -115,20 +115,17 @@ def chart(measurement: Measurement, view: View = View()) -> Chart:  # noqa: B008
         rows = _histograms(measurement) if kind == "histogram" else _points(measurement, view)
     except KeyError as missing:
         raise SettingError("rows", f"have no {missing}", expected=f"a measurement of {measurement.analysis}") from None
-    rows = _chosen(measurement, rows, view)
+    rows = _chosen(rows, view)
     if kind == "histogram":
         return Chart(kind, rows, "block", "bin", ("quantity",), ("model", "depth"), colour="share")
-    if kind == "dots":
+    if measurement.analysis == "grid":
         trained = {row["model"] for row in rows if row["seed"] is not None}
-        rows = [row for row in rows if row["model"] in trained]
         if not trained:
             raise SettingError("", "nothing is left to draw", expected="a record of what is chosen")
+        if kind == "cells":
+            return Chart(kind, _cells(rows), "setting", "model", (), ("quantity",), colour="value")
+        rows = [row for row in rows if row["model"] in trained]
         return Chart(kind, rows, "value", "model", ("quantity",), (), marker="setting")
-    if kind == "cells":
-        rows = _cells(rows)
-        if not any(row["seeds"] or row["diverged"] for row in rows):
-            raise SettingError("", "nothing is left to draw", expected="a record of what is chosen")
-        return Chart(kind, rows, "setting", "model", (), ("quantity",), colour="value")
     if kind == "heat_map":
         return Chart(kind, rows, "update", "block", ("model", "seed"), ("quantity",), colour="value")
     if kind == "updates":
@@ -236,7 +233,7 @@ def _place(row: Mapping[str, Value]) -> Row:
     return {key: row[key] for key in keys if key in row}
 
 
-def _chosen(measurement: Measurement, rows: list[Row], view: View) -> list[Row]:
+def _chosen(rows: list[Row], view: View) -> list[Row]:
     """The rows that the view takes, models and quantities in the order in which it names them, under their labels."""
     known = {row["model"] for row in rows}
     for model in view.labels:
@@ -250,8 +247,8 @@ def _chosen(measurement: Measurement, rows: list[Row], view: View) -> list[Row]:
         for value in wanted:
             if value not in there:
                 raise _not_there(name, value, there)
-        without_seed = name == "seeds" and measurement.analysis == "grid"  # what is missing, and costs
-        rows = [row for row in rows if row[key] in wanted or (without_seed and row[key] is None)]
+        # without a seed there is what a grid lacks or costs
+        rows = [row for row in rows if row[key] in wanted or (key == "seed" and row[key] is None)]
         if name in ("models", "quantities"):
             rows.sort(key=lambda row, key=key, wanted=wanted: wanted.index(row[key]))  # type: ignore[misc]
     if not rows:

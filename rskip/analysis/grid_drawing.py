@@ -57,8 +57,7 @@ def draw_dots(figure: Figure, shown: Chart) -> list[Drawn]:
         axes.set_xlabel(word(quantity))
         axes.tick_params(left=axes is panels[0])
         for model, group in groupby(rows, key=lambda row: row["model"]):
-            diverged = [row for row in group if row["value"] is None and row["seed"] is not None]
-            for count, row in enumerate(diverged):
+            for count, row in enumerate(filter(_diverged, group)):
                 at, y = 1.0 - _APART * count, models.index(model)
                 style = {**styles[row["setting"]], "marker": "x", "transform": axes.get_yaxis_transform()}
                 axes.plot(at, y, clip_on=False, **style)
@@ -67,7 +66,7 @@ def draw_dots(figure: Figure, shown: Chart) -> list[Drawn]:
     panels[0].set_yticks(range(len(models)), models)
     panels[0].set_ylim(len(models) - 0.5, -0.5)
     handles = [Line2D([], [], label=name, **styles[name]) for name in settings]
-    if any(row["value"] is None and row["seed"] is not None for row in shown.rows):
+    if any(map(_diverged, shown.rows)):
         handles.append(Line2D([], [], label="diverged", color="0.3", linestyle="", marker="x"))
     if handles:
         figure.legend(handles=handles, loc="outside lower center", ncols=len(handles))
@@ -100,6 +99,11 @@ def draw_grid_cells(figure: Figure, shown: Chart) -> list[Drawn]:
         axes.set_yticks(range(len(models)), models)
         figure.colorbar(image, ax=axes, label=word(quantity), pad=0.01, aspect=12)
     return drawn
+
+
+def _diverged(row: Row) -> bool:
+    """Not a cell without a record, which has no seed."""
+    return row["value"] is None and row["seed"] is not None
 
 
 def _in_order(rows: Sequence[Row], key: str) -> list[Any]:

@@ -44,9 +44,11 @@ def run(args: argparse.Namespace) -> int:
         print(f"{args.html}: written")
         return 0
     from rskip.experiments.report import figures, outdated_tables
+    from rskip.experiments.results import read_results
     from rskip.records.tables import write_documents
 
-    tables, made = outdated_tables(Path()), figures(Path())
+    results = read_results(Path())
+    tables, made = outdated_tables(Path(), results), figures(Path(), results)
     if args.check:
         outdated = [*tables, *(path for figure in made for path in figure.outdated())]
         if outdated:

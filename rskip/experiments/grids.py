@@ -14,6 +14,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import fmean
+from typing import Any
 
 from rskip.analysis.measurement import Measurement, Value
 from rskip.experiments.costs import BESIDE, Costs
@@ -32,7 +33,7 @@ from rskip.experiments.tables import (
 from rskip.records import Record
 from rskip.records.statistics import difference
 from rskip.records.tables import Table, summarise
-from rskip.tasks import Column
+from rskip.tasks import Column, Task
 from rskip.tasks.run import flat_config
 
 RISEN = 1.0  # a training whose loss ends so much above its lowest is taken to have diverged
@@ -95,7 +96,7 @@ class Grids:
         """
         task, ordered = self._rows[name][0].task, self._lines(name)
         lasts = [cell.row.parts[-1] for cell in ordered[0]]
-        ranked, main = task.ranked_by or task.columns[0], task.columns[0]
+        ranked, main = _ranked(task), task.columns[0]
         columns = {
             "row": [line[0].row.parts[-2] for line in ordered],
             **{last: [str(line[at]) for line in ordered] for at, last in enumerate(lasts)},
@@ -138,7 +139,7 @@ class Grids:
         :raises ValueError: as `table`.
         """
         task, rows = self._rows[name][0].task, list[tuple[Value, ...]]()
-        metric = (task.ranked_by or task.columns[0]).metric
+        metric = _ranked(task).metric
         for line in self._lines(name):
             model = line[0].row.parts[-2]
             for cell in line:
@@ -157,10 +158,9 @@ class Grids:
 
     def _lines(self, name: str) -> list[list[Cell]]:
         """Its cells by line, the best line first."""
-        rows, lines = self._rows[name], dict[str, list[Cell]]()
-        metric = (rows[0].task.ranked_by or rows[0].task.columns[0]).metric
-        for row in rows:
-            lines.setdefault(row.parts[-2], []).append(self._cell(row, metric))
+        lines: dict[str, list[Cell]] = {}
+        for row in self._rows[name]:
+            lines.setdefault(row.parts[-2], []).append(self._cell(row, _ranked(row.task).metric))
         return sorted(lines.values(), key=lambda line: min(cell.order for cell in line))
 
     def _cell(self, row: RowOutline, metric: str) -> Cell:
@@ -169,6 +169,11 @@ class Grids:
             check_written(record, row)
         ended = tuple(record for record in records if metric in record.metrics and not _rose(record, metric))
         return Cell(row=row, records=records, ended=ended, figures=tuple(each.metrics[metric] for each in ended))
+
+
+def _ranked(task: Task[Any]) -> Column:
+    """What its settings are chosen by."""
+    return task.ranked_by or task.columns[0]
 
 
 def _rose(record: Record, metric: str) -> bool:

@@ -51,7 +51,7 @@ def results_page(root: Path) -> str:
         "Our comparisons": "".join(_table(table) for table in compared if table.records),
         "Grids": "".join(_table(table) for table in crossed if any(any(row[1:]) for row in table.rows)),
         "Costs": "".join(_table(costs.table(name)) for name in costs.tables),
-        "Figures": "".join(_figure(made, anchors) for made in figures(root)),
+        "Figures": "".join(_figure(made, anchors) for made in figures(root, results)),
         "Claims": "".join(_claims(paper, judged) for paper, judged in judge_claims(root, tables)),
         "The papers' tables": "".join(_table(tables.table(name)) for name in tables.of_papers),
         "Records": _records(records, tables) if records else "",

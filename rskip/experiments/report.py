@@ -32,7 +32,7 @@ from rskip.analysis.figures import draw_chart
 from rskip.analysis.measurement import Measurement, read_measurement
 from rskip.analysis.trace import read_trace
 from rskip.experiments.claims import PAGE, claims_page, judge_claims
-from rskip.experiments.results import read_results
+from rskip.experiments.results import Results
 from rskip.experiments.tables import Tables
 from rskip.files.whole import atomic_file
 from rskip.records import Record, read_record
@@ -58,13 +58,11 @@ NO_RECORDS = "No records yet.\n"
 _HEADER = "# Results\n\nMade from the records in this folder by `rskip report`; don't edit it by hand.\n"
 
 
-def outdated_tables(root: Path) -> dict[Path, str]:
+def outdated_tables(root: Path, results: Results) -> dict[Path, str]:
     """The files whose tables differ from the records, or are missing, with the text that they should have.
 
-    :raises FileNotFoundError: there is no results folder.
-    :raises ValueError: a bad record, recipe or marker.
+    :raises ValueError: a record that doesn't agree with its recipe, or a bad marker.
     """
-    results = read_results(root)
     comparisons = results.comparisons
     whole = {OVERVIEW: _overview(results.records)}
     if comparisons.names:
@@ -261,7 +259,7 @@ class FigureFiles:
         return outdated
 
 
-def figures(root: Path) -> list[FigureFiles]:
+def figures(root: Path, results: Results) -> list[FigureFiles]:
     """All figures of the project; none without docs/figures/figures.yaml.
 
     :raises SettingError: a figure can't be made; names the figure, the key and what is wrong.
@@ -271,11 +269,11 @@ def figures(root: Path) -> list[FigureFiles]:
         return []
     source = str(FIGURES / file.name)
     chosen = convert(read_yaml(file), dict[_Name, Figure], source=source)
-    grids = read_results(root).grids if any(figure.grid for figure in chosen.values()) else None
     made = []
     for name, figure in chosen.items():
         try:
-            if grids and figure.grid:
+            if figure.grid:
+                grids = results.grids
                 if figure.grid not in grids.names:
                     raise SettingError.of_value("grid", figure.grid, ", ".join(grids.names))
                 sources, measurement = grids.sources(figure.grid), grids.measurement(figure.grid)

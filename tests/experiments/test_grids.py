@@ -13,6 +13,7 @@ import pytest
 from rskip.cli.main import main
 from rskip.experiments.costs import FILE, read_costs
 from rskip.experiments.report import figures, outdated_tables
+from rskip.experiments.results import read_results
 from rskip.records import Record
 from rskip.settings.errors import SettingError
 
@@ -159,7 +160,7 @@ def test_a_grid_is_drawn_from_its_records(
     (project / "docs" / "figures").mkdir()
     listed = project / "docs" / "figures" / "figures.yaml"
     listed.write_text("mine: {grid: mine_small, quantities: [valid_loss, calls]}")
-    made = figures(project)
+    made = figures(project, read_results(project))
     assert made[0].sources == ("results/mine_small_twice_lr2/1.json", "results/mine_small_twice_lr2/2.json")
     lines = ["twice,lr2,1,valid_loss,4.2", "twice,lr2,2,valid_loss,", "twice,lr1,,valid_loss,", "twice,,,calls,1.0"]
     assert made[0].csv.splitlines()[1:] == lines
@@ -182,7 +183,7 @@ def test_grids_and_costs_stand_in_documents(project: Path, record: Callable[...,
     record("plain", 1, 4.5, lr=2)
     baseline = {**COST, "connection": "1xskip+ln", "calls_forward": 1300}
     write_costs({"models": MODEL, "rows": [{"connection": "sas", **COST}, baseline]})
-    text = outdated_tables(Path())[Path("docs/own.md")]
+    text = outdated_tables(Path(), read_results(Path()))[Path("docs/own.md")]
     assert "| plain | **4.50 (1)** |" in text
     assert text.endswith(
         "| `1xskip+ln` | 1,000 | 1,300 | 300 | 1 | 2,500 | 20 | 1.00 | 1.00 |\n"

@@ -13,7 +13,7 @@ import pytest
 from rskip.analysis.measurement import Measurement
 from rskip.cli.main import main
 from rskip.experiments.report import outdated_tables, results_table
-from rskip.experiments.results import check_agreement
+from rskip.experiments.results import check_agreement, read_results
 from rskip.records import Record
 
 MakeRecord = Callable[..., Record]
@@ -99,7 +99,7 @@ def test_each_task_has_its_own_columns_and_each_dataset_its_heading(make_record:
     metrics = {"sacrebleu": 27.0, "compound_split_bleu": 28.6, "accuracy": 7.5}
     for record in (*seeds, make_record(metrics=metrics, signatures={"compound_split_bleu": "split"})):
         record.write(tmp_path / record.path)
-    overview = outdated_tables(tmp_path)[tmp_path / "results" / "README.md"]
+    overview = outdated_tables(tmp_path, read_results(tmp_path))[tmp_path / "results" / "README.md"]
     assert "\n## cifar10\n\n| run | parameters | seeds | error, % | accuracy, % | tr" in overview
     assert (
         "\n## numbers-en-de\n\n| run | parameters | seeds | sacreBLEU | compound BLEU | exactly right, % | tr"
@@ -174,11 +174,11 @@ def test_what_can_not_be_made_into_tables_is_one_line(
 
 
 def test_no_records_and_no_folder(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    texts = outdated_tables(project)
+    texts = outdated_tables(project, read_results(project))
     assert texts[project / "results" / "README.md"].endswith("\nNo records yet.\n")
     assert "\nNo records yet.\n" in texts[project / "README.md"]
     with pytest.raises(FileNotFoundError, match="no folder results in"):
-        outdated_tables(project / "results")
+        read_results(project / "results")
 
 
 GRADIENTS = [
@@ -245,7 +245,10 @@ def test_figures_that_can_not_be_made_are_one_line(figures: Path, capsys: pytest
         ("A b: {}", f"{at}A b is a key: expected a name of a-z, 0-9 and _"),
         ("a: {source: docs/figures/measured.json, models: [sass]}", f"{at}a.models is 'sass': expected sas; did you"),
         ("a: {source: [results/*/1.json, docs/figures/measured.json]}", f"{at}a curves and gradients in one figure: "),
-        ("a: {source: docs/figures/measured.json, kind: maps}", f"{at}a.kind is 'maps': expected blocks, cells, "),
+        (
+            "a: {source: docs/figures/measured.json, kind: maps}",
+            f"{at}a.kind is 'maps': expected blocks, cells, curves,",
+        ),
         ("a: {source: docs/figures/figures.yaml}", "docs/figures/figures.yaml: not valid JSON"),
         ("a: {source: docs/figures/a.jsonl}", f"{at}a.source is 'docs/figures/a.jsonl': expected RUN/SEED.probe.jsonl"),
     ):
