@@ -164,7 +164,9 @@ def joined(measurements: Sequence[Measurement]) -> Measurement:
 
     :raises SettingError: they are of several analyses.
     """
-    first = measurements[0]
+    first, *others = measurements
+    if not others:
+        return first
     if other := {each.analysis for each in measurements} - {first.analysis}:
         raise SettingError("", f"{first.analysis} and {min(other)} in one figure", expected="one analysis")
     rows = [row for each in measurements for row in each.rows]

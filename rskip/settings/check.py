@@ -153,7 +153,10 @@ def _convert_items(
 ) -> Any:
     if not isinstance(value, (list, tuple)) or not _long_enough(value, info):
         raise SettingError.of_value(name, value, expected or describe(info))
-    items = [_convert(item, info.item_type, f"{name}[{number}]") for number, item in enumerate(value)]
+    items = [
+        item if _fits(item, info.item_type) else _convert(item, info.item_type, f"{name}[{number}]")
+        for number, item in enumerate(value)
+    ]
     return tuple(items) if isinstance(info, types.VarTupleType) else items
 
 
@@ -163,7 +166,10 @@ def _convert_entries(value: Any, info: types.DictType, name: str, expected: str)
     for key in value:
         if not _is_of(key, info.key_type):
             raise SettingError(joined(name, shown_key(key)), "is a key", expected=describe(info.key_type))
-    return {key: _convert(item, info.value_type, joined(name, shown_key(key))) for key, item in value.items()}
+    return {
+        key: item if _fits(item, info.value_type) else _convert(item, info.value_type, joined(name, shown_key(key)))
+        for key, item in value.items()
+    }
 
 
 def _not_a_mapping(name: str, value: Any, expected: str) -> SettingError:
@@ -171,6 +177,15 @@ def _not_a_mapping(name: str, value: Any, expected: str) -> SettingError:
         kind = "nothing" if value is None else f"a {type(value).__name__}"
         return SettingError("", f"it holds {kind}", expected=expected or "keys and values")
     return SettingError.of_value(name, value, expected or "keys and values")
+
+
+def _fits(value: Any, info: types.Type) -> bool:
+    """Whether the value needs no more than a look: of many, names and errors would take most of the time."""
+    if isinstance(info, types.UnionType):
+        return any(_fits(value, kind) for kind in info.types)
+    if isinstance(info, types.NoneType):
+        return value is None
+    return isinstance(info, (types.StrType, types.IntType, types.FloatType)) and _is_of(value, info)
 
 
 def _is_of(value: Any, info: types.Type) -> bool:

@@ -296,8 +296,10 @@ def test_a_connection_with_control_flow_is_refused_in_one_line(tmp_path, monkeyp
 
 
 @pytest.mark.slow
-def test_a_shipped_model_translates_as_before(root, shared, tmp_path):
-    model = Translator.from_pretrained(root / "checkpoints" / "multi30k_en_de_2rskip_ln")
+def test_a_shipped_model_translates_as_well_in_eight_bits(root, shared, tmp_path):
+    """Before they become that, `write_onnx` finds the graphs' logits equal to the model's."""
+    folder = root / "checkpoints" / "multi30k_en_de_2rskip_ln"
+    model = Translator.from_pretrained(folder)
 
     def read(language: str) -> list[str]:
         path = shared / "data" / "multi30k" / f"test_2016_flickr.{language}.gz"
@@ -305,16 +307,12 @@ def test_a_shipped_model_translates_as_before(root, shared, tmp_path):
             return file.read().splitlines()[:100]
 
     sources, references = read("en"), read("de")
-    before = [each.text for each in model.translate(sources)]
-    bleu = score(before, references)["sacrebleu"].value
-    for precision, same, loss in (("float32", 99, 0.1), ("int8", 80, 1.0)):
-        folder = tmp_path / precision
-        folder.mkdir()
-        fresh = Translator.from_pretrained(root / "checkpoints" / "multi30k_en_de_2rskip_ln")
-        write_onnx(
-            fresh.model, folder, text=model.text, precision=precision,
-            source=model.source_dictionary, target=model.target_dictionary,
-        )  # fmt: skip
-        found = [each.text for each in Translator.from_pretrained(folder).translate(sources)]
-        assert sum(one == other for one, other in zip(before, found, strict=True)) >= same
-        assert score(found, references)["sacrebleu"].value >= bleu - loss
+    write_onnx(
+        Translator.from_pretrained(folder).model, tmp_path, text=model.text, precision="int8",
+        source=model.source_dictionary, target=model.target_dictionary,
+    )  # fmt: skip
+    before, found = (
+        [each.text for each in one.translate(sources)] for one in (model, Translator.from_pretrained(tmp_path))
+    )
+    assert sum(one == other for one, other in zip(before, found, strict=True)) >= 80
+    assert score(found, references)["sacrebleu"].value >= score(before, references)["sacrebleu"].value - 1.0
