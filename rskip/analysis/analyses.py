@@ -112,13 +112,14 @@ def _find(model: Model, conditions: Conditions, depths: Sequence[int], task: str
             for depth in depths or (None,):
                 yield find_task(task or TASK).subject(spec, depth=depth, conditions=conditions)
             return
-    if depths:
-        name = model.label if isinstance(model, Subject) else text
-        raise SettingError("depth", f"is given, but {name} is no connection at initialisation", advice="leave it out")
     if isinstance(model, Subject):
+        _no_depth(model.label, depths)
         yield model
         return
     entries = {} if Path(text).exists() else read_registry()
+    if text not in entries and not Path(text).exists():
+        raise _unknown(text, no_spec, list(entries))
+    _no_depth(text, depths)
     if text in entries:
         entry = entries[text]
         if task not in (None, entry.task):
@@ -126,10 +127,13 @@ def _find(model: Model, conditions: Conditions, depths: Sequence[int], task: str
         path = model_folder(entry, root=registry_file().parent) / WEIGHTS
         subject = find_task(entry.task).subject(path, depth=None, conditions=conditions)
         yield replace(subject, label=text)
-    elif Path(text).exists():
-        yield _trained(Path(text), conditions, task)
     else:
-        raise _unknown(text, no_spec, list(entries))
+        yield _trained(Path(text), conditions, task)
+
+
+def _no_depth(name: str, depths: Sequence[int]) -> None:
+    if depths:
+        raise SettingError("depth", f"is given, but {name} is no connection at initialisation", advice="leave it out")
 
 
 def _trained(path: Path, conditions: Conditions, task: str | None) -> Subject:

@@ -88,8 +88,8 @@ class CaptioningModel(ConnectionModel):
         :param counts: (B,), the captions of each image; None: as many of each.
         """
         if (probe := self.active_probe) is not None:
-            masks = {"decoder": prev_output_tokens.ne(self.config.padding_index)}
-            probe.begin_batch(masks if padding_mask is None else {**masks, "encoder": ~padding_mask})
+            real = features.new_ones(features.shape[:2], dtype=torch.bool) if padding_mask is None else ~padding_mask
+            probe.begin_batch({"encoder": real, "decoder": prev_output_tokens.ne(self.config.padding_index)})
         encoder_out = self.encoder(features, padding_mask, grids)
         images, captions = len(features), len(prev_output_tokens)
         if captions != images:

@@ -334,7 +334,9 @@ def test_resumed_run_equals_an_unbroken_one(train, tmp_path):
         watched = [*criterion, "--probe-file", str(tmp_path / f"{name}.jsonl"), "--probe-every", "3"]
         train(tmp_path / name, *watched, "--max-update", "5")  # ends inside an epoch
         resumed = train(tmp_path / name, *watched, "--max-update", "9")
-        assert [each["update"] for each in read_updates(tmp_path / f"{name}.jsonl")] == [1, 3, 6, 9]
+        updates = read_updates(tmp_path / f"{name}.jsonl")
+        assert [each["update"] for each in updates] == [1, 3, 6, 9]
+        assert all("similarity" in block for each in updates for block in each["blocks"])
         for parameter, tensor in unbroken.items():
             torch.testing.assert_close(resumed[parameter], tensor, rtol=0, atol=0)
 
