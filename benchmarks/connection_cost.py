@@ -90,8 +90,8 @@ MODELS = {
         feature_dim=-1,
         baseline="1xskip+ln",
         variants=(
-            "1xskip", "2xskip+ln", "3xskip+ln", "prenorm+ln value-residual=learned", "sas:gate=single", "sas:host=prenorm",
-            "hyper:form=static", "hyper:streams=2",
+            "1xskip", "2xskip+ln", "3xskip+ln", "prenorm+ln value-residual=learned",
+            "sas:gate=single", "sas:host=prenorm", "hyper:form=static", "hyper:streams=2",
             "askip+ln:form=depth", "askip+ln:form=recursive", "askip+ln:form=mixture",
         ),
         build=_transformer,
