@@ -1,11 +1,13 @@
-"""What each family of connections costs in training, in a small Transformer and a PreAct-ResNet.
+"""What each family of connections costs in training, in a small Transformer and a PreAct-ResNet, and starts from.
 
     python benchmarks/connection_cost.py [--counts] [--rounds 9] [--only hyper sas:gate=single] [--models translation]
 
 Counted, exactly: parameters; operator calls forward and backward, and the bytes that they read and write, as on a GPU
 (benchmarks/measuring/emulated_device.py); the memory that a step's forward pass keeps for the backward one, as on a
 CPU. Timed, on the CPU: a whole update, in turns with one of the baseline in the same process; the ratio is the median
-over the rounds. Families are those that rskip knows, each as its spec says by default, and some of their variants.
+over the rounds. Beside them stands how alike the Transformer's encoder makes a sentence's positions before any training
+(docs/analysis.md): their mean cosine, of random sentences and several initialisations. Families are those that rskip
+knows, each as its spec says by default, and some of their variants.
 
 Prints tables and appends one JSON line to results/connection_cost.jsonl; docs/field.md shows the last figures of each
 connection.
@@ -27,6 +29,7 @@ from measuring.record import append_record
 from torch import Tensor, nn
 from torch.nn import functional
 
+from rskip.analysis.signals import similarity
 from rskip.connections import ConnectionSpec, Family, check_connection, list_connections, parse_connection
 from rskip.settings.errors import SettingError
 from rskip.transformer import Transformer, TransformerConfig
@@ -35,6 +38,7 @@ from rskip.vision import preact_resnet
 
 PADDING, VOCABULARY = 1, 10_000
 SENTENCES, LENGTH, IMAGES = 64, 32, 128
+INITIALISATIONS = 5  # that `alike` is a mean over
 
 Row = dict[str, Any]
 Inputs = tuple[Tensor, ...]
@@ -45,7 +49,8 @@ class Model:
     """What connections are compared in.
 
     feature_dim: of its connections. baseline: that the others' times are compared with. variants: beside each family's
-    own spec. outputs: what a forward pass gives, without the loss. loss: from the outputs and the targets.
+    own spec. outputs: what a forward pass gives, without the loss. loss: from the outputs and the targets. encode: the
+    positions (B, T, C) that are compared; None where a model has none.
     """
 
     description: str
@@ -56,6 +61,7 @@ class Model:
     inputs: Callable[[], Inputs]
     outputs: Callable[[Any, Inputs], Tensor]
     loss: Callable[[Any, Tensor, Tensor], Tensor]
+    encode: Callable[[Any, Inputs], Tensor] | None = None
 
 
 def _transformer(connection: str) -> Transformer:
@@ -98,6 +104,7 @@ MODELS = {
         inputs=_sentences,
         outputs=_features,
         loss=_token_loss,
+        encode=lambda model, inputs: model.encoder(inputs[0]).states,
     ),
     "vision": Model(
         description=f"PreAct-ResNet-20, {IMAGES} images of 32 x 32",
@@ -165,6 +172,19 @@ def count(model: Model, connection: str) -> Row:
     return row
 
 
+def alike(model: Model, connection: str) -> float:
+    """The mean cosine between two positions of a sentence, as `rskip analyse signals` has it, before any training."""
+    assert model.encode is not None
+    found = []
+    for seed in range(INITIALISATIONS):
+        torch.manual_seed(seed)
+        built = model.build(connection).eval()
+        with torch.no_grad():
+            positions = model.encode(built, model.inputs())
+        found.append(similarity(positions, positions.new_ones(positions.shape[:2], dtype=torch.bool)).mean())
+    return float(torch.stack(found).mean())
+
+
 def kept_bytes(module: nn.Module, forward: Callable[[], Tensor]) -> int:
     """Of what the forward pass keeps for the backward one, parameters aside; what is kept twice counts once."""
     own = {each.untyped_storage().data_ptr() for each in (*module.parameters(), *module.buffers())}
@@ -220,6 +240,8 @@ def main() -> None:
             if not _suits(_spec(connection), model.feature_dim):
                 continue
             row = {"model": name, "connection": connection, **count(model, connection)}
+            if model.encode is not None:
+                row["alike"] = round(alike(model, connection), 3)
             if not args.counts:
                 row |= measure(model, connection, args.rounds)
             gc.collect()  # an emulated device's tensors are in cycles

@@ -19,11 +19,13 @@ from rskip.settings.text import parse_json, read_text
 
 FILE = Path("results", "connection_cost.jsonl")
 PREFIX = "connection_cost_"  # of its tables' names, before the model's, which is its task's kind
-BESIDE = {  # over the baseline's: a table's headings, and what they say
+BESIDE = {  # a table's headings, and what they say; all but ALIKE are over the baseline's
     "time": "time of an update",
     "calls": "operator calls",
     "memory": "memory kept for the backward pass",
+    "alike": "the cosine between two positions of a sentence behind the untrained encoder",
 }
+ALIKE = "alike"
 
 
 class Model(msgspec.Struct, frozen=True, kw_only=True):
@@ -38,6 +40,7 @@ class Cost(msgspec.Struct, frozen=True, kw_only=True):
 
     :param kept_megabytes: that a forward pass keeps for the backward one on a CPU, in float32.
     :param update_ratio: time of an update over one with the baseline, on a CPU.
+    :param alike: mean cosine between two positions of a sentence behind the untrained encoder; None without one.
     """
 
     model: str
@@ -51,6 +54,7 @@ class Cost(msgspec.Struct, frozen=True, kw_only=True):
     baseline_ms: float | None = None
     update_ms: float | None = None
     update_ratio: float | None = None
+    alike: float | None = None
 
     @property
     def calls(self) -> int:
@@ -77,17 +81,17 @@ class Costs:
         """Names of its tables."""
         return tuple(PREFIX + model for model in self.models)
 
-    def ratios(self, model: str, connection: str) -> dict[str, float | None]:
+    def figures(self, model: str, connection: str) -> dict[str, float | None]:
         """What BESIDE names; None where it isn't known."""
         if model not in self.models or connection not in self.of[model]:
             return dict.fromkeys(BESIDE)
         cost, base = (self.of[model][each] for each in (connection, self.models[model].baseline))
         calls, memory = cost.calls / base.calls, cost.kept_megabytes / base.kept_megabytes
-        return {"time": cost.update_ratio, "calls": calls, "memory": memory}
+        return {"time": cost.update_ratio, "calls": calls, "memory": memory, ALIKE: cost.alike}
 
     def beside(self, model: str, connection: str) -> list[str]:
-        """The ratios as text; empty where one isn't known."""
-        return ["" if ratio is None else f"{ratio:.2f}" for ratio in self.ratios(model, connection).values()]
+        """The same as text; empty where one isn't known."""
+        return ["" if figure is None else f"{figure:.2f}" for figure in self.figures(model, connection).values()]
 
     def table(self, name: str) -> Table:
         """One model's table, the baseline first."""
@@ -95,7 +99,7 @@ class Costs:
         base = self.models[model].baseline
         headings = [
             "connection", "parameters", "calls forward", "calls backward", "MB moved forward", "MB moved backward",
-            "MB kept", "time", "calls", "memory",
+            "MB kept", *BESIDE,
         ]  # fmt: skip
         rows = [
             [
@@ -107,7 +111,7 @@ class Costs:
             ]
             for cost in sorted(self.of[model].values(), key=lambda cost: cost.connection != base)
         ]
-        kept = [at for at, heading in enumerate(headings) if heading != "time" or any(row[at] for row in rows)]
+        kept = [at for at in range(len(headings)) if any(row[at] for row in rows)]
         headings = [headings[at] for at in kept]
         return Table(
             name=name,
@@ -119,10 +123,11 @@ class Costs:
 
     def note(self, model: str, headings: Collection[str]) -> str:
         """What those of BESIDE say that are among the headings."""
-        named = [words for heading, words in BESIDE.items() if heading in headings]
+        named = [words for heading, words in BESIDE.items() if heading in headings and heading != ALIKE]
         listed = " and ".join([", ".join(named[:-1]), named[-1]])
+        of_models = f"; {ALIKE}: {BESIDE[ALIKE]}; all" if ALIKE in headings else ","
         baseline, description = self.models[model].baseline, self.models[model].description
-        return f"{listed[0].upper()}{listed[1:]}: × `{baseline}`'s, in a {description}."
+        return f"{listed[0].upper()}{listed[1:]}: × `{baseline}`'s{of_models} in a {description}."
 
 
 def read_costs(root: Path) -> Costs:

@@ -147,8 +147,8 @@ class Grids:
                 setting, seeds = cell.row.parts[-1], [record.seed for record in cell.records]
                 rows += [(model, setting, seed, metric, ended.get(seed)) for seed in seeds]
                 rows += [] if seeds else [(model, setting, None, metric, None)]
-            ratios = self._costs.ratios(task.kind, _connection(line[0].row))
-            rows += [(model, "", None, quantity, ratio) for quantity, ratio in ratios.items() if ratio is not None]
+            beside = self._costs.figures(task.kind, _connection(line[0].row))
+            rows += [(model, "", None, quantity, figure) for quantity, figure in beside.items() if figure is not None]
         keys = ("model", "setting", "seed", "quantity", "value")
         return Measurement(analysis="grid", conditions={}, rows=[dict(zip(keys, row, strict=True)) for row in rows])
 

@@ -110,25 +110,27 @@ def test_lines_stand_by_their_best_cell_and_what_diverged_says_so(
     write_costs(
         {"models": MODEL, "rows": [{"connection": "1xskip+ln", **COST}, {"connection": "sas", **COST}]},
         {"models": MODEL, "rows": [{**COST, "connection": "sas", "kept_megabytes": 30.0, "update_ratio": 1.25}]},
+        {"models": MODEL, "rows": [{**COST, "connection": "1xskip+ln", "alike": 0.762}]},
     )
     assert main(["report", "mine_small", "--format", "markdown"]) == 0
     assert capsys.readouterr().out == (
-        "| row | lr2 | lr1 | sacreBLEU there | time | calls | memory |\n| --- | --- | --- | --- | --- | --- | --- |\n"
-        "| twice | **4.30 ± 0.14 (2)** | diverged | 33.50 ± 0.71 |  |  |  |\n"
-        "| plain | **4.50 (1)** | 4.80 ± 0.14 (2) | 30.00 |  | 1.00 | 1.00 |\n"
-        "| gates | **4.00 (1), 2 diverged** |  | 30.00 | 1.25 | 1.00 | 1.50 |\n\n"
+        "| row | lr2 | lr1 | sacreBLEU there | time | calls | memory | alike |\n"
+        "| --- | --- | --- | --- | --- | --- | --- | --- |\n"
+        "| twice | **4.30 ± 0.14 (2)** | diverged | 33.50 ± 0.71 |  |  |  |  |\n"
+        "| plain | **4.50 (1)** | 4.80 ± 0.14 (2) | 30.00 |  | 1.00 | 1.00 | 0.76 |\n"
+        "| gates | **4.00 (1), 2 diverged** |  | 30.00 | 1.25 | 1.00 | 1.50 |  |\n\n"
         "Cells: validation loss, bits a token, mean ± sample standard deviation (seeds); the best first, and of a line "
         "in bold.  \n"
         "Diverged: a loss, gradient or weight was not finite, or the loss ended more than 1 above its lowest; such "
         "seeds are in no mean.  \n"
         "One seed is no comparison.  \n"
         "sacreBLEU: `nrefs:1|tok:13a`.  \n"
-        "Time of an update, operator calls and memory kept for the backward pass: × `1xskip+ln`'s, in a Transformer of "
-        "2 layers.\n\n"
+        "Time of an update, operator calls and memory kept for the backward pass: × `1xskip+ln`'s; alike: the cosine "
+        "between two positions of a sentence behind the untrained encoder; all in a Transformer of 2 layers.\n\n"
         f"Missing:\n\n    {COMMAND} small_gates_lr1 --seeds 1\n"
     )
     assert main(["report", "mine_small", "--format", "csv"]) == 0
-    assert "twice,4.30 ± 0.14 (2),diverged,33.50 ± 0.71,,,\n" in capsys.readouterr().out
+    assert "twice,4.30 ± 0.14 (2),diverged,33.50 ± 0.71,,,,\n" in capsys.readouterr().out
     assert main(["report", "mine_small", "--format", "latex"]) == 0
     assert r"twice & \textbf{4.30 $\pm$ 0.14 (2)} & diverged & " in capsys.readouterr().out
 
