@@ -116,19 +116,20 @@ def _find(model: Model, conditions: Conditions, depths: Sequence[int], task: str
         _no_depth(model.label, depths)
         yield model
         return
-    entries = {} if Path(text).exists() else read_registry()
-    if text not in entries and not Path(text).exists():
+    path = Path(text)
+    entries = {} if path.exists() else read_registry()
+    if text not in entries and not path.exists():
         raise _unknown(text, no_spec, list(entries))
     _no_depth(text, depths)
     if text in entries:
         entry = entries[text]
         if task not in (None, entry.task):
             raise SettingError("task", f"is {task!r}, but {text} is a model for {entry.task}")
-        path = model_folder(entry, root=registry_file().parent) / WEIGHTS
-        subject = find_task(entry.task).subject(path, depth=None, conditions=conditions)
+        weights = model_folder(entry, root=registry_file().parent) / WEIGHTS
+        subject = find_task(entry.task).subject(weights, depth=None, conditions=conditions)
         yield replace(subject, label=text)
     else:
-        yield _trained(Path(text), conditions, task)
+        yield _trained(path, conditions, task)
 
 
 def _no_depth(name: str, depths: Sequence[int]) -> None:

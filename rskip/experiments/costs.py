@@ -19,13 +19,13 @@ from rskip.settings.text import parse_json, read_text
 
 FILE = Path("results", "connection_cost.jsonl")
 PREFIX = "connection_cost_"  # of its tables' names, before the model's, which is its task's kind
+ALIKE = "alike"
 BESIDE = {  # a table's headings, and what they say; all but ALIKE are over the baseline's
     "time": "time of an update",
     "calls": "operator calls",
     "memory": "memory kept for the backward pass",
-    "alike": "the cosine between two positions of a sentence behind the untrained encoder",
+    ALIKE: "the cosine between two positions of a sentence behind the untrained encoder",
 }
-ALIKE = "alike"
 
 
 class Model(msgspec.Struct, frozen=True, kw_only=True):

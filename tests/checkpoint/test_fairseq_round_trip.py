@@ -78,6 +78,7 @@ def test_averaged_and_converted_files_translate_alike(corpus, tmp_path):
 
     published, converted = tmp_path / "model.safetensors", tmp_path / "converted.pt"
     average_to_file(last_checkpoints(run, 3), published)
+    average_to_file([published], converted)
     checkpoint = read_checkpoint(published)
     assert checkpoint.config["arch"] == "transformer"
     assert (checkpoint.config["source_lang"], checkpoint.config["target_lang"]) == ("en", "de")
@@ -90,8 +91,9 @@ def test_averaged_and_converted_files_translate_alike(corpus, tmp_path):
     for place in (str(tmp_path), str(corpus), "save_dir"):
         assert place.encode() not in published.read_bytes()
 
+    renamed = tmp_path / "renamed.pt"
     checkpoint.model = to_stock(from_stock(checkpoint.model), connection="1xskip+ln")
-    write_checkpoint(converted, checkpoint)
+    write_checkpoint(renamed, checkpoint)
 
     def translations(path: Path) -> list[str]:
         output = fairseq("generate", "bin", "--path", path, "--beam", 2, "--cpu", cwd=corpus)
@@ -100,3 +102,4 @@ def test_averaged_and_converted_files_translate_alike(corpus, tmp_path):
     expected = translations(averaged)
     assert len(expected) == 16
     assert translations(converted) == expected
+    assert translations(renamed) == expected

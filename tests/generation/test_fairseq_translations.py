@@ -182,6 +182,6 @@ def test_a_few_sentences_of_an_ensemble(compare):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("names", [[ONE], [ONE, TWO]], ids="+".join)
+@pytest.mark.parametrize("names", [[ONE], [TWO], [ONE, TWO]], ids="+".join)
 def test_many_sentences(compare, names):
     compare(names, MANY)
