@@ -8,14 +8,18 @@ PIP := $(BIN)/python -m pip install --disable-pip-version-check --quiet --constr
 # environments in which packages are built: older pips heed the first, newer ones the second
 export PIP_CONSTRAINT := constraints.txt
 export PIP_BUILD_CONSTRAINT := constraints.txt
+# where it is set, each of the hundreds of processes that tests start compiles what it imports again
+unexport PYTHONDONTWRITEBYTECODE
 # per cent of the lines of rskip/ that the fast tests must run
 COVERAGE ?= 95
 # as many processes as there are cores, eight at most, of one thread each; a file's tests stay together
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses auto --maxprocesses 8 --dist loadfile
+# what `make test` runs, as pytest's -m has it
+TESTS ?= not slow and not install
 # inputs of each kind that `make fuzz` tries, for an hour or more
 FUZZ ?= 5000
 
-.PHONY: help demo setup schema test test-slow test-install fuzz coverage lint bench faults docs dist clean distclean
+.PHONY: help demo setup schema test tests test-slow test-install fuzz coverage lint bench faults docs dist clean distclean
 .DELETE_ON_ERROR:
 
 help:
@@ -40,8 +44,10 @@ demo: $(STAMPS)/fairseq
 
 setup: $(STAMPS)/fairseq $(STAMPS)/dev
 
-test: lint
-	@$(PYTEST) -m 'not slow and not install'
+test: lint tests
+
+tests: setup
+	@$(PYTEST) -m '$(TESTS)'
 
 test-slow: setup
 	@$(PYTEST) -m slow
@@ -111,7 +117,7 @@ $(STAMPS)/fairseq: $(STAMPS)/rskip
 	@$(BIN)/rskip setup-fairseq
 	@touch $@
 
-$(STAMPS)/dev: $(STAMPS)/rskip
+$(STAMPS)/dev: $(STAMPS)/fairseq
 	@$(PIP) --editable '.[dev]'
 	@touch $@
 

@@ -1,4 +1,5 @@
-"""What each family of connections costs in training, in a small Transformer and a PreAct-ResNet, and starts from.
+"""What each family of connections costs in training, in a small Transformer, a deep one and a PreAct-ResNet, and starts
+from.
 
     python benchmarks/connection_cost.py [--counts] [--rounds 9] [--only hyper sas:gate=single] [--models translation]
 
@@ -64,9 +65,9 @@ class Model:
     encode: Callable[[Any, Inputs], Tensor] | None = None
 
 
-def _transformer(connection: str) -> Transformer:
+def _transformer(connection: str, layers: int) -> Transformer:
     spec, _, values = connection.partition(" value-residual=")
-    sizes = {"embed_dim": 128, "ffn_embed_dim": 256, "attention_heads": 4, "layers": 6, "connection": spec}
+    sizes = {"embed_dim": 128, "ffn_embed_dim": 256, "attention_heads": 4, "layers": layers, "connection": spec}
     sides = {f"{side}_{name}": value for side in ("encoder", "decoder") for name, value in sizes.items()}
     words = {"source_vocabulary": VOCABULARY, "target_vocabulary": VOCABULARY, "share_all_embeddings": True}
     config = TransformerConfig(**words, padding_index=PADDING, dropout=0.2, value_residual=values or "none", **sides)
@@ -89,9 +90,9 @@ def _token_loss(model: Transformer, features: Tensor, target: Tensor) -> Tensor:
     return loss / target.numel()
 
 
-MODELS = {
-    "translation": Model(
-        description="Transformer of 128 features, 256 inner ones and 4 heads, 6 + 6 layers, "
+def _translation(layers: int) -> Model:
+    return Model(
+        description=f"Transformer of 128 features, 256 inner ones and 4 heads, {layers} + {layers} layers, "
         f"{SENTENCES} x {LENGTH} tokens a side, a vocabulary of {VOCABULARY:,}",
         feature_dim=-1,
         baseline="1xskip+ln",
@@ -100,12 +101,17 @@ MODELS = {
             "sas:gate=single", "sas:host=prenorm", "hyper:form=static", "hyper:streams=2",
             "askip+ln:form=depth", "askip+ln:form=recursive", "askip+ln:form=mixture",
         ),
-        build=_transformer,
+        build=lambda connection: _transformer(connection, layers),
         inputs=_sentences,
         outputs=_features,
         loss=_token_loss,
         encode=lambda model, inputs: model.encoder(inputs[0]).states,
-    ),
+    )
+
+
+MODELS = {
+    "translation": _translation(6),
+    "translation_18x18": _translation(18),
     "vision": Model(
         description=f"PreAct-ResNet-20, {IMAGES} images of 32 x 32",
         feature_dim=1,
@@ -229,9 +235,14 @@ def main() -> None:
     parser.add_argument("--counts", action="store_true", help="count, and time nothing")
     parser.add_argument("--rounds", type=int, default=9, help="pairs of updates timed (default: 9)")
     parser.add_argument("--only", nargs="+", metavar="SPEC", help="these connections (default: all)")
-    parser.add_argument("--models", nargs="+", choices=MODELS, default=[*MODELS], help="default: both")
+    parser.add_argument("--models", nargs="+", choices=MODELS, default=[*MODELS], help="default: all")
     parser.add_argument("--output", type=Path, default=Path(__file__).parents[1] / "results/connection_cost.jsonl")
     args = parser.parse_args()
+    try:
+        for text in args.only or ():
+            _spec(text)
+    except SettingError as error:
+        parser.error(str(error))
     rows: list[Row] = []
     for name in args.models:
         model = MODELS[name]

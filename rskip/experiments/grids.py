@@ -105,14 +105,15 @@ class Grids:
         columns |= _comparison_columns(ordered, compared)
         if main != ranked:
             columns[f"{main.heading} there"] = [_mean(_best(line), main.metric) for line in ordered]
-        costs = [self._costs.beside(task.kind, _connection(line[0].row)) for line in ordered]
+        counted_in = self._counted_in(name)
+        costs = [self._costs.beside(counted_in, _connection(line[0].row)) for line in ordered]
         columns |= {name: [cost[at] for cost in costs] for at, name in enumerate(BESIDE)}
         kept = [heading for heading, column in columns.items() if heading in ("row", *lasts) or any(column)]
         cells = [cell for line in ordered for cell in line]
         baseline = f"{self._rows[name][0].parts[-2]} in the same column, without seeds that diverged"
         notes = _notes(cells, ranked.heading) + comparison_notes(list(compared.values()), baseline=baseline)
         if BESIDE.keys() & set(kept):
-            notes.append(self._costs.note(task.kind, kept))
+            notes.append(self._costs.note(counted_in, kept))
         places = {cell.row.name: (at, 1 + last) for at, line in enumerate(ordered) for last, cell in enumerate(line)}
         return Table(
             name=name,
@@ -139,7 +140,7 @@ class Grids:
         :raises ValueError: as `table`.
         """
         task, rows = self._rows[name][0].task, list[tuple[Value, ...]]()
-        metric = _ranked(task).metric
+        metric, counted_in = _ranked(task).metric, self._counted_in(name)
         for line in self._lines(name):
             model = line[0].row.parts[-2]
             for cell in line:
@@ -147,7 +148,7 @@ class Grids:
                 setting, seeds = cell.row.parts[-1], [record.seed for record in cell.records]
                 rows += [(model, setting, seed, metric, ended.get(seed)) for seed in seeds]
                 rows += [] if seeds else [(model, setting, None, metric, None)]
-            beside = self._costs.figures(task.kind, _connection(line[0].row))
+            beside = self._costs.figures(counted_in, _connection(line[0].row))
             rows += [(model, "", None, quantity, figure) for quantity, figure in beside.items() if figure is not None]
         keys = ("model", "setting", "seed", "quantity", "value")
         return Measurement(analysis="grid", conditions={}, rows=[dict(zip(keys, row, strict=True)) for row in rows])
@@ -155,6 +156,14 @@ class Grids:
     def sources(self, name: str) -> list[Path]:
         """Its records, from the project's folder."""
         return [record.path for line in self._lines(name) for cell in line for record in cell.records]
+
+    def _counted_in(self, name: str) -> str:
+        """The model whose costs its lines show: one of their own layers if there is one, else their task's."""
+        row = self._rows[name][0]
+        train = flat_config(row.written)
+        layers = "x".join(str(train.get(f"train.{side}-layers")) for side in ("encoder", "decoder"))
+        own = f"{row.task.kind}_{layers}"
+        return own if own in self._costs.models else row.task.kind
 
     def _lines(self, name: str) -> list[list[Cell]]:
         """Its cells by line, the best line first."""

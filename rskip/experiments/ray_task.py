@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import socket
 import time
 from collections.abc import Mapping, Sequence
@@ -13,6 +14,10 @@ from rskip.tasks.process import end_of
 
 _LOOKS = 10  # a second apart, before a file that another machine has just made counts as not there
 _PREFIX = "rskip run: error: "
+
+
+class RunKilled(RuntimeError):
+    """The command was killed: by whoever ran out of memory, or by a worker of Ray that was about to end itself."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,7 +38,10 @@ class RayTask:
     variables: Mapping[str, str] = field(default_factory=dict)
 
     def run(self) -> str:
-        """Runs the command to its end; what went wrong, in one line, or ""."""
+        """Runs the command to its end; what went wrong, in one line, or "".
+
+        :raises RunKilled: it was killed, and may be begun again.
+        """
         if problem := self.problem_here():
             return problem
         try:
@@ -43,6 +51,8 @@ class RayTask:
             status, reason = end_of(["rskip", *self.words], log=Path(self.log), environment=environment)
         except OSError as error:
             return f"{socket.gethostname()}: {error}"
+        if status == -signal.SIGKILL:
+            raise RunKilled(f"killed on {socket.gethostname()}: {reason}")
         ending = f"killed by signal {-status}: " if status < 0 else ""
         return "" if status == 0 else f"{ending}{reason.removeprefix(_PREFIX)}"
 

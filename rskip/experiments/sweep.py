@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from rskip.experiments.ray_task import RayTask
+from rskip.experiments.ray_task import RayTask, RunKilled
 from rskip.experiments.recipe import Recipe
 from rskip.experiments.runner import check_flags, missing_runs, run_words
 from rskip.experiments.sweep_view import SweepView, now_doing
@@ -27,7 +27,7 @@ from rskip.records import read_record, record_path
 from rskip.settings.errors import SettingError
 from rskip.tasks.run import Run
 
-_ATTEMPTS = 5  # after the first, at a run whose machine or process died
+_ATTEMPTS = 5  # after the first, at a run whose machine or process was killed
 _POLL_SECONDS = 2.0
 _STOP_SECONDS = 40.0  # that interrupted trainings get to save
 _CONNECT_SECONDS = 10.0
@@ -83,7 +83,7 @@ def run_sweep(
                     log=str(_log(run)),
                     variables=_variables(job, cores=resources["num_cpus"]),
                 )
-                remote = ray.remote(max_retries=_ATTEMPTS, **resources)(_run)
+                remote = ray.remote(max_retries=_ATTEMPTS, retry_exceptions=[RunKilled], **resources)(_run)
                 tasks[remote.remote(task)] = recipe, run
             return _watch(ray, tasks, job=job)
 
@@ -108,7 +108,7 @@ def _watch(ray: Any, tasks: dict[Any, tuple[Recipe, Run[Any]]], *, job: str) -> 
                 try:
                     problem = ray.get(reference)
                 except ray.exceptions.RayError as error:
-                    problem = f"given up: {_first_line(error)}"
+                    problem = f"given up: {_first_line(getattr(error, 'cause', error))}"
                 if problem:
                     failures.append(f"{name}: {problem}")
                     view.end(name, f"failed: {problem}", failed=True)

@@ -23,7 +23,7 @@ kind: translation
 corpus: numbers-en-de
 train: {arch: transformer_skip_ln_tiny}
 rows:
-  - {small: {}, large: {train: {encoder-layers: 18}}}
+  - {small: {}, large: {train: {encoder-layers: 18, decoder-layers: 18}}}
   - plain: {train: {connection: 1xskip+ln}}
     twice: {train: {connection: 2xskip+ln}}
     gates: {train: {connection: sas}}
@@ -93,6 +93,20 @@ def test_without_records_a_grid_has_its_lines_and_the_commands_that_fill_it(
         f"    {COMMAND} 'large_*_lr2'",
         f"    {COMMAND} 'large_*_lr1'",
     ]
+
+
+def test_costs_counted_at_a_rows_own_depth_stand_there_and_only_there(
+    project: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    deep = {"translation_18x18": {"description": "Transformer of 36 layers", "baseline": "1xskip+ln"}}
+    shallow = [{**COST, "connection": name, "alike": 0.25} for name in ("1xskip+ln", "2xskip+ln")]
+    deeper = [{**row, "model": "translation_18x18", "alike": 0.75} for row in shallow]
+    write_costs({"models": MODEL, "rows": shallow}, {"models": deep, "rows": deeper})
+    for name, alike, layers in (("small", "0.25", 2), ("large", "0.75", 36)):
+        assert main(["report", f"mine_{name}"]) == 0
+        lines = capsys.readouterr().out.splitlines()
+        assert [line.split() for line in lines[3:5]] == [[row, "1.00", "1.00", alike] for row in ("plain", "twice")]
+        assert sum(line.endswith(f"in a Transformer of {layers} layers.") for line in lines) == 1
 
 
 def test_lines_stand_by_their_best_cell_and_what_diverged_says_so(

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import errno
-import hashlib
 import io
 import json
 import os
-import shutil
+import signal
 import subprocess
 import sys
 import time
@@ -18,10 +17,9 @@ from typing import Any
 
 import pytest
 
-from rskip.checkpoint import read_checkpoint
 from rskip.cli.main import main
 from rskip.experiments import ray_task, sweep, sweep_view
-from rskip.experiments.ray_task import RayTask
+from rskip.experiments.ray_task import RayTask, RunKilled
 from rskip.experiments.recipe import load_recipes
 from rskip.experiments.sweep_view import SweepView, now_doing
 from rskip.files.folder_lock import read_owner
@@ -112,15 +110,6 @@ def machines(monkeypatch: pytest.MonkeyPatch) -> Iterator[TwoMachines]:
             process.communicate("0\n\n")
 
 
-def trained(run: Path) -> Any:
-    """Weights, scores and curve of a run, without times."""
-    record = json.loads(Path("results", run.parent.name, f"{run.name}.json").read_text())
-    weights = read_checkpoint(run / "averaged.pt").model
-    sums = {name: hashlib.sha256(value.contiguous().numpy().tobytes()).hexdigest() for name, value in weights.items()}
-    curve = [{name: point[name] for name in point if "second" not in name} for point in record["curve"]]
-    return sums, record["metrics"], curve
-
-
 def wait_for(what: Callable[[], Any], seconds: float = 300) -> Any:
     deadline = time.monotonic() + seconds
     while not (found := what()):
@@ -150,14 +139,10 @@ def descendants(process: int) -> list[int]:
 
 
 @pytest.mark.slow
-def test_a_run_whose_machine_is_killed_goes_on_elsewhere_and_a_failed_one_stops_no_other(
+def test_a_run_that_is_killed_or_its_machine_goes_on_elsewhere_and_a_failed_one_stops_no_other(
     tiny: Path, machines: TwoMachines
 ) -> None:
     run, first = ["run", "recipes/tiny.yaml", "--gpus", "0"], Path("runs/tiny_base/1")
-    assert main([*run, "--rows", "base"]) == 0
-    undisturbed = trained(first)
-    for folder in ("runs", "results"):
-        shutil.rmtree(folder)
     broken = Path("runs/tiny_broken/1/checkpoints")  # where a folder can't be made
     broken.parent.mkdir(parents=True)
     broken.touch()
@@ -165,9 +150,11 @@ def test_a_run_whose_machine_is_killed_goes_on_elsewhere_and_a_failed_one_stops_
     command = [sys.executable, "-m", "rskip", *run, "--rows", "*", "--ray", machines.address]
     driver = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     try:
+        owner = wait_for(lambda: read_owner(first))
+        os.kill(owner.process, signal.SIGKILL)
         wait_for((first / "checkpoints/checkpoint1.pt").exists)
         owner = read_owner(first)
-        assert owner is not None and owner.attempt == 1
+        assert owner is not None and owner.attempt == 2
         working = descendants(owner.process)
         assert len(working) > 1, "the training is one of them"
         worker = parent(owner.process)
@@ -178,13 +165,13 @@ def test_a_run_whose_machine_is_killed_goes_on_elsewhere_and_a_failed_one_stops_
     finally:
         driver.kill()
     assert driver.returncode == 1
-    assert trained(first) == undisturbed
-    (record,) = Path("results").rglob("*.json")
-    assert json.loads(record.read_text())["training"]["pieces"] == 2
-    last = read_owner(first)
-    assert last is not None and last.attempt == 2
     assert errors.startswith(f"rskip run: error: tiny_broken, seed 1: {broken}: File exists")
     assert errors.count("\n") == 1
+    (path,) = Path("results").rglob("*.json")
+    record = json.loads(path.read_text())
+    assert record["training"]["pieces"] == 2 and [point["epoch"] for point in record["curve"]] == [1, 2, 3]
+    last = read_owner(first)
+    assert last is not None and last.attempt == 3
     assert output.count(": done: sacreBLEU ") == 1 and output.count(": failed: ") == 1
 
 
@@ -266,7 +253,9 @@ def test_a_task_is_the_command_and_says_in_one_line_what_went_wrong(
     assert command('echo "$@" $RSKIP_JOB $OMP_NUM_THREADS $PWD').run() == ""
     assert (tmp_path / "runs/x/1/run.log").read_text() == f"run x 1 3 {tmp_path}\n"
     assert command("echo rskip run: error: the weight is nan >&2; exit 1").run() == "the weight is nan"
-    assert command("kill -KILL $$").run() == "killed by signal 9: it printed nothing"
+    assert command("kill -TERM $$").run() == "killed by signal 15: it printed nothing"
+    with pytest.raises(RunKilled):
+        command("kill -KILL $$").run()
 
     def full(*_: object, **__: object) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), "runs/x/1/run.log")
@@ -312,7 +301,7 @@ class Terminal(io.StringIO):
 def test_the_view_is_drawn_anew_on_a_terminal_and_appended_to_a_log(monkeypatch: pytest.MonkeyPatch) -> None:
     now = 0.0
     monkeypatch.setattr(sweep_view.time, "monotonic", lambda: now)
-    monkeypatch.setattr(sweep_view.shutil, "get_terminal_size", lambda: (40, 5))
+    monkeypatch.setattr(sweep_view.shutil, "get_terminal_size", lambda *_, **__: os.terminal_size((40, 5)))
     log, terminal = io.StringIO(), Terminal()
     views = [SweepView(6, stream=stream) for stream in (log, terminal)]
 

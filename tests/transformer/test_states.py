@@ -150,7 +150,7 @@ def beginning(config, source, prefix, *, seed=0):
     if config.encoder_connection == "admin":
         with admin_profiling(model.encoder, source != 1), admin_profiling(model.decoder), torch.no_grad():
             model(source, prefix)
-    return model, torch.optim.Adam(model.parameters(), lr=1e-3)
+    return model, torch.optim.Adam(model.parameters(), lr=1e-3, fused=True)
 
 
 def update(model, optimizer, source, prefix):

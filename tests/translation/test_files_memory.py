@@ -1,4 +1,4 @@
-"""Forty thousand lines need no more memory than two thousand."""
+"""Forty thousand lines need no more memory than two thousand: a pointer a line would be half as much again."""
 
 from __future__ import annotations
 
@@ -51,5 +51,5 @@ def test_memory_does_not_grow_with_the_input(tmp_path, monkeypatch):
     monkeypatch.setattr(os, "fsync", lambda descriptor: None)
     few = most_memory(tmp_path, lines=2_000, resume=False)
     assert few < 2_000_000
-    assert most_memory(tmp_path, lines=40_000, resume=False) < 1.05 * few
-    assert most_memory(tmp_path, lines=41_000, resume=True) < 1.05 * few
+    assert most_memory(tmp_path, lines=40_000, resume=False) < 1.25 * few
+    assert most_memory(tmp_path, lines=41_000, resume=True) < 1.25 * few

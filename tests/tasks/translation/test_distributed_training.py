@@ -1,4 +1,4 @@
-"""Several processes do the updates that one does, on one machine and on two, by a recipe's own arithmetic."""
+"""Two processes do the updates that one does, by a recipe's own arithmetic."""
 
 from __future__ import annotations
 
@@ -65,39 +65,18 @@ def project(tmp_path_factory: pytest.TempPathFactory, fairseq_program: Callable)
     return folder
 
 
-def by_two_processes(name: str) -> list[str]:
-    """The command for two GPUs, on two CPU processes instead."""
-    command = command_for(name, gpus=2)
-    assert command[:4] == ["torchrun", "--standalone", "--nproc-per-node", "2"]
-    assert command[-2:] == ["--update-freq", "2"]
-    return [str(Path(sys.executable).parent / "torchrun"), *command[1:], *ON_CPU]
-
-
-def assert_same_training(project: Path, name: str) -> None:
-    paths = [project / f"runs/{run}/1/checkpoints/checkpoint_last.pt" for run in (name, "one")]
-    states = [torch.load(path, weights_only=True) for path in paths]
-    assert [state["optimizer_history"][-1]["num_updates"] for state in states] == [12, 12]
-    ours, theirs = (read_checkpoint(path).model for path in paths)
-    assert ours.keys() == theirs.keys()
-    for name, tensor in theirs.items():
-        torch.testing.assert_close(ours[name], tensor, rtol=0, atol=1e-4, msg=lambda text, name=name: f"{name}: {text}")
-
-
 def test_two_processes_do_the_updates_of_one(project: Path, environment: Callable) -> None:
-    process = subprocess.run(by_two_processes("two"), cwd=project, env=environment(), capture_output=True, text=True)
-    assert process.returncode == 0, process.stderr[-3000:]
-    assert_same_training(project, "two")
-
-
-def test_two_machines_do_the_updates_of_one(project: Path, environment: Callable) -> None:
-    """Two agents of torchrun meet at an address, as on two machines (docs/recipes.md)."""
+    """Each on a machine of its own: two agents of torchrun meet at an address (docs/recipes.md)."""
     with socket.socket() as listener:
         listener.bind(("localhost", 0))
         port = listener.getsockname()[1]
-    torchrun, _, _, _, *arguments = by_two_processes("machines")
+    words = command_for("two", gpus=2)
+    assert words[:4] == ["torchrun", "--standalone", "--nproc-per-node", "2"]
+    assert words[-2:] == ["--update-freq", "2"]
     command = [
-        torchrun, "--nnodes", "2", "--nproc-per-node", "1", "--rdzv-id", "test", "--rdzv-backend", "c10d",
-        "--rdzv-endpoint", f"localhost:{port}", "--local-addr", "localhost", *arguments,
+        str(Path(sys.executable).parent / "torchrun"), "--nnodes", "2", "--nproc-per-node", "1",
+        "--rdzv-id", "test", "--rdzv-backend", "c10d", "--rdzv-endpoint", f"localhost:{port}",
+        "--local-addr", "localhost", *words[4:], *ON_CPU,
     ]  # fmt: skip
     with (project / "log").open("w") as log:
         machines = [
@@ -110,4 +89,10 @@ def test_two_machines_do_the_updates_of_one(project: Path, environment: Callable
             for machine in machines:
                 machine.kill()
     assert statuses == [0, 0], (project / "log").read_text()[-3000:]
-    assert_same_training(project, "machines")
+    two, one = (project / f"runs/{name}/1/checkpoints/checkpoint_last.pt" for name in ("two", "one"))
+    states = [torch.load(path, weights_only=True) for path in (two, one)]
+    assert [state["optimizer_history"][-1]["num_updates"] for state in states] == [12, 12]
+    ours, theirs = (read_checkpoint(path).model for path in (two, one))
+    assert ours.keys() == theirs.keys()
+    for name, tensor in theirs.items():
+        torch.testing.assert_close(ours[name], tensor, rtol=0, atol=1e-4, msg=lambda text, name=name: f"{name}: {text}")
