@@ -9,6 +9,7 @@ from rskip.fairseq_plugin import (
     captioning_task,
     criterion,
     initialise,
+    loading_thread,
     model,
     one_line_errors,
     out_of_memory,
@@ -21,6 +22,7 @@ __all__ = ["adam", "architectures", "captioning_task", "criterion", "model", "se
 
 adam.install()
 initialise.install()
+loading_thread.install()
 one_line_errors.install()
 out_of_memory.install()
 run_lock.install()
