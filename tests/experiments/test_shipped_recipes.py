@@ -164,8 +164,8 @@ def grid_names(study: str) -> dict[str, dict[str, Any]]:
 def test_there_is_a_row_for_every_row_of_the_papers_and_of_our_studies() -> None:
     assert set(RECIPES) == {
         "numbers_en_de_demo",
-        *(f"multi30k_en_de_{name}" for name in ("1xskip_ln", "2xskip_ln", "2rskip_ln", "sas")),
-        "multi30k_en_de_1xskip_ln_sas_settings",
+        *(f"multi30k_en_de_{name}" for name in ("1xskip_ln", "2xskip_ln", "2rskip_ln", "prenorm_ln", "sas")),
+        *(f"multi30k_en_de_{name}" for name in ("sas_lr4e-3", "1xskip_ln_sas_settings")),
         "multi30k_en_fr_2rskip_ln",
         *(f"multi30k_sas_{name}" for name in SAS_STUDY),
         *(f"multi30k_lr_{name}_lr{rate}" for name in ARCHITECTURES for rate in RATES),
