@@ -1,9 +1,10 @@
 """Make the tables of results and the figures, in results/, README.md and docs/; or print tables.
 
-Without NAME it writes what is out of date: results/README.md, docs/tables.md, the tables in README.md and docs/, and
-the figures. With it, it prints these tables: a paper's, such as rskip-table-1 or sas-table-3, a recipe's, such as
-flickr8k, a grid's, such as field_6x6, or what connections cost, connection_cost_translation. Those of the first two
-kinds set ours beside the paper's; where seeds allow, differences to the baseline are tested.
+Without NAME it writes what is out of date: results/README.md, docs/tables.md, the tables in README.md and docs/, the
+figures, and what checkpoints.json and the models' cards say of runs that have new records. With it, it prints these
+tables: a paper's, such as rskip-table-1 or sas-table-3, a recipe's, such as flickr8k, a grid's, such as field_6x6, or
+what connections cost, connection_cost_translation. Those of the first two kinds set ours beside the paper's; where
+seeds allow, differences to the baseline are tested.
 """
 
 from __future__ import annotations
@@ -26,13 +27,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--check",
         action="store_true",
-        help="change nothing; exit status 1 where a table or a figure differs from its data",
+        help="change nothing; exit status 1 where a table, a figure or a model's entry differs from its data",
     )
     parser.add_argument("--html", type=Path, metavar="FILE", help="write tables, figures and claims as one page")
 
 
 def run(args: argparse.Namespace) -> int:
-    """Returns 1 where --check finds a table or a figure that is out of date."""
+    """Returns 1 where --check finds what is out of date."""
     if sum(map(bool, (args.tables, args.check, args.html))) > 1:
         raise ValueError("NAME, --check and --html exclude each other: give one of them")
     if args.tables:
@@ -46,17 +47,25 @@ def run(args: argparse.Namespace) -> int:
     from rskip.experiments.report import figures, outdated_tables
     from rskip.experiments.results import read_results
     from rskip.records.tables import write_documents
+    from rskip.zoo import publishing
+    from rskip.zoo.registry import FILE_NAME
 
     results = read_results(Path())
     tables, made = outdated_tables(Path(), results), figures(Path(), results)
+    models = publishing.outdated_models(results.records)
     if args.check:
-        outdated = [*tables, *(path for figure in made for path in figure.outdated())]
+        of_models = [f"{entry.name} in {FILE_NAME}" for entry in models.values()]
+        outdated = [*tables, *(path for figure in made for path in figure.outdated()), *of_models]
         if outdated:
             names = ", ".join(map(str, outdated))
             print(f"rskip report: out of date with their data: {names}; run `rskip report`", file=sys.stderr)
         return 1 if outdated else 0
     written = [*write_documents(tables), *(path for figure in made for path in figure.write())]
-    print("\n".join(f"{path}: written" for path in written) or "every table and figure is up to date")
+    for run in models:
+        publishing.register(run, [record for record in results.records if record.run == run])
+        written += [Path(FILE_NAME), Path("checkpoints", run, publishing.CARD)]
+    written += write_documents(publishing.outdated_tables(Path()))
+    print("\n".join(f"{path}: written" for path in dict.fromkeys(written)) or "every table and figure is up to date")
     return 0
 
 

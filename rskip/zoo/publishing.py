@@ -115,6 +115,25 @@ def plan_entry(
     return entry
 
 
+def outdated_models(records: Sequence[Record]) -> dict[str, ModelEntry]:
+    """The models of checkpoints.json whose runs have other records by now, by run: each entry as it should be.
+
+    Nothing is written; `register` makes it so. Models whose weights are not in checkpoints/ stay as they are.
+
+    :param records: of all runs.
+    :raises ValueError: what `plan_entry` refuses.
+    """
+    found = {}
+    for entry in _read_entries().values():
+        folder = Path(str(entry.folder))
+        if entry.folder is None or not (folder / RECORD).is_file():
+            continue
+        made = plan_entry(folder, folder.name, [record for record in records if record.run == folder.name])
+        if made != entry:
+            found[folder.name] = made
+    return found
+
+
 def choose_name(
     run: str, records: Sequence[Record], *, url: str | None = None, variant: str | None = None
 ) -> tuple[str | None, str | None]:

@@ -42,7 +42,8 @@ def test_list(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["zoo", "list", "multi30k", "--task", "translation"]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert [line.split()[0] for line in lines] == sorted(name for name in read_registry() if "multi30k" in name)
-    assert f"{NAME}  5.5 MB  sacreBLEU 39.71 (one seed)" in lines
+    run = read_registry()[NAME].figures[1]  # which further seeds change
+    assert f"{NAME}  5.5 MB  sacreBLEU {run.value:.2f} ± {run.spread:.2f} ({len(run.seeds)} seeds)" in lines
     assert main(["zoo", "list", "*.en-de", "--connection", "2RSKIP+LN", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)[NAME] == json.loads(json.dumps(read_registry()[NAME].to_json()))
 
@@ -51,7 +52,7 @@ def test_describe(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["zoo", "describe", NAME]) == 0
     printed = capsys.readouterr().out
     assert printed == describe(NAME) + "\n"
-    assert "39.68 as trained, seed 1, " in printed
+    assert "39.71 as published in float16, seed 1, " in printed
     assert "captions describe Flickr images under Flickr's terms; source: Elliott et al. (2016), Multi30K" in printed
 
 
@@ -86,6 +87,22 @@ def test_publish_of_two_seeds_says_their_mean_and_spread(project: Path) -> None:
     figure = read_registry(project / "checkpoints.json")[NAME].figures[1]
     assert (figure.metric, figure.seeds, figure.of) == ("sacrebleu", (1, 2), "run")
     assert (figure.value, figure.spread) == (40.1751, 0.7071)
+
+
+def test_report_brings_entry_card_and_table_up_to_date_with_the_records(
+    project: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["zoo", "publish", RUN]) == main(["report"]) == main(["report", "--check"]) == 0
+    assert read_registry(project / "checkpoints.json")[NAME].figures[1].seeds == (1, 2)
+    Path("results", RUN, "2.json").unlink()
+    capsys.readouterr()
+    assert main(["report", "--check"]) == 1
+    assert f"{NAME} in checkpoints.json; run `rskip report`\n" in capsys.readouterr().err
+    assert main(["report"]) == main(["report", "--check"]) == 0
+    made = read_registry(project / "checkpoints.json")[NAME]
+    assert made.figures[1].seeds == (1,)
+    assert (project / "checkpoints" / RUN / "README.md").read_text(encoding="utf-8") == model_card(made)
+    assert "one seed (1)" in (project / "README.md").read_text()
 
 
 def test_publishing_what_is_not_there_leaves_an_empty_folder_empty(
