@@ -5,7 +5,9 @@ A claim is judged by one of these:
     checks      figures of committed measurements and records, each held against a limit
     tests       tests of the suite that prove it exactly; refuted_by: that prove the contrary
     compared    differences in a paper's table (`rskip.experiments.tables`), which its seeds have to show
-    untested    why not; checks beside it are what is known from elsewhere, and judge nothing
+    untested    why not
+
+Checks beside the last two are what is known from elsewhere, and judge nothing.
 """
 
 from __future__ import annotations
@@ -95,7 +97,7 @@ class Claim(msgspec.Struct, frozen=True, kw_only=True):
 
     def __post_init__(self) -> None:
         check(self)
-        measured = self.checks and not self.untested
+        measured = self.checks and not (self.untested or self.compared)
         if sum(map(bool, (measured, self.tests, self.refuted_by, self.compared, self.untested))) != 1:
             expected = "one of checks, tests, refuted_by, compared and untested"
             raise SettingError("claim", f"is {self.claim!r}", expected=expected)
@@ -206,19 +208,20 @@ def _judge(claim: Claim, root: Path, tables: Tables, costs: Mapping[str, str]) -
     command = claim.command or ""
     if claim.untested:
         return Judged(claim=claim, verdict="untested", figure=figure, command=command, why=claim.untested)
+    if claim.compared:
+        return _judge_compared(claim, tables, costs, known=figure)
     if claim.checks:
         agrees = all(_holds(each, value) for each, value in figures)
         return Judged(claim=claim, verdict="agrees" if agrees else "disagrees", figure=figure, command=command)
-    if tests := claim.tests or claim.refuted_by:
-        for test in tests:
-            _check_test(test, root)
-        verdict: Verdict = "agrees" if claim.tests else "disagrees"
-        return Judged(claim=claim, verdict=verdict, figure="exactly", command=command or f"pytest {' '.join(tests)}")
-    return _judge_compared(claim, tables, costs)
+    tests = claim.tests or claim.refuted_by
+    for test in tests:
+        _check_test(test, root)
+    verdict: Verdict = "agrees" if claim.tests else "disagrees"
+    return Judged(claim=claim, verdict=verdict, figure="exactly", command=command or f"pytest {' '.join(tests)}")
 
 
-def _judge_compared(claim: Claim, tables: Tables, costs: Mapping[str, str]) -> Judged:
-    figures: list[str] = []
+def _judge_compared(claim: Claim, tables: Tables, costs: Mapping[str, str], *, known: str) -> Judged:
+    figures = [known] if known else []
     missing: list[Line] = []
     holds: list[bool | None] = []
     for compared in claim.compared:

@@ -106,6 +106,9 @@ def test_a_table_agrees_or_disagrees_only_where_its_seeds_show_it(project: Path,
     ((verdict, figure, why),) = judge(project, compared("mine_thrice", "lower"))
     assert (verdict, why) == ("untested", "more seeds are needed")
     assert figure == "mine_thrice: -0.17, not shown: 3 pairs of seeds detect 7.43"
+    known = checked("take: first", "above: 5")  # which is not so, and judges nothing
+    ((verdict, figure, _),) = judge(project, f"{compared('mine_twice', 'higher')}, {known}")
+    assert (verdict, figure) == ("agrees", "it is 4.00; mine_twice: +1.00")
 
 
 def test_tests_prove_or_refute_and_the_page_counts(project: Path) -> None:
