@@ -104,7 +104,9 @@ model.classes[model(image[None]).argmax().item()]"""
         }
 
     def implied_figures(self, record: Record) -> dict[str, float | None]:
-        last = record.curve[-1] if record.curve else {}
+        """Those of the curve's last line where training computed in float32, as scoring always does."""
+        exact = record.training.get("precision", "float32") == "float32"
+        last = record.curve[-1] if record.curve and exact else {}
         figures = {"error": last.get("test_error"), "test_loss": last.get("test_loss")}
         return {**figures, "accuracy": 100 - record.metrics["error"] if "error" in record.metrics else None}
 
