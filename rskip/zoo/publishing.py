@@ -121,13 +121,15 @@ def outdated_models(records: Sequence[Record]) -> dict[str, ModelEntry]:
     Nothing is written; `register` makes it so. Models whose weights are not in checkpoints/ stay as they are.
 
     :param records: of all runs.
-    :raises ValueError: what `plan_entry` refuses.
+    :raises ValueError: a file of a model that is not as its entry has it, and what `plan_entry` refuses.
     """
     found = {}
     for entry in _read_entries().values():
         folder = Path(str(entry.folder))
         if entry.folder is None or not (folder / RECORD).is_file():
             continue
+        if (changed := changed_file(folder.name)) is not None:
+            raise ValueError(f"{changed}: restore it, or publish the run again, `rskip zoo publish {folder.name}`")
         made = plan_entry(folder, folder.name, [record for record in records if record.run == folder.name])
         if made != entry:
             found[folder.name] = made

@@ -103,6 +103,13 @@ def test_report_brings_entry_card_and_table_up_to_date_with_the_records(
     assert made.figures[1].seeds == (1,)
     assert (project / "checkpoints" / RUN / "README.md").read_text(encoding="utf-8") == model_card(made)
     assert "one seed (1)" in (project / "README.md").read_text()
+    before, dictionary = (project / "checkpoints.json").read_bytes(), Path("checkpoints", RUN, "dict.de.txt")
+    dictionary.unlink()
+    capsys.readouterr()
+    assert main(["report"]) == 2
+    restore = f"{dictionary} is not as checkpoints.json has it: restore it, or publish the run again, `rskip zoo"
+    assert capsys.readouterr().err.startswith(f"rskip report: error: {restore}")
+    assert (project / "checkpoints.json").read_bytes() == before
 
 
 def test_publishing_what_is_not_there_leaves_an_empty_folder_empty(
