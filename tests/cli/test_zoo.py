@@ -30,6 +30,15 @@ def project(root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path
     return tmp_path
 
 
+@pytest.fixture
+def two_seeds(project: Path) -> Path:
+    """The project with seeds 1 and 2 alone, however many are committed."""
+    for path in Path("results", RUN).glob("*.json"):
+        if path.name not in ("1.json", "2.json"):
+            path.unlink()
+    return project
+
+
 def refused(capsys: pytest.CaptureFixture[str], message: str, *arguments: str) -> None:
     assert main(["zoo", *arguments]) == 2
     captured = capsys.readouterr()
@@ -79,37 +88,37 @@ def test_publish_makes_the_committed_entry_card_and_table(
     assert (project / "checkpoints.json").read_bytes() == before
 
 
-def test_publish_of_two_seeds_says_their_mean_and_spread(project: Path) -> None:
+def test_publish_of_two_seeds_says_their_mean_and_spread(two_seeds: Path) -> None:
     record = read_record(Path("results", RUN, "1.json"))
     metrics = {**record.metrics, "sacrebleu": record.metrics["sacrebleu"] + 1}
     msgspec.structs.replace(record, seed=2, metrics=metrics, published=None).write(Path("results", RUN, "2.json"))
     assert main(["zoo", "publish", RUN]) == 0
-    figure = read_registry(project / "checkpoints.json")[NAME].figures[1]
+    figure = read_registry(two_seeds / "checkpoints.json")[NAME].figures[1]
     assert (figure.metric, figure.seeds, figure.of) == ("sacrebleu", (1, 2), "run")
     assert (figure.value, figure.spread) == (40.1751, 0.7071)
 
 
 def test_report_brings_entry_card_and_table_up_to_date_with_the_records(
-    project: Path, capsys: pytest.CaptureFixture[str]
+    two_seeds: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["zoo", "publish", RUN]) == main(["report"]) == main(["report", "--check"]) == 0
-    assert read_registry(project / "checkpoints.json")[NAME].figures[1].seeds == (1, 2)
+    assert read_registry(two_seeds / "checkpoints.json")[NAME].figures[1].seeds == (1, 2)
     Path("results", RUN, "2.json").unlink()
     capsys.readouterr()
     assert main(["report", "--check"]) == 1
     assert f"{NAME} in checkpoints.json; run `rskip report`\n" in capsys.readouterr().err
     assert main(["report"]) == main(["report", "--check"]) == 0
-    made = read_registry(project / "checkpoints.json")[NAME]
+    made = read_registry(two_seeds / "checkpoints.json")[NAME]
     assert made.figures[1].seeds == (1,)
-    assert (project / "checkpoints" / RUN / "README.md").read_text(encoding="utf-8") == model_card(made)
-    assert "one seed (1)" in (project / "README.md").read_text()
-    before, dictionary = (project / "checkpoints.json").read_bytes(), Path("checkpoints", RUN, "dict.de.txt")
+    assert (two_seeds / "checkpoints" / RUN / "README.md").read_text(encoding="utf-8") == model_card(made)
+    assert "one seed (1)" in (two_seeds / "README.md").read_text()
+    before, dictionary = (two_seeds / "checkpoints.json").read_bytes(), Path("checkpoints", RUN, "dict.de.txt")
     dictionary.unlink()
     capsys.readouterr()
     assert main(["report"]) == 2
     restore = f"{dictionary} is not as checkpoints.json has it: restore it, or publish the run again, `rskip zoo"
     assert capsys.readouterr().err.startswith(f"rskip report: error: {restore}")
-    assert (project / "checkpoints.json").read_bytes() == before
+    assert (two_seeds / "checkpoints.json").read_bytes() == before
 
 
 def test_publishing_what_is_not_there_leaves_an_empty_folder_empty(
