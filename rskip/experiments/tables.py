@@ -288,9 +288,9 @@ def _changes(line: Line) -> list[str]:
     ]
     expected = (*_CONNECTION, *(_PRECISION if all(precisions) else ()))  # what was computed in says more
     keys = [key for key in {**before, **now} if now.get(key) != before.get(key) and key not in expected]
-    changes = [f"{key}: {now.get(key, 'none')}, {before.get(key, 'none')}" for key in keys]
+    changes = [f"{key}: {now.get(key, 'none')} against {before.get(key, 'none')}" for key in keys]
     if all(precisions) and precisions[0] != precisions[1]:
-        changes.append(f"precision: {', '.join(sorted(precisions[0]))}, {', '.join(sorted(precisions[1]))}")
+        changes.append(f"precision: {' against '.join(' and '.join(sorted(each)) for each in precisions)}")
     return changes
 
 

@@ -70,7 +70,7 @@ def test_a_table_without_records_has_the_papers_figures_and_the_commands_that_fi
         "No row has a record yet.",
         "Differences are to mine_plain, by pairs of seeds.",
         "BLEU: the paper names no scorer; ours is sacreBLEU.",
-        "mine_twice and its baseline differ in train.clip-norm: 1.0, none.",
+        "mine_twice and its baseline differ in train.clip-norm: 1.0 against none.",
         "",
         "Missing:",
         "",
@@ -96,7 +96,7 @@ def test_seeds_are_compared_in_pairs_and_one_is_no_comparison(project: Path, rec
         "smallest true difference that so many pairs show with probability 0.8 at the level 0.05/1, with the spread "
         "that these have.  \n"
         "sacreBLEU: `nrefs:1|tok:13a`.  \n"
-        "mine_twice and its baseline differ in train.clip-norm: 1.0, none.\n\n"
+        "mine_twice and its baseline differ in train.clip-norm: 1.0 against none.\n\n"
         f"Missing:\n\n    {COMMAND} thrice --seeds 1 2\n"
     )
     assert "mine\\_twice & 39.00 $\\pm$ 1.10 (3) & \\textbf{+1.00 [+0.75, +1.25] (3 pairs)} & 0.003 & 0.33 \\\\\n" in (
@@ -119,7 +119,8 @@ def test_p_is_corrected_for_all_comparisons_of_the_table(project: Path, record: 
 def test_a_precision_that_the_rows_do_not_share_is_said(project: Path, record: Callable[..., Record]) -> None:
     text = RECIPE.replace("thrice: {}", "thrice: {train: {bf16: true}}")
     (project / "recipes" / "mine.yaml").write_text(text)
-    assert "mine_thrice and its baseline differ in train.bf16: True, none." in Tables(project, []).table("mine").notes
+    notes = Tables(project, []).table("mine").notes
+    assert "mine_thrice and its baseline differ in train.bf16: True against none." in notes
     config = {"kind": "translation", "corpus": "numbers-en-de", "train": {"lr": 0.005, "bf16": True}}
     records = [record("plain", 1, 38.0), record("thrice", 1, 39.0, config=config)]
     notes = Tables(project, records).table("mine").notes
@@ -127,7 +128,7 @@ def test_a_precision_that_the_rows_do_not_share_is_said(project: Path, record: C
     other = {**TRAINING, "precision": None}
     records[1] = record("thrice", 1, 39.0, config=config, training=other)
     notes = Tables(project, records).table("mine").notes
-    assert "mine_thrice and its baseline differ in precision: not recorded, float32." in notes
+    assert "mine_thrice and its baseline differ in precision: not recorded against float32." in notes
 
 
 def error_of(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
