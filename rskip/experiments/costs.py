@@ -70,11 +70,11 @@ class _Line(msgspec.Struct, frozen=True, kw_only=True):
 
 @dataclass(frozen=True)
 class Costs:
-    """The costs of a project. of: by model and connection. date: of the last line."""
+    """The costs of a project. of: by model and connection. dates: of each model's last line."""
 
     models: Mapping[str, Model] = field(default_factory=dict)
     of: Mapping[str, Mapping[str, Cost]] = field(default_factory=dict)
-    date: str = ""
+    dates: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def tables(self) -> tuple[str, ...]:
@@ -118,7 +118,7 @@ class Costs:
             title=name,
             headings=headings,
             rows=[[row[at] for at in kept] for row in rows],
-            notes=[f"{self.note(model, headings)} Last measured {self.date[:10]}."],
+            notes=[f"{self.note(model, headings)} Last measured {self.dates[model][:10]}."],
         )
 
     def note(self, model: str, headings: Collection[str]) -> str:
@@ -138,16 +138,18 @@ def read_costs(root: Path) -> Costs:
     if not (path := root / FILE).is_file():
         return Costs()
     models: dict[str, Model] = {}
+    dates: dict[str, str] = {}
     found: dict[str, dict[str, dict[str, Any]]] = {}
     for number, text in enumerate(read_text(path).splitlines(), start=1):
         source = f"{FILE}, line {number}"
         content = parse_json(text, source=source)
         line = convert({name: content.get(name) for name in ("date", "models", "rows")}, _Line, source=source)
         models |= line.models
+        dates |= dict.fromkeys(line.models, line.date)
         for row in line.rows:
             cost = found.setdefault(str(row.get("model")), {}).setdefault(str(row.get("connection")), {})
             cost |= row
     costs = {
         model: {name: convert(cost, Cost, source=str(FILE)) for name, cost in of.items()} for model, of in found.items()
     }
-    return Costs(models, costs, line.date)
+    return Costs(models, costs, dates)

@@ -198,9 +198,11 @@ def test_grids_and_costs_stand_in_documents(project: Path, record: Callable[...,
     )
     record("plain", 1, 4.5, lr=2)
     baseline = {**COST, "connection": "1xskip+ln", "calls_forward": 1300}
-    write_costs({"models": MODEL, "rows": [{"connection": "sas", **COST}, baseline]})
+    of_another = {"date": "2026-03-04", "models": {"vision": MODEL["translation"]}, "rows": []}
+    write_costs({"models": MODEL, "rows": [{"connection": "sas", **COST}, baseline]}, of_another)
     text = outdated_tables(Path(), read_results(Path()))[Path("docs/own.md")]
     assert "| plain | **4.50 (1)** |" in text
+    assert f"Missing:\n\n    {COMMAND} 'small_*_lr2'\n    {COMMAND} 'small_*_lr1'\n" in text
     assert text.endswith(
         "| `1xskip+ln` | 1,000 | 1,300 | 300 | 1 | 2,500 | 20 | 1.00 | 1.00 |\n"
         "| `sas` | 1,000 | 100 | 300 | 1 | 2,500 | 20 | 0.25 | 1.00 |\n\n"
