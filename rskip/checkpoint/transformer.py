@@ -10,6 +10,7 @@ from torch import Tensor
 
 from rskip.checkpoint.checkpoint import Checkpoint
 from rskip.checkpoint.stock import from_old_stock, from_stock, stock_connection
+from rskip.connections import parse_connection
 from rskip.files.torch_file import weights_difference
 from rskip.settings.errors import SettingError
 from rskip.transformer import Transformer, TransformerConfig
@@ -46,7 +47,7 @@ def build_transformer(
     :param source_vocabulary: tokens of the source dictionary, the special ones counted.
     :param target_vocabulary: the same of the target dictionary.
     :raises SettingError: a checkpoint of another task or kind of model, one with parts that `Transformer` lacks, or
-        dictionaries of other sizes than the checkpoint's.
+        with a connection that nobody has registered, or dictionaries of other sizes than the checkpoint's.
     """
     check_translates(checkpoint)
     settings = _settings(checkpoint)
@@ -54,6 +55,7 @@ def build_transformer(
     for side, size in (("source", source_vocabulary), ("target", target_vocabulary)):
         check_vocabulary(side, checkpoint.model[_EMBEDDINGS[side]].size(0), size)
     connections = _stock_connections(settings) if stock else _own_connections(settings)
+    _check_connections(connections)
     known = {field.name for field in fields(TransformerConfig)}
     values = {name: value for name, value in settings.items() if name in known and value is not None}
     dictionaries = {
@@ -95,6 +97,15 @@ def _stock_connections(settings: Mapping[str, Any]) -> dict[str, str]:
         f"{side}_connection": stock_connection(normalize_before=bool(settings.get(f"{side}_normalize_before")))
         for side in ("encoder", "decoder")
     }
+
+
+def _check_connections(connections: Mapping[str, str]) -> None:
+    for name, spec in connections.items():
+        try:
+            parse_connection(spec)
+        except SettingError as error:
+            advice = "import the module that registers it (--user-dir), then load the model"
+            raise SettingError(name, error.problem, expected=error.expected, advice=advice) from None
 
 
 def _is_stock(settings: Mapping[str, Any]) -> bool:

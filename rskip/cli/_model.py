@@ -13,7 +13,7 @@ from rskip.files.whole import whole_folder
 
 
 def add_model_arguments(parser: Any, *, dictionaries_required: bool = False) -> None:
-    """Adds --dictionaries, --text, --source-lang and --target-lang to a parser or a group of one."""
+    """Adds --dictionaries, --text, --source-lang, --target-lang and --user-dir to a parser or a group of one."""
     where = "" if dictionaries_required else " (default: the model's)"
     parser.add_argument(
         "--dictionaries",
@@ -30,10 +30,27 @@ def add_model_arguments(parser: Any, *, dictionaries_required: bool = False) -> 
     )
     parser.add_argument("--source-lang", metavar="LANG", help="default: as the checkpoint or the files' names say")
     parser.add_argument("--target-lang", metavar="LANG")
+    parser.add_argument(
+        "--user-dir",
+        type=Path,
+        metavar="FOLDER",
+        help="that fairseq-train was given, where the model's connection is of one's own",
+    )
 
 
 def model_settings(args: argparse.Namespace) -> dict[str, Any]:
-    """These arguments as `Translator.from_pretrained` takes them."""
+    """These arguments as `Translator.from_pretrained` takes them; --user-dir is imported.
+
+    :raises SettingError: --user-dir can't be imported.
+    """
+    if args.user_dir is not None:
+        from rskip.settings.errors import SettingError
+        from rskip.tasks.translation.settings import import_user_dir
+
+        try:
+            import_user_dir(args.user_dir)
+        except SettingError as error:
+            raise error.named("--user-dir") from None
     return {
         "dictionaries": args.dictionaries,
         "text": args.text,

@@ -20,7 +20,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declares the command's arguments."""
     parser.epilog = EXAMPLES
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
-    parser.add_argument("--output", type=Path, required=True, metavar="FILE", help="the checkpoint, a .pt file")
+    parser.add_argument(
+        "--output", type=Path, required=True, metavar="FILE", help="the checkpoint, a .pt file; before DATA"
+    )
+    parser.add_argument("--force", action="store_true", help="replace FILE where it is there already; before DATA")
     parser.add_argument(
         "words", nargs=argparse.REMAINDER, metavar="DATA FLAGS", help="all that fairseq-train is given, DATA first"
     )
@@ -34,6 +37,8 @@ def run(args: argparse.Namespace) -> None:
 
     if args.output.suffix != ".pt":
         raise ValueError(f"--output {args.output}: expected a .pt file, which fairseq-train reads")
+    if args.output.exists() and not args.force:
+        raise FileExistsError(f"{args.output} is there already: give another --output, or --force to replace it")
     executable("fairseq-train")  # FileNotFoundError, which says how it is installed
     logging.getLogger("fairseq").setLevel(logging.WARNING)
     from rskip.fairseq_plugin.initialise import initialise

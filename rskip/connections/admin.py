@@ -44,25 +44,56 @@ def admin_profiling(stack: nn.Module, positions: Tensor | None = None) -> Iterat
     """Within the block one forward pass sets ω of the stack's Admin connections, in the order of their calls.
 
     The first has ω = 1, the next ω² = Var(ω·x) + Var(f) of the one before: variances of all features at all positions.
+    If anything is raised in the block, ω is as it was.
 
+    :param stack: an encoder or a decoder; one without Admin connections is left as it is.
     :param positions: (B, T), true where a token stands; None: everywhere. Padding is left out, which the paper's code
         counts.
+    :raises ValueError: positions is no mask of x's positions, a variance isn't finite, or the block ends without one
+        forward pass of the whole stack, or with more.
     """
     squared = torch.ones(())
+    connections = [each for each in stack.modules() if isinstance(each, Admin)]
+    before = [each.skip_weight.detach().clone() for each in connections]
+    seen: set[nn.Module] = set()
 
     def set_weight(connection: nn.Module, inputs: tuple[Tensor, Tensor]) -> None:
         nonlocal squared
         assert isinstance(connection, Admin)
-        x, f = (at_least_float32(each if positions is None else each[positions]) for each in inputs)
+        if connection in seen:
+            raise ValueError("admin_profiling: expected one forward pass of an encoder or a decoder: a block ran twice")
+        seen.add(connection)
+        x, f = (at_least_float32(_at(positions, each)) for each in inputs)
+        if not len(x):
+            raise ValueError("admin_profiling: expected a batch with tokens, and positions has none")
         with torch.no_grad():
             connection.skip_weight.fill_(sqrt(squared))
             squared = squared * x.var(correction=0) + f.var(correction=0)
+        if not squared.isfinite():
+            raise ValueError(f"admin_profiling: the variance of block {len(seen)} is {squared.item():g}")
 
-    with ExitStack() as hooks:
-        for connection in stack.modules():
-            if isinstance(connection, Admin):
+    try:
+        with ExitStack() as hooks:
+            for connection in connections:
                 hooks.callback(connection.register_forward_pre_hook(set_weight).remove)
-        yield
+            yield
+        if len(seen) < len(connections):
+            ran = f"{len(seen)} of {len(connections)} blocks ran"
+            raise ValueError(f"admin_profiling: expected a forward pass of the whole stack: {ran}")
+    except BaseException:
+        with torch.no_grad():
+            for connection, weight in zip(connections, before, strict=True):
+                connection.skip_weight.copy_(weight)
+        raise
+
+
+def _at(positions: Tensor | None, values: Tensor) -> Tensor:
+    if positions is None:
+        return values
+    if positions.dtype != torch.bool or positions.shape != values.shape[:-1]:
+        given = f"{tuple(positions.shape)} of {positions.dtype}"
+        raise ValueError(f"admin_profiling: positions must be {tuple(values.shape[:-1])} of torch.bool, not {given}")
+    return values[positions]
 
 
 def is_profiled(stack: nn.Module) -> bool:

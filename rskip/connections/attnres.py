@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from rskip.connections.connection import Connection, StackConnection, State
+from rskip.connections.connection import Connection, StackConnection, State, tensors
 from rskip.connections.norms import EPS, RMSNorm, at_least_float32, build_norm, without_autocast
 from rskip.connections.place import Place
 from rskip.connections.registry import Whole, register_connection
@@ -49,8 +49,7 @@ class AttnResStack(StackConnection):
         return (x,)
 
     def leave(self, state: State) -> Tensor:
-        assert isinstance(state, tuple)
-        return self.attention(state)
+        return self.attention(tensors(state, self))
 
 
 @register_connection(
@@ -94,8 +93,8 @@ class AttnRes(Connection):
             nn.init.zeros_(self.attention.query)
 
     def before(self, state: State) -> tuple[Tensor, State]:
-        assert isinstance(state, tuple)
-        return self.norm(state[0] if self.attention is None else self.attention(state)), state
+        values = tensors(state, self)
+        return self.norm(values[0] if self.attention is None else self.attention(values)), values
 
     def after(self, kept: State, f: Tensor) -> State:
         return (*kept, f) if self.begins else (*kept[:-1], kept[-1] + f)

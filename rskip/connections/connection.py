@@ -46,8 +46,8 @@ class Connection(nn.Module):
 
     def before(self, state: State) -> tuple[Tensor, State]:
         """What the branch is fed, and what `after` is given: the state, unless the family says otherwise."""
-        assert isinstance(state, Tensor)
-        return self.branch_input(state), state
+        x = one_tensor(state, self)
+        return self.branch_input(x), x
 
     def after(self, kept: State, f: Tensor) -> State:
         """The state after the block, from what `before` kept and the branch's output."""
@@ -83,8 +83,8 @@ class Connection(nn.Module):
     def forward(self, x: Tensor, f: Tensor) -> Tensor:
         """y, of x's shape and type.
 
-        :raises TypeError: x or f is no tensor of floats, or one of them alone is in float64.
-        :raises ValueError: they are not of one shape with these features.
+        :raises TypeError: x, f or what `combine` gives is no tensor of floats, or x or f alone is in float64.
+        :raises ValueError: x and f are not of one shape with these features, or `combine` gives another one.
         """
         if not (isinstance(x, Tensor) and isinstance(f, Tensor) and x.dtype == f.dtype and x.is_floating_point()):
             _check_types(x, f)
@@ -94,6 +94,11 @@ class Connection(nn.Module):
                 f"{self.feature_dim}, not {tuple(x.shape)} and {tuple(f.shape)}"
             )
         y = self.combine(x, f)
+        if not (isinstance(y, Tensor) and y.is_floating_point()):
+            raise TypeError(f"{type(self).__name__}.combine must return a tensor of floats, not {shown(y)}")
+        if y.shape != x.shape:
+            shapes = f"{tuple(x.shape)}, as x is, not {tuple(y.shape)}"
+            raise ValueError(f"{type(self).__name__}.combine must return a tensor of shape {shapes}")
         return y if y.dtype == x.dtype else y.to(x.dtype)
 
     def of_features(self, values: Tensor, x: Tensor) -> Tensor:
@@ -127,8 +132,31 @@ class StackConnection(nn.Module):
 
     def leave(self, state: State) -> Tensor:
         """The stack's output (..., C) from the last block's state; a closing normalisation comes after."""
-        assert isinstance(state, Tensor)
-        return state
+        return one_tensor(state, self)
+
+
+def one_tensor(state: State, user: nn.Module) -> Tensor:
+    """The state of a family that passes on x alone. TypeError where it is another family's."""
+    if not isinstance(state, Tensor):
+        raise TypeError(f"{type(user).__name__} takes one tensor as state, not {_shown_state(state)}")
+    return state
+
+
+def tensors(state: State, user: nn.Module, count: int | None = None) -> tuple[Tensor, ...]:
+    """The state of a family that passes on several, `count` of them if it is given. TypeError where it is another's,
+    or the stack's input itself."""
+    if not isinstance(state, tuple) or count not in (None, len(state)):
+        several = f"{count} tensors" if count else "a tuple of tensors"
+        raise TypeError(
+            f"{type(user).__name__} takes {several} as state, as its stack's enter(x) gives, not {_shown_state(state)}"
+        )
+    return state
+
+
+def _shown_state(state: object) -> str:
+    if isinstance(state, Tensor):
+        return f"one of shape {tuple(state.shape)}"
+    return f"{len(state)} tensors" if isinstance(state, tuple) else shown(state)
 
 
 def _check_types(x: object, f: object) -> None:

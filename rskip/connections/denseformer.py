@@ -7,9 +7,9 @@ from collections.abc import Callable
 import torch
 from torch import Tensor, nn
 
-from rskip.connections.connection import StackConnection, State
+from rskip.connections.connection import Connection, StackConnection, State, tensors
+from rskip.connections.norms import build_norm
 from rskip.connections.place import Place
-from rskip.connections.prenorm import PreNorm
 from rskip.connections.registry import register_connection
 from rskip.settings.paper import Paper
 
@@ -24,7 +24,7 @@ class DenseFormerStack(StackConnection):
         return x, x
 
     def leave(self, state: State) -> Tensor:
-        return state[0]
+        return tensors(state, self)[0]
 
 
 @register_connection(
@@ -46,7 +46,7 @@ class DenseFormerStack(StackConnection):
         part="section 3",
     ),
 )
-class DenseFormer(PreNorm):
+class DenseFormer(Connection):
     """y = x + f, where f = F(norm(x)); in layer l's last block then x = Σ_j a_j·X_j, j from 0 to l.
 
     X_0 is the embedding and X_l what layer l gave before that sum; a is one-hot on X_l at first, the pre-norm stack.
@@ -54,7 +54,8 @@ class DenseFormer(PreNorm):
     """
 
     def __init__(self, features: int, *, norm: str, place: Place, feature_dim: int = -1) -> None:
-        super().__init__(features, norm=norm, feature_dim=feature_dim)
+        super().__init__(features, feature_dim=feature_dim)
+        self.norm = build_norm(norm, features, feature_dim)
         self.weights = nn.Parameter(torch.zeros(place.layer + 1)) if place.ends_layer else None
         self._start()
 
@@ -68,7 +69,8 @@ class DenseFormer(PreNorm):
         self._start()
 
     def before(self, state: State) -> tuple[Tensor, State]:
-        return self.norm(state[0]), state
+        outputs = tensors(state, self)
+        return self.norm(outputs[0]), outputs
 
     def after(self, kept: State, f: Tensor) -> State:
         x, *outputs = kept

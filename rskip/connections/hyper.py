@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from rskip.connections.connection import Connection, StackConnection, State
+from rskip.connections.connection import Connection, StackConnection, State, one_tensor
 from rskip.connections.norms import EPS, at_least_float32, build_norm, without_autocast
 from rskip.connections.place import Place
 from rskip.connections.registry import Choice, Whole, register_connection
@@ -30,8 +30,7 @@ class CopiedStreams(StackConnection):
         return x.unsqueeze(-2).expand(*x.shape[:-1], self.streams, -1)
 
     def leave(self, state: State) -> Tensor:
-        assert isinstance(state, Tensor)
-        return state.sum(-2)
+        return one_tensor(state, self).sum(-2)
 
     def extra_repr(self) -> str:
         return f"streams={self.streams}"
@@ -41,6 +40,15 @@ class StreamsConnection(Connection):
     """x = norm(Σ_j α_j·h_j) and h_k ← Σ_j R_jk·h_j + β_k·f. Members: `norm`."""
 
     norm: nn.Module
+    streams: int
+
+    def streams_of(self, state: State) -> Tensor:
+        """The state as h (..., n, C). ValueError where it isn't that, such as the stack's input itself."""
+        streams = one_tensor(state, self)
+        if streams.shape[-2:] != (self.streams, self.features):
+            taken = f"(..., {self.streams}, {self.features}) as state, as its stack's enter(x) gives"
+            raise ValueError(f"{type(self).__name__} takes {taken}, not {tuple(streams.shape)}")
+        return streams
 
     def mixed(self, streams: Tensor, weights: Tensor, outputs: Tensor) -> tuple[Tensor, State]:
         """What `before` gives: the branch's input, and what `after` needs.
@@ -141,14 +149,14 @@ class HyperConnection(StreamsConnection):
         self._start()
 
     def before(self, state: State) -> tuple[Tensor, State]:
-        assert isinstance(state, Tensor)
+        streams = self.streams_of(state)
         weights = torch.cat([self.input_weights[:, None], self.stream_weights], dim=1)
         outputs: Tensor = self.output_weights
         if self.form == "dynamic":
-            normalised = self.stream_norm(state)
+            normalised = self.stream_norm(streams)
             weights = weights + self.mixing_scale * torch.tanh(normalised @ self.mixing)  # (..., n, 1 + n)
             outputs = outputs + self.output_scale * torch.tanh(normalised @ self.output_mixing).squeeze(-1)
-        return self.mixed(state, weights, outputs)
+        return self.mixed(streams, weights, outputs)
 
     def extra_repr(self) -> str:
         return f"streams={self.streams}, form={self.form}, {super().extra_repr()}"
@@ -202,9 +210,8 @@ class ManifoldHyperConnection(StreamsConnection):
         self._start(weight_init)
 
     def before(self, state: State) -> tuple[Tensor, State]:
-        assert isinstance(state, Tensor)
-        n = self.streams
-        values = at_least_float32(state.flatten(-2))  # (..., nC)
+        n, streams = self.streams, self.streams_of(state)
+        values = at_least_float32(streams.flatten(-2))  # (..., nC)
         root = torch.rsqrt(values.square().mean(-1, keepdim=True) + EPS)
         found = at_least_float32(nn.functional.linear(values, self.mixing.to(values.dtype))) * root
         u, v, w = found.split([n, n, n * n], dim=-1)
@@ -212,7 +219,7 @@ class ManifoldHyperConnection(StreamsConnection):
         inputs = torch.sigmoid(self.scale[0] * u + of_u)
         outputs = 2 * torch.sigmoid(self.scale[1] * v + of_v)
         mixes = sinkhorn((self.scale[2] * w + of_w).unflatten(-1, (n, n)), self.iterations)  # (..., n, n)
-        return self.mixed(state, torch.cat([inputs.unsqueeze(-1), mixes], dim=-1), outputs)
+        return self.mixed(streams, torch.cat([inputs.unsqueeze(-1), mixes], dim=-1), outputs)
 
     def extra_repr(self) -> str:
         return f"streams={self.streams}, iterations={self.iterations}, {super().extra_repr()}"

@@ -4,6 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from rskip.settings.errors import SettingError
+
+BRANCHES = {"encoder": ("self_attn", "ffn"), "decoder": ("self_attn", "encoder_attn", "ffn"), "network": ("block",)}
+COUNTS = ("sublayer", "sublayers", "layer", "layers")
+
 
 @dataclass(frozen=True)
 class Place:
@@ -14,6 +19,7 @@ class Place:
     :param sublayer: the block, of `sublayers` in the stack.
     :param layer: the layer that it is in, of `layers`; on images each block is a layer.
     :param other_layers: layers of the other stack, 0 where there is none.
+    :raises SettingError: named `place`, what can't be so.
     """
 
     stack: str
@@ -23,6 +29,25 @@ class Place:
     layer: int
     layers: int
     other_layers: int = 0
+
+    def __post_init__(self) -> None:
+        if self.stack not in BRANCHES:
+            raise self._wrong("stack", " or ".join(BRANCHES))
+        if self.branch not in BRANCHES[self.stack]:
+            raise self._wrong("branch", f"{' or '.join(BRANCHES[self.stack])} of stack {self.stack}")
+        for name in (*COUNTS, "other_layers"):
+            least = 1 if name in COUNTS else 0
+            value = getattr(self, name)
+            if not isinstance(value, int) or isinstance(value, bool) or value < least:
+                raise self._wrong(name, f"a whole number from {least}")
+        if self.sublayers % self.layers:
+            raise self._wrong("sublayers", f"a multiple of layers, {self.layers}")
+        a_layer = self.sublayers // self.layers
+        if self.layer > self.layers or not (self.layer - 1) * a_layer < self.sublayer <= self.layer * a_layer:
+            raise self._wrong("layer", f"that of sublayer {self.sublayer}, of {self.layers} with {a_layer} each")
+
+    def _wrong(self, name: str, expected: str) -> SettingError:
+        return SettingError.of_value(f"place.{name}", getattr(self, name), expected)
 
     @property
     def ends_layer(self) -> bool:

@@ -68,7 +68,7 @@ class MixLN(Connection):
 
     def __init__(self, features: int, *, norm: str, ratio: float, place: Place, feature_dim: int = -1) -> None:
         super().__init__(features, feature_dim=feature_dim)
-        self.postnorm = place.layer <= math.floor(ratio * place.layers)
+        self.postnorm = place.layer <= math.floor(ratio * place.layers + 1e-9)  # 0.58 · 50 is 28.999...
         self.norm = build_norm(norm, features, feature_dim)
 
     def branch_input(self, x: Tensor) -> Tensor:

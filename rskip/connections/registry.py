@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+import inspect
 import math
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar, get_args
 
+from rskip.connections.connection import Connection, StackConnection
+from rskip.connections.norms import NORMS
 from rskip.settings.errors import SettingError, did_you_mean
 from rskip.settings.paper import Paper
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from rskip.connections.connection import Connection, StackConnection
     from rskip.connections.spec import ConnectionSpec
 
 OptionValue = float | bool | str
@@ -30,23 +32,23 @@ class Option(Protocol):
     def read(self, text: str) -> OptionValue: ...
 
 
-class Number:
-    """A finite number: above 0 where it is `positive`, and from `least` to `most` where these are given."""
+LEAST, MOST = 1e-6, 1e6  # of what is above 0: beyond them float32 loses x or f, or overflows
 
-    def __init__(
-        self, default: float, *, positive: bool = False, least: float = -math.inf, most: float = math.inf
-    ) -> None:
+
+class Number:
+    """A number from `least` to `most`; where it is `positive`, from 1e-6."""
+
+    def __init__(self, default: float, *, positive: bool = False, least: float = -MOST, most: float = MOST) -> None:
         self.default: OptionValue = default
-        self.positive, self.least, self.most = positive, least, most
+        self.least, self.most = LEAST if positive else least, most
 
     def read(self, text: str) -> OptionValue:
         try:
             value = float(text)
         except ValueError:
             value = math.nan
-        if not math.isfinite(value) or (self.positive and value <= 0) or not self.least <= value <= self.most:
-            bounds = f" from {self.least:g} to {self.most:g}" if math.isfinite(self.least) else ""
-            raise SettingError.of_value("", text, f"a finite number{' above 0' if self.positive else bounds}")
+        if not self.least <= value <= self.most:
+            raise SettingError.of_value("", text, f"a number from {self.least:g} to {self.most:g}")
         return plain_number(value)
 
 
@@ -101,7 +103,7 @@ def plain_number(value: float) -> float:
 class Factor:
     """The λ before a family's name: `word` is the constructor's name for it.
 
-    An `integer` one is at least 1; any other is a finite number above 0.
+    An `integer` one is at least 1; any other is a number from 1e-6 to 1e6.
     """
 
     word: str
@@ -174,6 +176,38 @@ class Family:
     check: Callable[[ConnectionSpec], None] | None = None
     fold: Callable[[ConnectionSpec], Fold | None] = lambda spec: None
 
+    def __post_init__(self) -> None:
+        if not isinstance(self.norms, tuple) or not {None, *NORMS}.issuperset(self.norms):
+            raise self._wrong("norms", f"a tuple of None and {', '.join(NORMS)}, not {self.norms!r}")
+        if self.default_norm is not None and self.default_norm not in self.norms:
+            raise self._wrong("default_norm", f"one of its norms, not {self.default_norm!r}")
+        if self.factor is not None and not isinstance(self.factor, Factor):
+            raise self._wrong("factor", f"a Factor, not {self.factor!r}")
+        for name, option in self.options.items():
+            if not hasattr(option, "read"):
+                raise self._wrong(f"option {name}", f"a Number, Whole, Flag or Choice, not {option!r}")
+        if self.passes not in get_args(Passed):
+            raise self._wrong("passes", f"{', '.join(get_args(Passed))}, not {self.passes!r}")
+        self._check_class()
+
+    def _check_class(self) -> None:
+        """Whether the class is built with what a spec gives it, and passes on what the family says."""
+        if not (isinstance(self.connection, type) and issubclass(self.connection, Connection)):
+            raise self._wrong("its class", f"one derived from Connection, not {self.connection!r}")
+        of_norm = () if self.norms == (None,) else ("norm",)
+        of_factor = () if self.factor is None else (self.factor.word,)
+        words = ("feature_dim", *of_norm, *of_factor, *self.options, *(("place",) if self.needs_place else ()))
+        try:
+            inspect.signature(self.connection).bind(1, **dict.fromkeys(words))
+        except TypeError as error:
+            raise self._wrong("its class", f"one that is built with (features, {', '.join(words)}): {error}") from None
+        cls = self.connection
+        if self.passes == "x" and (cls.before is not Connection.before or cls.after is not Connection.after):
+            raise self._wrong("passes", "streams or history, since its class has its own before or after")
+
+    def _wrong(self, name: str, expected: str) -> ValueError:
+        return ValueError(f"connection {self.name}: {name}: expected {expected}")
+
     @property
     def needs(self) -> tuple[str, ...]:
         """What it needs beyond x and f: "place", "branch", "profile", "streams", "history"."""
@@ -201,10 +235,12 @@ def register_connection(
 
     The same class may be registered again (its module imported twice), and one of one's own may replace a family of
     rskip's that no published weights name. ValueError where another class has the name, or where it is not made of
-    lower-case letters, digits and underscores, a letter first.
+    lower-case letters, digits and underscores, a letter first; and where the fields or the class can't be so.
     """
-    if not re.fullmatch(r"[a-z][a-z0-9_]*", name):
+    if not (isinstance(name, str) and re.fullmatch(r"[a-z][a-z0-9_]*", name)):
         raise ValueError(f"a connection's name is lower-case letters, digits and underscores, not {name!r}")
+    if not (isinstance(formula, str) and isinstance(source, str)):
+        raise ValueError(f"connection {name}: formula and source: expected texts")
     unpublished = Paper(source.strip() or name, None, None)
 
     def register(cls: ConnectionClass) -> ConnectionClass:

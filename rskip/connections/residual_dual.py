@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from rskip.connections.connection import Connection, StackConnection, State
+from rskip.connections.connection import Connection, StackConnection, State, tensors
 from rskip.connections.norms import at_least_float32, build_norm
 from rskip.connections.registry import register_connection
 from rskip.settings.paper import Paper
@@ -21,7 +21,7 @@ class ResidualDualStack(StackConnection):
         return x, at_least_float32(x)
 
     def leave(self, state: State) -> Tensor:
-        x, r = state
+        x, r = tensors(state, self, 2)
         return x + self.norm(r).to(x.dtype)
 
 
@@ -49,7 +49,8 @@ class ResidualDual(Connection):
         self.norm = build_norm(norm, features, feature_dim)
 
     def before(self, state: State) -> tuple[Tensor, State]:
-        return state[0], state
+        x, r = tensors(state, self, 2)
+        return x, (x, r)
 
     def after(self, kept: State, f: Tensor) -> State:
         x, r = kept

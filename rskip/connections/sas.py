@@ -38,6 +38,7 @@ def _check(spec: ConnectionSpec) -> None:
         "host": Choice("postnorm", "prenorm"),
     },
     closing_norm=lambda spec: spec.settings["host"] == "prenorm",
+    text_only=lambda spec: spec.settings["host"] == "prenorm",
     check=_check,
     paper=Paper(
         title="Self-Adaptive Scaling Approach for Learnable Residual Structure",

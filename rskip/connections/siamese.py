@@ -6,7 +6,7 @@ import math
 
 from torch import Tensor
 
-from rskip.connections.connection import Connection, StackConnection, State
+from rskip.connections.connection import Connection, StackConnection, State, tensors
 from rskip.connections.norms import build_norm
 from rskip.connections.place import Place
 from rskip.connections.registry import register_connection
@@ -29,7 +29,7 @@ class SiameseStack(StackConnection):
         return x, x
 
     def leave(self, state: State) -> Tensor:
-        post, pre = state
+        post, pre = tensors(state, self, 2)
         return self.norm(self.post_norm(post) + self.pre_norm(pre))
 
 
@@ -64,7 +64,7 @@ class Siamese(Connection):
         self.norm = build_norm(norm, features, feature_dim)
 
     def before(self, state: State) -> tuple[Tensor, State]:
-        post, pre = state
+        post, pre = tensors(state, self, 2)
         post = self.post_norm(post)
         return self.norm(post + self.pre_norm(pre)), (post, pre)
 

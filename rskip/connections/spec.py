@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, get_args
 
-from rskip.connections.connection import Connection, StackConnection
+from rskip.connections.connection import Connection, InnerNorm, StackConnection
 from rskip.connections.norms import NORMS_OF_IMAGES, NORMS_OF_TEXT, check_features
 from rskip.connections.place import Place
-from rskip.connections.registry import Family, Fold, OptionValue, find_family, plain_number
+from rskip.connections.registry import LEAST, MOST, Family, Fold, OptionValue, find_family, plain_number
 from rskip.settings.errors import SettingError, did_you_mean
 from rskip.settings.paper import Paper
 
@@ -138,11 +137,17 @@ def build_connection(
     family = find_family(spec.family)
     settings = spec.settings
     if family.needs_place:
-        if place is None:
+        if not isinstance(place, Place):
             expected = f"a place in a model, which {family.name} depends on"
-            raise _wrong(str(spec), expected, advice="pass place=Place(...)")
+            example = 'Place("encoder", "ffn", sublayer=2, sublayers=12, layer=1, layers=6, other_layers=6)'
+            raise _wrong(str(spec), expected, advice=f"pass place={example}")
         settings["place"] = place
-    return family.connection(features, feature_dim=feature_dim, **settings)
+    connection = family.connection(features, feature_dim=feature_dim, **settings)
+    unknown = [where for where in connection.inner_norms if where not in get_args(InnerNorm)]
+    if unknown:
+        known = f"{', '.join(get_args(InnerNorm))}, not {unknown[0]!r}{did_you_mean(unknown[0], get_args(InnerNorm))}"
+        raise _wrong(str(spec), f"inner_norms of {known}")
+    return connection
 
 
 def build_stack_connection(spec: str | ConnectionSpec, features: int) -> StackConnection:
@@ -173,7 +178,7 @@ def check_connection(spec: str | ConnectionSpec, feature_dim: int) -> None:
         passed = "several streams" if family.passes == "streams" else "earlier layers' outputs"
         raise _wrong(str(spec), f"a connection for images, and {family.name} passes on {passed}, on text alone")
     if family.text_only(spec) if callable(family.text_only) else family.text_only:
-        which = f"{family.name}+{spec.norm}" if callable(family.text_only) else family.name
+        which = str(spec) if callable(family.text_only) else family.name
         raise _wrong(str(spec), f"a connection for images, and {which} is for text (feature_dim=-1)")
 
 
@@ -187,10 +192,10 @@ def _check_factor(family: Family, factor: float | None, rest: str) -> float | No
         if factor is not None:
             raise _wrong(given, f"no λ before {name}", advice=f"write {name + rest!r}")
         return None
-    valid = "an integer of at least 1" if family.factor.integer else "a finite number above 0"
+    valid = "an integer of at least 1" if family.factor.integer else f"a number from {LEAST:g} to {MOST:g}"
     if factor is None:
         raise _wrong(given, f"a λ before {name}, {valid}", advice=f"write {'1' + name + rest!r}")
-    if not math.isfinite(factor) or factor <= 0:
+    if not LEAST <= factor <= MOST:
         raise _wrong(given, f"{valid} as λ, not {factor:g}")
     if family.factor.integer and factor > _MOST:
         raise _wrong(given, f"{valid} and at most {_MOST} as λ, not {factor:g}")

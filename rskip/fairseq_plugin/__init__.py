@@ -13,6 +13,7 @@ from rskip.fairseq_plugin import (
     model,
     one_line_errors,
     out_of_memory,
+    resume,
     run_lock,
     self_critical_criterion,
     task,
@@ -25,4 +26,5 @@ initialise.install()
 loading_thread.install()
 one_line_errors.install()
 out_of_memory.install()
+resume.install()
 run_lock.install()

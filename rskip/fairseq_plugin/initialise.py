@@ -51,8 +51,11 @@ def initialise(words: Sequence[str], output: Path) -> dict[str, list[float]]:
     utils.set_torch_seed(cfg.common.seed)
     task = tasks.setup_task(cfg.task)
     model = task.build_model(cfg.model)
-    if not isinstance(model, ConnectionModel) or not _needs_profile(model):
-        raise UsageError(f"--arch {args.arch}: expected a connection that needs a profiling pass, such as admin")
+    if not isinstance(model, ConnectionModel):
+        raise UsageError(f"--arch is {args.arch}: expected an architecture of rskip's")
+    if not _needs_profile(model):
+        connection = model.config.encoder_connection
+        raise UsageError(f"--connection is {connection}: expected one that needs a profiling pass, such as admin")
     trainer = Trainer(cfg, task, model, task.build_criterion(cfg.criterion))
     epoch = trainer.get_train_iterator(1)
     batch = next(epoch.next_epoch_itr(fix_batches_to_gpus=False, shuffle=cfg.dataset.curriculum < 1))

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from rskip.connections import find_family, parse_connection
+from rskip.connections import check_connection, find_family, parse_connection
 from rskip.settings.check import Checked, convert
 from rskip.settings.errors import SettingError
 from rskip.settings.kinds import Index, Layers, Positions, Probability, Size
@@ -79,6 +79,7 @@ class StackConfig(Checked):
                 raise self._wrong(f"{side}_embed_dim", f"a multiple of the number of the {side}'s heads, {heads}")
             try:
                 spec = parse_connection(getattr(self, f"{side}_connection"))
+                check_connection(spec, -1)
             except SettingError as error:
                 raise error.named(f"{side}_connection") from None
             if find_family(spec.family).passes == "history" and getattr(self, f"{side}_layerdrop"):

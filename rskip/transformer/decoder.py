@@ -96,7 +96,7 @@ class Decoder(EmbeddingModule):
         if self.left_padded is False:
             return None
         padding = prefix.eq(self.config.padding_index)
-        if self.left_padded is None and prefix.device.type == "cpu" and not padding[:, 0].any():
+        if self.left_padded is None and prefix.device.type == "cpu" and not padding[:, :1].any():
             return None
         length = prefix.size(1)
         causal = torch.ones(length, length, dtype=torch.bool, device=prefix.device).tril()

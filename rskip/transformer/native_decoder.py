@@ -148,7 +148,7 @@ class _Step:
         self._see(state)
         if self.logits is None:
             self.program.run(sentences, beams)
-            return self.projection(self.x[:rows]).view(sentences, beams, -1)
+            return self.projection(self.x[:rows]).view(sentences, beams, self.projection.out_features)
         logits = torch.empty(sentences, beams, self.logits.outputs, dtype=self.type)
         self.logits.output = logits.data_ptr()
         self.program.run(sentences, beams)

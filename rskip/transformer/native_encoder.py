@@ -31,7 +31,7 @@ class NativeEncoder(NativeStack["_Encoding"]):
         sentences, length = source.shape
         padding = source.eq(self.encoder.config.padding_index)
         states = self.encoder.embed_tokens.weight.new_empty(sentences, length, self.encoder.embed_tokens.embedding_dim)
-        at_once = max(1, _ROWS * torch.get_num_threads() // length)
+        at_once = max(1, _ROWS * torch.get_num_threads() // max(1, length))
         program = self.program(min(at_once, sentences) * length)
         for part in zip(*(each.split(at_once) for each in (source, padding, states)), strict=True):
             program.compute(*part)

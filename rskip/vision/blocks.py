@@ -191,12 +191,15 @@ def image_place(block: int, blocks: int) -> Place:
 def image_connection(spec: ConnectionSpec, features: int, place: Place | None = None) -> Connection:
     """The connection that `spec` names, for x and f of shape (N, features, H, W).
 
-    :raises ValueError: for one that is for text alone, or that would feed the branch anything but the block's input.
+    :raises ValueError: for one that is for text alone, or that would feed the branch anything but the block's input, or
+        change what is inside it.
     """
     connection = build_connection(spec, features, feature_dim=1, place=place)
     x = torch.zeros(1, features, 1, 1)
     if type(connection).branch_input is not Connection.branch_input and connection.branch_input(x) is not x:
         raise ValueError(f"{spec} changes the branch's input, which blocks of images don't support: choose another")
+    if connection.inner_norms or connection.scales_heads or connection.branch_gain != 1:
+        raise ValueError(f"{spec} changes what is inside the branch, and blocks of images don't: choose another")
     return connection
 
 

@@ -13,6 +13,7 @@ import torch
 from rskip.checkpoint import Checkpoint, read_checkpoint, to_stock, write_checkpoint
 from rskip.cli.export import QUANTIZATIONS
 from rskip.cli.main import main
+from rskip.connections import registry
 from rskip.text import TextPipeline
 from rskip.transformer import Transformer, TransformerConfig
 from rskip.translation import Translator
@@ -66,6 +67,36 @@ def error_of(*arguments: object, capsys: pytest.CaptureFixture[str]) -> str:
     error = capsys.readouterr().err
     assert error.startswith("rskip export: error: ") and error.count("\n") == 1
     return error
+
+
+OWN = """
+import rskip.connections as connections
+
+@connections.register_connection("halved", formula="x + f/2", source="a test")
+class Halved(connections.Connection):
+    def combine(self, x, f):
+        return x + f / 2
+"""
+
+
+def test_a_connection_of_ones_own_has_its_name_by_user_dir_as_in_translate(tmp_path, monkeypatch, capsys):
+    own = tmp_path / "own_parts_of_test"
+    own.mkdir()
+    (own / "__init__.py").write_text(OWN)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    monkeypatch.setattr(registry, "_families", dict(registry._families))
+    exec(OWN, {"__name__": own.name})
+    command = ["translate", "--model", str(write_model(tmp_path / "model", "halved")), "--text", "tokens", "--quiet"]
+    del registry._families["halved"]
+    (tmp_path / "input.txt").write_text("w1 w2\n")
+    assert main([*command, str(tmp_path / "input.txt")]) == 2
+    assert capsys.readouterr().err.endswith("; import the module that registers it (--user-dir), then load the model\n")
+    assert main([*command, "--user-dir", str(tmp_path / "none"), str(tmp_path / "input.txt")]) == 2
+    assert "--user-dir is " in capsys.readouterr().err
+    output = tmp_path / "output.txt"
+    assert main([*command, "--user-dir", str(own), "--output", str(output), str(tmp_path / "input.txt")]) == 0
+    assert output.read_text().count("\n") == 1
+    sys.modules.pop(own.name)
 
 
 def test_a_folder_for_ctranslate2_translates_as_the_model_does(folder, tmp_path, capsys):

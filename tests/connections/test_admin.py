@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 import torch
 from torch import nn
@@ -69,6 +71,22 @@ def test_padding_is_left_out(x):
     with admin_profiling(alone):
         alone(x[positions][None])
     assert weights_of(model) == pytest.approx(weights_of(alone), rel=1e-6)
+
+
+def test_a_pass_that_is_none_is_refused_and_leaves_the_weights(x):
+    model = Blocks("admin").double()
+    padding = torch.zeros(2, 5, dtype=torch.bool)
+    for positions, passes, message in (
+        (None, lambda: (model(x), model(x)), "expected one forward pass of an encoder or a decoder: a block ran twice"),
+        (None, lambda: None, "expected a forward pass of the whole stack: 0 of 4 blocks ran"),
+        (None, lambda: model(x * math.inf), "the variance of block 1 is nan"),
+        (padding, lambda: model(x), "expected a batch with tokens, and positions has none"),
+        (padding.long(), lambda: model(x), r"positions must be \(2, 5\) of torch.bool, not \(2, 5\) of torch.int64"),
+        (padding[:1], lambda: model(x), r"positions must be \(2, 5\) of torch.bool, not \(1, 5\) of torch.bool"),
+    ):
+        with pytest.raises(ValueError, match=message), admin_profiling(model, positions):
+            passes()
+        assert weights_of(model) == [1, 1, 1, 1]
 
 
 def test_a_stack_of_others_needs_none(x):

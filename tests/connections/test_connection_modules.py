@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import nn
 
-from rskip.connections import build_connection, build_norm, parse_connection
+from rskip.connections import Connection, build_connection, build_norm, parse_connection
 
 GATE_FULL = ["hidden.weight", "hidden.bias", "output.weight", "output.bias"]
 NORM = ["norm.weight", "norm.bias"]
@@ -179,6 +179,18 @@ def test_inputs_that_are_no_tensors_of_floats_of_one_type_are_refused():
     with pytest.raises(ValueError, match="one shape"):
         connection(torch.tensor(1.0), torch.tensor(1.0))
     assert connection(x, x.bfloat16()).dtype == torch.float32, "mixed precision"
+
+
+def test_a_combine_that_gives_something_else_is_refused():
+    x = torch.ones(2, 3, 4)
+    for result, error, message in (
+        (None, TypeError, r"Own\.combine must return a tensor of floats, not None"),
+        (x.long(), TypeError, "must return a tensor of floats"),
+        (x[:1], ValueError, r"must return a tensor of shape \(2, 3, 4\), as x is, not \(1, 3, 4\)"),
+    ):
+        connection = type("Own", (Connection,), {"combine": lambda self, x, f, result=result: result})(4)
+        with pytest.raises(error, match=message):
+            connection(x, x)
 
 
 def test_build_norm_closes_a_prenorm_stack(draw):

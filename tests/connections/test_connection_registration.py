@@ -19,6 +19,7 @@ from rskip.connections import (
     register_connection,
     registry,
 )
+from rskip.vision import preact_resnet
 
 
 @pytest.fixture(autouse=True)
@@ -127,6 +128,49 @@ def test_the_name_of_a_family_without_published_weights_may_be_taken_by_ones_own
 def test_a_name_that_no_spec_could_hold_is_refused(name):
     with pytest.raises(ValueError, match="lower-case letters, digits and underscores"):
         register_connection(name, formula="", source="")
+
+
+def test_a_family_that_contradicts_itself_is_refused_when_it_is_registered():
+    class Plain(Connection):
+        def combine(self, x: Tensor, f: Tensor) -> Tensor:
+            return x + f
+
+    class Streams(Plain):
+        def after(self, kept, f):
+            return kept
+
+    for cls, fields, message in (
+        (Plain, {"norms": "ln"}, "norms: expected a tuple of None and ln, rms, gn1, bn, not 'ln'"),
+        (Plain, {"default_norm": "ln"}, "default_norm: expected one of its norms, not 'ln'"),
+        (Plain, {"factor": "scale"}, "factor: expected a Factor, not 'scale'"),
+        (Plain, {"options": {"init": 1}}, "option init: expected a Number, Whole, Flag or Choice, not 1"),
+        (Plain, {"passes": "historic"}, "passes: expected x, streams, history, not 'historic'"),
+        (Streams, {}, "passes: expected streams or history, since its class has its own before or after"),
+        (Plain, {"source": None}, "formula and source: expected texts"),
+        (Plain, {"needs_place": True}, r"expected one that is built with \(features, feature_dim, place\)"),
+        (nn.Linear, {}, "its class: expected one derived from Connection"),
+    ):
+        with pytest.raises(ValueError, match=f"^connection own: .*{message}"):
+            register_connection("own", **{"formula": "x + f", "source": "a test", **fields})(cls)
+    assert "own" not in {family.name for family in list_connections()}
+
+
+@pytest.mark.parametrize(
+    ("name", "asked"), [("inner_norms", {"hidden": "ln"}), ("branch_gain", 0.5), ("scales_heads", True)]
+)
+def test_what_changes_the_inside_of_a_branch_is_not_for_images(name, asked):
+    members = {name: asked, "combine": lambda self, x, f: x + f}
+    register_connection("inside", formula="x + f", source="a test")(type("Inside", (Connection,), members))
+    assert build_connection("inside", 4, feature_dim=1)
+    with pytest.raises(ValueError, match="inside changes what is inside the branch, and blocks of images don't"):
+        preact_resnet(8, "inside")
+
+
+def test_a_place_in_a_branch_that_is_not_there_is_refused():
+    members = {"inner_norms": {"head": "ln"}}
+    register_connection("inside", formula="x + f", source="a test")(type("Inside", (Connection,), members))
+    with pytest.raises(ValueError, match=r"inner_norms of query, .*, not 'head' \(did you mean 'heads'\?\)"):
+        build_connection("inside", 4)
 
 
 def test_a_connection_without_a_formula_says_so():

@@ -3,6 +3,7 @@ parameters, for value and gradient of x and of every parameter."""
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import math
 from collections.abc import Callable
@@ -452,10 +453,11 @@ def test_layerscale_starts_by_depth(layers, value):
     assert torch.all(given.branch_weight == 0.5)
 
 
+PLACED = 'pass place=Place("encoder", "ffn", sublayer=2, sublayers=12, layer=1, layers=6, other_layers=6)'
 REFUSED = [  # spec, feature_dim, what is expected in its place
-    ("deepnorm", -1, "a place in a model, which deepnorm depends on; pass place=Place(...)"),
-    ("b2t", -1, "a place in a model, which b2t depends on; pass place=Place(...)"),
-    ("layerscale", 1, "a place in a model, which layerscale depends on; pass place=Place(...)"),
+    ("deepnorm", -1, f"a place in a model, which deepnorm depends on; {PLACED}"),
+    ("b2t", -1, f"a place in a model, which b2t depends on; {PLACED}"),
+    ("layerscale", 1, f"a place in a model, which layerscale depends on; {PLACED}"),
     ("hyper", 1, "a connection for images, and hyper passes on several streams, on text alone"),
     ("residual_dual", 1, "a connection for images, and residual_dual passes on several streams, on text alone"),
     ("denseformer", 1, "a connection for images, and denseformer passes on earlier layers' outputs, on text alone"),
@@ -470,10 +472,11 @@ REFUSED = [  # spec, feature_dim, what is expected in its place
     ("laurel+rms", 1, "a connection for images, and laurel+rms is for text (feature_dim=-1)"),
     ("hyper:streams=0", -1, "streams to be a whole number from 1 to 64"),
     ("mhc:iterations=1.5", -1, "iterations to be a whole number from 1 to 1000"),
-    ("mixln:ratio=1.5", -1, "ratio to be a finite number from 0 to 1"),
+    ("mixln:ratio=1.5", -1, "ratio to be a number from 0 to 1"),
     ("laurel:form=rw,rank=3", -1, "no rank with form=rw, which has no low-rank map; leave rank out"),
     ("hyper:form=fast", -1, "form to be dynamic or static"),
     ("askip+ln:form=depth,rate=1", -1, "no rate with form=depth, which is the learned form's; leave rate out"),
+    ("sas:host=prenorm", 1, "a connection for images, and sas:host=prenorm is for text (feature_dim=-1)"),
     ("rezero+ln", -1, "no normalisation of rezero; write 'rezero'"),
 ]
 
@@ -483,6 +486,33 @@ def test_what_a_family_cannot_do_is_refused_in_one_line(spec, feature_dim, expec
     with pytest.raises(ValueError) as error:
         build_connection(spec, 4, feature_dim=feature_dim)
     assert str(error.value) == f"connection is {spec!r}: expected {expected}"
+
+
+@pytest.mark.parametrize(
+    ("changes", "expected"),
+    [
+        ({"stack": "Encoder"}, "place.stack is 'Encoder': expected encoder or decoder or network"),
+        ({"branch": "encoder_attn"}, "place.branch is 'encoder_attn': expected self_attn or ffn of stack encoder"),
+        ({"layers": 0}, "place.layers is 0: expected a whole number from 1"),
+        ({"other_layers": -1}, "place.other_layers is -1: expected a whole number from 0"),
+        ({"sublayers": 5}, "place.sublayers is 5: expected a multiple of layers, 2"),
+        ({"sublayer": 3}, "place.layer is 1: expected that of sublayer 3, of 2 with 2 each"),
+    ],
+)
+def test_a_place_that_cannot_be_is_refused(changes, expected):
+    with pytest.raises(ValueError) as error:
+        dataclasses.replace(Place("encoder", "ffn", 2, 4, 1, 2, 2), **changes)
+    assert str(error.value) == expected
+
+
+@pytest.mark.parametrize("spec", ["siamese", "residual_dual", "denseformer", "attnres", "hyper", "mhc"])
+def test_the_stacks_input_itself_is_no_state(spec):
+    connection = build_connection(spec, 4, place=Place("encoder", "ffn", 2, 4, 1, 2, 2))
+    x = torch.zeros(2, 3, 4)
+    with pytest.raises((TypeError, ValueError), match=r" as state, as its stack's enter\(x\) gives, not "):
+        connection.before(x)
+    with pytest.raises(NotImplementedError, match="no formula of x and f alone: call before and after"):
+        connection(x, x)
 
 
 COUNTS: dict[str, tuple[Callable[[int], int], Callable[[int], int]]] = {  # of a block, and of a stack

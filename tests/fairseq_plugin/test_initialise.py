@@ -84,7 +84,11 @@ def test_a_training_without_it_is_refused(train, tmp_path):
 @pytest.mark.parametrize(
     ("output", "flags", "line"),
     [
-        ("start.pt", ["--connection", "wskip+ln"], "expected a connection that needs a profiling pass, such as admin"),
+        (
+            "start.pt",
+            ["--connection", "wskip+ln"],
+            "--connection is wskip+ln: expected one that needs a profiling pass, such as admin",
+        ),
         ("start.pt", [*ADMIN, "--lrr", "1"], "fairseq-train refuses these flags: unrecognized arguments: --lrr 1"),
         ("start.pt", [*ADMIN, "--max-tokens", "None"], "fairseq-train refuses these flags: argument --max-tokens"),
         ("start.safetensors", ADMIN, "start.safetensors: expected a .pt file, which fairseq-train reads"),
@@ -96,6 +100,14 @@ def test_a_mistake_is_one_line(train_command, tmp_path, capsys, output, flags, l
     (error,) = capsys.readouterr().err.strip().splitlines()
     assert error.startswith("rskip initialise: error: ") and line in error
     assert not list(tmp_path.iterdir())
+
+
+def test_a_file_that_is_there_stays(train_command, tmp_path, capsys):
+    output = tmp_path / "start.pt"
+    output.write_text("a trained model")
+    assert main(["initialise", "--output", str(output), *train_command(tmp_path / "none", *ADMIN)[1:]]) == 2
+    assert "start.pt is there already: give another --output, or --force to replace it" in capsys.readouterr().err
+    assert output.read_text() == "a trained model"
 
 
 def test_an_architecture_is_asked_for(tmp_path, capsys):

@@ -12,6 +12,7 @@ import torch
 
 from rskip.analysis.trace import read_updates
 from rskip.checkpoint import read_checkpoint
+from rskip.fairseq_plugin.one_line_errors import UsageError
 from rskip.tasks.process import DIVERGED
 
 RSKIP = ["--arch", "transformer_rskip_ln_tiny"]
@@ -180,9 +181,23 @@ def test_a_training_that_diverges_is_one_line_and_a_status_of_its_own(train_comm
 
 
 def test_checkpoint_of_another_architecture_is_refused_and_kept(trained, train_command, fairseq_program, tmp_path):
-    command = train_command(trained.parent, "--arch", "transformer_sas_tiny", "--max-epoch", "4")
+    command = train_command(trained.parent, *RSKIP, "--encoder-layers", "1", "--max-epoch", "4")
     before = trained.read_bytes()
     process = fairseq_program(*command, folder=tmp_path)
     assert process.returncode == 2, process.stderr[-2000:]
     assert "checkpoint is of another architecture" in process.stderr.splitlines()[-1]
     assert trained.read_bytes() == before
+
+
+def test_another_connection_of_equal_parameters_is_refused_but_where_the_training_is_a_new_one(train, tmp_path):
+    train(tmp_path, *RSKIP, "--connection", "2xskip+ln", "--max-update", "1")
+    last = tmp_path / "checkpoint_last.pt"
+    before = last.read_bytes()
+    refusal = r"was trained with --encoder-connection 2xskip\+ln, not deepnorm: give the flags that it was trained with"
+    with pytest.raises(UsageError, match=refusal):
+        train(tmp_path, *RSKIP, "--encoder-connection", "deepnorm", "--max-update", "2")
+    with pytest.raises(UsageError, match=r"with --value-residual none, not fixed: .* --finetune-from-model "):
+        train(tmp_path, *RSKIP, "--connection", "2xskip+ln", "--value-residual", "fixed", "--max-update", "2")
+    assert last.read_bytes() == before
+    train(tmp_path / "new", *RSKIP, "--connection", "deepnorm", "--max-update", "1", "--finetune-from-model", str(last))
+    train(tmp_path, *RSKIP, "--connection", "2XSKIP+LN", "--max-update", "2")

@@ -62,6 +62,19 @@ def test_every_shape(build, source, changes):
         assert_equal_decoding(model, source[:sentences], beams=3, steps=4)
 
 
+def test_nothing_is_decoded_of_nothing(build):
+    """No sentences, no source, no prefix: as without native code, and no error."""
+    model = set_precision(build("2rskip+ln"), "float32")
+    for shape in ((0, 4), (3, 0)):
+        tokens = torch.full(shape, 5)
+        torch.testing.assert_close(model.encode(tokens).states, model.encoder.encode(tokens).states)
+        assert model(torch.full((shape[0], 4), 5), tokens).shape[:2] == shape
+    memory = model.encode(torch.full((0, 4), 5))
+    first = torch.full((0, 1), 2)
+    logits = [each.step(first, each.start(memory)) for each in (model.decoder, model)]
+    torch.testing.assert_close(*logits)
+
+
 @pytest.mark.parametrize("sentences", [1, 3])
 def test_a_target_that_outgrows_its_slots(build, source, sentences):
     """Whether beams stay apart, so that each needs slots of its own, or not, and beyond the known positions."""

@@ -1,0 +1,60 @@
+"""A training goes on with the connections that it began with, also where another's parameters would fit."""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+from fairseq import checkpoint_utils
+from fairseq.trainer import Trainer
+
+from rskip.connections import parse_connection
+from rskip.fairseq_plugin.one_line_errors import UsageError
+
+
+def install() -> None:
+    """Has fairseq's trainer compare a checkpoint that it resumes with its flags, before it loads a parameter."""
+    original = Trainer.load_checkpoint
+    if getattr(original, "compares_connections", False):
+        return
+
+    @functools.wraps(original)
+    def load_checkpoint(self: Trainer, filename: str, reset_optimizer: bool = False, *args: Any, **options: Any) -> Any:
+        if reset_optimizer:  # --finetune-from-model, --reset-optimizer: another training's parameters are wanted
+            return original(self, filename, reset_optimizer, *args, **options)
+        read = checkpoint_utils.load_checkpoint_to_cpu
+
+        def read_and_compare(*args: Any, **options: Any) -> Any:
+            state = read(*args, **options)
+            _compare(state["cfg"]["model"], self.cfg.model, filename)
+            return state
+
+        checkpoint_utils.load_checkpoint_to_cpu = read_and_compare
+        try:
+            return original(self, filename, reset_optimizer, *args, **options)
+        finally:
+            checkpoint_utils.load_checkpoint_to_cpu = read
+
+    load_checkpoint.compares_connections = True  # type: ignore[attr-defined]
+    Trainer.load_checkpoint = load_checkpoint
+
+
+def _compare(there: Any, here: Any, filename: str) -> None:
+    """Raises `UsageError` where the settings of a checkpoint's model and of the one to be trained have other flags."""
+    before, now = _flags(there), _flags(here)
+    for flag, value in before.items():
+        if now.get(flag, value) != value:
+            raise UsageError(
+                f"{filename} was trained with {flag} {value}, not {now[flag]}: give the flags that it was "
+                f"trained with, another --save-dir, or --finetune-from-model {filename}"
+            )
+
+
+def _flags(model: Any) -> dict[str, str]:
+    """What decides the function of equal parameters; nothing for a model that isn't of this plug-in."""
+    both = getattr(model, "connection", None)
+    if both is None:
+        return {}
+    sides = {f"--{side}-connection": getattr(model, f"{side}_connection", None) for side in ("encoder", "decoder")}
+    specs = {flag: str(parse_connection(spec or both)) for flag, spec in sides.items()}
+    return {**specs, "--value-residual": getattr(model, "value_residual", "none")}
