@@ -26,8 +26,8 @@ what a runtime must know. Logits are compared with the model's. Needs onnx, onnx
 pip install 'rskip[onnx]'."""
 CT2_HELP = """Write a folder that ctranslate2.Translator opens, the text pipeline in it.
 
-λxskip+ln, 1xskip+ln:branch_scale=β, prenorm+ln, deepnorm, layerscale+ln and askip+ln (learned, depth) are, or fold into,
-what CTranslate2 computes; other connections are refused. Needs CTranslate2: pip install 'rskip[ct2]'."""
+λxskip+ln, 1xskip+ln:branch_scale=β, prenorm+ln, deepnorm, layerscale+ln and askip+ln (learned, depth) are, or
+fold into, what CTranslate2 computes; other connections are refused. Needs CTranslate2: pip install 'rskip[ct2]'."""
 FAIRSEQ_HELP = """Write a .pt file for fairseq-generate --user-dir rskip, or with --stock for fairseq alone.
 
 Tensors are stored as they are; with --stock in float32, under the names of fairseq's `transformer`."""
