@@ -26,7 +26,8 @@ def install() -> None:
 
         def read_and_compare(*args: Any, **options: Any) -> Any:
             state = read(*args, **options)
-            _compare(state["cfg"]["model"], self.cfg.model, filename)
+            if state.get("cfg") is not None:  # else not a checkpoint of a training, which fairseq says itself
+                _compare(state["cfg"]["model"], self.cfg.model, filename)
             return state
 
         checkpoint_utils.load_checkpoint_to_cpu = read_and_compare
