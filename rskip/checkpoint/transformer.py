@@ -104,7 +104,9 @@ def _check_connections(connections: Mapping[str, str]) -> None:
         try:
             parse_connection(spec)
         except SettingError as error:
-            advice = "import the module that registers it (--user-dir), then load the model"
+            advice = error.advice
+            if error.expected.startswith("one of the families"):
+                advice = "import the module that registers it (--user-dir), then load the model"
             raise SettingError(name, error.problem, expected=error.expected, advice=advice) from None
 
 

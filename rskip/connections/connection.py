@@ -95,7 +95,8 @@ class Connection(nn.Module):
             )
         y = self.combine(x, f)
         if not (isinstance(y, Tensor) and y.is_floating_point()):
-            raise TypeError(f"{type(self).__name__}.combine must return a tensor of floats, not {shown(y)}")
+            given = f"one of {y.dtype}" if isinstance(y, Tensor) else f"a {type(y).__name__}"
+            raise TypeError(f"{type(self).__name__}.combine must return a tensor of floats, not {given}")
         if y.shape != x.shape:
             shapes = f"{tuple(x.shape)}, as x is, not {tuple(y.shape)}"
             raise ValueError(f"{type(self).__name__}.combine must return a tensor of shape {shapes}")
@@ -146,7 +147,7 @@ def tensors(state: State, user: nn.Module, count: int | None = None) -> tuple[Te
     """The state of a family that passes on several, `count` of them if it is given. TypeError where it is another's,
     or the stack's input itself."""
     if not isinstance(state, tuple) or count not in (None, len(state)):
-        several = f"{count} tensors" if count else "a tuple of tensors"
+        several = f"a tuple of {count} tensors" if count else "a tuple of tensors"
         raise TypeError(
             f"{type(user).__name__} takes {several} as state, as its stack's enter(x) gives, not {_shown_state(state)}"
         )
@@ -156,7 +157,7 @@ def tensors(state: State, user: nn.Module, count: int | None = None) -> tuple[Te
 def _shown_state(state: object) -> str:
     if isinstance(state, Tensor):
         return f"one of shape {tuple(state.shape)}"
-    return f"{len(state)} tensors" if isinstance(state, tuple) else shown(state)
+    return f"a tuple of {len(state)}" if isinstance(state, tuple) else f"a {type(state).__name__}"
 
 
 def _check_types(x: object, f: object) -> None:

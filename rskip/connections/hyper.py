@@ -24,13 +24,13 @@ class CopiedStreams(StackConnection):
 
     def __init__(self, features: int, *, streams: int, **settings: Any) -> None:
         super().__init__()
-        self.streams = streams
+        self.streams, self.features = streams, features
 
     def enter(self, x: Tensor) -> State:
         return x.unsqueeze(-2).expand(*x.shape[:-1], self.streams, -1)
 
     def leave(self, state: State) -> Tensor:
-        return one_tensor(state, self).sum(-2)
+        return _streams(state, self, self.streams, self.features).sum(-2)
 
     def extra_repr(self) -> str:
         return f"streams={self.streams}"
@@ -43,12 +43,8 @@ class StreamsConnection(Connection):
     streams: int
 
     def streams_of(self, state: State) -> Tensor:
-        """The state as h (..., n, C). ValueError where it isn't that, such as the stack's input itself."""
-        streams = one_tensor(state, self)
-        if streams.shape[-2:] != (self.streams, self.features):
-            taken = f"(..., {self.streams}, {self.features}) as state, as its stack's enter(x) gives"
-            raise ValueError(f"{type(self).__name__} takes {taken}, not {tuple(streams.shape)}")
-        return streams
+        """The state as h (..., n, C)."""
+        return _streams(state, self, self.streams, self.features)
 
     def mixed(self, streams: Tensor, weights: Tensor, outputs: Tensor) -> tuple[Tensor, State]:
         """What `before` gives: the branch's input, and what `after` needs.
@@ -66,6 +62,15 @@ class StreamsConnection(Connection):
     def after(self, kept: State, f: Tensor) -> State:
         mixed, outputs = kept
         return torch.addcmul(mixed, outputs.unsqueeze(-1), f.unsqueeze(-2)).to(mixed.dtype)
+
+
+def _streams(state: State, user: nn.Module, count: int, features: int) -> Tensor:
+    """The state as h (..., n, C). ValueError where it isn't that, such as the stack's input itself."""
+    streams = one_tensor(state, user)
+    if streams.shape[-2:] != (count, features):
+        taken = f"(..., {count}, {features}) as state, as its stack's enter(x) gives"
+        raise ValueError(f"{type(user).__name__} takes {taken}, not {tuple(streams.shape)}")
+    return streams
 
 
 class _Sums(torch.autograd.Function):

@@ -19,7 +19,7 @@ class Place:
     :param sublayer: the block, of `sublayers` in the stack.
     :param layer: the layer that it is in, of `layers`; on images each block is a layer.
     :param other_layers: layers of the other stack, 0 where there is none.
-    :raises SettingError: named `place`, what can't be so.
+    :raises SettingError: named `place.layer` and so on, what can't be so.
     """
 
     stack: str
@@ -43,8 +43,10 @@ class Place:
         if self.sublayers % self.layers:
             raise self._wrong("sublayers", f"a multiple of layers, {self.layers}")
         a_layer = self.sublayers // self.layers
-        if self.layer > self.layers or not (self.layer - 1) * a_layer < self.sublayer <= self.layer * a_layer:
-            raise self._wrong("layer", f"that of sublayer {self.sublayer}, of {self.layers} with {a_layer} each")
+        if self.sublayer > self.sublayers:
+            raise self._wrong("sublayer", f"at most sublayers, {self.sublayers}")
+        if self.layer != (of_sublayer := -(-self.sublayer // a_layer)):
+            raise self._wrong("layer", f"{of_sublayer}, the layer of sublayer {self.sublayer}")
 
     def _wrong(self, name: str, expected: str) -> SettingError:
         return SettingError.of_value(f"place.{name}", getattr(self, name), expected)

@@ -40,7 +40,7 @@ class Number:
 
     def __init__(self, default: float, *, positive: bool = False, least: float = -MOST, most: float = MOST) -> None:
         self.default: OptionValue = default
-        self.least, self.most = LEAST if positive else least, most
+        self.least, self.most = max(LEAST, least) if positive else least, most
 
     def read(self, text: str) -> OptionValue:
         try:

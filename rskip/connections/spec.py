@@ -192,13 +192,13 @@ def _check_factor(family: Family, factor: float | None, rest: str) -> float | No
         if factor is not None:
             raise _wrong(given, f"no λ before {name}", advice=f"write {name + rest!r}")
         return None
+    most = _MOST if family.factor.integer else MOST
     valid = "an integer of at least 1" if family.factor.integer else f"a number from {LEAST:g} to {MOST:g}"
     if factor is None:
         raise _wrong(given, f"a λ before {name}, {valid}", advice=f"write {'1' + name + rest!r}")
-    if not LEAST <= factor <= MOST:
-        raise _wrong(given, f"{valid} as λ, not {factor:g}")
-    if family.factor.integer and factor > _MOST:
-        raise _wrong(given, f"{valid} and at most {_MOST} as λ, not {factor:g}")
+    if not LEAST <= factor <= most:
+        bound = f" and at most {_MOST}" if family.factor.integer and factor > most else ""
+        raise _wrong(given, f"{valid}{bound} as λ, not {factor:g}")
     if family.factor.integer and factor != int(factor):
         near = f"{max(1, round(factor))}{name}{rest}"
         raise _wrong(given, f"{valid} as λ, not {factor:g}", advice=f"did you mean {near!r}?")

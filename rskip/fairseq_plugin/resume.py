@@ -10,6 +10,7 @@ from fairseq.trainer import Trainer
 
 from rskip.connections import parse_connection
 from rskip.fairseq_plugin.one_line_errors import UsageError
+from rskip.settings.errors import SettingError
 
 
 def install() -> None:
@@ -47,15 +48,22 @@ def _compare(there: Any, here: Any, filename: str) -> None:
         if now.get(flag, value) != value:
             raise UsageError(
                 f"{filename} was trained with {flag} {value}, not {now[flag]}: give the flags that it was "
-                f"trained with, another --save-dir, or --finetune-from-model {filename}"
+                f"trained with, or another --save-dir, there with --finetune-from-model {filename} to begin from it"
             )
 
 
 def _flags(model: Any) -> dict[str, str]:
-    """What decides the function of equal parameters; nothing for a model that isn't of this plug-in."""
+    """The connections and the value residual; nothing for a model that isn't of this plug-in."""
     both = getattr(model, "connection", None)
     if both is None:
         return {}
     sides = {f"--{side}-connection": getattr(model, f"{side}_connection", None) for side in ("encoder", "decoder")}
-    specs = {flag: str(parse_connection(spec or both)) for flag, spec in sides.items()}
+    specs = {flag: _canonical(spec or both) for flag, spec in sides.items()}
     return {**specs, "--value-residual": getattr(model, "value_residual", "none")}
+
+
+def _canonical(spec: str) -> str:
+    try:
+        return str(parse_connection(spec))
+    except SettingError:  # of a family that isn't registered here: it differs from the one that is trained
+        return spec

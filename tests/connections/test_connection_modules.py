@@ -184,8 +184,8 @@ def test_inputs_that_are_no_tensors_of_floats_of_one_type_are_refused():
 def test_a_combine_that_gives_something_else_is_refused():
     x = torch.ones(2, 3, 4)
     for result, error, message in (
-        (None, TypeError, r"Own\.combine must return a tensor of floats, not None"),
-        (x.long(), TypeError, "must return a tensor of floats"),
+        (None, TypeError, r"Own\.combine must return a tensor of floats, not a NoneType"),
+        (x.long(), TypeError, "must return a tensor of floats, not one of torch.int64"),
         (x[:1], ValueError, r"must return a tensor of shape \(2, 3, 4\), as x is, not \(1, 3, 4\)"),
     ):
         connection = type("Own", (Connection,), {"combine": lambda self, x, f, result=result: result})(4)

@@ -496,7 +496,8 @@ def test_what_a_family_cannot_do_is_refused_in_one_line(spec, feature_dim, expec
         ({"layers": 0}, "place.layers is 0: expected a whole number from 1"),
         ({"other_layers": -1}, "place.other_layers is -1: expected a whole number from 0"),
         ({"sublayers": 5}, "place.sublayers is 5: expected a multiple of layers, 2"),
-        ({"sublayer": 3}, "place.layer is 1: expected that of sublayer 3, of 2 with 2 each"),
+        ({"sublayer": 3}, "place.layer is 1: expected 2, the layer of sublayer 3"),
+        ({"sublayer": 5}, "place.sublayer is 5: expected at most sublayers, 4"),
     ],
 )
 def test_a_place_that_cannot_be_is_refused(changes, expected):
@@ -511,6 +512,8 @@ def test_the_stacks_input_itself_is_no_state(spec):
     x = torch.zeros(2, 3, 4)
     with pytest.raises((TypeError, ValueError), match=r" as state, as its stack's enter\(x\) gives, not "):
         connection.before(x)
+    with pytest.raises((TypeError, ValueError), match=r" as state, as its stack's enter\(x\) gives, not "):
+        build_stack_connection(spec, 4).leave(x)
     with pytest.raises(NotImplementedError, match="no formula of x and f alone: call before and after"):
         connection(x, x)
 
