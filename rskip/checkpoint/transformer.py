@@ -11,6 +11,7 @@ from torch import Tensor
 from rskip.checkpoint.checkpoint import Checkpoint
 from rskip.checkpoint.stock import from_old_stock, from_stock, stock_connection
 from rskip.connections import parse_connection
+from rskip.connections.registry import UnknownFamily
 from rskip.files.torch_file import weights_difference
 from rskip.settings.errors import SettingError
 from rskip.transformer import Transformer, TransformerConfig
@@ -103,11 +104,11 @@ def _check_connections(connections: Mapping[str, str]) -> None:
     for name, spec in connections.items():
         try:
             parse_connection(spec)
-        except SettingError as error:
-            advice = error.advice
-            if error.expected.startswith("one of the families"):
-                advice = "import the module that registers it (--user-dir), then load the model"
+        except UnknownFamily as error:
+            advice = "import the module that registers it (--user-dir), then load the model"
             raise SettingError(name, error.problem, expected=error.expected, advice=advice) from None
+        except SettingError as error:
+            raise error.named(name) from None
 
 
 def _is_stock(settings: Mapping[str, Any]) -> bool:

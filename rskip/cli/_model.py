@@ -108,6 +108,12 @@ def loading_for_good() -> Iterator[None]:
         gc.enable()
 
 
+def check_replaceable(output: Path, *, replace: bool) -> None:
+    """FileExistsError where `output` is there and is not to be replaced."""
+    if output.exists() and not replace:
+        raise FileExistsError(f"{output} is there already: give another --output, or --force to replace it")
+
+
 @contextmanager
 def output_folder(output: Path, *, replace: bool, contents: Sequence[str]) -> Iterator[Path]:
     """Gives an empty folder that becomes `output` if the block ends well, or is removed.
@@ -120,8 +126,7 @@ def output_folder(output: Path, *, replace: bool, contents: Sequence[str]) -> It
     if output.exists():
         if not output.is_dir():
             raise FileExistsError(f"{output} is a file: give another --output, a folder")
-        if not replace:
-            raise FileExistsError(f"{output} is there already: give another --output, or --force to replace it")
+        check_replaceable(output, replace=replace)
         for path in sorted(output.iterdir()):
             if not any(path.match(pattern) for pattern in contents):
                 raise FileExistsError(f"{output} holds {path.name}, which would be lost: give another --output")

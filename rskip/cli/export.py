@@ -6,7 +6,7 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rskip.cli._model import add_model_arguments, model_path, model_settings
+from rskip.cli._model import add_model_arguments, check_replaceable, model_path, model_settings
 
 if TYPE_CHECKING:
     from rskip.checkpoint import Checkpoint
@@ -131,8 +131,7 @@ def export_fairseq(args: argparse.Namespace) -> None:
 
     if args.output.suffix != ".pt":
         raise ValueError(f"--output {args.output}: the name of fairseq's checkpoints ends in .pt")
-    if args.output.exists() and not args.force:
-        raise FileExistsError(f"{args.output} is there already: give another --output, or --force to replace it")
+    check_replaceable(args.output, replace=args.force)
     path = find_checkpoint(args.model)
     checkpoint = read_checkpoint(path)
     if args.stock:

@@ -9,6 +9,8 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
+from rskip.cli._model import check_replaceable
+
 EXAMPLES = """example:
   rskip initialise --output start.pt data-bin/multi30k-en-de --user-dir rskip --arch transformer_rskip_ln_tiny \\
       --connection admin --max-tokens 2048 --dropout 0.2 --seed 1
@@ -37,8 +39,7 @@ def run(args: argparse.Namespace) -> None:
 
     if args.output.suffix != ".pt":
         raise ValueError(f"--output {args.output}: expected a .pt file, which fairseq-train reads")
-    if args.output.exists() and not args.force:
-        raise FileExistsError(f"{args.output} is there already: give another --output, or --force to replace it")
+    check_replaceable(args.output, replace=args.force)
     executable("fairseq-train")  # FileNotFoundError, which says how it is installed
     logging.getLogger("fairseq").setLevel(logging.WARNING)
     from rskip.fairseq_plugin.initialise import initialise

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Literal
+from typing import Literal, get_args
 
 import torch
 from torch import Tensor, nn
@@ -17,6 +17,7 @@ State = Tensor | tuple[Tensor, ...]
 # Where a branch may be normalised inside. In attention each head's queries, keys and values, what all heads give,
 # before the output map, and what that map gives; the feed-forward branch's hidden features, before its last map.
 InnerNorm = Literal["query", "key", "value", "heads", "output", "hidden"]
+INNER_NORMS: tuple[InnerNorm, ...] = get_args(InnerNorm)
 
 
 class Connection(nn.Module):
@@ -57,8 +58,7 @@ class Connection(nn.Module):
     @property
     def passes_x(self) -> bool:
         """Whether x alone goes from block to block, as `branch_input` and `forward` have it."""
-        kind = type(self)
-        return kind.before is Connection.before and kind.after is Connection.after
+        return passes_x(type(self))
 
     @property
     def branch_gain(self) -> float:
@@ -119,6 +119,11 @@ class Connection(nn.Module):
 
     def extra_repr(self) -> str:
         return f"features={self.features}, feature_dim={self.feature_dim}"
+
+
+def passes_x(kind: type[Connection]) -> bool:
+    """Whether connections of this class pass on x alone."""
+    return kind.before is Connection.before and kind.after is Connection.after
 
 
 class StackConnection(nn.Module):

@@ -30,7 +30,7 @@ class CopiedStreams(StackConnection):
         return x.unsqueeze(-2).expand(*x.shape[:-1], self.streams, -1)
 
     def leave(self, state: State) -> Tensor:
-        return _streams(state, self, self.streams, self.features).sum(-2)
+        return streams_of(state, self).sum(-2)
 
     def extra_repr(self) -> str:
         return f"streams={self.streams}"
@@ -41,10 +41,6 @@ class StreamsConnection(Connection):
 
     norm: nn.Module
     streams: int
-
-    def streams_of(self, state: State) -> Tensor:
-        """The state as h (..., n, C)."""
-        return _streams(state, self, self.streams, self.features)
 
     def mixed(self, streams: Tensor, weights: Tensor, outputs: Tensor) -> tuple[Tensor, State]:
         """What `before` gives: the branch's input, and what `after` needs.
@@ -64,11 +60,11 @@ class StreamsConnection(Connection):
         return torch.addcmul(mixed, outputs.unsqueeze(-1), f.unsqueeze(-2)).to(mixed.dtype)
 
 
-def _streams(state: State, user: nn.Module, count: int, features: int) -> Tensor:
+def streams_of(state: State, user: CopiedStreams | StreamsConnection) -> Tensor:
     """The state as h (..., n, C). ValueError where it isn't that, such as the stack's input itself."""
     streams = one_tensor(state, user)
-    if streams.shape[-2:] != (count, features):
-        taken = f"(..., {count}, {features}) as state, as its stack's enter(x) gives"
+    if streams.shape[-2:] != (user.streams, user.features):
+        taken = f"(..., {user.streams}, {user.features}) as state, as its stack's enter(x) gives"
         raise ValueError(f"{type(user).__name__} takes {taken}, not {tuple(streams.shape)}")
     return streams
 
@@ -154,7 +150,7 @@ class HyperConnection(StreamsConnection):
         self._start()
 
     def before(self, state: State) -> tuple[Tensor, State]:
-        streams = self.streams_of(state)
+        streams = streams_of(state, self)
         weights = torch.cat([self.input_weights[:, None], self.stream_weights], dim=1)
         outputs: Tensor = self.output_weights
         if self.form == "dynamic":
@@ -215,7 +211,7 @@ class ManifoldHyperConnection(StreamsConnection):
         self._start(weight_init)
 
     def before(self, state: State) -> tuple[Tensor, State]:
-        n, streams = self.streams, self.streams_of(state)
+        n, streams = self.streams, streams_of(state, self)
         values = at_least_float32(streams.flatten(-2))  # (..., nC)
         root = torch.rsqrt(values.square().mean(-1, keepdim=True) + EPS)
         found = at_least_float32(nn.functional.linear(values, self.mixing.to(values.dtype))) * root

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from rskip.settings.errors import SettingError
 
 BRANCHES = {"encoder": ("self_attn", "ffn"), "decoder": ("self_attn", "encoder_attn", "ffn"), "network": ("block",)}
-COUNTS = ("sublayer", "sublayers", "layer", "layers")
+_LEAST = {"sublayer": 1, "sublayers": 1, "layer": 1, "layers": 1, "other_layers": 0}
 
 
 @dataclass(frozen=True)
@@ -35,8 +35,7 @@ class Place:
             raise self._wrong("stack", " or ".join(BRANCHES))
         if self.branch not in BRANCHES[self.stack]:
             raise self._wrong("branch", f"{' or '.join(BRANCHES[self.stack])} of stack {self.stack}")
-        for name in (*COUNTS, "other_layers"):
-            least = 1 if name in COUNTS else 0
+        for name, least in _LEAST.items():
             value = getattr(self, name)
             if not isinstance(value, int) or isinstance(value, bool) or value < least:
                 raise self._wrong(name, f"a whole number from {least}")

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar, get_args
 
-from rskip.connections.connection import Connection, StackConnection
+from rskip.connections.connection import Connection, StackConnection, passes_x
 from rskip.connections.norms import NORMS
 from rskip.settings.errors import SettingError, did_you_mean
 from rskip.settings.paper import Paper
@@ -22,6 +22,10 @@ if TYPE_CHECKING:
 OptionValue = float | bool | str
 Passed = Literal["x", "streams", "history"]
 ConnectionClass = TypeVar("ConnectionClass", bound="type[Connection]")
+
+
+class UnknownFamily(SettingError):
+    """A spec of a family that nobody has registered."""
 
 
 class Option(Protocol):
@@ -201,8 +205,7 @@ class Family:
             inspect.signature(self.connection).bind(1, **dict.fromkeys(words))
         except TypeError as error:
             raise self._wrong("its class", f"one that is built with (features, {', '.join(words)}): {error}") from None
-        cls = self.connection
-        if self.passes == "x" and (cls.before is not Connection.before or cls.after is not Connection.after):
+        if self.passes == "x" and not passes_x(self.connection):
             raise self._wrong("passes", "streams or history, since its class has its own before or after")
 
     def _wrong(self, name: str, expected: str) -> ValueError:
@@ -262,12 +265,12 @@ def list_connections() -> list[Family]:
 def find_family(name: str, *, before: str = "", after: str = "") -> Family:
     """The family called `name`, which stands between `before` and `after` in a spec.
 
-    SettingError, named `connection`, where there is none; it names the nearest known one.
+    UnknownFamily, named `connection`, where there is none; it names the nearest known one.
     """
     if name not in _families:
         suggestion = did_you_mean(name, _families, before=before, after=after)
         known = f"of docs/connections.md{suggestion}" if suggestion else ", ".join(sorted(_families))
-        raise SettingError.of_value("connection", before + name + after, f"one of the families {known}")
+        raise UnknownFamily.of_value("connection", before + name + after, f"one of the families {known}")
     return _families[name]
 
 

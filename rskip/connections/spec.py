@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any, get_args
+from typing import Any
 
-from rskip.connections.connection import Connection, InnerNorm, StackConnection
+from rskip.connections.connection import INNER_NORMS, Connection, StackConnection
 from rskip.connections.norms import NORMS_OF_IMAGES, NORMS_OF_TEXT, check_features
 from rskip.connections.place import Place
 from rskip.connections.registry import LEAST, MOST, Family, Fold, OptionValue, find_family, plain_number
@@ -143,10 +143,10 @@ def build_connection(
             raise _wrong(str(spec), expected, advice=f"pass place={example}")
         settings["place"] = place
     connection = family.connection(features, feature_dim=feature_dim, **settings)
-    unknown = [where for where in connection.inner_norms if where not in get_args(InnerNorm)]
-    if unknown:
-        known = f"{', '.join(get_args(InnerNorm))}, not {unknown[0]!r}{did_you_mean(unknown[0], get_args(InnerNorm))}"
-        raise _wrong(str(spec), f"inner_norms of {known}")
+    for where in connection.inner_norms:
+        if where not in INNER_NORMS:
+            suggestion = did_you_mean(where, INNER_NORMS)
+            raise _wrong(str(spec), f"inner_norms of {', '.join(INNER_NORMS)}, not {where!r}{suggestion}")
     return connection
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import sys
 from argparse import Namespace
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, NoReturn
@@ -15,16 +15,15 @@ from fairseq import options, tasks, utils
 from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 from fairseq.tasks import FairseqTask
 from fairseq.trainer import Trainer
-from torch import nn
 
 from rskip.analysis.signals import Masks
 from rskip.connections import Admin, admin_profiling, find_family, is_profiled, parse_connection
+from rskip.connections.place import BRANCHES
 from rskip.fairseq_plugin.model import ConnectionModel
 from rskip.fairseq_plugin.one_line_errors import UsageError
 from rskip.files.whole import atomic_file
 
 STACKS = ("encoder", "decoder")
-BRANCHES = ("self_attn", "encoder_attn", "ffn")
 # What would not be the whole model in float32 on one CPU, and what the checkpoint has no use for.
 _SET = {
     "cpu": True, "distributed_world_size": 1, "fp16": False, "bf16": False, "amp": False,
@@ -67,7 +66,7 @@ def initialise(words: Sequence[str], output: Path) -> dict[str, list[float]]:
     with atomic_file(output) as temporary:
         beginning = {"epoch": 1, "iterations_in_epoch": 0, "version": 2}
         trainer.save_checkpoint(str(temporary), {"train_iterator": beginning, "val_loss": None})
-    return {stack: _weights(getattr(model, stack).layers) for stack in STACKS}
+    return {stack: _weights(model, stack) for stack in STACKS}
 
 
 def install() -> None:
@@ -107,9 +106,10 @@ class _Profiling:
         pass
 
 
-def _weights(layers: Iterable[nn.Module]) -> list[float]:
-    """ω of every block, in their order."""
-    blocks = [getattr(layer, f"{branch}_connection", None) for layer in layers for branch in BRANCHES]
+def _weights(model: ConnectionModel, stack: str) -> list[float]:
+    """ω of every block of the stack, in their order."""
+    layers = getattr(model, stack).layers
+    blocks = [getattr(layer, f"{branch}_connection") for layer in layers for branch in BRANCHES[stack]]
     return [each.skip_weight[0].item() for each in blocks if isinstance(each, Admin)]
 
 

@@ -15,6 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from rskip.connections import Connection, Place, State, build_connection
+from rskip.connections.place import BRANCHES
 from rskip.transformer.attention import MultiHeadAttention, ValueResidual, build_inner_norm
 from rskip.transformer.config import ACTIVATIONS, StackConfig
 from rskip.transformer.dropout import Dropout
@@ -69,14 +70,13 @@ class EncoderLayer(TransformerLayer):
 
     def __init__(self, config: StackConfig, number: int) -> None:
         """The layer of this number, from 1."""
-        branches = ("self_attn", "ffn")
         super().__init__(
             config,
             features=config.encoder_embed_dim,
             inner_features=config.encoder_ffn_embed_dim,
             heads=config.encoder_attention_heads,
             connection=config.encoder_connection,
-            places=_places("encoder", branches, number, config.encoder_layers, config.decoder_layers),
+            places=_places("encoder", number, config.encoder_layers, config.decoder_layers),
         )
 
     def forward(
@@ -96,8 +96,7 @@ class DecoderLayer(TransformerLayer):
 
     def __init__(self, config: StackConfig, number: int) -> None:
         """The layer of this number, from 1."""
-        branches = ("self_attn", "encoder_attn", "ffn")
-        places = _places("decoder", branches, number, config.decoder_layers, config.encoder_layers)
+        places = _places("decoder", number, config.decoder_layers, config.encoder_layers)
         super().__init__(
             config,
             features=config.decoder_embed_dim,
@@ -154,8 +153,9 @@ class DecoderLayer(TransformerLayer):
         return passed, self.first_values(own.value, first)
 
 
-def _places(stack: str, branches: tuple[str, ...], layer: int, layers: int, other_layers: int) -> dict[str, Place]:
+def _places(stack: str, layer: int, layers: int, other_layers: int) -> dict[str, Place]:
     """Where the layer's branches stand."""
+    branches = BRANCHES[stack]
     before = (layer - 1) * len(branches)
     sublayers = layers * len(branches)
     return {
