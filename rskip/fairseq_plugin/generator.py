@@ -199,16 +199,20 @@ class BeamSearchGenerator:
     ) -> list[list[Hypothesis]]:
         decoders = [self.transformers.of(model) for model in self.models]
         decoder: Any = decoders[0]
-        memory: Any = decoders[0].encode(source)
+        try:
+            memory: Any = [each.encode(source) for each in decoders]
+        except IndexError as error:
+            raise UsageError(
+                f"the data have a token that the dictionary lacks ({error}): binarise them again with this dictionary"
+            ) from error
         if len(decoders) > 1:
             decoder = EnsembleDecoder(decoders, temperature=options.temperature)
-            memory = [memory, *(each.encode(source) for each in decoders[1:])]
             options = replace(options, temperature=1.0)
         if options.sampling:
             options = replace(options, seed=int(torch.randint(2**31, ())))
         return beam_search(
             decoder,
-            memory,
+            memory if len(decoders) > 1 else memory[0],
             options,
             source_lengths=source.ne(self.pad).sum(1),
             prefix=prefix,

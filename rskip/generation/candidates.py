@@ -7,7 +7,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from rskip.native.library import BLOCK, TYPES, Best, Library, Vocabulary
+from rskip.native.library import BLOCK, Best, Library, Vocabulary
 
 _STRIPES = 16  # a sentence's logits are first compared in so many stripes at once
 MOST_CANDIDATES = 64  # of the native search, which inserts each into a list
@@ -44,23 +44,24 @@ class NativeScan:
         self.logits, self.library = logits, library
         self.maxima = torch.empty(*shape, -(-vocabulary // BLOCK))
         self.normaliser = torch.empty(shape)
-        arguments = Vocabulary(
-            logits=logits.data_ptr(), maxima=self.maxima.data_ptr(), normalisers=self.normaliser.data_ptr(),
-            words=vocabulary, type=TYPES[logits.dtype],
-        )  # fmt: skip
+        arguments = Vocabulary(logits=logits, maxima=self.maxima, normalisers=self.normaliser, words=vocabulary)
         library.normalise(arguments, self.normaliser.numel(), work=logits.numel())
 
     def best(self, offsets: Tensor, count: int) -> Candidates:
         """The `count` best of logits + offsets (B, K), over all beams of each sentence; of equal ones the first."""
         sentences, beams, vocabulary = self.logits.shape
+        if offsets.shape != (sentences, beams) or count < 1:
+            raise ValueError(
+                f"offsets are {tuple(offsets.shape)} and the count is {count}: "
+                f"expected ({sentences}, {beams}), one per beam, and 1 or more"
+            )
         offsets = offsets.contiguous()
         found = Candidates(
             torch.empty(sentences, count), *(torch.empty(sentences, count, dtype=torch.long) for _ in range(2))
         )
         arguments = Best(
-            logits=self.logits.data_ptr(), maxima=self.maxima.data_ptr(), offsets=offsets.data_ptr(),
-            scores=found.scores.data_ptr(), beams=found.beams.data_ptr(), tokens=found.tokens.data_ptr(),
-            count=count, width=beams, words=vocabulary, type=TYPES[self.logits.dtype],
+            logits=self.logits, maxima=self.maxima, offsets=offsets, scores=found.scores, beams=found.beams,
+            tokens=found.tokens, count=count, width=beams, words=vocabulary,
         )  # fmt: skip
         self.library.best(arguments, sentences)
         return found

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from rskip.native.library import TYPES, Library, Linear8, Packing, Quantised, Rescaled
+from rskip.native.library import Library, Linear8, Packing8, Quantised, Rescaled
 from rskip.native.linear import linear_work
 
 _ZERO_POINT = 128  # of rows in 8 bits
@@ -17,20 +17,16 @@ def native_quantised(library: Library, rows: Tensor) -> tuple[Tensor, Tensor]:
     """Rows (R, C) in 8 bits, 128 being zero, and their scales (R,): the largest magnitude is 127 steps."""
     rows = rows.contiguous()
     output, scales = torch.empty(rows.shape, dtype=torch.uint8), torch.empty(len(rows))
-    arguments = Quantised(
-        x=rows.data_ptr(), output=output.data_ptr(), scales=scales.data_ptr(), features=rows.size(1),
-        type=TYPES[rows.dtype],
-    )  # fmt: skip
+    arguments = Quantised(x=rows, output=output, scales=scales, features=rows.size(1))
     library.quantise(arguments, len(rows), work=rows.numel())
     return output, scales
 
 
 def native_rescale_(library: Library, sums: Tensor, scales: Tensor, bias: Tensor | None) -> None:
     """sums·scale + bias, in place: sums (R, C), contiguous, scales (R,), bias (C), all in float32."""
-    arguments = Rescaled(
-        sums=sums.data_ptr(), scales=scales.data_ptr(), bias=None if bias is None else bias.data_ptr(),
-        features=sums.size(1),
-    )  # fmt: skip
+    if scales.shape != sums.shape[:1] or (bias is not None and bias.shape != sums.shape[1:]):
+        raise ValueError(f"sums are {tuple(sums.shape)}: expected as many scales as rows, and biases as features")
+    arguments = Rescaled(sums=sums, scales=scales, bias=bias, features=sums.size(1))
     library.rescale(arguments, len(sums), work=sums.numel())
 
 
@@ -44,17 +40,14 @@ class PackedWeight8:
         self.scales, self.offsets = _padded(scales), _padded(offsets)
         self.bias = None if bias is None else _padded(bias)
         weight = weight.contiguous()
-        library.pack8(
-            Packing(
-                weight=weight.data_ptr(), packed=self.weight.data_ptr(), inputs=self.inputs, outputs=self.outputs
-            )
-        )
+        library.pack8(Packing8(weight=weight, packed=self.weight, inputs=self.inputs, outputs=self.outputs))
 
     def arguments(self, x: Tensor) -> Linear8:
-        """Of the product with x (R, in), float32, contiguous; where its output goes is to be set."""
+        """Arguments of the product with x (R, in), float32, contiguous, but for its output."""
+        if x.size(-1) != self.inputs:
+            raise ValueError(f"x has {x.size(-1)} features: expected {self.inputs}")
         return Linear8(
-            x=x.data_ptr(), weight=self.weight.data_ptr(), scales=self.scales.data_ptr(),
-            offsets=self.offsets.data_ptr(), bias=None if self.bias is None else self.bias.data_ptr(),
+            x=x, weight=self.weight, scales=self.scales, bias=self.bias, offsets=self.offsets,
             inputs=self.inputs, outputs=self.outputs,
         )  # fmt: skip
 
@@ -66,6 +59,6 @@ def _padded(values: Tensor) -> Tensor:
 def native_linear8(library: Library, arguments: Linear8, rows: int) -> Tensor:
     """The product. Shape: (R, out)."""
     output = torch.empty(rows, arguments.outputs)
-    arguments.output = output.data_ptr()
+    arguments.output = output
     library.map8(arguments, rows, work=rows * linear_work(arguments))
     return output

@@ -9,14 +9,12 @@ from __future__ import annotations
 
 import ctypes
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from ctypes import POINTER, c_char_p, c_double, c_int, c_int64, c_void_p
 from dataclasses import dataclass
 from functools import cache, partial
-from itertools import pairwise
 from pathlib import Path
-from threading import Thread
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 
@@ -25,109 +23,187 @@ from rskip.settings.errors import SettingError
 VARIABLE = "RSKIP_NATIVE"
 TYPES = {torch.float32: 0, torch.bfloat16: 1}  # as in source/kernels.h, which has all that follows too
 BLOCK = 64  # logits whose largest one is kept
-_INTERFACE = 5
-_WORK_TO_SHARE = 2**20  # numbers, which take some 0.3 ms; to start a thread takes 0.05
+_INTERFACE = 6
+_WORK_TO_SHARE = 2**20  # numbers, which take about 0.3 ms; starting a thread takes 0.02
 _INSTRUCTIONS = {"plain": 0, "avx2": 1, "avx512": 2, "avx512bf16": 3}
 
 
-def _fields(pointers: str, sizes: str, numbers: str = "", *, type: bool = True) -> list[tuple[str, Any]]:
-    kinds = ((pointers, c_void_p), (sizes, c_int64), (numbers, c_double), ("type" if type else "", c_int64))
-    return [(name, kind) for names, kind in kinds for name in names.split()]
+_ROWS = None  # the type of pointers to numbers of the type that the structure's `type` names
 
 
-class Seen(ctypes.Structure):
-    """The slots of keys and values that the beams of each sentence see."""
-
-    _fields_ = _fields("place slots counts", "slots_sentence slots_beam beams count", type=False)
+def _pointers(names: str, dtype: torch.dtype | None = _ROWS) -> dict[str, torch.dtype | None]:
+    return dict.fromkeys(names.split(), dtype)
 
 
-class Attention(ctypes.Structure):
-    """Of one position of each beam over the slots that it sees."""
+def _fields(pointers: Iterable[str], sizes: str, numbers: str = "", *, typed: bool = True) -> list[tuple[str, Any]]:
+    kinds = ((pointers, c_void_p), (sizes.split(), c_int64), (numbers.split(), c_double), (["type"] * typed, c_int64))
+    return [(name, kind) for names, kind in kinds for name in names]
 
-    _fields_ = _fields(
-        "seen query key value new_key new_value output weights", "slots_per_place weights_beam heads features"
+
+class Arguments(ctypes.Structure):
+    """Arguments of a kernel, which hold what their pointers point to.
+
+    A pointer is assigned a tensor, a structure or an array, which then lives as long as the arguments do; the first
+    tensor of rows sets `type`. An address that is assigned as a number is the caller's to keep alive.
+
+    :raises TypeError: the kernel can't read the tensor: another type, not contiguous, or not on the CPU.
+    """
+
+    _pointers: ClassVar[dict[str, torch.dtype | None]] = {}
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if isinstance(value, torch.Tensor):
+            self._check(name, value)
+            self.__dict__[name], value = value, value.data_ptr()
+        elif isinstance(value, (ctypes.Structure, ctypes.Array)):
+            self.__dict__[name], value = value, ctypes.addressof(value)
+        super().__setattr__(name, value)
+
+    def _check(self, name: str, tensor: torch.Tensor) -> None:
+        expected = self._pointers[name]
+        if expected is _ROWS:
+            expected = self.__dict__.get("rows")
+            if expected is None:
+                expected = self.__dict__["rows"] = tensor.dtype if tensor.dtype in TYPES else torch.float32
+                self.type = TYPES[expected]
+        if tensor.dtype != expected:
+            raise TypeError(f"{name} has the type {tensor.dtype}: expected {expected}")
+        if tensor.device.type != "cpu" or not tensor.is_contiguous():
+            raise TypeError(f"{name} is not a contiguous tensor on the CPU: give {name}.cpu().contiguous()")
+
+
+class Seen(Arguments):
+    """Slots of keys and values that the beams of each sentence see."""
+
+    _pointers = _pointers("place slots counts", torch.int32)
+    _fields_ = _fields(_pointers, "slots_sentence slots_beam beams count", typed=False)
+
+
+class Attention(Arguments):
+    """Attention of one position of each beam over the slots that it sees."""
+
+    _pointers = _pointers("seen query key value new_key new_value output") | _pointers("weights", torch.float32)
+    _fields_ = _fields(_pointers, "slots_per_place weights_beam heads features")
+
+
+class Residual(Arguments):
+    """A connection with its normalisations; `weights` and `biases` are arrays of addresses."""
+
+    _pointers = _pointers("x f output weights biases")
+    _fields_ = _fields(_pointers, "features norms", "scale branch_scale epsilon")
+
+
+class Linear(Arguments):
+    """A linear map."""
+
+    _pointers = _pointers("x") | _pointers("weight", torch.uint8) | _pointers("bias output")
+    _fields_ = _fields(_pointers, "inputs outputs relu")
+
+
+class Packing(Arguments):
+    """The packing of a linear map's weight, to how its product reads it."""
+
+    _pointers = _pointers("weight") | _pointers("packed", torch.uint8)
+    _fields_ = _fields(_pointers, "inputs outputs")
+
+
+class Packing8(Packing):
+    """The packing of a weight of 8 bits."""
+
+    _pointers = Packing._pointers | _pointers("weight", torch.int8)
+
+
+class Embedding(Arguments):
+    """Embeddings of tokens and of their positions."""
+
+    _pointers = (
+        _pointers("tokens", torch.int64) | _pointers("table") | _pointers("places", torch.int64)
+        | _pointers("positions output")
+    )  # fmt: skip
+    _fields_ = _fields(_pointers, "features", "scale")
+
+
+class Vocabulary(Arguments):
+    """The pass over the logits."""
+
+    _pointers = _pointers("logits") | _pointers("maxima normalisers", torch.float32)
+    _fields_ = _fields(_pointers, "words")
+
+
+class Best(Arguments):
+    """The search for the best continuations."""
+
+    _pointers = (
+        _pointers("logits") | _pointers("maxima offsets scores", torch.float32) | _pointers("beams tokens", torch.int64)
     )
+    _fields_ = _fields(_pointers, "count width words")
 
 
-class Residual(ctypes.Structure):
-    """Of a connection with its normalisations."""
+class CrossEntropy(Arguments):
+    """A loss."""
 
-    _fields_ = _fields("x f output weights biases", "features norms", "scale branch_scale epsilon")
-
-
-class Linear(ctypes.Structure):
-    """Of a linear map."""
-
-    _fields_ = _fields("x weight bias output", "inputs outputs relu")
+    _pointers = (
+        _pointers("logits") | _pointers("labels", torch.int64) | _pointers("normalisers nll", torch.float32)
+    )
+    _fields_ = _fields(_pointers, "words with_gradient", "confidence")
 
 
-class Packing(ctypes.Structure):
-    """Of a linear map's weight to how its product reads it."""
+class LogSoftmax(Arguments):
+    """Log-softmax and its gradient."""
 
-    _fields_ = _fields("weight packed", "inputs outputs")
-
-
-class Embedding(ctypes.Structure):
-    """Of tokens and their positions."""
-
-    _fields_ = _fields("tokens table places positions output", "features", "scale")
+    _pointers = _pointers("logits") | _pointers("log_probabilities gradient", torch.float32)
+    _fields_ = _fields(_pointers, "words")
 
 
-class Vocabulary(ctypes.Structure):
-    """Of the pass over the logits."""
+class Quantised(Arguments):
+    """Rows to 8 bits."""
 
-    _fields_ = _fields("logits maxima normalisers", "words")
-
-
-class Best(ctypes.Structure):
-    """Of the search for the best continuations."""
-
-    _fields_ = _fields("logits maxima offsets scores beams tokens", "count width words")
+    _pointers = _pointers("x") | _pointers("output", torch.uint8) | _pointers("scales", torch.float32)
+    _fields_ = _fields(_pointers, "features")
 
 
-class CrossEntropy(ctypes.Structure):
-    """Of a loss."""
+class Linear8(Arguments):
+    """A linear map in 8 bits."""
 
-    _fields_ = _fields("logits labels normalisers nll", "words with_gradient", "confidence")
-
-
-class LogSoftmax(ctypes.Structure):
-    """Of log-softmax and its gradient."""
-
-    _fields_ = _fields("logits log_probabilities gradient", "words")
+    _pointers = (
+        _pointers("x", torch.float32) | _pointers("weight", torch.uint8) | _pointers("scales bias", torch.float32)
+        | _pointers("offsets", torch.int32) | _pointers("output", torch.float32)
+    )  # fmt: skip
+    _fields_ = _fields(_pointers, "inputs outputs relu")
 
 
-class Quantised(ctypes.Structure):
-    """Of rows to 8 bits."""
+class Rescaled(Arguments):
+    """Sums of 8-bit products, to what they stand for."""
 
-    _fields_ = _fields("x output scales", "features")
-
-
-class Linear8(ctypes.Structure):
-    """Of a linear map in 8 bits."""
-
-    _fields_ = _fields("x weight scales bias offsets output", "inputs outputs relu")
-
-
-class Rescaled(ctypes.Structure):
-    """Of 8-bit products' sums to what they stand for."""
-
-    _fields_ = _fields("sums scales bias", "features")
+    _pointers = _pointers("sums scales bias", torch.float32)
+    _fields_ = _fields(_pointers, "features")
 
 
 ATTEND, RESIDUAL, MAP, EMBED, MAP8 = range(5)
 
 
-class Operation(ctypes.Structure):
+class Operation(Arguments):
     """A kernel's arguments, and which kernel."""
 
     _fields_ = [("arguments", c_void_p), ("kernel", c_int64)]
 
 
-class Operations(ctypes.Structure):
-    """What is run one after the other, of sentences of so many beams."""
+class Operations(Arguments):
+    """Operations that run one after the other, on sentences of so many beams."""
 
     _fields_ = [("operations", c_void_p), ("count", c_int64), ("beams", c_int64)]
+
+    def __init__(self, operations: list[Operation]) -> None:
+        table = (Operation * len(operations))(*operations)
+        super().__init__(operations=table, count=len(table))
+        self.copied = operations  # the table has their numbers only
+
+
+def addresses(tensors: list[torch.Tensor]) -> ctypes.Array:
+    """The tensors' addresses, as an array that holds the tensors."""
+    array = (c_void_p * len(tensors))(*(each.data_ptr() for each in tensors))
+    array.pointed_at = tensors  # type: ignore[attr-defined]
+    return array
 
 
 class Library:
@@ -151,6 +227,7 @@ class Library:
         self.rescale = _kernel(functions, "rescale", Rescaled)
         self.log_softmax = _kernel(functions, "log_softmax", LogSoftmax)
         self.log_softmax_gradient = _kernel(functions, "log_softmax_gradient", LogSoftmax)
+        self.all_below = _declared(functions, "all_below", [c_void_p, c_int64, c_int64], c_int)
         self.open_slots = _declared(functions, "open_slots", [c_void_p, *[c_int64] * 5, c_void_p], c_int)
         self.reorder_slots = _declared(functions, "reorder_slots", [*[c_void_p] * 4, *[c_int64] * 5])
         self.run = _kernel(functions, "run", Operations)
@@ -174,18 +251,8 @@ def _kernel(functions: ctypes.CDLL, name: str, arguments: type[ctypes.Structure]
     return partial(_in_threads, _declared(functions, name, [POINTER(arguments), c_int64, c_int64]))
 
 
-def _in_threads(kernel: Any, arguments: ctypes.Structure, count: int, *, work: int = 0) -> None:
-    threads = min(count, torch.get_num_threads()) if work >= _WORK_TO_SHARE else 1
-    if threads == 1:
-        kernel(arguments, 0, count)
-        return
-    bounds = [count * number // threads for number in range(threads + 1)]
-    others = [Thread(target=kernel, args=(arguments, *each)) for each in pairwise(bounds[1:])]
-    for each in others:
-        each.start()
-    kernel(arguments, 0, bounds[1])
-    for each in others:
-        each.join()
+def _in_threads(kernel: Any, arguments: Arguments, count: int, *, work: int = 0) -> None:
+    kernel(arguments, count, torch.get_num_threads() if work >= _WORK_TO_SHARE else 1)
 
 
 @dataclass(frozen=True)
@@ -220,3 +287,21 @@ def native_library(tensor: torch.Tensor) -> Library | None:
     """The kernels, where they are there and read such a tensor: contiguous float32 or bfloat16 of a CPU."""
     suits = tensor.dtype in TYPES and tensor.device.type == "cpu" and tensor.is_contiguous()
     return find_library().library if suits else None
+
+
+def checked_indices(library: Library, indices: torch.Tensor, count: int, what: str) -> torch.Tensor:
+    """The indices as kernels read them: int64 and contiguous.
+
+    :param what: the word for them in an error.
+    :raises TypeError: they are not integers on the CPU.
+    :raises IndexError: one of them is not from 0 to below `count`.
+    """
+    if indices.dtype == torch.bool or indices.is_floating_point() or indices.is_complex():
+        raise TypeError(f"{what} have the type {indices.dtype}: expected integers")
+    if indices.device.type != "cpu":
+        raise TypeError(f"{what} are on {indices.device}: expected the CPU, where the model is")
+    indices = indices.long().contiguous()
+    if not library.all_below(indices.data_ptr(), indices.numel(), count):
+        outside = indices[(indices < 0) | (indices >= count)][0].item()
+        raise IndexError(f"{what} include {outside}: expected 0 to {count - 1}")
+    return indices

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from rskip.native.library import TYPES, Library, Linear, Linear8, Packing
+from rskip.native.library import Library, Linear, Linear8, Packing
 
 _PRODUCTS_A_NUMBER = 16  # that take as long as a number that is read
 
@@ -13,22 +13,18 @@ _PRODUCTS_A_NUMBER = 16  # that take as long as a number that is read
 def pack_weight(library: Library, weight: Tensor) -> Tensor:
     """A contiguous weight as this processor's products read it."""
     outputs, inputs = weight.shape
-    packed = torch.empty(library.packed_bytes(inputs, outputs, TYPES[weight.dtype]), dtype=torch.uint8)
-    library.pack(
-        Packing(
-            weight=weight.data_ptr(), packed=packed.data_ptr(), inputs=inputs, outputs=outputs, type=TYPES[weight.dtype]
-        )
-    )
+    packing = Packing(weight=weight, inputs=inputs, outputs=outputs)
+    packing.packed = packed = torch.empty(library.packed_bytes(inputs, outputs, packing.type), dtype=torch.uint8)
+    library.pack(packing)
     return packed
 
 
 def linear_arguments(x: Tensor, weight: Tensor, packed: Tensor, bias: Tensor | None) -> Linear:
-    """Arguments of xWᵀ + b but for its output: contiguous, of one type, and to outlive the call."""
+    """Arguments of xWᵀ + b but for its output: contiguous and of one type."""
     outputs, inputs = weight.shape
-    return Linear(
-        x=x.data_ptr(), weight=packed.data_ptr(), bias=None if bias is None else bias.data_ptr(),
-        inputs=inputs, outputs=outputs, type=TYPES[weight.dtype],
-    )  # fmt: skip
+    if x.size(-1) != inputs or x.dtype != weight.dtype:
+        raise ValueError(f"x has {x.size(-1)} features of {x.dtype}: expected {inputs} of {weight.dtype}")
+    return Linear(x=x, weight=packed, bias=bias, inputs=inputs, outputs=outputs)
 
 
 def linear_work(arguments: Linear | Linear8) -> int:
@@ -41,6 +37,6 @@ def native_linear(library: Library, x: Tensor, weight: Tensor, packed: Tensor, b
     x = x.contiguous()
     output = x.new_empty(*x.shape[:-1], weight.size(0))
     arguments, rows = linear_arguments(x, weight, packed, bias), x.numel() // weight.size(1)
-    arguments.output = output.data_ptr()
+    arguments.output = output
     library.map(arguments, rows, work=rows * linear_work(arguments))
     return output

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from rskip.native.library import TYPES, CrossEntropy, Library, LogSoftmax, native_library
+from rskip.native.library import CrossEntropy, Library, LogSoftmax, checked_indices, native_library
 
 
 def cross_entropy_(
@@ -17,13 +17,13 @@ def cross_entropy_(
 
     logits: (N, V), contiguous. With a gradient, softmax - confidence at the label takes their place.
     """
-    labels = labels.contiguous()
-    if len(labels) and not (labels.min() >= 0 and labels.max() < logits.size(1)):
-        raise IndexError(f"a label is not below {logits.size(1)}, the size of the vocabulary")
+    if labels.shape != logits.shape[:1]:
+        raise ValueError(f"labels are {tuple(labels.shape)}: expected one for each of the {len(logits)} rows")
+    labels = checked_indices(library, labels, logits.size(1), "labels")
     nll, normalisers = torch.empty(2, len(logits), dtype=torch.float32)
     arguments = CrossEntropy(
-        logits=logits.data_ptr(), labels=labels.data_ptr(), normalisers=normalisers.data_ptr(), nll=nll.data_ptr(),
-        words=logits.size(1), with_gradient=with_gradient, confidence=confidence, type=TYPES[logits.dtype],
+        logits=logits, labels=labels, normalisers=normalisers, nll=nll, words=logits.size(1),
+        with_gradient=with_gradient, confidence=confidence,
     )  # fmt: skip
     library.cross_entropy(arguments, len(logits), work=logits.numel())
     return nll, normalisers
@@ -44,7 +44,7 @@ class _LogSoftmax(torch.autograd.Function):
         output = torch.empty(logits.shape, dtype=torch.float32)
         ctx.library, ctx.type = library, logits.dtype
         ctx.save_for_backward(output)
-        library.log_softmax(_arguments(logits, output), output.numel() // output.size(-1), work=output.numel())
+        library.log_softmax(_arguments(logits, output), output.shape[:-1].numel(), work=output.numel())
         return output
 
     @staticmethod
@@ -52,13 +52,10 @@ class _LogSoftmax(torch.autograd.Function):
         (output,) = ctx.saved_tensors
         given, found = gradients[0].contiguous(), torch.empty(output.shape, dtype=ctx.type)
         arguments = _arguments(found, output)
-        arguments.gradient = given.data_ptr()
-        ctx.library.log_softmax_gradient(arguments, output.numel() // output.size(-1), work=output.numel())
+        arguments.gradient = given
+        ctx.library.log_softmax_gradient(arguments, output.shape[:-1].numel(), work=output.numel())
         return found, None
 
 
 def _arguments(logits: Tensor, log_probabilities: Tensor) -> LogSoftmax:
-    return LogSoftmax(
-        logits=logits.data_ptr(), log_probabilities=log_probabilities.data_ptr(), words=logits.size(-1),
-        type=TYPES[logits.dtype],
-    )  # fmt: skip
+    return LogSoftmax(logits=logits, log_probabilities=log_probabilities, words=logits.size(-1))

@@ -67,7 +67,8 @@ class Int8Linear(nn.Module):
         if library is None:
             return None
         if "native" not in self.packed:
-            self.packed["native"] = PackedWeight8(library, self.weight, self.scales, self.bias)
+            weight = PackedWeight8(library, self.weight, self.scales, self.bias)
+            self.packed.setdefault("native", weight)  # another thread's, if it was first
         return self.packed["native"].arguments(x)
 
     def _library(self, x: Tensor) -> Library | None:

@@ -143,7 +143,8 @@ class DecoderLayer(TransformerLayer):
         x, kept = self.self_attn_connection.before(passed)
         own = self.self_attn.project(x, first)
         target = state.write(layer, slots, own)
-        passed = self.self_attn_connection.after(kept, self.self_attn(x, target, state.target_mask))
+        attended = self.self_attn(x, target, state.target_mask)
+        passed = self.self_attn_connection.after(kept, self.dropout(attended))
         memory, memory_mask = state.memory[layer], state.memory_mask
         x, kept = self.encoder_attn_connection.before(passed)
         if state.wants_attention and layer == len(state.memory) - 1:

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from rskip.native.library import Attention, Library, Seen
+from rskip.native.library import Attention, Library, Seen, checked_indices
 from rskip.transformer.decoder import Decoder
 from rskip.transformer.encoder import Memory
 from rskip.transformer.native_program import NativeStack, Program, unpadded
@@ -42,16 +42,23 @@ class NativeState:
 
     def reorder(self, parents: Tensor, sentences: Tensor | None = None) -> None:
         """As `DecoderState.reorder`."""
+        library = self.decoder.library
+        parents = checked_indices(library, parents, self.slots.size(1), "parents")
+        if sentences is not None:
+            sentences = checked_indices(library, sentences, self.slots.size(0), "sentences")
+        expected = self.slots.size(0) if sentences is None else len(sentences)
+        if parents.ndim != 2 or parents.size(0) != expected:
+            raise ValueError(f"parents are {tuple(parents.shape)}: expected ({expected}, beams)")
         if sentences is not None:
             self.places = self.places[sentences]
             self.source_slots = self.source_slots[sentences]
             self.source_counts = self.source_counts[sentences]
-        before, parents = self.slots, parents.contiguous()
+        before = self.slots
         if self.length == before.size(2):
             before = functional.pad(before, (0, before.size(2)))
         count, beams = parents.shape
         self.slots = torch.empty(count, beams, before.size(2), dtype=torch.int32)
-        self.decoder.library.reorder_slots(
+        library.reorder_slots(
             before.data_ptr(), self.slots.data_ptr(), None if sentences is None else sentences.data_ptr(),
             parents.data_ptr(), count, before.size(1), beams, before.size(2), self.length,
         )  # fmt: skip
@@ -74,6 +81,11 @@ class NativeDecoder(NativeStack["_Step"]):
     @torch.no_grad()
     def start(self, memory: Memory, *, attention: bool = False) -> NativeState:
         """As `Decoder.start`."""
+        if memory.padding.shape != memory.states.shape[:2] or memory.padding.dtype != torch.bool:
+            raise ValueError(
+                f"the memory's padding is {tuple(memory.padding.shape)} of {memory.padding.dtype}: "
+                f"expected {tuple(memory.states.shape[:2])} of torch.bool, as its states"
+            )
         projected = [layer.encoder_attn.project(memory.states) for layer in self.decoder.decoder_layers()]
         joined = [(_joined(each.key), _joined(each.value)) for each in projected]
         return NativeState(self, joined, memory.padding, attention=attention)
@@ -81,6 +93,9 @@ class NativeDecoder(NativeStack["_Step"]):
     @torch.no_grad()
     def step(self, tokens: Tensor, state: NativeState) -> Tensor:
         """As `Decoder.step`."""
+        tokens = checked_indices(self.library, tokens, self.decoder.embed_tokens.num_embeddings, "tokens")
+        if tokens.shape != state.slots.shape[:2]:
+            raise ValueError(f"tokens are {tuple(tokens.shape)}: expected {tuple(state.slots.shape[:2])}, one per beam")
         sentences, beams = tokens.shape
         self._open_slots(state, sentences, beams)
         return self.program(sentences * beams).compute(tokens, state)
@@ -127,7 +142,7 @@ class _Step:
         program.enter(decoder.stack_connection, room)
         for layer in decoder.decoder_layers():
             over_target = program.self_attention(layer, self.seen_target, room)
-            over_target.new_key, over_target.new_value = room.key.data_ptr(), room.value.data_ptr()
+            over_target.new_key, over_target.new_value = room.key, room.value
             self.target.append(over_target)
             cross, connection = layer.encoder_attn, layer.encoder_attn_connection
             program.query(cross, program.branch_input(connection, room), room)
@@ -143,7 +158,7 @@ class _Step:
 
     def compute(self, tokens: Tensor, state: NativeState) -> Tensor:
         """Logits (B, K, V) of what follows `tokens` (B, K)."""
-        (sentences, beams), rows, tokens = tokens.shape, tokens.numel(), tokens.contiguous()
+        (sentences, beams), rows = tokens.shape, tokens.numel()
         self._embed(tokens, state.length)
         self._see(state)
         if self.logits is None:
@@ -155,19 +170,20 @@ class _Step:
         return logits
 
     def _embed(self, tokens: Tensor, length: int) -> None:
-        self.embedding.tokens = tokens.data_ptr()
+        self.embedding.tokens = tokens
         if self.positions is not None:
             self.positions.grow(length)
             self.places.fill_(self.config.padding_index + length)
-            self.embedding.places, self.embedding.positions = self.places.data_ptr(), self.positions.rows.data_ptr()
+            self.embedding.places, self.embedding.positions = self.places, self.positions.rows
 
     def _see(self, state: NativeState) -> None:
-        slots, places, beams = state.slots, state.places.data_ptr(), state.slots.size(1)
+        slots, beams = state.slots, state.slots.size(1)
         target, memory = self.seen_target, self.seen_memory
-        target.place, target.slots, target.count, target.beams = places, slots.data_ptr(), state.length, beams
+        target.place, target.slots, target.count, target.beams = state.places, slots, state.length, beams
         target.slots_sentence, target.slots_beam = slots.stride(0), slots.stride(1)
-        memory.place, memory.slots, memory.beams = places, state.source_slots.data_ptr(), beams
-        memory.counts, memory.slots_sentence = state.source_counts.data_ptr(), state.source_slots.stride(0)
+        memory.place, memory.slots, memory.beams = state.places, state.source_slots, beams
+        memory.counts, memory.slots_sentence = state.source_counts, state.source_slots.stride(0)
+        # addresses only, so that a program that waits for its next sentences doesn't keep the memory of the last ones
         for attentions, keys_values in ((self.target, state.target), (self.memory, state.memory)):
             for attention, (key, value) in zip(attentions, keys_values, strict=True):
                 attention.key, attention.value = key.data_ptr(), value.data_ptr()
@@ -176,4 +192,4 @@ class _Step:
         last.weights = None
         if state.wants_attention:
             state.attention = torch.empty(slots.size(0), beams, state.source_slots.size(1))
-            last.weights, last.weights_beam = state.attention.data_ptr(), state.attention.size(2)
+            last.weights, last.weights_beam = state.attention, state.attention.size(2)

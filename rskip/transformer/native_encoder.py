@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from rskip.native.library import Library, Seen
+from rskip.native.library import Library, Seen, checked_indices
 from rskip.transformer.encoder import Encoder, Memory
 from rskip.transformer.native_program import NativeStack, Program, unpadded
 from rskip.transformer.positions import token_positions
@@ -28,6 +28,7 @@ class NativeEncoder(NativeStack["_Encoding"]):
     @torch.no_grad()
     def encode(self, source: Tensor) -> Memory:
         """As `Encoder.encode`."""
+        source = checked_indices(self.library, source, self.encoder.embed_tokens.num_embeddings, "tokens")
         sentences, length = source.shape
         padding = source.eq(self.encoder.config.padding_index)
         states = self.encoder.embed_tokens.weight.new_empty(sentences, length, self.encoder.embed_tokens.embedding_dim)
@@ -52,7 +53,7 @@ class _Encoding:
         program.enter(encoder.stack_connection, room)
         for layer in encoder.encoder_layers():
             attention = program.self_attention(layer, self.seen, room)
-            attention.key, attention.value = room.key.data_ptr(), room.value.data_ptr()
+            attention.key, attention.value = room.key, room.value
             self.attentions.append(attention)
             program.feed_forward(layer, room)
         program.leave(encoder.stack_connection, room)
@@ -61,16 +62,14 @@ class _Encoding:
     def compute(self, source: Tensor, padding: Tensor, states: Tensor) -> None:
         """States (B, S, C) of source tokens (B, S)."""
         sentences, length = source.shape
-        source = source.contiguous()
-        self.embedding.tokens = source.data_ptr()
+        self.embedding.tokens = source
         if self.positions is not None:
             self.positions.grow(length)
             places = token_positions(source, self.padding_index)
-            self.embedding.places, self.embedding.positions = places.data_ptr(), self.positions.rows.data_ptr()
+            self.embedding.places, self.embedding.positions = places, self.positions.rows
         slots, counts = unpadded(padding)
-        sentence_numbers = torch.arange(sentences, dtype=torch.int32)
         seen = self.seen
-        seen.place, seen.slots, seen.counts = sentence_numbers.data_ptr(), slots.data_ptr(), counts.data_ptr()
+        seen.place, seen.slots, seen.counts = torch.arange(sentences, dtype=torch.int32), slots, counts
         seen.slots_sentence, seen.beams = length, length
         for each in self.attentions:
             each.slots_per_place = length

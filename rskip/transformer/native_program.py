@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable
@@ -26,7 +25,6 @@ from rskip.native.library import (
     MAP,
     MAP8,
     RESIDUAL,
-    TYPES,
     Attention,
     Embedding,
     Library,
@@ -36,6 +34,7 @@ from rskip.native.library import (
     Operations,
     Residual,
     Seen,
+    addresses,
 )
 from rskip.native.linear import linear_work
 from rskip.transformer.attention import MultiHeadAttention
@@ -80,14 +79,11 @@ class Program:
         self._passes_more = False  # whether a connection passes on more than x, which is held here during a run
         self._passed: State | None = None
         self._first_values: Tensor | None = None
-        self._pointed_at: list[Any] = []
 
     def room(self, features: int, inner_features: int) -> Room:
         """Buffers of rows of so many features."""
         sizes = {name: inner_features if name == "inner" else features for name in Room._fields}
-        room = Room(**{name: self._like.new_empty(self.rows, size) for name, size in sizes.items()})
-        self._pointed_at.append(room)
-        return room
+        return Room(**{name: self._like.new_empty(self.rows, size) for name, size in sizes.items()})
 
     def run(self, sentences: int, beams: int) -> None:
         """Computes the rows of so many sentences."""
@@ -99,10 +95,7 @@ class Program:
     def embed(self, module: EmbeddingModule, output: Tensor) -> Embedding:
         """Embeds the tokens, at the places, that are set in what this gives."""
         table = module.embed_tokens.weight
-        arguments = Embedding(
-            table=table.data_ptr(), output=output.data_ptr(), features=table.size(1), scale=module.embed_scale,
-            type=TYPES[table.dtype],
-        )  # fmt: skip
+        arguments = Embedding(table=table, output=output, features=table.size(1), scale=module.embed_scale)
         self._put(EMBED, arguments)
         self.norm(module.layernorm_embedding, output)
         return arguments
@@ -110,18 +103,14 @@ class Program:
     def attend(self, seen: Seen, query: Tensor, output: Tensor, heads: int) -> Attention:
         """Attends to the keys and values that are set in what this gives."""
         features = query.size(1)
-        arguments = Attention(
-            seen=ctypes.addressof(seen), query=query.data_ptr(), output=output.data_ptr(), heads=heads,
-            features=features // heads, type=TYPES[query.dtype],
-        )  # fmt: skip
-        self._pointed_at.append(seen)
+        arguments = Attention(seen=seen, query=query, output=output, heads=heads, features=features // heads)
         self._put(ATTEND, arguments, work=features)
         return arguments
 
     def map(self, linear: nn.Module, x: Tensor, output: Tensor, *, activation: Activation | None = None) -> None:
         """output = activation(linear(x))."""
         if (native := self.last_map(linear, x)) is not None:
-            native.output, native.relu = output.data_ptr(), activation is functional.relu
+            native.output, native.relu = output, activation is functional.relu
         else:
             self._put_module(linear, output, x)
         if activation is not None and not (native and native.relu):
@@ -131,7 +120,6 @@ class Program:
         """As `map`, to memory that is set in what this gives; None, and nothing is computed, where the module must."""
         native = linear.native_arguments(x) if isinstance(linear, (PackedLinear, Int8Linear)) else None
         if native is not None:
-            self._pointed_at.append(linear.packed)
             self._put(MAP if isinstance(native, Linear) else MAP8, native, work=linear_work(native))
         return native
 
@@ -255,12 +243,10 @@ class Program:
             self._put_module(nn.Identity(), self._first_values, value)
 
     def _put_residual(self, norms: ResidualNorms, x: Tensor, f: Tensor | None, output: Tensor) -> None:
-        self._pointed_at.append(norms)
         self._put(RESIDUAL, norms.arguments(x, f, output))
 
     def _put(self, kernel: int, arguments: Any, *, work: int = 0) -> None:
-        self._pointed_at.append(arguments)
-        self._operations.append(Operation(ctypes.addressof(arguments), kernel))
+        self._operations.append(Operation(arguments, kernel))
         self._work += work
 
     def _put_module(self, module: Callable[..., Tensor], output: Tensor, *inputs: Tensor) -> None:
@@ -277,15 +263,12 @@ class Program:
     def _end_part(self) -> None:
         if not self._operations:
             return
-        table = (Operation * len(self._operations))(*self._operations)
-        operations = Operations(operations=ctypes.addressof(table), count=len(table))
-        work, library_run = self._work, self.library.run
+        operations, work, library_run = Operations(self._operations), self._work, self.library.run
 
         def compute(sentences: int, beams: int) -> None:
             operations.beams = beams
             library_run(operations, sentences, work=work * sentences * beams)
 
-        self._pointed_at.append(table)
         self._parts.append(compute)
         self._operations, self._work = [], 0
 
@@ -344,11 +327,12 @@ class ResidualNorms:
     """y_0 = branch_scale·f, y_k = norm_k(scale·x + y_(k-1)), y = y_n; scale·x + y_0 without norms. Shape: (R, C)."""
 
     def __init__(self, norms: list[Any], *, scale: float = 1.0, branch_scale: float = 1.0) -> None:
-        self._weights = _addresses([norm.weight for norm in norms])
-        self._biases = _addresses([norm.bias for norm in norms if isinstance(norm, nn.LayerNorm)])
+        weights = [norm.weight for norm in norms]
+        biases = [norm.bias for norm in norms if isinstance(norm, nn.LayerNorm)]
+        self._parameters = weights + biases
         self._fixed: dict[str, Any] = {
-            "weights": ctypes.addressof(self._weights),
-            "biases": ctypes.addressof(self._biases) if len(self._biases) else None,
+            "weights": addresses(weights),
+            "biases": addresses(biases) if biases else None,
             "norms": len(norms),
             "scale": scale,
             "branch_scale": branch_scale,
@@ -358,10 +342,9 @@ class ResidualNorms:
 
     def arguments(self, x: Tensor, f: Tensor | None, output: Tensor) -> Residual:
         """The kernel's arguments. The output may be x or f."""
-        return Residual(
-            x=x.data_ptr(), f=None if f is None else f.data_ptr(), output=output.data_ptr(),
-            features=x.size(1), type=TYPES[x.dtype], **self._fixed,
-        )  # fmt: skip
+        if any(each.dtype != x.dtype for each in self._parameters):
+            raise TypeError(f"the norms have other types than x, {x.dtype}: convert the whole model to one type")
+        return Residual(x=x, f=f, output=output, features=x.size(1), **self._fixed)
 
 
 def native_connection(connection: Connection) -> ResidualNorms | None:
@@ -389,7 +372,3 @@ def _of_prenorm(norm: nn.Module) -> ResidualNorms:
     joint = ResidualNorms([])
     joint.branch_norm = ResidualNorms([norm])
     return joint
-
-
-def _addresses(tensors: list[Tensor]) -> ctypes.Array:
-    return (ctypes.c_void_p * len(tensors))(*(each.data_ptr() for each in tensors))

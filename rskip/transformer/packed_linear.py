@@ -24,9 +24,9 @@ MANY = 2**22
 class PackedLinear(nn.Linear):
     """xWᵀ + b over weights packed once, by the compiled kernels or oneDNN, for inference on a CPU.
 
-    Shape: (..., in) -> (..., out). Takes over a linear map's parameters, and packs them when that is first needed:
-    threads that both do it do the same. On another device, or in a type that neither multiplies here, it computes as
-    `nn.Linear` does. Parameters that are written in place, other than by `load_state_dict`, are not seen.
+    Shape: (..., in) -> (..., out). Takes over a linear map's parameters, and packs them when that is first needed. On
+    another device, or in a type that neither multiplies here, it computes as `nn.Linear` does. It does not see
+    parameters that are written in place other than by `load_state_dict`.
     """
 
     def __init__(self, linear: nn.Linear) -> None:
@@ -56,13 +56,13 @@ class PackedLinear(nn.Linear):
 
     def _natively_packed(self, library: Library) -> Tensor:
         if "native" not in self.packed:
-            self.packed["native"] = pack_weight(library, self.weight)
+            self.packed.setdefault("native", pack_weight(library, self.weight))  # another thread's, if it was first
         return self.packed["native"]
 
     def _packed_by_onednn(self) -> Tensor:
         if "onednn" not in self.packed:
             with torch.inference_mode(False), torch.no_grad():  # an ordinary tensor, for every later caller
-                self.packed["onednn"] = torch.ops.mkldnn._reorder_linear_weight(self.weight.detach())
+                self.packed.setdefault("onednn", torch.ops.mkldnn._reorder_linear_weight(self.weight.detach()))
         return self.packed["onednn"]
 
     def _load_from_state_dict(self, *args: Any, **kwargs: Any) -> None:

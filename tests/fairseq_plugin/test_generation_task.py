@@ -409,6 +409,19 @@ def test_a_refusal_is_one_line_and_status_2(multi30k, fairseq_program):
     )
 
 
+def test_data_of_another_dictionary_are_refused(translate, monkeypatch):
+    """As a damaged .bin file has them: a token beyond the vocabulary is never read from other memory."""
+    from rskip.fairseq_plugin.generator import BeamSearchGenerator
+    from rskip.fairseq_plugin.one_line_errors import UsageError
+
+    search = BeamSearchGenerator._search
+    monkeypatch.setattr(
+        BeamSearchGenerator, "_search", lambda self, source, *others: search(self, source + 60_000, *others)
+    )
+    with pytest.raises(UsageError, match="the data have a token that the dictionary lacks .*binarise them again"):
+        translate("rskip_translation", RSKIP)
+
+
 @pytest.mark.parametrize(("model", "path"), [("TransformerModel", STOCK), ("ConnectionTransformer", RSKIP)])
 def test_hub_interface(multi30k, model, path):
     from fairseq.models.transformer import TransformerModel

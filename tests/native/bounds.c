@@ -51,7 +51,7 @@ static void attention(int64_t beams, int64_t heads, int64_t features, int64_t sl
         .new_key = room(sentences * beams * row, size), .new_value = room(sentences * beams * row, size),
         .output = room(sentences * beams * row, size), .weights = room(sentences * beams * slots, 4),
         .slots_per_place = slots, .weights_beam = slots, .heads = heads, .features = features, .type = type};
-    rskip_attend(&a, 0, sentences);
+    rskip_attend(&a, sentences, 2);
     done();
 }
 
@@ -71,14 +71,14 @@ static void rows(int64_t rows, int64_t in, int64_t out, int type) {
                                   .positions = room(in, size), .output = room(rows * in, size), .features = in, .scale = 2, .type = type};
     const struct operation operations[] = {{&map, MAP}, {&residual, RESIDUAL}, {&embedding, EMBED}};
     const struct program program = {operations, 3, rows};
-    rskip_run(&program, 0, 1);
+    rskip_run(&program, 1, 2);
     if (type == FLOAT32 && rskip_largest_weight()) {
         const int64_t padded = (out + 31) / 32 * 32;
         packing.packed = room(rskip_packed_bytes8(in, out), 1);
         rskip_pack8(&packing);
         struct linear8 map8 = {.x = map.x, .weight = packing.packed, .scales = room(padded, 4), .bias = room(padded, 4),
                                .offsets = room(padded, 4), .output = map.output, .in = in, .out = out};
-        rskip_map8(&map8, 0, rows);
+        rskip_map8(&map8, rows, 2);
     }
     done();
 }
@@ -87,11 +87,11 @@ static void vocabulary(int64_t beams, int64_t words, int type) {
     const int64_t size = type == FLOAT32 ? 4 : 2, blocks = (words + BLOCK - 1) / BLOCK, wanted = 2 * beams;
     struct vocabulary v = {.logits = room(beams * words, size), .maxima = room(beams * blocks, 4),
                            .normalisers = room(beams, 4), .words = words, .type = type};
-    rskip_normalise(&v, 0, beams);
+    rskip_normalise(&v, beams, 2);
     struct candidates c = {.logits = v.logits, .maxima = v.maxima, .offsets = room(beams, 4), .scores = room(wanted, 4),
                            .beams = room(wanted, 8), .tokens = room(wanted, 8), .count = wanted, .width = beams,
                            .words = words, .type = type};
-    rskip_best(&c, 0, 1);
+    rskip_best(&c, 1, 2);
     done();
 }
 
@@ -101,15 +101,15 @@ static void loss(int64_t rows, int64_t words, int type) {
     labels[rows - 1] = words - 1;
     struct log_softmax l = {.logits = room(rows * words, size), .log_probabilities = room(rows * words, 4),
                             .gradient = room(rows * words, 4), .words = words, .type = type};
-    rskip_log_softmax(&l, 0, rows);
-    rskip_log_softmax_gradient(&l, 0, rows);
+    rskip_log_softmax(&l, rows, 2);
+    rskip_log_softmax_gradient(&l, rows, 2);
     struct cross_entropy c = {.logits = l.logits, .labels = labels, .normalisers = room(rows, 4), .nll = room(rows, 4),
                               .words = words, .with_gradient = 1, .confidence = 0.9, .type = type};
-    rskip_cross_entropy(&c, 0, rows);
+    rskip_cross_entropy(&c, rows, 2);
     struct quantised q = {.x = l.logits, .output = room(rows * words, 1), .scales = room(rows, 4), .features = words, .type = type};
-    rskip_quantise(&q, 0, rows);
+    rskip_quantise(&q, rows, 2);
     struct rescaled r = {.sums = room(rows * words, 4), .scales = q.scales, .bias = room(words, 4), .features = words};
-    rskip_rescale(&r, 0, rows);
+    rskip_rescale(&r, rows, 2);
     done();
 }
 

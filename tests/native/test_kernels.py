@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import copy
-import ctypes
 import math
+import os
 import shutil
+import signal
 import subprocess
+import sys
 from itertools import product
 from pathlib import Path
+from threading import Timer
 
 import pytest
 import torch
@@ -17,7 +20,7 @@ from torch import nn
 import rskip.native.library
 from rskip.native import find_library
 from rskip.native.int8 import PackedWeight8, native_linear8, native_quantised, native_rescale_
-from rskip.native.library import Attention, Found, Library, Seen
+from rskip.native.library import Attention, Found, Library, LogSoftmax, Seen
 from rskip.native.linear import linear_arguments, native_linear, pack_weight
 from rskip.native.loss import cross_entropy_, log_softmax
 from rskip.settings.errors import SettingError
@@ -27,6 +30,7 @@ FILES = sorted(Path(rskip.native.library.__file__).parent.glob("_kernels*.so"))
 LEVELS = ["plain", "AVX2", "AVX-512", "AVX-512 with bfloat16"]
 TOLERANCE = {torch.float32: 2e-6, torch.bfloat16: 2**-7}
 ROOT = Path(__file__).resolve().parents[2]
+SOURCE = ROOT / "rskip/native/source"
 
 
 @pytest.mark.skipif(not shutil.which("cc"), reason="there is no C compiler to compile them with")
@@ -124,14 +128,11 @@ def test_attention_over_the_slots_that_a_beam_sees(library, dtype, heads, featur
     output, weights = torch.empty_like(query), torch.empty(sentences, beams, slots)
     before = key.clone(), value.clone()
     whose = Seen(
-        place=place.data_ptr(), slots=seen.data_ptr(), counts=counts.data_ptr(), slots_sentence=beams * slots,
-        slots_beam=slots, beams=beams,
+        place=place, slots=seen, counts=counts, slots_sentence=beams * slots, slots_beam=slots, beams=beams
     )  # fmt: skip
     arguments = Attention(
-        seen=ctypes.addressof(whose), query=query.data_ptr(), key=key.data_ptr(), value=value.data_ptr(),
-        new_key=new_key.data_ptr(), new_value=new_value.data_ptr(), output=output.data_ptr(),
-        weights=weights.data_ptr(), slots_per_place=slots, weights_beam=slots, heads=heads, features=features,
-        type=rskip.native.library.TYPES[dtype],
+        seen=whose, query=query, key=key, value=value, new_key=new_key, new_value=new_value, output=output,
+        weights=weights, slots_per_place=slots, weights_beam=slots, heads=heads, features=features,
     )  # fmt: skip
     library.attend(arguments, sentences)
     for sentence, beam in product(range(sentences), range(beams)):
@@ -225,11 +226,38 @@ def test_many_rows_are_shared_among_threads(library):
         torch.set_num_threads(3)
         output = torch.zeros_like(expected)
         arguments = linear_arguments(x, weight, packed, None)
-        arguments.output = output.data_ptr()
+        arguments.output = output
         library.map(arguments, 90, work=2**30)
     finally:
         torch.set_num_threads(threads)
     torch.testing.assert_close(output, expected)
+
+
+def test_an_exception_of_a_signal_waits_for_all_threads(library):
+    """When Ctrl-C ends a kernel's call, no thread writes on."""
+
+    class Interrupted(Exception):
+        pass
+
+    def interrupt(*_):
+        raise Interrupted
+
+    logits = torch.zeros(64, 2**20)
+    output = torch.zeros_like(logits)
+    arguments = LogSoftmax(logits=logits, log_probabilities=output, words=2**20)
+    threads, handler = torch.get_num_threads(), signal.signal(signal.SIGUSR1, interrupt)
+    timer = Timer(0.01, os.kill, (os.getpid(), signal.SIGUSR1))  # the kernel takes at least ten times as long
+    try:
+        torch.set_num_threads(8)
+        timer.start()
+        with pytest.raises(Interrupted):
+            library.log_softmax(arguments, 64, work=2**30)
+            timer.join()
+        assert (output[:, -1] != 0).all()
+    finally:
+        torch.set_num_threads(threads)
+        timer.join()
+        signal.signal(signal.SIGUSR1, handler)
 
 
 @pytest.fixture
@@ -267,11 +295,30 @@ def test_a_library_that_is_missing_or_damaged_or_of_another_version_is_done_with
 @pytest.mark.skipif(not shutil.which("gcc"), reason="there is no gcc, whose address sanitizer this needs")
 def test_nothing_is_read_or_written_beside_what_was_given(tmp_path):
     """tests/native/bounds.c runs every kernel on memory of the exact size, for many shapes."""
-    sources = [*ROOT.glob("rskip/native/source/*.c"), ROOT / "tests/native/bounds.c"]
-    options = ["-O0", "-g", "-Wno-psabi", "-fsanitize=address,undefined", "-fno-sanitize-recover=all"]
     program = tmp_path / "bounds"
-    include = f"-I{ROOT / 'rskip/native/source'}"
-    subprocess.run(["gcc", *options, include, *map(str, sources), "-o", str(program), "-lm"], check=True)
+    options = ["-O0", "-fsanitize=address,undefined", "-fno-sanitize-recover=all", f"-I{SOURCE}"]
+    compile_kernels(program, *options, str(ROOT / "tests/native/bounds.c"))
     done = subprocess.run([str(program)], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr[-2000:]
     assert "plain" in done.stdout
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not shutil.which("gcc"), reason="there is no gcc, whose address sanitizer this needs")
+def test_no_argument_of_a_python_entry_point_makes_a_kernel_read_or_write_elsewhere(tmp_path):
+    """tests/native/random_calls.py gives them random shapes, types and indices."""
+    compile_kernels(tmp_path / "_kernels.so", "-O1", "-shared", "-fPIC", "-fsanitize=address")
+    names = ("libasan.so", "libstdc++.so")  # the sanitizer looks for the latter, whose exceptions PyTorch throws
+    found = [subprocess.check_output(["gcc", f"-print-file-name={name}"], text=True).strip() for name in names]
+    environment = {**os.environ, "LD_PRELOAD": " ".join(found), "ASAN_OPTIONS": "detect_leaks=0"}
+    command = [sys.executable, str(ROOT / "tests/native/random_calls.py"), str(tmp_path), "2000"]
+    done = subprocess.run(command, capture_output=True, text=True, env=environment, cwd=ROOT)
+    assert done.returncode == 0, done.stderr[-2000:]
+    for entry in ("translate", "linear_maps", "losses", "candidates", "eight_bits"):
+        assert f"'{entry} done'" in done.stdout and f"'{entry} refused'" in done.stdout, done.stdout
+
+
+def compile_kernels(output, *options):
+    sources = sorted(map(str, SOURCE.glob("*.c")))
+    command = ["gcc", "-g", "-Wno-psabi", *options, *sources, "-o", str(output), "-lm", "-pthread"]
+    subprocess.run(command, check=True, capture_output=True)

@@ -59,3 +59,15 @@ def test_learned_positions_refuse_a_longer_sentence(build, source, prefix):
     model = build(decoder_learned_pos=True, max_target_positions=5)
     with pytest.raises(ValueError, match="sentence of 6 tokens is longer than the 5 positions"):
         model(source, prefix)
+
+
+@pytest.mark.parametrize("dropout", ["dropout", "attention_dropout", "activation_dropout"])
+@torch.no_grad()
+def test_a_step_in_training_mode_drops_out_what_full_decoding_does(build, source, prefix, dropout):
+    model = build("2rskip+ln", **{dropout: 0.5}).train()
+    memory = model.encoder.encode(source)
+    state = model.start(memory)
+    torch.manual_seed(4)
+    full = model.decode(prefix[:, :1], memory)
+    torch.manual_seed(4)
+    torch.testing.assert_close(model.step(prefix[:, :1], state), full, rtol=0, atol=1e-10)

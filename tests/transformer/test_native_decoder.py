@@ -3,11 +3,20 @@
 from __future__ import annotations
 
 import copy
+import gc
+import threading
+import weakref
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 
 import pytest
 import torch
 
+import rskip.transformer
 from rskip.native import find_library
+from rskip.native.linear import linear_work
+from rskip.transformer import native_program
+from rskip.transformer.encoder import Memory
 from rskip.transformer.native_decoder import NativeState
 from rskip.transformer.precision import set_precision
 
@@ -119,3 +128,112 @@ def test_a_model_that_has_changed_since_it_decoded(build, source, change):
         set_precision(model, "bfloat16")
     assert_equal_decoding(model, source, beams=2, steps=3, tolerance=0.05)
     assert_equal_decoding(copy.deepcopy(model), source, beams=2, steps=3, tolerance=0.05)
+
+
+@pytest.mark.parametrize(
+    ("tokens", "error", "message"),
+    [
+        ([[4, 23]], IndexError, "tokens include 23: expected 0 to 22"),
+        ([[-1, 4]], IndexError, "tokens include -1"),
+        ([[4.0, 5.0]], TypeError, "tokens have the type torch.float32: expected integers"),
+        ([[True, False]], TypeError, "tokens have the type torch.bool"),
+    ],
+)
+def test_tokens_that_are_not_in_the_vocabulary_are_refused(build, tokens, error, message):
+    model = set_precision(build(target_vocabulary=23), "float32")
+    with torch.inference_mode(), pytest.raises(error, match=message):
+        model.encode(torch.tensor(tokens))
+    state = model.start(model.encode(torch.tensor([[4]])))
+    with pytest.raises(error, match=message):
+        model.step(torch.tensor(tokens)[:, 1 if error is IndexError and tokens[0][0] == 4 else 0, None], state)
+
+
+@torch.inference_mode()
+def test_indices_of_any_integer_type_are_the_same(build, source):
+    model = set_precision(build(), "float32")
+    memory = model.encode(source.int())
+    assert torch.equal(memory.states, model.encode(source).states)
+    first, parents, staying = torch.full((3, 1), 2), torch.zeros(2, 4, dtype=torch.long), torch.tensor([2, 0])
+    after = []
+    for kind in (torch.int64, torch.int32, torch.uint8):
+        state = model.start(memory)
+        model.step(first.to(kind), state)
+        model.reorder(state, parents.to(kind), staying.to(kind))
+        after.append(model.step(torch.arange(4, 12, dtype=kind).view(4, 2).T, state))
+    assert torch.equal(after[0], after[1]) and torch.equal(after[0], after[2])
+
+
+@torch.inference_mode()
+def test_a_reordering_or_a_memory_that_is_not_the_states_is_refused(build, source):
+    model = set_precision(build(), "float32")
+    memory = model.encode(source)
+    state = model.start(memory)
+    model.step(torch.full((3, 1), 2), state)
+    for parents, sentences, error, message in (
+        ([[1], [0], [0]], None, IndexError, "parents include 1: expected 0 to 0"),
+        ([[0]], [3], IndexError, "sentences include 3: expected 0 to 2"),
+        ([[0]], [-1], IndexError, "sentences include -1"),
+        ([[0]], None, ValueError, r"parents are \(1, 1\): expected \(3, beams\)"),
+        ([0, 0, 0], None, ValueError, r"parents are \(3,\)"),
+    ):
+        with pytest.raises(error, match=message):
+            model.reorder(state, torch.tensor(parents), None if sentences is None else torch.tensor(sentences))
+    with pytest.raises(ValueError, match=r"tokens are \(3, 2\): expected \(3, 1\), one per beam"):
+        model.step(torch.full((3, 2), 4), state)
+    for padding in (memory.padding[:, :-1], memory.padding.int()):
+        with pytest.raises(ValueError, match=r"expected \(3, 7\) of torch.bool"):
+            model.start(Memory(memory.states, padding))
+
+
+@torch.inference_mode()
+def test_positions_that_another_thread_replaces_during_a_run_are_still_read(build, source, monkeypatch):
+    """The table that the kernels read lives until they have returned."""
+    model, tables = set_precision(build(), "float32"), []
+    expected = copy.deepcopy(model).encode(source).states
+    embedding = model.encoder.embed_positions
+    library = find_library().library
+    run = library.run
+
+    def run_while_the_table_grows(*arguments, **options):
+        tables.append(weakref.ref(embedding.table))
+        embedding.grow(2 * embedding.table.size(0))
+        gc.collect()
+        assert tables[-1]() is not None
+        run(*arguments, **options)
+
+    monkeypatch.setattr(library, "run", run_while_the_table_grows)
+    assert torch.equal(model.encode(source).states, expected)
+    state = model.start(model.encode(source))
+    embedding = model.decoder.embed_positions
+    model.step(torch.full((3, 1), 2), state)
+    assert len(tables) == 3
+
+
+@pytest.mark.parametrize("precision", ["float32", "bfloat16", "int8"])
+def test_threads_that_use_a_fresh_model_at_once_read_the_same_weights(build, source, precision, monkeypatch):
+    """Both pack each weight, as neither finds it packed; all that the kernels read afterwards is one of the two."""
+    try:
+        model = set_precision(build("2rskip+ln", encoder_ffn_embed_dim=64), precision)
+    except ValueError:
+        pytest.skip("this processor has no exact 8-bit products")
+    encode, both, read = torch.inference_mode()(model.encode), threading.Barrier(2, timeout=60), []
+    expected = torch.inference_mode()(copy.deepcopy(model).encode)(source).states
+
+    def beside_the_other(pack, *arguments):
+        both.wait()
+        return pack(*arguments)
+
+    def record(arguments):
+        read.append(arguments.weight)
+        return linear_work(arguments)
+
+    for name in ("packed_linear.pack_weight", "int8_linear.PackedWeight8"):
+        module, pack = (getattr(rskip.transformer, name.split(".")[0]), name.split(".")[1])
+        monkeypatch.setattr(module, pack, partial(beside_the_other, getattr(module, pack)))
+    monkeypatch.setattr(native_program, "linear_work", record)
+    with ThreadPoolExecutor(2) as pool:
+        found = list(pool.map(encode, [source, source]))
+    assert all(torch.equal(memory.states, expected) for memory in found)
+    packed = [each.packed["native"] for each in model.encoder.modules() if "native" in getattr(each, "packed", {})]
+    kept = [getattr(each, "weight", each).data_ptr() for each in packed]
+    assert len(kept) == 12 and sorted(read) == sorted(2 * kept)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import time
+import random
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Any
 from unittest.mock import Mock
@@ -11,9 +12,10 @@ from unittest.mock import Mock
 import pytest
 import torch
 
+from rskip.native.library import Found
 from rskip.text import Dictionary, TokenText
 from rskip.transformer import Transformer, TransformerConfig
-from rskip.transformer.positions import SinusoidalPositions
+from rskip.transformer.precision import PRECISIONS, set_precision
 from rskip.translation import Translator
 from rskip.translation.search import length_batches
 from rskip.translation.segments import split
@@ -154,25 +156,29 @@ def test_too_little_memory_is_told_with_what_to_change(monkeypatch: pytest.Monke
             translator.translate([words(4), words(3)])
 
 
-def test_threads_never_see_the_table_of_positions_shrink(monkeypatch: pytest.MonkeyPatch) -> None:
-    make_table = SinusoidalPositions._make_table
-
-    def slowly(self: SinusoidalPositions, length: int) -> torch.Tensor:
-        table = make_table(self, length)
-        time.sleep(0.3 if length < 100 else 0)
-        return table
-
-    translator = tiny(max_source_positions=10, max_target_positions=10)
-    expected = [tiny().translate([words(count)], too_long="keep", **SHORT)[0].hypotheses for count in (15, 300)]
-    monkeypatch.setattr(SinusoidalPositions, "_make_table", slowly)
-    with ThreadPoolExecutor(2) as pool:
-        short = pool.submit(translator.translate, [words(15)], too_long="keep", **SHORT)
-        time.sleep(0.1)
-        long = pool.submit(translator.translate, [words(300)], too_long="keep", **SHORT)
-        found = [future.result()[0].hypotheses for future in (short, long)]
-    assert translator.model.encoder.embed_positions.table.size(0) >= 301
-    for each, same in zip(found, expected, strict=True):
-        assert [hypothesis.tokens for hypothesis in each] == [hypothesis.tokens for hypothesis in same]
+@pytest.mark.slow
+@pytest.mark.parametrize("kernels", [True, False], ids=["kernels", "no kernels"])
+@pytest.mark.parametrize("precision", PRECISIONS)
+def test_threads_that_share_a_fresh_translator(precision: str, kernels: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its first use included, and with tables of positions that grow while other threads read them."""
+    if not kernels:
+        for module in ("native.library", "transformer.int8_linear", "transformer.precision"):
+            monkeypatch.setattr(f"rskip.{module}.find_library", lambda: Found(None, "not used here"))
+    sizes = {"encoder_embed_dim": 64, "decoder_embed_dim": 64, "encoder_ffn_embed_dim": 64, "decoder_ffn_embed_dim": 64}
+    draw = random.Random(0)
+    lengths = [draw.randint(1, 1500) if draw.random() < 0.02 else draw.randint(1, 30) for _ in range(2000)]
+    parts = [[words(length) for length in lengths[start::8]] for start in range(8)]
+    found = []
+    for threads in (1, 8):
+        translator = tiny(max_source_positions=10, max_target_positions=10, **sizes)
+        try:
+            set_precision(translator.model, precision)
+        except ValueError:
+            pytest.skip("this processor has no exact 8-bit products")
+        with ThreadPoolExecutor(threads) as pool:
+            translations = pool.map(partial(translator.translate, too_long="keep", **SHORT), parts)
+            found.append([each.hypotheses for part in translations for each in part])
+    assert found[0] == found[1]
 
 
 def test_a_line_of_ten_thousand_words(root: Path) -> None:

@@ -5,7 +5,7 @@
 #include <stdint.h>
 
 /* raised whenever an argument of a kernel changes, so that an old library is not called with new arguments */
-#define RSKIP_INTERFACE 5
+#define RSKIP_INTERFACE 6
 
 enum { FLOAT32 = 0, BFLOAT16 = 1 };
 

@@ -1,4 +1,5 @@
 /* What rskip/native/library.py calls: the kernels of this processor, and the slots of a beam search. */
+#include <pthread.h>
 #include <stddef.h>
 #include <string.h>
 
@@ -37,26 +38,70 @@ EXPORT int rskip_choose(int most) {
 
 EXPORT const char *rskip_instructions(void) { return names[level]; }
 
-EXPORT void rskip_attend(const struct attention *a, int64_t first, int64_t last) { chosen->attend(a, first, last); }
-EXPORT void rskip_residual(const struct residual *a, int64_t first, int64_t last) { chosen->residual(a, first, last); }
-EXPORT void rskip_map(const struct linear *a, int64_t first, int64_t last) { chosen->map(a, first, last); }
-EXPORT void rskip_normalise(const struct vocabulary *a, int64_t first, int64_t last) { chosen->normalise(a, first, last); }
-EXPORT void rskip_best(const struct candidates *a, int64_t first, int64_t last) { chosen->best(a, first, last); }
-EXPORT void rskip_cross_entropy(const struct cross_entropy *a, int64_t first, int64_t last) { chosen->cross_entropy(a, first, last); }
-EXPORT void rskip_quantise(const struct quantised *a, int64_t first, int64_t last) { chosen->quantise(a, first, last); }
-EXPORT void rskip_rescale(const struct rescaled *a, int64_t first, int64_t last) { chosen->rescale(a, first, last); }
-EXPORT void rskip_log_softmax(const struct log_softmax *a, int64_t first, int64_t last) { chosen->log_softmax(a, first, last); }
-EXPORT void rskip_log_softmax_gradient(const struct log_softmax *a, int64_t first, int64_t last) { chosen->log_softmax_gradient(a, first, last); }
+/* What one thread computes of a kernel. */
+struct share {
+    void (*kernel)(const void *, int64_t first, int64_t last);
+    const void *arguments;
+    int64_t first, last;
+};
+
+static void *compute_share(void *given) {
+    const struct share *share = given;
+    share->kernel(share->arguments, share->first, share->last);
+    return NULL;
+}
+
+/* Runs a kernel on 0 to before `count` in up to `threads` threads, the caller's among them, and returns when all have
+   ended. Threads of C, since a signal that Python turns into an exception can't come between their start and their end. */
+#define MOST_THREADS 256
+static void in_threads(void (*kernel)(const void *, int64_t, int64_t), const void *arguments, int64_t count, int64_t threads) {
+    if (threads > count) threads = count;
+    if (threads > MOST_THREADS) threads = MOST_THREADS;
+    if (threads < 2) {
+        kernel(arguments, 0, count);
+        return;
+    }
+    struct share shares[MOST_THREADS];
+    pthread_t started[MOST_THREADS];
+    int is_started[MOST_THREADS] = {0};
+    for (int64_t number = threads - 1; number >= 0; number--) {
+        shares[number] = (struct share){kernel, arguments, count * number / threads, count * (number + 1) / threads};
+        if (number) is_started[number] = !pthread_create(&started[number], NULL, compute_share, &shares[number]);
+        if (!is_started[number]) compute_share(&shares[number]); /* the caller's own, and where no thread can be had */
+    }
+    for (int64_t number = 1; number < threads; number++)
+        if (is_started[number]) pthread_join(started[number], NULL);
+}
+
+/* A kernel as Python calls it: on 0 to before `count`, in up to `threads` threads. */
+#define KERNEL(name, structure)                                                                                  \
+    static void name##_share(const void *arguments, int64_t first, int64_t last) {                               \
+        chosen->name((const struct structure *)arguments, first, last);                                          \
+    }                                                                                                            \
+    EXPORT void rskip_##name(const struct structure *arguments, int64_t count, int64_t threads) {                \
+        in_threads(name##_share, arguments, count, threads);                                                     \
+    }
+KERNEL(attend, attention)
+KERNEL(residual, residual)
+KERNEL(map, linear)
+KERNEL(normalise, vocabulary)
+KERNEL(best, candidates)
+KERNEL(cross_entropy, cross_entropy)
+KERNEL(quantise, quantised)
+KERNEL(rescale, rescaled)
+KERNEL(log_softmax, log_softmax)
+KERNEL(log_softmax_gradient, log_softmax)
+KERNEL(map8, linear8)
 
 EXPORT void rskip_pack(const struct packing *a) { chosen->pack(a); }
 EXPORT int64_t rskip_packed_bytes(int64_t in, int64_t out, int64_t type) { return chosen->packed_bytes(in, out, type); }
-EXPORT void rskip_map8(const struct linear8 *a, int64_t first, int64_t last) { chosen->map8(a, first, last); }
 EXPORT void rskip_pack8(const struct packing *a) { chosen->pack8(a); }
 EXPORT int64_t rskip_packed_bytes8(int64_t in, int64_t out) { return chosen->packed_bytes8(in, out); }
 EXPORT int64_t rskip_largest_weight(void) { return chosen->largest_weight; }
 
 /* One operation after the other, each on the sentences `first` to `last`. */
-EXPORT void rskip_run(const struct program *a, int64_t first, int64_t last) {
+static void run_share(const void *arguments, int64_t first, int64_t last) {
+    const struct program *a = arguments;
     for (const struct operation *each = a->operations; each < a->operations + a->count; each++) {
         if (each->kernel == ATTEND) chosen->attend(each->arguments, first, last);
         else if (each->kernel == RESIDUAL) chosen->residual(each->arguments, first * a->beams, last * a->beams);
@@ -64,6 +109,15 @@ EXPORT void rskip_run(const struct program *a, int64_t first, int64_t last) {
         else if (each->kernel == MAP8) chosen->map8(each->arguments, first * a->beams, last * a->beams);
         else chosen->embed(each->arguments, first * a->beams, last * a->beams);
     }
+}
+
+EXPORT void rskip_run(const struct program *a, int64_t count, int64_t threads) { in_threads(run_share, a, count, threads); }
+
+/* Whether all `count` indices are from 0 to below `limit`. */
+EXPORT int rskip_all_below(const int64_t *indices, int64_t count, int64_t limit) {
+    for (int64_t i = 0; i < count; i++)
+        if (indices[i] < 0 || indices[i] >= limit) return 0;
+    return 1;
 }
 
 /* Each beam of `slots` (B, K, `row` of which `length` are in use) gets a slot, of `count`, that no beam of its sentence

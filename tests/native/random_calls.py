@@ -1,0 +1,123 @@
+"""Calls the kernels' Python entry points with random shapes, types and indices.
+
+    python random_calls.py FOLDER CALLS
+
+FOLDER has the kernels as `_kernels.so`, compiled with the address sanitizer, which ends the program at the first read
+or write outside of a tensor. A call may raise what PyTorch's operators raise; the program prints how many calls did.
+"""
+
+from __future__ import annotations
+
+import random
+import sys
+from collections import Counter
+from pathlib import Path
+
+import torch
+
+import rskip.native.library
+
+folder, calls = Path(sys.argv[1]), int(sys.argv[2])
+rskip.native.library.__file__ = str(folder / "library.py")
+
+from rskip.generation.candidates import NativeScan  # noqa: E402
+from rskip.native import find_library  # noqa: E402
+from rskip.native.int8 import native_quantised, native_rescale_  # noqa: E402
+from rskip.native.linear import native_linear, pack_weight  # noqa: E402
+from rskip.native.loss import cross_entropy_, log_softmax  # noqa: E402
+from rskip.transformer import Transformer, TransformerConfig  # noqa: E402
+from rskip.transformer.encoder import Memory  # noqa: E402
+from rskip.transformer.precision import set_precision  # noqa: E402
+
+TYPES = [torch.float32, torch.bfloat16, torch.float64, torch.float16, torch.int64, torch.int32, torch.uint8, torch.bool]
+WORDS = 70
+library = find_library().library
+assert library is not None, find_library().problem
+draw = random.Random(0)
+torch.manual_seed(0)
+
+
+def tensor(*shape: int, like: torch.dtype = torch.float32) -> torch.Tensor:
+    """Usually of this type and shape, at times of another, or not contiguous."""
+    if draw.random() < 0.1:
+        shape = tuple(max(0, size + draw.choice([-1, 1])) if draw.random() < 0.5 else size for size in shape)
+    dtype = like if draw.random() < 0.85 else draw.choice(TYPES)
+    values = (3 * torch.randn(shape)).to(dtype)
+    return values.transpose(0, -1).contiguous().transpose(0, -1) if draw.random() < 0.1 else values
+
+
+def indices(*shape: int, below: int) -> torch.Tensor:
+    values = torch.randint(0, max(below, 1), shape)
+    if values.numel() and draw.random() < 0.15:
+        values.view(-1)[draw.randrange(values.numel())] = draw.choice([-1, below, 2**31, -(2**40), 10**12])
+    return values.to(torch.int64 if draw.random() < 0.8 else draw.choice(TYPES))
+
+
+def model(precision: str) -> Transformer:
+    sizes = {"embed_dim": 32, "ffn_embed_dim": 64, "attention_heads": 4, "layers": 2}
+    sides = {f"{side}_{name}": value for side in ("encoder", "decoder") for name, value in sizes.items()}
+    connections = {"encoder_connection": "2rskip+ln", "decoder_connection": "prenorm+rms"}
+    config = TransformerConfig(
+        source_vocabulary=WORDS, target_vocabulary=WORDS, max_target_positions=9, **sides, **connections
+    )
+    return set_precision(Transformer(config), precision)
+
+
+MODELS = [model("float32"), model("bfloat16"), *([model("int8")] if library.largest_weight else [])]
+
+
+def translate() -> None:
+    used = draw.choice(MODELS)
+    sentences, length = draw.randint(0, 4), draw.randint(0, 9)
+    memory = used.encode(indices(sentences, length, below=WORDS))
+    if draw.random() < 0.2:
+        memory = Memory(memory.states, tensor(*memory.padding.shape, like=torch.bool))
+    state, beams = used.start(memory, attention=draw.random() < 0.5), 1
+    for _ in range(draw.randint(1, 40)):
+        used.step(indices(sentences, beams, below=WORDS), state)
+        parents, staying = indices(sentences, draw.randint(1, 5), below=beams), None
+        if draw.random() < 0.2 and sentences:
+            staying = indices(draw.randint(0, sentences), below=sentences)
+            parents = indices(len(staying), draw.randint(1, 5), below=beams)
+        used.reorder(state, parents, staying)
+        sentences, beams = parents.shape
+
+
+def linear_maps() -> None:
+    used = draw.choice(MODELS)
+    layer = draw.choice(used.encoder_layers() if hasattr(used, "encoder_layers") else list(used.encoder.layers))
+    draw.choice([layer.fc1, layer.fc2, layer.self_attn.q_proj])(tensor(draw.randint(0, 5), draw.choice([32, 64])))
+    weight = tensor(draw.randint(1, 70), draw.randint(1, 70))
+    native_linear(library, tensor(3, weight.size(1)), weight, pack_weight(library, weight), None)
+
+
+def losses() -> None:
+    rows, words = draw.randint(0, 5), draw.randint(1, 200)
+    log_softmax(tensor(rows, words).requires_grad_()).sum().backward()
+    cross_entropy_(library, tensor(rows, words), indices(rows, below=words), confidence=0.9, with_gradient=True)
+
+
+def candidates() -> None:
+    sentences, beams, words = draw.randint(0, 3), draw.randint(1, 5), draw.randint(1, 200)
+    scan = NativeScan(tensor(sentences, beams, words), library)
+    scan.best(tensor(sentences, beams), draw.randint(0, 20))
+
+
+def eight_bits() -> None:
+    rows, features = draw.randint(0, 5), draw.randint(1, 70)
+    native_quantised(library, tensor(rows, features))
+    native_rescale_(library, tensor(rows, features), tensor(rows), draw.choice([None, tensor(features)]))
+
+
+outcomes: Counter[str] = Counter()
+for _ in range(calls):
+    with torch.inference_mode(draw.random() < 0.5):
+        called = draw.choice([translate, translate, linear_maps, losses, candidates, eight_bits])
+        try:
+            called()
+            outcomes[f"{called.__name__} done"] += 1
+        except (TypeError, ValueError, IndexError, RuntimeError) as error:
+            outcomes[f"{called.__name__} refused"] += 1
+            if "-v" in sys.argv:
+                print(called.__name__, type(error).__name__, error)
+print(dict(outcomes))

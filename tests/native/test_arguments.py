@@ -1,0 +1,66 @@
+"""Arguments of kernels hold what they point to, and refuse what a kernel would misread."""
+
+from __future__ import annotations
+
+import gc
+import weakref
+
+import pytest
+import torch
+
+from rskip.native.library import Attention, Linear, Operation, Operations, Seen, addresses
+
+
+def test_arguments_hold_what_they_point_to():
+    """Tensors, structures in structures, and the structures of a table of operations."""
+    place, x, weight = torch.zeros(3, dtype=torch.int32), torch.zeros(4), torch.zeros(5, dtype=torch.uint8)
+    expected = place.data_ptr(), x.data_ptr()
+    held = [weakref.ref(each) for each in (place, x, weight)]
+    operations = Operations([Operation(Attention(seen=Seen(place=place)), 0), Operation(Linear(x=x, weight=weight), 2)])
+    del place, x, weight
+    gc.collect()
+    assert all(each() is not None for each in held)
+    table = (Operation * 2).from_address(operations.operations)
+    seen = Seen.from_address(Attention.from_address(table[0].arguments).seen)
+    assert (seen.place, Linear.from_address(table[1].arguments).x) == expected
+    del operations
+    gc.collect()
+    assert all(each() is None for each in held)
+
+
+def test_arguments_let_go_of_what_they_no_longer_point_to():
+    first, second = torch.zeros(2), torch.zeros(2)
+    arguments, held = Linear(x=first), weakref.ref(first)
+    arguments.x = second
+    del first
+    assert held() is None and arguments.x == second.data_ptr()
+
+
+def test_an_array_of_addresses_holds_its_tensors():
+    tensor = torch.zeros(3)
+    held, array = weakref.ref(tensor), addresses([tensor])
+    expected = tensor.data_ptr()
+    del tensor
+    assert held() is not None and list(array) == [expected]
+
+
+@pytest.mark.parametrize(
+    ("name", "tensor", "message"),
+    [
+        ("x", torch.zeros(3, dtype=torch.float64), "x has the type torch.float64: expected torch.float32"),
+        ("x", torch.zeros(3, dtype=torch.int32), "x has the type torch.int32"),
+        ("weight", torch.zeros(3), "weight has the type torch.float32: expected torch.uint8"),
+        ("x", torch.zeros(3, 3).T, r"x is not a contiguous tensor on the CPU: give x.cpu\(\).contiguous\(\)"),
+        ("x", torch.zeros(3, device="meta"), "x is not a contiguous tensor on the CPU"),
+    ],
+)
+def test_a_tensor_that_the_kernel_would_misread_is_refused(name, tensor, message):
+    with pytest.raises(TypeError, match=message):
+        Linear(**{name: tensor})
+
+
+def test_all_rows_have_one_type():
+    arguments = Linear(x=torch.zeros(3, dtype=torch.bfloat16))
+    assert arguments.type == 1
+    with pytest.raises(TypeError, match="bias has the type torch.float32: expected torch.bfloat16"):
+        arguments.bias = torch.zeros(3)
