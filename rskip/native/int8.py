@@ -59,6 +59,6 @@ def _padded(values: Tensor) -> Tensor:
 def native_linear8(library: Library, arguments: Linear8, rows: int) -> Tensor:
     """The product. Shape: (R, out)."""
     output = torch.empty(rows, arguments.outputs)
-    arguments.output = output
+    arguments.point("output", output)
     library.map8(arguments, rows, work=rows * linear_work(arguments))
     return output

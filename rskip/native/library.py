@@ -43,21 +43,31 @@ def _fields(pointers: Iterable[str], sizes: str, numbers: str = "", *, typed: bo
 class Arguments(ctypes.Structure):
     """Arguments of a kernel, which hold what their pointers point to.
 
-    A pointer is assigned a tensor, a structure or an array, which then lives as long as the arguments do; the first
-    tensor of rows sets `type`. An address that is assigned as a number is the caller's to keep alive.
-
-    :raises TypeError: the kernel can't read the tensor: another type, not contiguous, or not on the CPU.
+    Tensors, structures and arrays live as long as the arguments that point to them. The first tensor of rows sets
+    `type`. An address that is assigned as a number is the caller's to keep alive.
     """
 
     _pointers: ClassVar[dict[str, torch.dtype | None]] = {}
 
-    def __setattr__(self, name: str, value: Any) -> None:
-        if isinstance(value, torch.Tensor):
-            self._check(name, value)
-            self.__dict__[name], value = value, value.data_ptr()
-        elif isinstance(value, (ctypes.Structure, ctypes.Array)):
-            self.__dict__[name], value = value, ctypes.addressof(value)
-        super().__setattr__(name, value)
+    def __init__(self, **values: Any) -> None:
+        super().__init__()
+        for name, value in values.items():
+            if value is None or isinstance(value, (int, float)):
+                setattr(self, name, value)
+            else:
+                self.point(name, value)
+
+    def point(self, name: str, target: torch.Tensor | ctypes.Structure | ctypes.Array) -> None:
+        """Makes the pointer `name` point to `target`.
+
+        :raises TypeError: the kernel can't read the tensor: another type, not contiguous, or not on the CPU.
+        """
+        if isinstance(target, torch.Tensor):
+            self._check(name, target)
+            setattr(self, name, target.data_ptr())
+        else:
+            setattr(self, name, ctypes.addressof(target))
+        self.__dict__[name] = target
 
     def _check(self, name: str, tensor: torch.Tensor) -> None:
         expected = self._pointers[name]
@@ -68,7 +78,7 @@ class Arguments(ctypes.Structure):
                 self.type = TYPES[expected]
         if tensor.dtype != expected:
             raise TypeError(f"{name} has the type {tensor.dtype}: expected {expected}")
-        if tensor.device.type != "cpu" or not tensor.is_contiguous():
+        if not (tensor.is_cpu and tensor.is_contiguous()):
             raise TypeError(f"{name} is not a contiguous tensor on the CPU: give {name}.cpu().contiguous()")
 
 
@@ -296,11 +306,13 @@ def checked_indices(library: Library, indices: torch.Tensor, count: int, what: s
     :raises TypeError: they are not integers on the CPU.
     :raises IndexError: one of them is not from 0 to below `count`.
     """
-    if indices.dtype == torch.bool or indices.is_floating_point() or indices.is_complex():
-        raise TypeError(f"{what} have the type {indices.dtype}: expected integers")
-    if indices.device.type != "cpu":
+    if indices.dtype != torch.int64:
+        if indices.dtype == torch.bool or indices.is_floating_point() or indices.is_complex():
+            raise TypeError(f"{what} have the type {indices.dtype}: expected integers")
+        indices = indices.long()
+    if not indices.is_cpu:
         raise TypeError(f"{what} are on {indices.device}: expected the CPU, where the model is")
-    indices = indices.long().contiguous()
+    indices = indices.contiguous()
     if not library.all_below(indices.data_ptr(), indices.numel(), count):
         outside = indices[(indices < 0) | (indices >= count)][0].item()
         raise IndexError(f"{what} include {outside}: expected 0 to {count - 1}")

@@ -14,7 +14,8 @@ def pack_weight(library: Library, weight: Tensor) -> Tensor:
     """A contiguous weight as this processor's products read it."""
     outputs, inputs = weight.shape
     packing = Packing(weight=weight, inputs=inputs, outputs=outputs)
-    packing.packed = packed = torch.empty(library.packed_bytes(inputs, outputs, packing.type), dtype=torch.uint8)
+    packed = torch.empty(library.packed_bytes(inputs, outputs, packing.type), dtype=torch.uint8)
+    packing.point("packed", packed)
     library.pack(packing)
     return packed
 
@@ -37,6 +38,6 @@ def native_linear(library: Library, x: Tensor, weight: Tensor, packed: Tensor, b
     x = x.contiguous()
     output = x.new_empty(*x.shape[:-1], weight.size(0))
     arguments, rows = linear_arguments(x, weight, packed, bias), x.numel() // weight.size(1)
-    arguments.output = output
+    arguments.point("output", output)
     library.map(arguments, rows, work=rows * linear_work(arguments))
     return output

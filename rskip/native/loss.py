@@ -52,7 +52,7 @@ class _LogSoftmax(torch.autograd.Function):
         (output,) = ctx.saved_tensors
         given, found = gradients[0].contiguous(), torch.empty(output.shape, dtype=ctx.type)
         arguments = _arguments(found, output)
-        arguments.gradient = given
+        arguments.point("gradient", given)
         ctx.library.log_softmax_gradient(arguments, output.shape[:-1].numel(), work=output.numel())
         return found, None
 

@@ -142,7 +142,8 @@ class _Step:
         program.enter(decoder.stack_connection, room)
         for layer in decoder.decoder_layers():
             over_target = program.self_attention(layer, self.seen_target, room)
-            over_target.new_key, over_target.new_value = room.key, room.value
+            over_target.point("new_key", room.key)
+            over_target.point("new_value", room.value)
             self.target.append(over_target)
             cross, connection = layer.encoder_attn, layer.encoder_attn_connection
             program.query(cross, program.branch_input(connection, room), room)
@@ -170,19 +171,24 @@ class _Step:
         return logits
 
     def _embed(self, tokens: Tensor, length: int) -> None:
-        self.embedding.tokens = tokens
+        self.embedding.point("tokens", tokens)
         if self.positions is not None:
             self.positions.grow(length)
             self.places.fill_(self.config.padding_index + length)
-            self.embedding.places, self.embedding.positions = self.places, self.positions.rows
+            self.embedding.point("places", self.places)
+            self.embedding.point("positions", self.positions.rows)
 
     def _see(self, state: NativeState) -> None:
         slots, beams = state.slots, state.slots.size(1)
         target, memory = self.seen_target, self.seen_memory
-        target.place, target.slots, target.count, target.beams = state.places, slots, state.length, beams
+        target.point("place", state.places)
+        target.point("slots", slots)
+        target.count, target.beams = state.length, beams
         target.slots_sentence, target.slots_beam = slots.stride(0), slots.stride(1)
-        memory.place, memory.slots, memory.beams = state.places, state.source_slots, beams
-        memory.counts, memory.slots_sentence = state.source_counts, state.source_slots.stride(0)
+        memory.point("place", state.places)
+        memory.point("slots", state.source_slots)
+        memory.point("counts", state.source_counts)
+        memory.beams, memory.slots_sentence = beams, state.source_slots.stride(0)
         # addresses only, so that a program that waits for its next sentences doesn't keep the memory of the last ones
         for attentions, keys_values in ((self.target, state.target), (self.memory, state.memory)):
             for attention, (key, value) in zip(attentions, keys_values, strict=True):
@@ -192,4 +198,5 @@ class _Step:
         last.weights = None
         if state.wants_attention:
             state.attention = torch.empty(slots.size(0), beams, state.source_slots.size(1))
-            last.weights, last.weights_beam = state.attention, state.attention.size(2)
+            last.point("weights", state.attention)
+            last.weights_beam = state.attention.size(2)

@@ -53,7 +53,8 @@ class _Encoding:
         program.enter(encoder.stack_connection, room)
         for layer in encoder.encoder_layers():
             attention = program.self_attention(layer, self.seen, room)
-            attention.key, attention.value = room.key, room.value
+            attention.point("key", room.key)
+            attention.point("value", room.value)
             self.attentions.append(attention)
             program.feed_forward(layer, room)
         program.leave(encoder.stack_connection, room)
@@ -62,14 +63,16 @@ class _Encoding:
     def compute(self, source: Tensor, padding: Tensor, states: Tensor) -> None:
         """States (B, S, C) of source tokens (B, S)."""
         sentences, length = source.shape
-        self.embedding.tokens = source
+        self.embedding.point("tokens", source)
         if self.positions is not None:
             self.positions.grow(length)
-            places = token_positions(source, self.padding_index)
-            self.embedding.places, self.embedding.positions = places, self.positions.rows
+            self.embedding.point("places", token_positions(source, self.padding_index))
+            self.embedding.point("positions", self.positions.rows)
         slots, counts = unpadded(padding)
         seen = self.seen
-        seen.place, seen.slots, seen.counts = torch.arange(sentences, dtype=torch.int32), slots, counts
+        seen.point("place", torch.arange(sentences, dtype=torch.int32))
+        seen.point("slots", slots)
+        seen.point("counts", counts)
         seen.slots_sentence, seen.beams = length, length
         for each in self.attentions:
             each.slots_per_place = length

@@ -110,7 +110,8 @@ class Program:
     def map(self, linear: nn.Module, x: Tensor, output: Tensor, *, activation: Activation | None = None) -> None:
         """output = activation(linear(x))."""
         if (native := self.last_map(linear, x)) is not None:
-            native.output, native.relu = output, activation is functional.relu
+            native.point("output", output)
+            native.relu = activation is functional.relu
         else:
             self._put_module(linear, output, x)
         if activation is not None and not (native and native.relu):
@@ -246,7 +247,7 @@ class Program:
         self._put(RESIDUAL, norms.arguments(x, f, output))
 
     def _put(self, kernel: int, arguments: Any, *, work: int = 0) -> None:
-        self._operations.append(Operation(arguments, kernel))
+        self._operations.append(Operation(arguments=arguments, kernel=kernel))
         self._work += work
 
     def _put_module(self, module: Callable[..., Tensor], output: Tensor, *inputs: Tensor) -> None:

@@ -16,8 +16,9 @@ def test_arguments_hold_what_they_point_to():
     place, x, weight = torch.zeros(3, dtype=torch.int32), torch.zeros(4), torch.zeros(5, dtype=torch.uint8)
     expected = place.data_ptr(), x.data_ptr()
     held = [weakref.ref(each) for each in (place, x, weight)]
-    operations = Operations([Operation(Attention(seen=Seen(place=place)), 0), Operation(Linear(x=x, weight=weight), 2)])
-    del place, x, weight
+    attention, linear = Attention(seen=Seen(place=place)), Linear(x=x, weight=weight)
+    operations = Operations([Operation(arguments=attention, kernel=0), Operation(arguments=linear, kernel=2)])
+    del place, x, weight, attention, linear
     gc.collect()
     assert all(each() is not None for each in held)
     table = (Operation * 2).from_address(operations.operations)
@@ -31,7 +32,7 @@ def test_arguments_hold_what_they_point_to():
 def test_arguments_let_go_of_what_they_no_longer_point_to():
     first, second = torch.zeros(2), torch.zeros(2)
     arguments, held = Linear(x=first), weakref.ref(first)
-    arguments.x = second
+    arguments.point("x", second)
     del first
     assert held() is None and arguments.x == second.data_ptr()
 
@@ -63,4 +64,4 @@ def test_all_rows_have_one_type():
     arguments = Linear(x=torch.zeros(3, dtype=torch.bfloat16))
     assert arguments.type == 1
     with pytest.raises(TypeError, match="bias has the type torch.float32: expected torch.bfloat16"):
-        arguments.bias = torch.zeros(3)
+        arguments.point("bias", torch.zeros(3))

@@ -226,7 +226,7 @@ def test_many_rows_are_shared_among_threads(library):
         torch.set_num_threads(3)
         output = torch.zeros_like(expected)
         arguments = linear_arguments(x, weight, packed, None)
-        arguments.output = output
+        arguments.point("output", output)
         library.map(arguments, 90, work=2**30)
     finally:
         torch.set_num_threads(threads)
