@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import ctypes
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from ctypes import POINTER, c_char_p, c_double, c_int, c_int64, c_void_p
 from dataclasses import dataclass
 from functools import cache, partial
@@ -24,7 +24,7 @@ VARIABLE = "RSKIP_NATIVE"
 TYPES = {torch.float32: 0, torch.bfloat16: 1}  # as in source/kernels.h, which has all that follows too
 BLOCK = 64  # logits whose largest one is kept
 _INTERFACE = 6
-_WORK_TO_SHARE = 2**20  # numbers, which take about 0.3 ms; starting a thread takes 0.02
+_WORK_TO_SHARE = 2**20  # numbers, which take about 0.3 ms; starting a thread takes 0.04
 _INSTRUCTIONS = {"plain": 0, "avx2": 1, "avx512": 2, "avx512bf16": 3}
 
 
@@ -209,7 +209,7 @@ class Operations(Arguments):
         self.copied = operations  # the table has their numbers only
 
 
-def addresses(tensors: list[torch.Tensor]) -> ctypes.Array:
+def addresses(tensors: Sequence[torch.Tensor]) -> ctypes.Array:
     """The tensors' addresses, as an array that holds the tensors."""
     array = (c_void_p * len(tensors))(*(each.data_ptr() for each in tensors))
     array.pointed_at = tensors  # type: ignore[attr-defined]
