@@ -1,4 +1,7 @@
 /* Every kernel on memory of the exact size, so that the address sanitizer sees a step beside it. */
+#include <errno.h>
+#undef pthread_create /* of library.c only: see create_or_refuse */
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -51,7 +54,7 @@ static void attention(int64_t beams, int64_t heads, int64_t features, int64_t sl
         .new_key = room(sentences * beams * row, size), .new_value = room(sentences * beams * row, size),
         .output = room(sentences * beams * row, size), .weights = room(sentences * beams * slots, 4),
         .slots_per_place = slots, .weights_beam = slots, .heads = heads, .features = features, .type = type};
-    rskip_attend(&a, sentences, 2);
+    rskip_attend(&a, sentences, 1);
     done();
 }
 
@@ -71,14 +74,14 @@ static void rows(int64_t rows, int64_t in, int64_t out, int type) {
                                   .positions = room(in, size), .output = room(rows * in, size), .features = in, .scale = 2, .type = type};
     const struct operation operations[] = {{&map, MAP}, {&residual, RESIDUAL}, {&embedding, EMBED}};
     const struct program program = {operations, 3, rows};
-    rskip_run(&program, 1, 2);
+    rskip_run(&program, 1, 1);
     if (type == FLOAT32 && rskip_largest_weight()) {
         const int64_t padded = (out + 31) / 32 * 32;
         packing.packed = room(rskip_packed_bytes8(in, out), 1);
         rskip_pack8(&packing);
         struct linear8 map8 = {.x = map.x, .weight = packing.packed, .scales = room(padded, 4), .bias = room(padded, 4),
                                .offsets = room(padded, 4), .output = map.output, .in = in, .out = out};
-        rskip_map8(&map8, rows, 2);
+        rskip_map8(&map8, rows, 1);
     }
     done();
 }
@@ -87,11 +90,11 @@ static void vocabulary(int64_t beams, int64_t words, int type) {
     const int64_t size = type == FLOAT32 ? 4 : 2, blocks = (words + BLOCK - 1) / BLOCK, wanted = 2 * beams;
     struct vocabulary v = {.logits = room(beams * words, size), .maxima = room(beams * blocks, 4),
                            .normalisers = room(beams, 4), .words = words, .type = type};
-    rskip_normalise(&v, beams, 2);
+    rskip_normalise(&v, beams, 1);
     struct candidates c = {.logits = v.logits, .maxima = v.maxima, .offsets = room(beams, 4), .scores = room(wanted, 4),
                            .beams = room(wanted, 8), .tokens = room(wanted, 8), .count = wanted, .width = beams,
                            .words = words, .type = type};
-    rskip_best(&c, 1, 2);
+    rskip_best(&c, 1, 1);
     done();
 }
 
@@ -101,19 +104,36 @@ static void loss(int64_t rows, int64_t words, int type) {
     labels[rows - 1] = words - 1;
     struct log_softmax l = {.logits = room(rows * words, size), .log_probabilities = room(rows * words, 4),
                             .gradient = room(rows * words, 4), .words = words, .type = type};
-    rskip_log_softmax(&l, rows, 2);
-    rskip_log_softmax_gradient(&l, rows, 2);
+    rskip_log_softmax(&l, rows, 1);
+    rskip_log_softmax_gradient(&l, rows, 1);
     struct cross_entropy c = {.logits = l.logits, .labels = labels, .normalisers = room(rows, 4), .nll = room(rows, 4),
                               .words = words, .with_gradient = 1, .confidence = 0.9, .type = type};
-    rskip_cross_entropy(&c, rows, 2);
+    rskip_cross_entropy(&c, rows, 1);
     struct quantised q = {.x = l.logits, .output = room(rows * words, 1), .scales = room(rows, 4), .features = words, .type = type};
-    rskip_quantise(&q, rows, 2);
+    rskip_quantise(&q, rows, 1);
     struct rescaled r = {.sums = room(rows * words, 4), .scales = q.scales, .bias = room(words, 4), .features = words};
-    rskip_rescale(&r, rows, 2);
+    rskip_rescale(&r, rows, 1);
     done();
 }
 
+/* library.c is compiled to call this for pthread_create: every second thread can't be had. */
+int create_or_refuse(pthread_t *thread, const pthread_attr_t *attributes, void *(*start)(void *), void *given) {
+    static int calls;
+    return calls++ % 2 ? EAGAIN : pthread_create(thread, attributes, start, given);
+}
+
+/* Whether all rows are computed when threads can't be had. */
+static int threads(int64_t rows, int64_t words, int64_t number) {
+    struct log_softmax l = {.logits = room(rows * words, 4), .log_probabilities = room(rows * words, 4), .words = words};
+    rskip_log_softmax(&l, rows, number);
+    int computed = 1;
+    for (int64_t i = 0; i < rows * words; i++) computed &= l.log_probabilities[i] < 0;
+    done();
+    return computed;
+}
+
 int main(void) {
+    if (!threads(1000, 4, 8) || !threads(3, 4, 8) || !threads(1000, 4, 1000)) return 3;
     for (int level = 0; level < 4; level++) {
         if (rskip_choose(level) != level) break;
         for (int type = FLOAT32; type <= BFLOAT16; type++) {
