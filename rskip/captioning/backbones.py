@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import math
 import re
-import warnings
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -227,10 +227,10 @@ def _torchvision_network(
     published = models.get_model_weights(name)
     tensors, sha256 = _torchvision_weights(name, published, weights)
     is_detector = name in DETECTORS
-    options = {"weights_backbone": None} if is_detector else {}
-    with warnings.catch_warnings():  # how inception_v3 draws the weights that are replaced here
-        warnings.simplefilter("ignore")
-        network = models.get_model(name, weights=None, **options)
+    options: dict[str, Any] = {"weights_backbone": None} if is_detector else {}
+    if name in ("googlenet", "inception_v3"):
+        options["init_weights"] = False  # these are slow to draw, and are replaced here
+    network = models.get_model(name, weights=None, **options)
     try:
         network.load_state_dict(tensors)
     except (RuntimeError, AttributeError) as error:
@@ -292,13 +292,15 @@ def _last_grid(network: nn.Module, size: int) -> tuple[nn.Module, int]:
     """The network up to the last grid before it pools, and the grid's channels."""
     from torchvision.models.feature_extraction import create_feature_extractor, get_graph_node_names
 
-    with warnings.catch_warnings(), torch.inference_mode():  # of training's graph, which differs in some
-        warnings.simplefilter("ignore")
-        nodes = [node for node in get_graph_node_names(network)[1] if not node.startswith(("classifier", "avgpool"))]
-        outputs = create_feature_extractor(network, nodes)(torch.zeros(1, 3, size, size))
+    # The graph of training differs in some networks, which is warned of otherwise.
+    extractor = functools.partial(create_feature_extractor, network, suppress_diff_warning=True)
+    with torch.inference_mode():
+        names = get_graph_node_names(network, suppress_diff_warning=True)[1]
+        nodes = [node for node in names if not node.startswith(("classifier", "avgpool"))]
+        outputs = extractor(nodes)(torch.zeros(1, 3, size, size))
         shapes = {node: tuple(getattr(outputs[node], "shape", ())) for node in nodes}
         last = [node for node, shape in shapes.items() if len(shape) == 4 and min(shape[2:]) > 1][-1]
-        return _OneOutput(create_feature_extractor(network, {last: "grid"})), shapes[last][1]
+        return _OneOutput(extractor({last: "grid"})), shapes[last][1]
 
 
 class _OneOutput(nn.Module):

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import errno
 import os
+import secrets
 import shutil
-import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -22,15 +22,13 @@ def atomic_file(path: str | os.PathLike[str]) -> Iterator[Path]:
     """
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
-    descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".partial" + path.suffix)
-    os.close(descriptor)
-    temporary = Path(name)
+    temporary = path.parent / f".{path.name}.{secrets.token_hex(4)}.partial{path.suffix}"
+    temporary.touch(exist_ok=False)
+    mode = temporary.stat().st_mode
     try:
         with _full_disk_named(path):
             yield temporary
-        umask = os.umask(0)
-        os.umask(umask)
-        temporary.chmod(0o666 & ~umask)
+        temporary.chmod(mode)  # some writers, such as safetensors', put a file of their own in its place
         with temporary.open("rb+") as file:
             os.fsync(file.fileno())
         temporary.replace(path)

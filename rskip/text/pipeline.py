@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -11,7 +12,7 @@ from pathlib import Path
 from rskip.files.whole import atomic_file
 from rskip.settings.check import Checked, convert
 from rskip.settings.text import read_json
-from rskip.text.subwords import SubwordKind, Subwords, subwords_class
+from rskip.text.subwords import BytePairEncoding, SubwordKind, Subwords, subwords_class
 from rskip.text.tokeniser import PunctuationNormaliser, TokeniserKind, build_tokeniser
 
 CONFIG_FILE = "pipeline.json"
@@ -95,12 +96,14 @@ class TextPipeline:
         """Raw target sentence to model tokens joined by single spaces."""
         return self.segment(self._target.words(sentence))
 
-    def segment(self, words: str, *, bpe_dropout: float = 0.0) -> str:
-        """Words of either language, as `LanguageText.words` gives them, to model tokens.
+    def segment(self, words: str) -> str:
+        """Words of either language, as `LanguageText.words` gives them, to model tokens."""
+        return self._subwords.segment(words)
 
-        :param bpe_dropout: as in `BytePairEncoding.segment`; for training text.
-        """
-        return self._subwords.segment(words, dropout=bpe_dropout)
+    def segment_with_dropout(self, probability: float, *, seed: int) -> Callable[[str], str]:
+        """As `segment`, for training text: see `BytePairEncoding.with_dropout`."""
+        assert isinstance(self._subwords, BytePairEncoding)
+        return self._subwords.with_dropout(probability, seed=seed)
 
     def decode(self, tokens: str) -> str:
         """Model tokens of the target language, joined by spaces, to a raw sentence."""

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import contextlib
+import functools
+import importlib.util
 import io
+import random
 import re
 import sys
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import Literal, Protocol
+from types import SimpleNamespace
+from typing import Any, Literal, Protocol
 
 SubwordKind = Literal["bpe", "sentencepiece", "sentencepiece-bpe"]
 _REMEMBERED_WORDS = 300_000
@@ -21,7 +25,7 @@ class Subwords(Protocol):
 
     file_name: str
 
-    def segment(self, words: str, *, dropout: float = 0.0) -> str: ...
+    def segment(self, words: str) -> str: ...
 
     def join(self, units: str) -> str: ...
 
@@ -67,16 +71,16 @@ class BytePairEncoding:
 
         :raises ValueError: a text with nothing to merge.
         """
-        from subword_nmt.learn_bpe import learn_bpe
+        from tqdm import tqdm
 
         codes = io.StringIO()
-        # Its progress bar would fill a log file.
-        quiet = contextlib.nullcontext() if sys.stderr.isatty() else contextlib.redirect_stderr(io.StringIO())
-        with quiet:
-            try:
-                learn_bpe((f"{word} {count}" for word, count in counts.items()), codes, size, is_dict=True)
-            except ValueError:  # max() of no pairs
-                codes.truncate(0)
+        learning = _own_copy(
+            "subword_nmt.learn_bpe",
+            tqdm=functools.partial(tqdm, disable=None),  # None: the bar is for a terminal only
+            sys=SimpleNamespace(**{**vars(sys), "stderr": io.StringIO()}),
+        )
+        with contextlib.suppress(ValueError):  # max() of no pairs
+            learning.learn_bpe((f"{word} {count}" for word, count in counts.items()), codes, size, is_dict=True)
         if codes.getvalue().count("\n") < 2:
             raise ValueError(
                 "the training text is too small: no pair of letters to learn byte-pair encoding from"
@@ -90,16 +94,8 @@ class BytePairEncoding:
     def save(self, path: Path) -> None:
         path.write_text(self._codes, encoding="utf-8")
 
-    def segment(self, words: str, *, dropout: float = 0.0) -> str:
-        """Units joined by single spaces.
-
-        :param dropout: probability with which each merge is left out, each time that it could be made (BPE-dropout,
-            Provilkov et al., 2020); drawn from Python's own random generator.
-        """
-        if dropout:
-            units = self._bpe.segment(words, dropout)
-            self._bpe.cache = {}  # it would hold words as they were just cut
-            return units
+    def segment(self, words: str) -> str:
+        """Units joined by single spaces."""
         known = self._known
         if len(known) > _REMEMBERED_WORDS:
             known = self._known = {}  # not cleared: other threads may be reading it
@@ -114,8 +110,33 @@ class BytePairEncoding:
         self._bpe.cache = {}  # it would hold every word a second time
         return units
 
+    def with_dropout(self, probability: float, *, seed: int) -> Callable[[str], str]:
+        """As `segment`, with merges left out at random (BPE-dropout, Provilkov et al., 2020).
+
+        :param probability: that a merge is left out, each time that it could be made.
+        """
+        applying = _own_copy("subword_nmt.apply_bpe", random=random.Random(seed))
+        bpe = applying.BPE(io.StringIO(self._codes))
+
+        def segment(words: str) -> str:
+            units: str = bpe.segment(words, probability)
+            bpe.cache = {}  # it would hold words as they were just cut
+            return units
+
+        return segment
+
     def join(self, units: str) -> str:
         return (units + " ").replace("@@ ", "").rstrip()
+
+
+def _own_copy(module: str, **changes: Any) -> Any:
+    """A copy of an installed module with other globals; the module itself is the whole process's."""
+    specification = importlib.util.find_spec(module)
+    assert specification is not None and specification.loader is not None
+    copy = importlib.util.module_from_spec(specification)
+    specification.loader.exec_module(copy)
+    vars(copy).update(changes)
+    return copy
 
 
 class SentencePiece:
@@ -164,9 +185,8 @@ class SentencePiece:
     def save(self, path: Path) -> None:
         path.write_bytes(self._model)
 
-    def segment(self, words: str, *, dropout: float = 0.0) -> str:
+    def segment(self, words: str) -> str:
         """Units joined by single spaces."""
-        assert not dropout, "BPE-dropout is subword-nmt's"
         return " ".join(self._processor.encode(words, out_type=str))
 
     def join(self, units: str) -> str:

@@ -52,6 +52,17 @@ def test_a_file_has_its_name_when_it_is_whole(tmp_path: Path, failing_everywhere
         assert path.read_text() in ("old", "new")
 
 
+def test_a_file_is_made_without_changing_the_umask_of_other_threads(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "usual").touch()
+    monkeypatch.setattr(os, "umask", lambda _: pytest.fail("the umask is the whole process's"))
+    with atomic_file(tmp_path / "file") as temporary:
+        temporary.unlink()
+        temporary.touch(mode=0o600)  # as safetensors' writer does
+    assert (tmp_path / "file").stat().st_mode == (tmp_path / "usual").stat().st_mode
+
+
 def test_a_files_content_reaches_the_disk_before_its_name_does(tmp_path: Path, synced: list[str]) -> None:
     write_file(tmp_path / "file", "new")
     (name,) = synced

@@ -2,7 +2,9 @@
 
 import io
 import random
+import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -64,12 +66,26 @@ def test_bpe_from_counts_is_bpe_from_text(tmp_path: Path) -> None:
 def test_bpe_dropout_leaves_merges_out_and_what_is_remembered_whole() -> None:
     bpe = BytePairEncoding.learn(TEXT, size=4)
     whole = bpe.segment("low lower newer")
-    random.seed(1)
-    cut = [bpe.segment("low lower newer", dropout=0.5) for _ in range(50)]
+    before = random.getstate()
+    first, again = bpe.with_dropout(0.5, seed=1), bpe.with_dropout(0.5, seed=1)
+    cut = [first("low lower newer") for _ in range(50)]
+    assert cut[:2] == ["l@@ o@@ w lo@@ w@@ e@@ r n@@ e@@ w@@ er", "l@@ o@@ w lo@@ w@@ e@@ r n@@ e@@ w@@ e@@ r"]
     assert len(set(cut)) > 5 and {bpe.join(units) for units in cut} == {"low lower newer"}
-    random.seed(1)
-    assert [bpe.segment("low lower newer", dropout=0.5) for _ in range(50)] == cut
+    assert [again("low lower newer") for _ in range(50)] == cut
+    assert random.getstate() == before  # the process's own generator, which other threads use
     assert bpe.segment("low lower newer") == whole == BytePairEncoding.learn(TEXT, size=4).segment("low lower newer")
+
+
+def test_learning_leaves_stderr_to_other_threads() -> None:
+    seen = []
+
+    class Counts(dict[str, int]):
+        def items(self) -> Any:
+            seen.append(sys.stderr)
+            return super().items()
+
+    BytePairEncoding.learn_from_counts(Counts(low=4, lower=1), size=2)
+    assert seen == [sys.stderr]
 
 
 def test_bpe_segments_as_subword_nmt_does_line_by_line(monkeypatch: pytest.MonkeyPatch) -> None:

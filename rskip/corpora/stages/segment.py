@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 from collections import Counter
 from collections.abc import Sequence
 from contextlib import closing
@@ -74,19 +73,14 @@ class Segment:
         """:returns: how many pairs the chunk has."""
         names = [f"{chunk.name}.{language}" for language in self.languages]
         counts: Counter[str] = Counter()
-        before = random.getstate()  # subword-nmt draws from Python's own generator
-        random.seed(chunk.number)
-        try:
-            for name in names:
-                lines = [
-                    self._pipeline.segment(line, bpe_dropout=self.bpe_dropout)
-                    for line in chunk.lines(self.words / name)
-                ]
-                for line in lines:
-                    counts.update(line.split())
-                write_lines(self.tokens / name, lines)
-        finally:
-            random.setstate(before)
+        segment = self._pipeline.segment
+        if self.bpe_dropout:
+            segment = self._pipeline.segment_with_dropout(self.bpe_dropout, seed=chunk.number)
+        for name in names:
+            lines = [segment(line) for line in chunk.lines(self.words / name)]
+            for line in lines:
+                counts.update(line.split())
+            write_lines(self.tokens / name, lines)
         write_json(self.counts / f"{chunk.name}.json", counts)
         for name in names:
             (self.words / name).unlink()
