@@ -4,11 +4,11 @@ import sys
 
 
 class FairseqFinder:
-    """Meta path finder that hands fairseq's modules to `fairseq_compat.import_hook` and ignores all others."""
+    """Meta path finder that hands fairseq's modules and programs to `fairseq_compat.import_hook` and no others."""
 
     @staticmethod
     def find_spec(fullname, path=None, target=None):
-        if fullname != "fairseq" and not fullname.startswith("fairseq."):
+        if fullname.partition(".")[0] not in ("fairseq", "fairseq_cli"):
             return None
         from fairseq_compat.import_hook import patched_spec
 

@@ -15,6 +15,7 @@ from fairseq_compat.patches.encoder_fast_path import ENCODER_FAST_PATH
 from fairseq_compat.patches.index_offsets import INDEX_OFFSETS
 from fairseq_compat.patches.known_warnings import KNOWN_WARNINGS
 from fairseq_compat.patches.libnat import LIBNAT
+from fairseq_compat.patches.line_ends import LINE_ENDS
 from fairseq_compat.patches.nan_detector import NAN_DETECTOR
 from fairseq_compat.patches.numpy_aliases import NUMPY_ALIASES
 from fairseq_compat.patches.safe_globals import SAFE_GLOBALS
@@ -32,6 +33,7 @@ PATCHES: tuple[Patch, ...] = (
     NAN_DETECTOR,
     NUMPY_ALIASES,
     INDEX_OFFSETS,
+    LINE_ENDS,
     BITARRAY_RINDEX,
     LIBNAT,
     KNOWN_WARNINGS,

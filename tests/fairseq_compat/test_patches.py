@@ -110,6 +110,34 @@ index = MMapIndexedDataset.Index("all.idx")
 print(*(index[number][0] for number in range(3)))
 """
 
+LINES = r"""
+import os
+from fairseq.data import Dictionary, IndexedRawTextDataset
+from fairseq.file_chunker_utils import Chunker, find_offsets
+from fairseq.tokenizer import tokenize_line
+from fairseq_cli.interactive import buffered_read
+
+def chunks(workers):
+    offsets = find_offsets("text", workers)
+    for part in zip(offsets, offsets[1:]):
+        with Chunker("text", *part) as lines:
+            yield from lines
+
+with open("text", "w", encoding="utf-8", newline="") as file:
+    file.write("\ufeffA man\rsleeps.\r\nIt\x85rains.\n")
+print(*(list(chunks(workers)) for workers in (1, 2, 9)))
+dictionary = Dictionary()
+Dictionary.add_file_to_dictionary("text", dictionary, tokenize_line, 1)
+print(dictionary.symbols[4:], dictionary.count[dictionary.eos()])
+print(IndexedRawTextDataset("text", dictionary).lines)
+print(list(buffered_read("text", 1)))
+os.dup2(os.open("text", os.O_RDONLY), 0)
+print(list(buffered_read("-", 9)))
+with open("dict.txt", "w", encoding="utf-8", newline="") as file:
+    file.write("\ufeffa 2\r\nb\rc 1\n")
+print(Dictionary.load("dict.txt").symbols[4:])
+"""
+
 # from "s a b c e" to "s b d c d e", where s and e begin and end a sentence: delete a, insert d twice
 EDITS = """
 import torch
@@ -235,6 +263,14 @@ CASES = [  # patch, code; what it prints with all patches (None: not run), and w
     ),
     ("bitarray-rindex", HUFFMAN, "cab\n", ["has no attribute 'rindex'"]),
     ("index-offsets", MERGE, "0 2147483648 4294967296\n", ["0 -2147483648 0\n"]),
+    (
+        "line-ends", LINES,
+        "['A man\\rsleeps.\\n', 'It\\x85rains.\\n'] ['A man\\rsleeps.\\n', 'It\\x85rains.\\n'] "
+        "['A man\\rsleeps.\\n', 'It\\x85rains.\\n']\n['A', 'It', 'man', 'rains.', 'sleeps.'] 3\n"
+        "['A man\\rsleeps.', 'It\\x85rains.']\n[['A man\\rsleeps.'], ['It\\x85rains.']]\n"
+        "[['A man\\rsleeps.', 'It\\x85rains.']]\n['a', 'b\\rc']\n",
+        ["['\\ufeffA man\\n', 'sleeps.\\n', 'It\\x85rains.\\n'] [", "['\\ufeffA man', 'sleeps.', 'It\\x85rains.']"],
+    ),
     (
         "libnat", EDITS,
         "[[0, 1, 0, 0, 0, 0]]\n[[0, 0, 1, 0, 1, 0]] [[0, 5, 3, 6, 3, 2]] [[0, 1, 1, 0, 0]]\n[[0, 1], [1, 7], [2, 7]]\n",

@@ -1,0 +1,130 @@
+"""A carriage return within a line of text, and a byte order mark in front of a text.
+
+fairseq opens text in Python's text mode, where a carriage return ends a line as a line feed does. So a sentence that
+holds one becomes two, and each pair after it joins sentences that don't belong together; parts of several workers
+overlap. Here a line feed ends a line, with a carriage return before it or not, and nothing else does.
+"""
+
+from __future__ import annotations
+
+import codecs
+import os
+from collections.abc import Iterator
+from itertools import islice
+from typing import Any
+
+from fairseq_compat.patch import Patch
+
+
+class TextLines:
+    """The lines of a text in UTF-8, each with a line feed as its end, as an open file gives them.
+
+    path: a file, or "-", the standard input.
+    start: byte at which the first line begins.
+    end: byte at which the last one ends; 0 or less: all.
+    """
+
+    def __init__(self, path: str, start: int = 0, end: int = 0) -> None:
+        standard = path == "-"
+        self._file = open(0 if standard else path, "rb", closefd=not standard)  # noqa: SIM115 - __exit__ closes it
+        self._name = "standard input" if standard else path
+        self._position, self._end = start, end
+        if start:
+            self._file.seek(start)
+
+    def __enter__(self) -> TextLines:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._file.close()
+
+    def __iter__(self) -> Iterator[str]:
+        return self
+
+    def __next__(self) -> str:
+        raw = self._file.readline() if self._end <= 0 or self._position < self._end else b""
+        if not raw:
+            raise StopIteration
+        line = raw if self._position else raw.removeprefix(codecs.BOM_UTF8)
+        self._position += len(raw)
+        try:
+            text = line.decode("utf-8")
+        except UnicodeDecodeError:
+            raise self._not_text("bytes that are not UTF-8") from None
+        # In UTF-16 one is in the first line, or else at the beginning of the second.
+        if "\0" in text and self._position - len(raw) < 2 * len(raw):
+            raise self._not_text("NUL characters, as UTF-16 has them")
+        return text[:-2] + "\n" if text.endswith("\r\n") else text
+
+    def readlines(self) -> list[str]:
+        return list(self)
+
+    def _not_text(self, found: str) -> UnicodeError:
+        return UnicodeError(f"{self._name}: {found}, up to byte {self._position}: convert the text to UTF-8")
+
+
+def open_lines(path: Any, mode: str = "r", **options: Any) -> Any:
+    """`open`, which reads text by TextLines."""
+    return TextLines(path) if mode == "r" else open(path, mode, **options)
+
+
+def find_offsets(filename: str, num_chunks: int) -> list[int]:
+    """Bytes at which parts of about the same size begin and end, each a beginning of a line."""
+    with open(filename, "rb") as file:
+        size = os.fstat(file.fileno()).st_size
+        offsets = [0]
+        for number in range(1, num_chunks):
+            file.seek(size // num_chunks * number)
+            file.readline()
+            offsets.append(file.tell())
+    return [*offsets, size]
+
+
+def buffered_read(input: str, buffer_size: int) -> Iterator[list[str]]:
+    """Stripped lines of a file, or of the standard input (`-`), so many at a time."""
+    with TextLines(input) as lines:
+        while batch := [line.strip() for line in islice(lines, buffer_size)]:
+            yield batch
+
+
+class StandardInput:
+    """In the place of `sys` in a module that takes nothing but `sys.stdin` of it."""
+
+    @property
+    def stdin(self) -> TextLines:
+        return TextLines("-")
+
+
+def end_lines_at_line_feeds(module: Any) -> None:
+    """Replaces what the module reads text by."""
+    if module.__name__ == "fairseq.file_chunker_utils":
+        module.find_offsets, module.Chunker = find_offsets, TextLines
+    elif module.__name__ == "fairseq_cli.interactive":
+        module.buffered_read = buffered_read
+    else:
+        module.open = open_lines
+    if module.__name__ == "fairseq_cli.score":
+        module.sys = StandardInput()
+
+
+def active() -> bool:
+    from fairseq import file_chunker_utils
+
+    return file_chunker_utils.Chunker is TextLines
+
+
+LINE_ENDS = Patch(
+    name="line-ends",
+    modules=(
+        "fairseq.file_chunker_utils",
+        "fairseq.data.dictionary",
+        "fairseq.data.indexed_dataset",
+        "fairseq.utils",
+        "fairseq_cli.interactive",
+        "fairseq_cli.preprocess",
+        "fairseq_cli.score",
+    ),
+    symptom="a carriage return within a line ends it: other numbers of source and target sentences, wrong pairs",
+    after=end_lines_at_line_feeds,
+    active=active,
+)
