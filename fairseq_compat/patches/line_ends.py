@@ -45,15 +45,14 @@ class TextLines:
         raw = self._file.readline() if self._end <= 0 or self._position < self._end else b""
         if not raw:
             raise StopIteration
-        line = raw if self._position else raw.removeprefix(codecs.BOM_UTF8)
+        first = self._position == 0
         self._position += len(raw)
+        if b"\0" in raw[: 2 if first else 1]:  # half of UTF-16's first character, or of a line feed
+            raise self._not_text("NUL characters, as UTF-16 has them")
         try:
-            text = line.decode("utf-8")
+            text = raw.removeprefix(codecs.BOM_UTF8 if first else b"").decode("utf-8")
         except UnicodeDecodeError:
             raise self._not_text("bytes that are not UTF-8") from None
-        # In UTF-16 one is in the first line, or else at the beginning of the second.
-        if "\0" in text and self._position - len(raw) < 2 * len(raw):
-            raise self._not_text("NUL characters, as UTF-16 has them")
         return text[:-2] + "\n" if text.endswith("\r\n") else text
 
     def readlines(self) -> list[str]:

@@ -24,6 +24,7 @@ from rskip.files.archives import extract
 from rskip.files.cache import cache_folder, expanded_path
 from rskip.files.checksum import difference
 from rskip.files.lock import one_at_a_time
+from rskip.files.text_lines import read_lines
 from rskip.files.whole import disk_space, whole_folder
 from rskip.settings.check import check
 from rskip.settings.kinds import Count
@@ -179,13 +180,13 @@ _Captions = dict[str, list[str]]
 def _read_flickr8k(texts: Mapping[str, Path]) -> dict[str, _Captions]:
     """Lines of a picture's name, #number, a tab and a caption; and of each split the pictures' names, a line each."""
     captions: _Captions = {}
-    for number, line in enumerate(_lines(texts["captions"]), start=1):
+    for number, line in enumerate(read_lines(texts["captions"]), start=1):
         if not (match := _CAPTION.fullmatch(line)):
             raise ValueError(f"{texts['captions']}: line {number} is not NAME.jpg#0, a tab and a caption")
         captions.setdefault(match[1], []).append(match[2])
     splits = {}
     for split in SPLITS:
-        names = list(filter(None, _lines(texts[split])))
+        names = list(filter(None, read_lines(texts[split])))
         if without := [name for name in names if name not in captions]:
             raise ValueError(f"{texts[split]}: {len(without):,} pictures without captions, such as {without[0]}")
         splits[split] = {name: captions[name] for name in names}
@@ -210,13 +211,6 @@ def _read_karpathy(texts: Mapping[str, Path]) -> dict[str, _Captions]:
 
 
 _READERS = {"flickr8k": _read_flickr8k, "karpathy": _read_karpathy}
-
-
-def _lines(path: Path) -> list[str]:
-    try:
-        return path.read_text(encoding="utf-8").splitlines()
-    except UnicodeDecodeError as error:
-        raise ValueError(f"{path} is not UTF-8 text (byte {error.start})") from None
 
 
 def _choose(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import codecs
 import gzip
 import html.entities
 import re
@@ -15,6 +14,7 @@ from pathlib import Path
 from typing import IO, cast
 
 from rskip.corpora.corpus import Format, Pair
+from rskip.files.text_lines import decoded_lines
 
 
 @dataclass(frozen=True)
@@ -75,32 +75,19 @@ def read_sentences(path: Path, *, name: str = "") -> Iterator[str]:
     Only a line feed, or a carriage return and a line feed, ends a line. Every other character is left as it is.
 
     :param name: what errors call the file; its path where empty.
-    :raises ValueError: bytes that are not UTF-8, or a gzip file cut short or damaged; names file and line.
+    :raises ValueError: bytes that are not UTF-8, UTF-16, or a gzip file cut short or damaged; names file and line.
     """
     name = name or str(path)
     number = 0
     with _open_bytes(path) as file:
         try:
-            for line in file:
+            for line in decoded_lines(file, name, stray_nul=True):
                 number += 1
-                if number == 1:
-                    line = line.removeprefix(codecs.BOM_UTF8)
-                    _refuse_utf16(name, line)
-                yield line.rstrip(b"\r\n").decode("utf-8")
-        except UnicodeDecodeError as error:
-            raise ValueError(
-                f"{name}: line {number} is not valid UTF-8 (byte 0x{line[error.start]:02x} at position "
-                f"{error.start + 1}): convert it to UTF-8 (from Latin-1: iconv -f LATIN1 -t UTF-8)"
-            ) from error
+                yield line.rstrip("\r")
         except (EOFError, zlib.error, gzip.BadGzipFile) as error:
             raise ValueError(
                 f"{name} is damaged or cut short after line {number} ({error}): fetch the whole file again"
             ) from error
-
-
-def _refuse_utf16(name: str, first_line: bytes) -> None:
-    if first_line.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)) or b"\0" in first_line[:2]:
-        raise ValueError(f"{name} is UTF-16: convert it to UTF-8 (iconv -f UTF-16 -t UTF-8)")
 
 
 def _open_bytes(path: Path) -> IO[bytes]:

@@ -187,8 +187,8 @@ def set_dotted(content: dict[str, Any], key: str, value: Any) -> Any:
 
 
 def read_text(path: Path) -> str:
-    """The file's text. Raises `SettingError` where it is not UTF-8."""
+    """The file's text, without a byte order mark. Raises `SettingError` where it is not UTF-8."""
     try:
-        return path.read_text(encoding="utf-8")
+        return path.read_text(encoding="utf-8-sig")
     except UnicodeDecodeError as error:
         raise SettingError("", f"not valid UTF-8 (byte {error.start})", source=str(path)) from None

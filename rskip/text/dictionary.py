@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from pathlib import Path
 
+from rskip.files.text_lines import read_lines
 from rskip.files.whole import atomic_file
 
 BOS, PAD, EOS, UNK = "<s>", "<pad>", "</s>", "<unk>"
@@ -40,20 +41,16 @@ class Dictionary:
             )
         tokens: list[str] = []
         seen = {BOS, PAD, EOS, UNK}
-        with path.open("rb") as file:
-            for number, raw in enumerate(file, start=1):
-                try:
-                    line = raw.decode("utf-8").rstrip()
-                except UnicodeDecodeError as error:
-                    raise ValueError(f"{path}: line {number} is not UTF-8 text: is it a dictionary?") from error
-                overwrite = line.endswith(OVERWRITE)
-                token, space, count = line.removesuffix(OVERWRITE).rpartition(" ")
-                if not space or not count.isdigit():
-                    raise ValueError(f"{path}: line {number} is not a token, a space and its count: {line!r}")
-                if token in seen and not overwrite:
-                    raise ValueError(f"{path}: line {number} has the token {token!r} a second time")
-                seen.add(token)
-                tokens.append(token)
+        for number, text in enumerate(read_lines(path), start=1):
+            line = text.rstrip()
+            overwrite = line.endswith(OVERWRITE)
+            token, space, count = line.removesuffix(OVERWRITE).rpartition(" ")
+            if not space or not count.isdigit():
+                raise ValueError(f"{path}: line {number} is not a token, a space and its count: {line!r}")
+            if token in seen and not overwrite:
+                raise ValueError(f"{path}: line {number} has the token {token!r} a second time")
+            seen.add(token)
+            tokens.append(token)
         return cls(tokens)
 
     def save(self, path: str | Path) -> None:

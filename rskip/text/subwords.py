@@ -15,6 +15,8 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, Literal, Protocol
 
+from rskip.files.text_lines import read_lines
+
 SubwordKind = Literal["bpe", "sentencepiece", "sentencepiece-bpe"]
 _REMEMBERED_WORDS = 300_000
 _VERSION = re.compile(r"#version:\s*0\.[12](\.0+)*")  # that subword-nmt knows
@@ -89,7 +91,7 @@ class BytePairEncoding:
 
     @classmethod
     def load(cls, path: Path) -> BytePairEncoding:
-        return cls(path.read_text(encoding="utf-8"))
+        return cls("".join(f"{line}\n" for line in read_lines(path, name="the BPE codes")))
 
     def save(self, path: Path) -> None:
         path.write_text(self._codes, encoding="utf-8")

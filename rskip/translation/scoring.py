@@ -16,6 +16,7 @@ from typing import Any, NamedTuple, cast
 from sacrebleu.metrics import BLEU, CHRF
 from sacrebleu.significance import PairedTest
 
+from rskip.files import text_lines
 from rskip.translation.compound_split import GERMAN_TOKENS, OWN_TOKENS, compound_split_bleu, german_words
 
 
@@ -151,20 +152,14 @@ def read_lines(path: str | os.PathLike[str]) -> list[str]:
     """Lines of a UTF-8 file, without their ends. Only a newline ends a line.
 
     :raises FileNotFoundError: no file there.
-    :raises ValueError: empty, or not UTF-8: the message names the line.
+    :raises ValueError: empty, not UTF-8, or with NUL characters: the message names the line.
     """
     path = Path(path)
     if not path.is_file():
         raise FileNotFoundError(f"no file {path}")
-    data = path.read_bytes()
-    if not data:
-        raise ValueError(f"{path} is empty")
-    lines = data.removesuffix(b"\n").split(b"\n")
-    try:
-        return [line.decode("utf-8").removesuffix("\r") for line in lines]
-    except UnicodeDecodeError:
-        number = next(number for number, line in enumerate(lines, start=1) if not _is_utf8(line))
-        raise ValueError(f"{path} line {number} is not valid UTF-8") from None
+    if lines := list(text_lines.read_lines(path)):
+        return lines
+    raise ValueError(f"{path} is empty")
 
 
 def read_generated(path: str | os.PathLike[str]) -> Generated:
@@ -212,14 +207,6 @@ def _in_order(sentences: dict[int, str], path: str | os.PathLike[str]) -> list[s
             "was it cut off, or did fairseq-generate skip long sentences?"
         )
     return [sentences[index] for index in range(number)]
-
-
-def _is_utf8(line: bytes) -> bool:
-    try:
-        line.decode("utf-8")
-    except UnicodeDecodeError:
-        return False
-    return True
 
 
 def _check_aligned(hypotheses: Sequence[str], references: Sequence[str]) -> None:

@@ -9,10 +9,11 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
+from rskip.files.text_lines import decoded_line
+
 STANDARD_INPUT = "-"
 LONGEST_LINE = 10_000_000  # bytes: more is no text
 _BLOCK = 1 << 16
-_BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 
 
 @dataclass(frozen=True)
@@ -50,8 +51,8 @@ def read_windows(
     :param inputs: files; "-" is standard input.
     :param wait: seconds. A window ends also where no more has come for so long; None: never, so that the windows
         depend on the input alone.
-    :raises ValueError: bytes that are not UTF-8, a line of more than 10 million bytes. The message names the input and
-        the line. The lines before it come first.
+    :raises ValueError: bytes that are not UTF-8, NUL characters, a line of more than 10 million bytes. The message
+        names the input and the line. The lines before it come first.
     """
     reader = _WindowReader(lines, characters)
     for path in inputs:
@@ -139,16 +140,7 @@ def _decoded(raw: bytes, name: str, number: int) -> str:
         raise ValueError(
             f"{name}: line {number} has more than {LONGEST_LINE:,} bytes: expected text, one sentence a line"
         )
-    line = raw.removesuffix(b"\n").removesuffix(b"\r")
-    if number == 1:
-        line = line.removeprefix(_BYTE_ORDER_MARK)
-    try:
-        return line.decode("utf-8")
-    except UnicodeDecodeError as error:
-        raise ValueError(
-            f"{name}: line {number} is not valid UTF-8 (byte 0x{line[error.start]:02x} at position "
-            f"{error.start + 1}): convert the text to UTF-8"
-        ) from error
+    return decoded_line(raw, number, name)
 
 
 @contextmanager

@@ -116,7 +116,7 @@ def test_texts_that_cannot_be_right(flickr8k, tmp_path):
     for name, content, message in (
         ("Flickr_8k.testImages.txt", b"e.jpg", "test has 1 captioned pictures, not 2: expected the whole flickr8k"),
         ("Flickr_8k.testImages.txt", b"e.jpg\nz.jpg", "1 pictures without captions, such as z.jpg"),
-        ("Flickr_8k.testImages.txt", b"\xff", "is not UTF-8 text"),
+        ("Flickr_8k.testImages.txt", b"\xff", "line 1 is not valid UTF-8"),
         ("Flickr8k.token.txt", b"a.jpg A dog", "line 1 is not NAME.jpg#0, a tab and a caption"),
     ):
         path = mirror / name

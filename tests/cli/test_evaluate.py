@@ -169,7 +169,7 @@ def test_mistakes_are_one_line(data, tmp_path, capsys):
         (["--hypothesis", hypothesis, "--baseline", short, *against], "short has 2 translations but"),
         (["--hypothesis", empty, *against], "empty is empty"),
         (["--hypothesis", hypothesis, "--reference", empty], "empty is empty"),
-        (["--hypothesis", str(tmp_path / "latin"), *against], "latin line 2 is not valid UTF-8"),
+        (["--hypothesis", str(tmp_path / "latin"), *against], "latin: line 2 is not valid UTF-8"),
         (["--hypothesis", str(tmp_path / "none"), *against], "no file"),
         (["--hypothesis", hypothesis], "--hypothesis needs --reference"),
         (["--hypothesis", hypothesis, "--data", str(data), *against], "--data goes with --generated"),

@@ -30,7 +30,7 @@ def test_any_number_of_workers_reads_each_line_once(workers: int, tmp_path: Path
     ("content", "message"),
     [
         ("Zwei Wörter.\n".encode("latin-1"), "bytes that are not UTF-8, up to byte 13: convert the text to UTF-8"),
-        ("A dog.\n".encode("utf-16-le"), "NUL characters, as UTF-16 has them, up to byte 13"),
+        ("A dog.\n".encode("utf-16-le"), "NUL characters, as UTF-16 has them, up to byte 13: convert"),
         ("A dog.\n".encode("utf-16-be"), "NUL characters, as UTF-16 has them, up to byte 14"),
         ("A dog.\n".encode("utf-16"), "bytes that are not UTF-8, up to byte 15"),
         ("\u4f60\u597d\n\u4f60\n".encode("utf-16-le"), "NUL characters, as UTF-16 has them, up to byte 9"),

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from rskip.settings.errors import SettingError
-from rskip.settings.text import parse_json, parse_overrides, parse_yaml, read_yaml, set_dotted
+from rskip.settings.text import parse_json, parse_overrides, parse_yaml, read_json, read_yaml, set_dotted
 
 BOMB = "a0: &a0 [x, x, x, x, x]\n" + "".join(
     f"a{number}: &a{number} [{', '.join([f'*a{number - 1}'] * 5)}]\n" for number in range(1, 10)
@@ -76,3 +77,9 @@ def test_overrides_without_a_key(text: str) -> None:
     with pytest.raises(SettingError) as caught:
         parse_overrides([text])
     assert str(caught.value) == message
+
+
+@pytest.mark.parametrize("read", [read_json, read_yaml])
+def test_a_byte_order_mark_is_not_part_of_the_text(read: Callable[[Path], object], tmp_path: Path) -> None:
+    (tmp_path / "file").write_text('\ufeff{"a": 1}', encoding="utf-8")
+    assert read(tmp_path / "file") == {"a": 1}

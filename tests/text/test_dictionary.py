@@ -35,6 +35,11 @@ def test_special_tokens_then_the_files_order(path: Path) -> None:
     assert "Hund" in dictionary and "Katze" not in dictionary
 
 
+def test_a_byte_order_mark_is_dropped_and_only_a_line_feed_ends_a_line(path: Path) -> None:
+    path.write_bytes("\ufeffder 4\r\na\rb 3\nc\u2028d 2\n".encode())
+    assert Dictionary.load(path).tokens[4:] == ["der", "a\rb", "c\u2028d"]
+
+
 def test_every_index_is_fairseqs(path: Path) -> None:
     pytest.importorskip("fairseq")
     from fairseq.data import Dictionary as Theirs

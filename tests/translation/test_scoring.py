@@ -128,7 +128,7 @@ def test_join_subwords(tokens, words):
 
 
 def test_lines_end_at_newlines_alone(tmp_path):
-    (tmp_path / "a").write_bytes("eins\u2028zwei\x0bdrei\r\n\nvier".encode())
+    (tmp_path / "a").write_bytes("\ufeffeins\u2028zwei\x0bdrei\r\n\nvier".encode())
     assert read_lines(tmp_path / "a") == ["eins\u2028zwei\x0bdrei", "", "vier"]
     (tmp_path / "a").write_bytes(b"\n")
     assert read_lines(tmp_path / "a") == [""]
@@ -136,8 +136,11 @@ def test_lines_end_at_newlines_alone(tmp_path):
 
 def test_unreadable_lines(tmp_path):
     (tmp_path / "bad").write_bytes(b"ok\nauch ok\nfalsch \xff\n")
-    with pytest.raises(ValueError, match="bad line 3 is not valid UTF-8"):
+    with pytest.raises(ValueError, match="bad: line 3 is not valid UTF-8"):
         read_lines(tmp_path / "bad")
+    (tmp_path / "wide").write_bytes("eins\nzwei\n".encode("utf-16-le"))
+    with pytest.raises(ValueError, match="wide: line 1 has NUL characters, as UTF-16 has: expected text in UTF-8"):
+        read_lines(tmp_path / "wide")
     (tmp_path / "empty").touch()
     with pytest.raises(ValueError, match="empty is empty"):
         read_lines(tmp_path / "empty")

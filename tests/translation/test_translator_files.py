@@ -180,7 +180,7 @@ def test_a_foreign_dictionary(lay_out: Callable[..., Path]) -> None:
         file.write("one-more 1\n")
     with pytest.raises(ValueError, match=r"model\.safetensors: a foreign target dictionary: it has 9,793 tokens"):
         Translator.from_pretrained(folder / "m")
-    for content, message in ((b"no number\n", "line 1 is not a token"), (b"a 1\n\xff 1\n", "line 2 is not UTF-8")):
+    for content, message in ((b"no number\n", "line 1 is not a token"), (b"a 1\n\xff 1\n", "line 2 is not valid")):
         (folder / "m/dict.de.txt").write_bytes(content)
         with pytest.raises(ValueError, match=rf"^{re.escape(str(folder))}/m/dict\.de\.txt: {message}"):
             Translator.from_pretrained(folder / "m")

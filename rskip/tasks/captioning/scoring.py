@@ -9,6 +9,7 @@ from typing import Any
 
 from rskip.captioning.captions import DICTIONARY, CaptionedImage, read_split
 from rskip.captioning.metrics import CaptionScores, score_captions
+from rskip.files.text_lines import read_lines
 from rskip.files.whole import atomic_file
 from rskip.tasks.captioning.data import data_folder, describe_data, feature_store
 from rskip.tasks.captioning.settings import CaptioningSettings
@@ -158,5 +159,5 @@ def _write_captions(run: Run[CaptioningSettings], output: Path) -> None:
 
 
 def _read_captions(path: Path) -> dict[str, str]:
-    lines = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+    lines = map(json.loads, read_lines(path))
     return {line["image"]: line["caption"] for line in lines}

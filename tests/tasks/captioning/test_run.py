@@ -24,6 +24,7 @@ from rskip.experiments.recipe import load_recipe
 from rskip.files.checksum import sha256_file
 from rskip.records import read_record
 from rskip.tasks import task_of_kind
+from rskip.tasks.captioning.scoring import _read_captions
 from rskip.tasks.process import CommandFailed, TrainingDiverged, run_logged
 from rskip.text import Dictionary
 from rskip.zoo.model_card import model_card
@@ -334,3 +335,8 @@ def test_the_real_programs_train_in_two_stages_and_their_model_captions(project,
     captioner = task_of_kind("captioning").load(folder, precision="float32", device=torch.device("cpu"))
     store = FeatureStore(project / "data-bin/flickr8k-drawn")
     assert set(captioner(store["e.jpg"]).split()) <= {"a", "dog", "0", "1", "runs", "to", "b", "c"}
+
+
+def test_a_line_separator_within_a_caption_ends_no_line(tmp_path):
+    (tmp_path / "captions.jsonl").write_text('{"image": "a\u2028.jpg", "caption": "b\x85c"}\n', encoding="utf-8")
+    assert _read_captions(tmp_path / "captions.jsonl") == {"a\u2028.jpg": "b\x85c"}
