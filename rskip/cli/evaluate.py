@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import argparse
 from pathlib import Path
+from textwrap import shorten
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
-    from rskip.translation.scoring import Comparison, Score
+    from rskip.text import TextPipeline
+    from rskip.translation.scoring import Comparison, Generated, Score
 
 EXAMPLES = """examples:
   rskip evaluate --hypothesis output.de --reference test.de --baseline other-output.de
@@ -102,7 +104,7 @@ def run(args: argparse.Namespace) -> None:
     systems: dict[str, System] = {}
     scores: dict[str, dict[str, Score]] = {}
     for role, path in names.items():
-        system = systems[role] = read_system(path, data=args.data)
+        system = systems[role] = read_system(path, data=args.data, split=None if args.reference else args.split)
         if len(system.hypotheses) != len(references):
             raise ValueError(
                 f"{path} has {len(system.hypotheses)} translations "
@@ -146,8 +148,12 @@ def check_german(data: Path) -> None:
         )
 
 
-def read_system(path: Path, *, data: Path | None) -> System:
-    """Raw translations, or with `data` the output of fairseq-generate, which its text pipeline makes raw."""
+def read_system(path: Path, *, data: Path | None, split: str | None) -> System:
+    """Raw translations, or with `data` the output of fairseq-generate, which its text pipeline makes raw.
+
+    :param split: the part of `data` that was translated; None: not known.
+    :raises ValueError: the output is of other sentences than the split's.
+    """
     from rskip.text import TextPipeline
     from rskip.translation.scoring import join_subwords, read_generated, read_lines
 
@@ -155,12 +161,37 @@ def read_system(path: Path, *, data: Path | None) -> System:
         return System(read_lines(path))
     pipeline = TextPipeline.load(data / "text")
     generated = read_generated(path)
+    if split is not None:
+        check_split(path, generated, pipeline, data=data, split=split)
     return System(
         hypotheses=[pipeline.decode(tokens) for tokens in generated.hypotheses],
         words=[join_subwords(tokens) for tokens in generated.hypotheses],
         reference_words=generated.references and [join_subwords(tokens) for tokens in generated.references],
         moses_words=generated.references is not None and pipeline.config.tokeniser == "moses",
     )
+
+
+def check_split(path: Path, generated: Generated, pipeline: TextPipeline, *, data: Path, split: str) -> None:
+    """:raises ValueError: most of the sources or references that were printed are not the split's."""
+    from rskip.translation.scoring import read_lines, says_the_same
+
+    sides = (
+        ("source", generated.sources, pipeline.source_language, pipeline.reversed()),
+        ("reference", generated.references, pipeline.target_language, pipeline),
+    )
+    for side, printed, language, text in sides:
+        file = data / "reference" / f"{split}.{language}"
+        expected = read_lines(file) if printed else []
+        if not printed or len(printed) != len(expected):  # which is said of the translations
+            continue
+        sentences = [(text.decode(tokens), sentence) for tokens, sentence in zip(printed, expected, strict=True)]
+        others = [pair for pair in sentences if not says_the_same(*pair)]
+        if len(others) > len(sentences) / 2:
+            here, there = (repr(shorten(sentence, 60)) for sentence in others[0])
+            raise ValueError(
+                f"{path} has other sentences than {file}, such as the {side} {here} in the place of {there}: "
+                "give the --data and --split that were translated"
+            )
 
 
 def print_scores(path: Path, scores: dict[str, Score], *, sentences: int) -> None:

@@ -6,8 +6,10 @@ tokeniser: it only compares with figures computed on the same tokens.
 
 from __future__ import annotations
 
+import math
 import os
 import re
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -53,10 +55,12 @@ class Generated:
 
     hypotheses: tokens of each sentence's best hypothesis (H lines), joined by spaces.
     references: tokens of the references (T lines); None where it printed none.
+    sources: tokens of the sources (S lines); None where it printed none.
     """
 
     hypotheses: list[str]
     references: list[str] | None
+    sources: list[str] | None = None
 
 
 def score(
@@ -165,23 +169,36 @@ def read_lines(path: str | os.PathLike[str]) -> list[str]:
 def read_generated(path: str | os.PathLike[str]) -> Generated:
     """Reads fairseq-generate's output (`generate-test.txt`, or what it printed) in the test set's order.
 
-    Of several hypotheses for a sentence (--nbest) the first, best one counts.
+    Of several hypotheses for a sentence (--nbest) the one with the best score counts, of equal ones the first.
 
     :raises FileNotFoundError: no file there.
     :raises ValueError: not such a file, or a sentence is missing in it.
     """
-    hypotheses: dict[int, str] = {}
-    references: dict[int, str] = {}
+    found: dict[str, dict[int, str]] = {"S": {}, "T": {}, "H": {}}
+    best: dict[int, float] = {}
     for line in read_lines(path):
         if match := _HYPOTHESIS.fullmatch(line):
-            hypotheses.setdefault(int(match[1]), match[2])
-        elif match := _REFERENCE.fullmatch(line):
-            references[int(match[1])] = match[2]
-    if not hypotheses:
+            number, score = int(match[1]), _score(match[2])
+            if number not in best or score > best[number]:
+                best[number], found["H"][number] = score, match[3]
+        elif match := _SENTENCE.fullmatch(line):
+            found[match[1]][int(match[2])] = match[3]
+    if not best:
         raise ValueError(f"{path} has no H lines: expected what fairseq-generate prints (without --quiet)")
-    return Generated(
-        hypotheses=_in_order(hypotheses, path), references=_in_order(references, path) if references else None
-    )
+    sources, references, hypotheses = (_in_order(each, path) if each else None for each in found.values())
+    assert hypotheses is not None
+    return Generated(hypotheses=hypotheses, references=references, sources=sources)
+
+
+def says_the_same(sentence: str, expected: str) -> bool:
+    """Whether two sentences have nearly all words in common, whatever their punctuation and case.
+
+    :param sentence: may have unknown words, `<unk>`.
+    """
+    words, others = (re.findall(r"\w+", each.casefold()) for each in (sentence, expected))
+    known = [word for word in words if word != "unk"]
+    common = sum((Counter(known) & Counter(others)).values())
+    return common >= 0.8 * max(len(known), len(others) - (len(words) - len(known)))
 
 
 def join_subwords(tokens: str) -> str:
@@ -191,8 +208,17 @@ def join_subwords(tokens: str) -> str:
     return (tokens + " ").replace("@@ ", "").rstrip()
 
 
-_HYPOTHESIS = re.compile(r"H-(\d+)\t[^\t]*\t(.*)")
-_REFERENCE = re.compile(r"T-(\d+)\t(.*)")
+_HYPOTHESIS = re.compile(r"H-(\d+)\t([^\t]*)\t(.*)")
+_SENTENCE = re.compile(r"([ST])-(\d+)\t(.*)")
+
+
+def _score(text: str) -> float:
+    """A hypothesis's score; the worst where it is not a number."""
+    try:
+        score = float(text)
+    except ValueError:
+        return -math.inf
+    return -math.inf if math.isnan(score) else score
 
 
 def _corpus_score(metric: BLEU | CHRF, hypotheses: Sequence[str], references: Sequence[str]) -> Score:

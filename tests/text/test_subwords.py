@@ -20,7 +20,7 @@ def test_bpe_learns_the_most_frequent_pairs_first(tmp_path: Path) -> None:
     assert (tmp_path / "codes").read_text() == "#version: 0.2\nl o\nlo w</w>\n"
     assert bpe.segment("low lower") == "low lo@@ w@@ e@@ r"
     assert BytePairEncoding.load(tmp_path / "codes").segment("low lower") == "low lo@@ w@@ e@@ r"
-    (tmp_path / "codes").write_bytes(b"\xef\xbb\xbf#version: 0.2\r\nl o\r\nlo w</w>\r\n")  # as a Windows editor saves it
+    (tmp_path / "codes").write_bytes(b"\xef\xbb\xbf#version: 0.2\r\nl o\r\nlo w</w>\r\n")  # by a Windows editor
     assert BytePairEncoding.load(tmp_path / "codes").segment("low lower") == "low lo@@ w@@ e@@ r"
 
 

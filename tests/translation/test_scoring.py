@@ -148,19 +148,25 @@ def test_unreadable_lines(tmp_path):
         read_lines(tmp_path / "none")
 
 
-def test_generated_is_put_in_order_and_the_first_of_several_counts(tmp_path):
+def test_generated_is_put_in_order_and_the_best_of_several_counts(tmp_path):
     log = tmp_path / "generate-test.txt"
     log.write_text(
         "2026-01-01 | INFO | loading\n"
         "S-2\tc@@ c\nT-2\tC@@ C\nH-2\t-0.5\tC@@ c\nD-2\t-0.5\tignored\nP-2\t-0.1 -0.2\nH-2\t-0.9\tsecond\n"
         "S-0\ta\nT-0\tA\nH-0\t-1.5\tA\tB\n"
-        "T-1\t\nH-1\t-inf\t\n"
+        "S-1\tb\nT-1\t\nH-1\t-inf\t\n"
         "Generate test with beam=4: BLEU4 = 1.00\n",
         encoding="utf-8",
     )
     generated = read_generated(log)
     assert generated.hypotheses == ["A\tB", "", "C@@ c"]
     assert generated.references == ["A", "", "C@@ C"]
+    assert generated.sources == ["a", "b", "c@@ c"]
+    lines = log.read_text(encoding="utf-8").splitlines(keepends=True)
+    log.write_text("".join(reversed(lines)), encoding="utf-8")
+    assert read_generated(log) == generated
+    log.write_text("H-0\tnan\tbroken\nH-0\t-3\tsame\nH-0\t-3.0\tas good\n", encoding="utf-8")
+    assert read_generated(log).hypotheses == ["same"]
 
 
 def test_generated_without_references_cut_off_or_another_file(tmp_path):
