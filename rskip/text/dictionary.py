@@ -29,10 +29,12 @@ class Dictionary:
 
     @classmethod
     def load(cls, path: str | Path) -> Dictionary:
-        """Reads `dict.<language>.txt`: a token, a space, its count, and perhaps the flag #fairseq:overwrite.
+        """Reads `dict.<language>.txt` as fairseq does: a token, a space, its count, and perhaps #fairseq:overwrite.
+
+        A count is what `int` accepts: the ids of a SentencePiece vocabulary, which are negative, are counts too.
 
         :raises FileNotFoundError: no such file.
-        :raises ValueError: a line that is not so, or a token that comes twice without the flag.
+        :raises ValueError: a line of another form, or a token that comes twice without the flag.
         """
         path = Path(path)
         if not path.is_file():
@@ -45,7 +47,7 @@ class Dictionary:
             line = text.rstrip()
             overwrite = line.endswith(OVERWRITE)
             token, space, count = line.removesuffix(OVERWRITE).rpartition(" ")
-            if not space or not count.isdigit():
+            if not space or not _is_number(count):
                 raise ValueError(f"{path}: line {number} is not a token, a space and its count: {line!r}")
             if token in seen and not overwrite:
                 raise ValueError(f"{path}: line {number} has the token {token!r} a second time")
@@ -88,3 +90,11 @@ class Dictionary:
             if index not in (self.bos_index, self.pad_index, self.eos_index):
                 tokens.append(self.tokens[index])
         return " ".join(tokens)
+
+
+def _is_number(count: str) -> bool:
+    try:
+        int(count)
+    except ValueError:
+        return False
+    return True

@@ -61,6 +61,41 @@ def test_every_index_is_fairseqs(path: Path) -> None:
     assert ours.decode(encoded) == theirs.string(encoded)
 
 
+def test_counts_are_what_int_reads(path: Path) -> None:
+    """Such as the ids of a SentencePiece vocabulary, which are negative."""
+    path.write_text("▁the -1\n▁a -2\ns +3\nt \t4\nu 1_000\n", encoding="utf-8")
+    assert Dictionary.load(path).tokens[4:] == ["▁the", "▁a", "s", "t", "u"]
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        "▁the -1\n▁a -2\ns -3\n",
+        "a 1_000\nb +2\nc \t3\nd ٣\n",
+        "a 1\rb 2\r\nc 3\x85d 4",  # only a line feed ends a line
+        "a  1\n 2\n  3 \t \n　 4\n\ufeffa 5\n",  # tokens with spaces, an empty one, a byte order mark
+        "a 1\na 2 #fairseq:overwrite\n</s> 3 #fairseq:overwrite\na 4 #fairseq:overwrite\n",
+        "b ²\n", "b 1.0\n", "b\n", "b 1\n\n", "1\n", "b 1 #fairseq:other\n",
+        "#fairseq:overwrite\n", "b #fairseq:overwrite\n", "b 1  #fairseq:overwrite\n", "b 1\nb 2\n", "<s> 1\n",
+        b"\xff 1\n",
+    ],
+)  # fmt: skip
+def test_what_fairseq_reads_is_read_and_what_it_refuses_is_refused(path: Path, content: str | bytes) -> None:
+    pytest.importorskip("fairseq")
+    from fairseq.data import Dictionary as Theirs
+
+    path.write_bytes(content if isinstance(content, bytes) else content.encode("utf-8"))
+    try:
+        theirs = Theirs.load(str(path))
+    except Exception:
+        with pytest.raises(ValueError, match="line [12] "):
+            Dictionary.load(path)
+        return
+    ours = Dictionary.load(path)
+    assert ours.tokens == theirs.symbols
+    assert [ours.index(token) for token in ours.tokens] == [theirs.index(token) for token in theirs.symbols]
+
+
 def test_decode_drops_what_frames_a_sentence(path: Path) -> None:
     dictionary = Dictionary.load(path)
     assert dictionary.decode([0, 4, 3, 8, 2, 1, 1]) == "der <unk> Hund"
