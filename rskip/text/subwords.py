@@ -192,7 +192,10 @@ class SentencePiece:
         return " ".join(self._processor.encode(words, out_type=str))
 
     def join(self, units: str) -> str:
-        return units.replace(" ", "").replace("\u2581", " ").strip()
+        """The text that SentencePiece decodes; `<unk>`, and units that the model doesn't have, stay as they are."""
+        unknown = self._processor.id_to_piece(self._processor.unk_id())
+        pieces = ["\0" if unit == unknown else unit for unit in units.split(" ")]
+        return self._processor.decode(pieces).replace("\0", unknown).replace("\u2581", " ").strip()
 
 
 class SentencePieceBPE(SentencePiece):

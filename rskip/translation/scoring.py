@@ -202,12 +202,14 @@ def says_the_same(sentence: str, expected: str) -> bool:
 
 
 def join_subwords(tokens: str) -> str:
-    """Words of a sentence of model tokens: byte-pair encoding's `@@ ` or SentencePiece's `▁` undone."""
+    """Words of a sentence of model tokens: byte-pair encoding's `@@ ` or SentencePiece's `▁` and bytes undone."""
     if "\u2581" in tokens:
-        return tokens.replace(" ", "").replace("\u2581", " ").strip()
+        joined = tokens.replace(" ", "").replace("\u2581", " ").strip()
+        return _BYTES.sub(_characters, joined)
     return (tokens + " ").replace("@@ ", "").rstrip()
 
 
+_BYTES = re.compile(r"(<0x[0-9A-F]{2}>)+")  # of a SentencePiece model with byte_fallback
 _HYPOTHESIS = re.compile(r"H-(\d+)\t([^\t]*)\t(.*)")
 _SENTENCE = re.compile(r"([ST])-(\d+)\t(.*)")
 
@@ -219,6 +221,10 @@ def _score(text: str) -> float:
     except ValueError:
         return -math.inf
     return -math.inf if math.isnan(score) else score
+
+
+def _characters(codes: re.Match[str]) -> str:
+    return bytes.fromhex(re.sub("<0x|>", "", codes[0])).decode(errors="replace")
 
 
 def _corpus_score(metric: BLEU | CHRF, hypotheses: Sequence[str], references: Sequence[str]) -> Score:

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from sentencepiece import SentencePieceProcessor, SentencePieceTrainer
 
 from rskip.text.subwords import BytePairEncoding, SentencePiece, SentencePieceBPE, subwords_class
 
@@ -133,6 +134,42 @@ def test_sentencepiece_by_byte_pair_encoding(tmp_path: Path) -> None:
     # It is used as every SentencePiece model.
     assert subwords_class("sentencepiece-bpe").load(tmp_path / "model").segment(sentence) == pieces.segment(sentence)
     assert SentencePiece.load(tmp_path / "model").segment(sentence) == pieces.segment(sentence)
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {},
+        {"byte_fallback": True, "vocab_size": 330},
+        {"add_dummy_prefix": False},
+        {"normalization_rule_name": "nmt_nfkc_cf"},
+        {"normalization_rule_name": "identity", "remove_extra_whitespaces": False},
+        {"user_defined_symbols": ["<sep>"], "control_symbols": ["<2de>"]},
+    ],
+)
+def test_sentencepiece_joins_as_sentencepiece_decodes(settings: dict[str, Any]) -> None:
+    model = io.BytesIO()
+    SentencePieceTrainer.train(
+        sentence_iterator=iter(SENTENCES), model_writer=model, hard_vocab_limit=False, num_threads=1, minloglevel=2,
+        **{"vocab_size": 60, **settings},
+    )  # fmt: skip
+    units = SentencePiece(model.getvalue())
+    theirs = SentencePieceProcessor(model_proto=model.getvalue())
+    for text in ("The girl sees 5 € and 😀", "Ｔｈｅ ½  cat<sep> sees <2de>", "<unk> ▁ </s>", ""):
+        assert units.join(units.segment(text)) == theirs.decode(theirs.encode(text, out_type=str))
+
+
+def test_sentencepiece_joins_bytes_and_drops_control_units() -> None:
+    model = io.BytesIO()
+    SentencePieceTrainer.train(
+        sentence_iterator=iter(SENTENCES), model_writer=model, hard_vocab_limit=False, num_threads=1, minloglevel=2,
+        vocab_size=330, byte_fallback=True, control_symbols=["<2de>"],
+    )  # fmt: skip
+    join = SentencePiece(model.getvalue()).join
+    assert join("<2de> ▁ <0x35> ▁ <0xE2> <0x82> <0xAC> .") == "5 €."
+    assert join("▁ a ▁ <0xE2> ▁ b ▁") == "a � b"
+    # what the model does not have is joined as ever
+    assert join("▁Katze <unk> ▁<unk> ▁Kater madeupword0000") == "Katze<unk> <unk> Katermadeupword0000"
 
 
 def test_sentencepiece_refuses_a_size() -> None:

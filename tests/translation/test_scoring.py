@@ -120,6 +120,7 @@ def test_bootstrap_finds_no_difference_between_equals(references):
         ("ab@@", "ab"),
         ("\u2581ein \u2581Ta g .", "ein Tag."),
         ("ein Tag", "ein Tag"),
+        ("▁ <0x35> ▁ <0xE2> <0x82> <0xAC> ▁<0x3x>", "5 € <0x3x>"),
         ("", ""),
     ],
 )
