@@ -12,6 +12,7 @@ import numpy
 import torch
 
 from rskip.checkpoint.checkpoint import Checkpoint, check_config, check_tensors
+from rskip.checkpoint.fairseq_settings import KNOWN, TRANSFORMER_SETTING, flat_settings
 from rskip.files.torch_file import read_torch_file
 from rskip.files.whole import atomic_file
 from rskip.machine.torch_errors import system_error
@@ -34,13 +35,6 @@ _ALLOWED: list[Any] = [
 _AVERAGED_FROM = "averaged_from"
 _KIND = "checkpoint of fairseq"
 
-# Transformers' settings by name. They are kept wherever fairseq files them (its task has two as well).
-_TRANSFORMER_SETTING = re.compile(
-    r"(encoder|decoder|share|quant_noise|adaptive|tie_adaptive)_.*|max_(source|target)_positions"
-    r"|(attention_|activation_|relu_)?dropout|activation_fn|layernorm_embedding|connection|value_residual"
-    r"|no_(token_positional_embeddings|scale_embedding|cross_attention|decoder_final_norm)|cross_self_attention"
-    r"|checkpoint_activations|offload_activations"
-)
 # Where `_state_from_config` leaves the config as it is: fairseq's old form would lose what no Transformer has.
 _CONFIG = "rskip_config"
 # Names of places on a machine, and of what `config` holds beside the model's settings.
@@ -111,34 +105,44 @@ def read_validation(path: Path) -> Validation:
 def _config_from_state(state: Mapping[str, Any]) -> dict[str, Any]:
     """The JSON-able `config` of a Checkpoint, from the dictionary that fairseq's .pt file holds.
 
-    The settings of a run that are not the model's (optimiser, data, folders, hosts) are left out: those that
-    fairseq files under another group than the model, or, in files from before fairseq had groups, those that
-    no Transformer has. Values that look like paths are left out in any case.
+    A group of settings that is the model's own (`structured`) is taken whole. Where all flags of the run are the
+    model's, those that are not its own (optimiser, data, folders, hosts) are left out: those that fairseq files under
+    another group, or, in files from before fairseq had groups, those that no Transformer has. Values that look like
+    paths are left out, except those of a Transformer's settings.
+
+    :raises TypeError: a setting of the model is neither a number, a string, a list of them nor a group.
     """
     if _CONFIG in state:
         return _settings(state[_CONFIG])
     groups = _settings(state.get("cfg"))
     flat = _settings(groups.get("model") if groups else state.get("args"))
+    structured = isinstance(groups.get("model"), Mapping)
+    if structured:
+        flat = flat_settings(flat)
     task_values = _settings(groups.get("task") if groups else state.get("args"))
 
     run_options = set(groups)
     for name, group in groups.items():
         if name != "model" and isinstance(group, Mapping):
             run_options.update(group)
-    model = {
-        name: list(value) if isinstance(value, tuple) else value
-        for name, value in flat.items()
-        if not _LEFT_OUT.fullmatch(name)
-        and (_TRANSFORMER_SETTING.fullmatch(name) or (groups and name not in run_options))
-        and _is_plain(value)
-    }
-    return {
+    model = {}
+    for name, given in flat.items():
+        owned = structured or TRANSFORMER_SETTING.fullmatch(name)
+        if _LEFT_OUT.fullmatch(name) or not (owned or (groups and name not in run_options)):
+            continue
+        value = given.item() if isinstance(given, numpy.generic) else given
+        if _is_plain(value) and (name in KNOWN or not _is_path(value)):
+            model[name] = list(value) if isinstance(value, tuple) else value
+        elif owned and not _is_plain(value):
+            raise TypeError(f"{name} is a {type(value).__name__}")
+    config = {
         "arch": flat.get("arch") or flat.get("_name"),
         "task": task_values.get("_name") or task_values.get("task") or "translation",
         "source_lang": task_values.get("source_lang") or flat.get("source_lang"),
         "target_lang": task_values.get("target_lang") or flat.get("target_lang"),
         "model": model,
     }
+    return {**config, "structured": True} if structured else config
 
 
 def _state_from_config(config: Mapping[str, Any]) -> dict[str, Any]:
@@ -188,9 +192,14 @@ def _first_line(error: Exception) -> str:
 
 
 def _is_plain(value: Any) -> bool:
-    """Whether the value is a JSON scalar or a list of them, and no path."""
+    """Whether the value is a JSON scalar or a list of them."""
     if isinstance(value, (list, tuple)):
         return all(_is_plain(item) for item in value)
-    if isinstance(value, str):
-        return not re.search(r"[/\\]|^~", value)
-    return value is None or isinstance(value, (bool, int, float))
+    return value is None or isinstance(value, (str, bool, int, float))
+
+
+def _is_path(value: Any) -> bool:
+    """Whether the value looks like a path, or is a list with one."""
+    if isinstance(value, (list, tuple)):
+        return any(_is_path(item) for item in value)
+    return isinstance(value, str) and bool(re.search(r"[/\\]|^~", value))

@@ -9,6 +9,7 @@ from typing import Any
 from torch import Tensor
 
 from rskip.checkpoint.checkpoint import Checkpoint
+from rskip.checkpoint.fairseq_settings import KNOWN, TRANSFORMER_SETTING, UNSUPPORTED
 from rskip.checkpoint.stock import from_old_stock, from_stock, stock_connection
 from rskip.connections import parse_connection
 from rskip.connections.registry import UnknownFamily
@@ -19,20 +20,12 @@ from rskip.transformer.config import StackConfig
 from rskip.transformer.undrawn import undrawn
 
 TASKS = ("translation", "rskip_translation")
-# What fairseq's transformers can be and ours can't.
-_UNSUPPORTED = (
-    "adaptive_input",
-    "adaptive_softmax_cutoff",
-    "base_layers",
-    "char_inputs",
-    "cross_self_attention",
-    "decoder_layers_to_keep",
-    "decoder_xformers_att_config",
-    "encoder_layers_to_keep",
-    "encoder_xformers_att_config",
-    "no_cross_attention",
-    "quant_noise_pq",
-    "quant_noise_scalar",
+# Matrices that every encoder-decoder Transformer has, from whatever version of fairseq.
+_PARTS = (
+    "encoder.layers.0.fc1.weight",
+    "decoder.layers.0.encoder_attn.out_proj.weight",
+    "encoder.layers.0.self_attn.out_proj.weight",
+    "decoder.layers.0.self_attn.out_proj.weight",
 )
 _EMBEDDINGS = {"source": "encoder.embed_tokens.weight", "target": "decoder.embed_tokens.weight"}
 
@@ -122,9 +115,10 @@ def check_translates(checkpoint: Checkpoint) -> None:
     """
     settings = _settings(checkpoint)
     _check_task(checkpoint)
+    _check_kind(checkpoint)
     if _is_stock(settings):
         _check_supported(settings)
-    _check_kind(checkpoint)
+        _check_known(settings, all_of_model=bool(checkpoint.config.get("structured")))
 
 
 def _check_task(checkpoint: Checkpoint) -> None:
@@ -135,7 +129,7 @@ def _check_task(checkpoint: Checkpoint) -> None:
 
 def _check_kind(checkpoint: Checkpoint) -> None:
     arch = checkpoint.config["arch"]
-    for name in ("encoder.layers.0.fc1.weight", "decoder.layers.0.encoder_attn.out_proj.weight", *_EMBEDDINGS.values()):
+    for name in (*_PARTS, *_EMBEDDINGS.values()):
         if name not in checkpoint.model:
             raise SettingError(
                 "",
@@ -149,18 +143,27 @@ def _check_kind(checkpoint: Checkpoint) -> None:
 
 
 def _check_supported(settings: Mapping[str, Any]) -> None:
-    for name in _UNSUPPORTED:
+    for name in UNSUPPORTED:
         if settings.get(name):
             raise SettingError(
                 "", f"a checkpoint with {name}={settings[name]!r}, which rskip's Transformer doesn't have"
             )
-    features, output = settings.get("decoder_embed_dim"), settings.get("decoder_output_dim")
-    if isinstance(output, int) and output != (features or 512):
-        raise SettingError(
-            "", f"a checkpoint with decoder_output_dim={output}, other than its decoder_embed_dim={features}"
-        )
+    features = settings.get("decoder_embed_dim") or TransformerConfig.decoder_embed_dim
+    for name in ("decoder_input_dim", "decoder_output_dim"):
+        if isinstance(size := settings.get(name), int) and size != features:
+            raise SettingError("", f"a checkpoint with {name}={size}, other than its decoder_embed_dim={features}")
     if settings.get("decoder_normalize_before") and settings.get("no_decoder_final_norm"):
         raise SettingError("", "a checkpoint with no_decoder_final_norm=True, which rskip's Transformer doesn't have")
+
+
+def _check_known(settings: Mapping[str, Any], *, all_of_model: bool) -> None:
+    """Refuses a setting that nobody here knows, if it is set: what it changes can't be told.
+
+    :param all_of_model: the settings are only the model's; otherwise those of a run may be among them.
+    """
+    for name, value in settings.items():
+        if value and name not in KNOWN and (all_of_model or TRANSFORMER_SETTING.fullmatch(name)):
+            raise SettingError("", f"a checkpoint with {name}={value!r}, a setting that rskip doesn't know")
 
 
 def check_vocabulary(side: str, rows: int, size: int) -> None:

@@ -12,6 +12,7 @@ from fairseq.data import Dictionary
 from fairseq.models.transformer import TransformerModel
 
 from rskip.captioning.config import CaptioningConfig
+from rskip.checkpoint.fairseq_settings import GROUPS
 from rskip.connections import check_connection, find_family, parse_connection
 from rskip.fairseq_plugin.one_line_errors import UsageError
 from rskip.settings.errors import SettingError
@@ -94,6 +95,10 @@ def check_flags(args: Namespace, kind: type[StackConfig] = TransformerConfig) ->
             given = flag_of(name) if value is True else f"{flag_of(name)} {value}"
             advice = _INSTEAD.get(name, "leave it out")
             raise UsageError(f"{given} is not supported by rskip's architectures: {advice}")
+    for group, settings in GROUPS.items():
+        if getattr(args, group, None) is not None:
+            example = f"{group}_{next(iter(settings))}"
+            raise UsageError(f"rskip's architectures read no group {group} of settings: give them flat, as {example}")
     for name in ("connection", "encoder_connection", "decoder_connection"):
         spec = getattr(args, name, None)
         if spec is not None:

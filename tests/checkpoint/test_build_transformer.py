@@ -7,6 +7,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import numpy
 import pytest
 import torch
 from torch import Tensor
@@ -232,18 +233,114 @@ def test_other_kinds_of_models() -> None:
 @pytest.mark.parametrize("arch", ["transformer", "transformer_iwslt_de_en", "transformer_wmt_en_de_big_t2t"])
 def test_what_fairseq_trains_gives_fairseqs_logits(arch: str) -> None:
     models = pytest.importorskip("fairseq.models", reason="needs fairseq: run `rskip setup-fairseq`")
-    from fairseq.data import Dictionary
-
-    dictionaries = [Dictionary(), Dictionary()]
-    for number, dictionary in enumerate(dictionaries):
-        for index in range(8 + 2 * number):
-            dictionary.add_symbol(f"word{index}")
     args = Namespace(arch=arch, **SIZES)
     models.ARCH_CONFIG_REGISTRY[arch](args)
-    task = SimpleNamespace(source_dictionary=dictionaries[0], target_dictionary=dictionaries[1])
-    stock = models.ARCH_MODEL_REGISTRY[arch].build_model(args, task).eval()
+    stock = models.ARCH_MODEL_REGISTRY[arch].build_model(args, small_dictionaries()).eval()
     built = build(checkpoint_of(dict(stock.state_dict()), vars(args), arch=arch))
     with torch.no_grad():
         expected, _ = stock(SOURCE, SOURCE.ne(1).sum(1), PREFIX)
         torch.testing.assert_close(built(SOURCE, PREFIX), expected, rtol=0, atol=1e-4)
     assert expected.std() > 0.1
+
+
+def small_dictionaries() -> SimpleNamespace:
+    """A task with dictionaries of 12 and 14 tokens."""
+    from fairseq.data import Dictionary
+
+    task = SimpleNamespace(source_dictionary=Dictionary(), target_dictionary=Dictionary())
+    for dictionary, count in ((task.source_dictionary, 8), (task.target_dictionary, 10)):
+        for index in range(count):
+            dictionary.add_symbol(f"word{index}")
+    return task
+
+
+POSITIONS = {"max_source_positions": 30, "max_target_positions": 30}
+GROUPED = {
+    "encoder": {"embed_dim": 512, "ffn_embed_dim": 24, "layers": 1, "attention_heads": 4, "normalize_before": True},
+    "decoder": {"ffn_embed_dim": 32, "layers": 2, "attention_heads": 2, "learned_pos": True},
+}
+
+
+@pytest.mark.parametrize("legacy", [True, False], ids=["flat defaults beside the groups", "groups only"])
+def test_groups_of_settings_as_fairseq_hydra_train_saves_them(legacy: bool, tmp_path: Path) -> None:
+    models = pytest.importorskip("fairseq.models", reason="needs fairseq: run `rskip setup-fairseq`")
+    from fairseq.models.transformer import TransformerConfig as TheirConfig
+    from fairseq.models.transformer import TransformerModelBase
+    from omegaconf import OmegaConf
+
+    # what an architecture sets flat, a group overrides as a whole
+    given = {"_name": "transformer", "encoder_layers": 3, "decoder_normalize_before": True, **GROUPED}
+    task = small_dictionaries()
+    torch.manual_seed(1)
+    if legacy:
+        cfg = OmegaConf.create(given)
+        stock = models.build_model(cfg, task).eval()
+    else:
+        cfg = OmegaConf.merge(OmegaConf.structured(TheirConfig), GROUPED)
+        stock = TransformerModelBase.build_model(OmegaConf.create({"model": cfg}).model, task).eval()
+    model = OmegaConf.to_container(OmegaConf.create({"model": cfg}), resolve=True, enum_to_str=True)["model"]
+    assert ("encoder_attention_heads" in model) == legacy
+    cfg = {"task": {"_name": "translation", "source_lang": "en", "target_lang": "de"}, "model": model}
+    torch.save({"cfg": cfg, "args": None, "model": stock.state_dict()}, tmp_path / "model.pt")
+    checkpoint = read_checkpoint(tmp_path / "model.pt")
+    write_checkpoint(tmp_path / "model.safetensors", checkpoint)
+    for each in (checkpoint, read_checkpoint(tmp_path / "model.safetensors")):
+        built = build(each)
+        assert (built.config.encoder_attention_heads, built.config.decoder_attention_heads) == (4, 2)
+        with torch.no_grad():
+            expected, _ = stock(SOURCE, SOURCE.ne(1).sum(1), PREFIX)
+            torch.testing.assert_close(built(SOURCE, PREFIX), expected, rtol=0, atol=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"encoder": {"layers_to_keep": [0, 2]}}, r"encoder_layers_to_keep=\[0, 2\], which rskip's"),
+        ({"encoder": {"xformers_att_config": "a/b"}}, "encoder_xformers_att_config='a/b', which rskip's"),
+        ({"quant_noise": {"pq": 0.1}}, "quant_noise_pq=0.1, which rskip's"),
+        ({"decoder": {"input_dim": 8}}, "decoder_input_dim=8, other than its decoder_embed_dim=512"),
+        ({"encoder": {"attention_heads": 5}}, "encoder_embed_dim is 512: expected a multiple of .* heads, 5"),
+        ({"encoder": {"rotary": True}}, "encoder_rotary=True, a setting that rskip doesn't know"),
+        ({"merge_src_tgt_embed": True}, "merge_src_tgt_embed=True, a setting that rskip doesn't know"),
+        ({"moe": {"freq": 0, "experts": 8}}, r"moe=\['experts'\], a setting that rskip doesn't know"),
+        ({"activation_fn": torch.ones(1)}, "settings are damaged .activation_fn is a Tensor."),
+    ],
+)
+def test_grouped_settings_that_the_model_cannot_have(settings: dict[str, Any], message: str, tmp_path: Path) -> None:
+    _, checkpoint = stock_checkpoint()
+    cfg = {"task": {"_name": "translation"}, "model": {"_name": "transformer", **settings}}
+    torch.save({"cfg": cfg, "model": checkpoint.model}, tmp_path / "model.pt")
+    with pytest.raises(ValueError, match=message) as caught:
+        build(read_checkpoint(tmp_path / "model.pt"))
+    assert "\n" not in str(caught.value)
+
+
+def test_a_setting_by_a_transformers_name_that_nobody_knows() -> None:
+    _, checkpoint = stock_checkpoint(decoder_rotary=True)
+    with pytest.raises(ValueError, match="a checkpoint with decoder_rotary=True, a setting that rskip doesn't know"):
+        build(checkpoint)
+    model, checkpoint = stock_checkpoint(decoder_rotary=False, my_criterions_flag=3)
+    assert_same(build(checkpoint), model)
+
+
+@pytest.mark.parametrize("heads", [numpy.int64(2), 2])
+def test_settings_that_are_numpys_numbers(heads: Any, tmp_path: Path) -> None:
+    _, checkpoint = stock_checkpoint()
+    sides = {f"{side}_attention_heads": heads for side in ("encoder", "decoder")}
+    args = Namespace(arch="transformer", task="translation", **SIZES | sides)
+    torch.save({"args": args, "model": checkpoint.model}, tmp_path / "model.pt")
+    assert build(read_checkpoint(tmp_path / "model.pt")).config.encoder_attention_heads == 2
+
+
+@pytest.mark.parametrize(("arch", "missing"), [("lstm", "encoder.layers.0.fc1"), ("lightconv", "self_attn.out_proj")])
+def test_another_kind_of_model_is_refused_by_its_name_first(arch: str, missing: str) -> None:
+    models = pytest.importorskip("fairseq.models", reason="needs fairseq: run `rskip setup-fairseq`")
+    args = Namespace(arch=arch, adaptive_softmax_cutoff="5,8", criterion="adaptive_loss", **SIZES, **POSITIONS)
+    args.encoder_conv_type = args.decoder_conv_type = "dynamic"
+    args.encoder_kernel_size_list = args.decoder_kernel_size_list = [3, 3]
+    args.weight_softmax, args.weight_dropout, args.input_dropout = True, 0.0, 0.0
+    args.adaptive_softmax_factor, args.tie_adaptive_weights, args.tie_adaptive_proj = 4, False, False
+    models.ARCH_CONFIG_REGISTRY[arch](args)
+    stock = models.ARCH_MODEL_REGISTRY[arch].build_model(args, small_dictionaries())
+    with pytest.raises(ValueError, match=f"of the architecture '{arch}', which is no encoder-decoder .*{missing}"):
+        build(checkpoint_of(dict(stock.state_dict()), vars(args), arch=arch))

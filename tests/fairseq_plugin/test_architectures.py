@@ -8,6 +8,7 @@ from dataclasses import fields
 import pytest
 import torch
 from fairseq.models import ARCH_CONFIG_REGISTRY, ARCH_MODEL_REGISTRY
+from omegaconf import OmegaConf
 
 from rskip.checkpoint import read_checkpoint
 from rskip.checkpoint.transformer import build_transformer
@@ -118,6 +119,13 @@ def test_unsupported_flags_are_refused_by_name(parse, task, name):
     args = parse("--arch", "transformer_rskip_ln_tiny")
     setattr(args, name, 3)
     with pytest.raises(UsageError, match=f"^{flag_of(name)} 3 is not supported by rskip's architectures: "):
+        config_from_args(args, task.source_dictionary, task.target_dictionary)
+
+
+def test_a_group_of_settings_is_refused_by_name(parse, task):
+    """As fairseq-hydra-train gives it: `model: {encoder: {layers: 2}}`."""
+    args = OmegaConf.create({**vars(parse("--arch", "transformer_rskip_ln_tiny")), "encoder": {"layers": 2}})
+    with pytest.raises(UsageError, match="read no group encoder of settings: give them flat, as encoder_embed_dim"):
         config_from_args(args, task.source_dictionary, task.target_dictionary)
 
 
