@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import shutil
-from collections.abc import Iterable
 from pathlib import Path
 
 from rskip.cli._model import add_model_arguments, model_settings
@@ -42,6 +41,7 @@ def run(args: argparse.Namespace) -> None:
     from rskip.cli._model import output_folder
     from rskip.text import TextPipeline
     from rskip.translation import Translator
+    from rskip.translation.model_files import find_dictionary
 
     with output_folder(args.output, replace=args.force, contents=CONTENTS) as folder:
         translator = Translator.from_pretrained(
@@ -52,14 +52,10 @@ def run(args: argparse.Namespace) -> None:
         languages = {"source_lang": translator.source_language, "target_lang": translator.target_language}
         for key, language in languages.items():
             names = (language, checkpoint.config[key])
-            dictionary = _first_file(args.dictionaries, (f"dict.{name}.txt" for name in names))
+            dictionary = find_dictionary(names, [args.dictionaries])
             shutil.copyfile(dictionary, folder / f"dict.{language}.txt")
         checkpoint.config.update(languages)
         write_checkpoint(folder / "model.safetensors", checkpoint)
         if isinstance(translator.text, TextPipeline):
             translator.text.save(folder / "text")
     print(f"wrote {args.output}: translate with rskip translate --model {args.output}")
-
-
-def _first_file(folder: Path, names: Iterable[str]) -> Path:
-    return next(folder / name for name in names if (folder / name).is_file())

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from rskip.files.checksum import sha256_file
 from rskip.settings.errors import SettingError
-from rskip.text import Dictionary, TextConfig, TextPipeline, TokenText
+from rskip.text import TextConfig, TextPipeline, TokenText
 from rskip.text.pipeline import CONFIG_FILE
 from rskip.text.subwords import BytePairEncoding, SentencePiece, Subwords
 
@@ -125,17 +125,16 @@ def find_languages(
     return Languages(source, target)
 
 
-def load_dictionary(names: Iterable[str | None], folders: Sequence[Path]) -> Dictionary:
-    """The dictionary dict.<name>.txt of the first folder and the first name that has one.
+def find_dictionary(names: Iterable[str | None], folders: Sequence[Path]) -> Path:
+    """The file dict.<name>.txt of the first folder and the first name that has one.
 
     :raises FileNotFoundError: there is none.
-    :raises ValueError: it is no dictionary.
     """
     wanted = [f"dict.{name}.txt" for name in names if name]
     for folder in folders:
         for name in wanted:
             if (folder / name).is_file():
-                return Dictionary.load(folder / name)
+                return folder / name
     raise missing_dictionaries(wanted[0], folders)
 
 

@@ -24,10 +24,10 @@ from rskip.translation.model_files import (
     TOKENS,
     Text,
     build_text,
+    find_dictionary,
     find_languages,
     find_model,
     find_text,
-    load_dictionary,
     missing_dictionaries,
 )
 from rskip.translation.search import (
@@ -123,7 +123,7 @@ class Translator:
                 folders=folders,
             )
         source_dictionary, target_dictionary = (
-            load_dictionary(names, folders) for names in zip(languages, stored.languages, strict=True)
+            Dictionary.load(find_dictionary(names, folders)) for names in zip(languages, stored.languages, strict=True)
         )
         with _errors_about(file):
             vocabularies = len(source_dictionary), len(target_dictionary)

@@ -112,3 +112,14 @@ def test_mistakes_leave_nothing_behind(folder, data, tmp_path, capsys):
     shutil.rmtree(data / "text")
     assert "no text pipeline" in error()
     assert sorted(tmp_path.iterdir()) == there
+
+
+def test_dictionaries_of_another_language_are_refused(folder, data, tmp_path, capsys):
+    """Though the right ones lie beside the checkpoint."""
+    (tmp_path / "other").mkdir()
+    for own, other in (("en", "it"), ("de", "fr")):
+        shutil.copy(data / f"dict.{own}.txt", tmp_path / f"other/dict.{other}.txt")
+    stock, other, text = stock_file(folder, data / "stock.pt"), tmp_path / "other", data / "text"
+    command = ["--checkpoint", stock, "--dictionaries", other, "--text", text, "--output", tmp_path / "imported"]
+    assert f"no dict.en.txt in {other}" in error_of(*command, capsys=capsys)
+    assert not (tmp_path / "imported").exists()
