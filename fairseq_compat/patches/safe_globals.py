@@ -1,8 +1,8 @@
 """Checkpoints with `weights_only` on.
 
 torch.load refuses classes that it doesn't know (since 2.6, unless they are allowed). fairseq's checkpoints hold
-an argparse.Namespace, the model's arguments, and NumPy scalars and arrays where metrics were tracked. These
-plain data types are allow-listed; `weights_only` itself stays on.
+an argparse.Namespace, the model's arguments, and NumPy scalars and arrays where metrics were tracked; those of
+fairseq 0.5 to 0.9 hold meters. These plain data types are allow-listed; `weights_only` itself stays on.
 """
 
 from __future__ import annotations
@@ -37,8 +37,11 @@ def plain_data_types() -> list[Any]:
 def allow_plain_data_types(module: Any) -> None:
     """Adds them to PyTorch's allow-list."""
     import torch
+    from fairseq.logging import meters
 
-    torch.serialization.add_safe_globals(plain_data_types())
+    kinds = (meters.AverageMeter, meters.StopwatchMeter, meters.TimeMeter)
+    old_meters = [(kind, f"fairseq.meters.{kind.__name__}") for kind in kinds]
+    torch.serialization.add_safe_globals([*plain_data_types(), *old_meters])
 
 
 def active() -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from argparse import Namespace
+from collections import OrderedDict
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -18,14 +19,24 @@ from rskip.files.whole import atomic_file
 from rskip.machine.torch_errors import system_error
 from rskip.settings.check import convert
 
-# The types that fairseq leaves in its files, all of them inert: its settings, and metrics' numbers.
 # numpy's constructors go by another module name in files that were written under numpy 1.
 _NUMPY_CONSTRUCTORS = {
     name: getattr(numpy._core.multiarray, name)  # type: ignore[attr-defined]
     for name in ("scalar", "_reconstruct")
 }
+
+
+class _Meter:
+    """In the place of a meter of a training, an object that fairseq 0.5 to 0.9 left in its files."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return OrderedDict, (list(vars(self).items()),)
+
+
+# The types that fairseq leaves in its files, all of them inert: its settings, and metrics' numbers.
 _ALLOWED: list[Any] = [
     Namespace,
+    *((_Meter, f"fairseq.meters.{name}") for name in ("AverageMeter", "StopwatchMeter", "TimeMeter")),
     numpy.dtype,
     numpy.ndarray,
     *{type(numpy.dtype(code)) for code in "?bBhHiIlLqQefd"},

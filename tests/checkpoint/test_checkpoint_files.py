@@ -7,8 +7,12 @@ import json
 import os
 import pickle
 import resource
+import sys
 from argparse import Namespace
+from collections import OrderedDict
+from collections.abc import Callable
 from pathlib import Path
+from types import ModuleType
 
 import numpy
 import pytest
@@ -18,6 +22,7 @@ from safetensors.torch import save_file
 
 from rskip.checkpoint import Checkpoint, read_checkpoint, write_checkpoint
 from rskip.checkpoint.checkpoint import tied_names
+from rskip.checkpoint.fairseq_file import read_validation
 
 CONFIG = {
     "arch": "transformer_rskip_ln_tiny",
@@ -201,6 +206,56 @@ def test_a_pickle_that_runs_code_is_refused_by_its_type_and_not_run(tmp_path, zi
         read_checkpoint(tmp_path / "a.pt")
     assert "\n" not in str(caught.value)
     assert not (tmp_path / "ran").exists()
+
+
+@pytest.fixture
+def class_of_fairseqs(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], type]:
+    """A class that pickles as this name of fairseq's, which needn't be installed."""
+
+    def make(path: str) -> type:
+        module, _, name = path.rpartition(".")
+        for each in ("fairseq", module):
+            if not isinstance(sys.modules.get(each), FakeModule):
+                monkeypatch.setitem(sys.modules, each, FakeModule(each))
+        kind = type(name, (), {"__module__": module})
+        setattr(sys.modules[module], name, kind)
+        return kind
+
+    return make
+
+
+class FakeModule(ModuleType):
+    pass
+
+
+def test_meters_of_fairseq_0_5_to_0_9_are_read_as_numbers(tied_model, tmp_path, class_of_fairseqs):
+    meters = OrderedDict()
+    for name, values in (
+        ("AverageMeter", {"val": 3.5, "avg": torch.tensor(3.25), "count": 7}),
+        ("TimeMeter", {"init": 0, "start": 1.5e9, "n": numpy.float64(12.0)}),
+        ("StopwatchMeter", {"sum": 2.0, "n": 1, "start_time": None}),
+    ):
+        meters[name] = class_of_fairseqs(f"fairseq.meters.{name}")()
+        vars(meters[name]).update(values)
+    args = Namespace(arch="transformer", task="translation", encoder_layers=6, maximize_best_checkpoint_metric=False)
+    extra_state = {"val_loss": 4.5, "train_meters": meters}
+    state = {"args": args, "model": tied_model, "optimizer_history": [], "extra_state": extra_state}
+    torch.save(state, tmp_path / "old.pt", _use_new_zipfile_serialization=False)
+    checkpoint = read_checkpoint(tmp_path / "old.pt")
+    assert same_tensors(checkpoint.model, tied_model) and checkpoint.config["model"] == {"encoder_layers": 6}
+    assert read_validation(tmp_path / "old.pt") == (4.5, False)
+
+    write_checkpoint(tmp_path / "new.pt", checkpoint)
+    meters = torch.load(tmp_path / "new.pt", weights_only=False)["extra_state"]["train_meters"]
+    assert meters["AverageMeter"] == {"val": 3.5, "avg": torch.tensor(3.25), "count": 7}
+    assert read_checkpoint(tmp_path / "new.pt").fairseq_state["extra_state"]["train_meters"] == meters
+
+
+def test_another_class_of_fairseqs_is_refused_by_its_name(class_of_fairseqs, tmp_path):
+    task = class_of_fairseqs("fairseq.tasks.translation.TranslationTask")()
+    torch.save({"model": {}, "args": Namespace(task=task)}, tmp_path / "a.pt")
+    with pytest.raises(ValueError, match="asks for fairseq.tasks.translation.TranslationTask, which no checkpoint"):
+        read_checkpoint(tmp_path / "a.pt")
 
 
 def test_a_renamed_pickle_is_no_safetensors(tmp_path):

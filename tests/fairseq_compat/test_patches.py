@@ -350,6 +350,22 @@ def test_scalars_pickled_by_numpy_1_and_2_load(python, tmp_path):
     assert process.stdout == "3 [0.5 1.5]\n" * 2, process.stderr
 
 
+def test_meters_that_fairseq_0_5_to_0_9_pickled_load(python, tmp_path):
+    process = python(
+        """
+        import fairseq, torch
+        from fairseq.logging.meters import AverageMeter, StopwatchMeter, TimeMeter
+
+        for kind in (AverageMeter, StopwatchMeter, TimeMeter):
+            kind.__module__ = "fairseq.meters"
+        torch.save([AverageMeter(), StopwatchMeter(), TimeMeter(init=3)], "old.pt")
+        meters = torch.load("old.pt")
+        print(meters[0].count, meters[1].sum, meters[2].init)
+        """
+    )
+    assert process.stdout == "0 0 3\n", process.stderr
+
+
 def test_weights_only_stays_on(python, tmp_path):
     """A pickle that runs a program is refused, and nothing is run."""
     process = python(
