@@ -16,7 +16,11 @@ class ReZero(Connection):
 
     def __init__(self, features: int, *, feature_dim: int = -1, init: float = 0) -> None:
         super().__init__(features, feature_dim=feature_dim)
+        self.init = init
         self.alpha = torch.nn.Parameter(torch.tensor([float(init)]))
+
+    def reset_parameters(self, weight_init=None) -> None:
+        torch.nn.init.constant_(self.alpha, self.init)
 
     def combine(self, x: torch.Tensor, f: torch.Tensor) -> torch.Tensor:
         return x + self.alpha * f

@@ -8,7 +8,7 @@ from rskip.connections.adaptive import ASkip
 from rskip.connections.admin import Admin, admin_profiling, is_profiled
 from rskip.connections.attnres import AttnRes
 from rskip.connections.b2t import B2T
-from rskip.connections.connection import Connection, StackConnection, State
+from rskip.connections.connection import HOST_NEEDS, Connection, StackConnection, State
 from rskip.connections.deepnorm import DeepNorm
 from rskip.connections.denseformer import DenseFormer
 from rskip.connections.highway import Highway
@@ -49,6 +49,7 @@ from rskip.connections.subln import SubLN
 from rskip.settings.paper import Paper
 
 __all__ = [
+    "HOST_NEEDS",
     "SAS",
     "ASkip",
     "Choice",

@@ -77,21 +77,19 @@ class ASkip(Connection):
             self.norm = build_norm(norm, features, feature_dim)
         else:
             norms = 2 if form == "recursive" else 3
-            self.norms = nn.ModuleList(build_norm(norm, features, feature_dim) for _ in range(norms))
-        self._start_by_form()
-
-    def _start_by_form(self) -> None:
-        with torch.no_grad():
-            if self.form == "learned":
-                self.offset.zero_()
-            elif self.form == "recursive":
-                self.norms[0].get_parameter("weight").fill_(1 / self.first)
-            elif self.form == "mixture":
-                self.logits.zero_()[1] = _FAVOURED
+            built = [build_norm(norm, features, feature_dim) for _ in range(norms)]
+            if form == "recursive":
+                built[0].first_gain = 1 / self.first
+            self.norms = nn.ModuleList(built)
+        self.reset_parameters()
 
     def reset_parameters(self, weight_init: Callable[[Tensor], object] = nn.init.xavier_uniform_) -> None:
         super().reset_parameters(weight_init)
-        self._start_by_form()
+        with torch.no_grad():
+            if self.form == "learned":
+                self.offset.zero_()
+            elif self.form == "mixture":
+                self.logits.zero_()[1] = _FAVOURED
 
     @property
     def scale(self) -> float | Tensor:

@@ -9,6 +9,7 @@ from math import sqrt
 import torch
 from torch import Tensor, nn
 
+from rskip.connections.connection import HostNeed
 from rskip.connections.norms import at_least_float32
 from rskip.connections.registry import register_connection
 from rskip.connections.rskip import WSkip
@@ -37,6 +38,10 @@ class Admin(WSkip):
 
     def __init__(self, features: int, *, norm: str, feature_dim: int = -1) -> None:
         super().__init__(features, norm=norm, init=1, rate=1, floor=0, feature_dim=feature_dim)
+
+    @property
+    def host_needs(self) -> tuple[HostNeed, ...]:
+        return ("profile",)
 
 
 @contextmanager

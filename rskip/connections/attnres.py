@@ -26,6 +26,11 @@ class DepthAttention(nn.Module):
         self.query = nn.Parameter(torch.zeros(features))
         self.norm = RMSNorm(features)
 
+    def reset_parameters(self) -> None:
+        """Sets w to 0 and the norm's gain to 1."""
+        nn.init.zeros_(self.query)
+        self.norm.reset_parameters()
+
     def forward(self, values: tuple[Tensor, ...]) -> Tensor:
         stacked = at_least_float32(torch.stack(values, dim=-2))  # (..., number of values, C)
         gain = at_least_float32(self.norm.weight) * at_least_float32(self.query)  # so RMS(v) is not kept for backward
@@ -44,6 +49,9 @@ class AttnResStack(StackConnection):
     def __init__(self, features: int, **settings: Any) -> None:
         super().__init__()
         self.attention = DepthAttention(features)
+
+    def reset_parameters(self) -> None:
+        self.attention.reset_parameters()
 
     def enter(self, x: Tensor) -> State:
         return (x,)
@@ -90,7 +98,7 @@ class AttnRes(Connection):
     def reset_parameters(self, weight_init: Callable[[Tensor], object] = nn.init.xavier_uniform_) -> None:
         super().reset_parameters(weight_init)
         if self.attention is not None:
-            nn.init.zeros_(self.attention.query)
+            self.attention.reset_parameters()
 
     def before(self, state: State) -> tuple[Tensor, State]:
         values = tensors(state, self)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Mapping
 from typing import Literal, get_args
 
@@ -18,6 +19,10 @@ State = Tensor | tuple[Tensor, ...]
 # before the output map, and what that map gives; the feed-forward branch's hidden features, before its last map.
 InnerNorm = Literal["query", "key", "value", "heads", "output", "hidden"]
 INNER_NORMS: tuple[InnerNorm, ...] = get_args(InnerNorm)
+
+# What a connection may need of the model around it, beside x and f; spec.py says each in words.
+HostNeed = Literal["inner_norms", "scales_heads", "branch_gain", "profile", "stack"]
+HOST_NEEDS: tuple[HostNeed, ...] = get_args(HostNeed)
 
 
 class Connection(nn.Module):
@@ -75,6 +80,16 @@ class Connection(nn.Module):
         """Whether a model multiplies what each head of the branch gives by a learned number, 1 at first."""
         return False
 
+    @property
+    def host_needs(self) -> tuple[HostNeed, ...]:
+        """What the model around it must supply, without which it computes or starts as another connection."""
+        asked: dict[HostNeed, bool] = {
+            "inner_norms": bool(self.inner_norms),
+            "scales_heads": self.scales_heads,
+            "branch_gain": self.branch_gain != 1,
+        }
+        return tuple(need for need, wanted in asked.items() if wanted)
+
     def combine(self, x: Tensor, f: Tensor) -> Tensor:
         """The connection's formula. The result may be of a wider type than x."""
         advice = "no combine" if self.passes_x else "no formula of x and f alone: call before and after"
@@ -109,8 +124,10 @@ class Connection(nn.Module):
     def reset_parameters(self, weight_init: Callable[[Tensor], object] = nn.init.xavier_uniform_) -> None:
         """Sets every parameter to its initial value; `weight_init` fills the weights of gates' linear maps.
 
-        The papers start these as the model's other linear maps, so a model passes their initialisation here.
+        The papers start these as the model's other linear maps, so a model passes their initialisation here. A class
+        with parameters of its own overrides it.
         """
+        _warn_of_what_stays(self, Connection.reset_parameters)
         for module in self.modules():
             if isinstance(module, Gate):
                 module.reset_parameters(weight_init)
@@ -139,6 +156,22 @@ class StackConnection(nn.Module):
     def leave(self, state: State) -> Tensor:
         """The stack's output (..., C) from the last block's state; a closing normalisation comes after."""
         return one_tensor(state, self)
+
+    def reset_parameters(self) -> None:
+        """Sets every parameter to its initial value. A class with parameters of its own overrides it."""
+        _warn_of_what_stays(self, StackConnection.reset_parameters)
+        for module in self.modules():
+            if isinstance(module, (LayerNorm, RMSNorm)):
+                module.reset_parameters()
+
+
+def _warn_of_what_stays(module: Connection | StackConnection, inherited: object) -> None:
+    """Warns where a class's own parameters aren't reset, because its reset_parameters is the inherited one."""
+    own = [name for name, _ in module.named_parameters(recurse=False)]
+    if own and type(module).reset_parameters is inherited:
+        name = type(module).__name__
+        advice = "write reset_parameters in the class, which sets it and calls super().reset_parameters"
+        warnings.warn(f"{name}.reset_parameters leaves {', '.join(own)} as it is: {advice}", stacklevel=3)
 
 
 def one_tensor(state: State, user: nn.Module) -> Tensor:

@@ -7,6 +7,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor, nn
 
+from rskip.connections.linear import Linear
 from rskip.connections.norms import at_least_float32
 
 
@@ -22,8 +23,11 @@ class Gate(nn.Module):
     def __init__(self, inputs: int, outputs: int, *, hidden: int | None = None, bias: float = 0) -> None:
         super().__init__()
         self.initial_bias = bias
-        self.hidden = None if hidden is None else nn.Linear(inputs, hidden)
-        self.output = nn.Linear(hidden or inputs, outputs)
+        self.hidden = None if hidden is None else Linear(inputs, hidden)
+        self.output = Linear(hidden or inputs, outputs)
+        for linear, first_bias in ((self.hidden, 0.0), (self.output, bias)):
+            if linear is not None:
+                linear.first_weight, linear.first_bias = nn.init.xavier_uniform_, first_bias
         self.reset_parameters()
 
     def reset_parameters(self, weight_init: Callable[[Tensor], object] = nn.init.xavier_uniform_) -> None:

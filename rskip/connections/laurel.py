@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from rskip.connections.connection import Connection
+from rskip.connections.linear import Linear
 from rskip.connections.norms import build_norm
 from rskip.connections.registry import Choice, Whole, register_connection
 from rskip.connections.spec import ConnectionSpec
@@ -51,17 +52,22 @@ class Laurel(Connection):
         self.form = form
         if form == "lr":
             self.down = nn.Linear(features, rank, bias=False)
-            self.up = nn.Linear(rank, features, bias=False)
+            self.up = Linear(rank, features, bias=False)
+            self.up.first_weight = nn.init.zeros_
             nn.init.zeros_(self.up.weight)
         else:
             self.branch_scale = nn.Parameter(torch.ones(1))
             self.skip_scale = nn.Parameter(torch.ones(1))
         self.norm = None if norm is None else build_norm(norm, features, feature_dim)
 
-    def reset_parameters(self, weight_init: Callable[[Tensor], object] = nn.init.xavier_uniform_) -> None:
-        super().reset_parameters(weight_init)
+    def reset_parameters(self, weight_init: Callable[[Tensor], object] | None = None) -> None:
+        """As `Connection.reset_parameters`; A is filled by `weight_init`, None: as `nn.Linear`."""
+        super().reset_parameters()
         if self.form == "lr":
-            weight_init(self.down.weight)
+            if weight_init is None:
+                self.down.reset_parameters()
+            else:
+                weight_init(self.down.weight)
             nn.init.zeros_(self.up.weight)
         else:
             nn.init.ones_(self.branch_scale)

@@ -46,7 +46,17 @@ def without_autocast(device: torch.device) -> AbstractContextManager[object]:
     return torch.autocast(device.type, enabled=False) if here else nullcontext()
 
 
-class LayerNorm(nn.LayerNorm):
+class _FirstGain(nn.Module):
+    """A normalisation whose gain starts as `first_gain`."""
+
+    first_gain = 1.0
+
+    def reset_parameters(self) -> None:
+        super().reset_parameters()  # type: ignore[misc]
+        nn.init.constant_(self.get_parameter("weight"), self.first_gain)
+
+
+class LayerNorm(_FirstGain, nn.LayerNorm):
     """Layer normalisation over the features at each position; on images, over the channels at each pixel.
 
     F.layer_norm computes the statistics of float16 and bfloat16 in float32, so nothing is converted here.
@@ -68,7 +78,7 @@ class LayerNorm(nn.LayerNorm):
         return y.movedim(-1, 1)
 
 
-class RMSNorm(nn.RMSNorm):
+class RMSNorm(_FirstGain, nn.RMSNorm):
     """Division by the root mean square of the features at each position; a gain and no bias.
 
     Source: Zhang and Sennrich 2019.
@@ -88,7 +98,7 @@ class RMSNorm(nn.RMSNorm):
         return y.movedim(-1, 1).to(z.dtype)
 
 
-class GroupNorm(nn.GroupNorm):
+class GroupNorm(_FirstGain, nn.GroupNorm):
     """Group normalisation with one group: over all features and positions of each example, for images alone.
 
     It is layer normalisation over C×H×W with a gain and a bias for each feature. Source: Wu and He 2018.
@@ -103,7 +113,7 @@ class GroupNorm(nn.GroupNorm):
         return F.group_norm(same, 1, self.weight, self.bias, self.eps).to(z.dtype)
 
 
-class BatchNorm(nn.BatchNorm2d):
+class BatchNorm(_FirstGain, nn.BatchNorm2d):
     """Batch normalisation of each feature over batch and positions, for images alone.
 
     The running statistics stay float32 in a module that is converted to half precision, whose resolution

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from rskip.connections.connection import Connection, StackConnection
+from rskip.connections.connection import Connection, HostNeed, StackConnection
 from rskip.connections.norms import build_norm
 from rskip.connections.registry import register_connection
 from rskip.settings.paper import Paper
@@ -69,3 +69,7 @@ class PeriLNStack(StackConnection):
 )
 class PeriLN(Sandwich):
     """y = x + norm₂(f), where f = F(norm₁(x)), in a stack whose input is normalised too. Members as Sandwich's."""
+
+    @property
+    def host_needs(self) -> tuple[HostNeed, ...]:
+        return ("stack",)

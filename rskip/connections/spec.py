@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+import warnings
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from rskip.connections.connection import INNER_NORMS, Connection, StackConnection
+from rskip.connections.connection import HOST_NEEDS, INNER_NORMS, Connection, HostNeed, StackConnection
 from rskip.connections.norms import NORMS_OF_IMAGES, NORMS_OF_TEXT, check_features
 from rskip.connections.place import Place
 from rskip.connections.registry import LEAST, MOST, Family, Fold, OptionValue, find_family, plain_number
@@ -17,6 +18,13 @@ from rskip.settings.paper import Paper
 Options = tuple[tuple[str, OptionValue], ...]
 _LONGEST = 500  # characters of a spec
 _MOST = 100  # of an integer λ: each is a normalisation
+_IN_WORDS: dict[HostNeed, str] = {
+    "inner_norms": "normalise inside the branch (connection.inner_norms)",
+    "scales_heads": "scale the branch's heads (connection.scales_heads)",
+    "branch_gain": "scale the branch's initial weights (connection.branch_gain)",
+    "profile": "set initial values by a pass over data (admin_profiling)",
+    "stack": "open and close its stack (build_stack_connection)",
+}
 
 _SPEC = re.compile(
     r"(?P<factor>[+-]?(?:\d+\.?\d*|\.\d+)(?:e[+-]?\d+)?)?"
@@ -122,11 +130,18 @@ def parse_connection(text: str) -> ConnectionSpec:
 
 
 def build_connection(
-    spec: str | ConnectionSpec, features: int, *, feature_dim: int = -1, place: Place | None = None
+    spec: str | ConnectionSpec,
+    features: int,
+    *,
+    feature_dim: int = -1,
+    place: Place | None = None,
+    host_supplies: HostNeed | Collection[HostNeed] = (),
 ) -> Connection:
     """The connection that `spec` names, for `features` features along `feature_dim`: -1 on text, 1 on images.
 
     :param place: where it stands in its model, for families whose `needs_place` is true.
+    :param host_supplies: what the model around it does of the connection's `host_needs`, any of HOST_NEEDS; a
+        UserWarning names the rest. HOST_NEEDS itself where nothing is trained, as in an analysis.
     :raises SettingError: named `connection`: a spec that is not valid, one that `check_connection` refuses, or a
         family that needs a place and is given none.
     """
@@ -147,6 +162,15 @@ def build_connection(
         if where not in INNER_NORMS:
             suggestion = did_you_mean(where, INNER_NORMS)
             raise _wrong(str(spec), f"inner_norms of {', '.join(INNER_NORMS)}, not {where!r}{suggestion}")
+    supplied = (host_supplies,) if isinstance(host_supplies, str) else host_supplies
+    for need in supplied:
+        if need not in HOST_NEEDS:
+            expected = f"any of {', '.join(HOST_NEEDS)}{did_you_mean(need, HOST_NEEDS)}"
+            raise SettingError.of_value("host_supplies", need, expected)
+    if missing := [need for need in connection.host_needs if need not in supplied]:
+        needed = " and to ".join(_IN_WORDS[need] for need in missing)
+        advice = f"do so and pass host_supplies={missing}, or choose another connection"
+        warnings.warn(f"connection {spec} needs its model to {needed}: {advice}", stacklevel=2)
     return connection
 
 

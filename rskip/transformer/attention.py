@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 from torch import Tensor, nn
@@ -14,6 +15,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from rskip.connections import Connection, build_norm
 from rskip.connections.connection import InnerNorm
+from rskip.connections.linear import Linear
 
 
 @dataclass
@@ -49,6 +51,11 @@ class ValueResidual(nn.Module):
         super().__init__()
         self.factors = nn.Parameter(torch.full((2,), 0.5)) if learned else None
 
+    def reset_parameters(self) -> None:
+        """Sets the factors to 1/2."""
+        if self.factors is not None:
+            nn.init.constant_(self.factors, 0.5)
+
     def forward(self, first: Tensor, own: Tensor) -> Tensor:
         """The values that are attended to. Shape: of both."""
         if self.factors is None:
@@ -73,13 +80,15 @@ class MultiHeadAttention(nn.Module):
         self.heads = heads
         self.dropout = dropout
         memory_features = features if memory_features is None else memory_features
-        self.k_proj = nn.Linear(memory_features, features)
-        self.v_proj = nn.Linear(memory_features, features)
-        self.q_proj = nn.Linear(features, features)
-        self.out_proj = nn.Linear(features, features)
+        self.k_proj = Linear(memory_features, features)
+        self.v_proj = Linear(memory_features, features)
+        self.q_proj = Linear(features, features)
+        self.out_proj = Linear(features, features)
         gain = 1 / math.sqrt(2) if memory_features == features else 1.0
         for projection in (self.k_proj, self.v_proj, self.q_proj):
-            nn.init.xavier_uniform_(projection.weight, gain=gain)
+            projection.first_weight = partial(nn.init.xavier_uniform_, gain=gain)
+            projection.first_weight(projection.weight)
+        self.out_proj.first_weight, self.out_proj.first_bias = nn.init.xavier_uniform_, 0.0
         nn.init.xavier_uniform_(self.out_proj.weight)
         nn.init.zeros_(self.out_proj.bias)
         self.value_residual: ValueResidual | None = None
@@ -100,6 +109,13 @@ class MultiHeadAttention(nn.Module):
         self.head_scale = nn.Parameter(torch.ones(self.heads)) if connection.scales_heads else None
         self.heads_norm = build_inner_norm(connection, "heads", features)
         self.output_norm = build_inner_norm(connection, "output", features)
+
+    def reset_parameters(self) -> None:
+        """Sets every parameter to its initial value."""
+        for module in self.children():
+            module.reset_parameters()  # type: ignore[operator]
+        if self.head_scale is not None:
+            nn.init.ones_(self.head_scale)
 
     def _split(self, x: Tensor) -> Tensor:
         return x.unflatten(-1, (self.heads, -1)).transpose(1, 2)  # (B, T, C) -> (B, H, T, D)

@@ -14,7 +14,8 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor, nn
 
-from rskip.connections import Connection, Place, State, build_connection
+from rskip.connections import HOST_NEEDS, Connection, Place, State, build_connection
+from rskip.connections.linear import Linear
 from rskip.connections.place import BRANCHES
 from rskip.transformer.attention import MultiHeadAttention, ValueResidual, build_inner_norm
 from rskip.transformer.config import ACTIVATIONS, StackConfig
@@ -37,10 +38,10 @@ class TransformerLayer(nn.Module):
     ) -> None:
         super().__init__()
         self.self_attn = MultiHeadAttention(features, heads, dropout=config.attention_dropout)
-        self.self_attn_connection = build_connection(connection, features, place=places["self_attn"])
-        self.fc1 = nn.Linear(features, inner_features)
-        self.fc2 = nn.Linear(inner_features, features)
-        self.ffn_connection = build_connection(connection, features, place=places["ffn"])
+        self.self_attn_connection = _build_connection(connection, features, places["self_attn"])
+        self.fc1 = Linear(features, inner_features)
+        self.fc2 = Linear(inner_features, features)
+        self.ffn_connection = _build_connection(connection, features, places["ffn"])
         self.self_attn.build_inside(self.self_attn_connection)
         self.passes_values = config.value_residual != "none"
         if self.passes_values and places["self_attn"].layer > 1:
@@ -111,8 +112,8 @@ class DecoderLayer(TransformerLayer):
             memory_features=config.encoder_embed_dim,
             dropout=config.attention_dropout,
         )
-        self.encoder_attn_connection = build_connection(
-            config.decoder_connection, config.decoder_embed_dim, place=places["encoder_attn"]
+        self.encoder_attn_connection = _build_connection(
+            config.decoder_connection, config.decoder_embed_dim, places["encoder_attn"]
         )
         self.encoder_attn.build_inside(self.encoder_attn_connection)
         scale_branch(self.encoder_attn_connection, self.encoder_attn.v_proj, self.encoder_attn.out_proj)
@@ -165,10 +166,15 @@ def _places(stack: str, layer: int, layers: int, other_layers: int) -> dict[str,
     }
 
 
-def scale_branch(connection: Connection, *linears: nn.Linear) -> None:
+def _build_connection(spec: str, features: int, place: Place) -> Connection:
+    return build_connection(spec, features, place=place, host_supplies=HOST_NEEDS)
+
+
+def scale_branch(connection: Connection, *linears: Linear) -> None:
     """Gives the weights of a branch the gain that its connection asks for."""
     gain = connection.branch_gain
     if gain != 1:
         with torch.no_grad():
             for linear in linears:
+                linear.gain = gain
                 linear.weight.mul_(gain)

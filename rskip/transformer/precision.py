@@ -8,6 +8,7 @@ from typing import TypeVar
 import torch
 from torch import nn
 
+from rskip.connections.linear import Linear
 from rskip.native import find_library
 from rskip.transformer.int8_linear import Int8Linear, in_int8, largest_int8_weight
 from rskip.transformer.packed_linear import PackedLinear
@@ -39,11 +40,11 @@ def set_precision(model: Model, precision: str) -> Model:
             raise ValueError(f"int8 is for CPUs and the model is on {device}: use bfloat16 there")
         if not largest_int8_weight():
             raise ValueError("this processor or PyTorch has no exact 8-bit products: use float32 or bfloat16")
-        _replace_linears(model.float(), (nn.Linear, PackedLinear), _in_int8)
+        _replace_linears(model.float(), (nn.Linear, Linear, PackedLinear), _in_int8)
     else:
         model.to(torch.bfloat16 if precision == "bfloat16" else torch.float32)
         if device.type == "cpu":
-            _replace_linears(model, (nn.Linear,), PackedLinear)
+            _replace_linears(model, (nn.Linear, Linear), PackedLinear)
     return model.eval().requires_grad_(False)
 
 

@@ -12,7 +12,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from rskip.connections import Connection, ConnectionSpec, Place, build_connection, parse_connection
+from rskip.connections import HOST_NEEDS, Connection, ConnectionSpec, Place, build_connection, parse_connection
 from rskip.connections.norms import BatchNorm
 from rskip.settings.errors import SettingError, did_you_mean, shown
 
@@ -194,11 +194,11 @@ def image_connection(spec: ConnectionSpec, features: int, place: Place | None = 
     :raises ValueError: for one that is for text alone, or that would feed the branch anything but the block's input, or
         change what is inside it.
     """
-    connection = build_connection(spec, features, feature_dim=1, place=place)
+    connection = build_connection(spec, features, feature_dim=1, place=place, host_supplies=HOST_NEEDS)
     x = torch.zeros(1, features, 1, 1)
     if type(connection).branch_input is not Connection.branch_input and connection.branch_input(x) is not x:
         raise ValueError(f"{spec} changes the branch's input, which blocks of images don't support: choose another")
-    if connection.inner_norms or connection.scales_heads or connection.branch_gain != 1:
+    if connection.host_needs:
         raise ValueError(f"{spec} changes what is inside the branch, and blocks of images don't: choose another")
     return connection
 

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import nn
 
-from rskip.connections import admin_profiling, build_connection, is_profiled
+from rskip.connections import HOST_NEEDS, admin_profiling, build_connection, is_profiled
 
 FEATURES = 6
 
@@ -19,7 +19,8 @@ class Blocks(nn.Module):
     def __init__(self, spec: str, count: int = 4) -> None:
         super().__init__()
         torch.manual_seed(0)
-        self.connections = nn.ModuleList(build_connection(spec, FEATURES) for _ in range(count))
+        built = (build_connection(spec, FEATURES, host_supplies=HOST_NEEDS) for _ in range(count))
+        self.connections = nn.ModuleList(built)
         self.branches = nn.ModuleList(nn.Linear(FEATURES, FEATURES) for _ in range(count))
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:

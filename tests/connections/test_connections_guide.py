@@ -7,7 +7,15 @@ import re
 import pytest
 import torch
 
-from rskip.connections import Place, build_connection, find_family, list_connections, parse_connection, registry
+from rskip.connections import (
+    HOST_NEEDS,
+    Place,
+    build_connection,
+    find_family,
+    list_connections,
+    parse_connection,
+    registry,
+)
 
 TABLE_ROW = re.compile(r"^\|(?P<specs>[^|]*)\|(?P<rest>.*)\|$", re.MULTILINE)
 
@@ -34,7 +42,7 @@ def test_the_table_of_other_papers_says_what_each_needs_and_works_on(guide):
         for spec in specs:
             family = find_family(parse_connection(spec).family)
             assert str(parse_connection(spec)) == spec
-            build_connection(spec, 8, place=Place("encoder", "ffn", 2, 4, 1, 2, 2))
+            build_connection(spec, 8, place=Place("encoder", "ffn", 2, 4, 1, 2, 2), host_supplies=HOST_NEEDS)
             assert needs == ", ".join(family.needs)
             works.setdefault(family.name, set()).update(works_on.split(", "))
     assert all(found == set(find_family(name).works_on) for name, found in works.items())

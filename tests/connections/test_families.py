@@ -14,7 +14,14 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from rskip.connections import Place, build_connection, build_stack_connection, list_connections, parse_connection
+from rskip.connections import (
+    HOST_NEEDS,
+    Place,
+    build_connection,
+    build_stack_connection,
+    list_connections,
+    parse_connection,
+)
 from rskip.connections.norms import build_norm
 from rskip.connections.sinkhorn import sinkhorn
 
@@ -37,7 +44,9 @@ class Stack(nn.Module):
     def __init__(self, spec: str, stack: str = "encoder", layers: int = 3, other_layers: int = 2) -> None:
         super().__init__()
         self.places = places_of(stack, layers, other_layers)
-        self.connections = nn.ModuleList(build_connection(spec, FEATURES, place=place) for place in self.places)
+        self.connections = nn.ModuleList(
+            build_connection(spec, FEATURES, place=place, host_supplies=HOST_NEEDS) for place in self.places
+        )
         self.stack = build_stack_connection(spec, FEATURES)
         closing = parse_connection(spec).closing_norm
         self.closing = nn.Identity() if closing is None else build_norm(closing, FEATURES)
@@ -393,7 +402,9 @@ def test_sinkhorns_gradient_is_that_of_its_divisions_and_autocast_changes_nothin
 
 
 def deepnorm_factors(stack: str, layers: int, others: int) -> tuple[float, float]:
-    connection: Any = build_connection("deepnorm", 4, place=places_of(stack, layers, others)[0])
+    connection: Any = build_connection(
+        "deepnorm", 4, place=places_of(stack, layers, others)[0], host_supplies=HOST_NEEDS
+    )
     return connection.scale, connection.branch_gain
 
 
@@ -430,7 +441,7 @@ def test_an_adaptive_skip_starts_by_depth():
 def test_sublns_gains_are_the_papers(stack, layers, others, gain):
     """By hand: √(ln 18·ln 12/3), √ln 18, √ln 12, √(ln 18·ln 36/3); torchscale leaves out attention to the encoder."""
     for place in places_of(stack, layers, others):
-        connection = build_connection("subln", 4, place=place)
+        connection = build_connection("subln", 4, place=place, host_supplies=HOST_NEEDS)
         inner = {"heads": "ln", "hidden": "ln"}
         expected, inside = (1.0, {}) if place.branch == "encoder_attn" else (gain, inner)
         assert connection.branch_gain == pytest.approx(expected, abs=1e-4)
@@ -553,7 +564,8 @@ def test_the_number_of_parameters_is_the_formulas():
     for spec, (of_block, of_stack) in COUNTS.items():
         for features in (1, 7, 64):
             with torch.device("meta"):
-                block = build_connection(spec, features, place=places_of("encoder", 6, 6)[0])
+                place = places_of("encoder", 6, 6)[0]
+                block = build_connection(spec, features, place=place, host_supplies=HOST_NEEDS)
                 stack = build_stack_connection(spec, features)
             assert sum(each.numel() for each in block.parameters()) == of_block(features), spec
             assert sum(each.numel() for each in stack.parameters()) == of_stack(features), spec

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from rskip.captioning.config import CaptioningConfig
 from rskip.captioning.settings import CAPTION_OPTIONS, FeatureSettings
-from rskip.connections import Place, build_connection, build_stack_connection, parse_connection
+from rskip.connections import HOST_NEEDS, Place, build_connection, build_stack_connection, parse_connection
 from rskip.connections.spec import ConnectionSpec
 from rskip.corpora import PrepareOptions
 from rskip.experiments.recipe import load_recipes
@@ -54,7 +54,8 @@ def test_specs(spec: Any) -> None:
         assert parse_connection(str(parsed)) == parsed
     for feature_dim in (-1, 1):
         for place in (None, PLACE):
-            connection = holds(build_connection, spec, 2, feature_dim=feature_dim, place=place)
+            given = {"feature_dim": feature_dim, "place": place, "host_supplies": HOST_NEEDS}
+            connection = holds(build_connection, spec, 2, **given)
             if isinstance(connection, torch.nn.Module):
                 x = torch.ones(2, 2, 2, 2)
                 if connection.passes_x:

@@ -1,0 +1,199 @@
+"""Initial values: a model that starts anew starts as it was built, and one whose host must do more says so."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Iterator
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from rskip.connections import (
+    HOST_NEEDS,
+    Choice,
+    Connection,
+    Family,
+    Flag,
+    Place,
+    StackConnection,
+    build_connection,
+    build_stack_connection,
+    check_connection,
+    list_connections,
+    parse_connection,
+    register_connection,
+    registry,
+)
+from rskip.transformer import TransformerConfig
+from rskip.transformer.layers import DecoderLayer
+from rskip.vision import preact_resnet
+
+FEATURES = 32
+PLACES = [
+    Place("encoder", "self_attn", 1, 6, 1, 3, 3),
+    Place("encoder", "ffn", 4, 6, 2, 3, 3),
+    Place("decoder", "encoder_attn", 2, 9, 1, 3, 3),
+    Place("decoder", "ffn", 9, 9, 3, 3, 3),
+]
+NEEDED = {
+    "subln": {"inner_norms", "branch_gain"},
+    "normformer": {"inner_norms", "scales_heads"},
+    "hybridnorm": {"inner_norms"},
+    "deepnorm": {"branch_gain"},
+    "admin": {"profile"},
+    "periln": {"stack"},
+}
+
+
+def specs_of(family: Family) -> Iterator[str]:
+    """The family's valid specs with each norm, and with each option in turn."""
+    factor = "" if family.factor is None else "2"
+    norms = [f"+{norm}" if norm else "" for norm in family.norms]
+    options = [""]
+    for name, option in family.options.items():
+        others = (
+            [word for word in option.words if word != option.default] if isinstance(option, Choice)
+            else [str(not option.default).lower()] if isinstance(option, Flag)
+            else [2 if name in ("streams", "blocks", "iterations", "rank") else 0.5]
+        )  # fmt: skip
+        options += [f":{name}={other}" for other in others]
+    for norm in norms:
+        for option in options:
+            try:
+                yield str(parse_connection(f"{factor}{family.name}{norm}{option}"))
+            except ValueError:
+                assert option  # every norm is valid without options
+
+
+SPECS = list(dict.fromkeys(spec for family in list_connections() for spec in specs_of(family)))
+
+
+def built_for(spec: str) -> list[Callable[[], nn.Module]]:
+    """Its connections at each place, on text and images as it allows, and its stack's part."""
+    made: list[Callable[[], nn.Module]] = []
+    for feature_dim in (-1, 1):
+        try:
+            check_connection(spec, feature_dim)
+        except ValueError:
+            continue
+        for place in PLACES:
+            made.append(
+                lambda place=place, feature_dim=feature_dim: build_connection(
+                    spec, FEATURES, feature_dim=feature_dim, place=place, host_supplies=HOST_NEEDS
+                )
+            )
+    return [*made, lambda: build_stack_connection(spec, FEATURES)]
+
+
+def start_anew(build: Callable[[], nn.Module], *, parents_first: bool) -> nn.Module:
+    """As trainers do that build on the meta device; what is not set again stays NaN."""
+    with torch.device("meta"):
+        module = build()
+    module.to_empty(device="cpu")
+    for tensor in (*module.parameters(), *module.buffers()):
+        tensor.data.fill_(float("nan") if tensor.is_floating_point() else -7)
+    for each in list(module.modules()) if parents_first else reversed(list(module.modules())):
+        if list(each.parameters(recurse=False)) or list(each.buffers(recurse=False)):
+            assert hasattr(each, "reset_parameters"), each
+        if hasattr(each, "reset_parameters"):
+            each.reset_parameters()
+    return module
+
+
+def assert_starts_as_built(build: Callable[[], nn.Module]) -> None:
+    torch.manual_seed(0)
+    first, second = build().state_dict(), build().state_dict()
+    for parents_first in (True, False):
+        anew = start_anew(build, parents_first=parents_first).state_dict()
+        assert list(anew) == list(first)
+        for name, value in anew.items():
+            if torch.equal(first[name], second[name]):
+                assert torch.equal(value, first[name]), (name, parents_first)
+            else:  # drawn: from one distribution, around 0
+                assert_same_deviation(value, first[name], name)
+
+
+def assert_same_deviation(value: Tensor, expected: Tensor, name: str) -> None:
+    tolerance = 0.03 + 2 / value.numel() ** 0.5
+    torch.testing.assert_close(value.square().mean().sqrt(), expected.square().mean().sqrt(), rtol=tolerance, atol=0)
+    assert value.mean().abs() <= 4 * expected.std() / value.numel() ** 0.5, name
+
+
+@pytest.mark.parametrize("spec", SPECS)
+def test_a_connection_that_starts_anew_starts_as_it_was_built(spec):
+    for build in built_for(spec):
+        assert_starts_as_built(build)
+
+
+@pytest.mark.parametrize("family", [family.name for family in list_connections()])
+def test_a_layer_that_starts_anew_starts_as_it_was_built(family):
+    """With what its connections have inside their branches, and the gain of its weights."""
+    spec = next(specs_of(registry.find_family(family)))
+    sizes = {"embed_dim": FEATURES, "ffn_embed_dim": 2 * FEATURES, "attention_heads": 4}
+    sides = {f"{side}_{key}": value for side in ("encoder", "decoder") for key, value in sizes.items()}
+    connections = {"encoder_connection": spec, "decoder_connection": spec}
+    config = TransformerConfig(
+        source_vocabulary=8, target_vocabulary=8, value_residual="learned", **sides, **connections
+    )
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert_starts_as_built(lambda: DecoderLayer(config, 2))
+
+
+@pytest.mark.parametrize("family", [family.name for family in list_connections()])
+def test_what_the_host_must_supply_is_said_where_it_does_not_say_that_it_does(family):
+    spec = next(specs_of(registry.find_family(family)))
+    needed = set()
+    for place in PLACES:
+        with warnings.catch_warnings(record=True) as warned:
+            warnings.simplefilter("always")
+            connection = build_connection(spec, FEATURES, place=place)
+        needed |= set(connection.host_needs)
+        assert len(warned) == bool(connection.host_needs)
+        for warning in warned:
+            assert warning.category is UserWarning and warning.filename == __file__
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            build_connection(spec, FEATURES, place=place, host_supplies=connection.host_needs)
+    assert needed == NEEDED.get(family, set())
+    assert registry.find_family(family).needs_profile == ("profile" in needed)
+    assert registry.find_family(family).needs_branch <= ("inner_norms" in needed)
+
+
+def test_the_warning_names_what_is_missing_and_how_to_say_that_it_is_there():
+    with pytest.warns(UserWarning) as warned:
+        build_connection("subln", 8, place=PLACES[0], host_supplies="branch_gain")
+    assert str(warned[0].message) == (
+        "connection subln needs its model to normalise inside the branch (connection.inner_norms): do so and pass "
+        "host_supplies=['inner_norms'], or choose another connection"
+    )
+    with pytest.raises(ValueError, match=r"host_supplies is 'inner_norm': .*did you mean 'inner_norms'"):
+        build_connection("subln", 8, place=PLACES[0], host_supplies=["inner_norm"])
+
+
+def test_ones_own_class_that_does_not_set_its_parameters_says_so(monkeypatch):
+    monkeypatch.setattr(registry, "_families", dict(registry._families))
+
+    @register_connection("gskip", formula="g·x + f", source="a test")
+    class GlobalSkip(Connection):
+        def __init__(self, features: int, *, feature_dim: int = -1) -> None:
+            super().__init__(features, feature_dim=feature_dim)
+            self.gain = nn.Parameter(torch.ones(()))
+
+    class Shifted(StackConnection):
+        def __init__(self) -> None:
+            super().__init__()
+            self.shift = nn.Parameter(torch.zeros(3))
+
+    for module, name in ((build_connection("gskip", 4), "gain"), (Shifted(), "shift")):
+        with pytest.warns(UserWarning, match=rf"\.reset_parameters leaves {name} as it is: write reset_parameters"):
+            module.reset_parameters()
+
+
+def test_models_of_images_supply_all_and_refuse_what_they_do_not():
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        preact_resnet(8, "sas")
+        with pytest.raises(ValueError, match="deepnorm is for text"):
+            preact_resnet(8, "deepnorm")
