@@ -129,7 +129,7 @@ class BatchNorm(_FirstGain, nn.BatchNorm2d):
     def forward(self, z: Tensor) -> Tensor:
         momentum = self.momentum
         if self.training and self.num_batches_tracked is not None:
-            if self.counts_batches:
+            if self.counts_batches or momentum is None:
                 self.num_batches_tracked.add_(1)
             if momentum is None:  # the average of all batches, which torch.optim.swa_utils.update_bn asks for
                 momentum = 1 / int(self.num_batches_tracked)
@@ -151,7 +151,8 @@ class BatchNorm(_FirstGain, nn.BatchNorm2d):
 def take_batch_counts(model: nn.Module) -> list[Tensor]:
     """num_batches_tracked of every BatchNorm in the model, which from here on leave it to the caller.
 
-    A hundred layers' counts are then one call: `torch._foreach_add_(counts, 1)` after a forward in training.
+    A hundred layers' counts are then one call: `torch._foreach_add_(counts, 1)` after a forward in training. A norm
+    without momentum, which averages all batches, goes on counting them itself.
     """
     norms = [module for module in model.modules() if isinstance(module, BatchNorm)]
     for norm in norms:

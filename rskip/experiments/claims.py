@@ -17,6 +17,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
+from math import isfinite
 from pathlib import Path
 from statistics import fmean, median
 from typing import Annotated, Any, Literal
@@ -55,6 +56,7 @@ class Check(msgspec.Struct, frozen=True, kw_only=True):
 
     :param says: what the figure is, with {} in its place, such as "{:.3g}".
     :param over: what the value is divided by; keys that it doesn't have are the value's.
+    :param judges: false of a figure that is only shown beside those that have limits.
     """
 
     says: Annotated[str, msgspec.Meta(pattern=r"\{(:[^{}]*)?\}")]
@@ -62,13 +64,24 @@ class Check(msgspec.Struct, frozen=True, kw_only=True):
     over: Mapping[str, Any] | None = None
     above: float | None = None
     below: float | None = None
+    judges: bool = True
+
+    def __post_init__(self) -> None:
+        check(self)
+        if not self.judges and self.limited:
+            raise SettingError("judges", "is false beside a limit", expected="one of them")
+
+    @property
+    def limited(self) -> bool:
+        """Whether there is anything to hold the figure against."""
+        return self.above is not None or self.below is not None
 
 
 class Compared(msgspec.Struct, frozen=True, kw_only=True):
     """Rows of a table whose figures are to be lower or higher than their baselines'."""
 
     table: str
-    rows: tuple[str, ...]
+    rows: Annotated[tuple[str, ...], msgspec.Meta(min_length=1, extra={"expected": "a row or more"})]
     are: Literal["lower", "higher"]
 
 
@@ -101,6 +114,11 @@ class Claim(msgspec.Struct, frozen=True, kw_only=True):
         if sum(map(bool, (measured, self.tests, self.refuted_by, self.compared, self.untested))) != 1:
             expected = "one of checks, tests, refuted_by, compared and untested"
             raise SettingError("claim", f"is {self.claim!r}", expected=expected)
+        for number, each in enumerate(self.checks if measured else ()):
+            if each.judges and not each.limited:
+                raise SettingError(f"checks[{number}]", "has no limit", expected="above, below, or judges: false")
+        if measured and not any(each.judges for each in self.checks):
+            raise SettingError("checks", "have no limit", expected="one that judges, or `untested`")
 
 
 class Paper(msgspec.Struct, frozen=True, kw_only=True):
@@ -211,7 +229,7 @@ def _judge(claim: Claim, root: Path, tables: Tables, costs: Mapping[str, str]) -
     if claim.compared:
         return _judge_compared(claim, tables, costs, known=figure)
     if claim.checks:
-        agrees = all(_holds(each, value) for each, value in figures)
+        agrees = all(_holds(each, value) for each, value in figures if each.judges)
         return Judged(claim=claim, verdict="agrees" if agrees else "disagrees", figure=figure, command=command)
     tests = claim.tests or claim.refuted_by
     for test in tests:
@@ -267,7 +285,9 @@ def _figure(each: Check, root: Path) -> float:
     if each.over is None:
         return value
     over = convert({**msgspec.to_builtins(each.value), **each.over}, Quantity, name="over")
-    return value / _value(over, root)
+    if not (divisor := _value(over, root)):
+        raise SettingError("over", f"is 0 in {over.file}", expected="a number to divide by")
+    return value / divisor
 
 
 def _holds(each: Check, value: float) -> bool:
@@ -283,14 +303,22 @@ def _value(quantity: Quantity, root: Path) -> float:
         found: Any = content
         for key in quantity.of.split("."):
             found = found.get(key) if isinstance(found, dict) else None
-        if not isinstance(found, (int, float)):
-            raise SettingError.of_value("of", quantity.of, f"a number of {quantity.file}")
-        return float(found)
+        return _numbers([found], quantity)[0]
     rows = [row for row in content["rows"] if all(row.get(key) == value for key, value in quantity.where.items())]
     values = [row[quantity.of] for row in rows if row.get(quantity.of) is not None]
     if not values or (quantity.take == "only" and len(values) != 1):
         raise SettingError.of_value("where", dict(quantity.where), f"one row of {quantity.file}, or `take`")
+    if quantity.take == "trend" and len(values) == 1:
+        raise SettingError.of_value("where", dict(quantity.where), f"two rows or more of {quantity.file}, for a trend")
+    if quantity.take != "count":
+        values = _numbers(values, quantity)
     return float(_TAKES[quantity.take](values) if quantity.take != "share_above" else _share(values, quantity.limit))
+
+
+def _numbers(values: Sequence[Any], quantity: Quantity) -> list[float]:
+    if not all(isinstance(value, (int, float)) and isfinite(value) for value in values):
+        raise SettingError.of_value("of", quantity.of, f"a finite number of {quantity.file}")
+    return [float(value) for value in values]
 
 
 def _share(values: Sequence[float], limit: float) -> float:

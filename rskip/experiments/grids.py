@@ -33,6 +33,7 @@ from rskip.experiments.tables import (
 from rskip.records import Record
 from rskip.records.statistics import difference
 from rskip.records.tables import Table, summarise
+from rskip.settings.errors import SettingError
 from rskip.tasks import Column, Task
 from rskip.tasks.run import flat_config
 
@@ -81,7 +82,12 @@ class Grids:
         self._rows: dict[str, list[RowOutline]] = {}
         for row in rows:
             if len(row.parts) > 1:
-                self._rows.setdefault("_".join([row.path.stem, *row.parts[:-2]]), []).append(row)
+                name = "_".join([row.path.stem, *row.parts[:-2]])
+                grid = self._rows.setdefault(name, [])
+                if grid and grid[0].path != row.path:
+                    of = f"has rows of {grid[0].path.name} and {row.path.name}"
+                    raise SettingError("", f"the grid {name} {of}", advice="rename one of the files")
+                grid.append(row)
         self._records = records_of_rows(records)
 
     @property

@@ -9,16 +9,17 @@ so they name another run.
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import hashlib
 import itertools
 import json
 import math
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
-from functools import reduce
+from functools import cache, cached_property, reduce
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple
 
@@ -113,6 +114,17 @@ class RowOutline:
         """The name of the run that tables compare this one with."""
         return None if self.own.baseline in ("", self.row) else _name(self.path, self.own.baseline)
 
+    @cached_property
+    def config(self) -> Mapping[str, Any] | None:
+        """What a record of it has as config, defaults filled in; None where the settings are wrong.
+
+        It imports what reads its task's settings, but no user's code.
+        """
+        try:
+            return {"kind": self.task.kind, **self.task.row_config(self.written)}
+        except SettingError:
+            return None
+
 
 @dataclass(frozen=True, kw_only=True)
 class Recipe:
@@ -183,6 +195,7 @@ def load_recipes(
     content = _read_content(path)
     try:
         known = _read_rows(content)
+        _check_names(path, known)
         if named is not None:
             rows = [*(rows or []), named]
         chosen = list(known) if rows is None else _choose(rows, known)
@@ -208,6 +221,7 @@ def outline_rows(path: Path) -> list[RowOutline]:
     content = _read_content(path)
     try:
         rows = _read_rows(content)
+        _check_names(path, rows)
         common = {key: value for key, value in content.items() if key != "rows"}
         outlines = []
         for row in rows or [None]:
@@ -260,15 +274,39 @@ def _find(path: Path) -> tuple[Path, str | None]:
     """The file, and the row that the path names where there is no such file."""
     if path.is_file():
         return path, None
-    if path.suffix == ".yaml":
-        parts = path.stem.split("_")
-        for count in range(len(parts) - 1, 0, -1):
-            file = path.with_name("_".join(parts[:count]) + ".yaml")
-            if file.is_file():
-                return file, "_".join(parts[count:])
+    if path.suffix == ".yaml" and (found := list(_splits(path))):
+        return next(((file, row) for file, row in found if row in _runs_of(file)), found[0])
     recipes = [each.name for each in path.parent.glob("*.yaml")] if path.parent.is_dir() else []
     near = did_you_mean(path.name, recipes)
     raise FileNotFoundError(f"no recipe {path}{near}: give the path of a recipe file such as recipes/NAME.yaml")
+
+
+def _splits(path: Path) -> Iterator[tuple[Path, str]]:
+    """The files that are there and the row of each that a run of this name may be, the longest file's name first."""
+    parts = path.stem.split("_")
+    for count in range(len(parts) - 1, 0, -1):
+        file = path.with_name("_".join(parts[:count]) + ".yaml")
+        if file.is_file():
+            yield file, "_".join(parts[count:])
+
+
+def _runs_of(file: Path) -> Collection[str | None]:
+    """A file's rows, None where it is one run itself. A file that is wrong has none: reading it says so."""
+    with contextlib.suppress(SettingError):
+        return _read_rows(_read_content(file)).keys() or (None,)
+    return ()
+
+
+def _check_names(path: Path, rows: Collection[str]) -> None:
+    """:raises SettingError: a run has the name of another file's run, whose folder and records it would share."""
+    runs_of = cache(_runs_of)
+    for row in rows or (None,):
+        name = _name(path, row)
+        whole = path.with_name(f"{name}.yaml")
+        for file, other in [*_splits(whole), *([(whole, None)] if whole.is_file() else [])]:
+            if file != path and other in runs_of(file):
+                which = file.name if other is None else f"row {other} of {file.name}"
+                raise SettingError("", f"its run {name} has the name of {which}", advice="rename one of them")
 
 
 class _Row(NamedTuple):

@@ -66,7 +66,7 @@ def check_agreement(record: Record) -> None:
     """:raises SettingError: a figure differs from what the record's curve and other figures say."""
     for metric, implied in task_of_record(record).implied_figures(record).items():
         figure = record.metrics.get(metric)
-        if figure is not None and implied is not None and abs(figure - implied) > _ROUNDING:
+        if figure is not None and implied is not None and not abs(figure - implied) <= _ROUNDING:
             raise SettingError.of_value(
                 f"metrics.{metric}",
                 figure,

@@ -210,11 +210,13 @@ def begun(table: Comparison) -> list[Path]:
 
 
 def check_written(record: Record, row: RowOutline) -> None:
-    """:raises ValueError: the recipe's row says another value than the record."""
-    now, there = flat_config(row.written), flat_config(record.config)
-    for key, value in now.items():
-        if there.get(key) != value:
-            was = there.get(key, "none")
+    """:raises ValueError: the recipe's row says another value than the record, or leaves it out and means another."""
+    written, there = flat_config(row.written), flat_config(record.config)
+    now = written if row.config is None else flat_config(row.config)
+    keys = written if row.config is None else {**written, **there}  # others are options that came after the record
+    for key in keys:
+        if there.get(key) != now.get(key):
+            was, value = there.get(key, "none"), now.get(key, "none")
             raise ValueError(
                 f"{record.path} was made with {key}: {was}, and recipes/{row.path.name} says {value} now: give the "
                 "change with --set, which names another run, or remove the record"

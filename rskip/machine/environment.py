@@ -26,13 +26,15 @@ _PACKAGES = (
     "num2words",
     "ctranslate2",
 )
+# What a run may import without being tracked.
+_CODE = ("rskip/*.py", "fairseq_compat/*.py", "user_dir/*.py", "recipes/*.py")
 _CONSTRAINT = re.compile(
     r'(?P<name>[\w.-]+)==(?P<version>[\w.+]+)(; python_version (?P<sign><|>=) "(?P<python>[\d.]+)")?'
 )
 
 
 def describe_environment() -> dict[str, Any]:
-    """`git` (commit, and whether tracked files differ from it), `packages` (versions) and `machine`."""
+    """`git` (commit, and whether code or tracked files differ from it), `packages` (versions) and `machine`."""
     return {"git": _git_state(), "packages": _versions(), "machine": _machine()}
 
 
@@ -77,9 +79,10 @@ def _git_state() -> dict[str, Any] | None:
     try:
         commit = _git(root, "rev-parse", "HEAD")
         changes = _git(root, "status", "--porcelain", "--untracked-files=no")
+        untracked = _git(root, "ls-files", "--others", "--exclude-standard", "--", *_CODE)
     except (OSError, subprocess.CalledProcessError):
         return None
-    return {"commit": commit, "dirty": bool(changes)}
+    return {"commit": commit, "dirty": bool(changes or untracked)}
 
 
 def _git(root: Path, *arguments: str) -> str:

@@ -122,6 +122,13 @@ class Task(ABC, Generic[SettingsT]):
         plain: dict[str, Any] = to_plain(settings)
         return plain
 
+    def row_config(self, written: Mapping[str, Any]) -> dict[str, Any]:
+        """The config of settings as a row writes them, without running a user's code.
+
+        :raises SettingError: as `read_settings`.
+        """
+        return self.config(self.read_settings(written))
+
     def dataset(self, config: Mapping[str, Any]) -> str:
         """Name of what a record's config was scored on, under which its table stands."""
         return str(config.get("dataset", self.kind))

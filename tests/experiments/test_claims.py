@@ -133,7 +133,17 @@ def test_what_is_wrong_with_a_claim_is_one_line(project: Path, capsys: pytest.Ca
         ("compared: [{table: mine, rows: [mine_plain], are: lower}]", "expected a row that has a baseline in mine"),
         ("compared: [{table: his, rows: [x], are: lower}]", "no table his"),
         ('checks: [{says: "x", value: {file: results/a.json, of: b}}]', "says"),
-        ('checks: [{says: "{}", value: {file: results/mine_plain/1.json, of: metrics.x}}]', "of is 'metrics.x'"),
+        (
+            'checks: [{says: "{}", value: {file: results/mine_plain/1.json, of: metrics.x}, above: 1}]',
+            "of is 'metrics.x'",
+        ),
+        (checked("take: first", "over: {take: last}"), "checks[0] has no limit: expected above, below, or judges"),
+        (checked("take: first", "judges: false"), "checks have no limit: expected one that judges, or `untested`"),
+        (checked("take: first", "judges: false, above: 1"), "judges is false beside a limit"),
+        ("compared: [{table: mine, rows: [], are: lower}]", "rows is []: expected a row or more"),
+        (checked("take: trend", "above: -1", model="1xskip, block: 1"), "expected two rows or more of"),
+        (checked("take: first", "over: {take: share_above, limit: 9}, above: 1"), "over is 0 in docs/figures/a.json"),
+        (checked("take: count", "over: {of: model, take: first}, above: 1"), "expected a finite number of docs/"),
     ):
         write(project, claim)
         assert main(["report", "--check"]) == 2

@@ -225,3 +225,11 @@ def test_a_record_of_other_settings_and_a_bad_line_are_refused(
     write_costs({"models": MODEL, "rows": [{**COST, "connection": "sas", "parameters": "few"}]})
     with pytest.raises(SettingError, match=r"results/connection_cost.jsonl: parameters is 'few'"):
         read_costs(Path())
+
+
+def test_rows_of_two_files_are_not_one_grid(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    other = "kind: translation\nrows: [{one: {}, two: {}}, {lr3: {}}]\n"
+    (project / "recipes" / "mine_small.yaml").write_text(other)
+    assert main(["report", "mine_small"]) == 2
+    said = "the grid mine_small has rows of mine.yaml and mine_small.yaml; rename one of the files"
+    assert said in capsys.readouterr().err

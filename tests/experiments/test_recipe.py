@@ -178,10 +178,33 @@ def test_the_file_of_a_rows_name_stands_for_the_row(write: Write) -> None:
     with pytest.raises(SettingError, match=re.escape("no row 2rskpi_ln (did you mean '2rskip_ln'?)")) as error:
         load_recipe(path.with_name("my_study_2rskpi_ln.yaml"))
     assert str(error.value).startswith(f"{path}: ")
-    write(RECIPE, "my_study_skip_ln.yaml")
-    assert load_recipe(path.with_name("my_study_skip_ln.yaml")).row is None, "the file itself comes first"
+    write(RECIPE.replace("lr: 5e-3", "lr: 1"), "my.yaml")  # a longer file's name comes first, where it has the row
+    write(RECIPE + "rows: {study_other: {}}", "my.yaml")
+    assert load_recipe(path.with_name("my_study_other.yaml")).path.name == "my.yaml"
     with pytest.raises(SettingError, match=re.escape("has rows (skip_ln, 2rskip_ln, lr1.6e-2): expected one of them")):
         load_recipe(path)
+
+
+@pytest.mark.parametrize(
+    ("other", "which"),
+    [
+        ("my.yaml", "row study_skip_ln of my.yaml"),
+        ("my_study_skip.yaml", "row ln of my_study_skip.yaml"),
+        ("my_study_skip_ln.yaml", "my_study_skip_ln.yaml"),
+    ],
+)
+def test_two_files_whose_runs_have_one_name_are_refused(write: Write, other: str, which: str) -> None:
+    rows = {"my.yaml": "rows: {study_skip_ln: {}}", "my_study_skip.yaml": "rows: {ln: {}}"}
+    path, second = write(SWEEP, "my_study.yaml"), write(RECIPE + rows.get(other, ""), other)
+    of_row = path.with_name("my_study_skip_ln.yaml")
+    for read in (load_recipes, outline_rows):
+        with pytest.raises(SettingError) as error:
+            read(path)
+        assert str(error.value) == f"{path}: its run my_study_skip_ln has the name of {which}; rename one of them"
+        for file in (second, of_row):
+            if file.is_file() or read is load_recipes:
+                with pytest.raises(SettingError, match="its run my_study_skip_ln has the name of "):
+                    read(file)
 
 
 def test_overrides_change_every_row(write: Write) -> None:

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from rskip.cli.main import main
-from rskip.experiments.tables import Tables
+from rskip.experiments.recipe import merge, outline_rows
+from rskip.experiments.tables import Tables, check_written
 from rskip.records import Record
 
 MakeRecord = Callable[..., Record]
@@ -155,6 +156,39 @@ def test_what_is_wrong_is_one_line(
     assert "recipes/mine.yaml: baseline is 'plane': expected a row of the file (did you mean 'plain'?)" in error_of(
         capsys, "mine"
     )
+
+
+@pytest.mark.parametrize(
+    ("settings", "change", "said"),
+    [
+        (
+            {"kind": "vision"},
+            {"train": {"dataset": "cifar10", "depth": 20, "connection": "1xskip", "label_smoothing": 0.1}},
+            "train.label_smoothing: 0.1",
+        ),
+        (
+            {"kind": "translation", "corpus": "numbers-en-de"},
+            {"train": {"arch": "transformer_rskip_ln_tiny", "max-epoch": 12, "user-dir": "gone", "clip-norm": 1.0}},
+            "train.clip-norm: 1.0",
+        ),
+    ],
+)
+def test_a_setting_that_the_row_has_no_more_is_seen(
+    project: Path, make_record: MakeRecord, settings: dict, change: dict, said: str
+) -> None:
+    """Whatever its default is, of flags and of typed settings, without the user's code."""
+    import yaml
+
+    path, written = project / "recipes" / "other.yaml", merge(settings, change)
+    path.write_text(yaml.safe_dump(written))
+    (row,) = outline_rows(path)
+    record = make_record(recipe="other", kind=written["kind"], config=dict(row.config))
+    check_written(record, row)
+    del written["train"][said.partition(":")[0].removeprefix("train.")]
+    path.write_text(yaml.safe_dump(written))
+    (now,) = outline_rows(path)
+    with pytest.raises(ValueError, match=f"^results/other/1.json was made with {said}, and recipes/other.yaml says "):
+        check_written(record, now)
 
 
 def test_a_run_that_has_begun_is_named(project: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -30,7 +30,7 @@ def test_no_name_or_folder_of_the_machine_is_told() -> None:
     assert f'"{socket.gethostname()}"' not in text
 
 
-def test_git_tells_the_commit_and_whether_tracked_files_changed(
+def test_git_tells_the_commit_and_whether_code_or_tracked_files_changed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(environment, "__file__", str(tmp_path / "rskip" / "machine" / "environment.py"))
@@ -48,6 +48,11 @@ def test_git_tells_the_commit_and_whether_tracked_files_changed(
     git("commit", "-q", "-m", "first")
     (tmp_path / "untracked").write_text("1")
     assert environment.describe_environment()["git"] == {"commit": git("rev-parse", "HEAD"), "dirty": False}
+    (tmp_path / "rskip").mkdir()
+    module = tmp_path / "rskip" / "new.py"
+    module.touch()
+    assert environment.describe_environment()["git"] == {"commit": git("rev-parse", "HEAD"), "dirty": True}
+    module.unlink()
     (tmp_path / "file").write_text("2")
     assert environment.describe_environment()["git"] == {"commit": git("rev-parse", "HEAD"), "dirty": True}
 

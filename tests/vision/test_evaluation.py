@@ -8,6 +8,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from rskip.connections.norms import take_batch_counts
 from rskip.vision.cifar_resnet import preact_resnet
 from rskip.vision.data import ImageSet, TrainingBatches, evaluation_batches
 from rskip.vision.evaluation import Evaluation, OutputsNotFinite, evaluate, per_class_figures, ranked, recalibrate
@@ -147,12 +148,15 @@ def test_class_figures_add_up():
         assert confusion[number, int(each.top_confusion.removeprefix("class "))] == each.confused
 
 
-def test_recalibrated_statistics_are_averages_over_the_images():
+@pytest.mark.parametrize("counts_taken", [False, True])
+def test_recalibrated_statistics_are_averages_over_the_images(counts_taken):
     generator = torch.Generator().manual_seed(0)
     pixels = torch.randint(256, (12, 3, 32, 32), generator=generator, dtype=torch.uint8)
     images = ImageSet(pixels, torch.zeros(12, dtype=torch.int64), CLASSES)
     torch.manual_seed(1)
     model = preact_resnet(8, "2rskip+bn", len(CLASSES)).eval()
+    if counts_taken:  # as by a training in the same process
+        take_batch_counts(model)
     before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
     seen: dict[nn.Module, list[Tensor]] = {each: [] for each in model.modules() if isinstance(each, nn.BatchNorm2d)}
     for norm in seen:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -53,6 +53,16 @@ translator.translate(["A man sleeps.", "A dog runs."], beam=5, nbest=3)"""
 
     def config(self, settings: TranslationSettings) -> dict[str, Any]:
         return settings.to_plain()
+
+    def row_config(self, written: Mapping[str, Any]) -> dict[str, Any]:
+        from rskip.tasks.translation.settings import CODE_FLAGS
+
+        train = written.get("train")
+        if not isinstance(train, Mapping):
+            return super().row_config(written)
+        code = {name: value for name, value in train.items() if name in CODE_FLAGS}
+        config = super().row_config({**written, "train": {k: v for k, v in train.items() if k not in code}})
+        return {**config, "train": {**config["train"], **code}}
 
     def check(self, settings: TranslationSettings, *, gpus: int) -> None:
         from rskip.tasks.translation.training import plan_batches
