@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import io
+import json
 import os
-import struct
-from collections.abc import Iterable
+import re
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from rskip.files.decoding import FORMATS, ImageError, decoding, rgb
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -14,63 +18,60 @@ if TYPE_CHECKING:
 SUFFIXES = (".jpg", ".jpeg", ".png", ".gif", ".bmp", ".webp", ".tif", ".tiff", ".ppm")
 LEAST_SIDE = 16  # pixels; less shows nothing
 MOST_PIXELS = 50_000_000  # 150 MB in RGB
-_DECODER_ERRORS = (OSError, ValueError, SyntaxError, EOFError, IndexError, KeyError, TypeError, struct.error)
+_TILE = (322, 323)  # TIFF's tags of its tiles' width and length
+_BREAKS = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]|^\"")
 
 
 def read_picture(source: Any) -> Image:
     """The picture, upright as its EXIF says, in RGB; the first one of an animated file. Transparent parts become white.
 
-    A JPEG of more than MOST_PIXELS is decoded at a half, a quarter or an eighth of its size.
+    Files are read in the formats FORMATS and in no other, whatever their names say. Sizes are compared before anything
+    is decoded. A JPEG of more than MOST_PIXELS is decoded at a half, a quarter or an eighth of its size.
 
     :param source: a file's path, an open binary file, or a PIL image.
     :raises FileNotFoundError: no such file.
     :raises ValueError: no picture, one that may not be read, a truncated one, one of less than LEAST_SIDE pixels a
         side or of more than MOST_PIXELS.
     """
-    from PIL import Image, ImageOps, UnidentifiedImageError
+    from PIL import Image, ImageOps
 
     is_path = isinstance(source, (str, os.PathLike))
     if not (is_path or hasattr(source, "read") or isinstance(source, Image.Image)):
         raise ValueError(f"a {type(source).__name__} is no picture: expected a path, an open file or a PIL image")
-    named = getattr(source, "filename", "") or getattr(source, "name", "")
-    name = os.fspath(source) if is_path else str(named or "a picture")
+    named = os.fspath(source) if is_path else getattr(source, "filename", "") or getattr(source, "name", "")
+    name = line_name(str(named or "a picture"))
     if is_path and not os.path.isfile(source):
         what = "is a folder, expected a picture" if os.path.isdir(source) else "no such file"
         raise FileNotFoundError(f"{name}: {what}")
-    if shown_name(name) != name:
-        raise ValueError(f"{shown_name(name)}: a file name that is not UTF-8: rename it")
-    try:
+    if is_path and shown_name(source) != os.fspath(source):
+        raise ValueError(f"{name}: a file name that is not UTF-8: rename it")
+    with decoding(name):
         if isinstance(source, Image.Image):
-            _refuse_size(source, name, most=MOST_PIXELS)
-            return _rgb(ImageOps.exif_transpose(source))
-        with _opened(source) as image:
-            # a progressive JPEG is held whole, at whatever size it is decoded
-            reducible = image.format == "JPEG" and not image.info.get("progressive")
-            _refuse_size(image, name, most=64 * MOST_PIXELS if reducible else MOST_PIXELS)
+            _refuse_size(source.size, name, most=MOST_PIXELS)
+            return rgb(ImageOps.exif_transpose(source))
+        with _opened(source, name) as image:
+            reducible = image.format == "JPEG" and not _is_decoded_whole(image)
+            _refuse_size(image.size, name, most=64 * MOST_PIXELS if reducible else MOST_PIXELS)
+            if image.format == "TIFF" and _TILE[0] in image.tag_v2:
+                _refuse_size([image.tag_v2[tag] for tag in _TILE], f"{name}, a tile", most=MOST_PIXELS)
             part = 1
             while image.width * image.height > MOST_PIXELS * part * part:
                 part *= 2
             if part > 1:
                 image.draft("RGB", (image.width // part, image.height // part))
-            image.load()
-            return _rgb(ImageOps.exif_transpose(image))
-    except _Refused:
-        raise
-    except UnidentifiedImageError:
-        raise ValueError(f"{name}: not a picture that can be read (JPEG, PNG, GIF, WebP, TIFF, ...)") from None
-    except Image.DecompressionBombError:
-        raise ValueError(f"{name}: more than {MOST_PIXELS:,} pixels: make it smaller") from None
-    except MemoryError:
-        raise ValueError(f"{name}: not enough memory for this picture: make it smaller") from None
-    except _DECODER_ERRORS as error:
-        if isinstance(error, OSError) and error.errno is not None:
-            raise ValueError(f"{name}: {error.strerror}") from None
-        raise ValueError(f"{name}: truncated or damaged ({' '.join(str(error).split())})") from None
+            ImageOps.exif_transpose(image, in_place=True)
+            return rgb(image)
 
 
 def shown_name(name: str | os.PathLike[str]) -> str:
     """A file's name as text, with a replacement for what is not UTF-8 in it."""
     return os.fsencode(name).decode("utf-8", "replace")
+
+
+def line_name(name: str | os.PathLike[str]) -> str:
+    """`shown_name` as a part of a line: where it has control characters or begins with a quote, as a JSON string."""
+    shown = shown_name(name)
+    return json.dumps(shown) if _BREAKS.search(shown) else shown
 
 
 def find_pictures(paths: Iterable[str | os.PathLike[str]]) -> list[Path]:
@@ -92,42 +93,37 @@ def find_pictures(paths: Iterable[str | os.PathLike[str]]) -> list[Path]:
     return found
 
 
-class _Refused(ValueError):
-    pass
-
-
-def _opened(source: Any) -> Image:
-    """The picture, not decoded yet."""
+def _opened(source: Any, name: str) -> Any:
+    """The picture, not decoded yet. Pillow's limit on pixels is not for JPEGs: they may be decoded smaller."""
     from PIL import Image, JpegImagePlugin
 
-    try:
-        return Image.open(source)
-    except Image.DecompressionBombError:  # over 179 million pixels, also of what is not decoded whole
+    if hasattr(source, "read"):
         try:
-            return JpegImagePlugin.JpegImageFile(source)
-        except SyntaxError:
-            raise Image.DecompressionBombError from None
+            source.seek(0)
+        except (AttributeError, io.UnsupportedOperation):
+            source = io.BytesIO(source.read())
+    try:
+        return JpegImagePlugin.JpegImageFile(source)
+    except SyntaxError:  # no JPEG
+        pass
+    try:
+        return Image.open(source, formats=FORMATS)
+    except (Image.DecompressionBombError, Image.DecompressionBombWarning):
+        raise ImageError(f"{name}: more than {MOST_PIXELS:,} pixels: make it smaller") from None
 
 
-def _refuse_size(image: Image, name: str, *, most: int) -> None:
-    size = f"{name}: {image.width:,} x {image.height:,} pixels: expected"
-    if min(image.size) < LEAST_SIDE:
-        raise _Refused(f"{size} at least {LEAST_SIDE} on each side")
-    if image.width * image.height > most:
-        raise _Refused(f"{size} at most {most:,} in all: make it smaller")
+def _is_decoded_whole(jpeg: Any) -> bool:
+    """Whether the decoder holds a whole JPEG at its full size: where a scan has a part of its details or colours."""
+    colours = jpeg.layers
+    scan = b"\xff\xda" + (6 + 2 * colours).to_bytes(2, "big") + bytes([colours])  # of all colours
+    jpeg.fp.seek(-len(scan) - 2 * colours - 3, os.SEEK_CUR)
+    return "progressive" in jpeg.info or jpeg.fp.read(len(scan)) != scan
 
 
-def _rgb(image: Image) -> Image:
-    """In RGB: 16 bits a pixel are scaled to 8, transparent parts are laid on white."""
-    from PIL import Image
-
-    if image.mode.startswith("I") or image.mode == "F":
-        import numpy as np
-
-        values = np.asarray(image).astype(np.float32)
-        white = 65_535 if image.mode.startswith("I;16") else max(255.0, values.max())
-        return Image.fromarray((values * (255 / white)).clip(0, 255).astype(np.uint8)).convert("RGB")
-    if image.mode in ("RGBA", "LA", "PA") or "transparency" in image.info:
-        image = image.convert("RGBA")
-        return Image.alpha_composite(Image.new("RGBA", image.size, "white"), image).convert("RGB")
-    return image if image.mode == "RGB" else image.convert("RGB")
+def _refuse_size(pixels: Sequence[int], name: str, *, most: int) -> None:
+    width, height = pixels
+    size = f"{name}: {width:,} x {height:,} pixels: expected"
+    if min(width, height) < LEAST_SIDE:
+        raise ImageError(f"{size} at least {LEAST_SIDE} on each side")
+    if width * height > most:
+        raise ImageError(f"{size} at most {most:,} in all: make it smaller")

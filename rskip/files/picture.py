@@ -79,6 +79,6 @@ def _reduce_colours(png: Path, description: str) -> None:
 
     texts = PngImagePlugin.PngInfo()
     texts.add_text("Description", description)
-    with Image.open(png) as image:
+    with Image.open(png, formats=["PNG"]) as image:
         reduced = image.convert("RGB").quantize(256, dither=Image.Dither.NONE)
         reduced.save(png, optimize=True, pnginfo=texts, dpi=(150, 150))

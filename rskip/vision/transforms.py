@@ -8,6 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from rskip.files.decoding import decoding, rgb
 from rskip.settings.errors import did_you_mean
 
 SIZE = 32  # pixels, both ways
@@ -57,8 +58,9 @@ class CifarClassification(nn.Module):
     def forward(self, image: Any) -> Tensor:
         """The normalised image in float32. Shape: (3, 32, 32) or (N, 3, 32, 32), as `image`.
 
-        :param image: a PIL image (converted to RGB), a tensor (3, 32, 32) or (N, 3, 32, 32), or a NumPy array
-            (32, 32, 3) or (N, 32, 32, 3); tensors and arrays are uint8, or of floating point in [0, 1].
+        :param image: a PIL image (made upright as its EXIF says, and RGB, its transparent parts white), a tensor
+            (3, 32, 32) or (N, 3, 32, 32), or a NumPy array (32, 32, 3) or (N, 32, 32, 3); tensors and arrays are uint8,
+            or of floating point in [0, 1].
         :raises ValueError: for anything else.
         """
         pixels = image if isinstance(image, Tensor) else _read(image)
@@ -95,7 +97,13 @@ def _read(image: Any) -> Tensor:
             raise ValueError(f"an array of shape {image.shape}: expected ({SIZE}, {SIZE}, 3) or (N, {SIZE}, {SIZE}, 3)")
         pixels = image
     elif hasattr(image, "convert"):
-        pixels = np.array(image.convert("RGB"))
+        from PIL import ImageOps
+
+        if image.size != (SIZE, SIZE):  # known before it is decoded
+            size = f"{image.width:,} x {image.height:,} pixels"
+            raise ValueError(f"an image of {size}: resize it to {SIZE} x {SIZE} first")
+        with decoding("an image"):
+            pixels = np.array(rgb(ImageOps.exif_transpose(image)))
     else:
         kind = type(image).__name__
         raise ValueError(f"a {kind} is no image: expected a PIL image, a tensor or an array")

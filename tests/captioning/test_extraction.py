@@ -47,7 +47,7 @@ def test_the_store_has_the_folders_pictures_in_order(mean_colours, pictures, tmp
 def test_bad_pictures_are_left_out_and_repaired_ones_added(extract, pictures, tmp_path):
     good = (pictures / "b.jpg").read_bytes()
     (pictures / "b.jpg").write_bytes(good[: len(good) // 2])
-    (pictures / "aa.gif").write_text("no picture")
+    (pictures / "aa.gif").write_text("%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 64 64\n%%EndComments\n")
     result = extract(pictures, tmp_path / "store", batch_size=1)
     assert list(result.failed) == ["aa.gif", "b.jpg"] and result.done == 4
     assert "aa.gif: not a picture" in result.failed["aa.gif"] and "truncated" in result.failed["b.jpg"]

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import io
+import os
+import struct
 import subprocess
 import sys
 
@@ -10,7 +12,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from rskip.captioning.pictures import find_pictures, read_picture
+from rskip.captioning.pictures import find_pictures, line_name, read_picture
 
 RED = (200, 30, 40)
 SIZE = (32, 24)
@@ -113,8 +115,42 @@ def test_what_is_no_picture_is_refused(tmp_path):
         read_picture(1.5)
 
 
+EPS = b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 64 64\n%%EndComments\n{} loop\n%%EOF\n"
+DDS = struct.pack("<4s7I44x2I4s40x", b"DDS ", 124, 0x1007, 64, 64, 0, 0, 0, 32, 4, b"????") + bytes(4096)
+
+
+def icon():
+    file = io.BytesIO()
+    Image.new("RGB", (64, 64)).save(file, "ICO")
+    return file.getvalue()
+
+
+@pytest.mark.parametrize("data", [EPS, DDS, icon()], ids=["PostScript", "DDS", "icon"])
+@pytest.mark.parametrize("name", ["a.jpg", "a.eps"])
+def test_other_formats_are_refused_and_start_no_program(data, name, tmp_path, monkeypatch):
+    started = []
+    monkeypatch.setattr("PIL.EpsImagePlugin.Ghostscript", lambda *_, **__: started.append("gs"))
+    monkeypatch.setattr(subprocess, "Popen", lambda *_, **__: started.append("process"))
+    (tmp_path / name).write_bytes(data)
+    for source in (tmp_path / name, io.BytesIO(data)):
+        with pytest.raises(ValueError, match="not a picture that can be read: expected JPEG, PNG, GIF, BMP, WEBP, "):
+            read_picture(source)
+    assert not started
+
+
+@pytest.mark.parametrize("error", [NotImplementedError("no such layout"), ZeroDivisionError(), RuntimeError("x")])
+def test_whatever_a_decoder_raises_is_told(error, tmp_path, monkeypatch):
+    def fails(*_):
+        raise error
+
+    monkeypatch.setattr("PIL.ImageFile.ImageFile.load", fails)
+    (tmp_path / "odd.png").write_bytes(content("odd.png"))
+    with pytest.raises(ValueError, match=rf"odd.png: truncated or damaged \(({error}|{type(error).__name__})\)"):
+        read_picture(tmp_path / "odd.png")
+
+
 def test_what_may_not_be_read_is_told(tmp_path, monkeypatch):
-    def denied(path):
+    def denied(path, **_):
         raise PermissionError(13, "Permission denied", path)
 
     (tmp_path / "secret.png").touch()
@@ -171,6 +207,70 @@ else:
 """
     for what in ("write", "read"):
         subprocess.run([sys.executable, "-c", code, what], check=True)
+
+
+def test_a_jpeg_of_several_scans_is_not_decoded_smaller(drawn, tmp_path, monkeypatch):
+    """The decoder holds all of it at its full size, as of a progressive one."""
+    monkeypatch.setattr("rskip.captioning.pictures.MOST_PIXELS", 10_000)
+    drawn(size=(101, 101)).save(tmp_path / "scans.jpg")
+    data = (tmp_path / "scans.jpg").read_bytes()
+    begin = data.index(b"\xff\xda")
+    one_colour = b"\xff\xda\x00\x08\x01" + data[begin + 5 : begin + 7] + data[begin + 11 : begin + 14]
+    (tmp_path / "scans.jpg").write_bytes(data[:begin] + one_colour + data[begin + 14 :])
+    with pytest.raises(ValueError, match="101 x 101 pixels: expected at most 10,000 in all: make it smaller"):
+        read_picture(tmp_path / "scans.jpg")
+
+
+def test_the_tiles_of_a_small_tiff_may_not_be_large():
+    """A decoder fills a whole tile: 1.6 GB, of 2 MB in the file."""
+    tags = {256: 32, 257: 32, 258: 8, 259: 8, 262: 1, 277: 1, 322: 40_000, 323: 40_000, 324: 0, 325: 4}
+    entries = b"".join(struct.pack("<HHII", tag, 4, 1, value) for tag, value in tags.items())
+    file = io.BytesIO(b"II*\0" + struct.pack("<IH", 8, len(tags)) + entries + bytes(4))
+    with pytest.raises(ValueError, match="a tile: 40,000 x 40,000 pixels: expected at most 50,000,000 in all"):
+        read_picture(file)
+
+
+def test_sizes_are_compared_before_anything_is_decoded(monkeypatch):
+    def fails(*_):
+        raise AssertionError("decoded")
+
+    monkeypatch.setattr("rskip.captioning.pictures.MOST_PIXELS", 4_095)
+    monkeypatch.setattr("PIL.ImageFile.ImageFile.load", fails)
+    for kind in ("png", "gif", "bmp", "webp", "tiff", "ppm"):
+        with pytest.raises(ValueError, match="64 x 64 pixels: expected at most 4,095 in all"):
+            read_picture(io.BytesIO(content(f"a.{kind}")))
+
+
+@pytest.mark.parametrize("mode", ["RGBA", "I;16", "F"])
+def test_strips_are_converted_alike(mode, monkeypatch):
+    values = np.random.default_rng(2).integers(0, 256, size=(40, 30, 4), dtype=np.uint8)
+    image = {
+        "RGBA": lambda: Image.fromarray(values),
+        "I;16": lambda: Image.fromarray(values.view(np.uint16)[..., 0].copy()),
+        "F": lambda: Image.fromarray(values[..., 0] * np.float32(2.5)),
+    }[mode]()
+    assert image.mode == mode
+    whole = np.asarray(read_picture(image))
+    monkeypatch.setattr("rskip.files.decoding._STRIP", 7 * 30)
+    assert np.array_equal(np.asarray(read_picture(image)), whole)
+
+
+def test_pixels_that_are_no_numbers_are_refused():
+    pixels = np.full(SIZE[::-1], 3, dtype=np.float32)
+    pixels[1, 2] = np.nan
+    with pytest.raises(ValueError, match="a picture: truncated or damaged .pixels that are not finite numbers"):
+        read_picture(Image.fromarray(pixels))
+
+
+def test_a_name_is_one_part_of_one_line(tmp_path):
+    for name, shown in (
+        ("a b.jpg", "a b.jpg"), ("ä\\n.jpg", "ä\\n.jpg"), ("a\nb\t.jpg", r'"a\nb\t.jpg"'),
+        ("é\x85.jpg", r'"\u00e9\u0085.jpg"'), ('"a".jpg', r'"\"a\".jpg"'), (os.fsdecode(b"\xff\n"), r'"\ufffd\n"'),
+    ):  # fmt: skip
+        assert line_name(name) == shown
+    (tmp_path / "a\nb.jpg").write_text("words")
+    with pytest.raises(ValueError, match=r'/a\\nb.jpg": not a picture'):
+        read_picture(tmp_path / "a\nb.jpg")
 
 
 def test_pictures_of_folders_are_found_in_order(pictures, tmp_path):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import io
+
 import numpy as np
 import pytest
 import torch
@@ -40,6 +42,57 @@ def test_a_grey_pil_image_becomes_rgb():
     grey = np.full((32, 32), 102, dtype=np.uint8)
     y = CifarClassification()(image_module.fromarray(grey))
     torch.testing.assert_close(y[:, 0, 0], (0.4 - torch.tensor(MEAN["cifar10"])) / torch.tensor(STD["cifar10"]))
+
+
+def as_pixels(y):
+    mean, std = (torch.tensor(each["cifar10"]).view(3, 1, 1) for each in (MEAN, STD))
+    return ((y * std + mean) * 255).round().int()[:, ::31, ::31].flatten(1).T.tolist()  # the four corners
+
+
+def test_pil_images_of_all_kinds_become_upright_rgb():
+    image_module = pytest.importorskip("PIL.Image", reason="reads a PIL image")
+
+    def saved(image, kind, **options):
+        file = io.BytesIO()
+        image.save(file, kind, **options)
+        return image_module.open(file, formats=[kind])
+
+    red, blue, white = [200, 30, 40], [0, 0, 255], [255, 255, 255]
+    plain = image_module.new("RGB", (32, 32), tuple(red))
+    palette = image_module.new("P", (32, 32), 1)
+    palette.putpalette([0, 0, 0, *red])
+    palette.paste(0, (0, 0, 16, 16))
+    turned = plain.copy()
+    turned.paste(tuple(blue), (0, 0, 16, 32))
+    exif = turned.getexif()
+    exif[0x0112] = 6  # turned by 90 degrees
+    deep = image_module.fromarray(np.full((32, 32), 32_896, np.uint16))
+    moving = saved(plain, "GIF", save_all=True, append_images=[image_module.new("RGB", (32, 32), "blue")])
+    for name, image, expected in (
+        ("CMYK", saved(plain.convert("CMYK"), "JPEG", quality=100), [red] * 4),
+        ("16 bits", saved(deep, "PNG"), [[128] * 3] * 4),
+        ("transparent", saved(palette, "PNG", transparency=0), [white, red, red, red]),
+        ("animated", moving, [red] * 4),
+        ("turned", saved(turned, "PNG", exif=exif), [blue, blue, red, red]),
+        ("resized", saved(turned.resize((64, 64)), "PNG", exif=exif).resize((32, 32)), [blue, blue, red, red]),
+    ):
+        assert as_pixels(CifarClassification()(image)) == expected, name
+
+
+def test_pil_images_that_can_t_be_read_are_told_in_a_line(monkeypatch):
+    image_module = pytest.importorskip("PIL.Image", reason="reads a PIL image")
+    file = io.BytesIO()
+    noise = np.random.default_rng(1).integers(0, 256, size=(32, 32, 3), dtype=np.uint8)
+    image_module.fromarray(noise).save(file, "PNG")
+    cut = image_module.open(io.BytesIO(file.getvalue()[:1500]))
+    with pytest.raises(ValueError, match="^an image: truncated or damaged .image file is truncated"):
+        CifarClassification()(cut)
+    large = image_module.open(io.BytesIO(file.getvalue()))
+    monkeypatch.setattr(large, "_size", (9_000, 8_000))
+    monkeypatch.setattr(large, "load", lambda: pytest.fail("decoded"))
+    for image, size in ((large, "9,000 x 8,000"), (image_module.new("RGB", (0, 0)), "0 x 0")):
+        with pytest.raises(ValueError, match=f"^an image of {size} pixels: resize it to 32 x 32 first$"):
+            CifarClassification()(image)
 
 
 def test_a_float_image_is_left_as_it_is():
