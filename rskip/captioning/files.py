@@ -12,9 +12,9 @@ from typing import Any
 
 from rskip.captioning.captioner import Caption, Captioner, PictureError
 from rskip.captioning.features import Features
-from rskip.captioning.pictures import shown_name
+from rskip.captioning.pictures import line_name, shown_name
 from rskip.generation import SearchOptions
-from rskip.translation.output import ResumableFile, part_path
+from rskip.translation.output import ResumableFile, part_path, written_windows
 from rskip.translation.windows import Window
 
 
@@ -43,10 +43,11 @@ class CaptionedPicture:
         return json.dumps(content, ensure_ascii=False) + "\n"
 
     def text(self) -> str:
-        """A line for each caption: path, tab, its score and a tab where there are several, text."""
+        """A line for each caption: path (`line_name`), tab, its score and a tab where there are several, text."""
         hypotheses = () if self.caption is None else self.caption.hypotheses
         scores = [f"{each.score:.4f}\t" if len(hypotheses) > 1 else "" for each in hypotheses]
-        return "".join(f"{self.path}\t{score}{each.text}\n" for score, each in zip(scores, hypotheses, strict=True))
+        name = line_name(self.path)
+        return "".join(f"{name}\t{score}{each.text}\n" for score, each in zip(scores, hypotheses, strict=True))
 
 
 def caption_pictures(
@@ -73,10 +74,13 @@ def write_captions(
     :param journal: all but the pictures that decides what is written.
     :param report: is called with the number of pictures that are done.
     :raises StoppedError: something stopped it behind the first batch; the output can be resumed.
-    :raises ValueError: the output was begun with other settings or pictures.
+    :raises ValueError: the output was begun with other settings or pictures, or its journal is damaged.
     """
     output.parent.mkdir(parents=True, exist_ok=True)
-    with ResumableFile(part_path(output), {**journal, "batch_size": batch_size}, resume=resume) as file:
+    part = part_path(output)
+    if resume and part.exists():
+        _compare_with_journal(part)
+    with ResumableFile(part, {**journal, "batch_size": batch_size}, resume=resume) as file:
         for window in file.missing(picture_windows(pictures, batch_size)):
             lines = [each.json() for each in caption_window(captioner, window, options)]
             file.write(window, "".join(lines).encode("utf-8"))
@@ -85,6 +89,22 @@ def write_captions(
     with output.open(encoding="utf-8") as text:
         written = map(json.loads, text)
         return {each["image"]: each["error"] for each in written if "error" in each}
+
+
+def _compare_with_journal(part: Path) -> None:
+    """Refuses an unfinished output that hasn't a line for each picture that its journal counts."""
+    size, lines = part.stat().st_size, 0
+    with part.open("rb") as file:
+        for entry in written_windows(part):
+            if entry.bytes > size:
+                return  # these captions didn't reach the disk, and are made again
+            added = file.read(max(0, entry.bytes - file.tell()))
+            lines += added.count(b"\n")
+            if entry.lines != lines or file.tell() != entry.bytes or not added.endswith(b"\n"):
+                raise ValueError(
+                    f"{part.name}.journal is damaged: it counts {entry.lines:,} captions in {entry.bytes:,} bytes of "
+                    f"{part}, which hold {lines:,}: delete {part.name} to start again"
+                )
 
 
 def picture_windows(pictures: Sequence[Path], batch_size: int) -> Iterator[Window]:

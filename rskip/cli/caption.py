@@ -15,7 +15,6 @@ from __future__ import annotations
 import argparse
 import sys
 import warnings
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict, fields, replace
 from pathlib import Path
@@ -49,11 +48,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="go on with an interrupted run over the same pictures with the same settings; a whole FILE stays",
     )  # fmt: skip
     output.add_argument(
-        "--format", choices=("text", "json"), help="of standard output: path, tab, caption; or JSON lines"
-    )
+        "--format", choices=("text", "json"),
+        help="of standard output: path, tab, caption, where a path with control characters is a JSON string; or JSON "
+        "lines",
+    )  # fmt: skip
     output.add_argument(
         "--attention", dest="attention_folder", type=Path, metavar="FOLDER",
-        help="draw where the decoder looked for each word: NAME.png there",
+        help="draw where the decoder looked for each word: NAME.png there, or NAME-2.png for a second picture NAME",
     )  # fmt: skip
     output.add_argument("--sheet", type=Path, metavar="FILE", help="draw the pictures with their captions beside them")
     output.add_argument("--quiet", action="store_true", help="no progress on stderr")
@@ -84,7 +85,7 @@ def run(args: argparse.Namespace) -> int:
     warnings.filterwarnings("ignore", module=r"PIL\.")  # odd metadata; what is too large is refused
     options, batches = with_flags(CAPTION_OPTIONS, args), with_flags(BatchSettings(), args)
     pictures = find_pictures(args.pictures)
-    check_output(args, len(pictures))
+    check_output(args, pictures)
     if args.output is not None and args.resume and args.output.exists() and not unfinished_parts(args.output):
         if not args.quiet:
             print(f"{args.output} is whole: it stays as it is", file=sys.stderr)
@@ -101,8 +102,8 @@ def run(args: argparse.Namespace) -> int:
     return MISTAKE if failed else 0
 
 
-def check_output(args: argparse.Namespace, count: int) -> None:
-    """Refuses before any work outputs that don't go together or can't be drawn."""
+def check_output(args: argparse.Namespace, pictures: Sequence[Path]) -> None:
+    """Refuses before any work outputs that don't go together, can't be drawn, or would overwrite something."""
     from rskip.files.picture import check_picture
     from rskip.translation.output import check_unfinished
 
@@ -117,10 +118,39 @@ def check_output(args: argparse.Namespace, count: int) -> None:
         from rskip.captioning.drawing import MOST_ON_A_SHEET
 
         check_picture(args.sheet)
-        if count > MOST_ON_A_SHEET:
-            raise ValueError(f"--sheet draws {MOST_ON_A_SHEET} pictures at most, and these are {count:,}")
+        if len(pictures) > MOST_ON_A_SHEET:
+            raise ValueError(f"--sheet draws {MOST_ON_A_SHEET} pictures at most, and these are {len(pictures):,}")
+    drawn: list[Path] = []
     if args.attention_folder is not None:
         check_picture(args.attention_folder / "picture.png")
+        drawn = attention_files(pictures, args.attention_folder)
+    files = {"--output": [args.output], "--sheet": [args.sheet], "--attention": drawn}
+    there = [(flag, path) for flag, paths in files.items() for path in paths if path is not None and path.exists()]
+    given = {path.resolve() for path in pictures} if there else set()
+    for flag, path in there:
+        if path.resolve() in given:
+            raise ValueError(f"{flag} would overwrite the picture {path}: give another name or folder")
+    if args.sheet is not None and args.sheet.resolve() in {path.resolve() for path in drawn}:
+        raise ValueError(f"--sheet and --attention would both write {args.sheet}: give another name or folder")
+
+
+def attention_files(pictures: Sequence[Path], folder: Path) -> list[Path]:
+    """Where each picture's attention is drawn: NAME.png, of a further picture of that name NAME-2.png, or the next
+    number that no picture has in its name. Names that differ only in case are one, as on some file systems.
+    """
+    taken = {path.stem.casefold() for path in pictures}
+    numbers: dict[str, int] = {}
+    files = []
+    for path in pictures:
+        name, key = path.stem, path.stem.casefold()
+        if key in numbers:
+            while name.casefold() in taken:
+                numbers[key] += 1
+                name = f"{path.stem}-{numbers[key]}"
+            taken.add(name.casefold())
+        numbers.setdefault(key, 1)
+        files.append(folder / f"{name}.png")
+    return files
 
 
 @loading_for_good()
@@ -146,20 +176,20 @@ def print_captions(
     from rskip.captioning.files import caption_pictures
 
     failed, on_sheet = {}, []
-    names: Counter[str] = Counter()
-    options = replace(options, token_scores=args.format == "json", attention=args.attention_folder is not None)
-    for each in caption_pictures(captioner, pictures, options, batch_size=batch_size):
+    folder = args.attention_folder
+    drawn = [None] * len(pictures) if folder is None else attention_files(pictures, folder)
+    options = replace(options, token_scores=args.format == "json", attention=folder is not None)
+    found = caption_pictures(captioner, pictures, options, batch_size=batch_size)
+    for each, file in zip(found, drawn, strict=True):
         print(each.json() if args.format == "json" else each.text(), end="", flush=True)
         if each.caption is None:
             failed[str(each.path)] = each.error
             continue
         on_sheet.append((each.path, each.caption.text))
-        if args.attention_folder is not None:
+        if file is not None:
             from rskip.captioning.drawing import draw_attention
 
-            names[each.path.stem] += 1
-            number = f"-{names[each.path.stem]}" if names[each.path.stem] > 1 else ""
-            draw_attention(each.path, each.caption, args.attention_folder / f"{each.path.stem}{number}.png")
+            draw_attention(each.path, each.caption, file)
     if args.sheet is not None and on_sheet:
         from rskip.captioning.drawing import draw_sheet
 

@@ -11,6 +11,7 @@ from PIL import Image
 
 from rskip.captioning import captioner as captioner_module
 from rskip.captioning.captioner import Captioner
+from rskip.cli.caption import attention_files
 from rskip.cli.main import main
 
 
@@ -126,6 +127,43 @@ def test_attention_and_a_sheet_are_drawn(caption, expected, pictures, tmp_path):
     before = {path: path.read_bytes() for path in (sheet, tmp_path / "looked" / "a.png")}
     caption(pictures / "a.png", pictures / "b.jpg", pictures / "more", *options)
     assert all(path.read_bytes() == content for path, content in before.items())
+
+
+def test_attention_files_are_as_many_as_pictures():
+    def names(*pictures):
+        return [path.as_posix() for path in attention_files([Path(each) for each in pictures], Path("f"))]
+
+    assert names("a/x.jpg", "b/x.jpg", "a/x-2.jpg") == ["f/x.png", "f/x-3.png", "f/x-2.png"]
+    assert names("x.jpg", "x.png", "x.gif", "X.bmp") == ["f/x.png", "f/x-2.png", "f/x-3.png", "f/X-4.png"]
+    assert names("a/x-2.jpg", "b/x-2.jpg", "x.jpg") == ["f/x-2.png", "f/x-2-2.png", "f/x.png"]
+
+
+def test_no_picture_is_overwritten(caption, pictures, monkeypatch):
+    pytest.importorskip("matplotlib", reason="extra pictures is not installed")
+    monkeypatch.chdir(pictures)
+    before = {path: path.read_bytes() for path in pictures.rglob("*.*")}
+    for options, words in (
+        (["--attention", "."], "--attention would overwrite the picture a.png: give another"),
+        (["--sheet", "more/../a.png"], "--sheet would overwrite the picture more/../a.png: give another"),
+        (["--output", pictures / "a.png"], "--output would overwrite the picture"),
+        (["--attention", "new", "--sheet", "new/a.png"], "--sheet and --attention would both write new/a.png"),
+    ):
+        status, out, err = caption("a.png", "b.jpg", *options)
+        assert status == 2 and out == "" and words in err and len(err.splitlines()) == 1
+    assert {path: path.read_bytes() for path in pictures.rglob("*.*")} == before
+
+
+def test_a_line_break_in_a_name_breaks_no_line(caption, expected, pictures):
+    text = expected[str(pictures / "a.png")]
+    (pictures / "a.png").rename(pictures / "a\n1.png")
+    (pictures / "more" / "a.png").write_text("words")
+    (pictures / "more" / "a.png").rename(pictures / "more" / "b\n.png")
+    status, out, err = caption(pictures / "a\n1.png", pictures / "more" / "b\n.png")
+    path, caption_text = out.removesuffix("\n").split("\t")
+    assert status == 2 and json.loads(path) == str(pictures / "a\n1.png") and caption_text == text
+    assert len(err.splitlines()) == 2 and err.startswith(f'"{pictures}/more/b\\n.png": not a picture')
+    content = json.loads(caption(pictures / "a\n1.png", "--format", "json")[1])
+    assert content["image"] == str(pictures / "a\n1.png")
 
 
 @pytest.mark.parametrize(

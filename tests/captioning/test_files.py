@@ -1,0 +1,131 @@
+"""Captions of many pictures into a file that goes on after an interruption, whatever happened to its journal."""
+
+from __future__ import annotations
+
+import json
+import shutil
+
+import numpy as np
+import pytest
+
+from rskip.captioning.captioner import Caption, CaptionHypothesis
+from rskip.captioning.features import Features
+from rskip.captioning.files import write_captions
+from rskip.generation import SearchOptions
+from rskip.translation.output import StoppedError
+
+COUNT = 6
+
+
+class Counting:
+    """Captions by number of calls, and is interrupted at one of them."""
+
+    def __init__(self, stop=None):
+        self.calls, self.stop = 0, stop
+
+    def read(self, pictures):
+        return [Features(np.full((1, 1), len(path), dtype=np.float32), None) for path in pictures]
+
+    def search(self, features, options):
+        self.calls += 1
+        if self.calls == self.stop:
+            raise KeyboardInterrupt
+        return [Caption((CaptionHypothesis(f"x {int(each.values[0, 0])}", -1.0, ("x",)),), None) for each in features]
+
+
+def write(folder, pictures, *, resume=False, stop=None):
+    output, captioner = folder / "captions.jsonl", Counting(stop)
+    write_captions(captioner, pictures, output, SearchOptions(), batch_size=1, journal={}, resume=resume)
+    return captioner.calls
+
+
+@pytest.fixture(scope="module")
+def pictures(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("pictures")
+    paths = [folder / f"{'x' * number}{number}.jpg" for number in range(COUNT)]
+    for path in paths:
+        path.touch()
+    return paths
+
+
+@pytest.fixture(scope="module")
+def whole(pictures, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("whole")
+    assert write(folder, pictures) == COUNT
+    return (folder / "captions.jsonl").read_bytes()
+
+
+@pytest.fixture(scope="module")
+def interrupted(pictures, tmp_path_factory):
+    """A folder with four captions, and a journal of as many lines and one of settings."""
+    folder = tmp_path_factory.mktemp("interrupted")
+    with pytest.raises(StoppedError):
+        write(folder, pictures, stop=5)
+    return folder
+
+
+def edited(**changes):
+    """Replaces values of a journal's line by what is made of them, of the line and the one before."""
+
+    def edit(lines, at):
+        entry, before = ({"bytes": 0, **json.loads(line)} for line in (lines[at], lines[at - 1]))
+        entry |= {key: change(entry[key], before) for key, change in changes.items()}
+        return [*lines[:at], json.dumps(entry), *lines[at + 1 :]]
+
+    return edit
+
+
+DAMAGE = {
+    "a line is gone": lambda lines, at: [*lines[:at], *lines[at + 1 :]],
+    "a line is there twice": lambda lines, at: [*lines[: at + 1], *lines[at:]],
+    "the rest is gone": lambda lines, at: lines[:at],
+    "zeros": lambda lines, at: [*lines[:at], "\0" * 80, *lines[at + 1 :]],
+    "fewer captions": edited(lines=lambda value, _: value - 1),
+    "fewer bytes": edited(bytes=lambda value, _: value - 1),
+    "no bytes": edited(bytes=lambda value, _: 0),
+    "the bytes of the line before": edited(bytes=lambda value, before: before["bytes"]),
+    "more bytes": edited(bytes=lambda value, _: 10_000),
+    "a later window": edited(window=lambda value, _: value + 1),
+}
+
+
+@pytest.mark.parametrize("at", [1, 3, 4])
+@pytest.mark.parametrize("damage", DAMAGE)
+def test_a_damaged_journal_loses_no_caption(damage, at, pictures, interrupted, whole, tmp_path):
+    folder = tmp_path / "copy"
+    shutil.copytree(interrupted, folder)
+    journal, part, output = (folder / f"captions.jsonl{end}" for end in (".partial.journal", ".partial", ""))
+    lines = journal.read_text().splitlines()
+    assert len(lines) == 5
+    journal.write_text("".join(f"{line}\n" for line in DAMAGE[damage](lines, at)))
+    try:
+        write(folder, pictures, resume=True)
+    except ValueError as error:
+        assert part.name in str(error) and "\n" not in str(error)
+        assert part.exists() and not output.exists()
+    else:
+        assert output.read_bytes() == whole and not journal.exists()
+
+
+def test_what_the_journal_counts_is_compared_with_the_output(pictures, interrupted, tmp_path):
+    folder = tmp_path / "copy"
+    shutil.copytree(interrupted, folder)
+    journal, part = folder / "captions.jsonl.partial.journal", folder / "captions.jsonl.partial"
+    *before, third, last = journal.read_text().splitlines()
+    shorter = json.dumps({**json.loads(last), "bytes": json.loads(third)["bytes"]})
+    journal.write_text("".join(f"{line}\n" for line in (*before, shorter)))
+    content = part.read_bytes()
+    with pytest.raises(ValueError, match="journal is damaged: it counts 4 captions in .* which hold 3: delete"):
+        write(folder, pictures, resume=True)
+    assert part.read_bytes() == content
+    journal.write_text("".join(f"{line}\n" for line in (*before, third)))
+    assert write(folder, pictures, resume=True) == 3
+
+
+def test_what_did_not_reach_the_disk_is_made_again(pictures, interrupted, whole, tmp_path):
+    folder = tmp_path / "copy"
+    shutil.copytree(interrupted, folder)
+    part = folder / "captions.jsonl.partial"
+    part.write_bytes(part.read_bytes()[:-3])
+    assert write(folder, pictures, resume=True) == 3
+    assert (folder / "captions.jsonl").read_bytes() == whole
