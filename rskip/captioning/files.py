@@ -12,7 +12,7 @@ from typing import Any
 
 from rskip.captioning.captioner import Caption, Captioner, PictureError
 from rskip.captioning.features import Features
-from rskip.captioning.pictures import line_name, shown_name
+from rskip.files.names import line_name, shown_name
 from rskip.generation import SearchOptions
 from rskip.translation.output import ResumableFile, part_path, written_windows
 from rskip.translation.windows import Window

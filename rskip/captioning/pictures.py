@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import io
-import json
 import os
-import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rskip.files.decoding import FORMATS, ImageError, decoding, rgb
+from rskip.files.names import line_name, shown_name
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -19,7 +18,6 @@ SUFFIXES = (".jpg", ".jpeg", ".png", ".gif", ".bmp", ".webp", ".tif", ".tiff", "
 LEAST_SIDE = 16  # pixels; less shows nothing
 MOST_PIXELS = 50_000_000  # 150 MB in RGB
 _TILE = (322, 323)  # TIFF's tags of its tiles' width and length
-_BREAKS = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]|^\"")
 
 
 def read_picture(source: Any) -> Image:
@@ -61,17 +59,6 @@ def read_picture(source: Any) -> Image:
                 image.draft("RGB", (image.width // part, image.height // part))
             ImageOps.exif_transpose(image, in_place=True)
             return rgb(image)
-
-
-def shown_name(name: str | os.PathLike[str]) -> str:
-    """A file's name as text, with a replacement for what is not UTF-8 in it."""
-    return os.fsencode(name).decode("utf-8", "replace")
-
-
-def line_name(name: str | os.PathLike[str]) -> str:
-    """`shown_name` as a part of a line: where it has control characters or begins with a quote, as a JSON string."""
-    shown = shown_name(name)
-    return json.dumps(shown) if _BREAKS.search(shown) else shown
 
 
 def find_pictures(paths: Iterable[str | os.PathLike[str]]) -> list[Path]:

@@ -24,6 +24,7 @@ from rskip.files.archives import extract
 from rskip.files.cache import cache_folder, expanded_path
 from rskip.files.checksum import difference
 from rskip.files.lock import one_at_a_time
+from rskip.files.names import line_name
 from rskip.files.text_lines import read_lines
 from rskip.files.whole import disk_space, whole_folder
 from rskip.settings.check import check
@@ -152,7 +153,7 @@ def summary(folder: Path) -> list[str]:
         (record["unused_pictures"], "files of the folder are of no split", "without_caption"),
     ):
         if count:
-            lines.append(f"{count:,} {what}, such as {record['examples'][example]}")
+            lines.append(f"{count:,} {what}, such as {line_name(record['examples'][example])}")
     return lines
 
 

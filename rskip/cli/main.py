@@ -82,6 +82,7 @@ def build_parser(argv: Sequence[str]) -> argparse.ArgumentParser:
 
 def one_line(error: Exception, args: argparse.Namespace | None = None) -> str:
     """The error's message on one line: a file's name first where it has one, a setting by its flag."""
+    from rskip.files.names import line_name
     from rskip.settings.errors import SettingError
 
     if isinstance(error, SettingError):
@@ -89,7 +90,7 @@ def one_line(error: Exception, args: argparse.Namespace | None = None) -> str:
         name = None if error.source else flags.get(error.name)
         return " ".join(error.sentence(name, instead=flags.get(error.instead)).split())
     if isinstance(error, OSError) and error.strerror and error.filename:
-        return f"{error.filename}: {error.strerror}"
+        return f"{line_name(str(error.filename))}: {error.strerror}"
     return " ".join(str(error).split()) or type(error).__name__
 
 

@@ -101,6 +101,7 @@ def translate_files(args: argparse.Namespace) -> None:
     """Files or standard input to files or standard output."""
     from rskip.cli._options import with_flags
     from rskip.cli.main import line_start, one_line
+    from rskip.files.names import line_name
     from rskip.machine.ranks import Ranks
     from rskip.translation.jobs import known_sum, plan_jobs, unfinished_jobs
     from rskip.translation.settings import BatchSettings, CpuSettings
@@ -114,7 +115,7 @@ def translate_files(args: argparse.Namespace) -> None:
     with ranks.process_group("gloo", timeout=FOREVER):
         jobs, whole = unfinished_jobs(jobs, ranks, resume=args.resume)
         if whole and verbose:
-            print("\n".join(f"{output} is whole: it stays as it is" for output in whole), file=sys.stderr)
+            print("\n".join(f"{line_name(each)} is whole: it stays as it is" for each in whole), file=sys.stderr)
         if not jobs:
             return
         ranks.wait()

@@ -79,6 +79,7 @@ def test_status_is_what_run_returns(only, returned, status):
         (ValueError("two\n  lines"), "two lines"),
         (FileNotFoundError("no corpus here: give one"), "no corpus here: give one"),
         (FileNotFoundError(2, "No such file or directory", "a/b"), "a/b: No such file or directory"),
+        (FileNotFoundError(2, "No such file or directory", "a\nb"), r'"a\nb": No such file or directory'),
         (OSError(28, "No space left on device"), "[Errno 28] No space left on device"),
         (ValueError(), "ValueError"),
     ],
