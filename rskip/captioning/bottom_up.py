@@ -9,7 +9,7 @@ from __future__ import annotations
 import base64
 import binascii
 import time
-import zipfile
+from collections import Counter
 from collections.abc import Callable, Iterator
 from itertools import chain, islice
 from pathlib import Path
@@ -19,12 +19,15 @@ import numpy as np
 
 from rskip.captioning.extraction import Extraction
 from rskip.captioning.features import IMAGE_IDS, Features, FeatureWriter
+from rskip.captioning.npz import MOST_BYTES, read_numbers
+from rskip.files.names import line_name
 
 FIELDS = ("image_id", "image_w", "image_h", "num_boxes", "boxes", "features")
 _VALUES, _BOXES = ("feat", "features", "x"), ("bbox", "boxes")
 _BATCH = 64
+_MOST_LINE = 2 * MOST_BYTES
 
-Row = tuple[str, "Features | str"]  # image id and features, or a place and what is wrong there
+Row = tuple[str, str, "Features | str"]  # the place, the image id and its features, or what is wrong there
 
 
 def store_bottom_up(
@@ -34,8 +37,11 @@ def store_bottom_up(
     dtype: Literal["float16", "float32"] = "float16",
     report: Callable[[Extraction], None] = lambda _: None,
 ) -> Extraction:
-    """Makes a store of published features, or goes on with one. What is damaged is left out; of an image id that comes
-    twice the first is taken. The store's names are image ids, and its pictures are found by file names that end in one.
+    """Makes a store of published features, or goes on with one.
+
+    What is damaged, not finite in `dtype`, or of another kind than most is left out and listed in `failed`. Of an
+    image id that comes twice the first is taken. The store's names are image ids, and its pictures are found by file
+    names that end in one.
 
     :param source: a .tsv file, or a folder of .npz files.
     :raises FileNotFoundError: there is none.
@@ -44,30 +50,36 @@ def store_bottom_up(
     rows = _read_tsv(source) if source.is_file() else _read_npz(source)
     result, started = Extraction(total=0), time.perf_counter()
     before: list[Row] = []
-    for row in rows:  # up to the first whole one, which tells the dim
+    kinds: Counter[tuple[int, bool]] = Counter()
+    for row in rows:  # the most frequent kind of the first ones is that of the store
         before.append(row)
-        if isinstance(row[1], Features):
+        if isinstance(found := row[2], Features):
+            kinds[found.values.shape[1], found.boxes is not None] += 1
+        if kinds.total() == _BATCH:
             break
-    else:
-        reason = before[0][1] if before else "it is empty"
+    if not kinds:
+        reason = before[0][2] if before else "it is empty"
         raise ValueError(f"{source}: no bottom-up features: {reason}")
-    first = before[-1][1]
-    assert isinstance(first, Features)
-    description = {"backbone": "bottom-up", "names": IMAGE_IDS, "dim": first.values.shape[1], "dtype": dtype}
-    if first.boxes is not None:
+    dim, boxes = kinds.most_common(1)[0][0]
+    description = {"backbone": "bottom-up", "names": IMAGE_IDS, "dim": dim, "dtype": dtype}
+    if boxes:
         description["boxes"] = True
     with FeatureWriter(output, description) as writer:
         every = chain(before, rows)
         while batch := list(islice(every, _BATCH)):
             whole: dict[str, Features] = {}
-            for name, found in batch:
+            for place, name, found in batch:
                 result.total += 1
-                if isinstance(found, str):
-                    result.failed[name] = f"{name}: {found}"
-                elif name in writer.sums or name in whole:
+                if name in writer.sums or name in whole:
                     result.kept += 1
-                else:
+                    continue
+                try:
+                    if isinstance(found, str):
+                        raise ValueError(found)
+                    writer.converted(name, found)
                     whole[name] = found
+                except ValueError as error:
+                    result.failed[place] = f"{place}: {error}"
             writer.add((name, "", found) for name, found in whole.items())
             result.done += len(whole)
             result.seconds = time.perf_counter() - started
@@ -78,18 +90,23 @@ def store_bottom_up(
 
 def _read_tsv(path: Path) -> Iterator[Row]:
     with path.open("rb") as file:
-        for number, line in enumerate(file, start=1):
-            cells = line.rstrip(b"\r\n").split(b"\t")
+        number = 0
+        while line := file.readline(_MOST_LINE):
+            number += 1
+            place, name = f"{line_name(path)}, line {number:,}", ""
             try:
+                if len(line) == _MOST_LINE and not line.endswith(b"\n"):
+                    while (rest := file.readline(_MOST_LINE)) and not rest.endswith(b"\n"):
+                        pass
+                    raise ValueError(f"more than {_MOST_LINE:,} bytes")
+                cells = line.rstrip(b"\r\n").split(b"\t")
                 if len(cells) != len(FIELDS):
                     raise ValueError(f"{len(cells)} fields, expected {len(FIELDS)}: {', '.join(FIELDS)}")
                 name, count = str(int(cells[0])), int(cells[3])
                 boxes, values = (_numbers(cell, count) for cell in cells[4:])
-                if boxes.shape[1] != 4:
-                    raise ValueError(f"boxes of {boxes.shape[1]} numbers, expected 4")
-                yield name, Features(values, None, boxes)
+                yield place, name, _regions(values, boxes)
             except ValueError as error:
-                yield f"{path}, line {number:,}", str(error)
+                yield place, name, str(error)
 
 
 def _numbers(text: bytes, count: int) -> np.ndarray:
@@ -107,19 +124,26 @@ def _read_npz(folder: Path) -> Iterator[Row]:
     if not folder.is_dir():
         raise FileNotFoundError(f"{folder}: no such file or folder: expected a .tsv file or a folder of .npz files")
     for path in sorted(folder.glob("*.npz")):
-        number = path.stem.rpartition("_")[2]
+        place, name, number = line_name(path), "", path.stem.rpartition("_")[2]
         try:
             if not number.isdecimal():
                 raise ValueError("its name doesn't end in an image's number")
-            with np.load(path, allow_pickle=False) as arrays:
-                values, boxes = (
-                    next((arrays[key] for key in keys if key in arrays), None) for keys in (_VALUES, _BOXES)
-                )
+            name = str(int(number))
+            values = read_numbers(path, _VALUES)
             if values is None:
                 raise ValueError(f"none of the arrays {', '.join(_VALUES)}")
-            values = values.reshape(-1, values.shape[-1])  # some have a grid of them
-            if not len(values) or (boxes is not None and boxes.shape != (len(values), 4)):
-                raise ValueError(f"features of shape {values.shape}, boxes of {getattr(boxes, 'shape', None)}")
-            yield str(int(number)), Features(values, None, boxes)
-        except (ValueError, OSError, EOFError, KeyError, zipfile.BadZipFile) as error:
-            yield str(path), " ".join(str(error).split())
+            yield place, name, _regions(values, read_numbers(path, _BOXES))
+        except ValueError as error:
+            yield place, name, str(error)
+
+
+def _regions(values: np.ndarray, boxes: np.ndarray | None) -> Features:
+    """Features (..., C), of which some have a grid, and boxes (N, 4) as the features of N regions."""
+    if not values.size:
+        raise ValueError(f"features of shape {values.shape}, expected regions and their numbers")
+    rows = values.reshape(-1, values.shape[-1] if values.ndim else 1)
+    if values.ndim == 0 or (boxes is not None and boxes.shape != (len(rows), 4)):
+        raise ValueError(f"features of shape {values.shape}, boxes of {getattr(boxes, 'shape', None)}")
+    if boxes is not None and not np.isfinite(boxes).all():
+        raise ValueError("boxes that are not finite numbers")
+    return Features(rows, None, boxes)

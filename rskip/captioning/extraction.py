@@ -39,7 +39,8 @@ def extract_features(
     settings: BatchSettings | None = None,
     report: Callable[[Extraction], None] = lambda _: None,
 ) -> Extraction:
-    """Makes a store of the pictures' features, or adds what it lacks. Pictures that can't be read are left out.
+    """Makes a store of the pictures' features, or adds what it lacks. Pictures that can't be read, or whose
+    features are not finite, are left out.
 
     :param pictures: the name that each has in the store, and its file.
     :param report: is called after each batch.
@@ -56,8 +57,15 @@ def extract_features(
         started = time.perf_counter()
         for batch in _read_ahead(missing, backbone, settings, result.failed):
             features = backbone.compute([inputs for _, _, inputs in batch])
-            writer.add((name, sha256, found) for (name, sha256, _), found in zip(batch, features, strict=True))
-            result.done += len(batch)
+            whole = []
+            for (name, sha256, _), found in zip(batch, features, strict=True):
+                try:
+                    writer.converted(name, found)
+                    whole.append((name, sha256, found))
+                except ValueError as error:
+                    result.failed[name] = str(error)
+            writer.add(whole)
+            result.done += len(whole)
             result.seconds = time.perf_counter() - started
             report(result)
         if not writer.sums:

@@ -183,7 +183,7 @@ class FeatureWriter:
         for name, sha256, features in pictures:
             if name in sums:
                 raise ValueError(f"{self.path}: {name} is there twice: give each picture a name of its own")
-            content[_FEATURES].append(self._converted(name, features).tobytes())
+            content[_FEATURES].append(self.converted(name, features).tobytes())
             if features.boxes is not None:
                 content[_BOXES].append(features.boxes.astype("<f4").tobytes())
             count, grid = features.values.shape[0], None if features.grid is None else list(features.grid)
@@ -215,7 +215,11 @@ class FeatureWriter:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _converted(self, name: str, features: Features) -> np.ndarray:
+    def converted(self, name: str, features: Features) -> np.ndarray:
+        """A picture's features as the store holds them.
+
+        :raises ValueError: features of another dim or kind, or that are not finite in the dtype.
+        """
         dim, dtype = self.description["dim"], self.description["dtype"]
         if features.values.shape[1] != dim:
             found = features.values.shape[1]

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import base64
+import io
+import re
+import zipfile
 
 import numpy as np
 import pytest
@@ -71,6 +74,103 @@ def test_what_holds_no_such_features_is_refused(tmp_path):
             store_bottom_up(tmp_path / name, tmp_path / "store")
     with pytest.raises(FileNotFoundError, match="no such file or folder"):
         store_bottom_up(tmp_path / "none", tmp_path / "store")
-    (tmp_path / "mixed.tsv").write_text(line(1) + line(2, dim=1024))
-    with pytest.raises(ValueError, match="2 has features of 1024 numbers, expected 2048"):
-        store_bottom_up(tmp_path / "mixed.tsv", tmp_path / "store")
+
+
+def test_what_is_unlike_most_or_not_finite_is_left_out(tmp_path):
+    values, boxes = regions(4)
+    values[3] = np.nan
+    encoded = [base64.b64encode(each.tobytes()).decode() for each in (boxes, values)]
+    no_number = "\t".join(["4", "640", "480", "36", *encoded]) + "\n"
+    (tmp_path / "mixed.tsv").write_text(line(1, dim=1024) + line(2) + no_number + line(3) + "5" * 100)
+    result = store_bottom_up(tmp_path / "mixed.tsv", tmp_path / "store")
+    assert result.done == 2 and FeatureStore(tmp_path / "store").names == ["2", "3"]
+    expected = {
+        1: "1 has features of 1024 numbers, expected 2048",
+        3: "4 has features that are not finite numbers of float16",
+        5: "1 fields, expected 6",
+    }
+    for (place, text), (number, words) in zip(result.failed.items(), expected.items(), strict=True):
+        assert place.endswith(f"mixed.tsv, line {number}") and text.startswith(f"{place}: {words}")
+
+
+def test_a_line_without_an_end_is_not_read_whole(tmp_path, monkeypatch):
+    monkeypatch.setattr("rskip.captioning.bottom_up._MOST_LINE", 1000)
+    (tmp_path / "long.tsv").write_text("7" * 5000 + "\n" + line(1, 2, 8) + "7" * 1000)
+    result = store_bottom_up(tmp_path / "long.tsv", tmp_path / "store")
+    assert result.done == 1 and [text.partition(", ")[2] for text in result.failed.values()] == [
+        "line 1: more than 1,000 bytes", "line 3: more than 1,000 bytes"
+    ]  # fmt: skip
+
+
+def npz(*, compression=zipfile.ZIP_STORED, **named):
+    """A .npz file of arrays, or of bytes that are to look like some."""
+    file = io.BytesIO()
+    with zipfile.ZipFile(file, "w", compression) as archive:
+        for name, array in named.items():
+            member = io.BytesIO()
+            member.write(array) if isinstance(array, bytes) else np.save(member, array)
+            archive.writestr(f"{name}.npy", member.getvalue())
+    return file.getvalue()
+
+
+def header(shape, dtype="<f4"):
+    file = io.BytesIO()
+    np.lib.format.write_array_header_1_0(file, {"descr": dtype, "fortran_order": False, "shape": shape})
+    return file.getvalue()
+
+
+def encrypted(content):
+    """With the flags of both of the member's headers set."""
+    local, central = content.index(b"PK\x03\x04") + 6, content.index(b"PK\x01\x02") + 8
+    changed = bytearray(content)
+    changed[local] |= 1
+    changed[central] |= 1
+    return bytes(changed)
+
+
+VALUES = np.arange(72, dtype=np.float32).reshape(9, 8)
+NAN = np.where(VALUES == 30, np.nan, VALUES)
+ODD = {
+    "bzip2": (npz(feat=VALUES, compression=zipfile.ZIP_BZIP2), "compressed by method 12"),
+    "LZMA": (npz(feat=VALUES, compression=zipfile.ZIP_LZMA), "compressed by method 14"),
+    "encrypted": (encrypted(npz(feat=VALUES)), "encrypted"),
+    "no dimension": (npz(feat=np.float32(3)), r"features of shape \(\), boxes of None"),
+    "no regions": (npz(feat=VALUES[:0]), r"features of shape \(0, 8\), expected regions"),
+    "no numbers": (npz(feat=VALUES[:, :0]), r"features of shape \(9, 0\), expected regions"),
+    "fields": (npz(feat=VALUES.view([("a", "f4"), ("b", "f4")])), "an array of .*'a'.*, expected real numbers"),
+    "imaginary": (npz(feat=VALUES * 1j), "an array of complex64, expected real numbers"),
+    "text": (npz(feat=VALUES.astype("U3")), "expected real numbers"),
+    "pickle": (npz(feat=b"\x93NUMPY\x01\x00" + header((1,), "|O")[8:] + b"cos\nsystem\n"), "an array of object"),
+    "giant shape": (npz(feat=header((1 << 40, 2048)) + bytes(64)), "64 bytes for an array of shape .1099511627776"),
+    "negative shape": (npz(feat=header((-9, -8)) + VALUES.tobytes()), r"288 bytes for an array of shape \(-9, -8\)"),
+    "giant member": (npz(feat=bytes(1 << 25), compression=zipfile.ZIP_DEFLATED), "33,554,432 bytes, expected at most"),
+    "cut off": (npz(feat=header((9, 8)) + VALUES.tobytes()[:-1]), "287 bytes for an array of shape"),
+    "no header": (npz(feat=b"words"), "no array of numbers can be read"),
+    "later version": (npz(feat=b"\x93NUMPY\x03\x00" + header((1,))[8:]), "version 3.0, expected 1.0 or 2.0"),
+    "no zip": (b"PK words", "no array of numbers can be read"),
+    "a bit": (npz(feat=VALUES).replace(VALUES.tobytes(), NAN[::-1].tobytes()[: VALUES.nbytes]), "Bad CRC-32"),
+    "not a number": (npz(feat=NAN), "features that are not finite numbers of float16$"),
+    "too large": (npz(feat=VALUES * 1e4), "not finite numbers of float16; float32 may hold them"),
+    "other dim": (npz(feat=VALUES[:, :7]), "features of 7 numbers, expected 8"),
+    "other boxes": (npz(feat=VALUES, bbox=VALUES[:, :4]), "has boxes, unlike the pictures before it"),
+    "few boxes": (npz(feat=VALUES, bbox=VALUES[:8, :4]), r"features of shape \(9, 8\), boxes of \(8, 4\)"),
+    "infinite boxes": (npz(feat=VALUES, bbox=np.full((9, 4), np.inf)), "boxes that are not finite numbers"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("odd", ODD)
+def test_an_odd_npz_is_left_out_and_the_others_are_taken(odd, tmp_path):
+    content, words = ODD[odd]
+    folder, inputs = tmp_path / "store", tmp_path / "npz"
+    inputs.mkdir()
+    (inputs / "1.npz").write_bytes(content)
+    for number, order in ((2, "C"), (3, "F")):
+        np.savez_compressed(inputs / f"{number}.npz", feat=np.array(VALUES + number, order=order))
+    result = store_bottom_up(inputs, folder)
+    assert result.done == 2 and list(result.failed) == [str(inputs / "1.npz")]
+    text = result.failed[str(inputs / "1.npz")]
+    assert re.search(words, text) and text.startswith(f"{inputs}/1.npz: ") and "\n" not in text
+    store = FeatureStore(folder)
+    assert store.names == ["2", "3"]
+    for name in store.names:
+        assert np.array_equal(store[name].values, VALUES + int(name))

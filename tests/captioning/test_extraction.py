@@ -57,6 +57,19 @@ def test_bad_pictures_are_left_out_and_repaired_ones_added(extract, pictures, tm
     assert FeatureStore(tmp_path / "store").names == ["a.png", "c.JPG", "d.webp", "more/a.png", "b.jpg"]
 
 
+def test_a_picture_whose_features_are_not_finite_is_left_out(mean_colours, pictures, tmp_path):
+    class Overflowing(mean_colours):
+        def compute(self, inputs):
+            found = super().compute(inputs)
+            found[0].values[0, 0] = np.inf
+            return found
+
+    result = extract_features(named(pictures), Overflowing(), tmp_path / "store", settings=BatchSettings(batch_size=4))
+    assert result.done == 3 and list(result.failed) == ["a.png", "more/a.png"]
+    assert result.failed["a.png"] == "a.png has features that are not finite numbers of float16"
+    assert FeatureStore(tmp_path / "store").names == ["b.jpg", "c.JPG", "d.webp"]
+
+
 def test_an_interrupted_extraction_goes_on(mean_colours, extract, pictures, tmp_path):
     backbone, store = mean_colours(), tmp_path / "store"
 

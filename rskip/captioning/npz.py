@@ -1,0 +1,57 @@
+"""Arrays of numbers out of .npz files, within a bound on memory and without pickles."""
+
+from __future__ import annotations
+
+import io
+import math
+import zipfile
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+
+MOST_BYTES = 1 << 24  # of an array: 2,048 regions of 2,048 float32
+_HEADER = 1 << 14  # bytes before an array that NumPy accepts, and more
+_COMPRESSIONS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)  # NumPy's
+
+
+def read_numbers(path: Path, names: Sequence[str]) -> np.ndarray | None:
+    """The array of the first of the names that the file has; None: it has none of them.
+
+    :raises ValueError: no .npz file, a damaged one, or an array that is encrypted, compressed otherwise than NumPy
+        does, larger than MOST_BYTES, or not of real numbers.
+    """
+    if not path.is_file():
+        raise ValueError("not a file")
+    try:
+        with zipfile.ZipFile(path) as archive:
+            members = {info.filename: info for info in archive.infolist()}
+            found = next((members[f"{name}.npy"] for name in names if f"{name}.npy" in members), None)
+            if found is None:
+                return None
+            if found.compress_type not in _COMPRESSIONS:
+                raise ValueError(f"compressed by method {found.compress_type}, expected NumPy's")
+            if found.file_size > MOST_BYTES + _HEADER:
+                raise ValueError(f"{found.file_size:,} bytes, expected at most {MOST_BYTES:,}")
+            with archive.open(found) as member:
+                return _array(member.read(found.file_size + 1))
+    except Exception as error:  # zipfile, zlib and NumPy raise whatever a damaged file makes them meet
+        reason = " ".join(str(error).split()) or type(error).__name__
+        raise ValueError(f"no array of numbers can be read ({reason})") from None
+
+
+def _array(content: bytes) -> np.ndarray:
+    """The array of a .npy file's content."""
+    file = io.BytesIO(content)
+    headers = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
+    version = np.lib.format.read_magic(file)
+    if version not in headers:
+        raise ValueError(f"a .npy file of version {version[0]}.{version[1]}, expected 1.0 or 2.0")
+    shape, column_major, dtype = headers[version](file)
+    if dtype.kind not in "fiu":
+        raise ValueError(f"an array of {dtype}, expected real numbers")
+    size, given = math.prod(shape) * dtype.itemsize, len(content) - file.tell()
+    if size != given or min(shape, default=0) < 0:
+        raise ValueError(f"{given:,} bytes for an array of shape {shape} of {dtype}")
+    values = np.frombuffer(content, dtype, offset=file.tell())
+    return values.reshape(shape, order="F" if column_major else "C")
