@@ -16,6 +16,8 @@ import sys
 import tempfile
 from typing import Any
 
+from fairseq_compat import one_line_errors
+
 
 def become(arguments: list[str], folder: str, environment: dict[str, str]) -> int:
     """In the forked process: does what `python ARGUMENTS...` does and returns its exit status."""
@@ -29,6 +31,8 @@ def become(arguments: list[str], folder: str, environment: dict[str, str]) -> in
             exec(compile(arguments[1], "<string>", "exec"), {"__name__": "__main__"})
         else:
             sys.argv, sys.path[0:1] = arguments, [os.path.dirname(arguments[0]), *filter(None, paths)]
+            if "fairseq" in sys.modules:
+                one_line_errors.install()  # as importing it does under this program's name
             runpy.run_path(arguments[0], run_name="__main__")
     except SystemExit as stop:
         return stopped(stop)

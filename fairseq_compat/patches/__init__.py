@@ -18,6 +18,7 @@ from fairseq_compat.patches.libnat import LIBNAT
 from fairseq_compat.patches.line_ends import LINE_ENDS
 from fairseq_compat.patches.nan_detector import NAN_DETECTOR
 from fairseq_compat.patches.numpy_aliases import NUMPY_ALIASES
+from fairseq_compat.patches.one_line_errors import ONE_LINE_ERRORS
 from fairseq_compat.patches.safe_globals import SAFE_GLOBALS
 from fairseq_compat.patches.user_dir import USER_DIR
 
@@ -36,6 +37,7 @@ PATCHES: tuple[Patch, ...] = (
     LINE_ENDS,
     BITARRAY_RINDEX,
     LIBNAT,
+    ONE_LINE_ERRORS,
     KNOWN_WARNINGS,
 )
 

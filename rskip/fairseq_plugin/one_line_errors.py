@@ -1,49 +1,31 @@
-"""Users' mistakes in fairseq's programs end in one line and status 2, not in a traceback; divergence in DIVERGED."""
+"""A training that diverged ends in one line too; a rank that lost another one leaves that one time to report."""
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
-from types import TracebackType
+import time
 
+from fairseq_compat.one_line_errors import ENDINGS, Ending, UsageError
+from rskip.machine.torch_errors import lost_rank
 from rskip.tasks.process import DIVERGED
 
+__all__ = ["UsageError", "install"]
 
-class UsageError(ValueError):
-    """A mistake of the user's: what was given, what was expected, what to do."""
+_REPORTING_SECONDS = 1.0  # torchrun and torch.multiprocessing end all processes when one has ended
 
 
-def usage_error_behind(error: BaseException | None) -> UsageError | None:
-    """The `UsageError` that `error` is or was raised from or during, or None."""
-    seen: set[int] = set()
-    while error is not None and id(error) not in seen:
-        if isinstance(error, UsageError):
-            return error
-        seen.add(id(error))
-        error = error.__cause__ or (None if error.__suppress_context__ else error.__context__)
-    return None
+def diverged(error: BaseException) -> Ending | None:
+    """The ending of a training that fairseq's trainer or loss scaler stopped."""
+    if not isinstance(error, FloatingPointError):
+        return None
+    return f"the training diverged: {' '.join(str(error).split())}", DIVERGED
+
+
+def lost(error: BaseException) -> None:
+    """Has a rank that lost another one wait with its own traceback: the one that stopped first reports first."""
+    if isinstance(error, RuntimeError) and lost_rank(error):
+        time.sleep(_REPORTING_SECONDS)
 
 
 def install() -> None:
-    """Where the running program is one of fairseq's, prints as one line a `UsageError`, and that a training diverged.
-
-    Other errors are untouched.
-    """
-    program = Path(sys.argv[0]).name if sys.argv else ""
-    previous = sys.excepthook
-    if not program.startswith("fairseq-") or getattr(previous, "prints_usage_errors", False):
-        return
-
-    def hook(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
-        usage_error = usage_error_behind(error)
-        if usage_error is None and isinstance(error, FloatingPointError):  # of fairseq's trainer and loss scaler
-            print(f"{program}: error: the training diverged: {' '.join(str(error).split())}", file=sys.stderr)
-            raise SystemExit(DIVERGED)
-        if usage_error is None:
-            previous(kind, error, trace)
-            return
-        print(f"{program}: error: {usage_error}", file=sys.stderr)
-        raise SystemExit(2)
-
-    hook.prints_usage_errors = True  # type: ignore[attr-defined]
-    sys.excepthook = hook
+    """Adds both to what fairseq's programs ask when they end, once."""
+    ENDINGS.extend(find for find in (diverged, lost) if find not in ENDINGS)

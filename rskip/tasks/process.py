@@ -23,6 +23,7 @@ _TORCHRUN_FAILED = "ChildFailedError"  # what torchrun says after the process th
 _TORCHRUN_STATUS = re.compile(r"^\s*exitcode\s*:\s*(-?\d+)", re.MULTILINE)  # there it prints that process's own
 _RAISED = re.compile(r"[\w.]*(Error|Exception|Interrupt)\b")
 _OWN_ERROR = re.compile(r"[\w-]+( [\w-]+)*: error:")  # the command's own line, which says what to do
+_RANK = re.compile(r"\[rank\d+\]: ")  # PyTorch's, before each line of a rank's traceback
 
 
 class CommandFailed(RuntimeError):
@@ -119,10 +120,16 @@ def end_of(
 
 
 def last_error_line(text: str) -> str:
-    """The last line that reads like an error message, else the last line with anything on it."""
-    lines = [line.strip() for line in text.splitlines() if line.strip() and _TORCHRUN_FAILED not in line]
+    """The line that says why a command failed.
+
+    That is the last one of fairseq's that refuses, since other ranks then end in errors of their own; else the last one
+    that reads like an error message, else the last one with anything on it.
+    """
+    lines = [_RANK.sub("", line.strip(), count=1) for line in text.splitlines() if _TORCHRUN_FAILED not in line]
+    lines = [line for line in lines if line]
+    refusals = [line for line in lines if _REFUSAL.match(line)]
     errors = [line for line in lines if _RAISED.match(line) or _OWN_ERROR.match(line)]
-    return (errors or lines or ["it printed nothing"])[-1]
+    return (refusals or errors or lines or ["it printed nothing"])[-1]
 
 
 def child_environment(*, processes: int) -> dict[str, str]:

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from fairseq_compat.one_line_errors import usage_error_behind
 from rskip.analysis.trace import read_updates
 from rskip.captioning.captioner import Captioner
 from rskip.captioning.captions import read_split, write_split
@@ -247,8 +248,6 @@ def test_self_critical_training_raises_the_reward(train, tmp_path):
 
 def test_mistakes_are_one_line(command, corpus, tmp_path, monkeypatch):
     from fairseq_cli.train import cli_main
-
-    from rskip.fairseq_plugin.one_line_errors import usage_error_behind
 
     for flags, word in (
         (["--features", str(tmp_path / "none")], "no features"),

@@ -1,53 +1,34 @@
-"""A user's mistake is one line and exit status 2; anything else keeps its traceback."""
+"""What the plug-in adds to the endings of fairseq's programs."""
 
 from __future__ import annotations
 
-import subprocess
-import sys
-from pathlib import Path
-
 import pytest
 
+from fairseq_compat.one_line_errors import ENDINGS, end_in_one_line
 from rskip.fairseq_plugin import one_line_errors
-from rskip.fairseq_plugin.one_line_errors import UsageError, usage_error_behind
-
-CODE = """
-import sys
-sys.argv = [{program!r}]
-sys.path.insert(0, {folder!r})
-import one_line_errors as errors  # alone: its package imports fairseq
-errors.install()
-errors.install()
-try:
-    raise {error}
-except Exception as error:
-    raise RuntimeError("please ensure that the architectures match")
-"""
+from rskip.tasks.process import DIVERGED
 
 
-def run(program: str, error: str) -> subprocess.CompletedProcess[str]:
-    code = CODE.format(program=program, error=error, folder=str(Path(one_line_errors.__file__).parent))
-    return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+@pytest.fixture(autouse=True)
+def program(monkeypatch):
+    monkeypatch.setattr("sys.argv", ["/bin/fairseq-train"])
 
 
-def test_usage_error_in_a_program_of_fairseqs():
-    process = run("/some/bin/fairseq-train", "errors.UsageError('give 2, not 3')")
-    assert process.returncode == 2
-    assert process.stderr.splitlines()[-1] == "fairseq-train: error: give 2, not 3"
-    assert "Traceback" not in process.stderr
+def test_both_are_added_once():
+    one_line_errors.install()
+    assert ENDINGS.count(one_line_errors.diverged) == ENDINGS.count(one_line_errors.lost) == 1
 
 
-@pytest.mark.parametrize(
-    ("program", "error"), [("fairseq-train", "ValueError('ours')"), ("my_script.py", "errors.UsageError('x')")]
-)
-def test_everything_else_keeps_its_traceback(program, error):
-    process = run(program, error)
-    assert process.returncode == 1 and "Traceback" in process.stderr
+def test_a_training_that_diverged_has_its_own_status(capsys):
+    with pytest.raises(SystemExit) as stopped:
+        end_in_one_line(FloatingPointError("gradients are\n Nan/Inf"))
+    assert stopped.value.code == DIVERGED
+    assert capsys.readouterr().err == "fairseq-train: error: the training diverged: gradients are Nan/Inf\n"
 
 
-def test_search_through_causes_ends_on_a_cycle():
-    first, second = ValueError("a"), ValueError("b")
-    first.__cause__, second.__context__ = second, first
-    assert usage_error_behind(first) is None
-    second.__cause__ = usage = UsageError("c")
-    assert usage_error_behind(first) is usage
+def test_a_rank_that_lost_another_one_waits_before_its_traceback(monkeypatch):
+    slept: list[float] = []
+    monkeypatch.setattr(one_line_errors.time, "sleep", slept.append)
+    for text in ("[gloo] Connection closed by peer", "mine"):
+        end_in_one_line(RuntimeError(text))
+    assert slept == [1.0]

@@ -152,6 +152,8 @@ def test_the_line_that_says_what_went_wrong() -> None:
         "fairseq-train: error: argument --lr\n": "fairseq-train: error: argument --lr",
         "one\n two \n\n": "two",
         "Errors are not errors\nlast": "last",
+        "[rank1]: Traceback:\n[rank1]:   x\n[rank1]: KeyError: 'a'\nFAILED\n": "KeyError: 'a'",
+        "fairseq-train: error: no\n[rank1]: RuntimeError: closed by peer\n": "fairseq-train: error: no",
     }.items():
         assert last_error_line(text) == line
 

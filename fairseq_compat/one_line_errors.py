@@ -1,0 +1,86 @@
+"""A user's mistake in one of fairseq's programs ends in one line and exit status 2, not in a traceback."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import TracebackType
+
+MISTAKE = 2  # exit status
+Ending = tuple[str, int]  # line (empty: print none) and exit status
+
+
+class UsageError(ValueError):
+    """A user's mistake: what was given, what was expected, what to do."""
+
+
+def usage_error_behind(error: BaseException | None) -> UsageError | None:
+    """The `UsageError` that `error` is or was raised from or during, or None."""
+    seen: set[int] = set()
+    while error is not None and id(error) not in seen:
+        if isinstance(error, UsageError):
+            return error
+        seen.add(id(error))
+        error = error.__cause__ or (None if error.__suppress_context__ else error.__context__)
+    return None
+
+
+def mistake(error: BaseException) -> Ending | None:
+    """The ending of a program that met a `UsageError`."""
+    usage_error = usage_error_behind(error)
+    return None if usage_error is None else (str(usage_error), MISTAKE)
+
+
+def reported_by_child(error: BaseException) -> Ending | None:
+    """The ending of a program whose child process has printed its own line; a child's traceback has status 1."""
+    from torch.multiprocessing import ProcessExitedException
+
+    return ("", error.exit_code) if isinstance(error, ProcessExitedException) and error.exit_code > 1 else None
+
+
+# Each gives the ending of an error, or None. The first answer counts. A plug-in may append its own.
+ENDINGS: list[Callable[[BaseException], Ending | None]] = [mistake, reported_by_child]
+
+
+def program() -> str | None:
+    """The name of the running program if it is one of fairseq's."""
+    name = Path(sys.argv[0]).name if sys.argv else ""
+    return name if name.startswith("fairseq-") else None
+
+
+def end_in_one_line(error: BaseException) -> None:
+    """Prints the line and raises SystemExit if the running program is fairseq's and `error` has an ending."""
+    name = program()
+    ending = next(filter(None, (find(error) for find in ENDINGS)), None) if name else None
+    if ending is None:
+        return
+    line, status = ending
+    if line:
+        print(f"{name}: error: {line}", file=sys.stderr)
+    raise SystemExit(status)
+
+
+@contextmanager
+def ended_in_one_line() -> Iterator[None]:
+    """Ends an error of the block in one line if it has an ending; other errors pass."""
+    try:
+        yield
+    except Exception as error:
+        end_in_one_line(error)
+        raise
+
+
+def install() -> None:
+    """Ends uncaught errors of fairseq's programs in one line; leaves other programs alone."""
+    previous = sys.excepthook
+    if program() is None or getattr(previous, "ends_in_one_line", False):
+        return
+
+    def hook(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+        end_in_one_line(error)
+        previous(kind, error, trace)
+
+    hook.ends_in_one_line = True  # type: ignore[attr-defined]
+    sys.excepthook = hook

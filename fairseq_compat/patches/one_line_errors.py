@@ -1,0 +1,45 @@
+"""One line and exit status 2 for a user's mistake, also where fairseq's program is several processes.
+
+Once the process group exists, PyTorch's excepthook collects what the hook before it prints, and drops it when that one
+raises SystemExit. A process that `torch.multiprocessing.spawn` started never calls an excepthook: its parent gets the
+traceback as text. So the ranks end in `distributed_main` itself.
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+from fairseq_compat.one_line_errors import ended_in_one_line, install
+from fairseq_compat.patch import Patch
+
+
+def end_in_one_line(module: Any) -> None:
+    """Installs the excepthook with `fairseq`; wraps `fairseq.distributed.utils.distributed_main`."""
+    if not hasattr(module, "distributed_main"):
+        install()
+        return
+    original = module.distributed_main
+
+    @functools.wraps(original)
+    def distributed_main(*args: Any, **kwargs: Any) -> None:
+        with ended_in_one_line():
+            original(*args, **kwargs)
+
+    distributed_main.ends_in_one_line = True  # type: ignore[attr-defined]
+    module.distributed_main = distributed_main
+
+
+def active() -> bool:
+    from fairseq.distributed import utils
+
+    return getattr(utils.distributed_main, "ends_in_one_line", False)
+
+
+ONE_LINE_ERRORS = Patch(
+    name="one-line-errors",
+    modules=("fairseq", "fairseq.distributed.utils"),
+    symptom="a user's mistake that a patch or a plug-in names: a traceback, of several processes no line at all",
+    after=end_in_one_line,
+    active=active,
+)

@@ -1,0 +1,99 @@
+"""A user's mistake is one line and exit status 2; anything else keeps its traceback."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+from fairseq_compat.one_line_errors import UsageError, usage_error_behind
+
+CODE = """
+import sys
+sys.argv = [{program!r}]
+from fairseq_compat import one_line_errors as errors
+errors.install()
+errors.install()
+try:
+    raise {error}
+except Exception as error:
+    raise RuntimeError("please ensure that the architectures match")
+"""
+
+# one rank, since its group alone is what puts PyTorch's excepthook before others
+RANK = """
+import os, sys, torch
+sys.argv = ["/bin/fairseq-train"]
+from fairseq.dataclass.configs import FairseqConfig
+from fairseq.distributed import utils
+from fairseq_compat import one_line_errors
+
+def main(cfg):
+    raise {error}
+
+one_line_errors.install()
+cfg = FairseqConfig()
+cfg.common.cpu, cfg.common.tpu = True, False
+training = cfg.distributed_training
+training.distributed_backend, training.distributed_init_method = "gloo", "file://" + os.path.abspath("rendezvous")
+training.distributed_world_size, training.distributed_rank, training.distributed_no_spawn = 1, 0, True
+utils.call_main(cfg, main)
+"""
+
+
+def run(program: str, error: str) -> subprocess.CompletedProcess[str]:
+    code = CODE.format(program=program, error=error)
+    return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+
+
+def test_usage_error_in_a_program_of_fairseqs():
+    process = run("/some/bin/fairseq-train", "errors.UsageError('give 2, not 3')")
+    assert process.returncode == 2
+    assert process.stderr.splitlines()[-1] == "fairseq-train: error: give 2, not 3"
+    assert "Traceback" not in process.stderr
+
+
+@pytest.mark.parametrize(
+    ("program", "error"), [("fairseq-train", "ValueError('ours')"), ("my_script.py", "errors.UsageError('x')")]
+)
+def test_everything_else_keeps_its_traceback(program, error):
+    process = run(program, error)
+    assert process.returncode == 1 and "Traceback" in process.stderr
+
+
+def test_a_rank_of_a_process_group_prints_its_line(python):
+    process = python(RANK.format(error="one_line_errors.UsageError('give 2, not 3')"))
+    assert process.returncode == 2
+    assert process.stderr.splitlines()[-1] == "fairseq-train: error: give 2, not 3"
+    assert "Traceback" not in process.stderr
+
+
+def test_a_rank_keeps_the_traceback_of_other_errors(python):
+    process = python(RANK.format(error="KeyError('internal')"))
+    assert process.returncode == 1
+    assert process.stderr.splitlines()[-1] == "[rank0]: KeyError: 'internal'"
+
+
+def test_a_parent_ends_as_the_child_that_printed_its_line_did(python):
+    """`torch.multiprocessing.spawn` names the status of a child; a child's traceback comes with status 1."""
+    process = python(
+        """
+        import sys
+        from torch.multiprocessing import ProcessExitedException
+        from fairseq_compat.one_line_errors import end_in_one_line
+        sys.argv = ["fairseq-train"]
+        for status in (1, 8):
+            end_in_one_line(ProcessExitedException("ended", error_index=0, error_pid=1, exit_code=status))
+            print(status)
+        """
+    )
+    assert (process.returncode, process.stdout, process.stderr) == (8, "1\n", "")
+
+
+def test_search_through_causes_ends_on_a_cycle():
+    first, second = ValueError("a"), ValueError("b")
+    first.__cause__, second.__context__ = second, first
+    assert usage_error_behind(first) is None
+    second.__cause__ = usage = UsageError("c")
+    assert usage_error_behind(first) is usage
