@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import os
 from typing import TYPE_CHECKING
 
 import torch
+
+from rskip.machine.environment import number_in_environment
 
 if TYPE_CHECKING:
     from rskip.machine.ranks import Ranks
@@ -87,5 +88,5 @@ def set_gpu_arithmetic(device: torch.device, *, training: bool, same_shapes: boo
 
 def gpu_of_its_own(ranks: Ranks) -> torch.device | None:
     """The GPU of this process's number among several, where this machine has one for each of its processes."""
-    here = int(os.environ.get("LOCAL_WORLD_SIZE", ranks.count))  # torchrun's
+    here = number_in_environment("LOCAL_WORLD_SIZE", ranks.count)
     return torch.device("cuda", ranks.local_rank) if ranks.count > 1 and here <= torch.cuda.device_count() else None

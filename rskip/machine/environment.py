@@ -41,7 +41,18 @@ def describe_environment() -> dict[str, Any]:
 def training_threads() -> int:
     """Threads of a training: OMP_NUM_THREADS where it is set, else all cores that this process may use."""
     given = os.environ.get("OMP_NUM_THREADS", "")
-    return int(given) if given.isdigit() and int(given) > 0 else available_cores()
+    return int(given) if given.isdecimal() and int(given) > 0 else available_cores()
+
+
+def number_in_environment(name: str, default: int) -> int:
+    """What a variable of torchrun's says.
+
+    :raises ValueError: it is set, but not to a number.
+    """
+    given = os.environ.get(name, str(default))
+    if not given.isdecimal():
+        raise ValueError(f"{name} is {given!r} in the environment: expected a number, as torchrun sets it; unset it")
+    return int(given)
 
 
 def available_cores() -> int:

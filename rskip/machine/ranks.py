@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -11,6 +10,7 @@ from datetime import timedelta
 from itertools import islice
 from typing import TYPE_CHECKING, NoReturn, TypeVar
 
+from rskip.machine.environment import number_in_environment
 from rskip.machine.torch_errors import lost_rank
 
 if TYPE_CHECKING:
@@ -38,9 +38,17 @@ class Ranks:
 
     @classmethod
     def from_environment(cls) -> Ranks:
-        """As torchrun's variables say (RANK, WORLD_SIZE, LOCAL_RANK)."""
-        rank, count, local_rank = (int(os.environ.get(name, "0")) for name in ("RANK", "WORLD_SIZE", "LOCAL_RANK"))
-        return cls(rank, count, local_rank) if count > 1 else cls()
+        """As torchrun's variables say (RANK, WORLD_SIZE, LOCAL_RANK).
+
+        :raises ValueError: one of them isn't a number, or the rank isn't one of WORLD_SIZE processes.
+        """
+        count = number_in_environment("WORLD_SIZE", 1)
+        if count <= 1:
+            return cls()
+        rank = number_in_environment("RANK", 0)
+        if rank >= count:
+            raise ValueError(f"RANK is {rank} and WORLD_SIZE {count} in the environment: expected a rank below {count}")
+        return cls(rank, count, number_in_environment("LOCAL_RANK", 0))
 
     @property
     def first(self) -> bool:

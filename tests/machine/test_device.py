@@ -38,6 +38,9 @@ def test_each_process_has_the_gpu_of_its_number_where_there_are_enough(four_gpus
     for here, expected in (("4", torch.device("cuda", 2)), ("5", None)):
         monkeypatch.setenv("LOCAL_WORLD_SIZE", here)
         assert gpu_of_its_own(ranks) == expected
+    monkeypatch.setenv("LOCAL_WORLD_SIZE", "x")
+    with pytest.raises(ValueError, match="^LOCAL_WORLD_SIZE is 'x' in the environment"):
+        gpu_of_its_own(ranks)
     monkeypatch.delenv("LOCAL_WORLD_SIZE")
     assert gpu_of_its_own(ranks) is None and gpu_of_its_own(Ranks()) is None
 

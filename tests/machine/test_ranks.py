@@ -23,6 +23,28 @@ def test_ranks_are_torchruns(monkeypatch: pytest.MonkeyPatch) -> None:
         assert Ranks.from_environment() == expected
 
 
+@pytest.mark.parametrize(
+    ("variables", "error"),
+    [
+        ({"WORLD_SIZE": "two"}, r"^WORLD_SIZE is 'two' in the environment: expected a number, as torchrun sets it; "),
+        ({"WORLD_SIZE": "2", "RANK": "x"}, r"^RANK is 'x' in the environment"),
+        ({"WORLD_SIZE": "2", "RANK": "0", "LOCAL_RANK": "-1"}, r"^LOCAL_RANK is '-1' in the environment"),
+        ({"WORLD_SIZE": "2", "RANK": "2"}, r"^RANK is 2 and WORLD_SIZE 2 in the environment: expected a rank below 2$"),
+        ({"RANK": "x"}, None),
+    ],
+)
+def test_variables_that_torchrun_would_not_set(monkeypatch: pytest.MonkeyPatch, variables, error) -> None:
+    for name in ("RANK", "WORLD_SIZE", "LOCAL_RANK"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    if error is None:
+        assert Ranks.from_environment() == Ranks()
+        return
+    with pytest.raises(ValueError, match=error):
+        Ranks.from_environment()
+
+
 def test_every_item_is_one_ranks() -> None:
     assert [list(Ranks(rank, 3).share(range(7))) for rank in range(3)] == [[0, 3, 6], [1, 4], [2, 5]]
     assert list(Ranks().share("ab")) == ["a", "b"]
