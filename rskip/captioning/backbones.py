@@ -13,11 +13,12 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from rskip.captioning.features import Features
+from rskip.captioning.features import Description, Features
 from rskip.captioning.settings import FeatureSettings
 from rskip.files.checksum import sha256_file
 from rskip.files.torch_file import read_torch_file
 from rskip.machine.device import usable_device
+from rskip.settings.check import convert
 from rskip.settings.errors import SettingError, nearest
 
 LITE0 = "tf_efficientnet_lite0"
@@ -160,10 +161,11 @@ def backbone_of(
     :param description: of the store. That the weights are the same is for `CaptioningConfig.check_features`.
     :raises SettingError: it can't be had.
     """
-    known: dict[str, Any] = {"dtype": description["dtype"], "size": description.get("preprocessing", {}).get("size")}
-    if "regions" in description:
-        known["regions"] = description["regions"]
-    return load_backbone(description["backbone"], weights, settings=FeatureSettings(**known), device=device)
+    made = convert(description, Description, name="features")
+    known: dict[str, Any] = {"dtype": made["dtype"], "size": made.get("preprocessing", {}).get("size")}
+    if "regions" in made:
+        known["regions"] = made["regions"]
+    return load_backbone(made["backbone"], weights, settings=FeatureSettings(**known), device=device)
 
 
 def _efficientnet_lite0(weights: Path | None, settings: FeatureSettings, device: torch.device) -> Backbone:

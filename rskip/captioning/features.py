@@ -9,22 +9,43 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, TypedDict
 
+import msgspec
 import numpy as np
 
 from rskip.files.journal import Journal
 from rskip.files.lock import Locked, open_locked
 from rskip.files.whole import atomic_file
+from rskip.settings.check import convert
 from rskip.settings.errors import SettingError
+from rskip.settings.kinds import Count, Index, Size
 
 FORMAT = 1
-DTYPES = ("float16", "float32")
 IMAGE_IDS = "image ids"
 _INDEX, _FEATURES, _BOXES = "pictures.jsonl", "features.bin", "boxes.bin"
+
+
+class _Preprocessing(TypedDict, total=False):
+    size: Size | None
+
+
+class _Needed(TypedDict):
+    backbone: str
+    dim: Size
+    dtype: Literal["float16", "float32"]
+
+
+class Description(_Needed, total=False):
+    """What features were made with, as far as it is read; there may be more."""
+
+    preprocessing: _Preprocessing
+    regions: Count
+    boxes: bool
+    names: str
 
 
 @dataclass(frozen=True)
@@ -46,17 +67,21 @@ class Features:
         assert self.boxes is None or self.boxes.shape == (len(self.values), 4)
 
 
-@dataclass(frozen=True)
-class Picture:
+class Picture(msgspec.Struct, frozen=True, kw_only=True):
     """A picture that a store has features of.
 
     sha256: of its file; "" where only its features were given. start, count: its features' place among all.
     """
 
+    name: str
     sha256: str
-    start: int
-    count: int
-    grid: tuple[int, int] | None
+    start: Index
+    count: Count
+    grid: tuple[Count, Count] | None
+
+    def __post_init__(self) -> None:
+        if self.grid is not None and self.grid[0] * self.grid[1] != self.count:
+            raise SettingError.of_value("grid", list(self.grid), f"rows and columns of {self.count} cells")
 
 
 class FeatureStore:
@@ -156,10 +181,10 @@ class FeatureWriter:
         self.description = {"format": FORMAT, **description}
         self.sums: dict[str, str] = {}
         self._rows = 0
-        assert self.description["dtype"] in DTYPES
+        convert(self.description, Description)
         self._refuse_other_folder()
         self.path.mkdir(parents=True, exist_ok=True)
-        self._partial = Journal(self.path / f"{_INDEX}.partial")
+        self._partial = _index(self.path, f"{_INDEX}.partial")
         try:
             self._lock = open_locked(self.path / "lock")
         except Locked as error:
@@ -186,9 +211,10 @@ class FeatureWriter:
             content[_FEATURES].append(self.converted(name, features).tobytes())
             if features.boxes is not None:
                 content[_BOXES].append(features.boxes.astype("<f4").tobytes())
-            count, grid = features.values.shape[0], None if features.grid is None else list(features.grid)
-            entries.append({"name": name, "sha256": sha256, "start": rows, "count": count, "grid": grid})
-            rows += count
+            entries.append(
+                Picture(name=name, sha256=sha256, start=rows, count=len(features.values), grid=features.grid)
+            )
+            rows += len(features.values)
             sums[name] = sha256
         for file, parts in content.items():
             if parts:
@@ -246,6 +272,7 @@ class FeatureWriter:
         before = self._partial.settings()
         if before is None:
             if (self.path / _INDEX).exists():
+                _read_index(self.path)
                 with atomic_file(self._partial.path) as copy:
                     shutil.copyfile(self.path / _INDEX, copy)
                 before = self._partial.settings()
@@ -256,9 +283,10 @@ class FeatureWriter:
                 f"{self.path} was made with other settings ({differences(before, self.description)[0]}): give the "
                 "same, or another folder"
             )
-        last = self._partial.keep_while(lambda entry: self._has(entry["start"] + entry["count"]))
-        self._rows = last["start"] + last["count"] if last else 0
-        self.sums = {entry["name"]: entry["sha256"] for entry in self._partial.entries()}
+        pictures = list(_in_order(self._partial))
+        last = self._partial.keep_while(lambda picture: self._has(picture.start + picture.count))
+        self._rows = last.start + last.count if last else 0
+        self.sums = {picture.name: picture.sha256 for picture in pictures if picture.start < self._rows}
         for name, row in self._row_bytes().items():
             if (self.path / name).exists():
                 os.truncate(self.path / name, self._rows * row)
@@ -292,32 +320,35 @@ def _short(value: object) -> str:
     return text if len(text) <= 30 else f"{text[:8]}..."
 
 
+def _index(folder: Path, name: str) -> Journal[Picture]:
+    advice = f"move {folder} away and extract the features again"
+    return Journal(folder / name, Picture, settings=Description, advice=advice)
+
+
+def _in_order(index: Journal[Picture], *, finished: bool = False) -> Iterator[Picture]:
+    """The pictures of an index. Raises `SettingError` for one that doesn't follow those before it."""
+    rows, names = 0, set[str]()
+    for picture in index.entries(finished=finished):
+        if picture.start != rows:
+            raise index.damage("start", f"of {picture.name} is {picture.start}", expected=str(rows))
+        if picture.name in names:
+            raise index.damage("name", f"{picture.name} is there twice", expected="each picture once")
+        rows += picture.count
+        names.add(picture.name)
+        yield picture
+
+
 def _read_index(path: Path) -> tuple[dict[str, Any], dict[str, Picture]]:
-    index = Journal(path / _INDEX)
+    index = _index(path, _INDEX)
     if not index.path.exists():
         if (path / f"{_INDEX}.partial").exists():
             raise ValueError(f"{path} is unfinished: give the command that began it once more")
         if not path.exists():
             raise FileNotFoundError(f"no features {path}: rskip caption extract makes them")
         raise ValueError(f"{path} is no store of features: rskip caption extract makes one")
-    description = index.settings()
-    damaged = ValueError(f"{index.path} is damaged: extract the features again")
-    if description is None or "format" not in description:
-        raise damaged
-    if description["format"] != FORMAT:
+    description = index.settings(finished=True)
+    if description is None:
+        raise index.damage("", "is empty", expected="what the features were made with")
+    if description.get("format", FORMAT) != FORMAT:
         raise SettingError.of_value("format", description["format"], str(FORMAT), source=str(index.path))
-    if type(description.get("dim")) is not int or description["dim"] < 1 or description.get("dtype") not in DTYPES:
-        raise damaged
-    pictures: dict[str, Picture] = {}
-    rows = 0
-    for entry in index.entries():
-        name, sha256, start, grid = (entry.get(key) for key in ("name", "sha256", "start", "grid"))
-        count: Any = entry.get("count")
-        sizes = [count, *(grid if isinstance(grid, list) else [])]
-        counted = all(type(size) is int and size > 0 for size in sizes)
-        fits = grid is None or (counted and len(sizes) == 3 and sizes[1] * sizes[2] == count)
-        if not (counted and fits and isinstance(name, str) and start == rows):
-            raise damaged
-        pictures[name] = Picture(str(sha256), start, count, None if grid is None else (grid[0], grid[1]))
-        rows += count
-    return description, pictures
+    return description, {picture.name: picture for picture in _in_order(index, finished=True)}

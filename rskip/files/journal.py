@@ -2,43 +2,63 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Generic, TypeVar
+
+from rskip.files.state import read_state_lines, state_line
+from rskip.settings.errors import SettingError
+
+Entry = TypeVar("Entry")
 
 
-class Journal:
+class Journal(Generic[Entry]):
     """A file of JSON lines: first the settings of the work, then an entry for each part that is on the disk.
 
-    A process that is killed leaves at most a torn last line, which readers leave out.
+    A process that is killed leaves at most a damaged end, which readers leave out; they refuse other damage.
+
+    :param kind: the entries' type, a Struct or a dataclass.
+    :param settings: the settings' type.
+    :param advice: what to do about a damaged journal.
     """
 
-    def __init__(self, path: Path) -> None:
-        self.path = path
+    def __init__(self, path: Path, kind: type[Entry], *, advice: str, settings: Any = dict[str, Any]) -> None:
+        self.path, self._kind, self._advice, self._settings = path, kind, advice, settings
 
-    def settings(self) -> dict[str, Any] | None:
-        """What the work is done with; None where there is no journal, or only the beginning of its first line."""
-        values = next(self._values(), None)
-        return None if values is None else values[0]
+    def settings(self, *, finished: bool = False) -> dict[str, Any] | None:
+        """What the work is done with; None where there is no journal, or only the beginning of its first line.
 
-    def entries(self) -> Iterator[dict[str, Any]]:
-        """The entries, in the order in which they were added."""
-        return (entry for entry, _ in self._entries())
+        :param finished: the journal was whole: a damaged first line is refused.
+        :raises SettingError: a first line before a whole one is damaged.
+        """
+        settings, _ = next(self._lines(finished=finished), (None, 0))
+        return settings
+
+    def entries(self, *, finished: bool = False) -> Iterator[Entry]:
+        """The entries, in the order in which they were added.
+
+        :param finished: the journal was whole: a damaged end is refused.
+        :raises SettingError: a line before a whole one is no entry; names the journal, the line and the key.
+        """
+        return (entry for entry, _ in self._entries(finished=finished))
+
+    def damage(self, name: str, problem: str, *, expected: str) -> SettingError:
+        """What says that the entries contradict each other; see `SettingError`."""
+        return SettingError(name, problem, expected=expected, advice=self._advice, source=str(self.path))
 
     def restart(self, settings: Mapping[str, Any]) -> None:
         """Holds the settings alone."""
-        self.path.write_text(_line(settings), encoding="utf-8")
+        self.path.write_text(state_line(settings), encoding="utf-8")
 
-    def add(self, entries: Iterable[Mapping[str, Any]]) -> None:
+    def add(self, entries: Iterable[Entry]) -> None:
         """Adds entries of what has reached the disk."""
         with self.path.open("a", encoding="utf-8") as file:
-            file.write("".join(map(_line, entries)))
+            file.write("".join(map(state_line, entries)))
 
-    def keep_while(self, kept: Callable[[dict[str, Any]], bool]) -> dict[str, Any] | None:
+    def keep_while(self, kept: Callable[[Entry], bool]) -> Entry | None:
         """Forgets the entries from the first one on that is not `kept`, and gives the last that stays."""
-        last, end = None, next(self._values())[1]
+        last, (_, end) = None, next(self._lines())
         for entry, position in self._entries():
             if not kept(entry):
                 break
@@ -46,29 +66,13 @@ class Journal:
         os.truncate(self.path, end)
         return last
 
-    def _entries(self) -> Iterator[tuple[dict[str, Any], int]]:
-        values = self._values()
-        next(values, None)
-        yield from values
+    def _entries(self, *, finished: bool = False) -> Iterator[tuple[Entry, int]]:
+        lines = self._lines(finished=finished)
+        next(lines, None)
+        yield from lines
 
-    def _values(self) -> Iterator[tuple[dict[str, Any], int]]:
-        """Each line's values, and where it ends. Raises `ValueError` for a whole line that is no entry."""
-        if not self.path.exists():
-            return
-        end = 0
-        with self.path.open("rb") as file:
-            for line in file:
-                end += len(line)
-                try:
-                    values = json.loads(line) if line.endswith(b"\n") else None
-                except (ValueError, RecursionError):  # such as zeros, after a power cut
-                    values = None
-                if values is None:
-                    return
-                if not isinstance(values, dict):
-                    raise ValueError(f"{self.path} is damaged: a line holds a {type(values).__name__}, no entry")
-                yield values, end
-
-
-def _line(values: Mapping[str, Any]) -> str:
-    return json.dumps(values, ensure_ascii=False) + "\n"
+    def _lines(self, *, finished: bool = False) -> Iterator[tuple[Any, int]]:
+        if self.path.exists():
+            yield from read_state_lines(
+                self.path, self._kind, advice=self._advice, head=self._settings, finished=finished
+            )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields, replace
 from typing import Annotated, Any, Literal
@@ -58,7 +59,7 @@ class SearchOptions(Checked):
             extra={
                 **_flag("unkpen", "P"),
                 "expected": "a number, -1e6 or more, or infinity to forbid the unknown token",
-                "infinity": True,
+                "also": (math.inf,),
             },
         ),
     ] = 0.0

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import operator
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import cache
 from typing import Any, TypeVar
 
@@ -16,13 +16,17 @@ from rskip.settings.errors import SettingError, joined, nearest, shown_key
 
 T = TypeVar("T")
 
+_TOO_LARGE = 2**64  # for a whole number: a seed of PyTorch's is the largest that any setting has
+
 
 def convert(content: Any, kind: type[T], *, name: str = "", source: str = "") -> T:
     """`content` as `kind`: a msgspec Struct, a dataclass, or any type that msgspec converts to.
 
-    What a type says in `msgspec.Meta` is checked (`ge=1`, `pattern=...`); floats must be finite. Meta's `extra` may
-    give the words of what is `expected`, and allow `infinity`. A type's own check, `__post_init__`, may raise
-    SettingError too.
+    A Struct and a dataclass have no other keys than their fields. A TypedDict has: they stay as they are.
+
+    What a type says in `msgspec.Meta` is checked (`ge=1`, `pattern=...`); floats must be finite, whole numbers have at
+    most 64 bits. Meta's `extra` may give the words of what is `expected`, and floats that are allowed `also`. A type's
+    own check, `__post_init__`, may raise SettingError too.
 
     :param name: of the setting, which begins the names of its parts in errors.
     :param source: where the content is from, such as a file's path.
@@ -79,19 +83,21 @@ def _type_info(kind: Any) -> types.Type:
 def _convert(value: Any, info: types.Type, name: str, expected: str = "") -> Any:
     if isinstance(info, types.Metadata):
         extra = info.extra or {}
-        if extra.get("infinity") and value == math.inf:
+        if isinstance(value, float) and value in extra.get("also", ()):
             return value
         return _convert(value, info.type, name, expected or extra.get("expected", ""))
     if isinstance(info, types.UnionType):
         return _convert_union(value, info, name, expected)
     if isinstance(info, (types.StructType, types.DataclassType)):
         return _convert_fields(value, info, name, expected)
+    if isinstance(info, types.TypedDictType):
+        return _convert_named(value, info, name, expected)
     if isinstance(info, (types.ListType, types.VarTupleType)):
         return _convert_items(value, info, name, expected)
+    if isinstance(info, types.TupleType):
+        return _convert_row(value, info, name, expected)
     if isinstance(info, types.DictType):
         return _convert_entries(value, info, name, expected)
-    if isinstance(info, types.CustomType) and isinstance(value, info.cls):
-        return value
     if isinstance(info, types.AnyType):
         return value
     if isinstance(info, types.FloatType) and type(value) is int:
@@ -103,6 +109,8 @@ def _convert(value: Any, info: types.Type, name: str, expected: str = "") -> Any
 
 
 def _hint(value: Any, info: types.Type) -> str:
+    if type(value) is int and abs(value) >= _TOO_LARGE:
+        return ", of at most 64 bits"
     near = nearest(value, map(str, info.values)) if isinstance(info, types.LiteralType) else []
     return f" (did you mean {near[0]}?)" if near else ""
 
@@ -134,9 +142,7 @@ def _convert_fields(
         if key not in fields:
             listed = f"{info.cls.__module__}.{info.cls.__qualname__}"
             raise SettingError.of_unknown_key(name, key, fields, listed=listed)
-    for key, field in fields.items():
-        if key not in value and field.required:
-            raise SettingError(joined(name, key), "is missing", expected=describe(field.type))
+    _refuse_missing(value, info.fields, name)
     checks_itself = issubclass(info.cls, Checked)
     given = {
         fields[key].name: item if checks_itself else _convert(item, fields[key].type, joined(name, key))
@@ -146,6 +152,29 @@ def _convert_fields(
         return info.cls(**given)
     except SettingError as error:
         raise error.within(name) from None
+
+
+def _convert_named(value: Any, info: types.TypedDictType, name: str, expected: str) -> dict[str, Any]:
+    if not isinstance(value, Mapping):
+        raise _not_a_mapping(name, value, expected)
+    _refuse_missing(value, info.fields, name)
+    named = {field.encode_name: field.type for field in info.fields}
+    return {
+        key: _convert(item, named[key], joined(name, key)) if key in named else item for key, item in value.items()
+    }
+
+
+def _refuse_missing(value: Mapping[str, Any], fields: Iterable[types.Field], name: str) -> None:
+    for field in fields:
+        if field.required and field.encode_name not in value:
+            raise SettingError(joined(name, field.encode_name), "is missing", expected=describe(field.type))
+
+
+def _convert_row(value: Any, info: types.TupleType, name: str, expected: str) -> tuple[Any, ...]:
+    if not isinstance(value, (list, tuple)) or len(value) != len(info.item_types):
+        raise SettingError.of_value(name, value, expected or describe(info))
+    each = enumerate(zip(value, info.item_types, strict=True))
+    return tuple(_convert(item, kind, f"{name}[{number}]") for number, (item, kind) in each)
 
 
 def _convert_items(
@@ -194,7 +223,7 @@ def _is_of(value: Any, info: types.Type) -> bool:
     if isinstance(info, types.BoolType):
         return isinstance(value, bool)
     if isinstance(info, types.IntType):
-        return type(value) is int and _in_range(value, info)
+        return type(value) is int and abs(value) < _TOO_LARGE and _in_range(value, info)
     if isinstance(info, types.FloatType):
         return type(value) is float and math.isfinite(value) and _in_range(value, info)
     if isinstance(info, types.LiteralType):
@@ -203,6 +232,8 @@ def _is_of(value: Any, info: types.Type) -> bool:
         if not isinstance(value, str) or not _long_enough(value, info):
             return False
         return info.pattern is None or _pattern(info.pattern).search(value) is not None
+    if isinstance(info, types.CustomType):
+        return isinstance(value, info.cls)
     raise AssertionError(f"no check of {info}")
 
 
@@ -248,6 +279,10 @@ def describe(info: types.Type) -> str:
         return ", ".join([word, " and ".join(limits)] if limits else [word])
     if isinstance(info, (types.ListType, types.VarTupleType)):
         return f"a list of {describe(info.item_type)}"
+    if isinstance(info, types.TupleType):
+        return f"a list of {len(info.item_types)}: {', '.join(map(describe, info.item_types))}"
+    if isinstance(info, types.CustomType):
+        return f"a {info.cls.__name__}"
     if isinstance(info, types.StrType):
         return "text"
     if isinstance(info, types.BoolType):

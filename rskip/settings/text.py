@@ -188,7 +188,12 @@ def set_dotted(content: dict[str, Any], key: str, value: Any) -> Any:
 
 def read_text(path: Path) -> str:
     """The file's text, without a byte order mark. Raises `SettingError` where it is not UTF-8."""
+    return decoded(path.read_bytes(), source=str(path)).replace("\r\n", "\n").replace("\r", "\n")
+
+
+def decoded(content: bytes, *, source: str) -> str:
+    """UTF-8 as text, without a byte order mark. Raises `SettingError` where it is something else."""
     try:
-        return path.read_text(encoding="utf-8-sig")
+        return content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
-        raise SettingError("", f"not valid UTF-8 (byte {error.start})", source=str(path)) from None
+        raise SettingError("", f"not valid UTF-8 (byte {error.start})", source=source) from None

@@ -18,7 +18,7 @@ from rskip.files.journal import Journal
 from rskip.generation import Hypothesis, SearchOptions
 from rskip.machine.ranks import Ranks
 from rskip.translation.jobs import Job, known_sum
-from rskip.translation.output import ResumableFile, merge_parts, part_path, write_all
+from rskip.translation.output import FoundBatch, ResumableFile, merge_parts, part_path, write_all
 from rskip.translation.search import SearchBatches, Segment, flat, rebuilt
 from rskip.translation.segments import Source
 from rskip.translation.settings import LARGE, MAX_TOKENS, MOST_WORKERS, BatchSettings
@@ -131,7 +131,7 @@ class WindowWatch:
 
     window: Window
     progress: TranslationProgress
-    journal: Journal | None
+    journal: Journal[FoundBatch] | None
 
     def read(self, sources: Sequence[Source]) -> None:
         """The window's lines as they will be translated."""
@@ -158,11 +158,15 @@ class WindowWatch:
     ) -> Iterator[list[list[Hypothesis]]]:
         kept = 0
         for entry in () if self.journal is None else self.journal.entries():
+            assert self.journal is not None
+            if kept == len(batches) or len(entry.found) != len(batches[kept]):
+                expected = f"{len(batches)} batches of as many segments as the window has"
+                raise self.journal.damage("found", "is of other batches", expected=expected)
             kept += 1
-            yield rebuilt(entry["found"])
+            yield rebuilt(entry.found)
         for found in search(batches[kept:], options):
             if self.journal is not None:
-                self.journal.add([{"found": flat(found)}])
+                self.journal.add([FoundBatch(found=flat(found))])
             yield found
 
 

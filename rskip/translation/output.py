@@ -10,14 +10,17 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
 from io import FileIO
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
+
+import msgspec
 
 from rskip.files.journal import Journal
 from rskip.files.lock import Locked, open_locked
 from rskip.settings.errors import SettingError
+from rskip.settings.kinds import Count, Index
+from rskip.translation.search import FlatBatch
 from rskip.translation.windows import Window
 
 _BLOCK = 1 << 20
@@ -40,8 +43,7 @@ class StoppedError(Exception):
         self.cause, self.lines, self.path = cause, lines, path
 
 
-@dataclass(frozen=True)
-class Entry:
+class Entry(msgspec.Struct, frozen=True, kw_only=True):
     """A window that is written.
 
     window: its number.
@@ -50,10 +52,16 @@ class Entry:
     sha256: of all inputs, up to its end.
     """
 
-    window: int
-    lines: int
-    bytes: int
+    window: Index
+    lines: Count
+    bytes: Annotated[int, msgspec.Meta(ge=0)]
     sha256: str
+
+
+class FoundBatch(msgspec.Struct, frozen=True, kw_only=True):
+    """A batch of a window that is searched: the hypotheses of its segments (`rskip.translation.search.flat`)."""
+
+    found: FlatBatch
 
 
 class ResumableFile:
@@ -112,11 +120,11 @@ class ResumableFile:
         written = (self._last.bytes if self._last else 0) + len(text)
         end = window.start + len(window.lines)
         entry = Entry(window=window.number, lines=end, bytes=written, sha256=window.sha256)
-        self.journal.add([asdict(entry)])
+        self.journal.add([entry])
         self._last = entry
         self._window_journal(window).path.unlink(missing_ok=True)
 
-    def batches(self, window: Window) -> Journal:
+    def batches(self, window: Window) -> Journal[FoundBatch]:
         """The journal of the window's batches, with those that an earlier run did of the same lines in the same way."""
         journal = self._window_journal(window)
         of = json.loads(json.dumps({"sha256": window.sha256, "settings": self._settings}))
@@ -126,8 +134,8 @@ class ResumableFile:
             journal.restart(of)
         return journal
 
-    def _window_journal(self, window: Window) -> Journal:
-        return Journal(self.path.with_name(f"{self.path.name}{_WINDOW}{window.number}"))
+    def _window_journal(self, window: Window) -> Journal[FoundBatch]:
+        return _batch_journal(self.path.with_name(f"{self.path.name}{_WINDOW}{window.number}"))
 
     def finish(self, output: Path) -> None:
         """Gives the file its name."""
@@ -166,9 +174,11 @@ class ResumableFile:
                 f"{self.path} was begun with other settings ({'; '.join(differing)}): give the same, or delete it to "
                 "start again"
             )
-        found = self.journal.keep_while(lambda entry: entry["bytes"] <= size)
-        last = None if found is None else Entry(**found)
+        list(written_windows(self.path))  # refuses entries that contradict each other
+        last = self.journal.keep_while(lambda entry: entry.bytes <= size)
         end = last.bytes if last else 0
+        if end and os.pread(self._descriptor, 1, end - 1) != b"\n":
+            raise self.journal.damage("bytes", f"is {end}, inside a line", expected="a line's end")
         os.truncate(self._descriptor, end)
         os.lseek(self._descriptor, end, os.SEEK_SET)
         return last
@@ -206,7 +216,10 @@ def _window_journals(part: Path) -> list[Path]:
 
 
 def _has_batches(journal: Path) -> bool:
-    return next(Journal(journal).entries(), None) is not None
+    try:
+        return next(_batch_journal(journal).entries(), None) is not None
+    except SettingError:  # there are some behind the damage
+        return True
 
 
 def check_unfinished(output: Path, part: int, parts: int, *, resume: bool) -> None:
@@ -236,7 +249,7 @@ def _unfinished(path: Path) -> SettingError:
 def merge_parts(output: Path, count: int) -> None:
     """Makes the finished output out of what `count` processes wrote, window after window, and removes their parts.
 
-    :raises ValueError: a part is missing.
+    :raises ValueError: a part is missing, or its journal is damaged.
     """
     parts = [part_path(output, number, count) for number in range(count)]
     journals = [_journal(part) for part in parts]
@@ -263,12 +276,15 @@ def _copy_in_turns(parts: Sequence[Path], entries: Sequence[Iterator[Entry]], ta
     try:
         number = 0
         while (entry := next(entries[number % len(parts)], None)) is not None:
-            assert entry.window == number
             part = number % len(parts)
+            if entry.window != number:
+                raise _journal(parts[part]).damage("window", f"is {entry.window}", expected=str(number))
             _copy(descriptors[part], target, entry.bytes - done[part])
             done[part] = entry.bytes
             number += 1
-        assert all(next(rest, None) is None for rest in entries)
+        for part, rest in zip(parts, entries, strict=True):
+            if (entry := next(rest, None)) is not None:
+                raise _journal(part).damage("window", f"is {entry.window}", expected=f"{number}, which is missing")
     finally:
         for descriptor in descriptors:
             os.close(descriptor)
@@ -277,7 +293,8 @@ def _copy_in_turns(parts: Sequence[Path], entries: Sequence[Iterator[Entry]], ta
 def _copy(source: int, target: FileIO, size: int) -> None:
     while size:
         block = os.read(source, min(size, _BLOCK))
-        assert block, "a part is shorter than its journal says"
+        if not block:
+            raise ValueError(f"a part of {target.name} is shorter than its journal says: delete it to start again")
         write_all(target.fileno(), block, target.name)
         size -= len(block)
 
@@ -305,9 +322,21 @@ def _open_alone(path: Path) -> int:
 
 def written_windows(output: Path) -> Iterator[Entry]:
     """The windows that an unfinished output has, in the order in which they were written."""
-    return (Entry(**entry) for entry in _journal(output).entries())
+    journal = _journal(output)
+    before = Entry(window=-1, lines=0, bytes=0, sha256="")
+    for entry in journal.entries():
+        for name in ("window", "lines", "bytes"):
+            if (now := getattr(entry, name)) < (least := getattr(before, name)):
+                raise journal.damage(name, f"is {now}", expected=f"{least} or more, as in the line before")
+        before = entry
+        yield entry
 
 
-def _journal(output: Path) -> Journal:
+def _journal(output: Path) -> Journal[Entry]:
     """The journal beside an unfinished output: its settings, and then an `Entry` for each window."""
-    return Journal(output.with_name(f"{output.name}.journal"))
+    return Journal(output.with_name(f"{output.name}.journal"), Entry, advice=f"delete {output} to start again")
+
+
+def _batch_journal(path: Path) -> Journal[FoundBatch]:
+    """The journal of a window: the output's settings and the window's sum, and then an entry for each batch."""
+    return Journal(path, FoundBatch, advice="delete it to translate the window again")

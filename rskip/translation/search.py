@@ -6,20 +6,23 @@ B segments, S source length, T target length.
 from __future__ import annotations
 
 import ctypes
+import math
 import pickle
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
 from itertools import repeat
-from typing import Any, Protocol
+from typing import Annotated, Any, Protocol
 
 import torch
+from msgspec import Meta
 from torch import Tensor
 
 from rskip.generation import Hypothesis, SearchOptions, beam_search
 from rskip.generation.decoder import StepDecoder
 from rskip.machine.torch_errors import out_of_memory
 from rskip.machine.workers import WorkerProcesses
+from rskip.settings.kinds import Index
 from rskip.text import Dictionary
 
 _USUAL_BEAM = 4
@@ -242,21 +245,26 @@ def _keep_freed_memory() -> None:
         mallopt(_M_TRIM_THRESHOLD, 2**31 - 1)
 
 
-def _search(batch: Sequence[Segment], options: SearchOptions) -> list[list[tuple[Any, ...]]]:
+def _search(batch: Sequence[Segment], options: SearchOptions) -> FlatBatch:
     return flat(search_batch(_model, batch, options))
 
 
-def flat(found: Sequence[Sequence[Hypothesis]]) -> list[list[tuple[Any, ...]]]:
+_Score = Annotated[float, Meta(extra={"also": (math.inf, -math.inf)})]
+_FlatHypothesis = tuple[list[Index], _Score, list[_Score] | None, list[list[float]] | None]
+FlatBatch = list[list[_FlatHypothesis]]
+
+
+def flat(found: Sequence[Sequence[Hypothesis]]) -> FlatBatch:
     """A batch's hypotheses as plain values, which JSON takes too."""
     return [[_flat(each) for each in hypotheses] for hypotheses in found]
 
 
-def rebuilt(values: Sequence[Sequence[Sequence[Any]]]) -> list[list[Hypothesis]]:
+def rebuilt(values: FlatBatch) -> list[list[Hypothesis]]:
     """What `flat` was given."""
     return [[_rebuilt(*each) for each in hypotheses] for hypotheses in values]
 
 
-def _flat(hypothesis: Hypothesis) -> tuple[Any, ...]:
+def _flat(hypothesis: Hypothesis) -> _FlatHypothesis:
     """Without tensors, which would travel between processes through shared memory, one file each."""
     scores, attention = hypothesis.token_scores, hypothesis.attention
     return (

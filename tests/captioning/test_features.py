@@ -153,7 +153,41 @@ def test_what_is_no_whole_store_is_refused(tmp_path):
     with pytest.raises(SettingError, match="format"):
         FeatureStore(store)
     description = json.dumps({"format": 1, **DESCRIPTION})
-    for text in ("{", f'{description}\n{{"name": "a"}}\n', f"{description}\n[]\n"):
+    entry = {"name": "a", "sha256": "", "start": 0, "count": 6, "grid": [2, 3]}
+    first, more = f"{description}\n{json.dumps(entry)}\n", f"{description}\n{json.dumps(entry)}\n%s\n"
+    damaged = {
+        "": r": is empty: expected what the features were made with",
+        "{": r", line 1: is cut off",
+        f'{{"format": 1}}\n{json.dumps(entry)}\n': r", line 1: backbone is missing: expected text",
+        f"{description}\n{{}}\n": r", line 2: name is missing: expected text",
+        f"{description}\n[]\n": r", line 2: it holds a list: expected keys and values",
+        first.replace('t": 6', 't": 7'): r", line 2: grid is \[2, 3\]: expected rows and columns of 7 cells",
+        first.replace('t": 6', 't": 6.5'): r", line 2: count is 6\.5: expected a whole number, 1 or more",
+        first.replace("[2, 3]", "[2, 3, 1]"): r", line 2: grid is \[2, 3, 1\]: expected a list of 2: .*",
+        more % json.dumps({**entry, "name": "b"}): r": start of b is 0: expected 6",
+        more % json.dumps({**entry, "start": 6}): r": name a is there twice: expected each picture once",
+        more % ("[" * 9000): r", line 3: nested more than 100 levels deep",
+        more % '{"name": "b", "name": "c"}': r", line 3: not valid JSON: key name is given twice: expected once",
+    }
+    for text, words in damaged.items():
         index.write_text(text)
-        with pytest.raises(ValueError, match=r"pictures\.jsonl is damaged"):
+        with pytest.raises(SettingError, match=rf"pictures\.jsonl{words}; move .* away and extract the features again"):
             FeatureStore(store)
+
+
+def test_a_damaged_store_loses_nothing_that_is_whole(tmp_path):
+    """The damaged end of an unfinished one is made again; other damage, and that of a whole one, is refused."""
+    store = tmp_path / "store"
+    write(store, "abc", whole=False)
+    partial, features = store / "pictures.jsonl.partial", (store / "features.bin").read_bytes()
+    lines = partial.read_text().splitlines(keepends=True)
+    partial.write_text("".join([*lines[:3], '{"start": "6"}\n', "\0" * 40]))
+    assert write(store, "abc") == ["c"]
+    assert FeatureStore(store).names == ["a", "b", "c"]
+    for name, bad in (("pictures.jsonl.partial", 2), ("pictures.jsonl", 2), ("pictures.jsonl", 3)):
+        (store / "pictures.jsonl").unlink(missing_ok=True)
+        (store / name).write_text("".join([*lines[:bad], '{"start": "6"}\n', *lines[bad + 1 :]]))
+        with pytest.raises(SettingError, match=rf"{name}, line {bad + 1}: name is missing"):
+            write(store, "abcd")
+        (store / name).unlink()
+        assert (store / "features.bin").read_bytes() == features

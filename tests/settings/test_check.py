@@ -5,7 +5,8 @@ from __future__ import annotations
 import dataclasses
 import pickle
 from collections.abc import Mapping
-from typing import Annotated, Any, Literal
+from pathlib import Path
+from typing import Annotated, Any, Literal, TypedDict
 
 import msgspec
 import pytest
@@ -52,6 +53,33 @@ def test_converts() -> None:
         assert convert({"count": 1, "either": either, "perhaps": None}, Outer).either == either
     made = convert({"count": 1, "perhaps": {"share": 0.25}, "by_word": {"a": 1}}, Outer)
     assert (made.perhaps, made.by_word) == (Inner(share=0.25), {"a": 1})
+
+
+class Needed(TypedDict):
+    """What is read of a mapping that may hold more."""
+
+    row: tuple[int, str]
+
+
+class Named(Needed, total=False):
+    count: Count
+
+
+def test_a_typed_dict_may_hold_more() -> None:
+    content = {"row": [1, "a"], "count": 2, "more": {"x": None}}
+    assert convert(content, Named) == {**content, "row": (1, "a")}
+    wrong = {
+        "row is missing: expected a list of 2: a whole number, text": {"count": 1},
+        "row is [1]: expected a list of 2: a whole number, text": {"row": [1]},
+        "row[1] is 2: expected text": {"row": [1, 2]},
+        "count is 0: expected a whole number, 1 or more": {"row": [1, "a"], "count": 0},
+    }
+    for said, given in wrong.items():
+        with pytest.raises(SettingError) as error:
+            convert(given, Named)
+        assert str(error.value) == said
+    with pytest.raises(SettingError, match=r"^x is 1: expected a Path$"):
+        convert(1, Path, name="x")
 
 
 def test_whole_numbers_may_stand_for_floats() -> None:

@@ -11,6 +11,7 @@ import pytest
 import torch
 
 from rskip.generation import Hypothesis, SearchOptions
+from rskip.settings.errors import SettingError
 from rskip.translation.files import WindowWatch, translate_stream
 from rskip.translation.output import (
     ResumableFile,
@@ -290,6 +291,36 @@ def test_the_journal_is_json_lines(unfinished):
     assert rest[-1]["bytes"] == os.path.getsize(unfinished / "output.partial")
 
 
+@pytest.mark.parametrize(
+    ("number", "changes", "said"),
+    [
+        (1, {"bytes": "x"}, "line 2: bytes is 'x': expected a whole number, 0 or more"),
+        (2, {"bytes": None}, "line 3: bytes is None: expected a whole number, 0 or more"),
+        (2, {"lines": 8.5}, "line 3: lines is 8.5: expected a whole number, 1 or more"),
+        (2, {"lines": True}, "line 3: lines is True: expected a whole number, 1 or more"),
+        (2, {"windw": 1}, "line 3: unknown key windw"),
+        (2, {"bytes": 10**9}, r"bytes is \d+: expected 1000000000 or more, as in the line before"),
+        (3, {"lines": 2}, "lines is 2: expected 8 or more, as in the line before"),
+        (3, {"window": 10**30}, None),
+        (3, {"bytes": "x"}, None),
+        (3, {"bytes": 100}, "bytes is 100, inside a line: expected a line's end"),
+    ],
+)
+def test_a_damaged_journal_is_refused_or_its_end_made_again(number, changes, said, unfinished, expected):
+    """Nothing of the output is removed for a damaged line that others follow."""
+    journal, output = (unfinished / f"output.partial{end}" for end in (".journal", ""))
+    lines, before = journal.read_text().splitlines(), output.read_bytes()
+    lines[number] = json.dumps({**json.loads(lines[number]), **changes})
+    journal.write_text("".join(f"{line}\n" for line in lines))
+    if said is None:
+        assert translated(unfinished, resume=True) == [2, 3, 4, 5]
+        assert (unfinished / "output").read_bytes() == expected
+    else:
+        message = rf"output\.partial\.journal.*{said}; delete .*/output\.partial to start again$"
+        refused(unfinished, message, resume=True)
+        assert output.read_bytes() == before
+
+
 BATCHES = [[Segment([number, 2], [])] for number in range(4)]
 
 
@@ -339,6 +370,38 @@ def test_batches_of_an_unfinished_window_are_kept(folder):
         ]
         file.write(first, b"0\n1\n2\n3\n")
         assert not list(folder.glob("*.window*"))
+
+
+@pytest.mark.parametrize(
+    ("entries", "said"),
+    [
+        ([[[[[0, "2"], -1.0, None, None]]], None], r"line 2: found\[0\]\[0\]\[0\]\[1\] is '2': expected a whole .*"),
+        ([[[[[0, 2], -1.0, None]]], None], r"line 2: found\[0\]\[0\] is .*: expected a list of 4: .*"),
+        ([[], None], ": found is of other batches: expected 4 batches of as many segments as the window has"),
+        ([None] * 5, ": found is of other batches: expected 4 batches of as many segments as the window has"),
+    ],
+)
+def test_a_damaged_journal_of_batches_is_refused(entries, said, folder):
+    first, whole, path = window(folder, 0), [[[[0, 2], -1.0, None, None]]], folder / "output.partial"
+    with ResumableFile(path, SETTINGS, resume=False) as file:
+        file.batches(first)
+    with (folder / "output.partial.window0").open("a") as journal:
+        journal.writelines(json.dumps({"found": whole if found is None else found}) + "\n" for found in entries)
+    message = rf"output\.partial\.window0.*{said}; delete it to translate the window again"
+    stopped = pytest.raises((SettingError, StoppedError), match=message)
+    with stopped, ResumableFile(path, SETTINGS, resume=True) as file:
+        watched(file, first, searched)
+
+
+def test_a_score_of_minus_infinity_is_kept(folder):
+    def search(batches, options):
+        return ([[Hypothesis(torch.tensor(batch[0].source), -float("inf"))]] for batch in batches)
+
+    first = window(folder, 0)
+    with ResumableFile(folder / "output.partial", SETTINGS, resume=False) as file:
+        watched(file, first, search)
+    with ResumableFile(folder / "output.partial", SETTINGS, resume=True) as file:
+        assert [each.score for each in watched(file, first, searched)] == [-float("inf")] * 4
 
 
 def test_batches_of_other_lines_or_settings_are_not_taken(folder):
