@@ -6,14 +6,17 @@ captions that are known to a model) and corpus.json (`rskip.captioning.preparati
 
 from __future__ import annotations
 
-import json
 import re
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
+import msgspec
+
+from rskip.files.state import read_state_lines, state_line
 from rskip.files.whole import atomic_file
+from rskip.settings.errors import SettingError
 
 DICTIONARY = "dict.txt"
 
@@ -70,35 +73,37 @@ def tokenise_caption(text: str) -> list[str]:
     return [_BRACKETS.get(token, token) for token in _TOKEN.findall(text.lower()) if token not in _REMOVED]
 
 
+class _Line(msgspec.Struct, frozen=True, kw_only=True):
+    image: str
+    captions: tuple[str, ...]
+    tokens: tuple[str, ...]
+
+    def __post_init__(self) -> None:
+        if not self.captions:
+            raise SettingError.of_value("captions", [], "one or more")
+        if len(self.captions) != len(self.tokens):
+            expected = f"those of {len(self.captions)} captions"
+            raise SettingError("tokens", f"are of {len(self.tokens)}", expected=expected)
+
+
 def read_split(folder: Path, split: str) -> list[CaptionedImage]:
     """The images of "train", "valid" or "test" of a data folder, in its order.
 
     :raises FileNotFoundError: no such folder or split.
-    :raises ValueError: a line that is no captioned image; names the file and the line.
+    :raises SettingError: a line that is no captioned image; names the file and the line.
     """
     path = Path(folder) / f"{split}.jsonl"
     if not path.is_file():
         raise FileNotFoundError(f"no captions {path}: expected a folder that `rskip prepare flickr8k` or the like made")
-    images = []
-    with path.open(encoding="utf-8") as lines:
-        for number, line in enumerate(lines, start=1):
-            try:
-                content = json.loads(line)
-                image = CaptionedImage(content["image"], tuple(content["captions"]), tuple(content["tokens"]))
-                if not image.captions or len(image.captions) != len(image.tokens):
-                    raise ValueError
-            except (ValueError, KeyError, TypeError):
-                raise ValueError(f"{path}: line {number} is not an image with its captions and their tokens") from None
-            images.append(image)
-    return images
+    lines = read_state_lines(path, _Line, advice="prepare the captions again", finished=True)
+    return [CaptionedImage(line.image, line.captions, line.tokens) for line, _ in lines]
 
 
 def write_split(folder: Path, split: str, images: Iterable[CaptionedImage]) -> None:
     """Writes what `read_split` reads."""
     with atomic_file(folder / f"{split}.jsonl") as temporary, temporary.open("w", encoding="utf-8") as file:
         for image in images:
-            line = {"image": image.name, "captions": image.captions, "tokens": image.tokens}
-            file.write(json.dumps(line, ensure_ascii=False) + "\n")
+            file.write(state_line(_Line(image=image.name, captions=image.captions, tokens=image.tokens)))
 
 
 def count_words(images: Iterable[CaptionedImage]) -> Counter[str]:

@@ -295,14 +295,8 @@ def begun_with(output: Path) -> dict[str, Any]:
     """What the machine decided when the training in this folder began, which goes on so; {} without a training."""
     from rskip.vision.training import TrainingFolder
 
-    begun = TrainingFolder(output).settings
-    if not begun.is_file():
-        return {}
-    try:
-        settings = json.loads(begun.read_text(encoding="utf-8"))["settings"]
-        return {name: settings[name] for name in CHOSEN_HERE}
-    except (ValueError, KeyError, TypeError) as error:
-        raise ValueError(f"{begun} is damaged: move {output} away to start over") from error
+    settings = TrainingFolder(output).begun_with()
+    return {} if settings is None else {name: settings[name] for name in CHOSEN_HERE}
 
 
 def _precision(

@@ -19,7 +19,9 @@ from typing import Any
 
 from rskip.files.checksum import difference, sha256_file
 from rskip.files.lock import one_at_a_time
+from rskip.files.state import read_state
 from rskip.files.whole import atomic_file
+from rskip.settings.errors import SettingError
 
 ALWAYS_SUMMED = 64 << 20
 """Files of at most this many bytes are summed whenever they are verified; it takes a fraction of a second."""
@@ -174,6 +176,6 @@ def _write_metadata(path: Path, metadata: FileMetadata) -> None:
 def _read_metadata(path: Path) -> FileMetadata | None:
     """None where there is none that can be read: the file is summed again."""
     try:
-        return FileMetadata(**json.loads(_metadata_file(path).read_text(encoding="utf-8")))
-    except (FileNotFoundError, TypeError, ValueError):
+        return read_state(_metadata_file(path), FileMetadata, advice="")
+    except (FileNotFoundError, SettingError):
         return None

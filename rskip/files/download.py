@@ -17,8 +17,10 @@ from pathlib import Path
 
 from rskip.files.checksum import difference
 from rskip.files.lock import one_at_a_time
+from rskip.files.state import read_state
 from rskip.files.whole import require_space
 from rskip.machine.terminal import Progress
+from rskip.settings.errors import SettingError
 
 BLOCK = 1 << 16
 TIMEOUT_SECONDS = 60
@@ -262,8 +264,8 @@ class _Transfer:
 
     def _read_note(self) -> _Beginning | None:
         try:
-            return _Beginning(**json.loads(self._note.read_text(encoding="utf-8")))
-        except (FileNotFoundError, TypeError, ValueError):
+            return read_state(self._note, _Beginning, advice="")
+        except (FileNotFoundError, SettingError):
             return None  # not there, or half written when the machine stopped
 
     def _write_note(self, beginning: _Beginning) -> None:

@@ -28,7 +28,9 @@ from dataclasses import asdict, dataclass
 from functools import cache
 from pathlib import Path
 
+from rskip.files.state import read_state
 from rskip.files.whole import naming
+from rskip.settings.errors import SettingError
 
 _BEAT_SECONDS = 10.0  # from one renewal to the next
 _SILENT_SECONDS = 60.0  # without one, after which a holder on another machine counts as dead
@@ -278,8 +280,8 @@ def _read(path: Path) -> Owner:
     :raises FileNotFoundError: it has been removed.
     """
     try:
-        return Owner(**json.loads(path.read_bytes()))
-    except (ValueError, TypeError):
+        return read_state(path, Owner, advice="")
+    except SettingError:
         return Owner(attempt=_number(path), host="an unknown machine", process=0, machine="")
 
 

@@ -52,7 +52,7 @@ def read_state_lines(
             end += len(line)
             source = f"{path}, line {number}"
             try:
-                if not line.endswith(b"\n"):
+                if not (finished or line.endswith(b"\n")):
                     raise SettingError("", "is cut off", advice=advice, source=source)
                 of = kind if number > 1 or head is None else head
                 value = _as_written(line, of) or parse_state(line, of, source=source, advice=advice)
@@ -90,8 +90,20 @@ def parse_state(content: bytes, kind: type[T], *, source: str, advice: str) -> T
     :raises SettingError: as `read_state`.
     """
     try:
-        return convert(parse_json(decoded(content, source=source), source=source), kind)
+        plain = parse_json(decoded(content, source=source), source=source)
     except SettingError as error:
-        raise SettingError(
-            error.name, error.problem, expected=error.expected, advice=advice or error.advice, source=source
-        ) from None
+        raise _with_advice(error, source, advice) from None
+    return as_state(plain, kind, source=source, advice=advice)
+
+
+def as_state(content: Any, kind: type[T], *, source: str, advice: str) -> T:
+    """What was read in another way than as JSON, as `kind`; see `parse_state`."""
+    try:
+        return convert(content, kind)
+    except SettingError as error:
+        raise _with_advice(error, source, advice) from None
+
+
+def _with_advice(error: SettingError, source: str, advice: str) -> SettingError:
+    problem = f"it {error.problem}" if not error.name and error.problem.startswith("is ") else error.problem
+    return SettingError(error.name, problem, expected=error.expected, advice=advice, source=source)

@@ -66,10 +66,12 @@ def _changed_record(path: Path, *, tensors: bool) -> str | None:
     return None
 
 
-def weights_difference(own: Mapping[str, Tensor], given: Mapping[str, Any]) -> str | None:
+def weights_difference(own: Mapping[str, Tensor], given: Mapping[str, Any], *, saved: bool = False) -> str | None:
     """How the weights in a file differ from a model's own, by name, type and shape; None: they don't.
 
     Weights are in float16, bfloat16, float32 or float64; what a model has as whole numbers (counts) is so in the file.
+
+    :param saved: they are what such a model's training saved: of the same types, and finite.
     """
     import torch
 
@@ -85,4 +87,8 @@ def weights_difference(own: Mapping[str, Tensor], given: Mapping[str, Any]) -> s
             return f"{name} is of {found.dtype}, expected {kind}"
         if found.shape != expected.shape:
             return f"{name} has the shape {tuple(found.shape)}, expected {tuple(expected.shape)}"
+        if saved and found.dtype != expected.dtype:
+            return f"{name} is of {found.dtype}, expected {expected.dtype}"
+        if saved and not found.isfinite().all():
+            return f"{name} is not finite"
     return None

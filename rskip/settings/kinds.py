@@ -7,6 +7,7 @@ from typing import Annotated
 from msgspec import Meta
 
 Count = Annotated[int, Meta(ge=1, le=10**12, extra={"expected": "a whole number, 1 or more"})]  # lines, tokens, ...
+Whole = Annotated[int, Meta(ge=0, le=10**12, extra={"expected": "a whole number, 0 or more"})]  # iterations done
 Size = Annotated[int, Meta(ge=1, le=10**8)]  # of a dimension: symbols, features
 Index = Annotated[int, Meta(ge=0, le=10**8)]  # of a symbol
 Layers = Annotated[int, Meta(ge=1, le=1000)]  # the deepest Transformers have as many (Wang et al. 2022)

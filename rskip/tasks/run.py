@@ -8,19 +8,22 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Any, Generic, TypeVar
+from typing import Annotated, Any, Generic, Literal, TypedDict, TypeVar
 
 import msgspec
 
 from rskip.files.folder_lock import FolderLock, folder_lock
+from rskip.files.state import as_state, parse_state, read_state
 from rskip.files.whole import atomic_file
 from rskip.machine.environment import describe_environment
 from rskip.settings.errors import SettingError
-from rskip.settings.text import read_json
+from rskip.settings.kinds import Count
+from rskip.settings.text import read_text
 from rskip.tasks.process import child_environment, run_logged
 
 SettingsT = TypeVar("SettingsT")
 
+_Precision = Literal["float32", "bfloat16", "float16"]
 SESSION = "rskip run | "  # begins the line of train.log that says what a session runs on
 
 
@@ -92,10 +95,25 @@ class Run(Generic[SettingsT]):
         precision = self.folder.keep_precision(precision_here(asked, gpus=self.gpus))
         session = {**describe_environment(), "precision": precision}
         session["machine"] |= {"gpus": self.gpus} if self.gpus > 0 else {"gpu": None}
-        with self.folder.train_log.open("a", encoding="utf-8") as log:
-            started = time.strftime("%Y-%m-%dT%H:%M:%S%z")
-            log.write(f"{SESSION}{json.dumps({'started': started, **session})}\n")
+        started = time.strftime("%Y-%m-%dT%H:%M:%S%z")
+        line = f"{SESSION}{json.dumps({'started': started, **session})}\n"
+        with self.folder.train_log.open("ab+") as log:
+            log.seek(max(log.tell() - 1, 0))
+            cut_off = log.read() not in (b"", b"\n")  # the session before was killed in the middle of a line
+            log.write(f"{chr(10) * cut_off}{line}".encode())
         return precision
+
+
+class _Session(TypedDict):
+    git: dict[str, Any] | None
+    packages: dict[str, str]
+    machine: dict[str, Any]
+
+
+class Session(_Session, total=False):
+    """What a session of a training ran on; older logs have no precision."""
+
+    precision: str
 
 
 class RunFolder:
@@ -126,7 +144,7 @@ class RunFolder:
         if not file.exists():
             _write(file, json.dumps(config, indent=2))
             return
-        if (started_with := read_json(file)) != config:
+        if (started_with := read_state(file, dict[str, Any], advice=self._anew)) != config:
             raise ValueError(
                 f"{self.path} was started with other settings ({config_difference(started_with, config)}): "
                 "for another run override the recipe's, or move that folder away"
@@ -142,7 +160,7 @@ class RunFolder:
         file = self.path / "processes"
         if not file.exists():
             _write(file, str(count))
-        elif (before := int(file.read_text())) != count:
+        elif (before := read_state(file, Count, advice=self._anew)) != count:  # type: ignore[arg-type]
             expected = f"{before}, which {self.path} was started on"
             raise SettingError.of_value("gpus", count, expected, advice="give that, or move the folder away")
 
@@ -151,19 +169,28 @@ class RunFolder:
         file = self.path / "precision"
         if not file.exists():
             _write(file, chosen)
-        return file.read_text().strip()
+        kind: Any = _Precision
+        return as_state(read_text(file).strip(), kind, source=str(file), advice=self._anew)
 
-    def sessions(self) -> list[dict[str, Any]]:
+    def sessions(self) -> list[Session]:
         """What each session of the training ran on: git, packages, machine, precision; in order.
 
         :raises ValueError: the folder has no training's log.
         """
         if self.train_log.is_file():
             with self.train_log.open(encoding="utf-8", errors="replace") as lines:
-                found = [json.loads(line.removeprefix(SESSION)) for line in lines if line.startswith(SESSION)]
+                sessions = [line.removeprefix(SESSION).encode() for line in lines if line.startswith(SESSION)]
+            found = [
+                parse_state(line, Session, source=f"{self.train_log}, session {number}", advice=self._anew)
+                for number, line in enumerate(sessions, start=1)
+            ]
             if found:
                 return found
-        raise ValueError(f"{self.train_log} has no training in it: move {self.path} away and run again")
+        raise ValueError(f"{self.train_log} has no training in it: {self._anew}")
+
+    @property
+    def _anew(self) -> str:
+        return f"move {self.path} away and run again"
 
 
 class EpochLines:

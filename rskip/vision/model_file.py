@@ -10,14 +10,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, TypedDict
 
 import msgspec
 from torch import Tensor
 
 from rskip.connections import parse_connection
+from rskip.files.state import as_state
 from rskip.files.torch_file import read_torch_file, weights_difference
 from rskip.settings.check import convert, field_names, to_plain
+from rskip.settings.kinds import Count, Whole
 from rskip.settings.text import read_json
 from rskip.vision.cifar_resnet import PreActResNet, preact_resnet
 from rskip.vision.transforms import CLASSES
@@ -38,6 +40,31 @@ class ModelConfig(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     shortcut: str
     block: str
     shortcut_input: str = "raw"
+
+
+class _LastIterate(msgspec.Struct, frozen=True, kw_only=True):
+    """model.pt."""
+
+    config: ModelConfig
+    dataset: Dataset
+    iteration: Whole
+    model: dict[str, Tensor]
+
+
+class _Settings(TypedDict):
+    dataset: Dataset
+
+
+_Weights = TypedDict("_Weights", {"fc.bias": Tensor})
+
+
+class _Training(TypedDict):
+    """checkpoint.pt, as far as it is read here."""
+
+    settings: _Settings
+    iteration: Whole
+    iterations: Count
+    model: _Weights
 
 
 class PublishedConfig(msgspec.Struct, frozen=True, kw_only=True):
@@ -144,29 +171,30 @@ def model_file(path: Path) -> Path:
 def _read_pt(path: Path) -> tuple[ModelDescription, dict[str, Tensor]]:
     """model.pt or checkpoint.pt of a training."""
     content = read_torch_file(path, kind="file of `rskip vision train`")
-    try:
-        if "config" in content:
-            config, dataset, iterations = content["config"], content["dataset"], content["iteration"]
-        else:
-            settings, iterations = content["settings"], content["iterations"]
-            config = {**settings, "num_classes": len(content["model"]["fc.bias"])}
-            dataset = settings["dataset"]
-        description = ModelDescription(
-            path=path,
-            config=_plain_config({name: config[name] for name in field_names(ModelConfig) if name in config}, path),
-            dataset=convert(dataset, Dataset, name="dataset", source=str(path)),  # type: ignore[arg-type]
-            classes=CLASSES[dataset],
-            iteration=content["iteration"],
-            iterations=iterations,
+    source, advice = str(path), "give a file that `rskip vision train` wrote"
+    if "settings" in content:
+        training = as_state(content, _Training, source=source, advice=advice)
+        settings, weights, iterations = training["settings"], training["model"], training["iterations"]
+        config: dict[str, Any] = {name: settings.get(name) for name in field_names(ModelConfig) if name in settings}
+        config["num_classes"] = weights["fc.bias"].numel()
+        last = _LastIterate(
+            config=as_state(config, ModelConfig, source=source, advice=advice),
+            dataset=settings["dataset"],
+            iteration=training["iteration"],
+            model=weights,
         )
-        return description, _state(content["model"])
-    except (KeyError, TypeError, AttributeError) as error:
-        reason = f"it has no {error}" if isinstance(error, KeyError) else str(error)
-        raise ValueError(f"{path} is no file of `rskip vision train`: {reason}") from error
-
-
-def _plain_config(content: Any, path: Path) -> dict[str, Any]:
-    return to_plain(convert(content, ModelConfig, name="config", source=str(path)))
+    else:
+        last = as_state(content, _LastIterate, source=source, advice=advice)
+        iterations = last.iteration
+    description = ModelDescription(
+        path=path,
+        config=to_plain(last.config),
+        dataset=last.dataset,
+        classes=CLASSES[last.dataset],
+        iteration=last.iteration,
+        iterations=iterations,
+    )
+    return description, last.model
 
 
 def _read_safetensors(path: Path) -> tuple[ModelDescription, dict[str, Tensor]]:
@@ -201,13 +229,6 @@ def _read_config(path: Path, *, beside: str) -> PublishedConfig:
                 "--upgrade rskip)"
             )
     return convert(content, PublishedConfig, source=str(path))
-
-
-def _state(content: Any) -> dict[str, Tensor]:
-    """The tensors by name."""
-    if not all(isinstance(tensor, Tensor) for tensor in content.values()):
-        raise TypeError("its model holds other things than tensors")
-    return dict(content)
 
 
 def _check_expected(description: ModelDescription, expected: Mapping[str, Any]) -> None:

@@ -27,8 +27,10 @@ def test_a_line_that_is_no_image_is_named(tmp_path):
     wrong = ({"tokens": []}, {"captions": [], "tokens": []}, {"captions": 1})
     for broken in ({}, [1], "a", *(whole | each for each in wrong)):
         (tmp_path / "test.jsonl").write_text("\n".join(json.dumps(line) for line in (whole, broken)))
-        with pytest.raises(ValueError, match="test.jsonl: line 2"):
+        with pytest.raises(ValueError, match=r"test\.jsonl, line 2: .*; prepare the captions again$"):
             read_split(tmp_path, "test")
+    (tmp_path / "test.jsonl").write_text(json.dumps(whole))
+    assert read_split(tmp_path, "test") == [CaptionedImage("a.jpg", ("A.",), ("a",))]
 
 
 def test_words_under_five_occurrences_are_unknown(tmp_path):

@@ -203,9 +203,17 @@ def test_a_training_goes_on_in_the_precision_that_it_began_with(trained, tmp_pat
     assert settings_of(*SHORT, output=trained).precision == "float32"
     assert settings_of(*SHORT, output=tmp_path).precision == "bfloat16"
     assert settings_of(*SHORT, "--precision", "bfloat16", output=trained).precision == "bfloat16"
-    (tmp_path / "run.json").write_text("{}")
-    with pytest.raises(ValueError, match=r"run.json is damaged: move .* away to start over"):
-        settings_of(*SHORT, output=tmp_path)
+    damaged = {
+        "{}": "settings is missing",
+        '{"settings": []}': r"settings is \[\]: expected keys and values",
+        '{"settings": {"precision": "float16", "compile": false}}': "settings.precision is 'float16': expected .*",
+        '{"settings": {"precision": "float32", "compile": 1}}': "settings.compile is 1: expected true or false",
+        '{"settings": ' + "[" * 10_000: "nested more than 100 levels deep",
+    }
+    for text, said in damaged.items():
+        (tmp_path / "run.json").write_text(text)
+        with pytest.raises(ValueError, match=rf"run\.json: {said}.*; move .* away to start anew$"):
+            settings_of(*SHORT, output=tmp_path)
 
 
 def test_compiling_is_chosen_where_nobody_says_and_goes_on_as_it_began(trained, tmp_path, monkeypatch):

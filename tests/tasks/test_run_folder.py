@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 from pathlib import Path
@@ -10,7 +11,7 @@ import pytest
 import torch
 
 from rskip.settings.errors import SettingError
-from rskip.tasks.run import SESSION, EpochLines, RunFolder, epoch_line, precision_here
+from rskip.tasks.run import SESSION, EpochLines, Run, RunFolder, epoch_line, precision_here
 
 
 def test_bound_to_the_config_that_it_was_started_with(tmp_path: Path) -> None:
@@ -66,9 +67,55 @@ def test_the_log_tells_of_every_session_and_of_none_where_there_is_none(tmp_path
             folder.train_log.write_text(content)
         with pytest.raises(ValueError, match="has no training in it: move"):
             folder.sessions()
-    lines = [SESSION + '{"precision": "float32"}', "\xff", SESSION + '{"git": null}', ""]
+    session = {"git": None, "packages": {"torch": "2.9"}, "machine": {"cpu": "x"}}
+    lines = [SESSION + json.dumps({**session, "precision": "float32"}), "\xff", SESSION + json.dumps(session), ""]
     folder.train_log.write_bytes("\n".join(lines).encode("latin1"))
-    assert folder.sessions() == [{"precision": "float32"}, {"git": None}]
+    assert folder.sessions() == [{**session, "precision": "float32"}, session]
+    for text, said in (
+        ("{", "not valid JSON: .*"),
+        ("{}", "git is missing: expected keys and values, or null"),
+        (json.dumps({**session, "packages": {"torch": 2}}), "packages.torch is 2: expected text"),
+        (json.dumps({**session, "machine": None}), "machine is None: expected keys and values"),
+    ):
+        folder.train_log.write_text(f"{lines[0]}\n{SESSION}{text}\n")
+        with pytest.raises(SettingError, match=rf"train\.log, session 2: {said}; move .* away and run again$"):
+            folder.sessions()
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "said"),
+    [
+        ("processes", "", "not valid JSON: .*; move .* away and run again"),
+        ("processes", "four", "not valid JSON: .*; move .* away and run again"),
+        ("processes", "0", "it is 0: expected a whole number, 1 or more; move .* away and run again"),
+        ("precision", "", "it is '': expected bfloat16, float16 or float32; move .* away and run again"),
+        ("precision", "--lr=3", "it is '--lr=3': expected bfloat16, float16 or float32; move .* away and run again"),
+        ("run.json", "[]", "it holds a list: expected keys and values; move .* away and run again"),
+        ("run.json", "[" * 10_000, "nested more than 100 levels deep; move .* away and run again"),
+    ],
+)
+def test_what_a_folder_was_started_with_is_refused_where_it_is_damaged(name, text, said, tmp_path: Path) -> None:
+    folder = RunFolder(tmp_path)
+    (tmp_path / name).write_text(text)
+    resume = {
+        "processes": lambda: folder.keep_processes(1),
+        "precision": lambda: folder.keep_precision("float32"),
+        "run.json": lambda: folder.bind({"a": 1}),
+    }
+    with pytest.raises(SettingError, match=rf"^{tmp_path / name}: {said}"):
+        resume[name]()
+    assert (tmp_path / name).read_text() == text
+
+
+def test_a_session_has_a_line_of_its_own_where_the_one_before_was_killed_in_one(tmp_path, monkeypatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    run = Run(name="r", seed=1, settings=None)
+    run.folder.path.mkdir(parents=True)
+    run.folder.train_log.write_text('2026-01-01 | INFO | train_inner | {"epoch": 1, "los')
+    for count in (1, 2):
+        run.begin_session()
+        assert len(run.folder.sessions()) == count
+    assert run.folder.train_log.read_text().count("\n") == 3
 
 
 def test_float32_takes_the_place_of_emulated_bfloat16(monkeypatch: pytest.MonkeyPatch) -> None:

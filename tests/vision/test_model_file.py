@@ -146,11 +146,23 @@ def test_damaged_and_foreign_files_are_one_line(model, tmp_path):
         refused(cut)
     path.write_text("hello")
     refused(cut)
-    for content in ([1, 2], torch.zeros(3), {"model": state}, {"config": 3, "dataset": "cifar10", "iteration": 1}):
+    for content in ([1, 2], torch.zeros(3)):
         torch.save(content, path)
         refused("model.pt is no file of `rskip vision train`: ")
-    torch.save(finished(model, model={"conv1.weight": 3}), path)
-    refused("its model holds other things than tensors")
+    wrong = [
+        ({"model": state}, "config is missing: expected keys and values"),
+        (finished(model, config=3), "config is 3: expected keys and values"),
+        (finished(model, dataset="cifar9"), "dataset is 'cifar9': expected cifar10 or cifar100 .*"),
+        (finished(model, iteration=-1), "iteration is -1: expected a whole number, 0 or more"),
+        (finished(model, model=3), "model is 3: expected keys and values"),
+        (finished(model, model={"conv1.weight": 3}), r"model\.conv1\.weight is 3: expected a Tensor"),
+        ({**unfinished(model), "settings": []}, r"settings is \[\]: expected keys and values"),
+        ({**unfinished(model), "iterations": "8"}, r"iterations is '8': expected a whole number, 1 or more"),
+        ({**unfinished(model), "model": {}}, r"model\.fc\.bias is missing: expected a Tensor"),
+    ]
+    for content, said in wrong:
+        torch.save(content, path)
+        refused(rf"model\.pt: {said}; give a file that `rskip vision train` wrote$")
     torch.save(finished(model, config={**model.config, "depth": "8"}), path)
     refused("model.pt: config.depth is '8': expected a whole number")
     torch.save(finished(model, config={**model.config, "depth": 9}), path)

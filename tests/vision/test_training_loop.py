@@ -151,11 +151,33 @@ def test_the_curve_has_a_point_an_epoch_and_one_at_the_end(tmp_path):
     assert (result.test_error, result.test_loss) == (evaluation.error, pytest.approx(evaluation.loss, rel=1e-6))
 
 
-@pytest.mark.parametrize("line", ["{", "[1]", "{}", '{"epoch": 1}'])
-def test_a_damaged_line_of_a_curve(tmp_path, line):
-    (tmp_path / "curve.jsonl").write_text(f"{line}\n")
-    with pytest.raises(ValueError, match=r"curve\.jsonl, line 1: "):
-        read_curve(tmp_path / "curve.jsonl")
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ("{", "not valid JSON: .*"),
+        ("[1]", "it holds a list: expected keys and values"),
+        ({"epoch": "1"}, "epoch is '1': expected a whole number, 1 or more"),
+        ({"train_loss": float("nan")}, "train_loss is nan: expected a number"),
+        ({"test_error": "x"}, "test_error is 'x': expected a number, or null"),
+        ({"speed": 1}, "unknown key speed"),
+    ],
+)
+def test_a_damaged_line_of_a_curve(tmp_path, change, said):
+    """It is refused, or left out as the end of a training that was killed; not of one that has ended."""
+    point = CurvePoint(
+        epoch=1, iteration=3, lr=0.1, train_loss=2.0, train_error=90.0, test_loss=None, test_error=None,
+        images_per_second=50.0, seconds=1.0,
+    )  # fmt: skip
+    whole = json.dumps(dataclasses.asdict(point)) + "\n"
+    damaged = (change if isinstance(change, str) else json.dumps({**dataclasses.asdict(point), **change})) + "\n"
+    path = tmp_path / "curve.jsonl"
+    path.write_text(whole + damaged)
+    assert read_curve(path) == [point]
+    with pytest.raises(ValueError, match=rf"curve\.jsonl, line 2: {said}; move the training away to start anew$"):
+        read_curve(path, finished=True)
+    path.write_text(damaged + whole)
+    with pytest.raises(ValueError, match=rf"curve\.jsonl, line 1: {said}; move the training away to start anew$"):
+        read_curve(path)
 
 
 def test_run_json_says_what_was_trained(tmp_path):

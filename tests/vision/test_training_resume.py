@@ -265,19 +265,64 @@ def test_a_damaged_or_foreign_checkpoint_is_refused(stopped):
         with pytest.raises(ValueError) as error:
             run(path.parent)
         message = str(error.value)
-        assert message.startswith((f"{path} can't be read", f"{path} is no ")) and "\n" not in message
+        assert message.startswith((f"{path} can't be read", f"{path}: settings is missing", f"{path} is no "))
+        assert "\n" not in message
         assert message.endswith("; move it away to start anew")
         assert path.read_bytes() == before
 
 
-def test_a_checkpoint_with_tensors_of_another_model_is_refused(stopped):
+WRONG_CHECKPOINTS: list[tuple[tuple[Any, ...], Any, str]] = [
+    (("model", "fc.bias"), None, "model.fc.bias is None: expected a Tensor"),
+    (("model", "fc.bias"), torch.ones(9), "(fc.bias has the shape (9,), expected (10,))"),
+    (("model", "fc.bias"), torch.full((10,), float("nan")), "(fc.bias is not finite)"),
+    (("model", "fc.bias"), torch.ones(10).double(), "(fc.bias is of torch.float64, expected torch.float32)"),
+    (("model", "more"), torch.ones(1), "(the file has more too)"),
+    (("optimiser",), {"param_groups": []}, "optimiser.state is missing"),
+    (("optimiser", "state", 0), {}, "optimiser.state.0.momentum_buffer is missing: expected a Tensor"),
+    (("optimiser", "state", 0, "momentum_buffer"), torch.full((16, 3, 3, 3), float("inf")),
+     "(momentum of conv1.weight is not finite)"),
+    (("optimiser", "state", 0, "momentum_buffer"), torch.ones(3), "(momentum of conv1.weight has the shape (3,), "),
+    (("optimiser", "state", 999), {"momentum_buffer": torch.ones(3)}, "(the file has momentum of 999 too)"),
+    (("optimiser", "state"), {}, "(the file has no momentum of bn"),
+    (("optimiser", "param_groups", 0, "params"), [0], "(the optimiser has other parameters)"),
+    (("iteration",), "4", "iteration is '4': expected a whole number, 0 or more"),
+    (("iteration",), 99, "(99 iterations are done, expected 11 at most)"),
+    (("iterations",), 12, "(it is of 12 iterations, expected 11)"),
+    (("curve", 0), {"epoch": 1}, "curve[0].iteration is missing: expected a whole number, 1 or more"),
+    (("curve", 0, "iteration"), 9, "(the curve's iterations don't rise to 4)"),
+    (("curve", 0, "train_loss"), "2.3", "curve[0].train_loss is '2.3': expected a number"),
+    (("curve",), None, "curve is None: expected a list of keys and values"),
+    (("rng", "cpu"), torch.zeros(3, dtype=torch.uint8), "(rng: "),
+    (("rng", "cpu"), torch.zeros(5056), "(rng: "),
+    (("rng",), {}, "rng.cpu is missing: expected a Tensor"),
+    (("meter", "images"), 1.5, "meter.images is 1.5: expected a whole number, 0 or more"),
+    (("meter", "loss"), float("nan"), "meter.loss is nan: expected a number"),
+    (("pieces", 0, "seconds"), "x", "pieces[0].seconds is 'x': expected a number"),
+    (("seconds",), [1], "seconds is [1]: expected a number"),
+    (("settings",), 3, "settings is 3: expected keys and values"),
+    (("more",), 3, "unknown key more"),
+]  # fmt: skip
+
+
+def test_a_checkpoint_that_is_not_of_its_training_is_refused(stopped):
+    """One used to train on to a model that is not finite."""
     path = stopped(3) / "checkpoint.pt"
-    content = torch.load(path, weights_only=True)
-    del content["model"]["fc.bias"]
-    torch.save(content, path)
-    with pytest.raises(ValueError, match="doesn't fit its own settings") as error:
-        run(path.parent)
-    assert "\n" not in str(error.value)
+    whole = path.read_bytes()
+    curve = (path.parent / "curve.jsonl").read_bytes()
+    for keys, value, said in WRONG_CHECKPOINTS:
+        path.write_bytes(whole)
+        inner = content = torch.load(path, weights_only=True)
+        for key in keys[:-1]:
+            inner = inner[key]
+        inner[keys[-1]] = value
+        torch.save(content, path)
+        with pytest.raises(ValueError) as error:
+            run(path.parent)
+        message = str(error.value)
+        assert message.startswith(str(path)) and said in message, (keys, message)
+        assert message.endswith("; move it away to start anew") and "\n" not in message, (keys, message)
+        assert (path.parent / "curve.jsonl").read_bytes() == curve
+        assert sorted(each.name for each in path.parent.glob("*.pt")) == ["checkpoint.pt"]
 
 
 @contextmanager

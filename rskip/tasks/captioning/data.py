@@ -15,6 +15,7 @@ from rskip.corpora import find_caption_corpus
 from rskip.corpora.corpus import SPLITS
 from rskip.corpora.record import read_record
 from rskip.files.lock import one_at_a_time
+from rskip.files.state import read_state
 from rskip.tasks.captioning.settings import CONSTANT, CaptioningSettings
 from rskip.tasks.fairseq_flags import flags_to_arguments
 from rskip.tasks.run import Run
@@ -85,7 +86,9 @@ def _missing(store: Path, images: list[CaptionedImage]) -> list[str]:
             raise
         there = ()
     failed = store.with_name(store.name + ".failed.json")
-    unreadable = json.loads(failed.read_text()) if failed.exists() else {}
+    unreadable: dict[str, str] = {}
+    if failed.exists():
+        unreadable = read_state(failed, dict[str, str], advice="delete it to try these pictures again")
     return [image.name for image in images if image.name not in there and image.name not in unreadable]
 
 

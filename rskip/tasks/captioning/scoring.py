@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from rskip.captioning.captions import DICTIONARY, CaptionedImage, read_split
 from rskip.captioning.metrics import CaptionScores, score_captions
-from rskip.files.text_lines import read_lines
+from rskip.files.state import read_state_lines, state_line
 from rskip.files.whole import atomic_file
 from rskip.tasks.captioning.data import data_folder, describe_data, feature_store
 from rskip.tasks.captioning.settings import CaptioningSettings
@@ -155,9 +156,14 @@ def _write_captions(run: Run[CaptioningSettings], output: Path) -> None:
     captions = caption_split(run, model, Dictionary.load(data_folder(run.settings) / DICTIONARY))
     with atomic_file(output) as temporary, temporary.open("w", encoding="utf-8") as file:
         for name, caption in captions.items():
-            file.write(json.dumps({"image": name, "caption": caption}, ensure_ascii=False) + "\n")
+            file.write(state_line(_Captioned(image=name, caption=caption)))
+
+
+class _Captioned(msgspec.Struct, frozen=True, kw_only=True):
+    image: str
+    caption: str
 
 
 def _read_captions(path: Path) -> dict[str, str]:
-    lines = map(json.loads, read_lines(path))
-    return {line["image"]: line["caption"] for line in lines}
+    lines = read_state_lines(path, _Captioned, advice="delete it to caption the pictures again", finished=True)
+    return {line.image: line.caption for line, _ in lines}

@@ -10,17 +10,17 @@ import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from statistics import fmean
-from typing import Any
+from typing import Any, TypedDict
 
 import msgspec
 import torch
 from torch import nn
 
 from rskip.files.cache import expanded_path
+from rskip.files.state import read_state
 from rskip.files.whole import atomic_file
 from rskip.machine.device import set_gpu_arithmetic
 from rskip.settings.errors import SettingError
-from rskip.settings.text import read_json
 from rskip.tasks.process import executable
 from rskip.tasks.run import EpochLines, Run, epoch_line, precision_here
 from rskip.tasks.task import Outcome
@@ -40,6 +40,24 @@ class VisionSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Settings of one vision run: `train`, as `rskip vision train` takes it; the last iterate is evaluated."""
 
     train: TrainingSettings
+
+
+class _ClassFigures(TypedDict):
+    name: str
+    count: int
+    error: float | None
+    taken_for: str | None
+    taken: int
+
+
+class _Evaluation(TypedDict):
+    """evaluation.json, as far as it is read."""
+
+    error: float
+    accuracy: float
+    top5_error: float
+    loss: float
+    per_class: list[_ClassFigures]
 
 
 def check_required(content: Mapping[str, Any]) -> None:
@@ -156,10 +174,11 @@ def score(run: Run[VisionSettings]) -> Outcome:
         found = evaluate_model(folder.model, dataset=dataset, images=images["test"], gpus=run.gpus)
         with atomic_file(file) as temporary:
             temporary.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
-    evaluation = read_json(file)
-    if not (curve := read_curve(folder.curve)):
-        raise ValueError(f"{run.folder.path} has no curve of a training: move it away and run again")
-    model, _ = load_model(folder.model)
+    evaluation = _read_evaluation(file)
+    model, description = load_model(folder.model)
+    curve = read_curve(folder.curve, finished=True)
+    if not curve or curve[-1].iteration != description.iteration:
+        raise ValueError(f"{folder.curve} isn't the whole training's: move {run.folder.path} away and run again")
     figures = {
         "error": evaluation["error"],
         "accuracy": evaluation["accuracy"],
@@ -223,12 +242,16 @@ def worst_classes(run: Run[VisionSettings], count: int) -> str:
     """The classes with the highest error, and what each is most often confused with; empty where the file is gone."""
     if not evaluation_file(run).exists():
         return ""
-    classes = read_json(evaluation_file(run))["per_class"]
+    classes = _read_evaluation(evaluation_file(run))["per_class"]
     worst = sorted(classes, key=lambda each: each["error"] or 0.0, reverse=True)[:count]
     return "\n".join(["", *map(_class_line, worst)])
 
 
-def _class_line(figures: Mapping[str, Any]) -> str:
+def _read_evaluation(file: Path) -> _Evaluation:
+    return read_state(file, _Evaluation, advice="delete it to evaluate again")
+
+
+def _class_line(figures: _ClassFigures) -> str:
     line = f"  {figures['name']:<18}error {figures['error']:5.2f} %"
     if figures["taken_for"]:
         line += f"   most often confused with {figures['taken_for']} ({figures['taken']} of {figures['count']})"

@@ -105,7 +105,7 @@ def outcome(run: Run[TranslationSettings], scores: Mapping[str, Score]) -> Outco
     :raises ValueError: the log has no training in it.
     """
     with run.folder.train_log.open(encoding="utf-8", errors="replace") as lines:
-        log_read = read_train_log(lines)
+        log_read = read_train_log(lines, log_file=run.folder.train_log)
     if log_read.parameters is None or (scores and not log_read.curve):
         raise ValueError(
             f"{run.folder.train_log} has no training in it: move {run.folder.path} away and run again"

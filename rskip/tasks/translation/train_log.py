@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 import re
 from collections.abc import Iterable, Mapping
@@ -11,10 +10,18 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
+from rskip.files.state import parse_state
+from rskip.settings.errors import SettingError
 from rskip.tasks.run import SESSION, epoch_line
 
 _JSON_LINE = re.compile(r"\| INFO \| (train|valid|train_inner) \| (\{.*\})$")
 _MORE = ("valid_cider", "valid_reward")  # of captioning
+_FIGURES = {
+    "train_inner": ("wall", "num_updates"),
+    "train": ("epoch", "train_wall", "train_num_updates", "train_loss", "train_lr", "train_wps"),
+    "valid": ("epoch", "wall", "valid_num_updates", "valid_loss", "valid_nll_loss", "valid_ppl", *_MORE),
+}
+_ADVICE = "take the line out, or move the run's folder away and run again"
 _PARAMETERS = re.compile(r"num\. shared model params: ([\d,]+)")
 
 
@@ -58,8 +65,12 @@ class TrainLog:
     target_tokens_per_second: float | None = None
 
 
-def read_train_log(lines: Iterable[str]) -> TrainLog:
-    """Reads one train.log. An epoch that was repeated after an interruption counts as last repeated."""
+def read_train_log(lines: Iterable[str], *, log_file: Path = Path("train.log")) -> TrainLog:
+    """Reads one train.log. An epoch that was repeated after an interruption counts as last repeated.
+
+    :param log_file: what the lines are of, for errors.
+    :raises SettingError: a line of figures is damaged.
+    """
     log = TrainLog()
     epochs: dict[int, Epoch] = {}
     rates: dict[int, float] = {}
@@ -71,50 +82,58 @@ def read_train_log(lines: Iterable[str]) -> TrainLog:
         elif match := _PARAMETERS.search(line):
             log.parameters = int(match[1].replace(",", ""))
         elif match := _JSON_LINE.search(line):
-            tag, values = match[1], json.loads(match[2])
-            wall = values.get("train_wall" if tag == "train" else "wall")
-            session = float(wall) if wall is not None else session
-            updates = values.get("num_updates" if tag == "train_inner" else f"{tag}_num_updates")
-            log.updates = int(float(updates)) if updates is not None else log.updates
+            tag, figures = match[1], _read_figures(match[1], match[2], source=f"{log_file}, {line[:40]} ...")
+            wall = figures["train_wall" if tag == "train" else "wall"]
+            session = wall if wall is not None else session
+            updates = figures["num_updates" if tag == "train_inner" else f"{tag}_num_updates"]
+            log.updates = int(updates) if updates is not None else log.updates
             if tag == "train_inner":
                 continue
-            epoch = epochs.setdefault(values["epoch"], Epoch(epoch=values["epoch"]))
+            assert figures["epoch"] is not None and updates is not None
+            number = int(figures["epoch"])
+            epoch = epochs.setdefault(number, Epoch(epoch=number))
+            epoch.update = int(updates)
             if tag == "valid":
-                _read_validation(epoch, values)
+                _add_validation(epoch, figures)
             else:
-                _read_training(epoch, values)
+                epoch.train_loss, epoch.lr = figures["train_loss"], figures["train_lr"]
                 epoch.seconds = finished + session
-                rates[epoch.epoch] = _number(values, "train_wps") or 0.0
+                rates[number] = figures["train_wps"] or 0.0
     log.seconds = finished + session
     log.curve = [epochs[number] for number in sorted(epochs)]
     log.target_tokens_per_second = round(fmean(rates.values()), 1) if any(rates.values()) else None
     return log
 
 
-def _read_validation(epoch: Epoch, values: Mapping[str, Any]) -> None:
-    epoch.update = int(float(values["valid_num_updates"]))
-    epoch.valid_loss = _number(values, "valid_loss")
-    epoch.valid_nll_loss = _number(values, "valid_nll_loss")
-    epoch.valid_ppl = _number(values, "valid_ppl")
-    epoch.more = {name: value for name in _MORE if (value := _number(values, name)) is not None}
+def _add_validation(epoch: Epoch, figures: Mapping[str, float | None]) -> None:
+    epoch.valid_loss = figures["valid_loss"]
+    epoch.valid_nll_loss = figures["valid_nll_loss"]
+    epoch.valid_ppl = figures["valid_ppl"]
+    epoch.more = {name: value for name in _MORE if (value := figures[name]) is not None}
 
 
-def _read_training(epoch: Epoch, values: Mapping[str, Any]) -> None:
-    epoch.update = int(float(values["train_num_updates"]))
-    epoch.train_loss = _number(values, "train_loss")
-    epoch.lr = _number(values, "train_lr")
-
-
-def _number(values: Mapping[str, Any], key: str) -> float | None:
-    """None where the log has no such value or not a finite one (which JSON can't hold)."""
-    value = values.get(key)
-    return float(value) if value is not None and math.isfinite(float(value)) else None
+def _read_figures(tag: str, text: str, *, source: str) -> dict[str, float | None]:
+    """The figures of a line, which fairseq writes as text; None where it has none, or one that is not finite."""
+    values = parse_state(text.encode(), dict[str, Any], source=source, advice=_ADVICE)
+    figures: dict[str, float | None] = {}
+    for name in _FIGURES[tag]:
+        value = values.get(name)
+        try:
+            number = None if value is None else float(value)
+        except (TypeError, ValueError, OverflowError):
+            raise SettingError.of_value(name, value, "a number", advice=_ADVICE, source=source) from None
+        figures[name] = number if number is not None and math.isfinite(number) else None
+    for name in ("epoch", f"{tag}_num_updates") if tag != "train_inner" else ():
+        if figures[name] is None:
+            raise SettingError(name, "is missing", expected="a number", advice=_ADVICE, source=source)
+    return figures
 
 
 def epoch_lines(log: Path) -> list[str]:
     """A line for each epoch of a log that has ended."""
     with log.open(encoding="utf-8", errors="replace") as lines:
-        return [_epoch_line(epoch) for epoch in read_train_log(lines).curve if epoch.seconds is not None]
+        curve = read_train_log(lines, log_file=log).curve
+    return [_epoch_line(epoch) for epoch in curve if epoch.seconds is not None]
 
 
 def _epoch_line(epoch: Epoch) -> str:

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict
 
 import torch
 from torch import Tensor
 
+from rskip.files.state import read_state_lines, state_line
 from rskip.files.whole import atomic_file, naming
 from rskip.machine.ranks import Ranks
-from rskip.settings.text import parse_json, read_text
+from rskip.settings.kinds import Count, Whole
 
 _FULL = "the training stops; its last checkpoint is whole: make room and repeat the command to go on"
 _NEVER = torch.iinfo(torch.int64).max
@@ -32,8 +32,8 @@ class CurvePoint:
     :param seconds: since the training's start, over all its sessions, evaluations included.
     """
 
-    epoch: int
-    iteration: int
+    epoch: Count
+    iteration: Count
     lr: float
     train_loss: float
     train_error: float
@@ -53,33 +53,22 @@ class Curve:
     def rewrite(self) -> None:
         """Makes the file hold the points in memory and nothing else."""
         with naming(self.path, consequence=_FULL), atomic_file(self.path) as temporary:
-            temporary.write_text("".join(_line(point) for point in self.points))
+            temporary.write_text("".join(map(state_line, self.points)))
 
     def append(self, point: CurvePoint) -> None:
         """Writes a further point at the file's end."""
         with naming(self.path, consequence=_FULL), self.path.open("a") as file:
-            file.write(_line(point))
+            file.write(state_line(point))
 
 
-def read_curve(path: Path) -> list[CurvePoint]:
-    """The points of a curve.jsonl. A line that a killed training left half written, the last one, is left out.
+def read_curve(path: Path, *, finished: bool = False) -> list[CurvePoint]:
+    """The points of a curve.jsonl. A damaged end, which a killed training left, is left out.
 
-    :raises ValueError: another line is damaged.
+    :param finished: the training has ended: its end is not left out.
+    :raises SettingError: another line is damaged.
     """
-    points = []
-    for number, line in enumerate(read_text(path).splitlines(keepends=True), start=1):
-        if line.endswith("\n"):
-            source = f"{path}, line {number}"
-            values = parse_json(line, source=source)
-            try:
-                points.append(CurvePoint(**values))
-            except TypeError:
-                raise ValueError(f"{source}: not a point of a learning curve: move the training away") from None
-    return points
-
-
-def _line(point: CurvePoint) -> str:
-    return json.dumps(asdict(point)) + "\n"
+    advice = "move the training away to start anew"
+    return [point for point, _ in read_state_lines(path, CurvePoint, advice=advice, finished=finished)]
 
 
 class TensorBoardCurve:
@@ -110,6 +99,15 @@ class TensorBoardCurve:
     def close(self) -> None:
         """Writes what is left."""
         self._writer.close()
+
+
+class MeterState(TypedDict):
+    """What a `Meter` has summed up, and for how long."""
+
+    loss: float
+    wrong: float
+    images: Whole
+    seconds: float
 
 
 class Meter:
@@ -157,8 +155,8 @@ class Meter:
         loss, wrong = self._ranks.sum(self._sums).tolist()
         return {"loss": loss, "wrong": wrong, "images": self.images}
 
-    def load(self, state: dict[str, float]) -> None:
+    def load(self, state: MeterState) -> None:
         """What `state` gave: the first rank has it, the others add nothing."""
         share = [state["loss"], state["wrong"]] if self._ranks.first else [0.0, 0.0]
         self._sums.copy_(torch.tensor(share, dtype=torch.float64))
-        self.images = int(state["images"])
+        self.images = state["images"]

@@ -5,16 +5,31 @@ from __future__ import annotations
 import io
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, fields
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict
 
 import torch
 from torch import Tensor
 
 from rskip.files.folder_lock import FolderLock, folder_lock
+from rskip.files.state import as_state, read_state
 from rskip.files.torch_file import read_torch_file
 from rskip.files.whole import atomic_file, naming
+from rskip.settings.kinds import Count, Whole
+from rskip.vision.settings import Precision
+from rskip.vision.training.curve import CurvePoint, MeterState
+
+
+class BegunWith(TypedDict):
+    """Settings of a training that was begun, as far as they are read."""
+
+    precision: Precision
+    compile: bool
+
+
+class _Begun(TypedDict):
+    settings: BegunWith
 
 
 class TrainingFolder:
@@ -45,10 +60,48 @@ class TrainingFolder:
                 half_written.unlink()
             yield
 
+    def begun_with(self) -> BegunWith | None:
+        """Settings in run.json; None without one.
+
+        :raises SettingError: it is damaged.
+        """
+        if not self.settings.is_file():
+            return None
+        advice = f"move {self.path} away to start anew"
+        return read_state(self.settings, _Begun, advice=advice)["settings"]
+
     def check_lock(self) -> None:
         """:raises LockLost: the folder was locked, and now another process works in it."""
         if self._lock is not None:
             self._lock.check()
+
+
+Session = TypedDict("Session", {"from": Whole, "device": str, "torch": str, "seconds": float})
+
+
+class _Buffers(TypedDict):
+    momentum_buffer: Tensor
+
+
+class _Group(TypedDict):
+    params: list[int]
+
+
+class Optimiser(TypedDict):
+    """The state dict of SGD, as far as it is read."""
+
+    state: dict[int, _Buffers]
+    param_groups: list[_Group]
+
+
+class _Generators(TypedDict, total=False):
+    cuda: Tensor
+
+
+class Generators(_Generators):
+    """States of random numbers."""
+
+    cpu: Tensor
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,16 +121,16 @@ class Checkpoint:
 
     settings: dict[str, Any]
     seed: int
-    processes: int
-    iteration: int
-    iterations: int
+    processes: Count
+    iteration: Whole
+    iterations: Count
     model: dict[str, Tensor]
-    optimiser: dict[str, Any]
-    rng: dict[str, Tensor]
-    meter: dict[str, float]
-    curve: list[dict[str, Any]]
+    optimiser: Optimiser
+    rng: Generators
+    meter: MeterState
+    curve: list[CurvePoint]
     seconds: float
-    pieces: list[dict[str, Any]]
+    pieces: list[Session]
 
 
 def write_checkpoint(path: Path, checkpoint: Checkpoint) -> None:
@@ -86,6 +139,7 @@ def write_checkpoint(path: Path, checkpoint: Checkpoint) -> None:
     :raises OSError: no room on the disk or no permission; the file before stays.
     """
     content = {field.name: getattr(checkpoint, field.name) for field in fields(checkpoint)}
+    content["curve"] = [asdict(point) for point in checkpoint.curve]
     kept = "the checkpoint before it is kept" if path.exists() else "there is no earlier one"
     save_whole(path, content, consequence=f"{kept}: make room and repeat the command to go on")
 
@@ -108,11 +162,9 @@ def read_checkpoint(path: Path) -> Checkpoint | None:
     """
     if not path.exists():
         return None
-    advice = "; move it away to start anew"
-    content = read_torch_file(path, kind="file of `rskip vision train`", advice=advice)
-    if set(content) != {field.name for field in fields(Checkpoint)}:
-        raise ValueError(f"{path} is no checkpoint of `rskip vision train`{advice}")
-    return Checkpoint(**content)
+    advice = "move it away to start anew"
+    content = read_torch_file(path, kind="file of `rskip vision train`", advice=f"; {advice}")
+    return as_state(content, Checkpoint, source=str(path), advice=advice)
 
 
 def check_same_training(

@@ -6,7 +6,6 @@ import json
 import math
 import time
 from collections.abc import Callable
-from dataclasses import asdict
 from functools import partial
 from typing import Any, Protocol, cast
 
@@ -17,6 +16,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from rskip.connections import parse_connection
 from rskip.connections.norms import at_least_float32, take_batch_counts
+from rskip.files.torch_file import weights_difference
 from rskip.files.whole import atomic_file, naming
 from rskip.machine.ranks import Ranks
 from rskip.machine.torch_errors import out_of_memory
@@ -27,10 +27,16 @@ from rskip.vision.settings import TrainingSettings, learning_rate
 from rskip.vision.training.background import BackgroundWriter, Snapshot
 from rskip.vision.training.cuda_graph import CapturedUpdate
 from rskip.vision.training.curve import Curve, CurvePoint, Meter, TensorBoardCurve
-from rskip.vision.training.training_folder import Checkpoint, TrainingFolder, save_whole, write_checkpoint
+from rskip.vision.training.training_folder import (
+    Checkpoint,
+    Generators,
+    Session,
+    TrainingFolder,
+    save_whole,
+    write_checkpoint,
+)
 
 CHECK_EVERY = 100  # iterations from one look at the loss to the next: a look waits for a GPU
-_HOW = ("lr", "foreach", "fused")  # of the optimiser's groups: how an update is computed here, not what
 
 
 class Diverged(ValueError):
@@ -128,8 +134,8 @@ class TrainingRun:
         self.iteration = 0
         self._saved = 0  # the iteration of the last checkpoint
         self._writer = BackgroundWriter()
-        self._earlier_sessions: list[dict[str, Any]] = []
-        self._session = {"from": 0, "device": device_name(device), "torch": str(torch.__version__)}
+        self._earlier_sessions: list[Session] = []
+        self._session: dict[str, Any] = {"from": 0, "device": device_name(device), "torch": str(torch.__version__)}
         if settings.compile and ranks.count == 1:
             self._compile()
         self._session_began = self._point_began = time.monotonic()
@@ -165,28 +171,55 @@ class TrainingRun:
     def restore(self, checkpoint: Checkpoint) -> None:
         """Takes over everything that an earlier session left.
 
-        :raises ValueError: tensors that are not this model's.
+        :raises ValueError: it is not of this training.
         """
-        try:
-            self.model.load_state_dict(checkpoint.model)
-            own = [{name: group[name] for name in _HOW} for group in self.optimiser.param_groups]
-            self.optimiser.load_state_dict(checkpoint.optimiser)
-            for group, mine in zip(self.optimiser.param_groups, own, strict=True):
-                group.update(mine)
-        except (RuntimeError, ValueError, KeyError) as error:
+        if (difference := self._difference(checkpoint)) or (difference := self._restore_generators(checkpoint.rng)):
             raise ValueError(
-                f"{self.files.checkpoint} doesn't fit its own settings ({str(error).splitlines()[0]}): it is "
-                "damaged or of another version; move it away to start anew"
-            ) from error
-        torch.set_rng_state(checkpoint.rng["cpu"])
-        if self.device.type == "cuda" and "cuda" in checkpoint.rng:
-            torch.cuda.set_rng_state(checkpoint.rng["cuda"], self.device)
+                f"{self.files.checkpoint} doesn't fit its own settings ({difference}): it is damaged or of another "
+                "version; move it away to start anew"
+            )
+        self.model.load_state_dict(checkpoint.model)
+        groups = self.optimiser.state_dict()["param_groups"]  # how an update is computed, the settings say
+        self.optimiser.load_state_dict({"state": checkpoint.optimiser["state"], "param_groups": groups})
         self.meter.load(checkpoint.meter)
         self._point_began = time.monotonic() - checkpoint.meter["seconds"]
-        self.curve.points = [CurvePoint(**point) for point in checkpoint.curve]
+        self.curve.points = list(checkpoint.curve)
         self.iteration = self._saved = checkpoint.iteration
         self._earlier_sessions = checkpoint.pieces
         self._session["from"] = checkpoint.iteration
+
+    def _difference(self, checkpoint: Checkpoint) -> str | None:
+        """In what a checkpoint is not of this training; None: in nothing that can be seen."""
+        if checkpoint.iterations != self.iterations:
+            return f"it is of {checkpoint.iterations:,} iterations, expected {self.iterations:,}"
+        if checkpoint.iteration > self.iterations:
+            return f"{checkpoint.iteration:,} iterations are done, expected {self.iterations:,} at most"
+        reached = [*(point.iteration for point in checkpoint.curve), checkpoint.iteration]
+        if sorted(reached) != reached:
+            return f"the curve's iterations don't rise to {checkpoint.iteration:,}"
+        if difference := weights_difference(self.model.state_dict(), checkpoint.model, saved=True):
+            return difference
+        groups = [group["params"] for group in self.optimiser.state_dict()["param_groups"]]
+        if [group["params"] for group in checkpoint.optimiser["param_groups"]] != groups:
+            return "the optimiser has other parameters"
+        names = {parameter: name for name, parameter in self.model.named_parameters()}
+        trained = [parameter for group in self.optimiser.param_groups for parameter in group["params"]]
+        has_momentum = checkpoint.iteration > 0 and self.settings.momentum > 0
+        own = {f"momentum of {names[each]}": each for each in trained} if has_momentum else {}
+        of = dict(enumerate(names[each] for each in trained))
+        state = checkpoint.optimiser["state"].items()
+        given = {f"momentum of {of.get(number, number)}": buffers["momentum_buffer"] for number, buffers in state}
+        return weights_difference(own, given, saved=True)
+
+    def _restore_generators(self, states: Generators) -> str | None:
+        """Why they can't be restored; None: they are."""
+        try:
+            torch.set_rng_state(states["cpu"])
+            if self.device.type == "cuda" and "cuda" in states:
+                torch.cuda.set_rng_state(states["cuda"], self.device)
+        except (RuntimeError, TypeError) as error:
+            return f"rng: {str(error).splitlines()[0]}"
+        return None
 
     def begin_files(self, *, tensorboard: bool) -> None:
         """Writes run.json and the curve so far; the first rank alone.
@@ -377,7 +410,7 @@ class TrainingRun:
         """Since the training's start, over all its sessions."""
         return sum(session["seconds"] for session in self._sessions())
 
-    def _sessions(self) -> list[dict[str, Any]]:
+    def _sessions(self) -> list[Session]:
         return [*self._earlier_sessions, {**self._session, "seconds": time.monotonic() - self._session_began}]
 
     def save(self) -> None:
@@ -402,7 +435,7 @@ class TrainingRun:
                     "iterations": self.iterations,
                     "rng": rng,
                     "meter": meter,
-                    "curve": [asdict(point) for point in self.curve.points],
+                    "curve": list(self.curve.points),
                     "seconds": sum(session["seconds"] for session in sessions),
                     "pieces": sessions,
                 }
@@ -423,7 +456,7 @@ class TrainingRun:
                 model[name] = tensor.contiguous()
             else:
                 state.setdefault(name[0], {})[name[1]] = tensor
-        optimiser = {"state": state, "param_groups": groups}
+        optimiser: Any = {"state": state, "param_groups": groups}
         self.files.check_lock()
         write_checkpoint(self.files.checkpoint, Checkpoint(model=model, optimiser=optimiser, **rest))
 
