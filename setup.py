@@ -140,6 +140,6 @@ setup(
     },
     # one wheel for every Python from 3.10: the kernels use nothing of Python
     options={"bdist_wheel": {"py_limited_api": "cp310"}},
-    entry_points={"console_scripts": ["rskip = rskip.cli.main:main"]},
+    entry_points={"console_scripts": ["rskip = rskip.__main__:run"]},
     cmdclass={"build_py": BuildWithStartUpFiles, "editable_wheel": EditableWheelWithStartUpFiles},
 )

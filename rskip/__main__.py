@@ -1,7 +1,19 @@
-"""`python -m rskip` is the command `rskip`."""
+"""The process of `rskip` and `python -m rskip`."""
 
 import sys
 
-from rskip.cli.main import main
 
-sys.exit(main())
+def run() -> int:
+    """Runs the command; Ctrl-C ends it with one line from its first import on."""
+    try:
+        from rskip.cli.main import main
+
+        return main()
+    except KeyboardInterrupt:
+        if sys.stderr is not None:
+            print("rskip: interrupted", file=sys.stderr)
+        return 130
+
+
+if __name__ == "__main__":
+    sys.exit(run())

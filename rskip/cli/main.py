@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import argparse
 import importlib
-import os
 import pkgutil
 import re
 import signal
@@ -21,6 +20,7 @@ from types import ModuleType
 from typing import Any, NoReturn
 
 import rskip.cli
+from rskip.cli._streams import STANDARD_OUTPUT, discard_output, use_own_streams
 
 MISTAKE, INTERRUPTED, OUTPUT_CLOSED = 2, 130, 141
 TERMINATED = 128 + signal.SIGTERM
@@ -50,6 +50,10 @@ class OneLineParser(argparse.ArgumentParser):
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
         self._negative_number_matcher = re.compile(r"-(\d+\.?\d*|\.\d+)(e[-+]?\d+)?$|-(inf|nan)$", re.IGNORECASE)
+
+    def print_help(self, file: Any = None) -> None:
+        """As argparse's own, which drops errors of writing."""
+        print(self.format_help(), end="", file=file or sys.stdout, flush=True)
 
     def error(self, message: str) -> NoReturn:
         self.exit(MISTAKE, f"{self.prog}: error: {' '.join(message.split())} ({self.prog} --help says more)\n")
@@ -95,31 +99,40 @@ def one_line(error: Exception, args: argparse.Namespace | None = None) -> str:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Runs `rskip` with these arguments (default: the process's own) and returns the exit status."""
-    argv = sys.argv[1:] if argv is None else argv
-    command, argv = command_words(argv)
-    parser = build_parser(argv)
-    args = parser.parse_args(argv)
-    if args.version:
-        print(f"rskip {rskip.__version__}")
-        return 0
-    if args.subcommand is None:
-        parser.print_help()
-        return 0
+    """Runs `rskip` with these arguments and returns the exit status.
+
+    :param argv: None: the process's own, whose standard streams are replaced then.
+    """
+    if argv is None:
+        argv = sys.argv[1:]
+        use_own_streams()
+    command, args = "rskip", None
     try:
-        status = subcommand_module(args.subcommand).run(args) or 0
+        words, argv = command_words(argv)
+        parser = build_parser(argv)
+        args = parser.parse_args(argv)
+        if args.version:
+            print(f"rskip {rskip.__version__}")
+        elif args.subcommand is None:
+            parser.print_help()
+        else:
+            command = f"rskip {words}"
+            status = subcommand_module(args.subcommand).run(args) or 0
+            sys.stdout.flush()
+            return status
         sys.stdout.flush()
+        return 0
     except KeyboardInterrupt:
-        print(f"{line_start()}rskip {command}: interrupted", file=sys.stderr)
+        print(f"{line_start()}{command}: interrupted", file=sys.stderr)
         return INTERRUPTED
-    except BrokenPipeError:
-        # whoever read the output has left; without this Python complains once more at exit
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except BrokenPipeError:  # whoever read the output has left
+        discard_output()
         return OUTPUT_CLOSED
     except (ValueError, OSError) as error:
-        print(f"rskip {command}: error: {one_line(error, args)}", file=sys.stderr)
+        if getattr(error, "filename", None) == STANDARD_OUTPUT:
+            discard_output()
+        print(f"{command}: error: {one_line(error, args)}", file=sys.stderr)
         return MISTAKE
-    return status
 
 
 def line_start() -> str:

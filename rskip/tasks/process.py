@@ -133,9 +133,12 @@ def last_error_line(text: str) -> str:
 
 
 def child_environment(*, processes: int) -> dict[str, str]:
-    """Our environment variables for a command of `processes` processes: they share the machine's threads."""
+    """Our environment variables for a command of `processes` processes: they share the machine's threads.
+
+    Its text is UTF-8 in every locale.
+    """
     threads = max(training_threads() // processes, 1)
-    return {**os.environ, "OMP_NUM_THREADS": str(threads), "PYTHONUNBUFFERED": "1"}
+    return {**os.environ, "OMP_NUM_THREADS": str(threads), "PYTHONUNBUFFERED": "1", "PYTHONUTF8": "1"}
 
 
 def _exit_status(returned: int, printed: str) -> int:

@@ -9,6 +9,7 @@ import types
 import pytest
 
 import rskip
+from rskip.__main__ import run
 from rskip.cli import main as cli
 from rskip.settings.errors import SettingError
 
@@ -150,3 +151,23 @@ def test_closed_output_is_no_traceback(tmp_path):
     process.stdout.close()
     assert process.stderr.read() == ""
     assert process.wait() == 141
+
+
+def test_an_interrupt_before_the_subcommand_is_known_is_status_130(only, capsys, monkeypatch):
+    only(lambda args: None)
+    monkeypatch.setattr(cli, "build_parser", raising(KeyboardInterrupt()))
+    assert cli.main(["it"]) == 130
+    assert capsys.readouterr().err == "rskip: interrupted\n"
+
+
+def test_an_interrupt_of_the_first_import_is_status_130(capsys, monkeypatch):
+    class Interrupted:
+        @staticmethod
+        def find_spec(name, path=None, target=None):
+            if name == "rskip.cli.main":
+                raise KeyboardInterrupt
+
+    monkeypatch.delitem(sys.modules, "rskip.cli.main")
+    monkeypatch.setattr(sys, "meta_path", [Interrupted, *sys.meta_path])
+    assert run() == 130
+    assert capsys.readouterr().err == "rskip: interrupted\n"

@@ -87,11 +87,9 @@ def binarise(
     command += ["--workers", str(workers if workers == 1 else workers + 1)]
     # It inherits the lock of one_at_a_time: if this process is killed, the next one waits for its child.
     pipe = subprocess.PIPE
-    with subprocess.Popen(
-        command, stdout=pipe, stderr=pipe, text=True, close_fds=False, start_new_session=True
-    ) as process:
+    with subprocess.Popen(command, stdout=pipe, stderr=pipe, close_fds=False, start_new_session=True) as process:
         try:
-            printed = "".join(process.communicate())
+            printed = b"".join(process.communicate()).decode("utf-8", errors="replace")
         except BaseException:
             os.killpg(process.pid, signal.SIGKILL)  # its workers too
             raise

@@ -1,0 +1,56 @@
+"""The process's standard streams as the command uses them: text in UTF-8 in every locale, closed or full ones too."""
+
+from __future__ import annotations
+
+import io
+import os
+import sys
+from typing import Any
+
+STANDARD_OUTPUT = "standard output"
+
+
+class _Output(io.FileIO):
+    """Writes to standard output; an error names it."""
+
+    def write(self, data: Any) -> int:
+        try:
+            return super().write(data)
+        except OSError as error:
+            raise OSError(error.errno, error.strerror, STANDARD_OUTPUT) from None
+
+
+class _Messages(io.FileIO):
+    """Writes to standard error; what can't be written there stops no work."""
+
+    def write(self, data: Any) -> int:
+        try:
+            return super().write(data)
+        except OSError:
+            return len(data)
+
+
+def use_own_streams() -> None:
+    """Replaces `sys.stdout` and `sys.stderr`, and opens what is closed: a file of the command's would take its number.
+
+    A closed standard input can't be read then, and a closed standard output can't be written.
+    """
+    for descriptor, mode in ((0, os.O_WRONLY), (1, os.O_RDONLY), (2, os.O_WRONLY)):
+        try:
+            os.fstat(descriptor)
+        except OSError:
+            os.open(os.devnull, mode)  # takes the lowest number that is free
+    if sys.stdin is None:
+        sys.stdin = open(0, encoding="utf-8", closefd=False)  # noqa: SIM115 - the process's
+    sys.stdout = _text(_Output(1, "w", closefd=False), errors="surrogateescape", by_line=os.isatty(1))
+    sys.stderr = _text(_Messages(2, "w", closefd=False), errors="backslashreplace", by_line=True)
+
+
+def discard_output() -> None:
+    """Lets what `sys.stdout` still holds go nowhere: Python writes it at exit, and would complain once more."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def _text(file: io.FileIO, *, errors: str, by_line: bool) -> io.TextIOWrapper:
+    by_line = by_line or bool(os.environ.get("PYTHONUNBUFFERED"))
+    return io.TextIOWrapper(io.BufferedWriter(file), encoding="utf-8", errors=errors, line_buffering=by_line)
