@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from rskip.files.lock import one_at_a_time
 from rskip.files.whole import whole_folder
 
 
@@ -118,17 +119,20 @@ def check_replaceable(output: Path, *, replace: bool) -> None:
 def output_folder(output: Path, *, replace: bool, contents: Sequence[str]) -> Iterator[Path]:
     """Gives an empty folder that becomes `output` if the block ends well, or is removed.
 
+    Another command that writes `output` is waited for.
+
     :param replace: an `output` that is there already is replaced, if the same command can have written it.
     :param contents: patterns of the names that the command writes.
     :raises FileExistsError: `output` is there and is not to be replaced.
     """
     output = output.absolute()
-    if output.exists():
-        if not output.is_dir():
-            raise FileExistsError(f"{output} is a file: give another --output, a folder")
-        check_replaceable(output, replace=replace)
-        for path in sorted(output.iterdir()):
-            if not any(path.match(pattern) for pattern in contents):
-                raise FileExistsError(f"{output} holds {path.name}, which would be lost: give another --output")
-    with whole_folder(output) as building:
-        yield building
+    with one_at_a_time(output):
+        if output.exists():
+            if not output.is_dir():
+                raise FileExistsError(f"{output} is a file: give another --output, a folder")
+            check_replaceable(output, replace=replace)
+            for path in sorted(output.iterdir()):
+                if not any(path.match(pattern) for pattern in contents):
+                    raise FileExistsError(f"{output} holds {path.name}, which would be lost: give another --output")
+        with whole_folder(output) as building:
+            yield building

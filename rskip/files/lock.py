@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import os
 import sys
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -53,22 +54,40 @@ def open_locked(path: Path, *, waiting_for: str = "") -> int:
         os.close(descriptor)  # of a lock that the process before removed
 
 
+class _Held(threading.local):
+    """The lock files that this thread holds."""
+
+    def __init__(self) -> None:
+        self.paths: set[Path] = set()
+
+
+_held = _Held()
+
+
 @contextmanager
 def one_at_a_time(output: Path) -> Iterator[None]:
     """Waits until no other process is within this block for the same `output`, and keeps others out of it.
+
+    A thread that is within the block may enter it again.
 
     Processes that are started in the block with `close_fds=False` hold the lock too: what a killed process
     had started ends before the next one begins.
     """
     output.parent.mkdir(parents=True, exist_ok=True)
     path = output.with_name(f".{output.name}.lock")
+    place = path.parent.resolve() / path.name
+    if place in _held.paths:
+        yield
+        return
     descriptor = open_locked(path, waiting_for=str(output))
     os.set_inheritable(descriptor, True)
+    _held.paths.add(place)
     try:
         with suppress(OSError):  # of a full disk the block itself has more to say
             _write_process(descriptor)
         yield
     finally:
+        _held.paths.remove(place)
         path.unlink(missing_ok=True)
         os.close(descriptor)
 

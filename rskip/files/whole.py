@@ -10,6 +10,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from rskip.files.lock import one_at_a_time
+
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _NOT_WRITABLE = (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EEXIST)
 
@@ -40,20 +42,22 @@ def atomic_file(path: str | os.PathLike[str]) -> Iterator[Path]:
 def whole_folder(output: Path) -> Iterator[Path]:
     """Gives an empty folder beside `output` that becomes `output` if the block ends well, or is removed.
 
-    What a killed process left of it is removed first. An `output` that exists is replaced, so ask before.
+    Another process that writes `output` is waited for. What a killed one left of it is removed first. An `output` that
+    exists is replaced, so ask before, within `one_at_a_time(output)`.
     """
     building = output.with_name(f".{output.name}.building")
-    recover(output)
-    if building.exists():
-        shutil.rmtree(building)
-    building.mkdir(parents=True)
-    try:
-        with _full_disk_named(output):
-            yield building
-        put_in_place(building, output)
-    except BaseException:
-        shutil.rmtree(building, ignore_errors=True)
-        raise
+    with one_at_a_time(output):
+        recover(output)
+        if building.exists():
+            shutil.rmtree(building)
+        building.mkdir(parents=True)
+        try:
+            with _full_disk_named(output):
+                yield building
+            put_in_place(building, output)
+        except BaseException:
+            shutil.rmtree(building, ignore_errors=True)
+            raise
 
 
 def put_in_place(building: Path, output: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import threading
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,7 @@ import torch
 from rskip.checkpoint import read_checkpoint, write_checkpoint
 from rskip.checkpoint.checkpoint import tied_names
 from rskip.checkpoint.stock import stock_checkpoint
+from rskip.cli._model import output_folder
 from rskip.cli.main import main
 from rskip.translation import Translator
 
@@ -123,3 +125,31 @@ def test_dictionaries_of_another_language_are_refused(folder, data, tmp_path, ca
     command = ["--checkpoint", stock, "--dictionaries", other, "--text", text, "--output", tmp_path / "imported"]
     assert f"no dict.en.txt in {other}" in error_of(*command, capsys=capsys)
     assert not (tmp_path / "imported").exists()
+
+
+@pytest.mark.parametrize("replace", [True, False])
+def test_a_second_command_waits_for_the_folder_and_replaces_it_only_if_asked(tmp_path, replace):
+    half_done, results = threading.Event(), []
+
+    def second() -> None:
+        half_done.wait()
+        try:
+            with output_folder(tmp_path / "out", replace=replace, contents=("a", "b")) as folder:
+                results.append(sorted(path.name for path in (tmp_path / "out").iterdir()))
+                (folder / "a").write_text("second")
+        except FileExistsError as error:
+            results.append(str(error))
+
+    thread = threading.Thread(target=second)
+    thread.start()
+    with output_folder(tmp_path / "out", replace=False, contents=("a", "b")) as folder:
+        (folder / "a").write_text("first")
+        half_done.set()
+        thread.join(0.2)
+        (folder / "b").write_text("first")
+    thread.join()
+    refused = f"{tmp_path}/out is there already: give another --output, or --force to replace it"
+    assert results == [["a", "b"] if replace else refused]
+    assert {path.name: path.read_text() for path in (tmp_path / "out").iterdir()} == (
+        {"a": "second"} if replace else {"a": "first", "b": "first"}
+    )

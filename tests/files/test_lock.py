@@ -53,6 +53,16 @@ def test_of_many_that_wait_one_at_a_time_goes_on(tmp_path: Path) -> None:
     assert most == 1 and list(tmp_path.iterdir()) == []
 
 
+def test_who_is_within_may_enter_again_and_stays_within_to_the_end(tmp_path: Path) -> None:
+    (tmp_path / "link").symlink_to(tmp_path)
+    with one_at_a_time(tmp_path / "out"):
+        with one_at_a_time(tmp_path / "link" / "out"):
+            pass
+        with pytest.raises(Locked):
+            open_locked(tmp_path / ".out.lock")
+    os.close(open_locked(tmp_path / ".out.lock"))
+
+
 def test_a_held_file_is_refused_and_so_is_one_that_was_renamed_meanwhile(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -6,6 +6,7 @@ import errno
 import os
 import re
 import shutil
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -74,6 +75,31 @@ def test_a_folder_appears_when_the_block_ends(tmp_path: Path) -> None:
         (building / "file").write_text("new")
         assert not (tmp_path / "a/out").exists()
     assert names(tmp_path) == ["a", "a/out", "a/out/file"]
+
+
+def test_of_two_that_write_a_folder_one_waits_and_both_are_whole(tmp_path: Path) -> None:
+    """The second begins while the first is half done, and ends when it can't have seen that one's files."""
+    out = tmp_path / "out"
+    half_done, seen = threading.Event(), []
+
+    def second() -> None:
+        half_done.wait()
+        with whole_folder(out) as building:
+            seen.append([names(building), names(out)])
+            for name in ("a", "b"):
+                (building / name).write_text("second")
+
+    thread = threading.Thread(target=second)
+    thread.start()
+    with whole_folder(out) as building:
+        (building / "a").write_text("first")
+        half_done.set()
+        thread.join(0.2)
+        (building / "b").write_text("first")
+    thread.join()
+    assert seen == [[[], ["a", "b"]]]
+    assert [(out / name).read_text() for name in ("a", "b")] == ["second", "second"]
+    assert names(tmp_path) == ["out", "out/a", "out/b"]
 
 
 @pytest.mark.parametrize("error", [ValueError, KeyboardInterrupt])
