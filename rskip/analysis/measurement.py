@@ -8,17 +8,24 @@ import json
 import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TypedDict
 
 import msgspec
 
+from rskip.files.state import read_state
 from rskip.files.whole import atomic_file
-from rskip.settings.check import check, convert
-from rskip.settings.text import read_json
+from rskip.machine.environment import Machine
+from rskip.settings.check import check
 
 DIGITS = 5  # significant ones that are kept: two machines' sums differ in later ones
 
 Value = str | int | float | None
+
+
+class Conditions(TypedDict, total=False):
+    """Conditions that are read; there are more."""
+
+    machine: Machine
 
 
 class Measurement(msgspec.Struct, frozen=True, kw_only=True):
@@ -30,7 +37,7 @@ class Measurement(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     analysis: str
-    conditions: Mapping[str, Any]
+    conditions: Conditions
     rows: Sequence[Mapping[str, Value]]
 
     def __post_init__(self) -> None:
@@ -60,7 +67,7 @@ class Measurement(msgspec.Struct, frozen=True, kw_only=True):
 
 def read_measurement(path: Path) -> Measurement:
     """:raises SettingError: one line that names the file and what is wrong."""
-    return convert(read_json(path), Measurement, source=str(path))
+    return read_state(path, Measurement, advice="restore the file, or measure again")
 
 
 def plain_value(value: Value) -> Value:

@@ -20,15 +20,16 @@ from itertools import combinations
 from math import isfinite
 from pathlib import Path
 from statistics import fmean, median
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, TypedDict
 
 import msgspec
 
 from rskip.experiments.tables import Comparison, Line, Tables
+from rskip.files.state import read_state
 from rskip.records.tables import markdown_table
 from rskip.settings.check import check, convert
 from rskip.settings.errors import SettingError
-from rskip.settings.text import read_json, read_yaml
+from rskip.settings.text import read_yaml
 
 FILE, PAGE = Path("docs", "claims.yaml"), Path("docs", "claims.md")
 Verdict = Literal["agrees", "disagrees", "untested"]
@@ -222,7 +223,7 @@ what: both papers show gradients of trained models, so what disagrees at initial
 
 def _judge(claim: Claim, root: Path, tables: Tables, costs: Mapping[str, str]) -> Judged:
     figures = [(each, _figure(each, root)) for each in claim.checks]
-    figure = "; ".join(each.says.format(value) for each, value in figures)
+    figure = "; ".join(_said(each, value) for each, value in figures)
     command = claim.command or ""
     if claim.untested:
         return Judged(claim=claim, verdict="untested", figure=figure, command=command, why=claim.untested)
@@ -290,22 +291,38 @@ def _figure(each: Check, root: Path) -> float:
     return value / divisor
 
 
+def _said(each: Check, value: float) -> str:
+    try:
+        return each.says.format(value)
+    except (ValueError, LookupError):
+        raise SettingError.of_value("says", each.says, "one number's place, such as {:.3g}") from None
+
+
 def _holds(each: Check, value: float) -> bool:
     return (each.above is None or value > each.above) and (each.below is None or value < each.below)
+
+
+class _Figures(TypedDict, total=False):
+    """A measurement, or a record, as far as it is read."""
+
+    rows: list[dict[str, str | int | float | None]]
 
 
 def _value(quantity: Quantity, root: Path) -> float:
     path = root / quantity.file
     if not path.is_file():
         raise SettingError.of_value("file", quantity.file, "a file that is there")
-    content = read_json(path)
+    try:
+        content = read_state(path, _Figures, advice="restore it")
+    except SettingError as error:
+        raise SettingError("file", f"is damaged: {error}") from None
     if "rows" not in content:
         found: Any = content
         for key in quantity.of.split("."):
             found = found.get(key) if isinstance(found, dict) else None
         return _numbers([found], quantity)[0]
     rows = [row for row in content["rows"] if all(row.get(key) == value for key, value in quantity.where.items())]
-    values = [row[quantity.of] for row in rows if row.get(quantity.of) is not None]
+    values: list[Any] = [row[quantity.of] for row in rows if row.get(quantity.of) is not None]
     if not values or (quantity.take == "only" and len(values) != 1):
         raise SettingError.of_value("where", dict(quantity.where), f"one row of {quantity.file}, or `take`")
     if quantity.take == "trend" and len(values) == 1:
@@ -316,8 +333,9 @@ def _value(quantity: Quantity, root: Path) -> float:
 
 
 def _numbers(values: Sequence[Any], quantity: Quantity) -> list[float]:
-    if not all(isinstance(value, (int, float)) and isfinite(value) for value in values):
-        raise SettingError.of_value("of", quantity.of, f"a finite number of {quantity.file}")
+    for value in values:
+        if type(value) not in (int, float) or not isfinite(value):
+            raise SettingError.of_value("of", quantity.of, f"finite numbers in {quantity.file}, not {value!r}")
     return [float(value) for value in values]
 
 

@@ -40,7 +40,7 @@ from rskip.records.tables import fill_in, markdown_table, outdated_documents, su
 from rskip.settings.check import convert
 from rskip.settings.errors import SettingError
 from rskip.settings.text import read_yaml
-from rskip.tasks import Column, task_of_record, tasks
+from rskip.tasks import Column, dataset_of_record, task_of_record, tasks
 from rskip.tasks.run import config_difference
 
 FIGURES = Path("docs", "figures")
@@ -178,7 +178,7 @@ def _notes(runs: Sequence[Sequence[Record]]) -> list[str]:
 def _overview(records: Sequence[Record]) -> str:
     by_data: dict[str, list[Record]] = {}
     for record in records:
-        by_data.setdefault(task_of_record(record).dataset(record.config), []).append(record)
+        by_data.setdefault(dataset_of_record(record), []).append(record)
     if not by_data:
         return f"{_HEADER}\n{NO_RECORDS}"
     return _HEADER + "".join(f"\n## {name}\n\n{results_table(by_data[name])}" for name in sorted(by_data))

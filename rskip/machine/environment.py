@@ -9,7 +9,7 @@ import subprocess
 import sys
 from importlib import metadata
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict
 
 from rskip.settings.errors import SettingError
 
@@ -31,6 +31,21 @@ _CODE = ("rskip/*.py", "fairseq_compat/*.py", "user_dir/*.py", "recipes/*.py")
 _CONSTRAINT = re.compile(
     r'(?P<name>[\w.-]+)==(?P<version>[\w.+]+)(; python_version (?P<sign><|>=) "(?P<python>[\d.]+)")?'
 )
+
+
+class _Processor(TypedDict):
+    cpu: str
+    threads: int
+
+
+class Machine(_Processor, total=False):
+    """What is read of a machine as a record has it.
+
+    gpu: its first GPU, None without one. gpus: how many a run trained on; 1 where it isn't there.
+    """
+
+    gpu: str | None
+    gpus: int
 
 
 def describe_environment() -> dict[str, Any]:

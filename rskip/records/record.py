@@ -4,20 +4,36 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from math import isfinite
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, TypedDict
 
 import msgspec
 
+from rskip.files.state import read_state
 from rskip.files.whole import atomic_file
-from rskip.settings.check import check, convert
+from rskip.machine.environment import Machine
+from rskip.settings.check import check
 from rskip.settings.errors import SettingError
-from rskip.settings.text import read_json
+from rskip.settings.kinds import Count, Whole
 
 SCHEMA = 1
 _FILES = "[!.]*.json"  # not what a killed process left of one that it wrote
 
 Sha256 = Annotated[str, msgspec.Meta(pattern="^[0-9a-f]{64}$", extra={"expected": "64 hexadecimal digits"})]
+
+
+class Epoch(TypedDict):
+    """An entry of a curve: further figures are numbers, or None; `stage` is text."""
+
+    epoch: Whole
+
+
+class Training(TypedDict):
+    """What every task says of a training."""
+
+    seconds: float
+    pieces: Count
 
 
 class Record(msgspec.Struct, frozen=True, kw_only=True):
@@ -50,13 +66,13 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
     overrides: Mapping[str, Any]
     metrics: Mapping[str, float]
     signatures: Mapping[str, str]
-    curve: list[Mapping[str, Any]]
-    training: Mapping[str, Any]
+    curve: list[Epoch]
+    training: Training
     parameters: int
     checkpoint_sha256: Sha256 | None
     data: Mapping[str, Any]
     packages: Mapping[str, str]
-    machine: Mapping[str, Any]
+    machine: Machine
     date: str
     git: Mapping[str, Any] | None = None
     published: Mapping[str, Any] | None = None
@@ -72,10 +88,10 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
             raise SettingError("metrics", "has figures", expected="none, as no checkpoint was scored")
         if unsigned := set(self.signatures) - set(self.metrics):
             raise SettingError(f"signatures.{min(unsigned)}", "has no figure in metrics")
-        if any("epoch" not in epoch for epoch in self.curve):
-            raise SettingError("curve", "holds an entry without `epoch`")
-        if missing := {"seconds", "pieces"} - set(self.training):
-            raise SettingError(f"training.{min(missing)}", "is missing")
+        for number, epoch in enumerate(self.curve):
+            for name, figure in epoch.items():
+                if name != "stage" and not (figure is None or type(figure) in (int, float) and isfinite(figure)):
+                    raise SettingError.of_value(f"curve[{number}].{name}", figure, "a number, or null")
 
     @property
     def diverged(self) -> bool:
@@ -100,7 +116,7 @@ def record_path(run_name: str, seed: int) -> Path:
 
 def read_record(path: Path) -> Record:
     """:raises SettingError: one line that names the file and the field."""
-    return convert(read_json(path), Record, source=str(path))
+    return read_state(path, Record, advice="restore the file, or remove it and run again")
 
 
 def read_records(folder: Path) -> list[Record]:

@@ -92,6 +92,7 @@ class Task(ABC, Generic[SettingsT]):
     :cvar precisions: what a loaded model can compute in.
     :cvar model_files: what a published model is built from beside its weights, as shell patterns.
     :cvar published_dtype: what weights are published in.
+    :cvar recorded: the type of a record's config, as far as it is read; it may hold more.
     :cvar example: how to use a loaded model, in Python; `{name}` stands for the model's name.
     """
 
@@ -106,6 +107,7 @@ class Task(ABC, Generic[SettingsT]):
     precisions: ClassVar[tuple[str, ...]] = ("float32",)
     model_files: ClassVar[tuple[str, ...]] = ()
     published_dtype: ClassVar[str] = "float32"
+    recorded: ClassVar[Any] = dict[str, Any]
     example: ClassVar[str] = 'import rskip\n\nmodel = rskip.load("{name}")'
 
     @property
@@ -267,3 +269,13 @@ def task_of_record(record: Record) -> Task[Any]:
         return task_of_kind(record.kind)
     except SettingError as error:
         raise error.within(source=str(record.path)) from None
+
+
+def dataset_of_record(record: Record) -> str:
+    """What a record's run was scored on: see `Task.dataset`.
+
+    :raises SettingError: its config doesn't say so; names the record.
+    """
+    task = task_of_record(record)
+    convert(record.config, task.recorded, name="config", source=str(record.path))
+    return task.dataset(record.config)

@@ -3,16 +3,30 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, TypeVar
+from typing import Any, TypedDict, TypeVar
 
 from rskip.tasks.task import Column, Task
 
 SettingsT = TypeVar("SettingsT")
 
 
+class _Evaluated(TypedDict, total=False):
+    split: str
+
+
+class _Required(TypedDict):
+    corpus: str
+
+
+class _Recorded(_Required, total=False):
+    train: dict[str, Any]
+    evaluate: _Evaluated
+
+
 class TransformerTask(Task[SettingsT]):
     """A task whose recipes name a corpus, the split that is scored, and fairseq-train's flags of a Transformer."""
 
+    recorded = _Recorded
     ranked_by = Column("valid_loss", "validation loss, bits a token")
 
     def dataset(self, config: Mapping[str, Any]) -> str:

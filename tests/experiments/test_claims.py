@@ -12,6 +12,7 @@ from rskip.cli.main import main
 from rskip.experiments.claims import FILE, claims_page, judge_claims
 from rskip.experiments.tables import Tables
 from rskip.records import Record
+from rskip.settings.errors import SettingError
 
 MakeRecord = Callable[..., Record]
 ROWS = [
@@ -143,13 +144,37 @@ def test_what_is_wrong_with_a_claim_is_one_line(project: Path, capsys: pytest.Ca
         ("compared: [{table: mine, rows: [], are: lower}]", "rows is []: expected a row or more"),
         (checked("take: trend", "above: -1", model="1xskip, block: 1"), "expected two rows or more of"),
         (checked("take: first", "over: {take: share_above, limit: 9}, above: 1"), "over is 0 in docs/figures/a.json"),
-        (checked("take: count", "over: {of: model, take: first}, above: 1"), "expected a finite number of docs/"),
+        (checked("take: count", "over: {of: model, take: first}, above: 1"), "expected finite numbers in docs/"),
     ):
         write(project, claim)
         assert main(["report", "--check"]) == 2
         error = capsys.readouterr().err
         assert error.startswith("rskip report: error: docs/claims.yaml: ") and error.count("\n") == 1
         assert message in error
+
+
+def test_a_damaged_measurement_of_a_claim_is_one_line(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write(project, checked("take: first", "above: 1"))
+    whole = json.loads((project / "docs/figures/a.json").read_text())
+    row = {"model": "1xskip", "gradient": "x"}
+    for content, message in (
+        ([1], "it holds a list: expected keys and values"),
+        ({**whole, "rows": 3}, "rows is 3: expected a list of keys and values"),
+        ({**whole, "rows": [1]}, "rows[0] is 1: expected keys and values"),
+        ({**whole, "rows": [{"model": [1]}]}, "rows[0].model is [1]: expected text or a whole number"),
+        ({**whole, "rows": [row]}, "of is 'gradient': expected finite numbers in docs/figures/a.json, not 'x'"),
+    ):
+        (project / "docs/figures/a.json").write_text(json.dumps(content))
+        assert main(["report", "--check"]) == 2
+        error = capsys.readouterr().err
+        assert error.startswith("rskip report: error: docs/claims.yaml: ") and error.count("\n") == 1
+        assert message in error
+
+
+@pytest.mark.parametrize("says", ["{:q}", "{} of {}", "{:.2f} {more}"])
+def test_what_a_check_says_has_one_place(project: Path, says: str) -> None:
+    with pytest.raises(SettingError, match="says is .*: expected one number's place, such as"):
+        judge(project, checked("take: first", "above: 1").replace("it is {:.2f}", says))
 
 
 def test_every_claim_of_the_project_has_a_command_or_says_why_there_is_none(root: Path) -> None:

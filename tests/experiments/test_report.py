@@ -15,6 +15,8 @@ from rskip.cli.main import main
 from rskip.experiments.report import outdated_tables, results_table
 from rskip.experiments.results import check_agreement, read_results
 from rskip.records import Record
+from rskip.settings.errors import SettingError
+from rskip.tasks import dataset_of_record
 
 MakeRecord = Callable[..., Record]
 HEADINGS = "| run | parameters | seeds | sacreBLEU | chrF | training, minutes | machine |\n" + "| --- " * 7 + "|\n"
@@ -80,6 +82,20 @@ def test_seeds_that_can_not_be_averaged_are_an_error(make_record: MakeRecord) ->
     ):
         with pytest.raises(ValueError, match=message):
             results_table([make_record(), make_record(seed=2, **change)])
+
+
+@pytest.mark.parametrize(
+    ("kind", "config", "said"),
+    [
+        ("vision", {"train": {}}, "config.train.dataset is missing: expected text"),
+        ("vision", {}, "config.train is missing: expected keys and values"),
+        ("translation", {"corpus": None}, "config.corpus is None: expected text"),
+        ("captioning", {"corpus": "flickr8k", "evaluate": []}, r"config.evaluate is \[\]: expected keys and values"),
+    ],
+)
+def test_a_config_that_says_no_dataset_is_one_line(kind, config, said, make_record: MakeRecord) -> None:
+    with pytest.raises(SettingError, match=rf"^results/numbers/1.json: {said}$"):
+        dataset_of_record(make_record(kind=kind, config=config))
 
 
 def test_each_task_has_its_own_columns_and_each_dataset_its_heading(make_record: MakeRecord, tmp_path: Path) -> None:

@@ -67,7 +67,7 @@ def test_the_log_tells_of_every_session_and_of_none_where_there_is_none(tmp_path
             folder.train_log.write_text(content)
         with pytest.raises(ValueError, match="has no training in it: move"):
             folder.sessions()
-    session = {"git": None, "packages": {"torch": "2.9"}, "machine": {"cpu": "x"}}
+    session = {"git": None, "packages": {"torch": "2.9"}, "machine": {"cpu": "x", "threads": 1}}
     lines = [SESSION + json.dumps({**session, "precision": "float32"}), "\xff", SESSION + json.dumps(session), ""]
     folder.train_log.write_bytes("\n".join(lines).encode("latin1"))
     assert folder.sessions() == [{**session, "precision": "float32"}, session]

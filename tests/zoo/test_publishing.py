@@ -68,7 +68,7 @@ def make_run(run: str = RUN, *, errors: tuple[float, ...] = (8.0, 9.0), model: A
                 "checkpoint_sha256": "0" * 64,
                 "data": {},
                 "packages": {},
-                "machine": {},
+                "machine": {"cpu": "Zuse Z4", "threads": 1},
                 "date": "2026-01-01",
                 "git": {"commit": f"{seed}" * 40, "dirty": False},
                 **changes,

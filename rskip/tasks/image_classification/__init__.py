@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypedDict
 
 from rskip.records import Record
 from rskip.settings.errors import SettingError
@@ -20,6 +20,14 @@ if TYPE_CHECKING:
     from rskip.vision import Classifier
 
 
+class _Train(TypedDict):
+    dataset: str
+
+
+class _Recorded(TypedDict):
+    train: _Train
+
+
 class ImageClassification(Task["VisionSettings"]):
     """Small images to classes, by a PreAct-ResNet."""
 
@@ -32,6 +40,7 @@ class ImageClassification(Task["VisionSettings"]):
     measures = {"error": "error, %", "accuracy": "accuracy, %"}
     precisions = ("float32", "bfloat16", "float16")
     model_files = ("config.json",)
+    recorded = _Recorded
     example = """\
 import rskip
 from PIL import Image
