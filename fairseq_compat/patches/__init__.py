@@ -5,13 +5,18 @@ from __future__ import annotations
 import os
 
 from fairseq_compat.patch import Patch
+from fairseq_compat.patches.alignments import ALIGNMENTS
 from fairseq_compat.patches.bf16 import BF16
 from fairseq_compat.patches.bitarray_rindex import BITARRAY_RINDEX
 from fairseq_compat.patches.broadcast_object import BROADCAST_OBJECT
+from fairseq_compat.patches.checkpoint_paths import CHECKPOINT_PATHS
 from fairseq_compat.patches.cpu_ddp import CPU_DDP
 from fairseq_compat.patches.cpu_spawn import CPU_SPAWN
+from fairseq_compat.patches.cut_checkpoints import CUT_CHECKPOINTS
 from fairseq_compat.patches.dataclass_defaults import DATACLASS_DEFAULTS
+from fairseq_compat.patches.empty_data import EMPTY_DATA
 from fairseq_compat.patches.encoder_fast_path import ENCODER_FAST_PATH
+from fairseq_compat.patches.fp16_on_cpu import FP16_ON_CPU
 from fairseq_compat.patches.index_offsets import INDEX_OFFSETS
 from fairseq_compat.patches.known_warnings import KNOWN_WARNINGS
 from fairseq_compat.patches.libnat import LIBNAT
@@ -19,7 +24,9 @@ from fairseq_compat.patches.line_ends import LINE_ENDS
 from fairseq_compat.patches.nan_detector import NAN_DETECTOR
 from fairseq_compat.patches.numpy_aliases import NUMPY_ALIASES
 from fairseq_compat.patches.one_line_errors import ONE_LINE_ERRORS
+from fairseq_compat.patches.patience import PATIENCE
 from fairseq_compat.patches.safe_globals import SAFE_GLOBALS
+from fairseq_compat.patches.unknown_models import UNKNOWN_MODELS
 from fairseq_compat.patches.user_dir import USER_DIR
 
 PATCHES: tuple[Patch, ...] = (
@@ -38,6 +45,13 @@ PATCHES: tuple[Patch, ...] = (
     BITARRAY_RINDEX,
     LIBNAT,
     ONE_LINE_ERRORS,
+    UNKNOWN_MODELS,
+    CHECKPOINT_PATHS,
+    CUT_CHECKPOINTS,
+    PATIENCE,
+    EMPTY_DATA,
+    FP16_ON_CPU,
+    ALIGNMENTS,
     KNOWN_WARNINGS,
 )
 

@@ -222,14 +222,7 @@ def install() -> None:
     def build_optimizer(cls: type, cfg: Any, params: Any, **kwargs: Any) -> Any:
         if cls is not optim.FP16Optimizer or getattr(cfg.optimizer, "_name", None) != NAME:
             return original(cls, cfg, params, **kwargs)
-        try:
-            return original(FP16Optimizer, cfg, params, **kwargs)
-        except (RuntimeError, AssertionError) as error:  # flat masters ask for the current GPU
-            if torch.cuda.is_available():
-                raise
-            raise UsageError(
-                "--fp16 needs a GPU, and PyTorch can use none here: use --bf16, or leave it out"
-            ) from error
+        return original(FP16Optimizer, cfg, params, **kwargs)
 
     build_optimizer.knows_rskip_adam = True  # type: ignore[attr-defined]
     optim.FP16Optimizer.build_optimizer = classmethod(build_optimizer)

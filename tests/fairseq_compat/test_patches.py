@@ -243,6 +243,198 @@ print("done")
 torch.distributed.destroy_process_group()
 """
 
+COPY = """
+import os, shutil
+from fairseq.file_io import PathManager
+
+def killed(source, target):
+    open(target, "w").write("half of the ne")
+    raise KeyboardInterrupt
+
+for name, content in (("new.pt", "the newest"), ("last.pt", "the one before")):
+    open(name, "w").write(content)
+copyfile, shutil.copyfile = shutil.copyfile, killed
+try:
+    PathManager.copy("new.pt", "last.pt", overwrite=True)
+except KeyboardInterrupt:
+    print(open("last.pt").read(), os.path.exists("last.pt.tmp"))
+shutil.copyfile = copyfile
+assert PathManager.copy("new.pt", "last.pt", overwrite=True)
+print(open("last.pt").read())
+"""
+
+# what `load_checkpoint` asks of a trainer, which prints what it is given to read
+RESUME = """
+import os, shutil, torch
+from types import SimpleNamespace
+from fairseq import checkpoint_utils
+from fairseq.dataclass.configs import CheckpointConfig
+
+class Trainer:
+    checkpoint_suffix, should_save_checkpoint_on_current_rank = "", True
+
+    def load_checkpoint(self, path, *reset, **options):
+        state = checkpoint_utils.load_checkpoint_to_cpu(path) if os.path.exists(path) else None
+        print(path, state and state["optimizer_history"][-1]["num_updates"])
+
+    def get_train_iterator(self, epoch, **options):
+        return SimpleNamespace(epoch=epoch)
+
+    def lr_step(self, epoch):
+        pass
+
+def resume(**flags):
+    cfg = CheckpointConfig()
+    for name, value in {"save_dir": "saved", "continue_once": None, **flags}.items():
+        setattr(cfg, name, value)
+    try:
+        checkpoint_utils.load_checkpoint(cfg, Trainer())
+    except (EOFError, RuntimeError, ValueError) as error:
+        print(type(error).__name__, error)
+
+def save(name, updates):
+    history = [{"num_updates": updates, "criterion_name": "c", "lr_scheduler_state": {}}]
+    state = {"cfg": None, "args": None, "model": {}, "optimizer_history": history}
+    torch.save({**state, "extra_state": {"train_iterator": {"epoch": 1}}}, f"saved/{name}")
+
+shutil.rmtree("saved", ignore_errors=True)
+os.mkdir("saved")
+"""
+
+CUT = RESUME + """
+save("checkpoint_last.pt", 30)
+whole = open("saved/checkpoint_last.pt", "rb").read()
+for name, updates in (("checkpoint2.pt", 20), ("checkpoint_2_24.pt", 24), ("checkpoint_best.pt", 10), ("other.pt", 99)):
+    save(name, updates)
+open("saved/checkpoint3.pt", "wb").write(whole[:-1])
+resume()
+for left in (0, 300):
+    open("saved/checkpoint_last.pt", "wb").write(whole[:left])
+    resume()
+resume(restore_file="saved/checkpoint3.pt")
+for name in os.listdir("saved"):
+    open(f"saved/{name}", "wb").write(whole[:300])
+resume()
+"""
+
+PATHS = RESUME + """
+resume()
+resume(restore_file="elsewhere/checkpoint_last.pt")
+resume(restore_file="missing.pt")
+resume(continue_once="missing.pt")
+resume(finetune_from_model="missing.pt")
+open("file", "w").close()
+try:
+    checkpoint_utils.verify_checkpoint_directory("file/saved")
+except (OSError, ValueError) as error:
+    print(type(error).__name__, error)
+save("checkpoint_last.pt", 30)
+resume(finetune_from_model="missing.pt")
+"""
+
+PATIENCE = """
+import torch
+from fairseq.dataclass.configs import FairseqConfig
+from fairseq.trainer import Trainer
+from fairseq_cli.train import should_stop_early
+
+class Model(torch.nn.Linear):
+    def load_state_dict(self, state, strict, model_cfg):
+        return super().load_state_dict(state, strict)
+
+    def set_num_updates(self, updates):
+        pass
+
+class OfOneModel(Trainer):
+    model, device, tpu, is_fsdp = Model(1, 1), torch.device("cpu"), False, False
+
+    def __init__(self, patience):
+        self.cfg, self._criterion = FairseqConfig(), torch.nn.Identity()
+        self.cfg.checkpoint.patience, self.cfg.distributed_training.distributed_world_size = patience, 1
+
+    def state_dict(self):
+        history = [{"num_updates": 1, "criterion_name": "c", "lr_scheduler_state": {}}]
+        return {"model": self.model.state_dict(), "optimizer_history": history, "extra_state": {}}
+
+    def lr_step(self, epoch):
+        pass
+
+    def get_num_updates(self):
+        return 0
+
+def validations(*losses):
+    return [should_stop_early(trainer.cfg, loss) for loss in losses]
+
+trainer = OfOneModel(3)
+print(validations(4.0, 5.0, 5.0))
+trainer.save_checkpoint("checkpoint.pt", {"train_iterator": {"epoch": 1}})
+vars(should_stop_early).clear()
+trainer.load_checkpoint("checkpoint.pt", reset_optimizer=True)  # another training: its first result is the best
+print(validations(5.0, 4.5))
+vars(should_stop_early).clear()
+trainer.load_checkpoint("checkpoint.pt")
+print(validations(5.0))
+OfOneModel(0).save_checkpoint("without.pt", {"train_iterator": {"epoch": 1}})
+print(sorted(torch.load("without.pt")["extra_state"]))
+"""
+
+UNKNOWN = """
+from argparse import Namespace
+from fairseq.models import build_model
+from fairseq.tasks import setup_task
+
+braces = {"eval_bleu_args": "{}"}
+asked = [
+    (build_model, Namespace(arch="mine", user_dir="folder", **braces)),
+    (build_model, Namespace(_name="mine", **braces)),
+    (setup_task, Namespace(_name="my_task")), (setup_task, Namespace(task="my_task", user_dir="folder")),
+]
+for build, cfg in asked:
+    try:
+        build(cfg, None) if build is build_model else build(cfg)
+    except Exception as error:
+        print(type(error).__name__, str(error).partition(" Available")[0])
+"""
+
+EMPTY = """
+import torch
+from fairseq.data.iterators import EpochBatchIterator
+
+dataset = torch.utils.data.TensorDataset(torch.zeros(0))
+iterator = EpochBatchIterator(dataset, collate_fn=list, batch_sampler=[])
+try:
+    iterator.first_batch
+except Exception as error:
+    print(type(error).__name__, error)
+"""
+
+HALF = """
+import torch
+from fairseq.optim import FP16Optimizer
+
+parameters = [torch.nn.Parameter(torch.ones(2, dtype=torch.float16))]
+print(FP16Optimizer.build_fp32_params(None, parameters, flatten=False)[0].dtype)
+try:
+    FP16Optimizer.build_fp32_params(None, iter(parameters))
+except (ValueError, RuntimeError, AssertionError) as error:  # an AssertionError where PyTorch has no CUDA
+    print(type(error).__name__, error)
+"""
+
+ALIGN = """
+from argparse import Namespace
+from fairseq import utils
+from fairseq_cli import generate, interactive
+
+flags = {"replace_unk": None, "print_alignment": None, "path": None, "buffer_size": 0}
+refused = ({"replace_unk": "@@ "}, {"replace_unk": "dictionary"}, {"print_alignment": "soft"})
+for program in (generate, interactive):
+    for each in (*refused, {"print_alignment": "hard"}):
+        try:
+            program.main(Namespace(**flags | each))
+        except Exception as error:  # what isn't refused gets further, to --path and --task, which are missing here
+            print(program.__name__, each.get("replace_unk"), each.get("print_alignment"), type(error).__name__)
+"""
+
 CASES = [  # patch, code; what it prints with all patches (None: not run), and what it says without this one
     (
         "bf16", BF16,
@@ -279,6 +471,62 @@ CASES = [  # patch, code; what it prints with all patches (None: not run), and w
     (
         "broadcast-object", SEND, "(True, Namespace(seed=1), [tensor([0, 1, 2])])\n",
         ["Unsupported global: GLOBAL omegaconf.dictconfig.DictConfig"],
+    ),
+    ("cut-checkpoints", COPY, "the one before False\nthe newest\n", ["half of the ne "]),
+    (
+        "cut-checkpoints", CUT,
+        "saved/checkpoint_last.pt 30\nsaved/checkpoint_last.pt 24\nsaved/checkpoint_last.pt 24\n"
+        "UsageError saved/checkpoint3.pt is not a checkpoint, or it is cut off: give another one\n"
+        "UsageError saved/checkpoint_last.pt is cut off, and no other whole checkpoint is there: "
+        "delete it to train from the beginning\n",
+        ["saved/checkpoint_last.pt 30\nEOFError "],
+    ),
+    (
+        "checkpoint-paths", PATHS,
+        "saved/checkpoint_last.pt None\nelsewhere/checkpoint_last.pt None\n"
+        "UsageError --restore-file is missing.pt: there is no such file; give a checkpoint or leave it out\n"
+        "UsageError --continue-once is missing.pt: there is no such file; give a checkpoint or leave it out\n"
+        "UsageError --finetune-from-model is missing.pt: there is no such file; give a checkpoint or leave it out\n"
+        "UsageError --save-dir is file/saved: Not a directory; give a folder to write to\n"
+        "saved/checkpoint_last.pt 30\n",
+        ["missing.pt None\nmissing.pt None\nValueError --finetune", "NotADirectoryError"],
+    ),
+    (
+        "patience", PATIENCE, "[False, False, False]\n[False, False]\n[True]\n['train_iterator']\n",
+        ["[False, False, False]\n[False, False]\n[False]\n"],
+    ),
+    (
+        "unknown-models", UNKNOWN,
+        "UsageError the checkpoint's model mine is not known: give --user-dir folder (in Python: user_dir=...)\n"
+        "UsageError the checkpoint's model mine is not known: give the --user-dir that it was trained with "
+        "(in Python: user_dir=...)\n"
+        "UsageError the checkpoint's task my_task is not known: give the --user-dir that it was trained with "
+        "(in Python: user_dir=...)\n"
+        "UsageError the checkpoint's task my_task is not known: give --user-dir folder (in Python: user_dir=...)\n",
+        ["IndexError Replacement index 1", "AssertionError Could not infer task", "KeyError 'my_task'"],
+    ),
+    (
+        "empty-data", EMPTY,
+        "UsageError no training example fits a batch: give more data, or a greater --max-tokens, "
+        "--max-source-positions or --max-target-positions\n",
+        ["Exception The dataset is empty"],
+    ),
+    (
+        "fp16-on-cpu", HALF,
+        "torch.float32\nUsageError --fp16 needs a GPU, and this training is on the CPU: use --bf16, or leave it out\n",
+        ["torch.float32\nRuntimeError " if torch.version.cuda else "torch.float32\nAssertionError"],
+    ),
+    (
+        "alignments", ALIGN,
+        "".join(
+            f"fairseq_cli.{program} {flag} {error}\n"
+            for program, soft in (("generate", "AssertionError"), ("interactive", "UsageError"))
+            for flag, error in (
+                ("@@  None", "UsageError"), ("dictionary None", "UsageError"), ("None soft", soft),
+                ("None hard", "AssertionError"),
+            )
+        ),
+        ["fairseq_cli.interactive @@  None AssertionError"],
     ),
     ("nan-detector", DETECT, "", ["StopIteration"]),
     ("safe-globals", LOAD, "transformer 0.25 [1, 2]\n", ["Weights only load failed"]),

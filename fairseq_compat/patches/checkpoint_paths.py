@@ -1,0 +1,62 @@
+"""Paths of checkpoints that are not there, or can't be written.
+
+fairseq-train begins anew, without a word, where `--restore-file` or `--continue-once` names a file that is not there.
+Jobs that restart themselves give the path of a checkpoint_last.pt, which their first start doesn't find: that name
+still begins anew. Other wrong paths end in a traceback.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+from typing import Any
+
+from fairseq_compat.one_line_errors import UsageError
+from fairseq_compat.patch import Patch
+
+LAST = "checkpoint_last.pt"
+
+
+def check_paths(module: Any) -> None:
+    """Wraps `load_checkpoint` and `verify_checkpoint_directory` of `fairseq.checkpoint_utils`."""
+    load, verify = module.load_checkpoint, module.verify_checkpoint_directory
+    exists = module.PathManager.exists
+
+    @functools.wraps(load)
+    def load_checkpoint(cfg: Any, trainer: Any, **options: Any) -> Any:
+        suffix = trainer.checkpoint_suffix or ""
+        restored = cfg.restore_file.replace(".pt", f"{suffix}.pt")
+        if os.path.basename(cfg.restore_file) != LAST and not exists(restored):
+            raise UsageError(f"--restore-file is {restored}: there is no such file; give a checkpoint or leave it out")
+        if cfg.restore_file == LAST and not exists(os.path.join(cfg.save_dir, restored)):
+            for name in ("continue_once", "finetune_from_model"):
+                start = getattr(cfg, name, None)
+                if start is not None and not exists(start):
+                    flag = "--" + name.replace("_", "-")
+                    raise UsageError(f"{flag} is {start}: there is no such file; give a checkpoint or leave it out")
+        return load(cfg, trainer, **options)
+
+    @functools.wraps(verify)
+    def verify_checkpoint_directory(save_dir: str) -> None:
+        try:
+            verify(save_dir)
+        except OSError as error:
+            raise UsageError(f"--save-dir is {save_dir}: {error.strerror}; give a folder to write to") from error
+
+    load_checkpoint.checks_paths = True  # type: ignore[attr-defined]
+    module.load_checkpoint, module.verify_checkpoint_directory = load_checkpoint, verify_checkpoint_directory
+
+
+def active() -> bool:
+    from fairseq import checkpoint_utils
+
+    return getattr(checkpoint_utils.load_checkpoint, "checks_paths", False)
+
+
+CHECKPOINT_PATHS = Patch(
+    name="checkpoint-paths",
+    modules=("fairseq.checkpoint_utils",),
+    symptom="--restore-file of a file that is not there: trains from scratch, exit status 0",
+    after=check_paths,
+    active=active,
+)

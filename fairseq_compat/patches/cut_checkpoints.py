@@ -1,0 +1,113 @@
+"""A checkpoint that a kill cut off while fairseq copied it.
+
+fairseq writes one checkpoint atomically, then copies it over checkpoint_best.pt and checkpoint_last.pt byte by byte. A
+kill during the copy leaves a part, and no later start can read it. Here the copy is atomic too; a training whose
+checkpoint_last.pt an older version left cut off goes on from the newest checkpoint beside it.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import re
+import shutil
+import zipfile
+from typing import Any
+
+from fairseq_compat.one_line_errors import UsageError
+from fairseq_compat.patch import Patch
+
+_LEGACY = b"\x80\x02"  # begins a pickle, as torch.save wrote before PyTorch 1.6
+
+
+def is_whole(path: str) -> bool:
+    """Whether the file has its end, as torch.save writes it."""
+    if zipfile.is_zipfile(path):
+        return True
+    with open(path, "rb") as file:
+        return file.read(len(_LEGACY)) == _LEGACY
+
+
+def newest_whole(folder: str, suffix: str) -> str | None:
+    """The whole checkpoint of most updates among those that fairseq names itself, except checkpoint_last."""
+    import torch
+
+    name = re.compile(rf"checkpoint(\d+|_\d+_\d+|_best|\.best_.+){re.escape(suffix)}\.pt")
+    paths = [os.path.join(folder, each) for each in sorted(os.listdir(folder)) if name.fullmatch(each)]
+
+    def updates(path: str) -> int:
+        state = torch.load(path, map_location="cpu", mmap=True, weights_only=True)
+        return state["optimizer_history"][-1]["num_updates"]
+
+    return max(filter(is_whole, paths), key=updates, default=None)
+
+
+def copy_atomically(module: Any) -> None:
+    """Wraps `PathManager.copy`, unless iopath does the copying."""
+    original = module.PathManager.copy
+
+    @functools.wraps(original)
+    def copy(src_path: str, dst_path: str, overwrite: bool = False) -> Any:
+        if module.IOPathManager:
+            return original(src_path, dst_path, overwrite)
+        temporary = f"{dst_path}.tmp"
+        try:
+            shutil.copyfile(src_path, temporary)
+            os.replace(temporary, dst_path)
+        except BaseException:
+            if os.path.lexists(temporary):
+                os.remove(temporary)
+            raise
+        return dst_path
+
+    copy.is_atomic = True  # type: ignore[attr-defined]
+    module.PathManager.copy = staticmethod(copy)
+
+
+def restore_last(module: Any) -> None:
+    """Wraps `load_checkpoint`, which resumes a training, and `load_checkpoint_to_cpu`, which reads a file."""
+    resume, read = module.load_checkpoint, module.load_checkpoint_to_cpu
+
+    @functools.wraps(resume)
+    def load_checkpoint(cfg: Any, trainer: Any, **options: Any) -> Any:
+        last = os.path.join(cfg.save_dir, f"checkpoint_last{trainer.checkpoint_suffix}.pt")
+        if cfg.restore_file == "checkpoint_last.pt" and os.path.isfile(last) and not is_whole(last):
+            newest = newest_whole(cfg.save_dir, trainer.checkpoint_suffix)
+            if newest is None:
+                raise UsageError(
+                    f"{last} is cut off, and no other whole checkpoint is there: delete it to train from the beginning"
+                )
+            if trainer.should_save_checkpoint_on_current_rank:
+                module.logger.warning(f"{last} is cut off: going on from {newest}, the newest whole checkpoint")
+                module.PathManager.copy(newest, last, overwrite=True)
+        return resume(cfg, trainer, **options)
+
+    @functools.wraps(read)
+    def load_checkpoint_to_cpu(path: str, *args: Any, **options: Any) -> Any:
+        if os.path.isfile(path) and not is_whole(path):
+            raise UsageError(f"{path} is not a checkpoint, or it is cut off: give another one")
+        return read(path, *args, **options)
+
+    load_checkpoint_to_cpu.refuses_parts = True  # type: ignore[attr-defined]
+    module.load_checkpoint, module.load_checkpoint_to_cpu = load_checkpoint, load_checkpoint_to_cpu
+
+
+def mend(module: Any) -> None:
+    """Patches the one of the two modules that was imported."""
+    copy_atomically(module) if module.__name__ == "fairseq.file_io" else restore_last(module)
+
+
+def active() -> bool:
+    from fairseq import checkpoint_utils, file_io
+
+    atomic = getattr(file_io.PathManager.copy, "is_atomic", False)
+    return atomic and getattr(checkpoint_utils.load_checkpoint_to_cpu, "refuses_parts", False)
+
+
+CUT_CHECKPOINTS = Patch(
+    name="cut-checkpoints",
+    modules=("fairseq.file_io", "fairseq.checkpoint_utils"),
+    symptom="a training that was killed while checkpoint_last.pt was copied: EOFError at the next start",
+    after=mend,
+    active=active,
+)

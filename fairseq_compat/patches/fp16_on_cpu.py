@@ -1,0 +1,49 @@
+"""`--fp16` without a GPU.
+
+fairseq keeps the float32 copies of all parameters in one tensor under the number of the current GPU, also with `--cpu`.
+Without a GPU it ends in PyTorch's message about a missing driver; with one it trains on gradients of zero. `--bf16`
+and `--memory-efficient-fp16` have no such tensor, and work.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from fairseq_compat.one_line_errors import UsageError
+from fairseq_compat.patch import Patch
+
+
+def on_cpu(parameters: Sequence[Any]) -> bool:
+    """Whether a parameter is on the CPU."""
+    return any(parameter.device.type == "cpu" for parameter in parameters)
+
+
+def ask_for_gpu(module: Any) -> None:
+    """Wraps `build_fp32_params` of the wrapper that --fp16 and --bf16 put around an optimizer."""
+    mixin = module._FP16OptimizerMixin
+    original = mixin.build_fp32_params.__func__
+
+    def build_fp32_params(cls: Any, args: Any, params: Any, flatten: bool = True) -> Any:
+        params = list(params)
+        if flatten and on_cpu(params):
+            raise UsageError("--fp16 needs a GPU, and this training is on the CPU: use --bf16, or leave it out")
+        return original(cls, args, params, flatten)
+
+    build_fp32_params.asks_for_gpu = True  # type: ignore[attr-defined]
+    mixin.build_fp32_params = classmethod(build_fp32_params)
+
+
+def active() -> bool:
+    from fairseq.optim import FP16Optimizer
+
+    return getattr(FP16Optimizer.build_fp32_params, "asks_for_gpu", False)
+
+
+FP16_ON_CPU = Patch(
+    name="fp16-on-cpu",
+    modules=("fairseq.optim.fp16_optimizer",),
+    symptom="--fp16 --cpu: RuntimeError: Found no NVIDIA driver on your system",
+    after=ask_for_gpu,
+    active=active,
+)

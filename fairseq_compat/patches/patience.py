@@ -1,0 +1,64 @@
+"""`--patience N` over several starts.
+
+fairseq counts the validations without a better result in attributes of a function and saves them nowhere: a training
+that was stopped and resumed counts from zero, and takes its first validation for the best. Here a checkpoint keeps the
+count with the rest of its `extra_state`.
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+from fairseq_compat.patch import Patch
+
+KEY = "patience"  # in extra_state
+
+
+def counter() -> dict[str, Any]:
+    """What `should_stop_early` keeps: `best`, the best result, and `num_runs`, validations since then."""
+    from fairseq_cli.train import should_stop_early
+
+    return vars(should_stop_early)
+
+
+def keep_count(module: Any) -> None:
+    """Wraps the trainer's `save_checkpoint` and `load_checkpoint`."""
+    save, load = module.Trainer.save_checkpoint, module.Trainer.load_checkpoint
+
+    @functools.wraps(save)
+    def save_checkpoint(self: Any, filename: str, extra_state: dict[str, Any]) -> None:
+        count = counter() if self.cfg.checkpoint.patience > 0 else {}
+        save(self, filename, {**extra_state, KEY: dict(count)} if count else extra_state)
+
+    @functools.wraps(load)
+    def load_checkpoint(
+        self: Any,
+        filename: str,
+        reset_optimizer: bool = False,
+        reset_lr_scheduler: bool = False,
+        optimizer_overrides: Any = None,
+        reset_meters: bool = False,
+    ) -> Any:
+        state = load(self, filename, reset_optimizer, reset_lr_scheduler, optimizer_overrides, reset_meters)
+        if state is not None and not reset_optimizer and not reset_meters:  # as fairseq restores the best result
+            counter().update(state.get(KEY, {}))
+        return state
+
+    save_checkpoint.keeps_patience = True  # type: ignore[attr-defined]
+    module.Trainer.save_checkpoint, module.Trainer.load_checkpoint = save_checkpoint, load_checkpoint
+
+
+def active() -> bool:
+    from fairseq.trainer import Trainer
+
+    return getattr(Trainer.save_checkpoint, "keeps_patience", False)
+
+
+PATIENCE = Patch(
+    name="patience",
+    modules=("fairseq.trainer",),
+    symptom="--patience N of a training that was stopped and resumed: the count begins at zero",
+    after=keep_count,
+    active=active,
+)

@@ -1,0 +1,70 @@
+"""Checkpoints whose model or task a user-dir registers, where `--user-dir` is forgotten.
+
+fairseq's message about them fails itself (`IndexError`: its text contains the configuration's braces), or lists
+hundreds of names. A model's configuration says which --user-dir it was trained with.
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+from fairseq_compat.one_line_errors import UsageError
+from fairseq_compat.patch import Patch
+
+
+def unknown(kind: str, name: str, user_dir: str | None) -> UsageError:
+    """The error of a model or task that isn't registered."""
+    given = f"--user-dir {user_dir}" if user_dir else "the --user-dir that it was trained with"
+    return UsageError(f"the checkpoint's {kind} {name} is not known: give {given} (in Python: user_dir=...)")
+
+
+def name_model(module: Any) -> None:
+    """Wraps `fairseq.models.build_model`."""
+    original = module.build_model
+
+    @functools.wraps(original)
+    def build_model(cfg: Any, task: Any, from_checkpoint: bool = False) -> Any:
+        name = getattr(cfg, "_name", None) or getattr(cfg, "arch", None)
+        if name and name not in module.ARCH_MODEL_REGISTRY and name not in module.MODEL_DATACLASS_REGISTRY:
+            raise unknown("model", name, getattr(cfg, "user_dir", None))
+        return original(cfg, task, from_checkpoint)
+
+    build_model.names_user_dir = True  # type: ignore[attr-defined]
+    module.build_model = build_model
+
+
+def name_task(module: Any) -> None:
+    """Wraps `fairseq.tasks.setup_task`."""
+    original = module.setup_task
+
+    @functools.wraps(original)
+    def setup_task(cfg: Any, **kwargs: Any) -> Any:
+        legacy = getattr(cfg, "task", None)
+        name = legacy if isinstance(legacy, str) else getattr(cfg, "_name", None)
+        if name and name not in module.TASK_REGISTRY:
+            raise unknown("task", name, getattr(cfg, "user_dir", None))
+        return original(cfg, **kwargs)
+
+    setup_task.names_user_dir = True  # type: ignore[attr-defined]
+    module.setup_task = setup_task
+
+
+def name_user_dir(module: Any) -> None:
+    """Patches the one of the two modules that was imported."""
+    name_model(module) if module.__name__ == "fairseq.models" else name_task(module)
+
+
+def active() -> bool:
+    from fairseq import models, tasks
+
+    return all(getattr(each, "names_user_dir", False) for each in (models.build_model, tasks.setup_task))
+
+
+UNKNOWN_MODELS = Patch(
+    name="unknown-models",
+    modules=("fairseq.models", "fairseq.tasks"),
+    symptom="--user-dir forgotten at a model of a user-dir: IndexError: Replacement index 1 out of range",
+    after=name_user_dir,
+    active=active,
+)
