@@ -76,7 +76,7 @@ class Ranks:
         :param device: this process's GPU, which becomes the current one and NCCL connects at once; None: none, or
             NCCL connects when it is first used.
         :param advice: the end of the message where another rank stopped.
-        :param timeout: how long ranks wait for each other; None: PyTorch's default.
+        :param timeout: how long ranks wait for each other; None: PyTorch's default (nccl: 10 minutes, others: 30).
         :raises ValueError: another rank stopped.
         """
         if self.count == 1:

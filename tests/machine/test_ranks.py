@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
+
 import pytest
 import torch
 import torch.distributed as distributed
+from torch.distributed.distributed_c10d import _get_default_timeout as default_timeout
 
 from rskip.machine import ranks
 from rskip.machine.ranks import Ranks
@@ -109,3 +112,10 @@ def test_of_ranks_that_fail_together_the_first_reports(monkeypatch: pytest.Monke
     monkeypatch.setattr(Ranks, "min", lambda self, tensor: tensor)
     with Ranks(1, 2, 1).together():
         pass
+
+
+def test_the_default_time_outs_are_those_that_the_guides_name() -> None:
+    """docs/fairseq.md names nccl's and gloo's, docs/vision.md that of both together."""
+    assert default_timeout("gloo") == default_timeout("cpu:gloo,cuda:nccl") == timedelta(minutes=30)
+    if distributed.is_nccl_available():
+        assert default_timeout("nccl") == timedelta(minutes=10)

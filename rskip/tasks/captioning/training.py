@@ -18,7 +18,7 @@ from rskip.tasks.process import executable
 from rskip.tasks.run import EpochLines, Run
 from rskip.tasks.translation.data import device_arguments
 from rskip.tasks.translation.train_log import TrainLog, epoch_lines, read_train_log
-from rskip.tasks.translation.training import LOW_PRECISION, recipe_precision, restore_last_checkpoint
+from rskip.tasks.translation.training import LOW_PRECISION, recipe_precision
 
 _LOG_INTERVAL = 100  # updates between two lines in train.log
 _STAGE = "rskip stage | "  # begins the line of train.log that says which training follows
@@ -42,7 +42,6 @@ def train(run: Run[CaptioningSettings]) -> None:
             continue
         folder = checkpoints(run, stage)
         folder.mkdir(parents=True, exist_ok=True)
-        restore_last_checkpoint(folder)
         with run.folder.train_log.open("a", encoding="utf-8") as log:
             log.write(f"{_STAGE}{stage}\n")
         flags = run.settings.stages()[stage]

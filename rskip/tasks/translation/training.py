@@ -6,8 +6,6 @@ resumed.
 
 from __future__ import annotations
 
-import shutil
-import zipfile
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -35,7 +33,6 @@ def train(run: Run[TranslationSettings]) -> None:
         return
     folder = checkpoints(run)
     folder.mkdir(parents=True, exist_ok=True)
-    restore_last_checkpoint(folder)
     if batches := plan_batches(run.settings.train, gpus=run.gpus):
         print(batches, flush=True)
     if needs_profile(run.settings.train):
@@ -56,33 +53,6 @@ def average(run: Run[TranslationSettings]) -> None:
         settings = run.settings
         last = last_checkpoints(checkpoints(run), settings.average.last, by=settings.averages_by)
         average_to_file(last, averaged(run))
-
-
-def restore_last_checkpoint(folder: Path) -> None:
-    """Puts the newest numbered checkpoint in the place of a `checkpoint_last.pt` that was cut off.
-
-    fairseq writes `checkpointN.pt` or `checkpoint_N_M.pt` whole or not at all, then copies it over
-    `checkpoint_last.pt`; a kill during the copy leaves a part of it, and the next start would fail. Does nothing in a
-    folder without checkpoints.
-    """
-    last = folder / "checkpoint_last.pt"
-    for partial in folder.glob("*.pt.tmp"):
-        partial.unlink()
-    if not last.exists() or zipfile.is_zipfile(last):
-        return
-    newest = [path for by in ("epoch", "update") for path in _newest(folder, by=by)]
-    if not newest:  # none was written yet
-        last.unlink()
-        return
-    with atomic_file(last) as temporary:
-        shutil.copyfile(max(newest, key=lambda path: path.stat().st_mtime_ns), temporary)
-
-
-def _newest(folder: Path, *, by: str) -> list[Path]:
-    try:
-        return last_checkpoints(folder, 1, by=by)
-    except ValueError:  # there is none
-        return []
 
 
 def train_command(run: Run[TranslationSettings], *, precision: str) -> list[str]:

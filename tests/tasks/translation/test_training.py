@@ -1,14 +1,12 @@
-"""The command lines of a run, an update that has its tokens on any number of GPUs, and a last checkpoint cut off."""
+"""The command lines of a run, and an update that has its tokens on any number of GPUs."""
 
 from __future__ import annotations
 
-import os
 import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 
 from rskip.settings.check import convert
 from rskip.settings.errors import SettingError
@@ -21,7 +19,6 @@ from rskip.tasks.translation.training import (
     average_command,
     plan_batches,
     recipe_precision,
-    restore_last_checkpoint,
     split_update,
     train_command,
 )
@@ -182,40 +179,3 @@ def test_a_user_dir_of_ones_own_takes_the_place_of_rskips(tmp_path: Path) -> Non
 def test_flags_are_given_bare_with_a_value_or_not_at_all() -> None:
     flags = {"bf16": True, "fp16": False, "patience": None, "lr": 5e-3, "lenpen": -0.5}
     assert flags_to_arguments(flags) == ["--bf16", "--lr", "0.005", "--lenpen=-0.5"]
-
-
-def save(path: Path, epoch: int) -> None:
-    torch.save({"epoch": epoch}, path)
-
-
-def restored(folder: Path) -> int:
-    """The epoch of checkpoint_last.pt after a start."""
-    restore_last_checkpoint(folder)
-    return torch.load(folder / "checkpoint_last.pt", weights_only=True)["epoch"]
-
-
-def test_a_last_checkpoint_that_a_kill_cut_off_is_replaced_by_the_newest(tmp_path: Path) -> None:
-    for epoch in (2, 9, 10):
-        save(tmp_path / f"checkpoint{epoch}.pt", epoch)
-    last = tmp_path / "checkpoint_last.pt"
-    save(last, 9)
-    assert restored(tmp_path) == 9, "a whole one is left alone"
-    whole = last.read_bytes()
-    for left in (0, 1, 300):
-        last.write_bytes(whole[:left])
-        assert restored(tmp_path) == 10
-    for update in (800, 900):
-        save(tmp_path / f"checkpoint_12_{update}.pt", update)
-    for seconds, later, expected in ((1e10, "checkpoint_12_900.pt", 900), (2e10, "checkpoint10.pt", 10)):
-        os.utime(tmp_path / later, (seconds, seconds))
-        last.write_bytes(b"PK")
-        assert restored(tmp_path) == expected, "of epochs and updates the newer"
-
-
-def test_without_an_epoch_the_training_starts_anew(tmp_path: Path) -> None:
-    folder = tmp_path / "checkpoints"
-    folder.mkdir()
-    for name in ("checkpoint_last.pt", "checkpoint1.pt.tmp"):
-        (folder / name).write_bytes(b"PK")
-    restore_last_checkpoint(folder)
-    assert list(folder.iterdir()) == []
