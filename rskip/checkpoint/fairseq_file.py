@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from argparse import Namespace
-from collections import OrderedDict
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -27,10 +26,7 @@ _NUMPY_CONSTRUCTORS = {
 
 
 class _Meter:
-    """In the place of a meter of a training, an object that fairseq 0.5 to 0.9 left in its files."""
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return OrderedDict, (list(vars(self).items()),)
+    """Stands in for a meter of the training: fairseq 0.5 to 0.9 left such objects in its files."""
 
 
 # The types that fairseq leaves in its files, all of them inert: its settings, and metrics' numbers.
@@ -45,6 +41,7 @@ _ALLOWED: list[Any] = [
 ]
 _AVERAGED_FROM = "averaged_from"
 _KIND = "checkpoint of fairseq"
+_METERS = "train_meters"  # in the extra state
 
 # Where `_state_from_config` leaves the config as it is: fairseq's old form would lose what no Transformer has.
 _CONFIG = "rskip_config"
@@ -187,6 +184,9 @@ def _load(path: Path, *, mmap: bool = False) -> dict[str, Any]:
         raise ValueError(f"{path} is no {_KIND}: it holds no 'model'")
     if not (state.get("cfg") or state.get("args")):
         raise ValueError(f"{path} is no {_KIND}: it holds neither 'cfg' nor 'args'")
+    extra_state = state.get("extra_state")
+    if isinstance(extra_state, dict):
+        extra_state.pop(_METERS, None)
     return state
 
 

@@ -46,16 +46,18 @@ UNSUPPORTED = (
     "quant_noise_pq",
     "quant_noise_scalar",
 )
-# What translates in no other way, or only beside what is unsupported.
+# What changes no translation, or only together with what is unsupported.
 _WITHOUT_EFFECT = (
     "adaptive_softmax_dropout",
     "adaptive_softmax_factor",
     "base_shuffle",
     "base_sublayers",
+    "compile_layers",
     "export",
     "min_params_to_wrap",
     "no_decoder_final_norm",
     "offload_activations",
+    "probe_every",
     "relu_dropout",
     "tie_adaptive_proj",
     "tie_adaptive_weights",
@@ -66,6 +68,7 @@ KNOWN = frozenset(
         *(f"{group}_{name}" for group, names in GROUPS.items() for name in names),
         *UNSUPPORTED,
         *_WITHOUT_EFFECT,
+        "connection",
     }
 )
 

@@ -118,7 +118,7 @@ def check_translates(checkpoint: Checkpoint) -> None:
     _check_kind(checkpoint)
     if _is_stock(settings):
         _check_supported(settings)
-        _check_known(settings, all_of_model=bool(checkpoint.config.get("structured")))
+    _check_known(settings, all_of_model=bool(checkpoint.config.get("structured")))
 
 
 def _check_task(checkpoint: Checkpoint) -> None:

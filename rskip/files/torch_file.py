@@ -42,7 +42,7 @@ def read_torch_file(
             raise  # the file itself can't be opened
         reason = f"it is cut off, damaged, or no {kind}"
         if refused := refused_global(error):
-            reason = f"it asks for {refused}, which no {kind} that rskip reads may, since it could run code"
+            reason = f"it asks for {refused}, which no {kind} may load: that could run code"
         raise ValueError(f"{path} can't be read: {reason}{advice}") from error
     if not isinstance(content, dict):
         raise ValueError(f"{path} is no {kind}: it holds a {type(content).__name__}{advice}")

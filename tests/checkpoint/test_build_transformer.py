@@ -319,6 +319,9 @@ def test_a_setting_by_a_transformers_name_that_nobody_knows() -> None:
     _, checkpoint = stock_checkpoint(decoder_rotary=True)
     with pytest.raises(ValueError, match="a checkpoint with decoder_rotary=True, a setting that rskip doesn't know"):
         build(checkpoint)
+    checkpoint.config["model"]["connection"] = "1xskip+ln"
+    with pytest.raises(ValueError, match="decoder_rotary=True, a setting that rskip doesn't know"):
+        build(checkpoint)
     model, checkpoint = stock_checkpoint(decoder_rotary=False, my_criterions_flag=3)
     assert_same(build(checkpoint), model)
 
