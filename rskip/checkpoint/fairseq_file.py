@@ -106,7 +106,7 @@ def read_validation(path: Path) -> Validation:
             score=None if score is None else float(score),
             higher_is_better=bool(options.get("maximize_best_checkpoint_metric", False)),
         )
-    except (TypeError, ValueError) as error:
+    except (TypeError, ValueError, OverflowError) as error:
         raise ValueError(f"{path} is no {_KIND}: its validation is damaged ({error})") from error
 
 

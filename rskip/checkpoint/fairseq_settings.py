@@ -95,5 +95,9 @@ def flat_settings(model: Mapping[str, Any]) -> dict[str, Any]:
         elif name in GROUPS:
             grouped |= {f"{name}_{each}": setting for each, setting in {**GROUPS[name], **group}.items()}
         else:
-            flat[name] = [str(each) for each, setting in group.items() if setting]
+            flat[name] = [str(each) for each, setting in group.items() if _is_set(setting)]
     return flat | grouped
+
+
+def _is_set(setting: Any) -> bool:
+    return not isinstance(setting, (type(None), bool, int, float, str, list, tuple, dict)) or bool(setting)

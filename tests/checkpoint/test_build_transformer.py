@@ -302,7 +302,7 @@ def test_groups_of_settings_as_fairseq_hydra_train_saves_them(legacy: bool, tmp_
         ({"encoder": {"attention_heads": 5}}, "encoder_embed_dim is 512: expected a multiple of .* heads, 5"),
         ({"encoder": {"rotary": True}}, "encoder_rotary=True, a setting that rskip doesn't know"),
         ({"merge_src_tgt_embed": True}, "merge_src_tgt_embed=True, a setting that rskip doesn't know"),
-        ({"moe": {"freq": 0, "experts": 8}}, r"moe=\['experts'\], a setting that rskip doesn't know"),
+        ({"moe": {"freq": 0, "experts": 8, "of": torch.ones(2)}}, r"moe=\['experts', 'of'\], a setting that"),
         ({"activation_fn": torch.ones(1)}, "settings are damaged .activation_fn is a Tensor."),
     ],
 )

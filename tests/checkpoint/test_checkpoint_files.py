@@ -249,6 +249,12 @@ def test_meters_of_fairseq_0_5_to_0_9_are_left_out(tied_model, tmp_path, class_o
     assert torch.load(tmp_path / "new.pt", weights_only=False)["extra_state"] == {"val_loss": 4.5}
 
 
+@pytest.mark.parametrize("score", [10**400, "low", [3.0]])
+def test_a_validation_score_that_is_no_number(save_fairseq, tied_model, score):
+    with pytest.raises(ValueError, match="its validation is damaged"):
+        read_validation(save_fairseq("a.pt", tied_model, score=score))
+
+
 def test_another_class_of_fairseqs_is_refused_by_its_name(class_of_fairseqs, tmp_path):
     task = class_of_fairseqs("fairseq.tasks.translation.TranslationTask")()
     torch.save({"model": {}, "args": Namespace(task=task)}, tmp_path / "a.pt")
