@@ -87,16 +87,20 @@ def flat_settings(model: Mapping[str, Any]) -> dict[str, Any]:
     Of a group that fairseq's Transformers don't have, the names of what is set are kept.
     """
     flat: dict[str, Any] = {}
-    grouped: dict[str, Any] = {}
+    groups: dict[str, Mapping[str, Any]] = {}
     for name, value in model.items():
         group = vars(value) if isinstance(value, Namespace) else value
         if not isinstance(group, Mapping):
             flat[name] = value
         elif name in GROUPS:
-            grouped |= {f"{name}_{each}": setting for each, setting in {**GROUPS[name], **group}.items()}
+            groups[name] = group
         else:
             flat[name] = [str(each) for each, setting in group.items() if _is_set(setting)]
-    return flat | grouped
+    for name, group in groups.items():
+        settings = {f"{name}_{each}": setting for each, setting in {**GROUPS[name], **group}.items()}
+        # what is None is left out: in a flat setting fairseq takes it for a value
+        flat = {each: setting for each, setting in {**flat, **settings}.items() if setting is not None}
+    return flat
 
 
 def _is_set(setting: Any) -> bool:

@@ -290,6 +290,13 @@ def test_groups_of_settings_as_fairseq_hydra_train_saves_them(legacy: bool, tmp_
         with torch.no_grad():
             expected, _ = stock(SOURCE, SOURCE.ne(1).sum(1), PREFIX)
             torch.testing.assert_close(built(SOURCE, PREFIX), expected, rtol=0, atol=1e-4)
+    if legacy:  # and back
+        write_checkpoint(tmp_path / "back.pt", read_checkpoint(tmp_path / "model.safetensors"))
+        state = torch.load(tmp_path / "back.pt", weights_only=False)
+        back = models.ARCH_MODEL_REGISTRY["transformer"].build_model(state["args"], task).eval()
+        back.load_state_dict(state["model"], strict=True)
+        with torch.no_grad():
+            assert torch.equal(back(SOURCE, SOURCE.ne(1).sum(1), PREFIX)[0], expected)
 
 
 @pytest.mark.parametrize(
