@@ -26,7 +26,7 @@ import msgspec
 
 from rskip.experiments.tables import Comparison, Line, Tables
 from rskip.files.state import read_state
-from rskip.records.tables import markdown_table
+from rskip.records.tables import markdown_table, markdown_text
 from rskip.settings.check import check, convert
 from rskip.settings.errors import SettingError
 from rskip.settings.text import read_yaml
@@ -196,7 +196,7 @@ def claims_page(judged: Sequence[tuple[Paper, Sequence[Judged]]]) -> str:
             for each in claims
         ]
         table = markdown_table(["where", "claim", "verdict", "figure", "tested by"], rows)
-        parts += [f"## {paper.name}", f"{paper.title}: {count_verdicts(claims)}.", table]
+        parts += [f"## {markdown_text(paper.name)}", f"{markdown_text(paper.title)}: {count_verdicts(claims)}.", table]
     return "\n\n".join(parts) + "\n"
 
 

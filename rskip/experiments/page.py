@@ -96,7 +96,7 @@ def _seeds(cell: str, records: Sequence[Record]) -> str:
     """A cell with a link to the record of each seed in place of their number."""
     if not records:
         return cell
-    links = ", ".join(f'<a href="#{_record_anchor(record)}">{record.seed}</a>' for record in records)
+    links = ", ".join(f'<a href="#{escape(_record_anchor(record))}">{record.seed}</a>' for record in records)
     figure = re.sub(r" \((one seed|\d+)\)", "", cell)
     return f"{figure} (seed{'s' if len(records) > 1 else ''} {links})"
 
@@ -120,7 +120,7 @@ def _source(source: str, anchors: Collection[str]) -> str:
     """A figure's source, with a link to its record where it is of one."""
     shown, path = f"<code>{escape(source)}</code>", Path(source)
     anchor = f"record-{path.parent.name}-{path.name.partition('.')[0]}"
-    return f'<a href="#{anchor}">{shown}</a>' if anchor in anchors else shown
+    return f'<a href="#{escape(anchor)}">{shown}</a>' if anchor in anchors else shown
 
 
 def _claims(paper: Paper, judged: Sequence[Judged]) -> str:
@@ -148,7 +148,7 @@ def _records(records: Sequence[Record], tables: Tables) -> str:
             figure = f"{record.metrics[metric]:.2f} {escape(heading)}"
         rows.append(
             [
-                f'<span id="{_record_anchor(record)}">{escape(run_label(record))}</span>',
+                f'<span id="{escape(_record_anchor(record))}">{escape(run_label(record))}</span>',
                 str(record.seed),
                 figure,
                 f"{record.parameters:,}",

@@ -36,7 +36,7 @@ from rskip.experiments.results import Results
 from rskip.experiments.tables import Tables
 from rskip.files.whole import atomic_file
 from rskip.records import Record, read_record
-from rskip.records.tables import fill_in, markdown_table, outdated_documents, summarise
+from rskip.records.tables import fill_in, markdown_table, markdown_text, outdated_documents, summarise
 from rskip.settings.check import convert
 from rskip.settings.errors import SettingError
 from rskip.settings.text import read_yaml
@@ -172,7 +172,7 @@ def _notes(runs: Sequence[Sequence[Record]]) -> list[str]:
         of = f" of {', '.join(map(run_label, firsts))}" if others else ""
         heading = dict(task_of_record(firsts[0]).columns).get(metric, metric)
         notes.append(f"{heading}{of}: `{signature}`.")
-    return ["  \n".join(notes)] if notes else []
+    return ["  \n".join(map(markdown_text, notes))] if notes else []
 
 
 def _overview(records: Sequence[Record]) -> str:
@@ -181,7 +181,9 @@ def _overview(records: Sequence[Record]) -> str:
         by_data.setdefault(dataset_of_record(record), []).append(record)
     if not by_data:
         return f"{_HEADER}\n{NO_RECORDS}"
-    return _HEADER + "".join(f"\n## {name}\n\n{results_table(by_data[name])}" for name in sorted(by_data))
+    return _HEADER + "".join(
+        f"\n## {markdown_text(name)}\n\n{results_table(by_data[name])}" for name in sorted(by_data)
+    )
 
 
 def _all_tables(tables: Tables) -> str:
@@ -190,7 +192,7 @@ def _all_tables(tables: Tables) -> str:
     for name in tables.names:
         table = tables.table(name)
         if name in tables.of_papers or table.records:
-            parts.append(f"## {table.title}\n\n`rskip report {name}`\n\n{table.render('markdown')}")
+            parts.append(f"## {markdown_text(table.title)}\n\n`rskip report {name}`\n\n{table.render('markdown')}")
     return "\n".join(parts)
 
 

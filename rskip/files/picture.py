@@ -49,11 +49,15 @@ def picture(
     check_picture(path)
     import matplotlib
     from matplotlib.figure import Figure
+    from matplotlib.text import Text
 
     settings: Any = {"svg.hashsalt": "rskip", "font.size": 10, **(style or {})}
     with matplotlib.rc_context(settings):
         figure = Figure(**figure_options)
         yield figure
+        for text in figure.findobj(Text):
+            if text.get_text():  # what the caller wrote is no formula; matplotlib's own numbers come later
+                text.set_parse_math(False)
         kind = path.suffix.lower()
         with atomic_file(path) as temporary:
             metadata = {"Description": description} if description else {}

@@ -37,9 +37,28 @@ def summarise(values: Sequence[float]) -> Summary:
 
 
 def markdown_table(headings: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """A table in Markdown, without a last line end."""
+    """A table in Markdown, without a last line end; its cells are Markdown, without markup of HTML."""
     lines = [headings, ["---"] * len(headings), *rows]
-    return "\n".join(f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in line)} |" for line in lines)
+    escaped = ([markdown_text(cell).replace("|", r"\|") for cell in line] for line in lines)
+    return "\n".join(f"| {' | '.join(line)} |" for line in escaped)
+
+
+_CODE = re.compile(r"(?<![`\\])(`+)(?!`).+?(?<!`)\1(?!`)")  # as Markdown reads it
+_TAG = re.compile(r"<(?=[A-Za-z/!?])")
+_SCRIPT = re.compile(r"\](?=\(\s*<?\s*(?:javascript|vbscript|data):)", re.IGNORECASE)
+
+
+def markdown_text(text: str) -> str:
+    """Text that may hold `code` as one line of Markdown, without HTML and without addresses that run a script."""
+    text, parts, at = " ".join(text.splitlines()), [], 0
+    for code in _CODE.finditer(text):
+        parts += [_plain(text[at : code.start()]), code[0]]
+        at = code.end()
+    return "".join([*parts, _plain(text[at:])])
+
+
+def _plain(text: str) -> str:
+    return _SCRIPT.sub(r"\\]", _TAG.sub("&lt;", text)).replace("`", "&#96;")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -75,12 +94,12 @@ class Table:
             csv.writer(text, lineterminator="\n").writerows(rows)
             return text.getvalue()
         if form == "latex":
-            head = f"% {self.title}: made by `rskip report {self.name} --format latex`; \\usepackage{{booktabs}}"
-            comments = [f"% {note}" for note in self.notes] + [f"% missing: {command}" for command in self.commands]
-            return "\n".join([head, self._latex(), *comments]) + "\n"
+            head = f"{self.title}: made by `rskip report {self.name} --format latex`; \\usepackage{{booktabs}}"
+            comments = [*self.notes, *(f"missing: {command}" for command in self.commands)]
+            return "\n".join([_latex_comment(head), self._latex(), *map(_latex_comment, comments)]) + "\n"
         if form == "markdown":
-            table, notes = markdown_table(self.headings, self._marked("**{}**", self.rows)), "  \n".join(self.notes)
-            parts = [table, notes]
+            table = markdown_table(self.headings, self._marked("**{}**", self.rows))
+            parts = [table, "  \n".join(map(markdown_text, self.notes))]
         else:
             table = columns([self.headings, *self.rows], left=range(self.words))
             parts = [self.title, table, "\n".join(self.notes)]
@@ -102,8 +121,15 @@ class Table:
 
 
 def _latex_text(text: str) -> str:
-    text = re.sub(r"([\\&%$#_{}])", r"\\\1", text)
+    text = re.sub(r"[\\&%$#_{}~^]", lambda match: _LATEX.get(match[0], rf"\{match[0]}"), " ".join(text.splitlines()))
     return text.replace(" ± ", r" $\pm$ ").replace("<", r"$<$")
+
+
+_LATEX = {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}"}
+
+
+def _latex_comment(text: str) -> str:
+    return f"% {' '.join(text.splitlines())}"
 
 
 def fill_in(text: str, command: str, table: Callable[[str], str], *, source: str) -> str:

@@ -7,7 +7,7 @@ import shlex
 from collections.abc import Iterable
 
 from rskip.machine.terminal import columns
-from rskip.records.tables import Summary, markdown_table
+from rskip.records.tables import Summary, markdown_table, markdown_text
 from rskip.tasks import find_task, tasks
 from rskip.zoo.registry import OF_WEIGHTS, Figure, ModelEntry, find_model, read_registry
 
@@ -46,25 +46,24 @@ def model_card(entry: ModelEntry) -> str:
     signatures = dict.fromkeys(
         f"{_heading(entry, figure)}: `{figure.signature}`." for figure in entry.figures if figure.signature
     )
+    origin = [
+        f"Trained by `{_recipe(entry)}`, commit {_commit(entry)}.",
+        f"Records: {', '.join(f'`{path}`' for path in entry.records)}.",
+        f"The connection is from: {_paper(entry)}.",
+        f"Data: {entry.data_terms}.",
+        f"Licence of code and weights: {entry.licence}. The data has the terms above.",
+    ]
     blocks = [
         f"# {entry.name}",
         "Made from checkpoints.json by `rskip zoo publish`; don't edit it by hand.",
-        _what(entry, code="`"),
+        markdown_text(_what(entry, code="`")),
         f"```python\n{find_task(entry.task).example.format(name=entry.name)}\n```",
         "## Figures",
         markdown_table(("dataset", "split", "metric", "figure", "seeds", "of"), figures),
-        "  \n".join(signatures),
+        "  \n".join(map(markdown_text, signatures)),
         _note(entry),
         "## Where it comes from",
-        "\n".join(
-            [
-                f"- Trained by `{_recipe(entry)}`, commit {_commit(entry)}.",
-                f"- Records: {', '.join(f'`{path}`' for path in entry.records)}.",
-                f"- The connection is from: {_paper(entry)}.",
-                f"- Data: {entry.data_terms}.",
-                f"- Licence of code and weights: {entry.licence}. The data has the terms above.",
-            ]
-        ),
+        "\n".join(f"- {markdown_text(each)}" for each in origin),
         "## Files",
         markdown_table(
             ("file", "bytes", "sha256"),

@@ -6,7 +6,15 @@ from pathlib import Path
 
 import pytest
 
-from rskip.records.tables import fill_in, markdown_table, outdated_documents, summarise, write_documents
+from rskip.records.tables import (
+    Table,
+    fill_in,
+    markdown_table,
+    markdown_text,
+    outdated_documents,
+    summarise,
+    write_documents,
+)
 
 
 def test_a_summary_is_mean_and_sample_deviation() -> None:
@@ -55,3 +63,44 @@ def test_outdated_documents_are_those_of_the_readme_and_of_docs(tmp_path: Path) 
     assert outdated == {tmp_path / "README.md": "new", tmp_path / "docs/deeper/b.md": "new"}
     assert write_documents(outdated) == list(outdated)
     assert outdated_documents(tmp_path, lambda text, source: "new") == {}
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("p < 0.001 in `a<b>`, 2 > 1", "p < 0.001 in `a<b>`, 2 > 1"),
+        ("<script>", "&lt;script>"),
+        ("a\n</td>", "a &lt;/td>"),
+        ("`<b>", "&#96;&lt;b>"),
+        ("\\`<b>`", "\\&#96;&lt;b>&#96;"),
+        ("``<b>` <b>``", "``<b>` <b>``"),
+        ("[x](javascript:alert(1)) [y](a.md)", "[x\\](javascript:alert(1)) [y](a.md)"),
+        ("[x]( DATA:text/html,1)", "[x\\]( DATA:text/html,1)"),
+    ],
+)
+def test_markdown_makes_no_html_of_text(text: str, shown: str) -> None:
+    assert markdown_text(text) == shown
+    assert markdown_table(["|"], [[text]]) == f"| \\| |\n| --- |\n| {shown} |"
+
+
+def test_latex_makes_no_commands_of_text() -> None:
+    table = Table(
+        name="a",
+        title="T\n\\input{x}",
+        headings=["\\a{b}"],
+        rows=[["~^ 1_2\n&"]],
+        notes=["n\n\\b"],
+        commands=["c\n\\d"],
+    )
+    assert table.render("latex").splitlines() == [
+        "% T \\input{x}: made by `rskip report a --format latex`; \\usepackage{booktabs}",
+        "\\begin{tabular}{l}",
+        "\\toprule",
+        "\\textbackslash{}a\\{b\\} \\\\",
+        "\\midrule",
+        "\\textasciitilde{}\\textasciicircum{} 1\\_2 \\& \\\\",
+        "\\bottomrule",
+        "\\end{tabular}",
+        "% n \\b",
+        "% missing: c \\d",
+    ]
