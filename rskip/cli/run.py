@@ -54,10 +54,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Runs the rows once a seed; exit status 1 where a training failed by itself, or any run of several on Ray."""
-    from rskip.experiments.publish import publish_weights
+    from rskip.experiments.publish import publish_weights, records_seen
     from rskip.experiments.recipe import load_recipes, names_no_row
     from rskip.experiments.runner import missing_runs, print_commands, rows_table, run_recipes, run_words
-    from rskip.records import read_run_records
     from rskip.tasks.process import CommandFailed
 
     overrides = [text for group in args.overrides for text in group]
@@ -89,9 +88,8 @@ def run(args: argparse.Namespace) -> int:
         with termination_raises():
             if args.ray is None:
                 records = run_recipes(recipes, seeds=args.seeds, mirror=args.mirror, gpus=args.gpus)
-            else:
-                records = [record for recipe in recipes for record in read_run_records(recipe.run_name)]
-                records = [record for record in records if record.seed in args.seeds]
+            elif args.publish:
+                records = [record for recipe in recipes for record in records_seen(recipe, args.seeds)]
             for recipe in recipes if args.publish else []:
                 own = [record for record in records if record.run == recipe.run_name]
                 record = publish_weights(recipe, own, mirror=args.mirror)

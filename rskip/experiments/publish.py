@@ -33,6 +33,21 @@ from rskip.zoo.publishing import (
 from rskip.zoo.registry import WEIGHTS, ModelEntry
 
 
+def records_seen(recipe: Recipe, seeds: Sequence[int]) -> list[Record]:
+    """The records of runs that other machines made, in the current folder.
+
+    :raises FileNotFoundError: one isn't there: a network's folder may show it later.
+    """
+    records = [record for record in read_run_records(recipe.run_name) if record.seed in seeds]
+    if missing := [str(seed) for seed in seeds if seed not in {record.seed for record in records}]:
+        of_seeds = f"seed{'s' if len(missing) > 1 else ''} {', '.join(missing)}"
+        raise FileNotFoundError(
+            f"results/{recipe.run_name} shows no record of {of_seeds}: where the network's folder shows it later, "
+            "repeat the command then"
+        )
+    return records
+
+
 def publish_weights(recipe: Recipe, records: Sequence[Record], *, mirror: str | None = None) -> Record:
     """Publishes one of the recipe's runs, as its task chooses, to `checkpoints/<run>/`; returns its record.
 

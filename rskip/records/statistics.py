@@ -33,10 +33,14 @@ class Difference(msgspec.Struct, frozen=True, kw_only=True):
 def difference(ours: Mapping[int, float], baseline: Mapping[int, float]) -> Difference | None:
     """What `ours` has over `baseline`, both a figure a seed; None where they share no seed.
 
-    :raises ValueError: there is something to test, and SciPy is missing.
+    :raises ValueError: a difference is not finite; or there is something to test, and SciPy is missing.
     """
     seeds = tuple(sorted(ours.keys() & baseline.keys()))
     differences = [ours[seed] - baseline[seed] for seed in seeds]
+    for seed, each in zip(seeds, differences, strict=True):
+        if not isfinite(each):
+            given = f"{ours[seed]} and {baseline[seed]}"
+            raise ValueError(f"the difference of seed {seed} is of {given}: expected finite figures")
     if not seeds:
         return None
     mean = fmean(differences)
@@ -52,7 +56,12 @@ def difference(ours: Mapping[int, float], baseline: Mapping[int, float]) -> Diff
 
 def holm(p: Sequence[float]) -> list[float]:
     """P-values corrected for so many comparisons, in the same order (Holm 1979): at most 1, and none below a smaller
-    one's."""
+    one's.
+
+    :raises ValueError: one isn't from 0 to 1.
+    """
+    if wrong := [value for value in p if not 0 <= value <= 1]:
+        raise ValueError(f"a p-value is {wrong[0]}: expected one from 0 to 1")
     corrected = [0.0] * len(p)
     largest = 0.0
     for rank, place in enumerate(sorted(range(len(p)), key=lambda place: p[place])):
@@ -68,8 +77,12 @@ def detectable(spread: float, *, pairs: int, comparisons: int = 1) -> float:
 
     :param spread: standard deviation of the differences.
     :param pairs: two or more.
-    :raises ValueError: SciPy is missing.
+    :raises ValueError: a spread that is none, fewer pairs or no comparison; or SciPy is missing.
     """
+    if not (isfinite(spread) and spread >= 0):
+        raise ValueError(f"the spread is {spread}: expected a finite number of at least 0")
+    if pairs < 2 or comparisons < 1:
+        raise ValueError(f"{pairs} pairs, {comparisons} comparisons: expected at least 2 and 1")
     stats = _scipy_stats()
     from scipy.optimize import brentq
 

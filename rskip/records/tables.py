@@ -7,6 +7,7 @@ import io
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from math import isfinite
 from pathlib import Path
 from statistics import fmean, stdev
 from typing import Any, Literal
@@ -32,7 +33,12 @@ class Summary(msgspec.Struct, frozen=True):
 
 
 def summarise(values: Sequence[float]) -> Summary:
-    """The summary of one value a seed, at least one."""
+    """The summary of one value a seed, at least one.
+
+    :raises ValueError: a value is not finite, or there is none.
+    """
+    if not values or not all(map(isfinite, values)):
+        raise ValueError(f"figures over seeds are {list(values)}: expected finite ones, at least one")
     return Summary(fmean(values), stdev(values) if len(values) > 1 else None)
 
 

@@ -7,6 +7,7 @@ import sys
 import pytest
 
 from rskip.records.statistics import Difference, detectable, difference, holm
+from rskip.records.tables import summarise
 
 
 def test_the_difference_of_pairs_of_seeds_with_interval_and_p() -> None:
@@ -44,3 +45,21 @@ def test_the_smallest_difference_that_so_many_pairs_show() -> None:
     ):  # fmt: skip
         assert detectable(1.0, pairs=pairs, comparisons=comparisons) == pytest.approx(expected, rel=1e-5)
     assert detectable(0.5, pairs=5) == pytest.approx(0.8409985, rel=1e-5)
+
+
+@pytest.mark.parametrize("wrong", [float("nan"), float("inf"), -float("inf")])
+def test_what_is_no_number_is_refused_in_one_line(wrong: float) -> None:
+    for call in (
+        lambda: difference({1: wrong}, {1: 1.0}),
+        lambda: difference({1: 1.0, 2: 2.0}, {1: 1.0, 2: wrong}),
+        lambda: difference({1: wrong, 2: 1.0}, {1: wrong, 2: 2.0}),
+        lambda: holm([0.1, wrong]),
+        lambda: detectable(wrong, pairs=3),
+        lambda: detectable(1.0, pairs=1),
+        lambda: summarise([1.0, wrong]),
+        lambda: summarise([]),
+    ):
+        with pytest.raises(ValueError, match="expected ") as error:
+            call()
+        assert "\n" not in str(error.value)
+    assert difference({1: wrong, 2: 1.0}, {2: 0.5}) == Difference(seeds=(2,), mean=0.5)
