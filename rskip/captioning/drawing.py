@@ -12,12 +12,14 @@ import numpy as np
 
 from rskip.captioning.captioner import Caption
 from rskip.captioning.pictures import read_picture
+from rskip.files.names import line_name
 from rskip.files.picture import picture
 
 MOST_ON_A_SHEET = 60
 _COLUMNS = 2
 _PIXELS = 480  # a picture's longer side, as drawn
 _WORDS_IN_A_ROW = 6
+_STYLE = {"text.parse_math": False}  # captions and file names may have dollar signs
 
 
 def draw_sheet(captions: Sequence[tuple[Path, str]], path: Path) -> None:
@@ -29,7 +31,7 @@ def draw_sheet(captions: Sequence[tuple[Path, str]], path: Path) -> None:
     if not 1 <= len(captions) <= MOST_ON_A_SHEET:
         raise ValueError(f"a sheet of {len(captions):,} pictures: expected 1 to {MOST_ON_A_SHEET}")
     rows = math.ceil(len(captions) / _COLUMNS)
-    with picture(path, figsize=(11, 2.4 * rows + 0.2), layout="constrained") as figure:
+    with picture(path, style=_STYLE, figsize=(11, 2.4 * rows + 0.2), layout="constrained") as figure:
         axes = figure.subplots(rows, 2 * _COLUMNS, squeeze=False).ravel()
         for each in axes:
             each.set_axis_off()
@@ -37,7 +39,7 @@ def draw_sheet(captions: Sequence[tuple[Path, str]], path: Path) -> None:
             image_axes.imshow(_small(file))
             image_axes.set_anchor("NW")
             text_axes.text(0, 0.95, textwrap.fill(text, 26), va="top", fontsize=11)
-            text_axes.text(0, 0.02, file.name, va="bottom", fontsize=6, color="grey")
+            text_axes.text(0, 0.02, line_name(file.name), va="bottom", fontsize=6, color="grey")
 
 
 def draw_attention(file: Path, caption: Caption, path: Path) -> None:
@@ -55,7 +57,7 @@ def draw_attention(file: Path, caption: Caption, path: Path) -> None:
     columns = min(panels, _WORDS_IN_A_ROW)
     rows = math.ceil(panels / columns)
     height = 2 * min(image.height / image.width, 2) + 0.35
-    with picture(path, figsize=(2 * columns, height * rows), layout="constrained") as figure:
+    with picture(path, style=_STYLE, figsize=(2 * columns, height * rows), layout="constrained") as figure:
         axes = figure.subplots(rows, columns, squeeze=False).ravel()
         for each in axes:
             each.set_axis_off()

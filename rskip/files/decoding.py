@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -48,7 +48,9 @@ def rgb(image: Image) -> Image:
     deep = image.mode.startswith("I") or image.mode == "F"
     if not deep and not image.has_transparency_data:
         return image if image.mode == "RGB" else image.convert("RGB")
-    white = 65_535 if image.mode.startswith("I;16") else max(255.0, image.getextrema()[1]) if deep else None
+    white = None
+    if deep:
+        white = 65_535 if image.mode.startswith("I;16") else max(255.0, cast(float, image.getextrema()[1]))
     result = Image.new("RGB", image.size)
     rows = max(1, _STRIP // image.width)
     for top in range(0, image.height, rows):

@@ -44,6 +44,17 @@ def test_attention_lights_the_cells_that_were_looked_at(tmp_path):
         assert inside.max() > 180 and corners[1 - corner[0], 1 - corner[1]] < 40
 
 
+def test_dollar_signs_are_drawn_as_they_are(tmp_path):
+    """Not read as formulas, of which these two are none."""
+    pytest.importorskip("matplotlib", reason="extra pictures is not installed")
+    Image.new("RGB", (120, 80), (0, 200, 0)).save(tmp_path / "$a_{$.png")
+    draw_sheet([(tmp_path / "$a_{$.png", "a $^{ bill $")], tmp_path / "sheet.png")
+    assert pixels(tmp_path / "sheet.png").std() > 0
+    caption = Caption((CaptionHypothesis("$^{$", 0.0, ("$^{$",), None, torch.ones(2, 6)),), (2, 3))
+    draw_attention(tmp_path / "$a_{$.png", caption, tmp_path / "looked.png")
+    assert pixels(tmp_path / "looked.png").std() > 0
+
+
 def test_what_can_not_be_drawn_is_refused(tmp_path):
     caption = Caption((CaptionHypothesis("a", 0.0, ("a",), None, torch.ones(2, 6)),), None)
     with pytest.raises(ValueError, match="reads regions"):
