@@ -19,7 +19,7 @@ from rskip.captioning.captions import (
 )
 from rskip.corpora.corpus import SPLITS, CaptionCorpus
 from rskip.corpora.fetch import ADDRESSES, fetch
-from rskip.corpora.record import FORMAT, needs_build, read_record, write_record
+from rskip.corpora.record import FORMAT, CorpusRecord, made_record, needs_build, write_record
 from rskip.files.archives import extract
 from rskip.files.cache import cache_folder, expanded_path
 from rskip.files.checksum import difference
@@ -28,7 +28,7 @@ from rskip.files.names import line_name
 from rskip.files.text_lines import read_lines
 from rskip.files.whole import disk_space, whole_folder
 from rskip.settings.check import check
-from rskip.settings.kinds import Count
+from rskip.settings.kinds import Count, Whole
 from rskip.settings.text import read_json
 
 _CAPTION = re.compile(r"(.+)#\d+\t(.*)")
@@ -138,10 +138,21 @@ def find_pictures(corpus: CaptionCorpus, *, images: str | Path | None, mirror: s
     return Pictures(folder, {path.relative_to(folder).as_posix(): path for path in files})
 
 
+class CaptionRecord(CorpusRecord):
+    """corpus.json of captions."""
+
+    format: int
+    images: dict[str, Whole]
+    captions: dict[str, Whole]
+    upstream: dict[str, Whole]
+    dictionary_size: Whole
+    unused_pictures: Whole
+    examples: dict[str, str | None]
+
+
 def summary(folder: Path) -> list[str]:
     """Of a prepared folder a line on the pictures of each split, and one on what has no counterpart."""
-    record = read_record(folder)
-    assert record is not None
+    record = made_record(folder, CaptionRecord)
     upstream, taken = record["upstream"], record["images"]
     parts = [
         f"{split} {count:,}" + (f" of {upstream[split]:,}" if count != upstream[split] else "")

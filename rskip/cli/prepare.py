@@ -102,8 +102,7 @@ def _prepare(args: argparse.Namespace, output: Path) -> None:
     from rskip.cli._options import flag_of, given_options
     from rskip.corpora import PrepareOptions, find_corpus, prepare
     from rskip.corpora.cleaning import CleaningReport
-    from rskip.corpora.record import CLEANING_FILE, data_path, read_record
-    from rskip.settings.text import read_json
+    from rskip.corpora.record import CLEANING_FILE, TranslationRecord, data_path, made_record
 
     corpus = find_corpus(args.corpus)
     options = PrepareOptions(**given_options(args, PrepareOptions))
@@ -120,10 +119,9 @@ def _prepare(args: argparse.Namespace, output: Path) -> None:
         workers=args.workers,
         force=args.force,
     )
-    record = read_record(output)
-    assert record is not None
+    record = made_record(output, TranslationRecord)
     if made and (output / CLEANING_FILE).exists():
-        print(CleaningReport.from_dict(read_json(output / CLEANING_FILE)).table())
+        print(CleaningReport.read(output / CLEANING_FILE).table())
     counts = ", ".join(f"{split} {count:,}" for split, count in record["sentences"].items())
     print(f"{_ready(output, made)}: pairs: {counts}; dictionary: {record['dictionary_size']:,} tokens")
     if options.shards > 1:

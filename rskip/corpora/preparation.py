@@ -6,7 +6,7 @@ import dataclasses
 import shutil
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict
 
 from rskip.corpora.chunks import Chunk, SplitText, plan_chunks, split_texts
 from rskip.corpora.cleaning import CleaningReport, PairCleaner
@@ -33,14 +33,16 @@ from rskip.corpora.stages.setting import Setting
 from rskip.corpora.stages.tokenise import REFERENCE, tokenise_held_out, tokenise_train
 from rskip.files.archives import extract
 from rskip.files.lock import one_at_a_time
+from rskip.files.state import read_state
 from rskip.files.whole import disk_space
 from rskip.machine.terminal import Progress
 from rskip.machine.workers import in_order
-from rskip.settings.text import read_json
+from rskip.settings.kinds import Whole
 from rskip.text.dictionary import Dictionary
 from rskip.text.pipeline import TextConfig, tool_versions
 
 _TOKENISED, _COUNTS, _UNPACKED, _GENERATED = "tokenised.json", "counts.json", "unpacked", "generated"
+_AGAIN = "remove it to repeat this part of the work"
 _SMALL = 50_000_000  # bytes of input that are read sooner than a process begins
 
 
@@ -170,14 +172,19 @@ def corpus_splits(corpus: Corpus) -> list[str]:
     return ["train", "valid", *tests]
 
 
+class _Tokenised(TypedDict):
+    chunks: list[Chunk]
+    sentences: dict[str, Whole]
+
+
 def _tokenise(
     setting: Setting, corpus: Corpus, files: Mapping[UpstreamFile, Path], held_out: list[str]
 ) -> tuple[list[Chunk], dict[str, int]]:
     """The words of every split; gives the chunks of train and how many pairs each split has upstream."""
     done = setting.work.path / _TOKENISED
     if done.exists():
-        state = read_json(done)
-        return [Chunk(**chunk) for chunk in state["chunks"]], state["sentences"]
+        state = read_state(done, _Tokenised, advice=_AGAIN)
+        return state["chunks"], state["sentences"]
     unpacked = _unpack(setting, corpus, files)
     texts = split_texts(corpus, setting.options, unpacked, generated=setting.work.path / _GENERATED)
     counts = _check(setting, texts)
@@ -226,7 +233,7 @@ def _check(setting: Setting, texts: list[SplitText]) -> list[int]:
     """Reads every text once, so that bad input is found before the long work; gives how many pairs each has."""
     done = setting.work.path / _COUNTS
     if done.exists():
-        return read_json(done)
+        return read_state(done, list[Whole], advice=_AGAIN)
     paths = {side.path for text in texts for side in text.sides}
     small = sum(path.stat().st_size for path in paths) < _SMALL
     counts = []

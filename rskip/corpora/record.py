@@ -6,18 +6,49 @@ import json
 import shutil
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict, TypeVar
 
 from rskip.corpora.corpus import Corpus, PublishedCorpus
 from rskip.corpora.options import PrepareOptions
 from rskip.files.checksum import sha256_file
+from rskip.files.state import read_state
 from rskip.files.whole import atomic_file, put_in_place
-from rskip.settings.text import read_json
+from rskip.settings.errors import SettingError
+from rskip.settings.kinds import Whole
 
 RECORD_FILE, CLEANING_FILE, STATE_FILE = "corpus.json", "cleaning.json", "state.json"
 
 FORMAT = 1
 """Goes up when the same options come to give other bytes."""
+
+
+T = TypeVar("T")
+
+
+class State(TypedDict, total=False):
+    """What a folder is made of, and how, as far as it is read."""
+
+    corpus: str
+    options: dict[str, Any]
+    inputs: dict[str, dict[str, Any]]
+    tools: dict[str, str]
+
+
+class _WithFiles(TypedDict):
+    files: dict[str, str]
+
+
+class CorpusRecord(State, _WithFiles, total=False):
+    """corpus.json: `files` has sums; `sizes`, which older ones lack, bytes."""
+
+    sizes: dict[str, Whole]
+
+
+class TranslationRecord(CorpusRecord):
+    """corpus.json of sentence pairs."""
+
+    sentences: dict[str, Whole]
+    dictionary_size: Whole
 
 
 class OutputError(ValueError):
@@ -63,16 +94,23 @@ def write_record(folder: Path, record: dict[str, Any]) -> None:
         temporary.write_text(text + "\n", encoding="utf-8")
 
 
-def read_record(folder: Path) -> dict[str, Any] | None:
+def read_record(folder: Path) -> CorpusRecord | None:
     """What corpus.json says; None where there is none, or one that is not ours."""
     try:
-        record = json.loads((folder / RECORD_FILE).read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+        return read_state(folder / RECORD_FILE, CorpusRecord, advice="")
+    except (OSError, SettingError):
         return None
-    return record if isinstance(record, dict) and isinstance(record.get("files"), dict) else None
 
 
-def data_path(folder: Path, record: Mapping[str, Any]) -> str:
+def made_record(folder: Path, kind: type[T]) -> T:
+    """What corpus.json of a folder says that was prepared.
+
+    :raises SettingError: it isn't of the kind; names the file and the key.
+    """
+    return read_state(folder / RECORD_FILE, kind, advice=f"move {folder} away and prepare it again")
+
+
+def data_path(folder: Path, record: CorpusRecord) -> str:
     """What fairseq-train is given to train on a prepared folder: the folder, or its shards joined by colons."""
     shards = record.get("options", {}).get("shards", 1)
     return ":".join(str(shard) for shard in shard_folders(folder, shards))
@@ -108,7 +146,7 @@ def needs_build(folder: Path, planned: dict[str, Any], *, force: bool) -> bool:
     return True
 
 
-def _damage(folder: Path, record: Mapping[str, Any], held: set[str]) -> str | None:
+def _damage(folder: Path, record: CorpusRecord, held: set[str]) -> str | None:
     """What is wrong with a prepared folder's files, as a sentence's end: one is gone or cut off."""
     for name in [*record["files"], RECORD_FILE]:
         if name not in held:
@@ -199,11 +237,11 @@ class WorkFolder:
             if left.is_file():
                 left.unlink()
 
-    def _state(self) -> dict[str, Any] | None:
+    def _state(self) -> State | None:
         """:raises OutputError: a folder that is not ours."""
         path = self.path / STATE_FILE
         if path.is_file():
-            return read_json(path)
+            return read_state(path, State, advice=f"move {self.path} away to start again")
         if not self.path.is_dir() or any(not left.name.startswith(f".{STATE_FILE}.") for left in self.path.iterdir()):
             problem = f"{self.path} was not made by rskip prepare"
             raise OutputError(problem, advice="move it away, or choose another {output}")

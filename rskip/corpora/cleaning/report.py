@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 from rskip.corpora.cleaning.pairs import DUPLICATE, LEAK, REASONS, looked_for
 from rskip.corpora.corpus import CleaningOptions
+from rskip.files.state import read_state
 from rskip.machine.terminal import columns
 
 PAIRS = "pairs"
@@ -122,6 +124,19 @@ class CleaningReport:
         if any(LEFT_IN in of for name, of in self._texts.items() if text in (None, name)):
             counts[LEFT_IN] = self._sum(LEFT_IN, text)
         return counts
+
+    @classmethod
+    def read(cls, path: Path) -> CleaningReport:
+        """The report of a file that holds what `to_dict` gave.
+
+        :raises ValueError: it is damaged; names the file.
+        """
+        advice = "move the folder away and prepare the corpus again"
+        content = read_state(path, dict[str, Any], advice=advice)
+        try:
+            return cls.from_dict(content)
+        except ValueError as error:
+            raise ValueError(f"{path}: {error}; {advice}") from error
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> CleaningReport:

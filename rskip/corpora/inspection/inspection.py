@@ -14,7 +14,6 @@ import numpy as np
 from rskip.corpora.cleaning import CleaningReport
 from rskip.corpora.inspection.binarised import DataFolder, Integers, MmapSentences, find_data
 from rskip.corpora.record import CLEANING_FILE, read_record
-from rskip.settings.text import read_json
 from rskip.text.dictionary import Dictionary
 from rskip.text.pipeline import CONFIG_FILE, TextPipeline
 
@@ -162,12 +161,7 @@ def inspect_data(folder: str | Path, *, lopsided: int = 3, examples: int = 3, se
 
 
 def _cleaning(path: Path) -> Figures | None:
-    if not path.is_file():
-        return None
-    try:
-        return CleaningReport.from_dict(read_json(path)).to_dict()
-    except ValueError as error:
-        raise ValueError(f"{path}: {error}") from error
+    return CleaningReport.read(path).to_dict() if path.is_file() else None
 
 
 def percentile(values: np.ndarray, counts: Integers, percent: int) -> Any:

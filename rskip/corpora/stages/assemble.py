@@ -11,8 +11,9 @@ from pathlib import Path
 from rskip.corpora.stages.deduplicate import KeptChunk
 from rskip.corpora.stages.segment import COUNTS, TOKENS
 from rskip.corpora.stages.setting import Setting
+from rskip.files.state import read_state
 from rskip.settings.errors import SettingError
-from rskip.settings.text import read_json
+from rskip.settings.kinds import Whole
 from rskip.text.dictionary import BOS, EOS, PAD, UNK
 
 ASSEMBLED = "assembled"
@@ -81,7 +82,7 @@ def write_dictionary(path: Path, count_files: Sequence[Path]) -> None:
     """
     total: Counter[str] = Counter()
     for counts in count_files:
-        total.update(read_json(counts))
+        total.update(read_state(counts, dict[str, Whole], advice="remove it to prepare the corpus again"))
     with path.open("w", encoding="utf-8", newline="\n") as file:
         file.writelines(f"{token} {count}\n" for token, count in dictionary_entries(total))
 

@@ -10,7 +10,6 @@ from rskip.corpora.chunks import Chunk
 from rskip.corpora.cleaning import CleaningReport, find_duplicates, read_rows
 from rskip.corpora.stages.setting import Setting
 from rskip.corpora.stages.tokenise import DIGESTS, REPORTS
-from rskip.settings.text import read_json
 
 DUPLICATES = "duplicates"
 
@@ -54,7 +53,7 @@ def deduplicate(setting: Setting, chunks: Sequence[Chunk]) -> tuple[list[KeptChu
     total = CleaningReport.of(setting.cleaning)
     start = 0
     for chunk, dropped in zip(chunks, rows, strict=True):
-        report = CleaningReport.from_dict(read_json(reports / f"{chunk.name}.json"))
+        report = CleaningReport.read(reports / f"{chunk.name}.json")
         if dropped is not None and (count := len(read_rows(dropped))):
             report.drop_duplicates(chunk.text, count)
         total += report

@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import Any
 
 from rskip.captioning.captions import CaptionedImage, read_split
-from rskip.captioning.preparation import CaptionOptions, find_pictures, prepare_captions
+from rskip.captioning.preparation import CaptionOptions, CaptionRecord, find_pictures, prepare_captions
 from rskip.corpora import find_caption_corpus
 from rskip.corpora.corpus import SPLITS
-from rskip.corpora.record import read_record
+from rskip.corpora.record import made_record, read_record
 from rskip.files.lock import one_at_a_time
 from rskip.files.state import read_state
 from rskip.tasks.captioning.settings import CONSTANT, CaptioningSettings
@@ -41,8 +41,9 @@ def ensure_data(run: Run[CaptioningSettings]) -> Path:
     """Returns the data folder, made as `rskip prepare` makes it; without a mirror one that is there is taken."""
     settings, folder = run.settings, data_folder(run.settings)
     if run.mirror is None and folder.is_dir():
-        record = read_record(folder) or {}
-        if record.get("corpus") == settings.corpus and record.get("options") == asdict(settings.prepare):
+        record = read_record(folder)
+        now = settings.corpus, asdict(settings.prepare)
+        if record is not None and (record.get("corpus"), record.get("options")) == now:
             return folder
     corpus = find_caption_corpus(settings.corpus)
     prepare_captions(corpus, folder, options=settings.prepare, mirror=run.mirror)
@@ -121,8 +122,7 @@ def _extract(run: Run[CaptioningSettings], store: Path, pictures: Mapping[str, P
 
 def describe_data(settings: CaptioningSettings) -> dict[str, Any]:
     """Corpus, counts, what the features were made with, and checksums of what went in and came out."""
-    made = read_record(data_folder(settings))
-    assert made is not None
+    made: Any = made_record(data_folder(settings), CaptionRecord)
     kept = ("corpus", "format", "options", "images", "captions", "upstream", "dictionary_size")
     description = {key: made[key] for key in kept}
     description["inputs"] = {name: file["sha256"] for name, file in made["inputs"].items()}

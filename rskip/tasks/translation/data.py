@@ -9,9 +9,8 @@ from typing import Any
 
 from rskip.corpora import PrepareOptions, find_corpus, prepare
 from rskip.corpora.options import command_line_flags
-from rskip.corpora.record import shard_folders
+from rskip.corpora.record import TranslationRecord, made_record, shard_folders
 from rskip.machine.environment import available_cores
-from rskip.settings.text import read_json
 from rskip.tasks.fairseq_flags import flags_to_arguments
 from rskip.tasks.run import Run
 from rskip.tasks.translation.settings import TranslationSettings
@@ -34,7 +33,7 @@ def ensure_data(settings: TranslationSettings, *, mirror: str | None) -> Path:
 
 def describe_data(folder: Path) -> dict[str, Any]:
     """Corpus, options, counts and tools of a data folder, and checksums of what went in and came out."""
-    made = read_json(folder / "corpus.json")
+    made: Any = made_record(folder, TranslationRecord)
     kept = ("corpus", "format", "options", "sentences", "dictionary_size", "tools")
     description = {key: made[key] for key in kept if key in made}
     description["inputs"] = {name: file["sha256"] for name, file in made.get("inputs", {}).items()}

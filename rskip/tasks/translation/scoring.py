@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from rskip.corpora.record import State, made_record
 from rskip.files.whole import atomic_file
-from rskip.settings.text import read_json
 from rskip.tasks.fairseq_flags import flags_to_arguments
 from rskip.tasks.initialise import profiled_weights
 from rskip.tasks.process import child_environment, run_logged
@@ -66,7 +66,7 @@ def read_translations(generated: Path, *, data: Path, split: str) -> Translation
 
     Raises ValueError or FileNotFoundError where a sentence or a file is missing.
     """
-    corpus = read_json(data / "corpus.json").get("corpus")
+    corpus = made_record(data, State).get("corpus")
     pipeline = TextPipeline.load(data / "text")
     output = read_generated(generated)
     sources, references = (

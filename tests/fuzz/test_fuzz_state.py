@@ -1,0 +1,203 @@
+"""Every kind of state that rskip wrote and reads back: damaged, it gives a value of its type or one line."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy
+import pytest
+import torch
+from hypothesis import example
+from hypothesis import strategies as st
+
+from rskip.analysis.measurement import Measurement, read_measurement
+from rskip.captioning.captions import read_split
+from rskip.captioning.features import Features, FeatureStore, FeatureWriter
+from rskip.captioning.preparation import CaptionRecord
+from rskip.corpora.cleaning import CleaningReport
+from rskip.corpora.record import TranslationRecord, made_record, read_record
+from rskip.files.cache import verified
+from rskip.files.folder_lock import Owner, read_owner
+from rskip.files.state import state_line
+from rskip.settings.errors import SettingError
+from rskip.tasks.image_classification.training import _read_evaluation
+from rskip.tasks.run import SESSION, RunFolder
+from rskip.tasks.translation.train_log import epoch_lines
+from rskip.translation.output import Entry, FoundBatch, ResumableFile
+from rskip.vision.training.curve import CurvePoint, read_curve
+from rskip.vision.training.training_folder import Checkpoint, TrainingFolder, read_checkpoint
+from tests.fuzz.contract import holds
+from tests.fuzz.test_fuzz_files import damaged, damages, edited, edits, in_json
+from tests.fuzz.values import deep, given
+
+POINT = CurvePoint(
+    epoch=1, iteration=3, lr=0.1, train_loss=2.0, train_error=90.0, test_loss=None, test_error=None,
+    images_per_second=50.0, seconds=1.0,
+)  # fmt: skip
+MACHINE = {"system": "Linux", "cpu": "x", "cores": 2, "threads": 2, "gpu": None}
+FIGURES = {"epoch": 1, "train_loss": "5.5", "train_num_updates": "100", "train_lr": "2e-05", "train_wall": "3"}
+PREPARED = {
+    "format": 1, "corpus": "a-en-de", "options": {"shards": 1}, "inputs": {"a": {"sha256": "1"}}, "files": {"a": "1"},
+    "sizes": {"a": 3}, "sentences": {"train": 9}, "dictionary_size": 8, "tools": {"a": "1"},
+}  # fmt: skip
+COUNTS = {"train": 2, "valid": 1}
+CAPTIONED = {
+    **{key: value for key, value in PREPARED.items() if key != "sentences"},
+    "images": COUNTS, "captions": COUNTS, "upstream": COUNTS, "unused_pictures": 0, "examples": {},
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class State:
+    """A file's lines as JSON values, and who reads it. `form` is how a line is written."""
+
+    name: str
+    lines: list[Any]
+    read: Callable[[Path], Any]
+    kind: Any = object
+    form: str = "{}\n"
+
+
+def journal(path: Path) -> int:
+    """How far an unfinished output is whose journal it is."""
+    path.with_suffix("").write_text("a\nb\nc\n")
+    with ResumableFile(path.with_suffix(""), {"beam": 4}, resume=True) as file:
+        return file.lines
+
+
+def batches(path: Path) -> list[Any]:
+    journal = ResumableFile(path.with_name("other"), {}, resume=True)._window_journal
+    return list(journal(type("Window", (), {"number": 7})).entries())
+
+
+def partial_store(path: Path) -> dict[str, str]:
+    (path.parent / "features.bin").write_bytes(numpy.ones((12, 3), numpy.float16).tobytes())
+    with FeatureWriter(path.parent, {"backbone": "b", "dim": 3, "dtype": "float16"}) as writer:
+        return writer.sums
+
+
+def metadata(path: Path) -> Any:
+    return verified(path.with_suffix(""), url="u")
+
+
+PICTURES = [
+    {"format": 1, "backbone": "b", "dim": 3, "dtype": "float16"},
+    *({"name": name, "sha256": "", "start": 6 * at, "count": 6, "grid": [2, 3]} for at, name in enumerate("ab")),
+]
+WINDOWS = [Entry(window=at, lines=at + 1, bytes=2 * at + 2, sha256="0") for at in (0, 1)]
+STATES = [
+    State("a/pictures.jsonl.partial", PICTURES, partial_store, dict),
+    State("part.journal", [{"beam": 4}, *WINDOWS], journal, int),
+    State("other.window7", [{"beam": 4}, FoundBatch(found=[[([3, 2], -1.5, None, None)]])], batches, list),
+    State("curve.jsonl", [POINT, POINT], read_curve, list),
+    State("run.json", [{"settings": {"precision": "float32", "compile": False}}],
+          lambda path: TrainingFolder(path.parent).begun_with(), dict),
+    State("run.json", [{"train": {"lr": 0.1}}], lambda path: RunFolder(path.parent).bind({"train": {"lr": 0.1}})),
+    State("processes", [2], lambda path: RunFolder(path.parent).keep_processes(2)),
+    State("precision", ["x"], lambda path: RunFolder(path.parent).keep_precision("float32"), str, "float32\n"),
+    State("train.log", [{"git": None, "packages": {"torch": "2"}, "machine": MACHINE}],
+          lambda path: RunFolder(path.parent).sessions(), list, SESSION + "{}\n"),
+    State("train.log", [FIGURES], epoch_lines, list, "2026-01-01 | INFO | train | {}\n"),
+    State("evaluation.json", [{"error": 9.0, "accuracy": 91.0, "top5_error": 1.0, "loss": 0.3, "per_class": [
+        {"name": "cat", "count": 3, "error": 9.0, "taken_for": None, "taken": 0}]}], _read_evaluation, dict),
+    State("lock.3", [asdict(Owner(attempt=3, host="h", process=1, machine="m"))],
+          lambda path: read_owner(path.parent), Owner),
+    State("a.json", [{"url": "u", "version": "", "size": 1, "sha256": "0", "date": "", "modified": 3}], metadata),
+    State("corpus.json", [PREPARED], lambda path: made_record(path.parent, TranslationRecord), dict),
+    State("corpus.json", [CAPTIONED], lambda path: made_record(path.parent, CaptionRecord), dict),
+    State("corpus.json", [PREPARED], lambda path: read_record(path.parent)),
+    State("cleaning.json", [CleaningReport(()).to_dict()], CleaningReport.read, CleaningReport),
+    State("train.jsonl", [{"image": "a", "captions": ["A."], "tokens": ["a"]}] * 2,
+          lambda path: read_split(path.parent, "train"), list),
+    State("a.json", [{"analysis": "gates", "conditions": {"machine": MACHINE}, "rows": [{"x": 1.0}, {"x": None}]}],
+          read_measurement, Measurement),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("state", [pytest.param(each, id=f"{each.name}-{n}") for n, each in enumerate(STATES)])
+def test_damaged_state(state: State, tmp_path: Path) -> None:
+    path = tmp_path / state.name
+    path.parent.mkdir(exist_ok=True)
+    plain = [json.loads(state_line(line)) for line in state.lines]
+
+    def written(lines: list[Any]) -> bytes:
+        return "".join(state.form.replace("{}", in_json(line)) for line in lines).encode()
+
+    def read() -> Any:
+        found = holds(state.read, path)
+        assert isinstance(found, (state.kind, ValueError)), found
+        return found
+
+    path.write_bytes(written(plain))
+    assert not isinstance(read(), Exception)
+
+    @example(([0.0], "replace", deep(5_000)), ("same", 0.0, 0), False)
+    @example(([0.9, 0.9], "replace", None), ("same", 0.0, 0), False)
+    @example(([0.9, 0.9], "replace", "x"), ("same", 0.0, 0), False)
+    @example(([0.9, 0.5], "replace", 10**30), ("same", 0.0, 0), False)
+    @example(([0.9], "same", None), ("cut", 0.0, 0), False)
+    @example(([0.9], "same", None), ("same", 0.0, 0), True)
+    @given(edits(), damages, st.booleans(), share=2)
+    def changed(edit: Any, damage: Any, twice: bool) -> None:
+        try:
+            content = written(edited(plain, edit))
+        except (RecursionError, UnicodeEncodeError):
+            content = b"[" * 100_000
+        if twice:  # each first key
+            content = content.replace(b"{", b'{"a": 1, "a": 2, ')
+        path.write_bytes(damaged(content, damage))
+        read()
+
+    changed()
+
+
+def test_damaged_checkpoints(tmp_path: Path) -> None:
+    path = tmp_path / "checkpoint.pt"
+    tensors = {"fc.bias": torch.ones(10)}
+    whole = {
+        "settings": {"depth": 8}, "seed": 1, "processes": 1, "iteration": 3, "iterations": 11, "model": tensors,
+        "optimiser": {"state": {0: {"momentum_buffer": torch.ones(10)}}, "param_groups": [{"params": [0]}]},
+        "rng": {"cpu": torch.get_rng_state()}, "curve": [asdict(POINT)], "seconds": 3.0,
+        "meter": {"loss": 1.0, "wrong": 2.0, "images": 3, "seconds": 0.5},
+        "pieces": [{"from": 0, "device": "cpu", "torch": "2", "seconds": 3.0}],
+    }  # fmt: skip
+
+    @given(edits())
+    def changed(edit: Any) -> None:
+        try:
+            torch.save(edited(whole, edit), path)
+        except (UnicodeEncodeError, OverflowError, RecursionError):  # what pickle has no form for
+            return
+        found = holds(read_checkpoint, path)
+        assert isinstance(found, (Checkpoint, ValueError))
+        if isinstance(found, Checkpoint):
+            assert found.curve == [POINT] or all(isinstance(point, CurvePoint) for point in found.curve)
+
+    torch.save(whole, path)
+    assert isinstance(read_checkpoint(path), Checkpoint)
+    changed()
+
+
+def test_a_damaged_store_is_as_it_was_or_refused(tmp_path: Path) -> None:
+    """56 of 250 damaged stores used to end in a TypeError or a StopIteration."""
+    with FeatureWriter(tmp_path / "store", {"backbone": "b", "dim": 3, "dtype": "float16"}) as writer:
+        writer.add((name, "0" * 64, Features(numpy.ones((6, 3), numpy.float32), (2, 3))) for name in "ab")
+        writer.finish()
+    index = tmp_path / "store" / "pictures.jsonl"
+    whole = index.read_bytes()
+
+    @given(damages)
+    def changed(damage: Any) -> None:
+        index.write_bytes(damaged(whole, damage))
+        store = holds(FeatureStore, tmp_path / "store")
+        assert isinstance(store, (FeatureStore, SettingError, ValueError))
+        if isinstance(store, FeatureStore):
+            holds(lambda: [store[name] for name in store.names])
+
+    changed()
+
+
