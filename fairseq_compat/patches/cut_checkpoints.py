@@ -17,15 +17,15 @@ from typing import Any
 from fairseq_compat.one_line_errors import UsageError
 from fairseq_compat.patch import Patch
 
-_LEGACY = b"\x80\x02"  # begins a pickle, as torch.save wrote before PyTorch 1.6
+_PICKLE = b"\x80"  # begins what torch.save wrote before PyTorch 1.6
 
 
 def is_whole(path: str) -> bool:
-    """Whether the file has its end, as torch.save writes it."""
+    """Whether the file has the end that torch.save writes; True for the older format, whose end can't be told."""
     if zipfile.is_zipfile(path):
         return True
     with open(path, "rb") as file:
-        return file.read(len(_LEGACY)) == _LEGACY
+        return file.read(1) == _PICKLE
 
 
 def newest_whole(folder: str, suffix: str) -> str | None:

@@ -41,8 +41,8 @@ def keep_count(module: Any) -> None:
         reset_meters: bool = False,
     ) -> Any:
         state = load(self, filename, reset_optimizer, reset_lr_scheduler, optimizer_overrides, reset_meters)
-        if state is not None and not reset_optimizer and not reset_meters:  # as fairseq restores the best result
-            counter().update(state.get(KEY, {}))
+        if KEY in (state or {}) and not reset_optimizer and not reset_meters:  # as fairseq restores the best result
+            counter().update(state[KEY])
         return state
 
     save_checkpoint.keeps_patience = True  # type: ignore[attr-defined]

@@ -62,11 +62,14 @@ def test_everything_else_keeps_its_traceback(program, error):
     assert process.returncode == 1 and "Traceback" in process.stderr
 
 
-def test_a_rank_of_a_process_group_prints_its_line(python):
-    process = python(RANK.format(error="one_line_errors.UsageError('give 2, not 3')"))
+def test_a_rank_of_a_process_group_prints_its_line(python, tmp_path):
+    code = RANK.format(error="one_line_errors.UsageError('give 2, not 3')")
+    process = python(code)
     assert process.returncode == 2
     assert process.stderr.splitlines()[-1] == "fairseq-train: error: give 2, not 3"
     assert "Traceback" not in process.stderr
+    (tmp_path / "rendezvous").unlink()
+    assert "give 2" not in python(code, without="one-line-errors").stderr
 
 
 def test_a_rank_keeps_the_traceback_of_other_errors(python):

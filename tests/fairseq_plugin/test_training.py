@@ -172,6 +172,18 @@ def test_a_mistake_is_one_line_and_status_2(train_command, fairseq_program, tmp_
     assert "Traceback" not in process.stderr and not list(tmp_path.glob("out/*.pt"))
 
 
+@pytest.mark.slow
+def test_a_mistake_that_only_the_first_of_two_processes_sees_is_one_line_and_status_2(
+    trained, train_command, own_process, tmp_path
+):
+    flags = ["--distributed-backend", "gloo", "--distributed-world-size", "2", "--connection", "2xskip+ln"]
+    process = own_process(*train_command(trained.parent, *RSKIP, *flags, "--max-epoch", "4"), folder=tmp_path)
+    assert process.returncode == 2, process.stderr[-2000:]
+    (line,) = [each for each in process.stderr.splitlines() if each.startswith("fairseq-train: error: ")]
+    assert "was trained with --encoder-connection 2rskip+ln, not 2xskip+ln" in line
+    assert "Traceback" not in process.stderr
+
+
 def test_a_training_that_diverges_is_one_line_and_a_status_of_its_own(train_command, fairseq_program, tmp_path):
     flags = ["--connection", "sas", "--lr", "1e15", "--warmup-updates", "1", "--max-update", "15"]
     process = fairseq_program(*train_command(tmp_path / "out", *RSKIP, *flags), folder=tmp_path)
