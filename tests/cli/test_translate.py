@@ -349,12 +349,22 @@ def test_large_files_on_the_cpu_get_a_worker_for_each_thread(monkeypatch):
         assert worth_workers([SimpleNamespace(size=size)], translator) == count
 
 
-def test_nul_bytes_and_unusual_spaces_keep_lines_aligned(translate, tmp_path):
-    (tmp_path / "odd.en").write_bytes("A\0dog\u2028runs.\n\0\n\x0b\x0c\n\u3000\nA\x85cat\r.\n".encode())
+def test_unusual_spaces_keep_lines_aligned(translate, tmp_path):
+    (tmp_path / "odd.en").write_bytes("A\rdog\u2028runs.\n\r\r\n\x0b\x0c\n\u3000\nA\x85cat\r.\n".encode())
     status, output, _ = translate(tmp_path / "odd.en")
     assert status == 0 and output.endswith("\n")
     lines = output[:-1].split("\n")
     assert len(lines) == 5 and "Hund" in lines[0] and lines[1:4] == ["", "", ""] and "Katze" in lines[4]
+
+
+def test_utf16_is_refused_in_one_line(translate, tmp_path):
+    (tmp_path / "wide.en").write_bytes("A dog runs.\n".encode("utf-16-le"))
+    status, output, error = translate(tmp_path / "wide.en")
+    assert (status, output) == (2, "")
+    assert error == (
+        f"rskip translate: error: {tmp_path}/wide.en: line 1 has NUL characters, as UTF-16 has: expected text in UTF-8 "
+        "(from UTF-16: iconv -f UTF-16 -t UTF-8)\n"
+    )
 
 
 def test_a_full_disk_is_one_line(translate, text):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from functools import cached_property
@@ -73,7 +73,7 @@ class Segment:
         """:returns: how many pairs the chunk has."""
         names = [f"{chunk.name}.{language}" for language in self.languages]
         counts: Counter[str] = Counter()
-        segment = self._pipeline.segment
+        segment: Callable[[str], str] = self._pipeline.segment
         if self.bpe_dropout:
             segment = self._pipeline.segment_with_dropout(self.bpe_dropout, seed=chunk.number)
         for name in names:
