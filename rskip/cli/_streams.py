@@ -25,9 +25,10 @@ class _Messages(io.FileIO):
 
     def write(self, data: Any) -> int:
         try:
-            return super().write(data)
+            written = super().write(data)
         except OSError:
-            return len(data)
+            written = None
+        return len(data) if written is None else written
 
 
 def use_own_streams() -> None:

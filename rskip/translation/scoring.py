@@ -55,7 +55,7 @@ class Generated:
 
     hypotheses: tokens of each sentence's best hypothesis (H lines), joined by spaces.
     references: tokens of the references (T lines); None where it printed none.
-    sources: tokens of the sources (S lines); None where it printed none.
+    sources: tokens of the sources (S lines); None where it didn't print all.
     """
 
     hypotheses: list[str]
@@ -185,9 +185,12 @@ def read_generated(path: str | os.PathLike[str]) -> Generated:
             found[match[1]][int(match[2])] = match[3]
     if not best:
         raise ValueError(f"{path} has no H lines: expected what fairseq-generate prints (without --quiet)")
-    sources, references, hypotheses = (_in_order(each, path) if each else None for each in found.values())
-    assert hypotheses is not None
-    return Generated(hypotheses=hypotheses, references=references, sources=sources)
+    sources, references, hypotheses = found.values()
+    return Generated(
+        hypotheses=_in_order(hypotheses, path),
+        references=_in_order(references, path) if references else None,
+        sources=_in_order(sources, path) if sources.keys() == hypotheses.keys() else None,
+    )
 
 
 def says_the_same(sentence: str, expected: str) -> bool:
