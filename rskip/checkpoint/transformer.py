@@ -163,7 +163,8 @@ def _check_known(settings: Mapping[str, Any], *, all_of_model: bool) -> None:
     """
     for name, value in settings.items():
         if value and name not in KNOWN and (all_of_model or TRANSFORMER_SETTING.fullmatch(name)):
-            raise SettingError("", f"a checkpoint with {name}={value!r}, a setting that rskip doesn't know")
+            problem = f"a checkpoint with {name}={value!r}, a setting that rskip doesn't know"
+            raise SettingError("", problem, advice="translate with fairseq-generate")
 
 
 def check_vocabulary(side: str, rows: int, size: int) -> None:
