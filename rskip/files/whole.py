@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import errno
+import fcntl
 import os
+import re
 import secrets
 import shutil
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from rskip.files.lock import one_at_a_time
@@ -21,13 +23,18 @@ def atomic_file(path: str | os.PathLike[str]) -> Iterator[Path]:
     """Gives a temporary path beside `path`; it becomes `path` when the block ends well and is removed when not.
 
     The file's content reaches the disk before the rename, so a crash leaves the old file or the new one, never a part.
+    What killed processes left of the same file is removed.
     """
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.parent / f".{path.name}.{secrets.token_hex(4)}.partial{path.suffix}"
     temporary.touch(exist_ok=False)
     mode = temporary.stat().st_mode
+    held = os.open(temporary, os.O_RDWR)
     try:
+        with suppress(OSError):  # where a file system has no locks, nothing is taken for left
+            fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        _remove_left(path)
         with _full_disk_named(path):
             yield temporary
         temporary.chmod(mode)  # some writers, such as safetensors', put a file of their own in its place
@@ -36,6 +43,20 @@ def atomic_file(path: str | os.PathLike[str]) -> Iterator[Path]:
         temporary.replace(path)
     finally:
         temporary.unlink(missing_ok=True)
+        os.close(held)
+
+
+def _remove_left(path: Path) -> None:
+    """Removes temporary files of `path` that no process holds."""
+    left = re.compile(rf"\.{re.escape(path.name)}\.[a-z0-9_]{{8}}\.partial{re.escape(path.suffix)}")
+    for name in filter(left.fullmatch, os.listdir(path.parent)):
+        with suppress(OSError):  # of another user, or removed meanwhile
+            descriptor = os.open(path.parent / name, os.O_RDWR)
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                (path.parent / name).unlink()
+            finally:
+                os.close(descriptor)
 
 
 @contextmanager

@@ -88,7 +88,7 @@ def project(tmp_path: Path, make_record: MakeRecord, monkeypatch: pytest.MonkeyP
         "training": {"seconds": 1.0, "pieces": 1, "precision": hostile("precision")},
         "data": {hostile("data key"): hostile("data value")},
         "packages": {hostile("package"): hostile("version")},
-        "machine": {"cpu": hostile("cpu"), "threads": hostile("threads"), "gpu": None},
+        "machine": {"cpu": hostile("cpu"), "threads": 1, "gpu": None},
         "git": {"commit": '"><b>' + hostile("commit"), "dirty": True},
         "published": {hostile("published key"): hostile("published value")},
     }

@@ -64,6 +64,21 @@ def test_a_file_is_made_without_changing_the_umask_of_other_threads(
     assert (tmp_path / "file").stat().st_mode == (tmp_path / "usual").stat().st_mode
 
 
+def test_what_killed_processes_left_of_a_file_is_removed_when_it_is_written(tmp_path: Path) -> None:
+    """And no other file's, and not what a living process writes, another thread of this one among them."""
+    path = tmp_path / "a[1].svg"
+    left = [tmp_path / f".a[1].svg.{token}.partial.svg" for token in ("0123abcd", "_x9z_x9z")]
+    others = [tmp_path / name for name in (".a1.svg.0123abcd.partial.svg", ".a[1].svg.0123abcd.partial.png", "b")]
+    for each in (*left, *others):
+        each.touch()
+    with atomic_file(path) as first:
+        first.write_text("first")
+        assert names(tmp_path) == sorted(each.name for each in (first, *others))
+        write_file(path, "second")
+        assert first.is_file()
+    assert path.read_text() == "first" and names(tmp_path) == sorted(each.name for each in (path, *others))
+
+
 def test_a_files_content_reaches_the_disk_before_its_name_does(tmp_path: Path, synced: list[str]) -> None:
     write_file(tmp_path / "file", "new")
     (name,) = synced
