@@ -95,7 +95,7 @@ def test_trained_image_models_by_name_and_path(few_images, root, tmp_path):
     (tmp_path / "run").mkdir()
     (subject,) = find_subjects([RESNET], Conditions())
     trained = {"config": subject.model.config, "model": subject.model.state_dict(), "dataset": "cifar10"}
-    torch.save({**trained, "iteration": 5, "iterations": 5}, tmp_path / "run" / "model.pt")
+    torch.save({**trained, "iteration": 5}, tmp_path / "run" / "model.pt")
     (tmp_path / "run" / "checkpoint.pt").write_bytes(b"not looked at")
     assert [{**row, "model": ""} for row in ratios([tmp_path / "run"], examples=3).rows] == plain[0]
 

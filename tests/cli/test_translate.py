@@ -332,7 +332,8 @@ def test_a_model_that_is_missing_is_told_with_those_there_are(translate, text, r
 
 def test_damaged_text_is_named_and_output_so_far_is_whole(translate, tmp_path):
     (tmp_path / "bad.en").write_bytes(b"A dog.\nA cat.\nA man.\nA \xff.\nA woman.\n")
-    expected = "bad.en: line 4 is not valid UTF-8 (byte 0xff at position 3): convert the text to UTF-8"
+    expected = "bad.en: line 4 is not valid UTF-8 (byte 0xff at position 3): convert the text to UTF-8 "
+    expected += "(from Latin-1: iconv -f LATIN1 -t UTF-8)"
     status, output, error = translate(tmp_path / "bad.en", "--buffer-size", 2, "--quiet")
     assert (status, output) == (2, "Ein Hund.\nEine Katze.\nEin Mann.\n")
     assert error == f"rskip translate: error: {tmp_path}/{expected}\n"
