@@ -81,9 +81,9 @@ def read_sentences(path: Path, *, name: str = "") -> Iterator[str]:
     number = 0
     with _open_bytes(path) as file:
         try:
-            for line in decoded_lines(file, name, stray_nul=True):
+            for line in decoded_lines(file, name):
                 number += 1
-                yield line.rstrip("\r")
+                yield line
         except (EOFError, zlib.error, gzip.BadGzipFile) as error:
             raise ValueError(
                 f"{name} is damaged or cut short after line {number} ({error}): fetch the whole file again"

@@ -9,9 +9,11 @@ from __future__ import annotations
 import math
 import os
 import re
+import unicodedata
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple, cast
 
@@ -156,7 +158,7 @@ def read_lines(path: str | os.PathLike[str]) -> list[str]:
     """Lines of a UTF-8 file, without their ends. Only a newline ends a line.
 
     :raises FileNotFoundError: no file there.
-    :raises ValueError: empty, not UTF-8, or with NUL characters: the message names the line.
+    :raises ValueError: empty, or not UTF-8: the message names the line.
     """
     path = Path(path)
     if not path.is_file():
@@ -194,19 +196,24 @@ def read_generated(path: str | os.PathLike[str]) -> Generated:
 
 
 def says_the_same(sentence: str, expected: str) -> bool:
-    """Whether two sentences have nearly all words in common, whatever their punctuation and case.
+    """Whether two sentences have nearly all pairs of neighbouring letters in common, whatever their punctuation, spaces,
+    case and Unicode form.
 
-    :param sentence: may have unknown words, `<unk>`.
+    :param sentence: may have unknown words, `<unk>`: then `expected` may have more.
     """
-    words, others = (re.findall(r"\w+", each.casefold()) for each in (sentence, expected))
-    known = [word for word in words if word != "unk"]
-    common = sum((Counter(known) & Counter(others)).values())
-    return common >= 0.8 * max(len(known), len(others) - (len(words) - len(known)))
+    pairs, others = _letter_pairs(sentence.replace("<unk>", "")), _letter_pairs(expected)
+    whole = pairs if "<unk>" in sentence else max(pairs, others, key=Counter.total)
+    return (pairs & others).total() >= 0.8 * whole.total()
+
+
+def _letter_pairs(sentence: str) -> Counter[str]:
+    letters = [each for each in unicodedata.normalize("NFKC", sentence).casefold() if each.isalnum()]
+    return Counter(map("".join, pairwise(letters)))
 
 
 def join_subwords(tokens: str) -> str:
     """Words of a sentence of model tokens: byte-pair encoding's `@@ ` or SentencePiece's `▁` and bytes undone."""
-    if "\u2581" in tokens:
+    if "\u2581" in tokens or _BYTES.fullmatch(tokens.replace(" ", "")):
         joined = tokens.replace(" ", "").replace("\u2581", " ").strip()
         return _BYTES.sub(_characters, joined)
     return (tokens + " ").replace("@@ ", "").rstrip()

@@ -51,8 +51,8 @@ def read_windows(
     :param inputs: files; "-" is standard input.
     :param wait: seconds. A window ends also where no more has come for so long; None: never, so that the windows
         depend on the input alone.
-    :raises ValueError: bytes that are not UTF-8, NUL characters, a line of more than 10 million bytes. The message
-        names the input and the line. The lines before it come first.
+    :raises ValueError: bytes that are not UTF-8, a line of more than 10 million bytes. The message names the input and
+        the line. The lines before it come first.
     """
     reader = _WindowReader(lines, characters)
     for path in inputs:

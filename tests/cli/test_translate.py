@@ -350,8 +350,8 @@ def test_large_files_on_the_cpu_get_a_worker_for_each_thread(monkeypatch):
         assert worth_workers([SimpleNamespace(size=size)], translator) == count
 
 
-def test_unusual_spaces_keep_lines_aligned(translate, tmp_path):
-    (tmp_path / "odd.en").write_bytes("A\rdog\u2028runs.\n\r\r\n\x0b\x0c\n\u3000\nA\x85cat\r.\n".encode())
+def test_nul_bytes_and_unusual_spaces_keep_lines_aligned(translate, tmp_path):
+    (tmp_path / "odd.en").write_bytes("A\rdog\u2028runs.\n\r\r\n\x0b\x0c\n\0\u3000\nA\0cat\r.\n".encode())
     status, output, _ = translate(tmp_path / "odd.en")
     assert status == 0 and output.endswith("\n")
     lines = output[:-1].split("\n")
@@ -363,8 +363,8 @@ def test_utf16_is_refused_in_one_line(translate, tmp_path):
     status, output, error = translate(tmp_path / "wide.en")
     assert (status, output) == (2, "")
     assert error == (
-        f"rskip translate: error: {tmp_path}/wide.en: line 1 has NUL characters, as UTF-16 has: expected text in UTF-8 "
-        "(from UTF-16: iconv -f UTF-16 -t UTF-8)\n"
+        f"rskip translate: error: {tmp_path}/wide.en: line 1 is UTF-16: convert the text to UTF-8 "
+        "(iconv -f UTF-16 -t UTF-8)\n"
     )
 
 

@@ -140,7 +140,7 @@ def test_unreadable_lines(tmp_path):
     with pytest.raises(ValueError, match="bad: line 3 is not valid UTF-8"):
         read_lines(tmp_path / "bad")
     (tmp_path / "wide").write_bytes("eins\nzwei\n".encode("utf-16-le"))
-    with pytest.raises(ValueError, match="wide: line 1 has NUL characters, as UTF-16 has: expected text in UTF-8"):
+    with pytest.raises(ValueError, match="wide: line 1 is UTF-16: convert the text to UTF-8"):
         read_lines(tmp_path / "wide")
     (tmp_path / "empty").touch()
     with pytest.raises(ValueError, match="empty is empty"):

@@ -42,6 +42,7 @@ def write(tmp_path):
         (b"a\rb\n", ["a\rb"]),
         ("a\u2028b\x85c\x0bd\x0ce\x1cf\n".encode(), ["a\u2028b\x85c\x0bd\x0ce\x1cf"]),
         (b"\xef\xbb\xbfa\n\xef\xbb\xbfb\n", ["a", "\ufeffb"]),
+        (b"ab\0c\n", ["ab\0c"]),
         (b"a" * 200_000 + b"\nb\n", ["a" * 200_000, "b"]),
     ],
 )
@@ -78,11 +79,6 @@ def test_lines_before_bad_bytes_come_first(write):
             found.append((window.lines, window.whole))
     assert found == [(("1", "2", "3"), True), (("4",), False)]
     assert str(error.value).startswith(path)
-
-
-def test_text_with_nul_characters_is_refused(write):
-    with pytest.raises(ValueError, match=": line 2 has NUL characters, as UTF-16 has: expected text in UTF-8"):
-        windows(write(b"a\nb\0c\n"))
 
 
 @pytest.mark.parametrize("end", [b"", b"\n", b"\nb\n"])
