@@ -34,7 +34,7 @@ def atomic_file(path: str | os.PathLike[str]) -> Iterator[Path]:
     try:
         with suppress(OSError):  # where a file system has no locks, nothing is taken for left
             fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        _remove_left(path)
+        remove_left(path.parent, rf"\.{re.escape(path.name)}\.[a-z0-9_]{{8}}\.partial{re.escape(path.suffix)}")
         with _full_disk_named(path):
             yield temporary
         temporary.chmod(mode)  # some writers, such as safetensors', put a file of their own in its place
@@ -46,15 +46,14 @@ def atomic_file(path: str | os.PathLike[str]) -> Iterator[Path]:
         os.close(held)
 
 
-def _remove_left(path: Path) -> None:
-    """Removes temporary files of `path` that no process holds."""
-    left = re.compile(rf"\.{re.escape(path.name)}\.[a-z0-9_]{{8}}\.partial{re.escape(path.suffix)}")
-    for name in filter(left.fullmatch, os.listdir(path.parent)):
+def remove_left(folder: Path, pattern: str) -> None:
+    """Removes the folder's files whose whole names match, but for those that a process has locked (`flock`)."""
+    for name in filter(re.compile(pattern).fullmatch, os.listdir(folder)):
         with suppress(OSError):  # of another user, or removed meanwhile
-            descriptor = os.open(path.parent / name, os.O_RDWR)
+            descriptor = os.open(folder / name, os.O_RDWR)
             try:
                 fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                (path.parent / name).unlink()
+                (folder / name).unlink()
             finally:
                 os.close(descriptor)
 

@@ -7,10 +7,10 @@ download appear only when it is whole.
 from __future__ import annotations
 
 import os
+import shutil
 import warnings
 from contextlib import suppress
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
 import torch
@@ -143,10 +143,14 @@ def _fetch(folder: Path, dataset: type[CIFAR10]) -> None:
         present = archive.exists()
         otherwise = f"put the archive {archive.name} into {parent}, from where it is unpacked"
         download_file(dataset.url, archive, md5=dataset.tgz_md5, otherwise=otherwise)
-        with TemporaryDirectory(dir=parent, prefix=f".{folder.name}.") as temporary:
-            unpacked = extract(archive, members, Path(temporary, "unpacked"))
+        unpacking = folder.with_name(f".{folder.name}.unpacking")
+        try:
+            shutil.rmtree(unpacking, ignore_errors=True)  # what a killed process left
+            unpacked = extract(archive, members, unpacking)
             folder.mkdir(exist_ok=True)
             for path in unpacked.values():
                 path.replace(folder / path.name)
+        finally:
+            shutil.rmtree(unpacking, ignore_errors=True)
         if not present:
             archive.unlink()
