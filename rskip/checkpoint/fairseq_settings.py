@@ -42,6 +42,7 @@ UNSUPPORTED = (
     "decoder_xformers_att_config",
     "encoder_layers_to_keep",
     "encoder_xformers_att_config",
+    "layer_wise_attention",
     "no_cross_attention",
     "quant_noise_pq",
     "quant_noise_scalar",
@@ -76,8 +77,8 @@ KNOWN = frozenset(
 TRANSFORMER_SETTING = re.compile(
     r"(encoder|decoder|share|quant_noise|adaptive|tie_adaptive)_.*|max_(source|target)_positions"
     r"|(attention_|activation_|relu_)?dropout|activation_fn|layernorm_embedding|connection|value_residual"
-    r"|no_(token_positional_embeddings|scale_embedding|cross_attention|decoder_final_norm)|cross_self_attention"
-    r"|checkpoint_activations|offload_activations|base_layers|char_inputs"
+    r"|no_(token_positional_embeddings|scale_embedding|decoder_final_norm)|checkpoint_activations|offload_activations|"
+    + "|".join(UNSUPPORTED)
 )
 
 

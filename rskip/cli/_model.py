@@ -126,6 +126,8 @@ def output_folder(output: Path, *, replace: bool, contents: Sequence[str]) -> It
     :raises FileExistsError: `output` is there and is not to be replaced.
     """
     output = output.absolute()
+    if not output.name:
+        raise FileExistsError(f"{output} can't be replaced: give another --output, a folder")
     with one_at_a_time(output):
         if output.exists():
             if not output.is_dir():

@@ -40,18 +40,21 @@ def use_own_streams() -> None:
         try:
             os.fstat(descriptor)
         except OSError:
-            os.open(os.devnull, mode)  # takes the lowest number that is free
+            os.set_inheritable(os.open(os.devnull, mode), True)  # it takes the lowest number that is free
     if sys.stdin is None:
         sys.stdin = open(0, encoding="utf-8", closefd=False)  # noqa: SIM115 - the process's
     sys.stdout = _text(_Output(1, "w", closefd=False), errors="surrogateescape", by_line=os.isatty(1))
     sys.stderr = _text(_Messages(2, "w", closefd=False), errors="backslashreplace", by_line=True)
 
 
-def discard_output() -> None:
-    """Lets what `sys.stdout` still holds go nowhere: Python writes it at exit, and would complain once more."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+def finish_output() -> None:
+    """Writes what `sys.stdout` still holds, or drops it: Python would write it at exit, and complain once more."""
+    try:
+        sys.stdout.flush()
+    except OSError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _text(file: io.FileIO, *, errors: str, by_line: bool) -> io.TextIOWrapper:
-    by_line = by_line or bool(os.environ.get("PYTHONUNBUFFERED"))
+    by_line = by_line or bool(sys.flags.unbuffered)
     return io.TextIOWrapper(io.BufferedWriter(file), encoding="utf-8", errors=errors, line_buffering=by_line)

@@ -20,7 +20,7 @@ from types import ModuleType
 from typing import Any, NoReturn
 
 import rskip.cli
-from rskip.cli._streams import STANDARD_OUTPUT, discard_output, use_own_streams
+from rskip.cli._streams import finish_output, use_own_streams
 
 MISTAKE, INTERRUPTED, OUTPUT_CLOSED = 2, 130, 141
 TERMINATED = 128 + signal.SIGTERM
@@ -123,14 +123,14 @@ def main(argv: Sequence[str] | None = None) -> int:
         sys.stdout.flush()
         return 0
     except KeyboardInterrupt:
+        finish_output()
         print(f"{line_start()}{command}: interrupted", file=sys.stderr)
         return INTERRUPTED
     except BrokenPipeError:  # whoever read the output has left
-        discard_output()
+        finish_output()
         return OUTPUT_CLOSED
     except (ValueError, OSError) as error:
-        if getattr(error, "filename", None) == STANDARD_OUTPUT:
-            discard_output()
+        finish_output()
         print(f"{command}: error: {one_line(error, args)}", file=sys.stderr)
         return MISTAKE
 

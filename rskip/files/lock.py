@@ -76,20 +76,23 @@ def one_at_a_time(output: Path) -> Iterator[None]:
     output.parent.mkdir(parents=True, exist_ok=True)
     path = output.with_name(f".{output.name}.lock")
     place = path.parent.resolve() / path.name
-    if place in _held.paths:
+    held = _held.paths  # this thread's: another one may end the block, as of a generator that is collected
+    if place in held:
         yield
         return
     descriptor = open_locked(path, waiting_for=str(output))
     os.set_inheritable(descriptor, True)
-    _held.paths.add(place)
+    held.add(place)
     try:
         with suppress(OSError):  # of a full disk the block itself has more to say
             _write_process(descriptor)
         yield
     finally:
-        _held.paths.remove(place)
-        path.unlink(missing_ok=True)
-        os.close(descriptor)
+        held.discard(place)
+        try:
+            path.unlink(missing_ok=True)
+        finally:
+            os.close(descriptor)
 
 
 def _write_process(descriptor: int) -> None:

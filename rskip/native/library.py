@@ -58,13 +58,14 @@ class Arguments(ctypes.Structure):
                 self.point(name, value)
 
     def point(self, name: str, target: torch.Tensor | ctypes.Structure | ctypes.Array) -> None:
-        """Makes the pointer `name` point to `target`.
+        """Makes the pointer `name` point to `target`, and lets go of what it pointed to.
 
         :raises TypeError: the kernel can't read the tensor: another type, not contiguous, or not on the CPU.
         """
         if isinstance(target, torch.Tensor):
             self._check(name, target)
             setattr(self, name, target.data_ptr())
+            target = target if type(target) is torch.Tensor else target.detach()  # a parameter may get another storage
         else:
             setattr(self, name, ctypes.addressof(target))
         self.__dict__[name] = target
@@ -212,7 +213,7 @@ class Operations(Arguments):
 def addresses(tensors: Sequence[torch.Tensor]) -> ctypes.Array:
     """The tensors' addresses, as an array that holds the tensors."""
     array = (c_void_p * len(tensors))(*(each.data_ptr() for each in tensors))
-    array.pointed_at = tensors  # type: ignore[attr-defined]
+    array.pointed_at = [each.detach() for each in tensors]  # type: ignore[attr-defined]
     return array
 
 

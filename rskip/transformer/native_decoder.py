@@ -189,7 +189,7 @@ class _Step:
         memory.point("slots", state.source_slots)
         memory.point("counts", state.source_counts)
         memory.beams, memory.slots_sentence = beams, state.source_slots.stride(0)
-        # addresses only, so that a program that waits for its next sentences doesn't keep the memory of the last ones
+        # addresses only: the state holds these, and a waiting program is not to keep the memory of the last sentences
         for attentions, keys_values in ((self.target, state.target), (self.memory, state.memory)):
             for attention, (key, value) in zip(attentions, keys_values, strict=True):
                 attention.key, attention.value = key.data_ptr(), value.data_ptr()
@@ -198,5 +198,4 @@ class _Step:
         last.weights = None
         if state.wants_attention:
             state.attention = torch.empty(slots.size(0), beams, state.source_slots.size(1))
-            last.point("weights", state.attention)
-            last.weights_beam = state.attention.size(2)
+            last.weights, last.weights_beam = state.attention.data_ptr(), state.attention.size(2)

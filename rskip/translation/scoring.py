@@ -196,10 +196,11 @@ def read_generated(path: str | os.PathLike[str]) -> Generated:
 
 
 def says_the_same(sentence: str, expected: str) -> bool:
-    """Whether two sentences have nearly all pairs of neighbouring letters in common, whatever their punctuation, spaces,
-    case and Unicode form.
+    """Whether two sentences share nearly all pairs of neighbouring letters.
 
-    :param sentence: may have unknown words, `<unk>`: then `expected` may have more.
+    Punctuation, spaces, case and Unicode's form don't count.
+
+    :param sentence: it may have unknown words, `<unk>`; then `expected` may have more letters.
     """
     pairs, others = _letter_pairs(sentence.replace("<unk>", "")), _letter_pairs(expected)
     whole = pairs if "<unk>" in sentence else max(pairs, others, key=Counter.total)

@@ -19,6 +19,8 @@ def run(args):
     print("a note: ü", file=sys.stderr)
     Path("work").write_text("done")
     print("the result: €", *sys.argv[2:])
+    if "fail" in args.words:
+        raise ValueError("a mistake")
 
 def add_arguments(parser):
     parser.add_argument("words", nargs="*")
@@ -29,6 +31,7 @@ cli.subcommand_module = lambda name: module
 sys.exit(cli.main())
 """
 NOTE = "a note: ü\n"
+PYTHONS = ("PYTHONIOENCODING", "PYTHONUNBUFFERED")
 C_LOCALE = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
 
 
@@ -38,7 +41,7 @@ def work(folder: Path, redirection: str, *arguments: str, **variables: str) -> t
     done = subprocess.run(
         ["sh", "-c", f'"$@" {redirection}', "sh", sys.executable, "work.py", *(arguments or ("work",))],
         cwd=folder,
-        env={**{name: value for name, value in os.environ.items() if name != "PYTHONIOENCODING"}, **variables},
+        env={**{name: os.environ[name] for name in os.environ if name not in PYTHONS}, **variables},
         capture_output=True,
     )
     return done.returncode, done.stdout.decode("utf-8"), done.stderr.decode("utf-8")
@@ -61,6 +64,11 @@ def test_a_result_that_stdout_does_not_take_is_one_line_and_status_2(
     assert (tmp_path / "work").read_text() == "done"  # no file took the closed stream's place
     assert work(tmp_path, redirection, "work", "--help") == (2, "", f"rskip: {error}")
     assert work(tmp_path, redirection, "--version") == (2, "", f"rskip: {error}")
+
+
+@pytest.mark.parametrize("redirection", [">&-", ">/dev/full"])
+def test_another_mistake_after_some_output_is_one_line_too(redirection: str, tmp_path: Path) -> None:
+    assert work(tmp_path, redirection, "work", "fail") == (2, "", f"{NOTE}rskip work: error: a mistake\n")
 
 
 def test_every_stream_may_be_closed(tmp_path: Path) -> None:

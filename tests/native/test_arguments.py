@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import gc
 import weakref
 
@@ -43,6 +44,16 @@ def test_an_array_of_addresses_holds_its_tensors():
     expected = tensor.data_ptr()
     del tensor
     assert held() is not None and list(array) == [expected]
+
+
+def test_parameters_may_get_another_storage():
+    """As `Module.to` gives them, while a program waits for its next run."""
+    parameter = torch.nn.Parameter(torch.arange(3.0))
+    arguments, array = Linear(x=parameter), addresses([parameter])
+    parameter.data = torch.zeros(3)
+    gc.collect()
+    for address in (arguments.x, array[0]):
+        assert list((ctypes.c_float * 3).from_address(address)) == [0, 1, 2]
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ import subprocess
 import sys
 from itertools import product
 from pathlib import Path
-from threading import Timer
+from threading import Thread
 
 import pytest
 import torch
@@ -242,21 +242,26 @@ def test_an_exception_of_a_signal_waits_for_all_threads(library):
     def interrupt(*_):
         raise Interrupted
 
-    logits = torch.zeros(64, 2**20)
+    def signal_once_begun():
+        while not output[0, 0]:
+            pass
+        os.kill(os.getpid(), signal.SIGUSR1)
+
+    logits = torch.zeros(64, 2**19)
     output = torch.zeros_like(logits)
-    arguments = LogSoftmax(logits=logits, log_probabilities=output, words=2**20)
+    arguments = LogSoftmax(logits=logits, log_probabilities=output, words=2**19)
     threads, handler = torch.get_num_threads(), signal.signal(signal.SIGUSR1, interrupt)
-    timer = Timer(0.01, os.kill, (os.getpid(), signal.SIGUSR1))  # the kernel takes at least ten times as long
+    sender = Thread(target=signal_once_begun)
     try:
         torch.set_num_threads(8)
-        timer.start()
+        sender.start()
         with pytest.raises(Interrupted):
             library.log_softmax(arguments, 64, work=2**30)
-            timer.join()
+            sender.join()
         assert (output[:, -1] != 0).all()
     finally:
         torch.set_num_threads(threads)
-        timer.join()
+        sender.join()
         signal.signal(signal.SIGUSR1, handler)
 
 

@@ -9,6 +9,7 @@ from typing import Any
 from safetensors.torch import save_file
 
 from rskip.connections import ConnectionSpec, Paper, parse_connection
+from rskip.files.whole import atomic_file
 from rskip.machine.environment import gpus_to_use
 from rskip.records import Record
 from rskip.settings.errors import SettingError
@@ -45,7 +46,8 @@ def export_weights(run: Run[VisionSettings], record: Record, folder: Path) -> di
     images = ensure_images(dataset, mirror=run.mirror)["test"]
     model, description = load_model(training_folder(run).model)
     weights = folder / "model.safetensors"
-    save_file({name: tensor.contiguous() for name, tensor in model.state_dict().items()}, weights)
+    with atomic_file(weights) as temporary:  # a file of save_file's own could be read by its user only
+        save_file({name: tensor.contiguous() for name, tensor in model.state_dict().items()}, temporary)
     config = {
         "format": FORMAT,
         "task": TASK,
