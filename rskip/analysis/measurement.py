@@ -8,14 +8,14 @@ import json
 import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TypedDict
+from typing import Any, TypedDict
 
 import msgspec
 
 from rskip.files.state import read_state
 from rskip.files.whole import atomic_file
 from rskip.machine.environment import Machine
-from rskip.settings.check import check
+from rskip.settings.check import check, convert
 
 DIGITS = 5  # significant ones that are kept: two machines' sums differ in later ones
 
@@ -37,13 +37,14 @@ class Measurement(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     analysis: str
-    conditions: Conditions
+    conditions: Mapping[str, Any]
     rows: Sequence[Mapping[str, Value]]
 
     def __post_init__(self) -> None:
         rows = [{key: plain_value(value) for key, value in row.items()} for row in self.rows]
         msgspec.structs.force_setattr(self, "rows", rows)
         check(self)
+        convert(self.conditions, Conditions, name="conditions")
 
     def to_json(self) -> str:
         """One row a line, so that a change shows in a diff."""

@@ -295,7 +295,7 @@ def begun_with(output: Path) -> dict[str, Any]:
     """What the machine decided when the training in this folder began, which goes on so; {} without a training."""
     from rskip.vision.training import TrainingFolder
 
-    settings = TrainingFolder(output).begun_with()
+    settings: Any = TrainingFolder(output).begun_with()
     return {} if settings is None else {name: settings[name] for name in CHOSEN_HERE}
 
 

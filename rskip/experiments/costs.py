@@ -142,7 +142,7 @@ def read_costs(root: Path) -> Costs:
     found: dict[str, dict[str, dict[str, Any]]] = {}
     for number, text in enumerate(read_text(path).splitlines(), start=1):
         source = f"{FILE}, line {number}"
-        content = parse_json(text, source=source)
+        content = convert(parse_json(text, source=source), dict[str, Any], source=source)
         line = convert({name: content.get(name) for name in ("date", "models", "rows")}, _Line, source=source)
         models |= line.models
         dates |= dict.fromkeys(line.models, line.date)

@@ -13,7 +13,7 @@ import msgspec
 from rskip.files.state import read_state
 from rskip.files.whole import atomic_file
 from rskip.machine.environment import Machine
-from rskip.settings.check import check
+from rskip.settings.check import check, convert
 from rskip.settings.errors import SettingError
 from rskip.settings.kinds import Count, Whole
 
@@ -66,13 +66,13 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
     overrides: Mapping[str, Any]
     metrics: Mapping[str, float]
     signatures: Mapping[str, str]
-    curve: list[Epoch]
-    training: Training
+    curve: list[Mapping[str, Any]]
+    training: Mapping[str, Any]
     parameters: int
     checkpoint_sha256: Sha256 | None
     data: Mapping[str, Any]
     packages: Mapping[str, str]
-    machine: Machine
+    machine: Mapping[str, Any]
     date: str
     git: Mapping[str, Any] | None = None
     published: Mapping[str, Any] | None = None
@@ -82,6 +82,8 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
         if self.schema != SCHEMA:
             raise SettingError.of_value("schema", self.schema, f"{SCHEMA}, which this version reads")
         check(self)
+        for field, kind in (("curve", list[Epoch]), ("training", Training), ("machine", Machine)):
+            convert(getattr(self, field), kind, name=field)
         if not (self.metrics or self.diverged):
             raise SettingError("metrics", "is empty", expected="at least one figure")
         if self.metrics and self.diverged:

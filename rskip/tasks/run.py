@@ -160,7 +160,7 @@ class RunFolder:
         file = self.path / "processes"
         if not file.exists():
             _write(file, str(count))
-        elif (before := read_state(file, Count, advice=self._anew)) != count:  # type: ignore[arg-type]
+        elif (before := read_state(file, Count, advice=self._anew)) != count:
             expected = f"{before}, which {self.path} was started on"
             raise SettingError.of_value("gpus", count, expected, advice="give that, or move the folder away")
 

@@ -282,9 +282,9 @@ def _copy_in_turns(parts: Sequence[Path], entries: Sequence[Iterator[Entry]], ta
             _copy(descriptors[part], target, entry.bytes - done[part])
             done[part] = entry.bytes
             number += 1
-        for part, rest in zip(parts, entries, strict=True):
+        for path, rest in zip(parts, entries, strict=True):
             if (entry := next(rest, None)) is not None:
-                raise _journal(part).damage("window", f"is {entry.window}", expected=f"{number}, which is missing")
+                raise _journal(path).damage("window", f"is {entry.window}", expected=f"{number}, which is missing")
     finally:
         for descriptor in descriptors:
             os.close(descriptor)

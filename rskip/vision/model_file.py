@@ -181,7 +181,7 @@ def _read_pt(path: Path) -> tuple[ModelDescription, dict[str, Tensor]]:
             config=as_state(config, ModelConfig, source=source, advice=advice),
             dataset=settings["dataset"],
             iteration=training["iteration"],
-            model=weights,
+            model=content["model"],
         )
     else:
         last = as_state(content, _LastIterate, source=source, advice=advice)

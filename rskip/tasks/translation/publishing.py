@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import json
 import re
 import shutil
 import tempfile
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict
 
 import torch
 from safetensors import safe_open
@@ -16,6 +15,7 @@ from rskip.checkpoint import read_checkpoint, write_checkpoint
 from rskip.connections import ConnectionSpec, Paper, parse_connection
 from rskip.corpora import find_corpus
 from rskip.corpora.corpus import PublishedCorpus
+from rskip.files.state import parse_state
 from rskip.records import Record
 from rskip.tasks.run import Run
 from rskip.tasks.task import ModelDescription
@@ -66,6 +66,19 @@ def _translate(run: Run[TranslationSettings], *, weights: Path, data: Path) -> T
         return read_translations(output, data=data, split=run.settings.evaluate.split)
 
 
+class _Connections(TypedDict, total=False):
+    connection: str | None
+    encoder_connection: str | None
+    decoder_connection: str | None
+
+
+class _Named(TypedDict, total=False):
+    """What weights say of their model, as far as it is read."""
+
+    arch: str
+    model: _Connections
+
+
 def describe(folder: Path, record: Record) -> ModelDescription:
     """The model in a published folder, by the config in its weights and the corpus of its record."""
     weights = folder / "model.safetensors"
@@ -75,13 +88,15 @@ def describe(folder: Path, record: Record) -> ModelDescription:
     named = _CORPUS.fullmatch(corpus.name)
     assert named is not None, corpus.name
     with safe_open(weights, framework="np") as file:
-        config = json.loads((file.metadata() or {}).get("config", "{}"))
+        text = (file.metadata() or {}).get("config", "{}")
+    config = parse_state(text.encode(), _Named, source=f"{weights}: config", advice="publish the run again")
     arch, model = config.get("arch"), config.get("model", {})
     connection = model.get("connection")
-    if not isinstance(arch, str) or connection is None:
+    if arch is None or connection is None:
         raise ValueError(f"{weights} is no Transformer with a connection of rskip's: its metadata names none")
-    for stack in ("encoder", "decoder"):
-        if (own := model.get(f"{stack}_connection") or connection) != connection:
+    of_stacks = {"encoder": model.get("encoder_connection"), "decoder": model.get("decoder_connection")}
+    for stack, own in of_stacks.items():
+        if own and own != connection:
             raise ValueError(
                 f"{weights}: its {stack} has the connection {own}, the rest {connection}, and a model's name "
                 "has room for one: load it from its folder, Translator.from_pretrained(FOLDER)"

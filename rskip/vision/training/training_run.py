@@ -411,7 +411,8 @@ class TrainingRun:
         return sum(session["seconds"] for session in self._sessions())
 
     def _sessions(self) -> list[Session]:
-        return [*self._earlier_sessions, {**self._session, "seconds": time.monotonic() - self._session_began}]
+        session: Any = {**self._session, "seconds": time.monotonic() - self._session_began}
+        return [*self._earlier_sessions, session]
 
     def save(self) -> None:
         """Copies the state, and begins to write it as the checkpoint; `wait` says that it is written.

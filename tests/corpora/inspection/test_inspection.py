@@ -128,9 +128,9 @@ def test_corpus_and_cleaning_are_passed_on(data):
     found = inspect_data(data).figures
     assert found["corpus"] == {"name": "tiny", "options": {"subwords": "bpe"}}
     assert found["cleaning"] == report
-    for wrong in ('{"texts": {}}', "[]", "{"):
+    for wrong, said in (('{"texts": {}}', "not a"), ("[]", "it holds a list"), ("{", "not valid JSON")):
         (data / "cleaning.json").write_text(wrong)
-        with pytest.raises(ValueError, match="cleaning.json: not "):
+        with pytest.raises(ValueError, match=f"cleaning.json: {said}.*; move the folder away"):
             inspect_data(data)
 
 
