@@ -141,6 +141,28 @@ def test_what_is_done_is_not_done_again(project: Path) -> None:
     assert (again.metrics, again.training) == (before["metrics"], before["training"])
 
 
+def test_damaged_files_of_a_training_that_has_ended_make_no_record(
+    project: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A curve without its end used to give the loss of an earlier epoch."""
+    assert run("--seeds", "7") == 0
+    folder, record = project / "runs/mine/7", project / "results/mine/7.json"
+    record.unlink()
+    for name, damage, said in (
+        ("training/curve.jsonl", lambda text: text.splitlines(keepends=True)[0], "isn't the whole training's: move "),
+        ("training/curve.jsonl", lambda text: text[:-20], "line 2: not valid JSON"),
+        ("evaluation.json", lambda text: text.replace('"error": ', '"error": "x", "e": ', 1), "error is 'x': "),
+    ):
+        whole = (folder / name).read_text()
+        (folder / name).write_text(damage(whole))
+        capsys.readouterr()
+        assert run("--seeds", "7") == 2
+        error = capsys.readouterr().err
+        assert f"{name}" in error and said in error and error.count("\n") == 1
+        assert not record.exists()
+        (folder / name).write_text(whole)
+
+
 def test_the_command_of_a_training_says_what_differs_from_the_papers(project: Path) -> None:
     Path("there").mkdir()
     changes = ["train.connection=1xskip", "train.lr=0.01", "probe.every=4"]
