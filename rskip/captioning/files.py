@@ -8,11 +8,12 @@ import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict
 
 from rskip.captioning.captioner import Caption, Captioner, PictureError
 from rskip.captioning.features import Features
 from rskip.files.names import line_name, shown_name
+from rskip.files.state import read_state_lines
 from rskip.generation import SearchOptions
 from rskip.translation.output import ResumableFile, part_path, written_windows
 from rskip.translation.windows import Window
@@ -58,6 +59,14 @@ def caption_pictures(
         yield from caption_window(captioner, window, options)
 
 
+class _Image(TypedDict):
+    image: str
+
+
+class _Written(_Image, total=False):
+    error: str
+
+
 def write_captions(
     captioner: Captioner,
     pictures: Sequence[Path],
@@ -86,9 +95,8 @@ def write_captions(
             file.write(window, "".join(lines).encode("utf-8"))
             report(file.lines)
         file.finish(output)
-    with output.open(encoding="utf-8") as text:
-        written = map(json.loads, text)
-        return {each["image"]: each["error"] for each in written if "error" in each}
+    written = read_state_lines(output, _Written, advice="delete it to caption the pictures again", finished=True)
+    return {each["image"]: each["error"] for each, _ in written if "error" in each}
 
 
 def _compare_with_journal(part: Path) -> None:
