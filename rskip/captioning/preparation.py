@@ -164,7 +164,7 @@ def summary(folder: Path) -> list[str]:
         (record["unused_pictures"], "files of the folder are of no split", "without_caption"),
     ):
         if count:
-            lines.append(f"{count:,} {what}, such as {line_name(record['examples'][example])}")
+            lines.append(f"{count:,} {what}, such as {line_name(record['examples'][example] or '')}")
     return lines
 
 

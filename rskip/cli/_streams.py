@@ -43,7 +43,8 @@ def use_own_streams() -> None:
             os.set_inheritable(os.open(os.devnull, mode), True)  # it takes the lowest number that is free
     if sys.stdin is None:
         sys.stdin = open(0, encoding="utf-8", closefd=False)  # noqa: SIM115 - the process's
-    sys.stdout = _text(_Output(1, "w", closefd=False), errors="surrogateescape", by_line=os.isatty(1))
+    by_line = os.isatty(1) or getattr(sys.stdout, "write_through", False)  # python -u
+    sys.stdout = _text(_Output(1, "w", closefd=False), errors="surrogateescape", by_line=by_line)
     sys.stderr = _text(_Messages(2, "w", closefd=False), errors="backslashreplace", by_line=True)
 
 
@@ -56,5 +57,4 @@ def finish_output() -> None:
 
 
 def _text(file: io.FileIO, *, errors: str, by_line: bool) -> io.TextIOWrapper:
-    by_line = by_line or bool(sys.flags.unbuffered)
     return io.TextIOWrapper(io.BufferedWriter(file), encoding="utf-8", errors=errors, line_buffering=by_line)
