@@ -10,6 +10,7 @@ from types import TracebackType
 
 MISTAKE = 2  # exit status
 Ending = tuple[str, int]  # line (empty: print none) and exit status
+STATUSES = {MISTAKE}  # exit statuses of a process that has printed its line; a plug-in may add its own
 
 
 class UsageError(ValueError):
@@ -34,10 +35,11 @@ def mistake(error: BaseException) -> Ending | None:
 
 
 def reported_by_child(error: BaseException) -> Ending | None:
-    """The ending of a program whose child process has printed its own line; a child's traceback has status 1."""
+    """The ending of a program whose child process has printed its own line, as one of STATUSES says."""
     from torch.multiprocessing import ProcessExitedException
 
-    return ("", error.exit_code) if isinstance(error, ProcessExitedException) and error.exit_code > 1 else None
+    reported = isinstance(error, ProcessExitedException) and error.exit_code in STATUSES
+    return ("", error.exit_code) if reported else None
 
 
 # Each gives the ending of an error, or None. The first answer counts. A plug-in may append its own.

@@ -1,8 +1,8 @@
-"""Flags of generation that need an alignment which fairseq's programs don't make.
+"""Flags of generation that need an alignment which the generator doesn't make.
 
-`--replace-unk` reads a dictionary named '@@ ' where none is given, and fails at its first unknown word where one is: it
-expects one number for a target word, and search gives pairs or nothing. fairseq-interactive prints pairs, also where
-`--print-alignment soft` asks for probabilities. Both are refused before the model is loaded.
+`--replace-unk` alone reads a dictionary named '@@ '. With a dictionary it expects one source position per target word:
+beam search gives pairs or nothing, and fairseq fails at the first unknown word. fairseq-interactive prints pairs, also
+where `--print-alignment soft` asks for probabilities. Each is refused in one line.
 """
 
 from __future__ import annotations
@@ -14,22 +14,21 @@ from typing import Any
 from fairseq_compat.one_line_errors import UsageError
 from fairseq_compat.patch import Patch
 
-GENERATE, INTERACTIVE = "fairseq_cli.generate", "fairseq_cli.interactive"
+GENERATE, INTERACTIVE, UTILS = "fairseq_cli.generate", "fairseq_cli.interactive", "fairseq.utils"
+_NO_DICTIONARY = "@@ "  # --replace-unk without a value
+_ADVICE = "leave it out; --print-alignment prints which source word each word is from"
 
 
-def refuse(module: Any) -> None:
+def refuse_flags(module: Any) -> None:
     """Wraps `main`."""
     original = module.main
 
     @functools.wraps(original)
     def main(cfg: Any) -> Any:
         flags = cfg if isinstance(cfg, Namespace) else cfg.generation
-        if flags.replace_unk is not None:
-            raise UsageError(
-                "--replace-unk does not work in fairseq 0.12.2: leave it out; --print-alignment prints which "
-                "source word each word is from"
-            )
-        if module.__name__ == INTERACTIVE and flags.print_alignment == "soft":
+        if getattr(flags, "replace_unk", None) == _NO_DICTIONARY:
+            raise UsageError(f"--replace-unk does not work without a dictionary in fairseq 0.12.2: {_ADVICE}")
+        if module.__name__ == INTERACTIVE and getattr(flags, "print_alignment", None) == "soft":
             raise UsageError("--print-alignment soft: fairseq-interactive prints hard ones only; use fairseq-generate")
         return original(cfg)
 
@@ -37,15 +36,38 @@ def refuse(module: Any) -> None:
     module.main = main
 
 
+def refuse_pairs(module: Any) -> None:
+    """Wraps `fairseq.utils.replace_unk`."""
+    original = module.replace_unk
+
+    @functools.wraps(original)
+    def replace_unk(hypo_str: str, src_str: str, alignment: Any, align_dict: Any, unk: str) -> str:
+        words = hypo_str.split()
+        aligned = getattr(alignment, "ndim", None) == 1 and len(alignment) >= len(words)
+        if unk in words and not aligned:
+            raise UsageError(f"--replace-unk needs one source position per word, which beam search lacks: {_ADVICE}")
+        return original(hypo_str, src_str, alignment, align_dict, unk)
+
+    replace_unk.refuses_alignments = True  # type: ignore[attr-defined]
+    module.replace_unk = replace_unk
+
+
+def refuse(module: Any) -> None:
+    """Patches the one of the modules that was imported."""
+    refuse_pairs(module) if module.__name__ == UTILS else refuse_flags(module)
+
+
 def active() -> bool:
+    from fairseq import utils
     from fairseq_cli import generate, interactive
 
-    return all(getattr(each.main, "refuses_alignments", False) for each in (generate, interactive))
+    wrapped = (generate.main, interactive.main, utils.replace_unk)
+    return all(getattr(each, "refuses_alignments", False) for each in wrapped)
 
 
 ALIGNMENTS = Patch(
     name="alignments",
-    modules=(GENERATE, INTERACTIVE),
+    modules=(GENERATE, INTERACTIVE, UTILS),
     symptom="--replace-unk: FileNotFoundError '@@ '; fairseq-interactive --print-alignment soft: ValueError",
     after=refuse,
     active=active,

@@ -7,6 +7,7 @@ checkpoint_last.pt an older version left cut off goes on from the newest checkpo
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import os
 import re
@@ -35,11 +36,12 @@ def newest_whole(folder: str, suffix: str) -> str | None:
     name = re.compile(rf"checkpoint(\d+|_\d+_\d+|_best|\.best_.+){re.escape(suffix)}\.pt")
     paths = [os.path.join(folder, each) for each in sorted(os.listdir(folder)) if name.fullmatch(each)]
 
-    def updates(path: str) -> int:
-        state = torch.load(path, map_location="cpu", mmap=True, weights_only=True)
-        return state["optimizer_history"][-1]["num_updates"]
-
-    return max(filter(is_whole, paths), key=updates, default=None)
+    updates: dict[str, int] = {}
+    for path in filter(is_whole, paths):
+        with contextlib.suppress(Exception):  # not a checkpoint of a training, however that shows
+            state = torch.load(path, map_location="cpu", mmap=zipfile.is_zipfile(path), weights_only=True)
+            updates[path] = state["optimizer_history"][-1]["num_updates"]
+    return max(updates, key=updates.__getitem__, default=None)
 
 
 def copy_atomically(module: Any) -> None:
@@ -50,6 +52,7 @@ def copy_atomically(module: Any) -> None:
     def copy(src_path: str, dst_path: str, overwrite: bool = False) -> Any:
         if module.IOPathManager:
             return original(src_path, dst_path, overwrite)
+        dst_path = os.path.realpath(dst_path)  # a link stays one
         temporary = f"{dst_path}.tmp"
         try:
             shutil.copyfile(src_path, temporary)

@@ -13,7 +13,12 @@ from collections.abc import Iterator
 from itertools import islice
 from typing import Any
 
+from fairseq_compat.one_line_errors import UsageError
 from fairseq_compat.patch import Patch
+
+
+class NotText(UsageError, UnicodeError):
+    """A text in another encoding than UTF-8."""
 
 
 class TextLines:
@@ -28,7 +33,8 @@ class TextLines:
         standard = path == "-"
         self._file = open(0 if standard else path, "rb", closefd=not standard)  # noqa: SIM115 - __exit__ closes it
         self._name = "standard input" if standard else path
-        self._position, self._end = start, end
+        self._position, self._end, self._lines = start, end, 0
+        self._from_the_start = start == 0
         if start:
             self._file.seek(start)
 
@@ -47,8 +53,9 @@ class TextLines:
             raise StopIteration
         first = self._position == 0
         self._position += len(raw)
-        if b"\0" in raw[: 2 if first else 1]:  # half of UTF-16's first character, or of a line feed
-            raise self._not_text("NUL characters, as UTF-16 has them")
+        self._lines += 1
+        if self._from_the_start and self._lines <= 2 and _is_utf16(raw, first):
+            raise self._not_text("UTF-16")
         try:
             text = raw.removeprefix(codecs.BOM_UTF8 if first else b"").decode("utf-8")
         except UnicodeDecodeError:
@@ -58,8 +65,15 @@ class TextLines:
     def readlines(self) -> list[str]:
         return list(self)
 
-    def _not_text(self, found: str) -> UnicodeError:
-        return UnicodeError(f"{self._name}: {found}, up to byte {self._position}: convert the text to UTF-8")
+    def _not_text(self, found: str) -> NotText:
+        return NotText(f"{self._name}: {found}, up to byte {self._position}: convert the text to UTF-8")
+
+
+def _is_utf16(raw: bytes, first: bool) -> bool:
+    """Whether a NUL is half of the text's first character or of its first line feed, or UTF-16's mark begins it."""
+    if not first:
+        return raw.startswith(b"\0")
+    return raw.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)) or b"\0" in raw[:2] or raw.endswith(b"\0\n")
 
 
 def open_lines(path: Any, mode: str = "r", **options: Any) -> Any:

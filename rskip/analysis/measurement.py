@@ -14,7 +14,7 @@ import msgspec
 
 from rskip.files.state import read_state
 from rskip.files.whole import atomic_file
-from rskip.machine.environment import Machine
+from rskip.machine.environment import Git, Machine
 from rskip.settings.check import check, convert
 
 DIGITS = 5  # significant ones that are kept: two machines' sums differ in later ones
@@ -25,6 +25,7 @@ Value = str | int | float | None
 class Conditions(TypedDict, total=False):
     """Conditions that are read; there are more."""
 
+    git: Git | None
     machine: Machine
 
 

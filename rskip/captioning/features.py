@@ -22,7 +22,7 @@ from rskip.files.lock import Locked, open_locked
 from rskip.files.whole import atomic_file
 from rskip.settings.check import convert
 from rskip.settings.errors import SettingError
-from rskip.settings.kinds import Count, Index, Size
+from rskip.settings.kinds import Count, Size, Whole
 
 FORMAT = 1
 IMAGE_IDS = "image ids"
@@ -75,7 +75,7 @@ class Picture(msgspec.Struct, frozen=True, kw_only=True):
 
     name: str
     sha256: str
-    start: Index
+    start: Whole
     count: Count
     grid: tuple[Count, Count] | None
 

@@ -154,7 +154,7 @@ def take_batch_counts(model: nn.Module) -> list[Tensor]:
     A hundred layers' counts are then one call: `torch._foreach_add_(counts, 1)` after a forward in training. A norm
     without momentum, which averages all batches, goes on counting them itself.
     """
-    norms = [module for module in model.modules() if isinstance(module, BatchNorm)]
+    norms = [module for module in model.modules() if isinstance(module, BatchNorm) and module.momentum is not None]
     for norm in norms:
         norm.counts_batches = False
     return [norm.num_batches_tracked for norm in norms if norm.num_batches_tracked is not None]

@@ -7,7 +7,6 @@ from its last checkpoint in the shared folder; its lock sees to it that one atte
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import os
 import signal
 import socket
@@ -23,7 +22,6 @@ from rskip.experiments.ray_task import RayTask, RunKilled
 from rskip.experiments.recipe import Recipe
 from rskip.experiments.runner import check_flags, missing_runs, run_words
 from rskip.experiments.sweep_view import SweepView, now_doing
-from rskip.files.whole import remove_left
 from rskip.machine.environment import available_cores
 from rskip.records import read_record, record_path
 from rskip.settings.errors import SettingError
@@ -203,9 +201,6 @@ def _marker() -> Iterator[Path]:
     """A file in runs/ that other machines see only where they share this folder."""
     Path("runs").mkdir(exist_ok=True)
     with tempfile.NamedTemporaryFile(dir="runs", prefix=".sweep.") as file:
-        with contextlib.suppress(OSError):  # where a file system has no locks, nothing is taken for left
-            fcntl.flock(file.fileno(), fcntl.LOCK_EX | fcntl.LOCK_NB)
-        remove_left(Path("runs"), r"\.sweep\.[a-z0-9_]{8}")  # by killed sweeps
         yield Path("runs", Path(file.name).name)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 
-from fairseq_compat.one_line_errors import ENDINGS, Ending, UsageError
+from fairseq_compat.one_line_errors import ENDINGS, STATUSES, Ending, UsageError
 from rskip.machine.torch_errors import lost_rank
 from rskip.tasks.process import DIVERGED
 
@@ -29,3 +29,4 @@ def lost(error: BaseException) -> None:
 def install() -> None:
     """Adds both to what fairseq's programs ask when they end, once."""
     ENDINGS.extend(find for find in (diverged, lost) if find not in ENDINGS)
+    STATUSES.add(DIVERGED)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
 import sys
@@ -9,6 +10,8 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+
+_NO_LOCKS = (errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOLCK)  # some network file systems
 
 
 class Locked(ValueError):
@@ -26,7 +29,7 @@ def open_locked(path: Path, *, waiting_for: str = "") -> int:
     """Opens a file, made where it is missing, for one process alone.
 
     The lock ends when the descriptor is closed, here and in every child process that inherited it: who outlives a
-    killed parent is never joined by a second one.
+    killed parent is never joined by a second one. On a file system without locks a line on stderr says so.
 
     :param waiting_for: what another process makes; stderr says it while this one waits. "": it doesn't wait.
     :returns: the descriptor.
@@ -37,7 +40,12 @@ def open_locked(path: Path, *, waiting_for: str = "") -> int:
         try:
             try:
                 fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
+            except OSError as error:
+                if error.errno in _NO_LOCKS:
+                    print(f"{path.parent} has no file locks: let one process at a time work there", file=sys.stderr)
+                    return descriptor
+                if not isinstance(error, BlockingIOError):
+                    raise
                 process = os.pread(descriptor, 32, 0).decode(errors="replace").strip()
                 process = process if process.isdecimal() else "unknown"
                 if not waiting_for:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import errno
-import fcntl
 import os
 import re
 import secrets
 import shutil
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -15,6 +15,7 @@ from pathlib import Path
 from rskip.files.lock import one_at_a_time
 
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+_ABANDONED_SECONDS = 24 * 60 * 60
 _NOT_WRITABLE = (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EEXIST)
 
 
@@ -23,18 +24,15 @@ def atomic_file(path: str | os.PathLike[str]) -> Iterator[Path]:
     """Gives a temporary path beside `path`; it becomes `path` when the block ends well and is removed when not.
 
     The file's content reaches the disk before the rename, so a crash leaves the old file or the new one, never a part.
-    What killed processes left of the same file is removed.
+    What killed processes left of the same file more than a day ago is removed.
     """
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
+    _remove_left(path)
     temporary = path.parent / f".{path.name}.{secrets.token_hex(4)}.partial{path.suffix}"
     temporary.touch(exist_ok=False)
-    mode = temporary.stat().st_mode
-    held = os.open(temporary, os.O_RDWR)
     try:
-        with suppress(OSError):  # where a file system has no locks, nothing is taken for left
-            fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        remove_left(path.parent, rf"\.{re.escape(path.name)}\.[a-z0-9_]{{8}}\.partial{re.escape(path.suffix)}")
+        mode = temporary.stat().st_mode
         with _full_disk_named(path):
             yield temporary
         temporary.chmod(mode)  # some writers, such as safetensors', put a file of their own in its place
@@ -43,19 +41,15 @@ def atomic_file(path: str | os.PathLike[str]) -> Iterator[Path]:
         temporary.replace(path)
     finally:
         temporary.unlink(missing_ok=True)
-        os.close(held)
 
 
-def remove_left(folder: Path, pattern: str) -> None:
-    """Removes the folder's files whose whole names match, but for those that a process has locked (`flock`)."""
-    for name in filter(re.compile(pattern).fullmatch, os.listdir(folder)):
-        with suppress(OSError):  # of another user, or removed meanwhile
-            descriptor = os.open(folder / name, os.O_RDWR)
-            try:
-                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                (folder / name).unlink()
-            finally:
-                os.close(descriptor)
+def _remove_left(path: Path) -> None:
+    """Removes temporary files of `path` that nobody has written to for a day: those of killed processes."""
+    name = re.compile(rf"\.{re.escape(path.name)}\.[a-z0-9_]{{8}}\.partial{re.escape(path.suffix)}")
+    for left in filter(name.fullmatch, os.listdir(path.parent)):
+        with suppress(OSError):  # another user's, or removed meanwhile
+            if time.time() - (path.parent / left).stat().st_mtime > _ABANDONED_SECONDS:
+                (path.parent / left).unlink()
 
 
 @contextmanager

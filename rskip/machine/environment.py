@@ -27,7 +27,7 @@ _PACKAGES = (
     "ctranslate2",
 )
 # What a run may import without being tracked.
-_CODE = ("rskip/*.py", "fairseq_compat/*.py", "user_dir/*.py", "recipes/*.py")
+_CODE = ("rskip/*.py", "rskip/*.[ch]", "fairseq_compat/*.py", "user_dir/*.py", "recipes/*.py")
 _CONSTRAINT = re.compile(
     r'(?P<name>[\w.-]+)==(?P<version>[\w.+]+)(; python_version (?P<sign><|>=) "(?P<python>[\d.]+)")?'
 )
@@ -46,6 +46,13 @@ class Machine(_Processor, total=False):
 
     gpu: str | None
     gpus: int
+
+
+class Git(TypedDict):
+    """The checkout that a program is from."""
+
+    commit: str
+    dirty: bool
 
 
 def describe_environment() -> dict[str, Any]:

@@ -12,7 +12,7 @@ import msgspec
 
 from rskip.files.state import read_state
 from rskip.files.whole import atomic_file
-from rskip.machine.environment import Machine
+from rskip.machine.environment import Git, Machine
 from rskip.settings.check import check, convert
 from rskip.settings.errors import SettingError
 from rskip.settings.kinds import Count, Whole
@@ -84,6 +84,8 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
         check(self)
         for field, kind in (("curve", list[Epoch]), ("training", Training), ("machine", Machine)):
             convert(getattr(self, field), kind, name=field)
+        if self.git is not None:
+            convert(self.git, Git, name="git")
         if not (self.metrics or self.diverged):
             raise SettingError("metrics", "is empty", expected="at least one figure")
         if self.metrics and self.diverged:

@@ -15,7 +15,7 @@ import msgspec
 from rskip.files.folder_lock import FolderLock, folder_lock
 from rskip.files.state import as_state, parse_state, read_state
 from rskip.files.whole import atomic_file
-from rskip.machine.environment import Machine, describe_environment
+from rskip.machine.environment import Git, Machine, describe_environment
 from rskip.settings.errors import SettingError
 from rskip.settings.kinds import Count
 from rskip.settings.text import read_text
@@ -105,7 +105,7 @@ class Run(Generic[SettingsT]):
 
 
 class _Session(TypedDict):
-    git: dict[str, Any] | None
+    git: Git | None
     packages: dict[str, str]
     machine: Machine
 

@@ -327,14 +327,3 @@ def test_the_view_is_drawn_anew_on_a_terminal_and_appended_to_a_log(monkeypatch:
         "\x1b[3A\x1b[Jrun b: failed: no\nrun c: done: BLEU 3.00\n"
         "run a  epoch 2\n" + f"run d  {50 * 'd'}"[:39] + "\n... and 2 more\n1 done, 4 running, 0 waiting, 1 failed\n"
     )
-
-
-def test_a_marker_that_a_killed_sweep_left_is_removed_by_the_next_one(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    Path("runs").mkdir()
-    Path("runs/.sweep.0123abcd").touch()
-    with sweep._marker() as first, sweep._marker() as second:
-        assert set(Path("runs").iterdir()) == {first, second}, "one beside another stays"
-    assert not list(Path("runs").iterdir())

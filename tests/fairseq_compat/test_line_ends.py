@@ -30,16 +30,22 @@ def test_any_number_of_workers_reads_each_line_once(workers: int, tmp_path: Path
     ("content", "message"),
     [
         ("Zwei Wörter.\n".encode("latin-1"), "bytes that are not UTF-8, up to byte 13: convert the text to UTF-8"),
-        ("A dog.\n".encode("utf-16-le"), "NUL characters, as UTF-16 has them, up to byte 13: convert"),
-        ("A dog.\n".encode("utf-16-be"), "NUL characters, as UTF-16 has them, up to byte 14"),
-        ("A dog.\n".encode("utf-16"), "bytes that are not UTF-8, up to byte 15"),
-        ("\u4f60\u597d\n\u4f60\n".encode("utf-16-le"), "NUL characters, as UTF-16 has them, up to byte 9"),
+        ("A dog.\n".encode("utf-16-le"), "UTF-16, up to byte 13: convert"),
+        ("A dog.\n".encode("utf-16-be"), "UTF-16, up to byte 14"),
+        ("A dog.\n".encode("utf-16"), "UTF-16, up to byte 15"),
+        ("\u4f60\u597d\n\u4f60\n".encode("utf-16-le"), "UTF-16, up to byte 9"),
     ],
 )
 def test_what_is_not_utf8_text_is_refused(content: bytes, message: str, tmp_path: Path) -> None:
     (tmp_path / "text").write_bytes(content)
     with TextLines(str(tmp_path / "text")) as lines, pytest.raises(UnicodeError, match=message):
         list(lines)
+
+
+def test_a_stray_nul_is_a_character(tmp_path: Path) -> None:
+    (tmp_path / "text").write_bytes(b"a b\nc d\n\0e f\n")
+    with TextLines(str(tmp_path / "text")) as lines:
+        assert list(lines) == ["a b\n", "c d\n", "\0e f\n"]
 
 
 def test_fairseq_score_pairs_lines_with_a_carriage_return(fairseq_program: Any, tmp_path: Path) -> None:

@@ -422,6 +422,7 @@ except (ValueError, RuntimeError, AssertionError) as error:  # an AssertionError
 
 ALIGN = """
 from argparse import Namespace
+import torch
 from fairseq import utils
 from fairseq_cli import generate, interactive
 
@@ -433,6 +434,11 @@ for program in (generate, interactive):
             program.main(Namespace(**flags | each))
         except Exception as error:  # what isn't refused gets further, to --path and --task, which are missing here
             print(program.__name__, each.get("replace_unk"), each.get("print_alignment"), type(error).__name__)
+for words, alignment in (("a <unk>", [(0, 0)]), ("a <unk>", None), ("a b", None), ("a <unk>", torch.tensor([0, 1]))):
+    try:
+        print(utils.replace_unk(words, "ein Haus", alignment, {"Haus": "house"}, "<unk>"))
+    except Exception as error:
+        print(type(error).__name__)
 """
 
 CASES = [  # patch, code; what it prints with all patches (None: not run), and what it says without this one
@@ -522,10 +528,10 @@ CASES = [  # patch, code; what it prints with all patches (None: not run), and w
             f"fairseq_cli.{program} {flag} {error}\n"
             for program, soft in (("generate", "AssertionError"), ("interactive", "UsageError"))
             for flag, error in (
-                ("@@  None", "UsageError"), ("dictionary None", "UsageError"), ("None soft", soft),
+                ("@@  None", "UsageError"), ("dictionary None", "AssertionError"), ("None soft", soft),
                 ("None hard", "AssertionError"),
             )
-        ),
+        ) + "UsageError\nUsageError\na b\na house\n",
         ["fairseq_cli.interactive @@  None AssertionError"],
     ),
     ("nan-detector", DETECT, "", ["StopIteration"]),

@@ -7,6 +7,7 @@ import os
 import re
 import shutil
 import threading
+import time
 from pathlib import Path
 from typing import Any
 
@@ -65,17 +66,18 @@ def test_a_file_is_made_without_changing_the_umask_of_other_threads(
 
 
 def test_what_killed_processes_left_of_a_file_is_removed_when_it_is_written(tmp_path: Path) -> None:
-    """And no other file's, and not what a living process writes, another thread of this one among them."""
+    """And no other file's, nor what a living process writes, even where its writer puts another file in its place."""
     path = tmp_path / "a[1].svg"
     left = [tmp_path / f".a[1].svg.{token}.partial.svg" for token in ("0123abcd", "_x9z_x9z")]
     others = [tmp_path / name for name in (".a1.svg.0123abcd.partial.svg", ".a[1].svg.0123abcd.partial.png", "b")]
     for each in (*left, *others):
         each.touch()
+        os.utime(each, (0, time.time() - 25 * 60 * 60))
     with atomic_file(path) as first:
+        first.unlink()
         first.write_text("first")
-        assert names(tmp_path) == sorted(each.name for each in (first, *others))
         write_file(path, "second")
-        assert first.is_file()
+        assert path.read_text() == "second" and first.is_file()
     assert path.read_text() == "first" and names(tmp_path) == sorted(each.name for each in (path, *others))
 
 
