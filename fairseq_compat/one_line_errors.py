@@ -1,4 +1,4 @@
-"""A user's mistake in one of fairseq's programs ends in one line and exit status 2, not in a traceback."""
+"""Ends fairseq's programs in one line and exit status 2 after a user's mistake, instead of a traceback."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class UsageError(ValueError):
 
 
 def usage_error_behind(error: BaseException | None) -> UsageError | None:
-    """The `UsageError` that `error` is or was raised from or during, or None."""
+    """The first `UsageError` among `error` and its causes and contexts, or None."""
     seen: set[int] = set()
     while error is not None and id(error) not in seen:
         if isinstance(error, UsageError):
@@ -35,14 +35,14 @@ def mistake(error: BaseException) -> Ending | None:
 
 
 def reported_by_child(error: BaseException) -> Ending | None:
-    """The ending of a program whose child process has printed its own line, as one of STATUSES says."""
+    """The ending of a program whose child process printed its own line, which a status of STATUSES says."""
     from torch.multiprocessing import ProcessExitedException
 
     reported = isinstance(error, ProcessExitedException) and error.exit_code in STATUSES
     return ("", error.exit_code) if reported else None
 
 
-# Each gives the ending of an error, or None. The first answer counts. A plug-in may append its own.
+# Each function returns an error's ending or None. The first ending wins. A plug-in may append its own functions.
 ENDINGS: list[Callable[[BaseException], Ending | None]] = [mistake, reported_by_child]
 
 
@@ -53,7 +53,7 @@ def program() -> str | None:
 
 
 def end_in_one_line(error: BaseException) -> None:
-    """Prints the line and raises SystemExit if the running program is fairseq's and `error` has an ending."""
+    """Prints the line of `error`'s ending and raises SystemExit. Does nothing without an ending or outside fairseq."""
     name = program()
     ending = next(filter(None, (find(error) for find in ENDINGS)), None) if name else None
     if ending is None:
@@ -66,7 +66,7 @@ def end_in_one_line(error: BaseException) -> None:
 
 @contextmanager
 def ended_in_one_line() -> Iterator[None]:
-    """Ends an error of the block in one line if it has an ending; other errors pass."""
+    """Ends the program in one line if the block raises an error that has an ending; re-raises other errors."""
     try:
         yield
     except Exception as error:
@@ -75,7 +75,7 @@ def ended_in_one_line() -> Iterator[None]:
 
 
 def install() -> None:
-    """Ends uncaught errors of fairseq's programs in one line; leaves other programs alone."""
+    """Installs an excepthook that ends fairseq's programs in one line; doesn't change other programs."""
     previous = sys.excepthook
     if program() is None or getattr(previous, "ends_in_one_line", False):
         return

@@ -4,7 +4,7 @@ import sys
 
 
 class FairseqFinder:
-    """Meta path finder that hands fairseq's modules and programs to `fairseq_compat.import_hook` and no others."""
+    """Meta path finder that hands only fairseq's modules and programs to `fairseq_compat.import_hook`."""
 
     @staticmethod
     def find_spec(fullname, path=None, target=None):

@@ -1,10 +1,10 @@
-"""The process of `rskip` and `python -m rskip`."""
+"""Entry point of `rskip` and `python -m rskip`."""
 
 import sys
 
 
 def run() -> int:
-    """Runs the command; Ctrl-C ends it with one line from its first import on."""
+    """Runs the command. Ctrl-C ends it with one line, even during the first import."""
     try:
         from rskip.cli.main import main
 

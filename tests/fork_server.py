@@ -32,7 +32,7 @@ def become(arguments: list[str], folder: str, environment: dict[str, str]) -> in
         else:
             sys.argv, sys.path[0:1] = arguments, [os.path.dirname(arguments[0]), *filter(None, paths)]
             if "fairseq" in sys.modules:
-                one_line_errors.install()  # as importing it does under this program's name
+                one_line_errors.install()  # as importing fairseq would do in a program of this name
             runpy.run_path(arguments[0], run_name="__main__")
     except SystemExit as stop:
         return stopped(stop)

@@ -1,8 +1,8 @@
-"""Flags of generation that need an alignment which the generator doesn't make.
+"""Refuses generation flags that need alignments which the generator doesn't compute.
 
-`--replace-unk` alone reads a dictionary named '@@ '. With a dictionary it expects one source position per target word:
-beam search gives pairs or nothing, and fairseq fails at the first unknown word. fairseq-interactive prints pairs, also
-where `--print-alignment soft` asks for probabilities. Each is refused in one line.
+Without a value, `--replace-unk` reads a dictionary named '@@ '. With a dictionary it expects one source position per
+target word, but beam search returns pairs or nothing, and fairseq fails at the first unknown word. fairseq-interactive
+can print only pairs, although `--print-alignment soft` asks for probabilities.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _ADVICE = "leave it out; --print-alignment prints which source word each word is
 
 
 def refuse_flags(module: Any) -> None:
-    """Wraps `main`."""
+    """Wraps `main` of fairseq-generate or fairseq-interactive."""
     original = module.main
 
     @functools.wraps(original)

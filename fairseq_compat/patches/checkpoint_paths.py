@@ -1,8 +1,8 @@
-"""Paths of checkpoints that are not there, or can't be written.
+"""Refuses paths of checkpoints that don't exist or can't be written.
 
-fairseq-train begins anew, without a word, where `--restore-file` or `--continue-once` names a file that is not there.
-Jobs that restart themselves give the path of a checkpoint_last.pt, which their first start doesn't find: that name
-still begins anew. Other wrong paths end in a traceback.
+fairseq-train silently trains from scratch if the file of `--restore-file` or `--continue-once` is missing. Jobs that
+restart themselves pass the path of a checkpoint_last.pt, which doesn't exist at their first start. A missing file of
+that name therefore still means training from scratch. Other wrong paths used to end in a traceback.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def active() -> bool:
 CHECKPOINT_PATHS = Patch(
     name="checkpoint-paths",
     modules=("fairseq.checkpoint_utils",),
-    symptom="--restore-file of a file that is not there: trains from scratch, exit status 0",
+    symptom="--restore-file names a missing file: trains from scratch, exit status 0",
     after=check_paths,
     active=active,
 )

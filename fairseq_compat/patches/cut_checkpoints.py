@@ -1,8 +1,8 @@
-"""A checkpoint that a kill cut off while fairseq copied it.
+"""Prevents and repairs checkpoints that are truncated because fairseq was killed while it copied them.
 
 fairseq writes one checkpoint atomically, then copies it over checkpoint_best.pt and checkpoint_last.pt byte by byte. A
-kill during the copy leaves a part, and no later start can read it. Here the copy is atomic too; a training whose
-checkpoint_last.pt an older version left cut off goes on from the newest checkpoint beside it.
+kill during the copy leaves a truncated file, which no later start can read. This patch makes the copy atomic. If
+checkpoint_last.pt is already truncated, the training resumes from the newest intact checkpoint in the same folder.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from typing import Any
 from fairseq_compat.one_line_errors import UsageError
 from fairseq_compat.patch import Patch
 
-_PICKLE = b"\x80"  # begins what torch.save wrote before PyTorch 1.6
+_PICKLE = b"\x80"  # first byte of the format that torch.save wrote before PyTorch 1.6
 
 
 def is_whole(path: str) -> bool:
-    """Whether the file has the end that torch.save writes; True for the older format, whose end can't be told."""
+    """Whether the file has the end that torch.save writes; True for the older format, which has no such end."""
     if zipfile.is_zipfile(path):
         return True
     with open(path, "rb") as file:
@@ -30,7 +30,7 @@ def is_whole(path: str) -> bool:
 
 
 def newest_whole(folder: str, suffix: str) -> str | None:
-    """The whole checkpoint of most updates among those that fairseq names itself, except checkpoint_last."""
+    """The intact checkpoint with the most updates, among the names that fairseq gives, except checkpoint_last."""
     import torch
 
     name = re.compile(rf"checkpoint(\d+|_\d+_\d+|_best|\.best_.+){re.escape(suffix)}\.pt")
@@ -45,7 +45,7 @@ def newest_whole(folder: str, suffix: str) -> str | None:
 
 
 def copy_atomically(module: Any) -> None:
-    """Wraps `PathManager.copy`, unless iopath does the copying."""
+    """Wraps `PathManager.copy`. The wrapper changes nothing if iopath copies."""
     original = module.PathManager.copy
 
     @functools.wraps(original)
@@ -96,7 +96,7 @@ def restore_last(module: Any) -> None:
 
 
 def mend(module: Any) -> None:
-    """Patches the one of the two modules that was imported."""
+    """Patches whichever of the two modules was imported."""
     copy_atomically(module) if module.__name__ == "fairseq.file_io" else restore_last(module)
 
 
@@ -110,7 +110,7 @@ def active() -> bool:
 CUT_CHECKPOINTS = Patch(
     name="cut-checkpoints",
     modules=("fairseq.file_io", "fairseq.checkpoint_utils"),
-    symptom="a training that was killed while checkpoint_last.pt was copied: EOFError at the next start",
+    symptom="a training was killed while it copied checkpoint_last.pt: EOFError at the next start",
     after=mend,
     active=active,
 )

@@ -1,4 +1,4 @@
-"""Training data of which no example fits a batch, such as with `--max-tokens 1`: fairseq's traceback ends in advice."""
+"""Names the limits in one line if no training example fits a batch, as with `--max-tokens 1`."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def active() -> bool:
 EMPTY_DATA = Patch(
     name="empty-data",
     modules=("fairseq.data.iterators",),
-    symptom="--max-tokens less than the shortest sentence: a traceback that ends in Exception: The dataset is empty",
+    symptom="--max-tokens below the shortest sentence: a traceback that ends in Exception: The dataset is empty",
     after=name_limits,
     active=active,
 )

@@ -1,8 +1,8 @@
-"""`--fp16` without a GPU.
+"""Refuses `--fp16` on a CPU.
 
-fairseq keeps the float32 copies of all parameters in one tensor under the number of the current GPU, also with `--cpu`.
-Without a GPU it ends in PyTorch's message about a missing driver; with one it trains on gradients of zero. `--bf16`
-and `--memory-efficient-fp16` have no such tensor, and work.
+fairseq files the float32 copy of all parameters under the number of the current GPU, even with `--cpu`. Without a GPU
+it ends in PyTorch's message about a missing driver. With one it trains with zero gradients. `--bf16` and
+`--memory-efficient-fp16` don't use such a copy, so they work.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from fairseq_compat.patch import Patch
 
 
 def on_cpu(parameters: Sequence[Any]) -> bool:
-    """Whether a parameter is on the CPU."""
+    """Whether any parameter is on the CPU."""
     return any(parameter.device.type == "cpu" for parameter in parameters)
 
 

@@ -1,8 +1,8 @@
-"""A carriage return within a line of text, and a byte order mark in front of a text.
+"""Makes fairseq end lines only at line feeds, and drop a byte order mark at the beginning of a text.
 
-fairseq opens text in Python's text mode, where a carriage return ends a line as a line feed does. So a sentence that
-holds one becomes two, and each pair after it joins sentences that don't belong together; parts of several workers
-overlap. Here a line feed ends a line, with a carriage return before it or not, and nothing else does.
+fairseq opens text in Python's text mode, where a carriage return also ends a line. A sentence that contains one
+becomes two, so all later sentences get the wrong partner, and the parts of several workers overlap. With this patch
+only a line feed, or a carriage return and a line feed, ends a line.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ class NotText(UsageError, UnicodeError):
 
 
 class TextLines:
-    """The lines of a text in UTF-8, each with a line feed as its end, as an open file gives them.
+    """The lines of a UTF-8 text, each with a line feed at its end. Used in place of an open file.
 
-    path: a file, or "-", the standard input.
+    path: a file, or "-" for standard input.
     start: byte at which the first line begins.
-    end: byte at which the last one ends; 0 or less: all.
+    end: byte before which the last line begins; 0 or less: the end of the file.
     """
 
     def __init__(self, path: str, start: int = 0, end: int = 0) -> None:
@@ -77,12 +77,12 @@ def _is_utf16(raw: bytes, first: bool) -> bool:
 
 
 def open_lines(path: Any, mode: str = "r", **options: Any) -> Any:
-    """`open`, which reads text by TextLines."""
+    """Like `open`, but reads text with TextLines."""
     return TextLines(path) if mode == "r" else open(path, mode, **options)
 
 
 def find_offsets(filename: str, num_chunks: int) -> list[int]:
-    """Bytes at which parts of about the same size begin and end, each a beginning of a line."""
+    """Offsets in bytes that split the file into parts of similar size; each part begins at the beginning of a line."""
     with open(filename, "rb") as file:
         size = os.fstat(file.fileno()).st_size
         offsets = [0]
@@ -94,14 +94,14 @@ def find_offsets(filename: str, num_chunks: int) -> list[int]:
 
 
 def buffered_read(input: str, buffer_size: int) -> Iterator[list[str]]:
-    """Stripped lines of a file, or of the standard input (`-`), so many at a time."""
+    """Stripped lines of a file, or of standard input (`-`), in lists of at most `buffer_size`."""
     with TextLines(input) as lines:
         while batch := [line.strip() for line in islice(lines, buffer_size)]:
             yield batch
 
 
 class StandardInput:
-    """In the place of `sys` in a module that takes nothing but `sys.stdin` of it."""
+    """Replaces `sys` in a module that uses only `sys.stdin`."""
 
     @property
     def stdin(self) -> TextLines:
@@ -109,7 +109,7 @@ class StandardInput:
 
 
 def end_lines_at_line_feeds(module: Any) -> None:
-    """Replaces what the module reads text by."""
+    """Replaces the functions with which the module reads text."""
     if module.__name__ == "fairseq.file_chunker_utils":
         module.find_offsets, module.Chunker = find_offsets, TextLines
     elif module.__name__ == "fairseq_cli.interactive":
@@ -137,7 +137,7 @@ LINE_ENDS = Patch(
         "fairseq_cli.preprocess",
         "fairseq_cli.score",
     ),
-    symptom="a carriage return within a line ends it: other numbers of source and target sentences, wrong pairs",
+    symptom="a carriage return within a line splits it: source and target differ in length, and pairs are wrong",
     after=end_lines_at_line_feeds,
     active=active,
 )

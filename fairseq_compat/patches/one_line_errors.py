@@ -1,8 +1,8 @@
-"""One line and exit status 2 for a user's mistake, also where fairseq's program is several processes.
+"""Reports a user's mistake in one line and exit status 2, also if fairseq's program runs in several processes.
 
-Once the process group exists, PyTorch's excepthook collects what the hook before it prints, and drops it when that one
-raises SystemExit. A process that `torch.multiprocessing.spawn` started never calls an excepthook: its parent gets the
-traceback as text. So the ranks end in `distributed_main` itself.
+Once the process group exists, PyTorch's excepthook calls the hook before it and collects what that hook prints. If that
+hook raises SystemExit, PyTorch drops the collected text. A process that `torch.multiprocessing.spawn` started never
+calls an excepthook: its parent gets the traceback as text. So each rank reports in `distributed_main` itself.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from fairseq_compat.patch import Patch
 
 
 def end_in_one_line(module: Any) -> None:
-    """Installs the excepthook with `fairseq`; wraps `fairseq.distributed.utils.distributed_main`."""
+    """Installs the excepthook when `fairseq` is imported, and wraps `fairseq.distributed.utils.distributed_main`."""
     if not hasattr(module, "distributed_main"):
         install()
         return
@@ -39,7 +39,7 @@ def active() -> bool:
 ONE_LINE_ERRORS = Patch(
     name="one-line-errors",
     modules=("fairseq", "fairseq.distributed.utils"),
-    symptom="a user's mistake that a patch or a plug-in names: a traceback, of several processes no line at all",
+    symptom="a user's mistake that a patch or a plug-in detects: a traceback, or no message from several processes",
     after=end_in_one_line,
     active=active,
 )

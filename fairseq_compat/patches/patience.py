@@ -1,8 +1,8 @@
-"""`--patience N` over several starts.
+"""Keeps the count of `--patience N` when a training is resumed.
 
-fairseq counts the validations without a better result in attributes of a function and saves them nowhere: a training
-that was stopped and resumed counts from zero, and takes its first validation for the best. Here a checkpoint keeps the
-count with the rest of its `extra_state`.
+fairseq counts the validations without a better result in attributes of a function, and doesn't save them. A resumed
+training counts from zero and takes its first validation for the best. With this patch a checkpoint holds the count in
+its `extra_state`.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ KEY = "patience"  # in extra_state
 
 
 def counter() -> dict[str, Any]:
-    """What `should_stop_early` keeps: `best`, the best result, and `num_runs`, validations since then."""
+    """The state of `should_stop_early`: `best`, the best result, and `num_runs`, the validations since then."""
     from fairseq_cli.train import should_stop_early
 
     return vars(should_stop_early)
@@ -41,7 +41,7 @@ def keep_count(module: Any) -> None:
         reset_meters: bool = False,
     ) -> Any:
         state = load(self, filename, reset_optimizer, reset_lr_scheduler, optimizer_overrides, reset_meters)
-        if KEY in (state or {}) and not reset_optimizer and not reset_meters:  # as fairseq restores the best result
+        if KEY in (state or {}) and not reset_optimizer and not reset_meters:  # like the best result
             counter().update(state[KEY])
         return state
 
@@ -58,7 +58,7 @@ def active() -> bool:
 PATIENCE = Patch(
     name="patience",
     modules=("fairseq.trainer",),
-    symptom="--patience N of a training that was stopped and resumed: the count begins at zero",
+    symptom="--patience N: the count begins at zero when a training is resumed",
     after=keep_count,
     active=active,
 )

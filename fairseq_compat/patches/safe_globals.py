@@ -1,7 +1,7 @@
 """Checkpoints with `weights_only` on.
 
 torch.load refuses classes that it doesn't know (since 2.6, unless they are allowed). fairseq's checkpoints hold
-an argparse.Namespace, the model's arguments, and NumPy scalars and arrays where metrics were tracked; those of
+an argparse.Namespace (the model's arguments), and NumPy scalars and arrays if metrics were tracked. Those of
 fairseq 0.5 to 0.9 hold meters. These plain data types are allow-listed; `weights_only` itself stays on.
 """
 

@@ -1,7 +1,7 @@
-"""Checkpoints whose model or task a user-dir registers, where `--user-dir` is forgotten.
+"""Names the missing `--user-dir` if a checkpoint's model or task isn't registered.
 
-fairseq's message about them fails itself (`IndexError`: its text contains the configuration's braces), or lists
-hundreds of names. A model's configuration says which --user-dir it was trained with.
+Formatting fairseq's own message raises an `IndexError`, because the text contains the configuration's braces.
+Otherwise the message lists hundreds of names. The model's configuration says which --user-dir it was trained with.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from fairseq_compat.patch import Patch
 
 
 def unknown(kind: str, name: str, user_dir: str | None) -> UsageError:
-    """The error of a model or task that isn't registered."""
+    """The error for a model or task that isn't registered."""
     given = f"--user-dir {user_dir}" if user_dir else "the --user-dir that it was trained with"
     return UsageError(f"the checkpoint's {kind} {name} is not known: give {given} (in Python: user_dir=...)")
 
@@ -51,7 +51,7 @@ def name_task(module: Any) -> None:
 
 
 def name_user_dir(module: Any) -> None:
-    """Patches the one of the two modules that was imported."""
+    """Patches whichever of the two modules was imported."""
     name_model(module) if module.__name__ == "fairseq.models" else name_task(module)
 
 
@@ -64,7 +64,7 @@ def active() -> bool:
 UNKNOWN_MODELS = Patch(
     name="unknown-models",
     modules=("fairseq.models", "fairseq.tasks"),
-    symptom="--user-dir forgotten at a model of a user-dir: IndexError: Replacement index 1 out of range",
+    symptom="a model without the --user-dir that defines it: IndexError: Replacement index 1 out of range",
     after=name_user_dir,
     active=active,
 )

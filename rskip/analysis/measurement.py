@@ -23,7 +23,7 @@ Value = str | int | float | None
 
 
 class Conditions(TypedDict, total=False):
-    """Conditions that are read; there are more."""
+    """The conditions that rskip reads; a file may hold others."""
 
     git: Git | None
     machine: Machine

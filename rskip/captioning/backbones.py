@@ -231,7 +231,7 @@ def _torchvision_network(
     is_detector = name in DETECTORS
     options: dict[str, Any] = {"weights_backbone": None} if is_detector else {}
     if name in ("googlenet", "inception_v3"):
-        options["init_weights"] = False  # these are slow to draw, and are replaced here
+        options["init_weights"] = False  # drawing them is slow, and the loaded weights replace them
     network = models.get_model(name, weights=None, **options)
     try:
         network.load_state_dict(tensors)
@@ -294,7 +294,7 @@ def _last_grid(network: nn.Module, size: int) -> tuple[nn.Module, int]:
     """The network up to the last grid before it pools, and the grid's channels."""
     from torchvision.models.feature_extraction import create_feature_extractor, get_graph_node_names
 
-    # The graph of training differs in some networks, which is warned of otherwise.
+    # In training mode the graphs of some networks differ, and torchvision warns about that.
     extractor = functools.partial(create_feature_extractor, network, suppress_diff_warning=True)
     with torch.inference_mode():
         names = get_graph_node_names(network, suppress_diff_warning=True)[1]

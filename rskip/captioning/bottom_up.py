@@ -27,7 +27,7 @@ _VALUES, _BOXES = ("feat", "features", "x"), ("bbox", "boxes")
 _BATCH = 64
 _MOST_LINE = 2 * MOST_BYTES
 
-Row = tuple[str, str, "Features | str"]  # the place, the image id and its features, or what is wrong there
+Row = tuple[str, str, "Features | str"]  # the line or file, the image id, and the features or an error
 
 
 def store_bottom_up(
@@ -37,21 +37,21 @@ def store_bottom_up(
     dtype: Literal["float16", "float32"] = "float16",
     report: Callable[[Extraction], None] = lambda _: None,
 ) -> Extraction:
-    """Makes a store of published features, or goes on with one.
+    """Makes a store of published features, or continues an unfinished one.
 
-    What is damaged, not finite in `dtype`, or of another kind than most is left out and listed in `failed`. Of an
-    image id that comes twice the first is taken. The store's names are image ids, and its pictures are found by file
-    names that end in one.
+    Features that are damaged, not finite in `dtype`, or of another kind than most are skipped and listed in `failed`.
+    If an image id appears twice, the first one counts. The store's names are image ids. An image belongs to the id at
+    the end of its file name.
 
     :param source: a .tsv file, or a folder of .npz files.
-    :raises FileNotFoundError: there is none.
-    :raises ValueError: it holds no such features.
+    :raises FileNotFoundError: `source` doesn't exist.
+    :raises ValueError: `source` holds no such features.
     """
     rows = _read_tsv(source) if source.is_file() else _read_npz(source)
     result, started = Extraction(total=0), time.perf_counter()
     before: list[Row] = []
     kinds: Counter[tuple[int, bool]] = Counter()
-    for row in rows:  # the most frequent kind of the first ones is that of the store
+    for row in rows:  # the store gets the most frequent kind of the first batch
         before.append(row)
         if isinstance(found := row[2], Features):
             kinds[found.values.shape[1], found.boxes is not None] += 1
@@ -138,7 +138,7 @@ def _read_npz(folder: Path) -> Iterator[Row]:
 
 
 def _regions(values: np.ndarray, boxes: np.ndarray | None) -> Features:
-    """Features (..., C), of which some have a grid, and boxes (N, 4) as the features of N regions."""
+    """The features of N regions, from values (..., C), which may form a grid, and boxes (N, 4)."""
     if not values.size:
         raise ValueError(f"features of shape {values.shape}, expected regions and their numbers")
     rows = values.reshape(-1, values.shape[-1] if values.ndim else 1)

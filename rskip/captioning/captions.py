@@ -90,7 +90,7 @@ def read_split(folder: Path, split: str) -> list[CaptionedImage]:
     """The images of "train", "valid" or "test" of a data folder, in its order.
 
     :raises FileNotFoundError: no such folder or split.
-    :raises SettingError: a line that is no captioned image; names the file and the line.
+    :raises SettingError: a line is not a captioned image. The error names the file and the line.
     """
     path = Path(folder) / f"{split}.jsonl"
     if not path.is_file():

@@ -19,7 +19,7 @@ MOST_ON_A_SHEET = 60
 _COLUMNS = 2
 _PIXELS = 480  # a picture's longer side, as drawn
 _WORDS_IN_A_ROW = 6
-_STYLE = {"text.parse_math": False}  # captions and file names may have dollar signs
+_STYLE = {"text.parse_math": False}  # captions and file names may contain dollar signs
 
 
 def draw_sheet(captions: Sequence[tuple[Path, str]], path: Path) -> None:

@@ -39,8 +39,9 @@ def extract_features(
     settings: BatchSettings | None = None,
     report: Callable[[Extraction], None] = lambda _: None,
 ) -> Extraction:
-    """Makes a store of the pictures' features, or adds what it lacks. Pictures that can't be read, or whose
-    features are not finite, are left out.
+    """Makes a store of the pictures' features, or adds those that an existing store lacks.
+
+    Skips pictures that can't be read and pictures whose features are not finite.
 
     :param pictures: the name that each has in the store, and its file.
     :param report: is called after each batch.

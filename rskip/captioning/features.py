@@ -40,7 +40,7 @@ class _Needed(TypedDict):
 
 
 class Description(_Needed, total=False):
-    """What features were made with, as far as it is read; there may be more."""
+    """How the features were made. Holds the keys that rskip reads; a file may have others."""
 
     preprocessing: _Preprocessing
     regions: Count
@@ -244,7 +244,7 @@ class FeatureWriter:
     def converted(self, name: str, features: Features) -> np.ndarray:
         """A picture's features as the store holds them.
 
-        :raises ValueError: features of another dim or kind, or that are not finite in the dtype.
+        :raises ValueError: the features have another dim or kind, or are not finite in the dtype.
         """
         dim, dtype = self.description["dim"], self.description["dtype"]
         if features.values.shape[1] != dim:
@@ -326,7 +326,7 @@ def _index(folder: Path, name: str) -> Journal[Picture]:
 
 
 def _in_order(index: Journal[Picture], *, finished: bool = False) -> Iterator[Picture]:
-    """The pictures of an index. Raises `SettingError` for one that doesn't follow those before it."""
+    """The pictures of an index. Raises `SettingError` if one starts at the wrong position or repeats a name."""
     rows, names = 0, set[str]()
     for picture in index.entries(finished=finished):
         if picture.start != rows:

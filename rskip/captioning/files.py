@@ -44,7 +44,7 @@ class CaptionedPicture:
         return json.dumps(content, ensure_ascii=False) + "\n"
 
     def text(self) -> str:
-        """A line for each caption: path (`line_name`), tab, its score and a tab where there are several, text."""
+        """One line per caption: path (`line_name`), tab, text. Of several captions each has score and tab first."""
         hypotheses = () if self.caption is None else self.caption.hypotheses
         scores = [f"{each.score:.4f}\t" if len(hypotheses) > 1 else "" for each in hypotheses]
         name = line_name(self.path)
@@ -100,12 +100,12 @@ def write_captions(
 
 
 def _compare_with_journal(part: Path) -> None:
-    """Refuses an unfinished output that hasn't a line for each picture that its journal counts."""
+    """Raises ValueError if an unfinished output doesn't have one line for each picture that its journal counts."""
     size, lines = part.stat().st_size, 0
     with part.open("rb") as file:
         for entry in written_windows(part):
             if entry.bytes > size:
-                return  # these captions didn't reach the disk, and are made again
+                return  # these captions didn't reach the disk; they are made again
             added = file.read(max(0, entry.bytes - file.tell()))
             lines += added.count(b"\n")
             if entry.lines != lines or file.tell() != entry.bytes or not added.endswith(b"\n"):

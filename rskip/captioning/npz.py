@@ -1,4 +1,4 @@
-"""Arrays of numbers out of .npz files, within a bound on memory and without pickles."""
+"""Reads arrays of numbers from .npz files, with bounded memory and without pickles."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from pathlib import Path
 
 import numpy as np
 
-MOST_BYTES = 1 << 24  # of an array: 2,048 regions of 2,048 float32
-_HEADER = 1 << 14  # bytes before an array that NumPy accepts, and more
-_COMPRESSIONS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)  # NumPy's
+MOST_BYTES = 1 << 24  # per array: 2,048 regions of 2,048 float32 values
+_HEADER = 1 << 14  # more bytes than NumPy accepts before an array
+_COMPRESSIONS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)  # the ones that NumPy writes
 
 
 def read_numbers(path: Path, names: Sequence[str]) -> np.ndarray | None:
-    """The array of the first of the names that the file has; None: it has none of them.
+    """The array of the first name that the file contains, or None if it contains none of them.
 
-    :raises ValueError: no .npz file, a damaged one, or an array that is encrypted, compressed otherwise than NumPy
-        does, larger than MOST_BYTES, or not of real numbers.
+    :raises ValueError: the file is not an .npz file or is damaged; or the array is encrypted, compressed by a method
+        that NumPy doesn't use, larger than MOST_BYTES, or not of real numbers.
     """
     if not path.is_file():
         raise ValueError("not a file")
@@ -35,13 +35,13 @@ def read_numbers(path: Path, names: Sequence[str]) -> np.ndarray | None:
                 raise ValueError(f"{found.file_size:,} bytes, expected at most {MOST_BYTES:,}")
             with archive.open(found) as member:
                 return _array(member.read(found.file_size + 1))
-    except Exception as error:  # zipfile, zlib and NumPy raise whatever a damaged file makes them meet
+    except Exception as error:  # zipfile, zlib and NumPy raise errors of any type for a damaged file
         reason = " ".join(str(error).split()) or type(error).__name__
         raise ValueError(f"no array of numbers can be read ({reason})") from None
 
 
 def _array(content: bytes) -> np.ndarray:
-    """The array of a .npy file's content."""
+    """The array in the content of a .npy file."""
     file = io.BytesIO(content)
     headers = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
     version = np.lib.format.read_magic(file)

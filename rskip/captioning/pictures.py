@@ -17,19 +17,19 @@ if TYPE_CHECKING:
 SUFFIXES = (".jpg", ".jpeg", ".png", ".gif", ".bmp", ".webp", ".tif", ".tiff", ".ppm")
 LEAST_SIDE = 16  # pixels; less shows nothing
 MOST_PIXELS = 50_000_000  # 150 MB in RGB
-_TILE = (322, 323)  # TIFF's tags of its tiles' width and length
+_TILE = (322, 323)  # TIFF tags: width and length of a tile
 
 
 def read_picture(source: Any) -> Image:
     """The picture, upright as its EXIF says, in RGB; the first one of an animated file. Transparent parts become white.
 
-    Files are read in the formats FORMATS and in no other, whatever their names say. Sizes are compared before anything
-    is decoded. A JPEG of more than MOST_PIXELS is decoded at a half, a quarter or an eighth of its size.
+    Only FORMATS are read, whatever a file's name says. The size is checked before decoding. A JPEG of more than
+    MOST_PIXELS is decoded at a half, a quarter or an eighth of its size.
 
     :param source: a file's path, an open binary file, or a PIL image.
     :raises FileNotFoundError: no such file.
-    :raises ValueError: no picture, one that may not be read, a truncated one, one of less than LEAST_SIDE pixels a
-        side or of more than MOST_PIXELS.
+    :raises ValueError: the source is not a picture, may not be read, is truncated, has less than LEAST_SIDE pixels on
+        a side, or has more than MOST_PIXELS.
     """
     from PIL import Image, ImageOps
 
@@ -81,7 +81,7 @@ def find_pictures(paths: Iterable[str | os.PathLike[str]]) -> list[Path]:
 
 
 def _opened(source: Any, name: str) -> Any:
-    """The picture, not decoded yet. Pillow's limit on pixels is not for JPEGs: they may be decoded smaller."""
+    """The picture, not decoded yet. Pillow's limit on pixels doesn't apply to JPEGs, which may be decoded smaller."""
     from PIL import Image, JpegImagePlugin
 
     if hasattr(source, "read"):
@@ -91,7 +91,7 @@ def _opened(source: Any, name: str) -> Any:
             source = io.BytesIO(source.read())
     try:
         return JpegImagePlugin.JpegImageFile(source)
-    except SyntaxError:  # no JPEG
+    except SyntaxError:  # not a JPEG
         pass
     try:
         return Image.open(source, formats=FORMATS)
@@ -100,7 +100,7 @@ def _opened(source: Any, name: str) -> Any:
 
 
 def _is_decoded_whole(jpeg: Any) -> bool:
-    """Whether the decoder holds a whole JPEG at its full size: where a scan has a part of its details or colours."""
+    """Whether the decoder holds the JPEG at full size: it does if a scan has only some of the details or colours."""
     colours = jpeg.layers
     scan = b"\xff\xda" + (6 + 2 * colours).to_bytes(2, "big") + bytes([colours])  # of all colours
     jpeg.fp.seek(-len(scan) - 2 * colours - 3, os.SEEK_CUR)

@@ -139,7 +139,7 @@ def find_pictures(corpus: CaptionCorpus, *, images: str | Path | None, mirror: s
 
 
 class CaptionRecord(CorpusRecord):
-    """corpus.json of captions."""
+    """Content of corpus.json for captions."""
 
     format: int
     images: dict[str, Whole]

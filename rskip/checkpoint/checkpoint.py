@@ -30,7 +30,7 @@ class Checkpoint:
     :param model: fairseq's parameter names to tensors. Tied parameters are names of one tensor.
     :param config: `arch`, `task`, `source_lang`, `target_lang` (the languages are None where fairseq guessed them from
         the data folder) and `model`, the model's settings under fairseq's flat names. Plain JSON values. `structured`
-        is true where fairseq keeps the model's settings apart from the run's: then all of `model` are the model's.
+        is true if fairseq separates the model's settings from the run's; `model` then holds only the model's.
     :param averaged_from: file names of the checkpoints that this is the average of; empty for one from training.
     :param fairseq_state: everything else that fairseq's own file held, apart from the optimiser's state; None where the
         checkpoint came from somewhere else. A .pt file is written from it: there it overrides `config`.

@@ -26,10 +26,10 @@ _NUMPY_CONSTRUCTORS = {
 
 
 class _Meter:
-    """Stands in for a meter of the training: fairseq 0.5 to 0.9 left such objects in its files."""
+    """Replaces the training meters that fairseq 0.5 to 0.9 stored in its files."""
 
 
-# The types that fairseq leaves in its files, all of them inert: its settings, and metrics' numbers.
+# The types in fairseq's files. All are inert: they hold settings and the values of metrics.
 _ALLOWED: list[Any] = [
     Namespace,
     *((_Meter, f"fairseq.meters.{name}") for name in ("AverageMeter", "StopwatchMeter", "TimeMeter")),
@@ -113,12 +113,12 @@ def read_validation(path: Path) -> Validation:
 def _config_from_state(state: Mapping[str, Any]) -> dict[str, Any]:
     """The JSON-able `config` of a Checkpoint, from the dictionary that fairseq's .pt file holds.
 
-    A group of settings that is the model's own (`structured`) is taken whole. Where all flags of the run are the
-    model's, those that are not its own (optimiser, data, folders, hosts) are left out: those that fairseq files under
-    another group, or, in files from before fairseq had groups, those that no Transformer has. Values that look like
-    paths are left out, except those of a Transformer's settings.
+    If fairseq keeps a separate group of the model's settings (`structured`), all of the group is kept. Otherwise the
+    run's flags are mixed with the model's, and flags that are not the model's (optimiser, data, folders, hosts) are
+    dropped. These are the flags that fairseq files under another group. In files from before fairseq had groups, they
+    are the flags that no Transformer has. Values that look like paths are dropped, unless they are a Transformer's.
 
-    :raises TypeError: a setting of the model is neither a number, a string, a list of them nor a group.
+    :raises TypeError: a setting of the model is not a number, a string, a list of these, or a group.
     """
     if _CONFIG in state:
         return _settings(state[_CONFIG])

@@ -1,6 +1,6 @@
-"""The names of the settings of fairseq's Transformers: flat or in groups.
+"""Converts the settings of fairseq's Transformers from groups to flat names.
 
-Its flags have `encoder_layers`, its hydra files `encoder: {layers: ...}`: both are one setting.
+fairseq's flags use `encoder_layers`, and its hydra files use `encoder: {layers: ...}`. Both name the same setting.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ _STACK = {
     "layers_to_keep": None,
     "xformers_att_config": None,
 }
-# fairseq's groups, and the defaults that it takes for what a group that is given leaves out.
+# fairseq's groups, and the defaults for settings that a given group omits.
 GROUPS: dict[str, dict[str, Any]] = {
     "encoder": _STACK,
     "decoder": {**_STACK, "input_dim": None, "output_dim": None},
     "quant_noise": {"pq": 0, "pq_block_size": 8, "scalar": 0},
 }
 
-# What fairseq's transformers can be and ours can't.
+# Settings that fairseq's Transformers support and ours don't.
 UNSUPPORTED = (
     "adaptive_input",
     "adaptive_softmax_cutoff",
@@ -47,7 +47,7 @@ UNSUPPORTED = (
     "quant_noise_pq",
     "quant_noise_scalar",
 )
-# What changes no translation, or only together with what is unsupported.
+# Settings that don't change a translation, or change it only together with an unsupported setting.
 _WITHOUT_EFFECT = (
     "adaptive_softmax_dropout",
     "adaptive_softmax_factor",
@@ -73,7 +73,7 @@ KNOWN = frozenset(
     }
 )
 
-# Names that only a Transformer's settings have. fairseq's flags of a run are one list, whatever they are for.
+# Names that belong only to a Transformer's settings. fairseq keeps all flags of a run in one list.
 TRANSFORMER_SETTING = re.compile(
     r"(encoder|decoder|share|quant_noise|adaptive|tie_adaptive)_.*|max_(source|target)_positions"
     r"|(attention_|activation_|relu_)?dropout|activation_fn|layernorm_embedding|connection|value_residual"
@@ -83,9 +83,9 @@ TRANSFORMER_SETTING = re.compile(
 
 
 def flat_settings(model: Mapping[str, Any]) -> dict[str, Any]:
-    """The settings of a model under flat names. As in fairseq, a group overrides all flat settings of its names.
+    """The settings of a model under flat names. As in fairseq, a group overrides the flat settings of the same names.
 
-    Of a group that fairseq's Transformers don't have, the names of what is set are kept.
+    For a group that fairseq's Transformers don't have, the result lists the names of its settings that are set.
     """
     flat: dict[str, Any] = {}
     groups: dict[str, Mapping[str, Any]] = {}
@@ -99,7 +99,7 @@ def flat_settings(model: Mapping[str, Any]) -> dict[str, Any]:
             flat[name] = [str(each) for each, setting in group.items() if _is_set(setting)]
     for name, group in groups.items():
         settings = {f"{name}_{each}": setting for each, setting in {**GROUPS[name], **group}.items()}
-        # what is None is left out: in a flat setting fairseq takes it for a value
+        # settings that are None are dropped: fairseq would take a flat None for a value
         flat = {each: setting for each, setting in {**flat, **settings}.items() if setting is not None}
     return flat
 

@@ -20,7 +20,7 @@ from rskip.transformer.config import StackConfig
 from rskip.transformer.undrawn import undrawn
 
 TASKS = ("translation", "rskip_translation")
-# Matrices that every encoder-decoder Transformer has, from whatever version of fairseq.
+# Matrices that every encoder-decoder Transformer has, in all versions of fairseq.
 _PARTS = (
     "encoder.layers.0.fc1.weight",
     "decoder.layers.0.encoder_attn.out_proj.weight",
@@ -157,9 +157,9 @@ def _check_supported(settings: Mapping[str, Any]) -> None:
 
 
 def _check_known(settings: Mapping[str, Any], *, all_of_model: bool) -> None:
-    """Refuses a setting that nobody here knows, if it is set: what it changes can't be told.
+    """Raises SettingError for a setting that is set and that rskip doesn't know, because its effect is unknown.
 
-    :param all_of_model: the settings are only the model's; otherwise those of a run may be among them.
+    :param all_of_model: whether all settings are the model's; otherwise some may be the run's.
     """
     for name, value in settings.items():
         if value and name not in KNOWN and (all_of_model or TRANSFORMER_SETTING.fullmatch(name)):

@@ -119,7 +119,7 @@ def check_replaceable(output: Path, *, replace: bool) -> None:
 def output_folder(output: Path, *, replace: bool, contents: Sequence[str]) -> Iterator[Path]:
     """Gives an empty folder that becomes `output` if the block ends well, or is removed.
 
-    Another command that writes `output` is waited for.
+    Waits for another command that writes `output`.
 
     :param replace: an `output` that is there already is replaced, if the same command can have written it.
     :param contents: patterns of the names that the command writes.

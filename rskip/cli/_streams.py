@@ -1,4 +1,4 @@
-"""The process's standard streams as the command uses them: text in UTF-8 in every locale, closed or full ones too."""
+"""Standard streams of the command: UTF-8 in every locale, and safe to use if they are closed or full."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ STANDARD_OUTPUT = "standard output"
 
 
 class _Output(io.FileIO):
-    """Writes to standard output; an error names it."""
+    """Writes to standard output, and names it in errors."""
 
     def write(self, data: Any) -> int:
         try:
@@ -21,7 +21,7 @@ class _Output(io.FileIO):
 
 
 class _Messages(io.FileIO):
-    """Writes to standard error; what can't be written there stops no work."""
+    """Writes to standard error, and ignores errors of writing, so that the work continues."""
 
     def write(self, data: Any) -> int:
         try:
@@ -32,24 +32,24 @@ class _Messages(io.FileIO):
 
 
 def use_own_streams() -> None:
-    """Replaces `sys.stdout` and `sys.stderr`, and opens what is closed: a file of the command's would take its number.
+    """Replaces `sys.stdout` and `sys.stderr`, and opens closed streams, whose numbers the command's files would take.
 
-    A closed standard input can't be read then, and a closed standard output can't be written.
+    Reading a standard input that was closed, or writing to a standard output that was closed, remains an error.
     """
     for descriptor, mode in ((0, os.O_WRONLY), (1, os.O_RDONLY), (2, os.O_WRONLY)):
         try:
             os.fstat(descriptor)
         except OSError:
-            os.set_inheritable(os.open(os.devnull, mode), True)  # it takes the lowest number that is free
+            os.set_inheritable(os.open(os.devnull, mode), True)  # gets the lowest free number
     if sys.stdin is None:
-        sys.stdin = open(0, encoding="utf-8", closefd=False)  # noqa: SIM115 - the process's
+        sys.stdin = open(0, encoding="utf-8", closefd=False)  # noqa: SIM115 - lives as long as the process
     by_line = os.isatty(1) or getattr(sys.stdout, "write_through", False)  # python -u
     sys.stdout = _text(_Output(1, "w", closefd=False), errors="surrogateescape", by_line=by_line)
     sys.stderr = _text(_Messages(2, "w", closefd=False), errors="backslashreplace", by_line=True)
 
 
 def finish_output() -> None:
-    """Writes what `sys.stdout` still holds, or drops it: Python would write it at exit, and complain once more."""
+    """Flushes `sys.stdout`, or drops its content if that fails: Python would fail a second time at exit."""
     try:
         sys.stdout.flush()
     except OSError:

@@ -49,12 +49,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )  # fmt: skip
     output.add_argument(
         "--format", choices=("text", "json"),
-        help="of standard output: path, tab, caption, where a path with control characters is a JSON string; or JSON "
-        "lines",
+        help="format of standard output: path, tab and caption (a path with control characters is a JSON string), or "
+        "JSON lines",
     )  # fmt: skip
     output.add_argument(
         "--attention", dest="attention_folder", type=Path, metavar="FOLDER",
-        help="draw where the decoder looked for each word: NAME.png there, or NAME-2.png for a second picture NAME",
+        help="draw where the decoder looked for each word: FOLDER/NAME.png, or NAME-2.png for a second image NAME",
     )  # fmt: skip
     output.add_argument("--sheet", type=Path, metavar="FILE", help="draw the pictures with their captions beside them")
     output.add_argument("--quiet", action="store_true", help="no progress on stderr")
@@ -103,7 +103,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def check_output(args: argparse.Namespace, pictures: Sequence[Path]) -> None:
-    """Refuses before any work outputs that don't go together, can't be drawn, or would overwrite something."""
+    """Raises an error, before any work, if outputs exclude each other, can't be drawn, or would overwrite a file."""
     from rskip.files.picture import check_picture
     from rskip.translation.output import check_unfinished
 
@@ -135,8 +135,10 @@ def check_output(args: argparse.Namespace, pictures: Sequence[Path]) -> None:
 
 
 def attention_files(pictures: Sequence[Path], folder: Path) -> list[Path]:
-    """Where each picture's attention is drawn: NAME.png, of a further picture of that name NAME-2.png, or the next
-    number that no picture has in its name. Names that differ only in case are one, as on some file systems.
+    """The file for each picture's attention: NAME.png, and NAME-2.png for a second picture of that name.
+
+    Skips numbers that another picture has in its name. Names that differ only in case count as the same, as on some
+    file systems.
     """
     taken = {path.stem.casefold() for path in pictures}
     numbers: dict[str, int] = {}

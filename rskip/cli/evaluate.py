@@ -149,10 +149,10 @@ def check_german(data: Path) -> None:
 
 
 def read_system(path: Path, *, data: Path | None, split: str | None) -> System:
-    """Raw translations, or with `data` the output of fairseq-generate, which its text pipeline makes raw.
+    """Reads raw translations. With `data`, reads fairseq-generate's output and decodes it with `data`'s text pipeline.
 
-    :param split: the part of `data` that was translated; None: not known.
-    :raises ValueError: the output is of other sentences than the split's.
+    :param split: the part of `data` that was translated; None: unknown.
+    :raises ValueError: the output belongs to other sentences than the split's.
     """
     from rskip.text import TextPipeline
     from rskip.translation.scoring import join_subwords, read_generated, read_lines
@@ -172,7 +172,10 @@ def read_system(path: Path, *, data: Path | None, split: str | None) -> System:
 
 
 def check_split(path: Path, generated: Generated, pipeline: TextPipeline, *, data: Path, split: str) -> None:
-    """:raises ValueError: most of the sources or references that were printed are not the split's."""
+    """Compares the printed sources and references with the split.
+
+    :raises ValueError: more than half of them are not the split's.
+    """
     from rskip.translation.scoring import read_lines, says_the_same
 
     sides = (
@@ -182,7 +185,7 @@ def check_split(path: Path, generated: Generated, pipeline: TextPipeline, *, dat
     for side, printed, language, text in sides:
         file = data / "reference" / f"{split}.{language}"
         expected = read_lines(file) if printed else []
-        if not printed or len(printed) != len(expected):  # which is said of the translations
+        if not printed or len(printed) != len(expected):  # another check compares the number of translations
             continue
         sentences = [(text.decode(tokens), sentence) for tokens, sentence in zip(printed, expected, strict=True)]
         others = [pair for pair in sentences if not says_the_same(*pair)]

@@ -52,7 +52,7 @@ class OneLineParser(argparse.ArgumentParser):
         self._negative_number_matcher = re.compile(r"-(\d+\.?\d*|\.\d+)(e[-+]?\d+)?$|-(inf|nan)$", re.IGNORECASE)
 
     def print_help(self, file: Any = None) -> None:
-        """As argparse's own, which drops errors of writing."""
+        """Like argparse's method, but raises errors of writing."""
         print(self.format_help(), end="", file=file or sys.stdout, flush=True)
 
     def error(self, message: str) -> NoReturn:
@@ -101,7 +101,7 @@ def one_line(error: Exception, args: argparse.Namespace | None = None) -> str:
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs `rskip` with these arguments and returns the exit status.
 
-    :param argv: None: the process's own, whose standard streams are replaced then.
+    :param argv: the arguments; None: those of the process, whose standard streams are then replaced.
     """
     if argv is None:
         argv = sys.argv[1:]
@@ -126,7 +126,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         finish_output()
         print(f"{line_start()}{command}: interrupted", file=sys.stderr)
         return INTERRUPTED
-    except BrokenPipeError:  # whoever read the output has left
+    except BrokenPipeError:  # the reader of the output has closed it
         finish_output()
         return OUTPUT_CLOSED
     except (ValueError, OSError) as error:

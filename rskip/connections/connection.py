@@ -20,7 +20,7 @@ State = Tensor | tuple[Tensor, ...]
 InnerNorm = Literal["query", "key", "value", "heads", "output", "hidden"]
 INNER_NORMS: tuple[InnerNorm, ...] = get_args(InnerNorm)
 
-# What a connection may need of the model around it, beside x and f; spec.py says each in words.
+# What a connection may need from its model in addition to x and f; spec.py describes each need.
 HostNeed = Literal["inner_norms", "scales_heads", "branch_gain", "profile", "stack"]
 HOST_NEEDS: tuple[HostNeed, ...] = get_args(HostNeed)
 
@@ -82,7 +82,7 @@ class Connection(nn.Module):
 
     @property
     def host_needs(self) -> tuple[HostNeed, ...]:
-        """What the model around it must supply, without which it computes or starts as another connection."""
+        """What the model must supply. Without it this module computes, or starts as, another connection."""
         asked: dict[HostNeed, bool] = {
             "inner_norms": bool(self.inner_norms),
             "scales_heads": self.scales_heads,
@@ -124,8 +124,8 @@ class Connection(nn.Module):
     def reset_parameters(self, weight_init: Callable[[Tensor], object] = nn.init.xavier_uniform_) -> None:
         """Sets every parameter to its initial value; `weight_init` fills the weights of gates' linear maps.
 
-        The papers start these as the model's other linear maps, so a model passes their initialisation here. A class
-        with parameters of its own overrides it.
+        In the papers these start like the model's other linear maps, so a model passes their initialisation here. A
+        class with its own parameters overrides this method.
         """
         _warn_of_what_stays(self, Connection.reset_parameters)
         for module in self.modules():
@@ -158,7 +158,7 @@ class StackConnection(nn.Module):
         return one_tensor(state, self)
 
     def reset_parameters(self) -> None:
-        """Sets every parameter to its initial value. A class with parameters of its own overrides it."""
+        """Sets every parameter to its initial value. A class with its own parameters overrides this method."""
         _warn_of_what_stays(self, StackConnection.reset_parameters)
         for module in self.modules():
             if isinstance(module, (LayerNorm, RMSNorm)):
@@ -166,7 +166,7 @@ class StackConnection(nn.Module):
 
 
 def _warn_of_what_stays(module: Connection | StackConnection, inherited: object) -> None:
-    """Warns where a class's own parameters aren't reset, because its reset_parameters is the inherited one."""
+    """Warns if a class has its own parameters but inherits reset_parameters, which doesn't reset them."""
     own = [name for name, _ in module.named_parameters(recurse=False)]
     if own and type(module).reset_parameters is inherited:
         name = type(module).__name__

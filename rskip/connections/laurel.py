@@ -61,7 +61,7 @@ class Laurel(Connection):
         self.norm = None if norm is None else build_norm(norm, features, feature_dim)
 
     def reset_parameters(self, weight_init: Callable[[Tensor], object] | None = None) -> None:
-        """As `Connection.reset_parameters`; A is filled by `weight_init`, None: as `nn.Linear`."""
+        """Like `Connection.reset_parameters`. `weight_init` fills A; None: A starts as in `nn.Linear`."""
         super().reset_parameters()
         if self.form == "lr":
             if weight_init is None:

@@ -1,4 +1,4 @@
-"""A linear map that keeps its initial values, so that a model which starts anew starts as it was built."""
+"""A linear map that remembers how to initialise itself, so that resetting a model restores its initial values."""
 
 from __future__ import annotations
 
@@ -9,11 +9,12 @@ from torch import Tensor, nn
 
 
 class Linear(nn.Linear):
-    """`nn.Linear` whose `reset_parameters` gives the values that its owner started it with.
+    """`nn.Linear` whose `reset_parameters` restores the initial values that its owner chose.
 
-    Trainers that build on the meta device call `reset_parameters` of every module, in an order that is theirs.
+    Trainers that build models on the meta device call `reset_parameters` of every module, in any order.
 
-    first_weight: fills the weight; None: as `nn.Linear`. first_bias: likewise, a number. gain: multiplies the weight.
+    first_weight: fills the weight; None: as `nn.Linear` does. first_bias: the bias's initial value; None: as
+    `nn.Linear` does. gain: multiplies the weight.
     """
 
     first_weight: Callable[[Tensor], object] | None = None

@@ -151,8 +151,8 @@ class BatchNorm(_FirstGain, nn.BatchNorm2d):
 def take_batch_counts(model: nn.Module) -> list[Tensor]:
     """num_batches_tracked of every BatchNorm in the model, which from here on leave it to the caller.
 
-    A hundred layers' counts are then one call: `torch._foreach_add_(counts, 1)` after a forward in training. A norm
-    without momentum, which averages all batches, goes on counting them itself.
+    One call then updates the counts of all layers: `torch._foreach_add_(counts, 1)` after a forward in training. A
+    norm without momentum, which averages all batches, still counts them itself.
     """
     norms = [module for module in model.modules() if isinstance(module, BatchNorm) and module.momentum is not None]
     for norm in norms:

@@ -22,7 +22,7 @@ _IN_WORDS: dict[HostNeed, str] = {
     "inner_norms": "normalise inside the branch (connection.inner_norms)",
     "scales_heads": "scale the branch's heads (connection.scales_heads)",
     "branch_gain": "scale the branch's initial weights (connection.branch_gain)",
-    "profile": "set initial values by a pass over data (admin_profiling)",
+    "profile": "set initial values with a pass over data (admin_profiling)",
     "stack": "open and close its stack (build_stack_connection)",
 }
 
@@ -140,8 +140,8 @@ def build_connection(
     """The connection that `spec` names, for `features` features along `feature_dim`: -1 on text, 1 on images.
 
     :param place: where it stands in its model, for families whose `needs_place` is true.
-    :param host_supplies: what the model around it does of the connection's `host_needs`, any of HOST_NEEDS; a
-        UserWarning names the rest. HOST_NEEDS itself where nothing is trained, as in an analysis.
+    :param host_supplies: those of the connection's `host_needs` that the model supplies, any of HOST_NEEDS. A
+        UserWarning names the rest. Pass HOST_NEEDS if nothing is trained, as in an analysis.
     :raises SettingError: named `connection`: a spec that is not valid, one that `check_connection` refuses, or a
         family that needs a place and is given none.
     """

@@ -75,7 +75,7 @@ def read_sentences(path: Path, *, name: str = "") -> Iterator[str]:
     Only a line feed, or a carriage return and a line feed, ends a line. Every other character is left as it is.
 
     :param name: what errors call the file; its path where empty.
-    :raises ValueError: bytes that are not UTF-8, UTF-16, or a gzip file cut short or damaged; names file and line.
+    :raises ValueError: the text is not UTF-8, or a gzip file is truncated or damaged. Names the file and the line.
     """
     name = name or str(path)
     number = 0

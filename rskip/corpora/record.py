@@ -26,7 +26,7 @@ T = TypeVar("T")
 
 
 class State(TypedDict, total=False):
-    """What a folder is made of, and how, as far as it is read."""
+    """What a folder is made from, and how. Holds the keys that rskip reads."""
 
     corpus: str
     options: dict[str, Any]
@@ -39,13 +39,13 @@ class _WithFiles(TypedDict):
 
 
 class CorpusRecord(State, _WithFiles, total=False):
-    """corpus.json: `files` has sums; `sizes`, which older ones lack, bytes."""
+    """Content of corpus.json. `files` holds checksums, and `sizes`, which older files lack, holds bytes."""
 
     sizes: dict[str, Whole]
 
 
 class TranslationRecord(CorpusRecord):
-    """corpus.json of sentence pairs."""
+    """Content of corpus.json for sentence pairs."""
 
     sentences: dict[str, Whole]
     dictionary_size: Whole
@@ -103,9 +103,9 @@ def read_record(folder: Path) -> CorpusRecord | None:
 
 
 def made_record(folder: Path, kind: type[T]) -> T:
-    """What corpus.json of a folder says that was prepared.
+    """The content of corpus.json in a prepared folder.
 
-    :raises SettingError: it isn't of the kind; names the file and the key.
+    :raises SettingError: the content is not of `kind`. The error names the file and the key.
     """
     return read_state(folder / RECORD_FILE, kind, advice=f"move {folder} away and prepare it again")
 

@@ -53,11 +53,11 @@ class Quantity(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Check(msgspec.Struct, frozen=True, kw_only=True):
-    """A figure, and what it has to be.
+    """A value, and the limits that it must keep.
 
-    :param says: what the figure is, with {} in its place, such as "{:.3g}".
-    :param over: what the value is divided by; keys that it doesn't have are the value's.
-    :param judges: false of a figure that is only shown beside those that have limits.
+    :param says: the text that shows the value, with {} for the value, such as "{:.3g}".
+    :param over: the quantity that the value is divided by. Keys that it lacks are taken from the value.
+    :param judges: false for a value that is only shown, beside values that have limits.
     """
 
     says: Annotated[str, msgspec.Meta(pattern=r"\{(:[^{}]*)?\}")]
@@ -74,7 +74,7 @@ class Check(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def limited(self) -> bool:
-        """Whether there is anything to hold the figure against."""
+        """Whether the check has a limit."""
         return self.above is not None or self.below is not None
 
 
@@ -303,7 +303,7 @@ def _holds(each: Check, value: float) -> bool:
 
 
 class _Figures(TypedDict, total=False):
-    """A measurement, or a record, as far as it is read."""
+    """A measurement or a run record. Holds the keys that rskip reads."""
 
     rows: list[dict[str, str | int | float | None]]
 

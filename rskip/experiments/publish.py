@@ -34,9 +34,9 @@ from rskip.zoo.registry import WEIGHTS, ModelEntry
 
 
 def records_seen(recipe: Recipe, seeds: Sequence[int]) -> list[Record]:
-    """The records of runs that other machines made, in the current folder.
+    """The records, in the current folder, of runs that other machines made.
 
-    :raises FileNotFoundError: one isn't there: a network's folder may show it later.
+    :raises FileNotFoundError: a record is missing. A network folder may show it later.
     """
     records = [record for record in read_run_records(recipe.run_name) if record.seed in seeds]
     if missing := [str(seed) for seed in seeds if seed not in {record.seed for record in records}]:

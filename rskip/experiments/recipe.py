@@ -116,9 +116,9 @@ class RowOutline:
 
     @cached_property
     def config(self) -> Mapping[str, Any] | None:
-        """What a record of it has as config, defaults filled in; None where the settings are wrong.
+        """The config that this run's record would have, with defaults; None if the settings are invalid.
 
-        It imports what reads its task's settings, but no user's code.
+        Imports the task's settings, but no user code.
         """
         try:
             return {"kind": self.task.kind, **self.task.row_config(self.written)}
@@ -282,7 +282,7 @@ def _find(path: Path) -> tuple[Path, str | None]:
 
 
 def _splits(path: Path) -> Iterator[tuple[Path, str]]:
-    """The files that are there and the row of each that a run of this name may be, the longest file's name first."""
+    """Pairs of an existing file and its variant whose run would have this name, the longest file name first."""
     parts = path.stem.split("_")
     for count in range(len(parts) - 1, 0, -1):
         file = path.with_name("_".join(parts[:count]) + ".yaml")
@@ -291,14 +291,17 @@ def _splits(path: Path) -> Iterator[tuple[Path, str]]:
 
 
 def _runs_of(file: Path) -> Collection[str | None]:
-    """A file's rows, None where it is one run itself. A file that is wrong has none: reading it says so."""
+    """A file's variants; (None,) if the file is a single run; empty if it is invalid, which reading it reports."""
     with contextlib.suppress(SettingError):
         return _read_rows(_read_content(file)).keys() or (None,)
     return ()
 
 
 def _check_names(path: Path, rows: Collection[str]) -> None:
-    """:raises SettingError: a run has the name of another file's run, whose folder and records it would share."""
+    """Compares the names of a file's runs with those of other files.
+
+    :raises SettingError: a run has the name of another file's run, so both would share a folder and records.
+    """
     runs_of = cache(_runs_of)
     for row in rows or (None,):
         name = _name(path, row)

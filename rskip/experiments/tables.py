@@ -210,10 +210,13 @@ def begun(table: Comparison) -> list[Path]:
 
 
 def check_written(record: Record, row: RowOutline) -> None:
-    """:raises ValueError: the recipe's row says another value than the record, or leaves it out and means another."""
+    """Compares a run record with its variant in the recipe.
+
+    :raises ValueError: they differ in a value. A value that the recipe omits counts as its default.
+    """
     written, there = flat_config(row.written), flat_config(record.config)
     now = written if row.config is None else flat_config(row.config)
-    keys = written if row.config is None else {**written, **there}  # others are options that came after the record
+    keys = written if row.config is None else {**written, **there}  # other keys are newer than the record
     for key in keys:
         if there.get(key) != now.get(key):
             was, value = there.get(key, "none"), now.get(key, "none")

@@ -1,4 +1,4 @@
-"""A training that diverged ends in one line too; a rank that lost another one leaves that one time to report."""
+"""Ends a diverged training in one line, and gives the rank that failed first time to report its error."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from rskip.tasks.process import DIVERGED
 
 __all__ = ["UsageError", "install"]
 
-_REPORTING_SECONDS = 1.0  # torchrun and torch.multiprocessing end all processes when one has ended
+_REPORTING_SECONDS = 1.0  # torchrun and torch.multiprocessing end all processes as soon as one ends
 
 
 def diverged(error: BaseException) -> Ending | None:
@@ -21,12 +21,12 @@ def diverged(error: BaseException) -> Ending | None:
 
 
 def lost(error: BaseException) -> None:
-    """Has a rank that lost another one wait with its own traceback: the one that stopped first reports first."""
+    """Delays the traceback of a rank that lost its connection, so that the rank that failed first reports first."""
     if isinstance(error, RuntimeError) and lost_rank(error):
         time.sleep(_REPORTING_SECONDS)
 
 
 def install() -> None:
-    """Adds both to what fairseq's programs ask when they end, once."""
+    """Adds `diverged` and `lost` to the endings of fairseq's programs, unless they are already there."""
     ENDINGS.extend(find for find in (diverged, lost) if find not in ENDINGS)
     STATUSES.add(DIVERGED)

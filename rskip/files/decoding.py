@@ -1,4 +1,4 @@
-"""Images as Pillow decodes them: upright, in red, green and blue, and every failure a line of text."""
+"""Decodes images with Pillow: upright, in RGB, and with a one-line error for every failure."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, cast
 if TYPE_CHECKING:
     from PIL.Image import Image
 
-# Pillow reads some 40 more; of these PostScript starts Ghostscript, and icons hide the size of their content.
+# Pillow reads about 40 more formats. Among these, PostScript starts Ghostscript, and icons hide their true size.
 FORMATS = ("JPEG", "PNG", "GIF", "BMP", "WEBP", "TIFF", "PPM")
 _STRIP = 1 << 20  # pixels that are converted at a time
 
@@ -20,7 +20,7 @@ class ImageError(ValueError):
 
 @contextmanager
 def decoding(name: str) -> Iterator[None]:
-    """Makes an `ImageError` of whatever stops the block, which opens, decodes or converts the image `name`."""
+    """Turns every error of the block, which opens, decodes or converts the image `name`, into an `ImageError`."""
     from PIL import UnidentifiedImageError
 
     try:
@@ -31,7 +31,7 @@ def decoding(name: str) -> Iterator[None]:
         raise ImageError(f"{name}: not a picture that can be read: expected {', '.join(FORMATS)}") from None
     except MemoryError:
         raise ImageError(f"{name}: not enough memory for this picture: make it smaller") from None
-    except Exception as error:  # Pillow's decoders raise whatever a damaged file makes them meet
+    except Exception as error:  # Pillow's decoders raise errors of any type for a damaged file
         if isinstance(error, OSError) and error.errno is not None:
             raise ImageError(f"{name}: {error.strerror}") from None
         reason = " ".join(str(error).split()) or type(error).__name__
@@ -39,9 +39,11 @@ def decoding(name: str) -> Iterator[None]:
 
 
 def rgb(image: Image) -> Image:
-    """In RGB: 16 bits a pixel are scaled to 8, transparent parts are laid on white. Works strip by strip.
+    """Converts the image to RGB. Scales 16 bits per value to 8, and puts transparent parts on white.
 
-    :raises ValueError: pixels that are not finite numbers.
+    Works strip by strip, to save memory.
+
+    :raises ValueError: a pixel is not a finite number.
     """
     from PIL import Image
 

@@ -16,7 +16,7 @@ Entry = TypeVar("Entry")
 class Journal(Generic[Entry]):
     """A file of JSON lines: first the settings of the work, then an entry for each part that is on the disk.
 
-    A process that is killed leaves at most a damaged end, which readers leave out; they refuse other damage.
+    A killed process damages at most the end of the file. Readers skip a damaged end and refuse other damage.
 
     :param kind: the entries' type, a Struct or a dataclass.
     :param settings: the settings' type.
@@ -27,10 +27,10 @@ class Journal(Generic[Entry]):
         self.path, self._kind, self._advice, self._settings = path, kind, advice, settings
 
     def settings(self, *, finished: bool = False) -> dict[str, Any] | None:
-        """What the work is done with; None where there is no journal, or only the beginning of its first line.
+        """The settings of the work; None if the journal is missing or holds only part of its first line.
 
-        :param finished: the journal was whole: a damaged first line is refused.
-        :raises SettingError: a first line before a whole one is damaged.
+        :param finished: whether the journal was complete; then a damaged first line is an error.
+        :raises SettingError: the first line is damaged, and an intact line follows.
         """
         settings, _ = next(self._lines(finished=finished), (None, 0))
         return settings
@@ -38,13 +38,13 @@ class Journal(Generic[Entry]):
     def entries(self, *, finished: bool = False) -> Iterator[Entry]:
         """The entries, in the order in which they were added.
 
-        :param finished: the journal was whole: a damaged end is refused.
-        :raises SettingError: a line before a whole one is no entry; names the journal, the line and the key.
+        :param finished: whether the journal was complete; then a damaged end is an error.
+        :raises SettingError: a line is not an entry, and an intact line follows. Names the journal, line and key.
         """
         return (entry for entry, _ in self._entries(finished=finished))
 
     def damage(self, name: str, problem: str, *, expected: str) -> SettingError:
-        """What says that the entries contradict each other; see `SettingError`."""
+        """An error for entries that contradict each other; see `SettingError`."""
         return SettingError(name, problem, expected=expected, advice=self._advice, source=str(self.path))
 
     def restart(self, settings: Mapping[str, Any]) -> None:

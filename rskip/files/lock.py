@@ -63,7 +63,7 @@ def open_locked(path: Path, *, waiting_for: str = "") -> int:
 
 
 class _Held(threading.local):
-    """The lock files that this thread holds."""
+    """The lock files that the current thread holds."""
 
     def __init__(self) -> None:
         self.paths: set[Path] = set()
@@ -76,7 +76,7 @@ _held = _Held()
 def one_at_a_time(output: Path) -> Iterator[None]:
     """Waits until no other process is within this block for the same `output`, and keeps others out of it.
 
-    A thread that is within the block may enter it again.
+    A thread inside the block may enter it again.
 
     Processes that are started in the block with `close_fds=False` hold the lock too: what a killed process
     had started ends before the next one begins.
@@ -84,7 +84,7 @@ def one_at_a_time(output: Path) -> Iterator[None]:
     output.parent.mkdir(parents=True, exist_ok=True)
     path = output.with_name(f".{output.name}.lock")
     place = path.parent.resolve() / path.name
-    held = _held.paths  # this thread's: another one may end the block, as of a generator that is collected
+    held = _held.paths  # another thread may end the block, such as by collecting a generator
     if place in held:
         yield
         return

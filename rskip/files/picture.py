@@ -56,7 +56,7 @@ def picture(
         figure = Figure(**figure_options)
         yield figure
         for text in figure.findobj(Text):
-            if text.get_text():  # what the caller wrote is no formula; matplotlib's own numbers come later
+            if text.get_text():  # the caller's text is not a formula; matplotlib adds its own numbers later
                 text.set_parse_math(False)
         kind = path.suffix.lower()
         with atomic_file(path) as temporary:

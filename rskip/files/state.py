@@ -1,6 +1,6 @@
-"""State that rskip wrote and reads back: JSON as the type that it is declared as, or one line that says what is wrong.
+"""Reads state that rskip wrote: JSON as its declared type, or an error of one line.
 
-Between the two a disk may have been full, the machine may have lost power, or somebody may have edited the file.
+Since rskip wrote a file, the disk may have been full, the machine may have lost power, or a user may have edited it.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ _MANY_DIGITS = re.compile(rb"\d{20}")
 
 
 def read_state(path: Path, kind: type[T], *, advice: str) -> T:
-    """What the JSON file holds, as `kind`: see `rskip.settings.check.convert`.
+    """The content of a JSON file as `kind`; see `rskip.settings.check.convert`.
 
     :param advice: what to do about a damaged file, such as "delete it to start again".
-    :raises SettingError: it is cut off, damaged, or of another type; names the file and the key.
-    :raises OSError: there is none, or it can't be read.
+    :raises SettingError: the content is truncated, damaged, or of another type. Names the file and the key.
+    :raises OSError: the file doesn't exist or can't be read.
     """
     return parse_state(path.read_bytes(), kind, source=str(path), advice=advice)
 
@@ -35,16 +35,16 @@ def read_state(path: Path, kind: type[T], *, advice: str) -> T:
 def read_state_lines(
     path: Path, kind: type[T], *, advice: str, head: Any = None, finished: bool = False
 ) -> Iterator[tuple[T, int]]:
-    """Each line of a file of JSON lines as `kind`, and where it ends.
+    """Each line of a JSON lines file as `kind`, with the offset of its end in bytes.
 
-    A process that is killed, or a machine that loses power, leaves a damaged end: it is left out. A damaged line before
-    a whole one is refused, since what is behind it would be lost.
+    A killed process or a power cut can damage the end of the file: such an end is skipped. A damaged line before an
+    intact one is an error, because the lines after it would be lost.
 
-    :param advice: as `read_state` takes it.
-    :param head: the type of the first line, where that is another one.
-    :param finished: the file was whole on the disk: a damaged end is refused too.
-    :raises SettingError: a line is cut off, damaged, or of another type; names the file, the line and the key.
-    :raises OSError: there is none, or it can't be read.
+    :param advice: as for `read_state`.
+    :param head: the type of the first line, if it differs from `kind`.
+    :param finished: whether the file was complete on the disk; then a damaged end is an error too.
+    :raises SettingError: a line is truncated, damaged, or of another type. Names the file, the line and the key.
+    :raises OSError: the file doesn't exist or can't be read.
     """
     end, damage = 0, None
     with path.open("rb") as file:
@@ -67,13 +67,13 @@ def read_state_lines(
 
 
 def state_line(value: Any) -> str:
-    """A Struct, a dataclass or plain values as a line of a file that `read_state_lines` reads."""
+    """The line for a Struct, a dataclass or plain values, in a file that `read_state_lines` reads."""
     return json.dumps(msgspec.to_builtins(value), ensure_ascii=False) + "\n"
 
 
 def _as_written(line: bytes, kind: type[T]) -> T | None:
-    """The value of a line that is, byte for byte, what rskip writes of it: ten times as fast as `parse_state`."""
-    if _MANY_DIGITS.search(line):  # which msgspec takes for a whole number of any length
+    """The value of a line if rskip would write it byte for byte so, else None. Ten times as fast as `parse_state`."""
+    if _MANY_DIGITS.search(line):  # msgspec accepts whole numbers of any length
         return None
     try:
         value = msgspec.json.decode(line, type=kind)
@@ -85,9 +85,9 @@ def _as_written(line: bytes, kind: type[T]) -> T | None:
 def parse_state(content: bytes, kind: type[T], *, source: str, advice: str) -> T:
     """A JSON text as `kind`.
 
-    :param source: names the text in errors.
-    :param advice: as `read_state` takes it.
-    :raises SettingError: as `read_state`.
+    :param source: the text's name in errors.
+    :param advice: as for `read_state`.
+    :raises SettingError: as `read_state` does.
     """
     try:
         plain = parse_json(decoded(content, source=source), source=source)
@@ -97,7 +97,7 @@ def parse_state(content: bytes, kind: type[T], *, source: str, advice: str) -> T
 
 
 def as_state(content: Any, kind: type[T], *, source: str, advice: str) -> T:
-    """What was read in another way than as JSON, as `kind`; see `parse_state`."""
+    """Values that were not read from JSON, as `kind`; see `parse_state`."""
     try:
         return convert(content, kind)
     except SettingError as error:

@@ -1,4 +1,4 @@
-"""Lines of text in UTF-8: what ends a line, and what is not text."""
+"""Reads lines of UTF-8 text. Defines what ends a line and what is not text."""
 
 from __future__ import annotations
 
@@ -8,26 +8,26 @@ from pathlib import Path
 
 
 def read_lines(path: Path, *, name: str = "") -> Iterator[str]:
-    """The lines of a text file, see `decoded_lines`.
+    """The lines of a text file; see `decoded_lines`.
 
-    :param name: what errors call the file; its path where empty.
+    :param name: the file's name in errors; its path if empty.
     """
     with path.open("rb") as file:
         yield from decoded_lines(file, name or str(path))
 
 
 def decoded_lines(file: Iterable[bytes], name: str) -> Iterator[str]:
-    """The lines of an open text, each as `decoded_line` gives it."""
+    """The lines of an open file, decoded by `decoded_line`."""
     for number, raw in enumerate(file, start=1):
         yield decoded_line(raw, number, name)
 
 
 def decoded_line(raw: bytes, number: int, name: str) -> str:
-    """A line of a text without its end: a line feed, and the carriage returns before it.
+    """A line of a text without its end, which is a line feed and the carriage returns before it.
 
-    Nothing else ends a line. A byte order mark in front of the text is not part of it.
+    Nothing else ends a line. A byte order mark before the first line is dropped.
 
-    :param number: counts the text's lines from 1.
+    :param number: the line's number, from 1.
     :param name: the text's name in errors.
     :raises ValueError: the text is not UTF-8.
     """
@@ -46,7 +46,7 @@ def decoded_line(raw: bytes, number: int, name: str) -> str:
 
 
 def _is_utf16(raw: bytes, number: int) -> bool:
-    """Whether the text begins with UTF-16's mark, or a NUL is half of its first character or first line feed."""
+    """Whether the text begins with a UTF-16 mark, or its first character or first line feed contains a NUL."""
     if number == 1:
         return raw.startswith((BOM_UTF16_LE, BOM_UTF16_BE)) or b"\0" in raw[:2] or raw.endswith(b"\0\n")
     return number == 2 and raw.startswith(b"\0")

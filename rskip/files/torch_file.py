@@ -69,9 +69,10 @@ def _changed_record(path: Path, *, tensors: bool) -> str | None:
 def weights_difference(own: Mapping[str, Tensor], given: Mapping[str, Any], *, saved: bool = False) -> str | None:
     """How the weights in a file differ from a model's own, by name, type and shape; None: they don't.
 
-    Weights are in float16, bfloat16, float32 or float64; what a model has as whole numbers (counts) is so in the file.
+    Weights are in float16, bfloat16, float32 or float64. Tensors that hold integers in the model (counts) have the
+    same type in the file.
 
-    :param saved: they are what such a model's training saved: of the same types, and finite.
+    :param saved: whether a training of such a model saved them; then they must have the same types and be finite.
     """
     import torch
 

@@ -24,7 +24,7 @@ def atomic_file(path: str | os.PathLike[str]) -> Iterator[Path]:
     """Gives a temporary path beside `path`; it becomes `path` when the block ends well and is removed when not.
 
     The file's content reaches the disk before the rename, so a crash leaves the old file or the new one, never a part.
-    What killed processes left of the same file more than a day ago is removed.
+    Removes temporary files that killed processes left for the same `path` more than a day ago.
     """
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -35,7 +35,7 @@ def atomic_file(path: str | os.PathLike[str]) -> Iterator[Path]:
         mode = temporary.stat().st_mode
         with _full_disk_named(path):
             yield temporary
-        temporary.chmod(mode)  # some writers, such as safetensors', put a file of their own in its place
+        temporary.chmod(mode)  # some writers, such as safetensors', replace the file
         with temporary.open("rb+") as file:
             os.fsync(file.fileno())
         temporary.replace(path)
@@ -44,10 +44,10 @@ def atomic_file(path: str | os.PathLike[str]) -> Iterator[Path]:
 
 
 def _remove_left(path: Path) -> None:
-    """Removes temporary files of `path` that nobody has written to for a day: those of killed processes."""
+    """Removes temporary files of `path` that no process has written to for a day."""
     name = re.compile(rf"\.{re.escape(path.name)}\.[a-z0-9_]{{8}}\.partial{re.escape(path.suffix)}")
     for left in filter(name.fullmatch, os.listdir(path.parent)):
-        with suppress(OSError):  # another user's, or removed meanwhile
+        with suppress(OSError):  # another user's file, or one that is already gone
             if time.time() - (path.parent / left).stat().st_mtime > _ABANDONED_SECONDS:
                 (path.parent / left).unlink()
 
@@ -56,8 +56,8 @@ def _remove_left(path: Path) -> None:
 def whole_folder(output: Path) -> Iterator[Path]:
     """Gives an empty folder beside `output` that becomes `output` if the block ends well, or is removed.
 
-    Another process that writes `output` is waited for. What a killed one left of it is removed first. An `output` that
-    exists is replaced, so ask before, within `one_at_a_time(output)`.
+    Waits for another process that writes `output`, then removes what a killed process left. Replaces an existing
+    `output`: check for one beforehand, within `one_at_a_time(output)`.
     """
     building = output.with_name(f".{output.name}.building")
     with one_at_a_time(output):

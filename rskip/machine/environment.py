@@ -26,7 +26,7 @@ _PACKAGES = (
     "num2words",
     "ctranslate2",
 )
-# What a run may import without being tracked.
+# Code that a run may use although git doesn't track it.
 _CODE = ("rskip/*.py", "rskip/*.[ch]", "fairseq_compat/*.py", "user_dir/*.py", "recipes/*.py")
 _CONSTRAINT = re.compile(
     r'(?P<name>[\w.-]+)==(?P<version>[\w.+]+)(; python_version (?P<sign><|>=) "(?P<python>[\d.]+)")?'
@@ -39,9 +39,9 @@ class _Processor(TypedDict):
 
 
 class Machine(_Processor, total=False):
-    """What is read of a machine as a record has it.
+    """The machine in a run record. Holds the keys that rskip reads.
 
-    gpu: its first GPU, None without one. gpus: how many a run trained on; 1 where it isn't there.
+    gpu: the first GPU; None without a GPU. gpus: the number of GPUs that the run used; 1 if the key is missing.
     """
 
     gpu: str | None
@@ -67,9 +67,9 @@ def training_threads() -> int:
 
 
 def number_in_environment(name: str, default: int) -> int:
-    """What a variable of torchrun's says.
+    """The value of an environment variable of torchrun.
 
-    :raises ValueError: it is set, but not to a number.
+    :raises ValueError: the variable is set, but not to a number.
     """
     given = os.environ.get(name, str(default))
     if not given.isdecimal():

@@ -38,9 +38,9 @@ class Ranks:
 
     @classmethod
     def from_environment(cls) -> Ranks:
-        """As torchrun's variables say (RANK, WORLD_SIZE, LOCAL_RANK).
+        """Reads torchrun's variables (RANK, WORLD_SIZE, LOCAL_RANK).
 
-        :raises ValueError: one of them isn't a number, or the rank isn't one of WORLD_SIZE processes.
+        :raises ValueError: a variable is not a number, or RANK is not below WORLD_SIZE.
         """
         count = number_in_environment("WORLD_SIZE", 1)
         if count <= 1:

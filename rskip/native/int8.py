@@ -43,7 +43,7 @@ class PackedWeight8:
         library.pack8(Packing8(weight=weight, packed=self.weight, inputs=self.inputs, outputs=self.outputs))
 
     def arguments(self, x: Tensor) -> Linear8:
-        """Arguments of the product with x (R, in), float32, contiguous, but for its output."""
+        """Arguments of the product with x (R, in), float32 and contiguous, without the output."""
         if x.size(-1) != self.inputs:
             raise ValueError(f"x has {x.size(-1)} features: expected {self.inputs}")
         return Linear8(

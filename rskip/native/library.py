@@ -24,11 +24,11 @@ VARIABLE = "RSKIP_NATIVE"
 TYPES = {torch.float32: 0, torch.bfloat16: 1}  # as in source/kernels.h, which has all that follows too
 BLOCK = 64  # logits whose largest one is kept
 _INTERFACE = 6
-_WORK_TO_SHARE = 2**20  # numbers, which take about 0.3 ms; starting a thread takes 0.04
+_WORK_TO_SHARE = 2**20  # values; these take about 0.3 ms, and starting a thread takes 0.04 ms
 _INSTRUCTIONS = {"plain": 0, "avx2": 1, "avx512": 2, "avx512bf16": 3}
 
 
-_ROWS = None  # the type of pointers to numbers of the type that the structure's `type` names
+_ROWS = None  # for pointers to values of the type that the structure's `type` names
 
 
 def _pointers(names: str, dtype: torch.dtype | None = _ROWS) -> dict[str, torch.dtype | None]:
@@ -41,10 +41,10 @@ def _fields(pointers: Iterable[str], sizes: str, numbers: str = "", *, typed: bo
 
 
 class Arguments(ctypes.Structure):
-    """Arguments of a kernel, which hold what their pointers point to.
+    """Arguments of a kernel, which keep alive what their pointers point to.
 
     Tensors, structures and arrays live as long as the arguments that point to them. The first tensor of rows sets
-    `type`. An address that is assigned as a number is the caller's to keep alive.
+    `type`. If an address is assigned as a number, the caller must keep its target alive.
     """
 
     _pointers: ClassVar[dict[str, torch.dtype | None]] = {}
@@ -58,14 +58,15 @@ class Arguments(ctypes.Structure):
                 self.point(name, value)
 
     def point(self, name: str, target: torch.Tensor | ctypes.Structure | ctypes.Array) -> None:
-        """Makes the pointer `name` point to `target`, and lets go of what it pointed to.
+        """Makes the pointer `name` point to `target`, and releases the previous target.
 
-        :raises TypeError: the kernel can't read the tensor: another type, not contiguous, or not on the CPU.
+        :raises TypeError: the kernel can't read the tensor: it has another type, or is not contiguous or not on the
+            CPU.
         """
         if isinstance(target, torch.Tensor):
             self._check(name, target)
             setattr(self, name, target.data_ptr())
-            target = target if type(target) is torch.Tensor else target.detach()  # a parameter may get another storage
+            target = target if type(target) is torch.Tensor else target.detach()  # a parameter's storage may change
         else:
             setattr(self, name, ctypes.addressof(target))
         self.__dict__[name] = target
@@ -84,14 +85,14 @@ class Arguments(ctypes.Structure):
 
 
 class Seen(Arguments):
-    """Slots of keys and values that the beams of each sentence see."""
+    """The slots of keys and values that each sentence's beams attend to."""
 
     _pointers = _pointers("place slots counts", torch.int32)
     _fields_ = _fields(_pointers, "slots_sentence slots_beam beams count", typed=False)
 
 
 class Attention(Arguments):
-    """Attention of one position of each beam over the slots that it sees."""
+    """Attention of one position per beam over the beam's slots."""
 
     _pointers = _pointers("seen query key value new_key new_value output") | _pointers("weights", torch.float32)
     _fields_ = _fields(_pointers, "slots_per_place weights_beam heads features")
@@ -112,14 +113,14 @@ class Linear(Arguments):
 
 
 class Packing(Arguments):
-    """The packing of a linear map's weight, to how its product reads it."""
+    """Packs a linear map's weight into the layout that its product reads."""
 
     _pointers = _pointers("weight") | _pointers("packed", torch.uint8)
     _fields_ = _fields(_pointers, "inputs outputs")
 
 
 class Packing8(Packing):
-    """The packing of a weight of 8 bits."""
+    """Packs an 8-bit weight."""
 
     _pointers = Packing._pointers | _pointers("weight", torch.int8)
 
@@ -135,7 +136,7 @@ class Embedding(Arguments):
 
 
 class Vocabulary(Arguments):
-    """The pass over the logits."""
+    """The pass over the logits, which gives maxima and normalisers."""
 
     _pointers = _pointers("logits") | _pointers("maxima normalisers", torch.float32)
     _fields_ = _fields(_pointers, "words")
@@ -151,7 +152,7 @@ class Best(Arguments):
 
 
 class CrossEntropy(Arguments):
-    """A loss."""
+    """Cross-entropy, with its gradient if `with_gradient` is set."""
 
     _pointers = (
         _pointers("logits") | _pointers("labels", torch.int64) | _pointers("normalisers nll", torch.float32)
@@ -167,14 +168,14 @@ class LogSoftmax(Arguments):
 
 
 class Quantised(Arguments):
-    """Rows to 8 bits."""
+    """Quantises rows to 8 bits."""
 
     _pointers = _pointers("x") | _pointers("output", torch.uint8) | _pointers("scales", torch.float32)
     _fields_ = _fields(_pointers, "features")
 
 
 class Linear8(Arguments):
-    """A linear map in 8 bits."""
+    """An 8-bit linear map."""
 
     _pointers = (
         _pointers("x", torch.float32) | _pointers("weight", torch.uint8) | _pointers("scales bias", torch.float32)
@@ -184,7 +185,7 @@ class Linear8(Arguments):
 
 
 class Rescaled(Arguments):
-    """Sums of 8-bit products, to what they stand for."""
+    """Scales sums of 8-bit products back to the values that they represent."""
 
     _pointers = _pointers("sums scales bias", torch.float32)
     _fields_ = _fields(_pointers, "features")
@@ -200,18 +201,18 @@ class Operation(Arguments):
 
 
 class Operations(Arguments):
-    """Operations that run one after the other, on sentences of so many beams."""
+    """Operations that run one after the other, on sentences of `beams` beams each."""
 
     _fields_ = [("operations", c_void_p), ("count", c_int64), ("beams", c_int64)]
 
     def __init__(self, operations: list[Operation]) -> None:
         table = (Operation * len(operations))(*operations)
         super().__init__(operations=table, count=len(table))
-        self.copied = operations  # the table has their numbers only
+        self.copied = operations  # keeps them alive: the table holds only addresses
 
 
 def addresses(tensors: Sequence[torch.Tensor]) -> ctypes.Array:
-    """The tensors' addresses, as an array that holds the tensors."""
+    """An array of the tensors' addresses, which keeps the tensors alive."""
     array = (c_void_p * len(tensors))(*(each.data_ptr() for each in tensors))
     array.pointed_at = [each.detach() for each in tensors]  # type: ignore[attr-defined]
     return array
@@ -303,9 +304,9 @@ def native_library(tensor: torch.Tensor) -> Library | None:
 def checked_indices(library: Library, indices: torch.Tensor, count: int, what: str) -> torch.Tensor:
     """The indices as kernels read them: int64 and contiguous.
 
-    :param what: the word for them in an error.
-    :raises TypeError: they are not integers on the CPU.
-    :raises IndexError: one of them is not from 0 to below `count`.
+    :param what: the name of the indices in errors.
+    :raises TypeError: the indices are not integers on the CPU.
+    :raises IndexError: an index is below 0, or not below `count`.
     """
     if indices.dtype != torch.int64:
         if indices.dtype == torch.bool or indices.is_floating_point() or indices.is_complex():

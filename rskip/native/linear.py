@@ -21,7 +21,7 @@ def pack_weight(library: Library, weight: Tensor) -> Tensor:
 
 
 def linear_arguments(x: Tensor, weight: Tensor, packed: Tensor, bias: Tensor | None) -> Linear:
-    """Arguments of xWᵀ + b but for its output: contiguous and of one type."""
+    """Arguments of xWᵀ + b without the output. All tensors are contiguous and of one type."""
     outputs, inputs = weight.shape
     if x.size(-1) != inputs or x.dtype != weight.dtype:
         raise ValueError(f"x has {x.size(-1)} features of {x.dtype}: expected {inputs} of {weight.dtype}")

@@ -24,13 +24,13 @@ Sha256 = Annotated[str, msgspec.Meta(pattern="^[0-9a-f]{64}$", extra={"expected"
 
 
 class Epoch(TypedDict):
-    """An entry of a curve: further figures are numbers, or None; `stage` is text."""
+    """An entry of a curve. Its other values are numbers or None, except the text `stage`."""
 
     epoch: Whole
 
 
 class Training(TypedDict):
-    """What every task says of a training."""
+    """The keys that every task records about a training."""
 
     seconds: float
     pieces: Count

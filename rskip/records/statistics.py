@@ -33,7 +33,7 @@ class Difference(msgspec.Struct, frozen=True, kw_only=True):
 def difference(ours: Mapping[int, float], baseline: Mapping[int, float]) -> Difference | None:
     """What `ours` has over `baseline`, both a figure a seed; None where they share no seed.
 
-    :raises ValueError: a difference is not finite; or there is something to test, and SciPy is missing.
+    :raises ValueError: a difference is not finite, or a test needs SciPy, which is missing.
     """
     seeds = tuple(sorted(ours.keys() & baseline.keys()))
     differences = [ours[seed] - baseline[seed] for seed in seeds]
@@ -58,7 +58,7 @@ def holm(p: Sequence[float]) -> list[float]:
     """P-values corrected for so many comparisons, in the same order (Holm 1979): at most 1, and none below a smaller
     one's.
 
-    :raises ValueError: one isn't from 0 to 1.
+    :raises ValueError: a p-value is not from 0 to 1.
     """
     if wrong := [value for value in p if not 0 <= value <= 1]:
         raise ValueError(f"a p-value is {wrong[0]}: expected one from 0 to 1")
@@ -77,7 +77,7 @@ def detectable(spread: float, *, pairs: int, comparisons: int = 1) -> float:
 
     :param spread: standard deviation of the differences.
     :param pairs: two or more.
-    :raises ValueError: a spread that is none, fewer pairs or no comparison; or SciPy is missing.
+    :raises ValueError: `spread`, `pairs` or `comparisons` is out of range, or SciPy is missing.
     """
     if not (isfinite(spread) and spread >= 0):
         raise ValueError(f"the spread is {spread}: expected a finite number of at least 0")

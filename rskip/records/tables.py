@@ -33,9 +33,9 @@ class Summary(msgspec.Struct, frozen=True):
 
 
 def summarise(values: Sequence[float]) -> Summary:
-    """The summary of one value a seed, at least one.
+    """The summary of one value per seed.
 
-    :raises ValueError: a value is not finite, or there is none.
+    :raises ValueError: there are no values, or one is not finite.
     """
     if not values or not all(map(isfinite, values)):
         raise ValueError(f"figures over seeds are {list(values)}: expected finite ones, at least one")
@@ -43,19 +43,19 @@ def summarise(values: Sequence[float]) -> Summary:
 
 
 def markdown_table(headings: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """A table in Markdown, without a last line end; its cells are Markdown, without markup of HTML."""
+    """A Markdown table without a final line feed. Cells are Markdown, in which HTML tags are escaped."""
     lines = [headings, ["---"] * len(headings), *rows]
     escaped = ([markdown_text(cell).replace("|", r"\|") for cell in line] for line in lines)
     return "\n".join(f"| {' | '.join(line)} |" for line in escaped)
 
 
-_CODE = re.compile(r"(?<![`\\])(`+)(?!`).+?(?<!`)\1(?!`)")  # as Markdown reads it
+_CODE = re.compile(r"(?<![`\\])(`+)(?!`).+?(?<!`)\1(?!`)")  # code spans as Markdown defines them
 _TAG = re.compile(r"<(?=[A-Za-z/!?])")
 _SCRIPT = re.compile(r"\](?=\(\s*<?\s*(?:javascript|vbscript|data):)", re.IGNORECASE)
 
 
 def markdown_text(text: str) -> str:
-    """Text that may hold `code` as one line of Markdown, without HTML and without addresses that run a script."""
+    """One line of Markdown for text that may contain `code`, without HTML and without links that run a script."""
     text, parts, at = " ".join(text.splitlines()), [], 0
     for code in _CODE.finditer(text):
         parts += [_plain(text[at : code.start()]), code[0]]

@@ -16,17 +16,18 @@ from rskip.settings.errors import SettingError, joined, nearest, shown_key
 
 T = TypeVar("T")
 
-_TOO_LARGE = 2**64  # for a whole number: a seed of PyTorch's is the largest that any setting has
+_TOO_LARGE = 2**64  # for whole numbers: no setting exceeds a PyTorch seed
 
 
 def convert(content: Any, kind: type[T], *, name: str = "", source: str = "") -> T:
     """`content` as `kind`: a msgspec Struct, a dataclass, or any type that msgspec converts to.
 
-    A Struct and a dataclass have no other keys than their fields. A TypedDict has: they stay as they are.
+    A Struct or a dataclass accepts only the keys of its fields. A TypedDict also accepts other keys and keeps their
+    values unchanged.
 
-    What a type says in `msgspec.Meta` is checked (`ge=1`, `pattern=...`); floats must be finite, whole numbers have at
-    most 64 bits. Meta's `extra` may give the words of what is `expected`, and floats that are allowed `also`. A type's
-    own check, `__post_init__`, may raise SettingError too.
+    Constraints in `msgspec.Meta` are checked (`ge=1`, `pattern=...`). Floats must be finite, and whole numbers have at
+    most 64 bits. Meta's `extra` may hold `expected`, the words for an error, and `also`, further floats that are
+    allowed. A type's own check, `__post_init__`, may raise SettingError too.
 
     :param name: of the setting, which begins the names of its parts in errors.
     :param source: where the content is from, such as a file's path.

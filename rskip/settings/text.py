@@ -187,12 +187,12 @@ def set_dotted(content: dict[str, Any], key: str, value: Any) -> Any:
 
 
 def read_text(path: Path) -> str:
-    """The file's text, without a byte order mark. Raises `SettingError` where it is not UTF-8."""
+    """The file's text, without a byte order mark. Raises `SettingError` if the file is not UTF-8."""
     return decoded(path.read_bytes(), source=str(path)).replace("\r\n", "\n").replace("\r", "\n")
 
 
 def decoded(content: bytes, *, source: str) -> str:
-    """UTF-8 as text, without a byte order mark. Raises `SettingError` where it is something else."""
+    """Decodes UTF-8 and drops a byte order mark. Raises `SettingError` if the content is not UTF-8."""
     try:
         return content.decode("utf-8-sig")
     except UnicodeDecodeError as error:

@@ -23,7 +23,7 @@ _TORCHRUN_FAILED = "ChildFailedError"  # what torchrun says after the process th
 _TORCHRUN_STATUS = re.compile(r"^\s*exitcode\s*:\s*(-?\d+)", re.MULTILINE)  # there it prints that process's own
 _RAISED = re.compile(r"[\w.]*(Error|Exception|Interrupt)\b")
 _OWN_ERROR = re.compile(r"[\w-]+( [\w-]+)*: error:")  # the command's own line, which says what to do
-_RANK = re.compile(r"\[rank\d+\]: ")  # PyTorch's, before each line of a rank's traceback
+_RANK = re.compile(r"\[rank\d+\]: ")  # PyTorch puts it before each line of a rank's traceback
 
 
 class CommandFailed(RuntimeError):
@@ -122,8 +122,8 @@ def end_of(
 def last_error_line(text: str) -> str:
     """The line that says why a command failed.
 
-    That is the last one of fairseq's that refuses, since other ranks then end in errors of their own; else the last one
-    that reads like an error message, else the last one with anything on it.
+    This is the last line in which fairseq refuses something, because the other ranks then end in their own errors.
+    Without such a line it is the last one that looks like an error message, else the last one that is not empty.
     """
     lines = [_RANK.sub("", line.strip(), count=1) for line in text.splitlines() if _TORCHRUN_FAILED not in line]
     lines = [line for line in lines if line]
@@ -135,7 +135,7 @@ def last_error_line(text: str) -> str:
 def child_environment(*, processes: int) -> dict[str, str]:
     """Our environment variables for a command of `processes` processes: they share the machine's threads.
 
-    Its text is UTF-8 in every locale.
+    The command reads and writes UTF-8 in every locale.
     """
     threads = max(training_threads() // processes, 1)
     return {**os.environ, "OMP_NUM_THREADS": str(threads), "PYTHONUNBUFFERED": "1", "PYTHONUTF8": "1"}

@@ -99,7 +99,7 @@ class Run(Generic[SettingsT]):
         line = f"{SESSION}{json.dumps({'started': started, **session})}\n"
         with self.folder.train_log.open("ab+") as log:
             log.seek(max(log.tell() - 1, 0))
-            cut_off = log.read() not in (b"", b"\n")  # the session before was killed in the middle of a line
+            cut_off = log.read() not in (b"", b"\n")  # the previous session was killed in the middle of a line
             log.write(f"{chr(10) * cut_off}{line}".encode())
         return precision
 
@@ -111,7 +111,7 @@ class _Session(TypedDict):
 
 
 class Session(_Session, total=False):
-    """What a session of a training ran on; older logs have no precision."""
+    """The environment of a training session. Older logs lack `precision`."""
 
     precision: str
 

@@ -92,7 +92,7 @@ class Task(ABC, Generic[SettingsT]):
     :cvar precisions: what a loaded model can compute in.
     :cvar model_files: what a published model is built from beside its weights, as shell patterns.
     :cvar published_dtype: what weights are published in.
-    :cvar recorded: the type of a record's config, as far as it is read; it may hold more.
+    :cvar recorded: the type of a run record's config. Holds the keys that rskip reads; a record may have others.
     :cvar example: how to use a loaded model, in Python; `{name}` stands for the model's name.
     """
 
@@ -125,9 +125,9 @@ class Task(ABC, Generic[SettingsT]):
         return plain
 
     def row_config(self, written: Mapping[str, Any]) -> dict[str, Any]:
-        """The config of settings as a row writes them, without running a user's code.
+        """The config for a variant's settings. Doesn't run user code.
 
-        :raises SettingError: as `read_settings`.
+        :raises SettingError: as `read_settings` does.
         """
         return self.config(self.read_settings(written))
 
@@ -274,7 +274,7 @@ def task_of_record(record: Record) -> Task[Any]:
 def dataset_of_record(record: Record) -> str:
     """What a record's run was scored on: see `Task.dataset`.
 
-    :raises SettingError: its config doesn't say so; names the record.
+    :raises SettingError: the record's config doesn't name it. The error names the record.
     """
     task = task_of_record(record)
     convert(record.config, task.recorded, name="config", source=str(record.path))

@@ -31,10 +31,10 @@ class Dictionary:
     def load(cls, path: str | Path) -> Dictionary:
         """Reads `dict.<language>.txt` as fairseq does: a token, a space, its count, and perhaps #fairseq:overwrite.
 
-        A count is what `int` accepts: the ids of a SentencePiece vocabulary, which are negative, are counts too.
+        A count is any text that `int` accepts, such as the negative ids of a SentencePiece vocabulary.
 
         :raises FileNotFoundError: no such file.
-        :raises ValueError: a line of another form, or a token that comes twice without the flag.
+        :raises ValueError: a line has another form, or a token appears twice without the flag.
         """
         path = Path(path)
         if not path.is_file():

@@ -97,11 +97,11 @@ class TextPipeline:
         return self.segment(self._target.words(sentence))
 
     def segment(self, words: str) -> str:
-        """Words of either language, as `LanguageText.words` gives them, to model tokens."""
+        """Converts words of either language, in the form of `LanguageText.words`, to model tokens."""
         return self._subwords.segment(words)
 
     def segment_with_dropout(self, probability: float, *, seed: int) -> Callable[[str], str]:
-        """As `segment`, for training text: see `BytePairEncoding.with_dropout`."""
+        """Like `segment`, but for training text; see `BytePairEncoding.with_dropout`."""
         assert isinstance(self._subwords, BytePairEncoding)
         return self._subwords.with_dropout(probability, seed=seed)
 

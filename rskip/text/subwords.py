@@ -78,10 +78,10 @@ class BytePairEncoding:
         codes = io.StringIO()
         learning = _own_copy(
             "subword_nmt.learn_bpe",
-            tqdm=functools.partial(tqdm, disable=None),  # None: the bar is for a terminal only
+            tqdm=functools.partial(tqdm, disable=None),  # None: show the bar only in a terminal
             sys=SimpleNamespace(**{**vars(sys), "stderr": io.StringIO()}),
         )
-        with contextlib.suppress(ValueError):  # max() of no pairs
+        with contextlib.suppress(ValueError):  # max() fails if there are no pairs
             learning.learn_bpe((f"{word} {count}" for word, count in counts.items()), codes, size, is_dict=True)
         if codes.getvalue().count("\n") < 2:
             raise ValueError(
@@ -113,16 +113,16 @@ class BytePairEncoding:
         return units
 
     def with_dropout(self, probability: float, *, seed: int) -> Callable[[str], str]:
-        """As `segment`, with merges left out at random (BPE-dropout, Provilkov et al., 2020).
+        """Like `segment`, but skips merges at random (BPE-dropout, Provilkov et al., 2020).
 
-        :param probability: that a merge is left out, each time that it could be made.
+        :param probability: the probability of skipping a merge, drawn for each possible merge.
         """
         applying = _own_copy("subword_nmt.apply_bpe", random=random.Random(seed))
         bpe = applying.BPE(io.StringIO(self._codes))
 
         def segment(words: str) -> str:
             units: str = bpe.segment(words, probability)
-            bpe.cache = {}  # it would hold words as they were just cut
+            bpe.cache = {}  # else a word would always get the same units
             return units
 
         return segment
@@ -132,7 +132,7 @@ class BytePairEncoding:
 
 
 def _own_copy(module: str, **changes: Any) -> Any:
-    """A copy of an installed module with other globals; the module itself is the whole process's."""
+    """A copy of an installed module with other globals. The original stays unchanged for the rest of the process."""
     specification = importlib.util.find_spec(module)
     assert specification is not None and specification.loader is not None
     copy = importlib.util.module_from_spec(specification)
@@ -192,7 +192,7 @@ class SentencePiece:
         return " ".join(self._processor.encode(words, out_type=str))
 
     def join(self, units: str) -> str:
-        """The text that SentencePiece decodes; `<unk>`, and units that the model doesn't have, stay as they are."""
+        """The text that SentencePiece decodes. `<unk>` and units that the model doesn't have stay unchanged."""
         unknown = self._processor.id_to_piece(self._processor.unk_id())
         pieces = ["\0" if unit == unknown else unit for unit in units.split(" ")]
         return self._processor.decode(pieces).replace("\0", unknown).replace("\u2581", " ").strip()

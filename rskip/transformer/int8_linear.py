@@ -68,7 +68,7 @@ class Int8Linear(nn.Module):
             return None
         if "native" not in self.packed:
             weight = PackedWeight8(library, self.weight, self.scales, self.bias)
-            self.packed.setdefault("native", weight)  # another thread's, if it was first
+            self.packed.setdefault("native", weight)  # keeps another thread's weight if that thread was faster
         return self.packed["native"].arguments(x)
 
     def _library(self, x: Tensor) -> Library | None:

@@ -189,7 +189,7 @@ class _Step:
         memory.point("slots", state.source_slots)
         memory.point("counts", state.source_counts)
         memory.beams, memory.slots_sentence = beams, state.source_slots.stride(0)
-        # addresses only: the state holds these, and a waiting program is not to keep the memory of the last sentences
+        # only addresses: the state keeps the tensors alive, and an idle program must not keep the last batch's memory
         for attentions, keys_values in ((self.target, state.target), (self.memory, state.memory)):
             for attention, (key, value) in zip(attentions, keys_values, strict=True):
                 attention.key, attention.value = key.data_ptr(), value.data_ptr()

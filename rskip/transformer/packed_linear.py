@@ -24,9 +24,9 @@ MANY = 2**22
 class PackedLinear(nn.Linear):
     """xWᵀ + b over weights packed once, by the compiled kernels or oneDNN, for inference on a CPU.
 
-    Shape: (..., in) -> (..., out). Takes over a linear map's parameters, and packs them when that is first needed. On
-    another device, or in a type that neither multiplies here, it computes as `nn.Linear` does. It does not see
-    parameters that are written in place other than by `load_state_dict`.
+    Shape: (..., in) -> (..., out). Takes over a linear map's parameters and packs them at the first use. On another
+    device, or for a type that neither library multiplies here, it computes like `nn.Linear`. If parameters are changed
+    in place by anything but `load_state_dict`, the module doesn't notice and uses the old weights.
     """
 
     def __init__(self, linear: nn.Linear) -> None:
@@ -56,7 +56,7 @@ class PackedLinear(nn.Linear):
 
     def _natively_packed(self, library: Library) -> Tensor:
         if "native" not in self.packed:
-            self.packed.setdefault("native", pack_weight(library, self.weight))  # another thread's, if it was first
+            self.packed.setdefault("native", pack_weight(library, self.weight))  # keeps a faster thread's
         return self.packed["native"]
 
     def _packed_by_onednn(self) -> Tensor:

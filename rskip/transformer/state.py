@@ -117,7 +117,7 @@ class DecoderState:
         self.memory = [KeyValue(selection.of(each.key), selection.of(each.value)) for each in self.memory]
         self.target = [KeyValue(selection.of(each.key), selection.of(each.value)) for each in self.target]
         if self.memory_mask is not None:
-            self.memory_mask = self.memory_mask.index_select(0, sentences)  # the memory's own, never changed
+            self.memory_mask = self.memory_mask.index_select(0, sentences)  # not in place: the memory's own
         if self.mask is not None:
             self.mask = selection.of(self.mask)
 

@@ -126,9 +126,9 @@ def find_languages(
 
 
 def find_dictionary(names: Iterable[str | None], folders: Sequence[Path]) -> Path:
-    """The file dict.<name>.txt of the first folder and the first name that has one.
+    """The first existing dict.<name>.txt, over the folders in order and, within each, over the names.
 
-    :raises FileNotFoundError: there is none.
+    :raises FileNotFoundError: no such file exists.
     """
     wanted = [f"dict.{name}.txt" for name in names if name]
     for folder in folders:

@@ -59,7 +59,7 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class FoundBatch(msgspec.Struct, frozen=True, kw_only=True):
-    """A batch of a window that is searched: the hypotheses of its segments (`rskip.translation.search.flat`)."""
+    """A translated batch of a window: the hypotheses of its segments (`rskip.translation.search.flat`)."""
 
     found: FlatBatch
 
@@ -174,7 +174,7 @@ class ResumableFile:
                 f"{self.path} was begun with other settings ({'; '.join(differing)}): give the same, or delete it to "
                 "start again"
             )
-        list(written_windows(self.path))  # refuses entries that contradict each other
+        list(written_windows(self.path))  # raises an error if entries contradict each other
         last = self.journal.keep_while(lambda entry: entry.bytes <= size)
         end = last.bytes if last else 0
         if end and os.pread(self._descriptor, 1, end - 1) != b"\n":
@@ -218,7 +218,7 @@ def _window_journals(part: Path) -> list[Path]:
 def _has_batches(journal: Path) -> bool:
     try:
         return next(_batch_journal(journal).entries(), None) is not None
-    except SettingError:  # there are some behind the damage
+    except SettingError:  # intact entries follow the damage
         return True
 
 
@@ -338,5 +338,5 @@ def _journal(output: Path) -> Journal[Entry]:
 
 
 def _batch_journal(path: Path) -> Journal[FoundBatch]:
-    """The journal of a window: the output's settings and the window's sum, and then an entry for each batch."""
+    """The journal of a window: the output's settings and the window's checksum, then one entry per batch."""
     return Journal(path, FoundBatch, advice="delete it to translate the window again")

@@ -57,7 +57,7 @@ class Generated:
 
     hypotheses: tokens of each sentence's best hypothesis (H lines), joined by spaces.
     references: tokens of the references (T lines); None where it printed none.
-    sources: tokens of the sources (S lines); None where it didn't print all.
+    sources: tokens of the sources (S lines); None unless it printed all of them.
     """
 
     hypotheses: list[str]
@@ -171,7 +171,7 @@ def read_lines(path: str | os.PathLike[str]) -> list[str]:
 def read_generated(path: str | os.PathLike[str]) -> Generated:
     """Reads fairseq-generate's output (`generate-test.txt`, or what it printed) in the test set's order.
 
-    Of several hypotheses for a sentence (--nbest) the one with the best score counts, of equal ones the first.
+    If a sentence has several hypotheses (--nbest), the one with the best score counts; among equal ones, the first.
 
     :raises FileNotFoundError: no file there.
     :raises ValueError: not such a file, or a sentence is missing in it.
@@ -198,9 +198,9 @@ def read_generated(path: str | os.PathLike[str]) -> Generated:
 def says_the_same(sentence: str, expected: str) -> bool:
     """Whether two sentences share nearly all pairs of neighbouring letters.
 
-    Punctuation, spaces, case and Unicode's form don't count.
+    Ignores punctuation, spaces, case and Unicode normalisation forms.
 
-    :param sentence: it may have unknown words, `<unk>`; then `expected` may have more letters.
+    :param sentence: may contain unknown words, `<unk>`; then `expected` may contain further letters.
     """
     pairs, others = _letter_pairs(sentence.replace("<unk>", "")), _letter_pairs(expected)
     whole = pairs if "<unk>" in sentence else max(pairs, others, key=Counter.total)
@@ -213,20 +213,20 @@ def _letter_pairs(sentence: str) -> Counter[str]:
 
 
 def join_subwords(tokens: str) -> str:
-    """Words of a sentence of model tokens: byte-pair encoding's `@@ ` or SentencePiece's `▁` and bytes undone."""
+    """Joins model tokens into words: undoes byte-pair encoding's `@@ `, or SentencePiece's `▁` and byte pieces."""
     if "\u2581" in tokens or _BYTES.fullmatch(tokens.replace(" ", "")):
         joined = tokens.replace(" ", "").replace("\u2581", " ").strip()
         return _BYTES.sub(_characters, joined)
     return (tokens + " ").replace("@@ ", "").rstrip()
 
 
-_BYTES = re.compile(r"(<0x[0-9A-F]{2}>)+")  # of a SentencePiece model with byte_fallback
+_BYTES = re.compile(r"(<0x[0-9A-F]{2}>)+")  # byte pieces of a SentencePiece model with byte_fallback
 _HYPOTHESIS = re.compile(r"H-(\d+)\t([^\t]*)\t(.*)")
 _SENTENCE = re.compile(r"([ST])-(\d+)\t(.*)")
 
 
 def _score(text: str) -> float:
-    """A hypothesis's score; the worst where it is not a number."""
+    """A hypothesis's score; minus infinity if it is not a number."""
     try:
         score = float(text)
     except ValueError:

@@ -43,7 +43,7 @@ class ModelConfig(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
 
 
 class _LastIterate(msgspec.Struct, frozen=True, kw_only=True):
-    """model.pt."""
+    """The content of model.pt."""
 
     config: ModelConfig
     dataset: Dataset
@@ -59,7 +59,7 @@ _Weights = TypedDict("_Weights", {"fc.bias": Tensor})
 
 
 class _Training(TypedDict):
-    """checkpoint.pt, as far as it is read here."""
+    """The content of checkpoint.pt. Holds the keys that this module reads."""
 
     settings: _Settings
     iteration: Whole

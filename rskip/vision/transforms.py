@@ -58,9 +58,9 @@ class CifarClassification(nn.Module):
     def forward(self, image: Any) -> Tensor:
         """The normalised image in float32. Shape: (3, 32, 32) or (N, 3, 32, 32), as `image`.
 
-        :param image: a PIL image (made upright as its EXIF says, and RGB, its transparent parts white), a tensor
-            (3, 32, 32) or (N, 3, 32, 32), or a NumPy array (32, 32, 3) or (N, 32, 32, 3); tensors and arrays are uint8,
-            or of floating point in [0, 1].
+        :param image: a PIL image, a tensor (3, 32, 32) or (N, 3, 32, 32), or a NumPy array (32, 32, 3) or
+            (N, 32, 32, 3). Tensors and arrays are uint8, or floating point in [0, 1]. A PIL image is rotated as its
+            EXIF says and converted to RGB; transparent parts become white.
         :raises ValueError: for anything else.
         """
         pixels = image if isinstance(image, Tensor) else _read(image)
@@ -99,7 +99,7 @@ def _read(image: Any) -> Tensor:
     elif hasattr(image, "convert"):
         from PIL import ImageOps
 
-        if image.size != (SIZE, SIZE):  # known before it is decoded
+        if image.size != (SIZE, SIZE):  # checked before decoding
             size = f"{image.width:,} x {image.height:,} pixels"
             raise ValueError(f"an image of {size}: resize it to {SIZE} x {SIZE} first")
         with decoding("an image"):

@@ -103,7 +103,7 @@ def test_a_line_without_an_end_is_not_read_whole(tmp_path, monkeypatch):
 
 
 def npz(*, compression=zipfile.ZIP_STORED, **named):
-    """A .npz file of arrays, or of bytes that are to look like some."""
+    """A .npz file of arrays, or of bytes that imitate an array."""
     file = io.BytesIO()
     with zipfile.ZipFile(file, "w", compression) as archive:
         for name, array in named.items():
@@ -120,7 +120,7 @@ def header(shape, dtype="<f4"):
 
 
 def encrypted(content):
-    """With the flags of both of the member's headers set."""
+    """`content` with the encryption flag set in both of the member's headers."""
     local, central = content.index(b"PK\x03\x04") + 6, content.index(b"PK\x01\x02") + 8
     changed = bytearray(content)
     changed[local] |= 1

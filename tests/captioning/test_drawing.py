@@ -45,7 +45,7 @@ def test_attention_lights_the_cells_that_were_looked_at(tmp_path):
 
 
 def test_dollar_signs_are_drawn_as_they_are(tmp_path):
-    """Not read as formulas, of which these two are none."""
+    """matplotlib would read the texts as formulas, but neither is a valid one."""
     pytest.importorskip("matplotlib", reason="extra pictures is not installed")
     Image.new("RGB", (120, 80), (0, 200, 0)).save(tmp_path / "$a_{$.png")
     draw_sheet([(tmp_path / "$a_{$.png", "a $^{ bill $")], tmp_path / "sheet.png")

@@ -176,7 +176,7 @@ def test_what_is_no_whole_store_is_refused(tmp_path):
 
 
 def test_a_damaged_store_loses_nothing_that_is_whole(tmp_path):
-    """The damaged end of an unfinished one is made again; other damage, and that of a whole one, is refused."""
+    """The damaged end of an unfinished store is made again. All other damage, also of a finished store, is an error."""
     store = tmp_path / "store"
     write(store, "abc", whole=False)
     partial, features = store / "pictures.jsonl.partial", (store / "features.bin").read_bytes()

@@ -1,4 +1,4 @@
-"""Captions of many pictures into a file that goes on after an interruption, whatever happened to its journal."""
+"""Captioning of many pictures into a file, resumed after an interruption with an intact or a damaged journal."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ COUNT = 6
 
 
 class Counting:
-    """Captions by number of calls, and is interrupted at one of them."""
+    """A captioner that counts its calls, and raises KeyboardInterrupt at call `stop`."""
 
     def __init__(self, stop=None):
         self.calls, self.stop = 0, stop
@@ -57,7 +57,7 @@ def whole(pictures, tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def interrupted(pictures, tmp_path_factory):
-    """A folder with four captions, and a journal of as many lines and one of settings."""
+    """A folder with four captions, and a journal of one line of settings and four entries."""
     folder = tmp_path_factory.mktemp("interrupted")
     with pytest.raises(StoppedError):
         write(folder, pictures, stop=5)
@@ -65,7 +65,7 @@ def interrupted(pictures, tmp_path_factory):
 
 
 def edited(**changes):
-    """Replaces values of a journal's line by what is made of them, of the line and the one before."""
+    """An edit that replaces values of a journal's line. Each change gets the old value and the line before."""
 
     def edit(lines, at):
         entry, before = ({"bytes": 0, **json.loads(line)} for line in (lines[at], lines[at - 1]))

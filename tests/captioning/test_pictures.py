@@ -209,7 +209,7 @@ else:
 
 
 def test_a_jpeg_of_several_scans_is_not_decoded_smaller(drawn, tmp_path, monkeypatch):
-    """The decoder holds all of it at its full size, as of a progressive one."""
+    """The decoder holds such a JPEG at full size, like a progressive one."""
     monkeypatch.setattr("rskip.captioning.pictures.MOST_PIXELS", 10_000)
     drawn(size=(101, 101)).save(tmp_path / "scans.jpg")
     data = (tmp_path / "scans.jpg").read_bytes()
@@ -221,7 +221,7 @@ def test_a_jpeg_of_several_scans_is_not_decoded_smaller(drawn, tmp_path, monkeyp
 
 
 def test_the_tiles_of_a_small_tiff_may_not_be_large():
-    """A decoder fills a whole tile: 1.6 GB, of 2 MB in the file."""
+    """The decoder would fill a complete tile: 1.6 GB, from 2 MB in the file."""
     tags = {256: 32, 257: 32, 258: 8, 259: 8, 262: 1, 277: 1, 322: 40_000, 323: 40_000, 324: 0, 325: 4}
     entries = b"".join(struct.pack("<HHII", tag, 4, 1, value) for tag, value in tags.items())
     file = io.BytesIO(b"II*\0" + struct.pack("<IH", 8, len(tags)) + entries + bytes(4))

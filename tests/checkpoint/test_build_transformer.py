@@ -268,7 +268,7 @@ def test_groups_of_settings_as_fairseq_hydra_train_saves_them(legacy: bool, tmp_
     from fairseq.models.transformer import TransformerModelBase
     from omegaconf import OmegaConf
 
-    # what an architecture sets flat, a group overrides as a whole
+    # a group overrides all flat settings of the architecture that it covers
     given = {"_name": "transformer", "encoder_layers": 3, "decoder_normalize_before": True, **GROUPED}
     task = small_dictionaries()
     torch.manual_seed(1)
@@ -290,7 +290,7 @@ def test_groups_of_settings_as_fairseq_hydra_train_saves_them(legacy: bool, tmp_
         with torch.no_grad():
             expected, _ = stock(SOURCE, SOURCE.ne(1).sum(1), PREFIX)
             torch.testing.assert_close(built(SOURCE, PREFIX), expected, rtol=0, atol=1e-4)
-    if legacy:  # and back
+    if legacy:  # and back to fairseq
         write_checkpoint(tmp_path / "back.pt", read_checkpoint(tmp_path / "model.safetensors"))
         state = torch.load(tmp_path / "back.pt", weights_only=False)
         back = models.ARCH_MODEL_REGISTRY["transformer"].build_model(state["args"], task).eval()

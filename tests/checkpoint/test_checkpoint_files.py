@@ -210,7 +210,7 @@ def test_a_pickle_that_runs_code_is_refused_by_its_type_and_not_run(tmp_path, zi
 
 @pytest.fixture
 def class_of_fairseqs(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], type]:
-    """A class that pickles as this name of fairseq's, which needn't be installed."""
+    """Makes a class that pickles under a name of fairseq's. fairseq needn't be installed."""
 
     def make(path: str) -> type:
         module, _, name = path.rpartition(".")

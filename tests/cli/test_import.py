@@ -117,7 +117,7 @@ def test_mistakes_leave_nothing_behind(folder, data, tmp_path, capsys):
 
 
 def test_dictionaries_of_another_language_are_refused(folder, data, tmp_path, capsys):
-    """Though the right ones lie beside the checkpoint."""
+    """They are refused although the right dictionaries lie beside the checkpoint."""
     (tmp_path / "other").mkdir()
     for own, other in (("en", "it"), ("de", "fr")):
         shutil.copy(data / f"dict.{own}.txt", tmp_path / f"other/dict.{other}.txt")

@@ -36,7 +36,7 @@ C_LOCALE = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
 
 
 def work(folder: Path, redirection: str, *arguments: str, **variables: str) -> tuple[int, str, str]:
-    """The status of `rskip work`, and what it prints to standard output and standard error."""
+    """The exit status, standard output and standard error of `rskip work`."""
     (folder / "work.py").write_text(WORK, encoding="utf-8")
     done = subprocess.run(
         ["sh", "-c", f'"$@" {redirection}', "sh", sys.executable, "work.py", *(arguments or ("work",))],
@@ -61,7 +61,7 @@ def test_a_result_that_stdout_does_not_take_is_one_line_and_status_2(
 ) -> None:
     error = f"error: standard output: {reason}\n"
     assert work(tmp_path, redirection) == (2, "", f"{NOTE}rskip work: {error}")
-    assert (tmp_path / "work").read_text() == "done"  # no file took the closed stream's place
+    assert (tmp_path / "work").read_text() == "done"  # the file did not get the closed stream's descriptor
     assert work(tmp_path, redirection, "work", "--help") == (2, "", f"rskip: {error}")
     assert work(tmp_path, redirection, "--version") == (2, "", f"rskip: {error}")
 

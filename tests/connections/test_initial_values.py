@@ -1,4 +1,4 @@
-"""Initial values: a model that starts anew starts as it was built, and one whose host must do more says so."""
+"""Initial values: resetting a model restores them, and a connection that needs more from its model warns."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ NEEDED = {
 
 
 def specs_of(family: Family) -> Iterator[str]:
-    """The family's valid specs with each norm, and with each option in turn."""
+    """The family's valid specs, with each norm and with each value of each option."""
     factor = "" if family.factor is None else "2"
     norms = [f"+{norm}" if norm else "" for norm in family.norms]
     options = [""]
@@ -63,14 +63,14 @@ def specs_of(family: Family) -> Iterator[str]:
             try:
                 yield str(parse_connection(f"{factor}{family.name}{norm}{option}"))
             except ValueError:
-                assert option  # every norm is valid without options
+                assert option  # only specs with options may be invalid
 
 
 SPECS = list(dict.fromkeys(spec for family in list_connections() for spec in specs_of(family)))
 
 
 def built_for(spec: str) -> list[Callable[[], nn.Module]]:
-    """Its connections at each place, on text and images as it allows, and its stack's part."""
+    """Builders of the spec's connections at each block position, for text and images, and of its stack connection."""
     made: list[Callable[[], nn.Module]] = []
     for feature_dim in (-1, 1):
         try:
@@ -87,7 +87,7 @@ def built_for(spec: str) -> list[Callable[[], nn.Module]]:
 
 
 def start_anew(build: Callable[[], nn.Module], *, parents_first: bool) -> nn.Module:
-    """As trainers do that build on the meta device; what is not set again stays NaN."""
+    """Builds on the meta device and resets, as some trainers do. Values that are not reset stay NaN."""
     with torch.device("meta"):
         module = build()
     module.to_empty(device="cpu")
@@ -110,7 +110,7 @@ def assert_starts_as_built(build: Callable[[], nn.Module]) -> None:
         for name, value in anew.items():
             if torch.equal(first[name], second[name]):
                 assert torch.equal(value, first[name]), (name, parents_first)
-            else:  # drawn: from one distribution, around 0
+            else:  # random values: both come from one distribution around 0
                 assert_same_deviation(value, first[name], name)
 
 
@@ -128,7 +128,7 @@ def test_a_connection_that_starts_anew_starts_as_it_was_built(spec):
 
 @pytest.mark.parametrize("family", [family.name for family in list_connections()])
 def test_a_layer_that_starts_anew_starts_as_it_was_built(family):
-    """With what its connections have inside their branches, and the gain of its weights."""
+    """Includes the normalisations inside branches and the gain of the weights."""
     spec = next(specs_of(registry.find_family(family)))
     sizes = {"embed_dim": FEATURES, "ffn_embed_dim": 2 * FEATURES, "attention_heads": 4}
     sides = {f"{side}_{key}": value for side in ("encoder", "decoder") for key, value in sizes.items()}

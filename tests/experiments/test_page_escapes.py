@@ -1,4 +1,4 @@
-"""What people write in records, recipes, claims, figures and costs is text on the page of results, never markup."""
+"""Text from records, recipes, claims, figures and costs stays text on the results page and never becomes markup."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from rskip.experiments.results import read_results
 from rskip.records import Record
 
 MakeRecord = Callable[..., Record]
-NAME = "\"'><img src=x onerror=alert(1)>&a"  # of a file, so without a slash
+NAME = "\"'><img src=x onerror=alert(1)>&a"  # a file name, so it has no slash
 ROWS = [
     {"model": "", "depth": 8, "stage": "", "name": "", "sublayer": "", "block": block, "gradient": 2.0**block}
     for block in (1, 2, 3)
@@ -28,7 +28,7 @@ ROWS = [
 
 
 class Hostile:
-    """Gives a string for each field, and knows them all."""
+    """Makes a hostile string for each field, and lists all fields."""
 
     def __init__(self) -> None:
         self.fields: list[str] = []
@@ -39,7 +39,7 @@ class Hostile:
 
 
 class Page(HTMLParser):
-    """Its tags with their attributes, its text, and its addresses."""
+    """Collects a page's tags with their attributes, its text, and its addresses."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -146,7 +146,7 @@ def test_no_field_becomes_markup_on_the_page(project: Path, hostile: Hostile) ->
 
 
 def test_no_field_becomes_html_in_markdown(project: Path) -> None:
-    """Outside of code, which Markdown escapes itself."""
+    """Checks the text outside code spans, because Markdown escapes those itself."""
     texts = outdated_tables(project, read_results(project))
     assert {path.name for path in texts} == {"README.md", "tables.md", "claims.md"}
     for path, text in texts.items():

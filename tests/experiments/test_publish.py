@@ -256,8 +256,8 @@ def test_weights_that_are_not_replaced_come_back(runs: Path, monkeypatch: pytest
 def test_records_that_a_network_does_not_show_yet_are_named_and_nothing_is_published(
     project: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capture
 ) -> None:
-    """Published by a part of its seeds, a run would have another choice of weights and other figures."""
-    monkeypatch.setattr("rskip.experiments.sweep.run_sweep", lambda recipes, **options: [])  # of other machines
+    """With only some of its seeds, a run would publish other weights and other metrics."""
+    monkeypatch.setattr("rskip.experiments.sweep.run_sweep", lambda recipes, **options: [])  # other machines run it
     command = ["run", "recipes/mine.yaml", "--seeds", "1", "2", "--ray", "--publish"]
     assert "results/mine shows no record of seeds 1, 2: " in fails(command, capsys)
     assert main(["run", "recipes/mine.yaml", "--seeds", "1"]) == 0

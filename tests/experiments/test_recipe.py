@@ -178,7 +178,7 @@ def test_the_file_of_a_rows_name_stands_for_the_row(write: Write) -> None:
     with pytest.raises(SettingError, match=re.escape("no row 2rskpi_ln (did you mean '2rskip_ln'?)")) as error:
         load_recipe(path.with_name("my_study_2rskpi_ln.yaml"))
     assert str(error.value).startswith(f"{path}: ")
-    write(RECIPE.replace("lr: 5e-3", "lr: 1"), "my.yaml")  # a longer file's name comes first, where it has the row
+    write(RECIPE.replace("lr: 5e-3", "lr: 1"), "my.yaml")  # the longest file name wins if its file has the variant
     write(RECIPE + "rows: {study_other: {}}", "my.yaml")
     assert load_recipe(path.with_name("my_study_other.yaml")).path.name == "my.yaml"
     with pytest.raises(SettingError, match=re.escape("has rows (skip_ln, 2rskip_ln, lr1.6e-2): expected one of them")):

@@ -176,7 +176,7 @@ def test_what_is_wrong_is_one_line(
 def test_a_setting_that_the_row_has_no_more_is_seen(
     project: Path, make_record: MakeRecord, settings: dict, change: dict, said: str
 ) -> None:
-    """Whatever its default is, of flags and of typed settings, without the user's code."""
+    """Holds for flags and typed settings with any default, and runs no user code."""
     import yaml
 
     path, written = project / "recipes" / "other.yaml", merge(settings, change)

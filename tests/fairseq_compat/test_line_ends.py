@@ -1,4 +1,4 @@
-"""What a line of text is, whoever reads which part of it, and what is not text."""
+"""The rules for lines and for invalid text are the same for all readers and all parts of a file."""
 
 from __future__ import annotations
 

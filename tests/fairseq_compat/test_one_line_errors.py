@@ -1,4 +1,4 @@
-"""A user's mistake is one line and exit status 2; anything else keeps its traceback."""
+"""A user's mistake ends in one line and exit status 2. All other errors keep their traceback."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ except Exception as error:
     raise RuntimeError("please ensure that the architectures match")
 """
 
-# one rank, since its group alone is what puts PyTorch's excepthook before others
+# one rank is enough: PyTorch installs its excepthook as soon as the process group exists
 RANK = """
 import os, sys, torch
 sys.argv = ["/bin/fairseq-train"]

@@ -263,7 +263,7 @@ assert PathManager.copy("new.pt", "last.pt", overwrite=True)
 print(open("last.pt").read())
 """
 
-# what `load_checkpoint` asks of a trainer, which prints what it is given to read
+# a trainer with the members that `load_checkpoint` uses; it prints the path that it gets
 RESUME = """
 import os, shutil, torch
 from types import SimpleNamespace
@@ -369,7 +369,7 @@ trainer = OfOneModel(3)
 print(validations(4.0, 5.0, 5.0))
 trainer.save_checkpoint("checkpoint.pt", {"train_iterator": {"epoch": 1}})
 vars(should_stop_early).clear()
-trainer.load_checkpoint("checkpoint.pt", reset_optimizer=True)  # another training: its first result is the best
+trainer.load_checkpoint("checkpoint.pt", reset_optimizer=True)  # a new training, whose first result is the best
 print(validations(5.0, 4.5))
 vars(should_stop_early).clear()
 trainer.load_checkpoint("checkpoint.pt")
@@ -416,7 +416,7 @@ parameters = [torch.nn.Parameter(torch.ones(2, dtype=torch.float16))]
 print(FP16Optimizer.build_fp32_params(None, parameters, flatten=False)[0].dtype)
 try:
     FP16Optimizer.build_fp32_params(None, iter(parameters))
-except (ValueError, RuntimeError, AssertionError) as error:  # an AssertionError where PyTorch has no CUDA
+except (ValueError, RuntimeError, AssertionError) as error:  # AssertionError if PyTorch is built without CUDA
     print(type(error).__name__, error)
 """
 
@@ -432,7 +432,7 @@ for program in (generate, interactive):
     for each in (*refused, {"print_alignment": "hard"}):
         try:
             program.main(Namespace(**flags | each))
-        except Exception as error:  # what isn't refused gets further, to --path and --task, which are missing here
+        except Exception as error:  # flags that are not refused fail later, because --path and --task are missing
             print(program.__name__, each.get("replace_unk"), each.get("print_alignment"), type(error).__name__)
 for words, alignment in (("a <unk>", [(0, 0)]), ("a <unk>", None), ("a b", None), ("a <unk>", torch.tensor([0, 1]))):
     try:

@@ -410,7 +410,7 @@ def test_a_refusal_is_one_line_and_status_2(multi30k, fairseq_program):
 
 
 def test_data_of_another_dictionary_are_refused(translate, monkeypatch):
-    """As a damaged .bin file has them: a token beyond the vocabulary is never read from other memory."""
+    """A damaged .bin file may hold a token beyond the vocabulary. It must not read memory outside the tables."""
     from rskip.fairseq_plugin.generator import BeamSearchGenerator
     from rskip.fairseq_plugin.one_line_errors import UsageError
 

@@ -1,4 +1,4 @@
-"""What the plug-in adds to the endings of fairseq's programs."""
+"""Tests the endings that the plug-in adds to fairseq's programs."""
 
 from __future__ import annotations
 

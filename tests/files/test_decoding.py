@@ -1,4 +1,4 @@
-"""Images are opened in the formats that are said, nowhere in any."""
+"""Every call that opens an image names the formats that it accepts."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import rskip
 
 
 def test_pillow_is_told_the_formats_everywhere():
-    """Without them it tries all that it knows, of which PostScript starts Ghostscript."""
+    """Without `formats` Pillow tries every format that it knows, and PostScript would start Ghostscript."""
     opened = {}
     for path in Path(rskip.__file__).parent.rglob("*.py"):
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):

@@ -1,4 +1,4 @@
-"""File names are a part of one line, whatever is in them."""
+"""A file name stays within one line, whatever characters it contains."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""State read back: as its type, or one line that names the file, the key, what was expected and what to do."""
+"""Reading state gives its type, or one line that names the file, the key, the expected value and the remedy."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def test_a_damaged_end_is_left_out(end, tmp_path):
         with pytest.raises(SettingError, match="line 3: .*; x$"):
             list(read)
         path.write_bytes(head + end + (b"" if end.endswith(b"\n") else b"\n") + entry)
-        with pytest.raises(SettingError, match="line 2: .*; x$"):  # its entry would be lost
+        with pytest.raises(SettingError, match="line 2: .*; x$"):  # the intact entry after it would be lost
             list(read_state_lines(path, Entry, advice="x", head=dict[str, Any]))
     else:
         assert len(list(read)) == 2

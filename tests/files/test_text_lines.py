@@ -1,4 +1,4 @@
-"""What a line of text is."""
+"""Tests what ends a line of text, and what is refused as text."""
 
 from __future__ import annotations
 

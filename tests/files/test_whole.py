@@ -61,12 +61,12 @@ def test_a_file_is_made_without_changing_the_umask_of_other_threads(
     monkeypatch.setattr(os, "umask", lambda _: pytest.fail("the umask is the whole process's"))
     with atomic_file(tmp_path / "file") as temporary:
         temporary.unlink()
-        temporary.touch(mode=0o600)  # as safetensors' writer does
+        temporary.touch(mode=0o600)  # like safetensors' writer
     assert (tmp_path / "file").stat().st_mode == (tmp_path / "usual").stat().st_mode
 
 
 def test_what_killed_processes_left_of_a_file_is_removed_when_it_is_written(tmp_path: Path) -> None:
-    """And no other file's, nor what a living process writes, even where its writer puts another file in its place."""
+    """Files of other names stay, and so does a running process's file, even one that its writer replaced."""
     path = tmp_path / "a[1].svg"
     left = [tmp_path / f".a[1].svg.{token}.partial.svg" for token in ("0123abcd", "_x9z_x9z")]
     others = [tmp_path / name for name in (".a1.svg.0123abcd.partial.svg", ".a[1].svg.0123abcd.partial.png", "b")]
@@ -95,7 +95,7 @@ def test_a_folder_appears_when_the_block_ends(tmp_path: Path) -> None:
 
 
 def test_of_two_that_write_a_folder_one_waits_and_both_are_whole(tmp_path: Path) -> None:
-    """The second begins while the first is half done, and ends when it can't have seen that one's files."""
+    """The second writer starts while the first is half done, but sees only the folder that the first has finished."""
     out = tmp_path / "out"
     half_done, seen = threading.Event(), []
 

@@ -1,4 +1,4 @@
-"""Every kind of state that rskip wrote and reads back: damaged, it gives a value of its type or one line."""
+"""Damages every kind of state that rskip writes: reading it gives a value of its type or a one-line error."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ CAPTIONED = {
 
 @dataclass(frozen=True)
 class State:
-    """A file's lines as JSON values, and who reads it. `form` is how a line is written."""
+    """A file's lines as JSON values, and the function that reads it. `form` writes a line."""
 
     name: str
     lines: list[Any]
@@ -63,7 +63,7 @@ class State:
 
 
 def journal(path: Path) -> int:
-    """How far an unfinished output is whose journal it is."""
+    """The number of lines that an unfinished output with this journal has."""
     path.with_suffix("").write_text("a\nb\nc\n")
     with ResumableFile(path.with_suffix(""), {"beam": 4}, resume=True) as file:
         return file.lines
@@ -169,7 +169,7 @@ def test_damaged_checkpoints(tmp_path: Path) -> None:
     def changed(edit: Any) -> None:
         try:
             torch.save(edited(whole, edit), path)
-        except (UnicodeEncodeError, OverflowError, RecursionError):  # what pickle has no form for
+        except (UnicodeEncodeError, OverflowError, RecursionError):  # pickle can't hold the value
             return
         found = holds(read_checkpoint, path)
         assert isinstance(found, (Checkpoint, ValueError))
@@ -182,7 +182,7 @@ def test_damaged_checkpoints(tmp_path: Path) -> None:
 
 
 def test_a_damaged_store_is_as_it_was_or_refused(tmp_path: Path) -> None:
-    """56 of 250 damaged stores used to end in a TypeError or a StopIteration."""
+    """In the past, 56 of 250 damaged stores ended in a TypeError or a StopIteration."""
     with FeatureWriter(tmp_path / "store", {"backbone": "b", "dim": 3, "dtype": "float16"}) as writer:
         writer.add((name, "0" * 64, Features(numpy.ones((6, 3), numpy.float32), (2, 3))) for name in "ab")
         writer.finish()

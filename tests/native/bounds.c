@@ -1,6 +1,6 @@
 /* Every kernel on memory of the exact size, so that the address sanitizer sees a step beside it. */
 #include <errno.h>
-#undef pthread_create /* of library.c only: see create_or_refuse */
+#undef pthread_create /* the macro is only for library.c: see create_or_refuse */
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -116,13 +116,13 @@ static void loss(int64_t rows, int64_t words, int type) {
     done();
 }
 
-/* library.c is compiled to call this for pthread_create: every second thread can't be had. */
+/* library.c calls this in place of pthread_create. Every second thread fails to start. */
 int create_or_refuse(pthread_t *thread, const pthread_attr_t *attributes, void *(*start)(void *), void *given) {
     static int calls;
     return calls++ % 2 ? EAGAIN : pthread_create(thread, attributes, start, given);
 }
 
-/* Whether all rows are computed when threads can't be had. */
+/* Whether all rows are computed although some threads fail to start. */
 static int threads(int64_t rows, int64_t words, int64_t number) {
     struct log_softmax l = {.logits = room(rows * words, 4), .log_probabilities = room(rows * words, 4), .words = words};
     rskip_log_softmax(&l, rows, number);

@@ -2,8 +2,8 @@
 
     python random_calls.py FOLDER CALLS
 
-FOLDER has the kernels as `_kernels.so`, compiled with the address sanitizer, which ends the program at the first read
-or write outside of a tensor. A call may raise what PyTorch's operators raise; the program prints how many calls did.
+FOLDER holds the kernels as `_kernels.so`, compiled with the address sanitizer, which ends the program at the first read
+or write outside a tensor. A call may raise the errors of PyTorch's operators; the program prints how many calls did.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ torch.manual_seed(0)
 
 
 def tensor(*shape: int, like: torch.dtype = torch.float32) -> torch.Tensor:
-    """Usually of this type and shape, at times of another, or not contiguous."""
+    """A tensor that usually has this type and shape, but sometimes another, or is not contiguous."""
     if draw.random() < 0.1:
         shape = tuple(max(0, size + draw.choice([-1, 1])) if draw.random() < 0.5 else size for size in shape)
     dtype = like if draw.random() < 0.85 else draw.choice(TYPES)

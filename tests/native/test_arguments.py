@@ -1,4 +1,4 @@
-"""Arguments of kernels hold what they point to, and refuse what a kernel would misread."""
+"""Arguments of kernels keep their targets alive, and refuse tensors that a kernel would misread."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from rskip.native.library import Attention, Linear, Operation, Operations, Seen,
 
 
 def test_arguments_hold_what_they_point_to():
-    """Tensors, structures in structures, and the structures of a table of operations."""
+    """Tests tensors, nested structures, and the structures in a table of operations."""
     place, x, weight = torch.zeros(3, dtype=torch.int32), torch.zeros(4), torch.zeros(5, dtype=torch.uint8)
     expected = place.data_ptr(), x.data_ptr()
     held = [weakref.ref(each) for each in (place, x, weight)]
@@ -47,7 +47,7 @@ def test_an_array_of_addresses_holds_its_tensors():
 
 
 def test_parameters_may_get_another_storage():
-    """As `Module.to` gives them, while a program waits for its next run."""
+    """`Module.to` may replace the storage while a program waits for its next run."""
     parameter = torch.nn.Parameter(torch.arange(3.0))
     arguments, array = Linear(x=parameter), addresses([parameter])
     parameter.data = torch.zeros(3)

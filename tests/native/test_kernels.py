@@ -234,7 +234,7 @@ def test_many_rows_are_shared_among_threads(library):
 
 
 def test_an_exception_of_a_signal_waits_for_all_threads(library):
-    """When Ctrl-C ends a kernel's call, no thread writes on."""
+    """After Ctrl-C ends a kernel's call, no thread still writes."""
 
     class Interrupted(Exception):
         pass
@@ -299,7 +299,7 @@ def test_a_library_that_is_missing_or_damaged_or_of_another_version_is_done_with
 @pytest.mark.slow
 @pytest.mark.skipif(not shutil.which("gcc"), reason="there is no gcc, whose address sanitizer this needs")
 def test_nothing_is_read_or_written_beside_what_was_given(tmp_path):
-    """tests/native/bounds.c runs every kernel on memory of the exact size, for many shapes, and without all threads."""
+    """tests/native/bounds.c runs every kernel on memory of the exact size, for many shapes and failing threads."""
     program = tmp_path / "bounds"
     options = ["-O0", "-fsanitize=address,undefined", "-fno-sanitize-recover=all", f"-I{SOURCE}"]
     options.append("-Dpthread_create=create_or_refuse")
@@ -310,11 +310,11 @@ def test_nothing_is_read_or_written_beside_what_was_given(tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(not shutil.which("gcc"), reason="there is no gcc, whose address sanitizer this needs")
+@pytest.mark.skipif(not shutil.which("gcc"), reason="needs gcc's address sanitizer")
 def test_no_argument_of_a_python_entry_point_makes_a_kernel_read_or_write_elsewhere(tmp_path):
-    """tests/native/random_calls.py gives them random shapes, types and indices."""
+    """tests/native/random_calls.py passes random shapes, types and indices."""
     compile_kernels(tmp_path / "_kernels.so", "-O0", "-shared", "-fPIC", "-fsanitize=address")
-    names = ("libasan.so", "libstdc++.so")  # the sanitizer looks for the latter, whose exceptions PyTorch throws
+    names = ("libasan.so", "libstdc++.so")  # the sanitizer needs libstdc++, because PyTorch throws its exceptions
     found = [subprocess.check_output(["gcc", f"-print-file-name={name}"], text=True).strip() for name in names]
     environment = {**os.environ, "LD_PRELOAD": " ".join(found), "ASAN_OPTIONS": "detect_leaks=0"}
     command = [sys.executable, str(ROOT / "tests/native/random_calls.py"), str(tmp_path), "2000"]

@@ -56,7 +56,7 @@ def test_converts() -> None:
 
 
 class Needed(TypedDict):
-    """What is read of a mapping that may hold more."""
+    """The keys that are read; the mapping may hold others."""
 
     row: tuple[int, str]
 

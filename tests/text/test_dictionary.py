@@ -62,7 +62,7 @@ def test_every_index_is_fairseqs(path: Path) -> None:
 
 
 def test_counts_are_what_int_reads(path: Path) -> None:
-    """Such as the ids of a SentencePiece vocabulary, which are negative."""
+    """Counts may be negative, like the ids of a SentencePiece vocabulary."""
     path.write_text("▁the -1\n▁a -2\ns +3\nt \t4\nu 1_000\n", encoding="utf-8")
     assert Dictionary.load(path).tokens[4:] == ["▁the", "▁a", "s", "t", "u"]
 

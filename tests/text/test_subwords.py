@@ -21,7 +21,7 @@ def test_bpe_learns_the_most_frequent_pairs_first(tmp_path: Path) -> None:
     assert (tmp_path / "codes").read_text() == "#version: 0.2\nl o\nlo w</w>\n"
     assert bpe.segment("low lower") == "low lo@@ w@@ e@@ r"
     assert BytePairEncoding.load(tmp_path / "codes").segment("low lower") == "low lo@@ w@@ e@@ r"
-    (tmp_path / "codes").write_bytes(b"\xef\xbb\xbf#version: 0.2\r\nl o\r\nlo w</w>\r\n")  # by a Windows editor
+    (tmp_path / "codes").write_bytes(b"\xef\xbb\xbf#version: 0.2\r\nl o\r\nlo w</w>\r\n")  # from a Windows editor
     assert BytePairEncoding.load(tmp_path / "codes").segment("low lower") == "low lo@@ w@@ e@@ r"
 
 
@@ -75,7 +75,7 @@ def test_bpe_dropout_leaves_merges_out_and_what_is_remembered_whole() -> None:
     assert cut[:2] == ["l@@ o@@ w lo@@ w@@ e@@ r n@@ e@@ w@@ er", "l@@ o@@ w lo@@ w@@ e@@ r n@@ e@@ w@@ e@@ r"]
     assert len(set(cut)) > 5 and {bpe.join(units) for units in cut} == {"low lower newer"}
     assert [again("low lower newer") for _ in range(50)] == cut
-    assert random.getstate() == before  # the process's own generator, which other threads use
+    assert random.getstate() == before  # the global generator, which other threads use
     assert bpe.segment("low lower newer") == whole == BytePairEncoding.learn(TEXT, size=4).segment("low lower newer")
 
 
@@ -168,7 +168,7 @@ def test_sentencepiece_joins_bytes_and_drops_control_units() -> None:
     join = SentencePiece(model.getvalue()).join
     assert join("<2de> ▁ <0x35> ▁ <0xE2> <0x82> <0xAC> .") == "5 €."
     assert join("▁ a ▁ <0xE2> ▁ b ▁") == "a � b"
-    # what the model does not have is joined as ever
+    # units that the model lacks are joined as before
     assert join("▁Katze <unk> ▁<unk> ▁Kater madeupword0000") == "Katze<unk> <unk> Katermadeupword0000"
 
 

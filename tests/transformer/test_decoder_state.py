@@ -92,7 +92,7 @@ def test_no_attention_unless_asked_for(build, source):
 
 
 def test_a_state_leaves_the_memory_as_it_was(build):
-    """Also where sentences leave it, which moves rows of its mask."""
+    """Holds also when sentences leave the state, which moves rows of its mask."""
     model = build()
     source = torch.randint(4, 23, (8, 6), generator=torch.Generator().manual_seed(0))
     source[1, 3:] = 1
@@ -100,7 +100,7 @@ def test_a_state_leaves_the_memory_as_it_was(build):
     before = [each.clone() for each in (memory.states, memory.padding, memory.mask)]
     state = model.decoder.start(memory)
     model.decoder.step(torch.full((8, 1), 2), state)
-    sentences = torch.tensor([0, 7, 2, 3, 4, 5, 6])  # the last one, without padding, takes the place of the padded one
+    sentences = torch.tensor([0, 7, 2, 3, 4, 5, 6])  # the last one, without padding, replaces the padded one
     state.reorder(torch.zeros(7, 1, dtype=torch.long), sentences)
     for found, expected in zip((memory.states, memory.padding, memory.mask), before, strict=True):
         assert torch.equal(found, expected)

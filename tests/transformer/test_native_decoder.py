@@ -187,7 +187,7 @@ def test_a_reordering_or_a_memory_that_is_not_the_states_is_refused(build, sourc
 
 @torch.inference_mode()
 def test_positions_that_another_thread_replaces_during_a_run_are_still_read(build, source, monkeypatch):
-    """The table that the kernels read lives until they have returned."""
+    """The position table stays alive until the kernels that read it return."""
     model, tables = set_precision(build(), "float32"), []
     expected = copy.deepcopy(model).encode(source).states
     embedding = model.encoder.embed_positions
@@ -211,7 +211,7 @@ def test_positions_that_another_thread_replaces_during_a_run_are_still_read(buil
 
 @pytest.mark.parametrize("precision", ["float32", "bfloat16", "int8"])
 def test_threads_that_use_a_fresh_model_at_once_read_the_same_weights(build, source, precision, monkeypatch):
-    """Both pack each weight, as neither finds it packed; all that the kernels read afterwards is one of the two."""
+    """Neither thread finds a packed weight, so both pack it. Afterwards the kernels read only one of the two."""
     try:
         model = set_precision(build("2rskip+ln", encoder_ffn_embed_dim=64), precision)
     except ValueError:

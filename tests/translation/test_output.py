@@ -307,7 +307,7 @@ def test_the_journal_is_json_lines(unfinished):
     ],
 )
 def test_a_damaged_journal_is_refused_or_its_end_made_again(number, changes, said, unfinished, expected):
-    """Nothing of the output is removed for a damaged line that others follow."""
+    """If intact lines follow a damaged line, nothing is removed from the output."""
     journal, output = (unfinished / f"output.partial{end}" for end in (".journal", ""))
     lines, before = journal.read_text().splitlines(), output.read_bytes()
     lines[number] = json.dumps({**json.loads(lines[number]), **changes})

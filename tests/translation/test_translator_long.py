@@ -160,7 +160,7 @@ def test_too_little_memory_is_told_with_what_to_change(monkeypatch: pytest.Monke
 @pytest.mark.parametrize("kernels", [True, False], ids=["kernels", "no kernels"])
 @pytest.mark.parametrize("precision", PRECISIONS)
 def test_threads_that_share_a_fresh_translator(precision: str, kernels: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its first use included, and with tables of positions that grow while other threads read them."""
+    """Includes the first use, and position tables that grow while other threads read them."""
     if not kernels:
         for module in ("native.library", "transformer.int8_linear", "transformer.precision"):
             monkeypatch.setattr(f"rskip.{module}.find_library", lambda: Found(None, "not used here"))

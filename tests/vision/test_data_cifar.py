@@ -205,7 +205,7 @@ def test_an_unknown_dataset_and_a_missing_torchvision_are_named(tmp_path, monkey
 
 def test_a_download_leaves_the_files_and_nothing_else(tiny, tmp_path):
     root = tmp_path / "new" / "data"
-    for left in (f".{FOLDER}.unpacking", f"..{FOLDER}.unpacking.building"):  # by a killed process
+    for left in (f".{FOLDER}.unpacking", f"..{FOLDER}.unpacking.building"):  # left by a killed process
         (root / left / FOLDER).mkdir(parents=True)
     images = load_cifar("cifar10", root, train=True, download=True)
     assert np.array_equal(images.images, tiny.pixels[:20])

@@ -155,7 +155,7 @@ def test_recalibrated_statistics_are_averages_over_the_images(counts_taken):
     images = ImageSet(pixels, torch.zeros(12, dtype=torch.int64), CLASSES)
     torch.manual_seed(1)
     model = preact_resnet(8, "2rskip+bn", len(CLASSES)).eval()
-    if counts_taken:  # as by a training in the same process
+    if counts_taken:  # as after a training in the same process
         take_batch_counts(model)
     before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
     seen: dict[nn.Module, list[Tensor]] = {each: [] for each in model.modules() if isinstance(each, nn.BatchNorm2d)}

@@ -163,7 +163,7 @@ def test_the_curve_has_a_point_an_epoch_and_one_at_the_end(tmp_path):
     ],
 )
 def test_a_damaged_line_of_a_curve(tmp_path, change, said):
-    """It is refused, or left out as the end of a training that was killed; not of one that has ended."""
+    """It is an error, except at the end of a killed training's curve, where it is skipped."""
     point = CurvePoint(
         epoch=1, iteration=3, lr=0.1, train_loss=2.0, train_error=90.0, test_loss=None, test_error=None,
         images_per_second=50.0, seconds=1.0,

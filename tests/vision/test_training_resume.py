@@ -305,7 +305,7 @@ WRONG_CHECKPOINTS: list[tuple[tuple[Any, ...], Any, str]] = [
 
 
 def test_a_checkpoint_that_is_not_of_its_training_is_refused(stopped):
-    """One used to train on to a model that is not finite."""
+    """In the past, one such checkpoint trained on to a model that is not finite."""
     path = stopped(3) / "checkpoint.pt"
     whole = path.read_bytes()
     curve = (path.parent / "curve.jsonl").read_bytes()

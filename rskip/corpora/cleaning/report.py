@@ -127,9 +127,9 @@ class CleaningReport:
 
     @classmethod
     def read(cls, path: Path) -> CleaningReport:
-        """The report of a file that holds what `to_dict` gave.
+        """Reads a report from a file that holds the result of `to_dict`.
 
-        :raises ValueError: it is damaged; names the file.
+        :raises ValueError: the file is damaged. The error names the file.
         """
         advice = "move the folder away and prepare the corpus again"
         content = read_state(path, dict[str, Any], advice=advice)

@@ -38,7 +38,7 @@ EXPORT int rskip_choose(int most) {
 
 EXPORT const char *rskip_instructions(void) { return names[level]; }
 
-/* What one thread computes of a kernel. */
+/* One thread's share of a kernel's work. */
 struct share {
     void (*kernel)(const void *, int64_t first, int64_t last);
     const void *arguments;
@@ -51,8 +51,8 @@ static void *compute_share(void *given) {
     return NULL;
 }
 
-/* Runs a kernel on 0 to before `count` in up to `threads` threads, the caller's among them, and returns when all have
-   ended. Threads of C, since a signal that Python turns into an exception can't come between their start and their end. */
+/* Runs a kernel on the indices 0 to `count` - 1 in up to `threads` threads, including the caller's. Returns when all
+   have ended. C starts and joins the threads, so that no exception that Python makes of a signal can interrupt this. */
 #define MOST_THREADS 256
 static void in_threads(void (*kernel)(const void *, int64_t, int64_t), const void *arguments, int64_t count, int64_t threads) {
     if (threads > count) threads = count;
@@ -67,13 +67,13 @@ static void in_threads(void (*kernel)(const void *, int64_t, int64_t), const voi
     for (int64_t number = threads - 1; number >= 0; number--) {
         shares[number] = (struct share){kernel, arguments, count * number / threads, count * (number + 1) / threads};
         if (number) is_started[number] = !pthread_create(&started[number], NULL, compute_share, &shares[number]);
-        if (!is_started[number]) compute_share(&shares[number]); /* the caller's own, and where no thread can be had */
+        if (!is_started[number]) compute_share(&shares[number]); /* also if no thread could start */
     }
     for (int64_t number = 1; number < threads; number++)
         if (is_started[number]) pthread_join(started[number], NULL);
 }
 
-/* A kernel as Python calls it: on 0 to before `count`, in up to `threads` threads. */
+/* The function that Python calls for a kernel: on 0 to `count` - 1, in up to `threads` threads. */
 #define KERNEL(name, structure)                                                                                  \
     static void name##_share(const void *arguments, int64_t first, int64_t last) {                               \
         chosen->name((const struct structure *)arguments, first, last);                                          \
@@ -113,7 +113,7 @@ static void run_share(const void *arguments, int64_t first, int64_t last) {
 
 EXPORT void rskip_run(const struct program *a, int64_t count, int64_t threads) { in_threads(run_share, a, count, threads); }
 
-/* Whether all `count` indices are from 0 to below `limit`. */
+/* Whether all `count` indices are at least 0 and below `limit`. */
 EXPORT int rskip_all_below(const int64_t *indices, int64_t count, int64_t limit) {
     for (int64_t i = 0; i < count; i++)
         if (indices[i] < 0 || indices[i] >= limit) return 0;

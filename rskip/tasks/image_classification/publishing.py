@@ -46,7 +46,7 @@ def export_weights(run: Run[VisionSettings], record: Record, folder: Path) -> di
     images = ensure_images(dataset, mirror=run.mirror)["test"]
     model, description = load_model(training_folder(run).model)
     weights = folder / "model.safetensors"
-    with atomic_file(weights) as temporary:  # a file of save_file's own could be read by its user only
+    with atomic_file(weights) as temporary:  # save_file alone would make a file that only its owner can read
         save_file({name: tensor.contiguous() for name, tensor in model.state_dict().items()}, temporary)
     config = {
         "format": FORMAT,

@@ -51,7 +51,7 @@ class _ClassFigures(TypedDict):
 
 
 class _Evaluation(TypedDict):
-    """evaluation.json, as far as it is read."""
+    """The content of evaluation.json. Holds the keys that rskip reads."""
 
     error: float
     accuracy: float

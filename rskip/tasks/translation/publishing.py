@@ -73,7 +73,7 @@ class _Connections(TypedDict, total=False):
 
 
 class _Named(TypedDict, total=False):
-    """What weights say of their model, as far as it is read."""
+    """The model's description in a weights file. Holds the keys that rskip reads."""
 
     arch: str
     model: _Connections

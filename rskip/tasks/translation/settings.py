@@ -57,7 +57,7 @@ _SEARCH = {
     "no-repeat-ngram-size": "no_repeat_ngram",
 }  # fmt: skip
 _CONNECTION_FLAGS = ("connection", "encoder-connection", "decoder-connection")
-CODE_FLAGS = ("user-dir", *_CONNECTION_FLAGS)  # in `train`: what imports a user's code, and what is known by it
+CODE_FLAGS = ("user-dir", *_CONNECTION_FLAGS)  # in `train`: flags that import user code or depend on it
 
 
 class AverageSettings(msgspec.Struct, frozen=True, kw_only=True):

@@ -145,7 +145,7 @@ def _fetch(folder: Path, dataset: type[CIFAR10]) -> None:
         download_file(dataset.url, archive, md5=dataset.tgz_md5, otherwise=otherwise)
         unpacking = folder.with_name(f".{folder.name}.unpacking")
         try:
-            shutil.rmtree(unpacking, ignore_errors=True)  # what a killed process left
+            shutil.rmtree(unpacking, ignore_errors=True)  # left by a killed process
             unpacked = extract(archive, members, unpacking)
             folder.mkdir(exist_ok=True)
             for path in unpacked.values():

@@ -62,10 +62,10 @@ class Curve:
 
 
 def read_curve(path: Path, *, finished: bool = False) -> list[CurvePoint]:
-    """The points of a curve.jsonl. A damaged end, which a killed training left, is left out.
+    """The points of a curve.jsonl. Skips a damaged end, which a killed training may leave.
 
-    :param finished: the training has ended: its end is not left out.
-    :raises SettingError: another line is damaged.
+    :param finished: whether the training has ended; then a damaged end is an error.
+    :raises SettingError: a line is damaged that is not skipped.
     """
     advice = "move the training away to start anew"
     return [point for point, _ in read_state_lines(path, CurvePoint, advice=advice, finished=finished)]
@@ -102,7 +102,7 @@ class TensorBoardCurve:
 
 
 class MeterState(TypedDict):
-    """What a `Meter` has summed up, and for how long."""
+    """The sums of a `Meter`, and their duration."""
 
     loss: float
     wrong: float

@@ -22,7 +22,7 @@ from rskip.vision.training.curve import CurvePoint, MeterState
 
 
 class BegunWith(TypedDict):
-    """Settings of a training that was begun, as far as they are read."""
+    """The settings with which a training began. Holds the keys that rskip reads."""
 
     precision: Precision
     compile: bool
@@ -61,9 +61,9 @@ class TrainingFolder:
             yield
 
     def begun_with(self) -> BegunWith | None:
-        """Settings in run.json; None without one.
+        """The settings in run.json; None if the file doesn't exist.
 
-        :raises SettingError: it is damaged.
+        :raises SettingError: the file is damaged.
         """
         if not self.settings.is_file():
             return None
@@ -88,7 +88,7 @@ class _Group(TypedDict):
 
 
 class Optimiser(TypedDict):
-    """The state dict of SGD, as far as it is read."""
+    """The state dict of SGD. Holds the keys that rskip reads."""
 
     state: dict[int, _Buffers]
     param_groups: list[_Group]
@@ -99,7 +99,7 @@ class _Generators(TypedDict, total=False):
 
 
 class Generators(_Generators):
-    """States of random numbers."""
+    """States of the random number generators."""
 
     cpu: Tensor
 

@@ -169,9 +169,9 @@ class TrainingRun:
             buffer.copy_(statistics[name])
 
     def restore(self, checkpoint: Checkpoint) -> None:
-        """Takes over everything that an earlier session left.
+        """Restores the training's state from an earlier session's checkpoint.
 
-        :raises ValueError: it is not of this training.
+        :raises ValueError: the checkpoint doesn't belong to this training.
         """
         if (difference := self._difference(checkpoint)) or (difference := self._restore_generators(checkpoint.rng)):
             raise ValueError(
@@ -179,7 +179,7 @@ class TrainingRun:
                 "version; move it away to start anew"
             )
         self.model.load_state_dict(checkpoint.model)
-        groups = self.optimiser.state_dict()["param_groups"]  # how an update is computed, the settings say
+        groups = self.optimiser.state_dict()["param_groups"]  # the settings, not the checkpoint, define the update
         self.optimiser.load_state_dict({"state": checkpoint.optimiser["state"], "param_groups": groups})
         self.meter.load(checkpoint.meter)
         self._point_began = time.monotonic() - checkpoint.meter["seconds"]
@@ -189,7 +189,7 @@ class TrainingRun:
         self._session["from"] = checkpoint.iteration
 
     def _difference(self, checkpoint: Checkpoint) -> str | None:
-        """In what a checkpoint is not of this training; None: in nothing that can be seen."""
+        """How a checkpoint differs from this training's; None if no difference is found."""
         if checkpoint.iterations != self.iterations:
             return f"it is of {checkpoint.iterations:,} iterations, expected {self.iterations:,}"
         if checkpoint.iteration > self.iterations:
@@ -212,7 +212,7 @@ class TrainingRun:
         return weights_difference(own, given, saved=True)
 
     def _restore_generators(self, states: Generators) -> str | None:
-        """Why they can't be restored; None: they are."""
+        """Restores the generators. Returns the reason if that fails, else None."""
         try:
             torch.set_rng_state(states["cpu"])
             if self.device.type == "cuda" and "cuda" in states:

@@ -144,7 +144,7 @@ def test_what_is_done_is_not_done_again(project: Path) -> None:
 def test_damaged_files_of_a_training_that_has_ended_make_no_record(
     project: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """A curve without its end used to give the loss of an earlier epoch."""
+    """In the past, a curve without its end gave the loss of an earlier epoch."""
     assert run("--seeds", "7") == 0
     folder, record = project / "runs/mine/7", project / "results/mine/7.json"
     record.unlink()

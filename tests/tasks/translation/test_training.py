@@ -1,4 +1,4 @@
-"""The command lines of a run, and an update that has its tokens on any number of GPUs."""
+"""Tests a run's command lines, and that an update has the same tokens on any number of GPUs."""
 
 from __future__ import annotations
 
