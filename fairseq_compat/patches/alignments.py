@@ -16,7 +16,7 @@ from fairseq_compat.patch import Patch
 
 GENERATE, INTERACTIVE, UTILS = "fairseq_cli.generate", "fairseq_cli.interactive", "fairseq.utils"
 _NO_DICTIONARY = "@@ "  # --replace-unk without a value
-_ADVICE = "leave it out; --print-alignment prints which source word each word is from"
+_ADVICE = "leave it out; --print-alignment prints the source word of each translated word"
 
 
 def refuse_flags(module: Any) -> None:
@@ -29,7 +29,7 @@ def refuse_flags(module: Any) -> None:
         if getattr(flags, "replace_unk", None) == _NO_DICTIONARY:
             raise UsageError(f"--replace-unk does not work without a dictionary in fairseq 0.12.2: {_ADVICE}")
         if module.__name__ == INTERACTIVE and getattr(flags, "print_alignment", None) == "soft":
-            raise UsageError("--print-alignment soft: fairseq-interactive prints hard ones only; use fairseq-generate")
+            raise UsageError("--print-alignment soft: fairseq-interactive prints only hard ones; use fairseq-generate")
         return original(cfg)
 
     main.refuses_alignments = True  # type: ignore[attr-defined]

@@ -78,17 +78,17 @@ def restore_last(module: Any) -> None:
             newest = newest_whole(cfg.save_dir, trainer.checkpoint_suffix)
             if newest is None:
                 raise UsageError(
-                    f"{last} is cut off, and no other whole checkpoint is there: delete it to train from the beginning"
+                    f"{last} is truncated, and no other checkpoint is intact: delete it to train from the beginning"
                 )
             if trainer.should_save_checkpoint_on_current_rank:
-                module.logger.warning(f"{last} is cut off: going on from {newest}, the newest whole checkpoint")
+                module.logger.warning(f"{last} is truncated: resuming from {newest}, the newest intact checkpoint")
                 module.PathManager.copy(newest, last, overwrite=True)
         return resume(cfg, trainer, **options)
 
     @functools.wraps(read)
     def load_checkpoint_to_cpu(path: str, *args: Any, **options: Any) -> Any:
         if os.path.isfile(path) and not is_whole(path):
-            raise UsageError(f"{path} is not a checkpoint, or it is cut off: give another one")
+            raise UsageError(f"{path} is not a checkpoint, or it is truncated: give another one")
         return read(path, *args, **options)
 
     load_checkpoint_to_cpu.refuses_parts = True  # type: ignore[attr-defined]

@@ -332,7 +332,7 @@ def _in_order(index: Journal[Picture], *, finished: bool = False) -> Iterator[Pi
         if picture.start != rows:
             raise index.damage("start", f"of {picture.name} is {picture.start}", expected=str(rows))
         if picture.name in names:
-            raise index.damage("name", f"{picture.name} is there twice", expected="each picture once")
+            raise index.damage("name", f"{picture.name} appears twice", expected="each picture once")
         rows += picture.count
         names.add(picture.name)
         yield picture

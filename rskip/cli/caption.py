@@ -119,7 +119,7 @@ def check_output(args: argparse.Namespace, pictures: Sequence[Path]) -> None:
 
         check_picture(args.sheet)
         if len(pictures) > MOST_ON_A_SHEET:
-            raise ValueError(f"--sheet draws {MOST_ON_A_SHEET} pictures at most, and these are {len(pictures):,}")
+            raise ValueError(f"--sheet draws at most {MOST_ON_A_SHEET} pictures, but got {len(pictures):,}")
     drawn: list[Path] = []
     if args.attention_folder is not None:
         check_picture(args.attention_folder / "picture.png")

@@ -170,7 +170,7 @@ def _warn_of_what_stays(module: Connection | StackConnection, inherited: object)
     own = [name for name, _ in module.named_parameters(recurse=False)]
     if own and type(module).reset_parameters is inherited:
         name = type(module).__name__
-        advice = "write reset_parameters in the class, which sets it and calls super().reset_parameters"
+        advice = "write reset_parameters in the class: call super().reset_parameters and set the initial values"
         warnings.warn(f"{name}.reset_parameters leaves {', '.join(own)} as it is: {advice}", stacklevel=3)
 
 

@@ -70,7 +70,7 @@ class Check(msgspec.Struct, frozen=True, kw_only=True):
     def __post_init__(self) -> None:
         check(self)
         if not self.judges and self.limited:
-            raise SettingError("judges", "is false beside a limit", expected="one of them")
+            raise SettingError("judges", "is false, but the check has a limit", expected="only one of the two")
 
     @property
     def limited(self) -> bool:
@@ -119,7 +119,7 @@ class Claim(msgspec.Struct, frozen=True, kw_only=True):
             if each.judges and not each.limited:
                 raise SettingError(f"checks[{number}]", "has no limit", expected="above, below, or judges: false")
         if measured and not any(each.judges for each in self.checks):
-            raise SettingError("checks", "have no limit", expected="one that judges, or `untested`")
+            raise SettingError("checks", "have no limit", expected="a check that judges, or `untested`")
 
 
 class Paper(msgspec.Struct, frozen=True, kw_only=True):

@@ -42,8 +42,8 @@ def records_seen(recipe: Recipe, seeds: Sequence[int]) -> list[Record]:
     if missing := [str(seed) for seed in seeds if seed not in {record.seed for record in records}]:
         of_seeds = f"seed{'s' if len(missing) > 1 else ''} {', '.join(missing)}"
         raise FileNotFoundError(
-            f"results/{recipe.run_name} shows no record of {of_seeds}: where the network's folder shows it later, "
-            "repeat the command then"
+            f"results/{recipe.run_name} shows no record of {of_seeds}: a network folder may show it later; repeat "
+            "the command then"
         )
     return records
 

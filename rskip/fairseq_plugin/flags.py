@@ -98,7 +98,7 @@ def check_flags(args: Namespace, kind: type[StackConfig] = TransformerConfig) ->
     for group, settings in GROUPS.items():
         if getattr(args, group, None) is not None:
             example = f"{group}_{next(iter(settings))}"
-            raise UsageError(f"rskip's architectures read no group {group} of settings: give them flat, as {example}")
+            raise UsageError(f"rskip's architectures don't read the group {group}: give flat settings, as {example}")
     for name in ("connection", "encoder_connection", "decoder_connection"):
         spec = getattr(args, name, None)
         if spec is not None:

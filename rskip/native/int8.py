@@ -25,7 +25,7 @@ def native_quantised(library: Library, rows: Tensor) -> tuple[Tensor, Tensor]:
 def native_rescale_(library: Library, sums: Tensor, scales: Tensor, bias: Tensor | None) -> None:
     """sums·scale + bias, in place: sums (R, C), contiguous, scales (R,), bias (C), all in float32."""
     if scales.shape != sums.shape[:1] or (bias is not None and bias.shape != sums.shape[1:]):
-        raise ValueError(f"sums are {tuple(sums.shape)}: expected as many scales as rows, and biases as features")
+        raise ValueError(f"sums are {tuple(sums.shape)}: expected one scale per row and one bias per feature")
     arguments = Rescaled(sums=sums, scales=scales, bias=bias, features=sums.size(1))
     library.rescale(arguments, len(sums), work=sums.numel())
 

@@ -40,7 +40,7 @@ def difference(ours: Mapping[int, float], baseline: Mapping[int, float]) -> Diff
     for seed, each in zip(seeds, differences, strict=True):
         if not isfinite(each):
             given = f"{ours[seed]} and {baseline[seed]}"
-            raise ValueError(f"the difference of seed {seed} is of {given}: expected finite figures")
+            raise ValueError(f"the values of seed {seed} are {given}: expected a finite difference")
     if not seeds:
         return None
     mean = fmean(differences)
@@ -61,7 +61,7 @@ def holm(p: Sequence[float]) -> list[float]:
     :raises ValueError: a p-value is not from 0 to 1.
     """
     if wrong := [value for value in p if not 0 <= value <= 1]:
-        raise ValueError(f"a p-value is {wrong[0]}: expected one from 0 to 1")
+        raise ValueError(f"a p-value is {wrong[0]}: expected a number from 0 to 1")
     corrected = [0.0] * len(p)
     largest = 0.0
     for rank, place in enumerate(sorted(range(len(p)), key=lambda place: p[place])):
@@ -80,9 +80,9 @@ def detectable(spread: float, *, pairs: int, comparisons: int = 1) -> float:
     :raises ValueError: `spread`, `pairs` or `comparisons` is out of range, or SciPy is missing.
     """
     if not (isfinite(spread) and spread >= 0):
-        raise ValueError(f"the spread is {spread}: expected a finite number of at least 0")
+        raise ValueError(f"the standard deviation is {spread}: expected a finite number of at least 0")
     if pairs < 2 or comparisons < 1:
-        raise ValueError(f"{pairs} pairs, {comparisons} comparisons: expected at least 2 and 1")
+        raise ValueError(f"{pairs} pairs, {comparisons} comparisons: expected at least 2 pairs and 1 comparison")
     stats = _scipy_stats()
     from scipy.optimize import brentq
 

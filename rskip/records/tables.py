@@ -38,7 +38,7 @@ def summarise(values: Sequence[float]) -> Summary:
     :raises ValueError: there are no values, or one is not finite.
     """
     if not values or not all(map(isfinite, values)):
-        raise ValueError(f"figures over seeds are {list(values)}: expected finite ones, at least one")
+        raise ValueError(f"the values over seeds are {list(values)}: expected at least one, and only finite numbers")
     return Summary(fmean(values), stdev(values) if len(values) > 1 else None)
 
 

@@ -160,8 +160,8 @@ class WindowWatch:
         for entry in () if self.journal is None else self.journal.entries():
             assert self.journal is not None
             if kept == len(batches) or len(entry.found) != len(batches[kept]):
-                expected = f"{len(batches)} batches of as many segments as the window has"
-                raise self.journal.damage("found", "is of other batches", expected=expected)
+                expected = f"{len(batches)} batches with the window's numbers of segments"
+                raise self.journal.damage("found", "doesn't match the window", expected=expected)
             kept += 1
             yield rebuilt(entry.found)
         for found in search(batches[kept:], options):

@@ -178,7 +178,7 @@ class ResumableFile:
         last = self.journal.keep_while(lambda entry: entry.bytes <= size)
         end = last.bytes if last else 0
         if end and os.pread(self._descriptor, 1, end - 1) != b"\n":
-            raise self.journal.damage("bytes", f"is {end}, inside a line", expected="a line's end")
+            raise self.journal.damage("bytes", f"is {end}, inside a line", expected="the end of a line")
         os.truncate(self._descriptor, end)
         os.lseek(self._descriptor, end, os.SEEK_SET)
         return last

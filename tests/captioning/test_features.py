@@ -165,7 +165,7 @@ def test_what_is_no_whole_store_is_refused(tmp_path):
         first.replace('t": 6', 't": 6.5'): r", line 2: count is 6\.5: expected a whole number, 1 or more",
         first.replace("[2, 3]", "[2, 3, 1]"): r", line 2: grid is \[2, 3, 1\]: expected a list of 2: .*",
         more % json.dumps({**entry, "name": "b"}): r": start of b is 0: expected 6",
-        more % json.dumps({**entry, "start": 6}): r": name a is there twice: expected each picture once",
+        more % json.dumps({**entry, "start": 6}): r": name a appears twice: expected each picture once",
         more % ("[" * 9000): r", line 3: nested more than 100 levels deep",
         more % '{"name": "b", "name": "c"}': r", line 3: not valid JSON: key name is given twice: expected once",
     }

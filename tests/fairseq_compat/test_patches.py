@@ -482,8 +482,8 @@ CASES = [  # patch, code; what it prints with all patches (None: not run), and w
     (
         "cut-checkpoints", CUT,
         "saved/checkpoint_last.pt 30\nsaved/checkpoint_last.pt 24\nsaved/checkpoint_last.pt 24\n"
-        "UsageError saved/checkpoint3.pt is not a checkpoint, or it is cut off: give another one\n"
-        "UsageError saved/checkpoint_last.pt is cut off, and no other whole checkpoint is there: "
+        "UsageError saved/checkpoint3.pt is not a checkpoint, or it is truncated: give another one\n"
+        "UsageError saved/checkpoint_last.pt is truncated, and no other checkpoint is intact: "
         "delete it to train from the beginning\n",
         ["saved/checkpoint_last.pt 30\nEOFError "],
     ),

@@ -125,7 +125,7 @@ def test_unsupported_flags_are_refused_by_name(parse, task, name):
 def test_a_group_of_settings_is_refused_by_name(parse, task):
     """The group is given as for fairseq-hydra-train: `model: {encoder: {layers: 2}}`."""
     args = OmegaConf.create({**vars(parse("--arch", "transformer_rskip_ln_tiny")), "encoder": {"layers": 2}})
-    with pytest.raises(UsageError, match="read no group encoder of settings: give them flat, as encoder_embed_dim"):
+    with pytest.raises(UsageError, match="don't read the group encoder: give flat settings, as encoder_embed_dim"):
         config_from_args(args, task.source_dictionary, task.target_dictionary)
 
 

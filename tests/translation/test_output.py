@@ -303,7 +303,7 @@ def test_the_journal_is_json_lines(unfinished):
         (3, {"lines": 2}, "lines is 2: expected 8 or more, as in the line before"),
         (3, {"window": 10**30}, None),
         (3, {"bytes": "x"}, None),
-        (3, {"bytes": 100}, "bytes is 100, inside a line: expected a line's end"),
+        (3, {"bytes": 100}, "bytes is 100, inside a line: expected the end of a line"),
     ],
 )
 def test_a_damaged_journal_is_refused_or_its_end_made_again(number, changes, said, unfinished, expected):
@@ -377,8 +377,8 @@ def test_batches_of_an_unfinished_window_are_kept(folder):
     [
         ([[[[[0, "2"], -1.0, None, None]]], None], r"line 2: found\[0\]\[0\]\[0\]\[1\] is '2': expected a whole .*"),
         ([[[[[0, 2], -1.0, None]]], None], r"line 2: found\[0\]\[0\] is .*: expected a list of 4: .*"),
-        ([[], None], ": found is of other batches: expected 4 batches of as many segments as the window has"),
-        ([None] * 5, ": found is of other batches: expected 4 batches of as many segments as the window has"),
+        ([[], None], ": found doesn't match the window: expected 4 batches with the window's numbers of segments"),
+        ([None] * 5, ": found doesn't match the window: expected 4 batches with the window's numbers of segments"),
     ],
 )
 def test_a_damaged_journal_of_batches_is_refused(entries, said, folder):

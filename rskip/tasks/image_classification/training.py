@@ -178,7 +178,7 @@ def score(run: Run[VisionSettings]) -> Outcome:
     model, description = load_model(folder.model)
     curve = read_curve(folder.curve, finished=True)
     if not curve or curve[-1].iteration != description.iteration:
-        raise ValueError(f"{folder.curve} isn't the whole training's: move {run.folder.path} away and run again")
+        raise ValueError(f"{folder.curve} doesn't match the trained model: move {run.folder.path} away and run again")
     figures = {
         "error": evaluation["error"],
         "accuracy": evaluation["accuracy"],

@@ -191,12 +191,12 @@ class TrainingRun:
     def _difference(self, checkpoint: Checkpoint) -> str | None:
         """How a checkpoint differs from this training's; None if no difference is found."""
         if checkpoint.iterations != self.iterations:
-            return f"it is of {checkpoint.iterations:,} iterations, expected {self.iterations:,}"
+            return f"its training has {checkpoint.iterations:,} iterations, expected {self.iterations:,}"
         if checkpoint.iteration > self.iterations:
             return f"{checkpoint.iteration:,} iterations are done, expected {self.iterations:,} at most"
         reached = [*(point.iteration for point in checkpoint.curve), checkpoint.iteration]
         if sorted(reached) != reached:
-            return f"the curve's iterations don't rise to {checkpoint.iteration:,}"
+            return f"the curve's iterations don't increase up to {checkpoint.iteration:,}"
         if difference := weights_difference(self.model.state_dict(), checkpoint.model, saved=True):
             return difference
         groups = [group["params"] for group in self.optimiser.state_dict()["param_groups"]]

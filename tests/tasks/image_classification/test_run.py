@@ -149,7 +149,7 @@ def test_damaged_files_of_a_training_that_has_ended_make_no_record(
     folder, record = project / "runs/mine/7", project / "results/mine/7.json"
     record.unlink()
     for name, damage, said in (
-        ("training/curve.jsonl", lambda text: text.splitlines(keepends=True)[0], "isn't the whole training's: move "),
+        ("training/curve.jsonl", lambda text: text.splitlines(keepends=True)[0], "doesn't match the trained model: "),
         ("training/curve.jsonl", lambda text: text[:-20], "line 2: not valid JSON"),
         ("evaluation.json", lambda text: text.replace('"error": ', '"error": "x", "e": ', 1), "error is 'x': "),
     ):
