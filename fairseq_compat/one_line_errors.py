@@ -38,8 +38,9 @@ def reported_by_child(error: BaseException) -> Ending | None:
     """The ending of a program whose child process printed its own line, which a status of STATUSES says."""
     from torch.multiprocessing import ProcessExitedException
 
-    reported = isinstance(error, ProcessExitedException) and error.exit_code in STATUSES
-    return ("", error.exit_code) if reported else None
+    if isinstance(error, ProcessExitedException) and error.exit_code in STATUSES:
+        return "", error.exit_code
+    return None
 
 
 # Each function returns an error's ending or None. The first ending wins. A plug-in may append its own functions.
