@@ -38,14 +38,6 @@ def test_arguments_let_go_of_what_they_no_longer_point_to():
     assert held() is None and arguments.x == second.data_ptr()
 
 
-def test_an_array_of_addresses_holds_its_tensors():
-    tensor = torch.zeros(3)
-    held, array = weakref.ref(tensor), addresses([tensor])
-    expected = tensor.data_ptr()
-    del tensor
-    assert held() is not None and list(array) == [expected]
-
-
 def test_parameters_may_get_another_storage():
     """`Module.to` may replace the storage while a program waits for its next run."""
     parameter = torch.nn.Parameter(torch.arange(3.0))
