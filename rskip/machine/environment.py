@@ -48,10 +48,13 @@ class Machine(_Processor, total=False):
     gpus: int
 
 
-class Git(TypedDict):
-    """The checkout that a program is from."""
-
+class _Commit(TypedDict):
     commit: str
+
+
+class Git(_Commit, total=False):
+    """The checkout that a program is from. `dirty` is true if code or tracked files differ from the commit."""
+
     dirty: bool
 
 

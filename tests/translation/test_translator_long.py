@@ -166,7 +166,8 @@ def test_threads_that_share_a_fresh_translator(precision: str, kernels: bool, mo
             monkeypatch.setattr(f"rskip.{module}.find_library", lambda: Found(None, "not used here"))
     sizes = {"encoder_embed_dim": 64, "decoder_embed_dim": 64, "encoder_ffn_embed_dim": 64, "decoder_ffn_embed_dim": 64}
     draw = random.Random(0)
-    lengths = [draw.randint(1, 1500) if draw.random() < 0.02 else draw.randint(1, 30) for _ in range(2000)]
+    count = 2000 if kernels else 500
+    lengths = [draw.randint(1, 1500) if draw.random() < 0.02 else draw.randint(1, 30) for _ in range(count)]
     parts = [[words(length) for length in lengths[start::8]] for start in range(8)]
     found = []
     for threads in (1, 8):
