@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 import re
 from collections.abc import Iterable, Mapping
@@ -11,9 +10,7 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-import msgspec
-
-from rskip.files.state import parse_state
+from rskip.files.state import parse_state_line
 from rskip.settings.errors import SettingError
 from rskip.tasks.run import SESSION, epoch_line
 
@@ -117,9 +114,7 @@ def _add_validation(epoch: Epoch, figures: Mapping[str, float | None]) -> None:
 
 def _read_figures(tag: str, text: str, *, source: str) -> dict[str, float | None]:
     """The metrics of a line, which fairseq writes as text. A missing or non-finite metric becomes None."""
-    values = _as_written(text)
-    if values is None:
-        values = parse_state(text.encode(), dict[str, Any], source=source, advice=_ADVICE)
+    values = parse_state_line(f"{text}\n".encode(), dict[str, Any], source=source, advice=_ADVICE)
     figures: dict[str, float | None] = {}
     for name in _FIGURES[tag]:
         value = values.get(name)
@@ -132,15 +127,6 @@ def _read_figures(tag: str, text: str, *, source: str) -> dict[str, float | None
         if figures[name] is None:
             raise SettingError(name, "is missing", expected="a number", advice=_ADVICE, source=source)
     return figures
-
-
-def _as_written(text: str) -> dict[str, Any] | None:
-    """The values of a line that is byte for byte as fairseq writes it. This is faster than `parse_state`."""
-    try:
-        values = msgspec.json.decode(text, type=dict[str, str | int | float | None])
-    except msgspec.MsgspecError:
-        return None
-    return values if json.dumps(values) == text else None
 
 
 def epoch_lines(log: Path) -> list[str]:
