@@ -76,8 +76,7 @@ def store_bottom_up(
                 try:
                     if isinstance(found, str):
                         raise ValueError(found)
-                    writer.converted(name, found)
-                    whole[name] = found
+                    whole[name] = writer.converted(name, found)
                 except ValueError as error:
                     result.failed[place] = f"{place}: {error}"
             writer.add((name, "", found) for name, found in whole.items())

@@ -61,8 +61,7 @@ def extract_features(
             whole = []
             for (name, sha256, _), found in zip(batch, features, strict=True):
                 try:
-                    writer.converted(name, found)
-                    whole.append((name, sha256, found))
+                    whole.append((name, sha256, writer.converted(name, found)))
                 except ValueError as error:
                     result.failed[name] = str(error)
             writer.add(whole)

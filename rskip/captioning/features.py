@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal, TypedDict
 
@@ -208,7 +208,7 @@ class FeatureWriter:
         for name, sha256, features in pictures:
             if name in sums:
                 raise ValueError(f"{self.path}: {name} is there twice: give each picture a name of its own")
-            content[_FEATURES].append(self.converted(name, features).tobytes())
+            content[_FEATURES].append(self.converted(name, features).values.tobytes())
             if features.boxes is not None:
                 content[_BOXES].append(features.boxes.astype("<f4").tobytes())
             entries.append(
@@ -241,8 +241,8 @@ class FeatureWriter:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def converted(self, name: str, features: Features) -> np.ndarray:
-        """A picture's features as the store holds them.
+    def converted(self, name: str, features: Features) -> Features:
+        """A picture's features with the values in the store's type.
 
         :raises ValueError: the features have another dim or kind, or are not finite in the dtype.
         """
@@ -254,11 +254,11 @@ class FeatureWriter:
             which = "no boxes" if features.boxes is None else "boxes"
             raise ValueError(f"{name} has {which}, unlike the pictures before it: give those of one kind")
         with np.errstate(over="ignore"):
-            values = features.values.astype(np.dtype(dtype).newbyteorder("<"))
+            values = features.values.astype(np.dtype(dtype).newbyteorder("<"), copy=False)
         if not np.isfinite(values).all():
             wider = "; float32 may hold them" if dtype == "float16" and np.isfinite(features.values).all() else ""
             raise ValueError(f"{name} has features that are not finite numbers of {dtype}{wider}")
-        return values
+        return replace(features, values=values)
 
     def _refuse_other_folder(self) -> None:
         if self.path.exists() and not self.path.is_dir():

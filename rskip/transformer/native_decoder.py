@@ -155,6 +155,7 @@ class _Step:
         program.norm(decoder.layer_norm, room.x)
         self.logits = program.last_map(self.projection, room.x)
         self.places = torch.empty(rows, dtype=torch.int64)
+        self.embedding.point("places", self.places)
         self.x = room.x
 
     def compute(self, tokens: Tensor, state: NativeState) -> Tensor:
@@ -175,7 +176,6 @@ class _Step:
         if self.positions is not None:
             self.positions.grow(length)
             self.places.fill_(self.config.padding_index + length)
-            self.embedding.point("places", self.places)
             self.embedding.point("positions", self.positions.rows)
 
     def _see(self, state: NativeState) -> None:
