@@ -106,7 +106,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     if argv is None:
         argv = sys.argv[1:]
         use_own_streams()
-    command, args = "rskip", None
+    command, args, status = "rskip", None, 0
     try:
         words, argv = command_words(argv)
         parser = build_parser(argv)
@@ -118,10 +118,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         else:
             command = f"rskip {words}"
             status = subcommand_module(args.subcommand).run(args) or 0
-            sys.stdout.flush()
-            return status
         sys.stdout.flush()
-        return 0
+        return status
     except KeyboardInterrupt:
         finish_output()
         print(f"{line_start()}{command}: interrupted", file=sys.stderr)
