@@ -109,7 +109,7 @@ $(STAMPS)/torch: $(STAMPS)/venv constraints.txt
 	@$(PIP) torch torchvision
 	@touch $@
 
-$(STAMPS)/rskip: $(STAMPS)/torch setup.py pyproject.toml $(wildcard rskip/native/source/*)
+$(STAMPS)/rskip: $(STAMPS)/torch setup.py pyproject.toml $(wildcard rskip/cpu/source/*)
 	@$(PIP) --editable '.[fairseq,vision,captioning,numbers,ct2,onnx,langid,pictures,report,tensorboard]'
 	@touch $@
 

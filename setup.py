@@ -61,9 +61,9 @@ def add_to_wheel(wheel, files):
 
 # Plain C behind ctypes: neither Python's nor PyTorch's headers. Without a compiler rskip does without it.
 KERNELS = Extension(
-    "rskip.native._kernels",
-    sources=sorted(str(path.relative_to(ROOT)) for path in (ROOT / "rskip/native/source").glob("*.c")),
-    depends=sorted(str(path.relative_to(ROOT)) for path in (ROOT / "rskip/native/source").glob("*.h")),
+    "rskip.cpu._kernels",
+    sources=sorted(str(path.relative_to(ROOT)) for path in (ROOT / "rskip/cpu/source").glob("*.c")),
+    depends=sorted(str(path.relative_to(ROOT)) for path in (ROOT / "rskip/cpu/source").glob("*.h")),
     extra_compile_args=["-O3", "-g0", "-fvisibility=hidden", "-Wno-psabi", "-pthread"],
     extra_link_args=["-pthread"],
     libraries=["m"],

@@ -19,13 +19,13 @@ from measuring.pairs import compare
 from measuring.record import append_record
 from torch import Tensor, nn
 
+from rskip.cpu import find_library
+from rskip.cpu.int8_linear import Int8Linear
+from rskip.cpu.packed_linear import PackedLinear
+from rskip.cpu.precision import set_precision
 from rskip.generation.candidates import Candidates, NativeScan, best_candidates, log_normaliser
-from rskip.native import find_library
 from rskip.transformer import Transformer, TransformerConfig
 from rskip.transformer.encoder import Memory
-from rskip.transformer.int8_linear import Int8Linear
-from rskip.transformer.packed_linear import PackedLinear
-from rskip.transformer.precision import set_precision
 
 SENTENCES, BEAM, FEATURES, INNER, VOCABULARY, STEPS = 64, 4, 256, 1024, 8_000, 24
 Part = tuple[str, Callable[[], object], Callable[[], object]]

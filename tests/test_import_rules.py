@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 FLOORS = [
-    {"files", "machine", "settings", "native", "connections", "__version__"},
-    {"transformer", "vision"},
+    {"files", "machine", "settings", "connections", "__version__"},
+    {"transformer", "vision", "cpu"},
     {"checkpoint", "generation", "text", "corpora"},
     {"translation", "captioning", "records"},
     {"tasks"},

@@ -11,9 +11,9 @@ from typing import Protocol
 
 import torch
 
+from rskip.cpu.precision import set_precision
 from rskip.text import Dictionary
 from rskip.transformer import Transformer
-from rskip.transformer.precision import set_precision
 
 Tokens = list[int]
 _LONGEST = 200  # tokens of a target, as fairseq-generate's --max-len-b

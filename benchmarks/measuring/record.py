@@ -9,9 +9,9 @@ from typing import Any
 
 import torch
 
+from rskip.cpu import find_library
 from rskip.machine.device import multiplies_bfloat16, multiplies_bfloat16_in_tiles
 from rskip.machine.environment import describe_environment
-from rskip.native import find_library
 
 
 def append_record(path: Path, benchmark: str, values: dict[str, Any]) -> dict[str, Any]:

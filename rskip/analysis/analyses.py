@@ -27,14 +27,14 @@ from rskip.analysis.measurement import Measurement
 from rskip.analysis.ratios import RatioRecorder
 from rskip.analysis.signals import SignalRecorder
 from rskip.connections import list_connections, parse_connection
+from rskip.cpu.int8_linear import Int8Linear
+from rskip.cpu.packed_linear import PackedLinear
 from rskip.machine.environment import describe_environment
 from rskip.machine.terminal import Progress
 from rskip.settings.check import convert
 from rskip.settings.errors import SettingError, nearest
 from rskip.tasks import find_task, tasks
 from rskip.tasks.subject import Batch, Conditions, Subject
-from rskip.transformer.int8_linear import Int8Linear
-from rskip.transformer.packed_linear import PackedLinear
 from rskip.zoo.files import model_folder
 from rskip.zoo.registry import WEIGHTS, read_registry, registry_file
 

@@ -19,13 +19,13 @@ from rskip.captioning.model import CaptioningTransformer, batch_features
 from rskip.captioning.model_file import WEIGHTS, load_captioning_model, load_words, read_captioning_checkpoint
 from rskip.captioning.pictures import read_picture
 from rskip.captioning.settings import CAPTION_OPTIONS
+from rskip.cpu.precision import set_precision
 from rskip.files.checksum import sha256_file
 from rskip.generation import Hypothesis, SearchOptions, beam_search
 from rskip.machine.device import usable_device
 from rskip.machine.torch_errors import out_of_memory
 from rskip.settings.errors import SettingError
 from rskip.text import Dictionary
-from rskip.transformer.precision import set_precision
 
 
 @dataclass(frozen=True)

@@ -79,7 +79,7 @@ def look_at_machine(findings: Findings) -> None:
 
 def look_at_kernels(findings: Findings) -> None:
     """The compiled kernels that translation on a CPU is faster with."""
-    from rskip.native import find_library
+    from rskip.cpu import find_library
 
     found = find_library()
     if found.library is None:
@@ -124,7 +124,7 @@ def look_at_pytorch(findings: Findings) -> None:
         return
     count = torch.cuda.device_count() if torch.cuda.is_available() else 0
     names = ", ".join(torch.cuda.get_device_name(index) for index in range(count))
-    from rskip.transformer.int8_linear import largest_int8_weight
+    from rskip.cpu.int8_linear import largest_int8_weight
 
     bits = {0: "none on this processor", 64: "7-bit weights, as this processor has no VNNI", 127: "8-bit weights"}
     findings.show("int8 on the CPU", bits[largest_int8_weight()])

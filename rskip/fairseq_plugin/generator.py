@@ -16,6 +16,7 @@ from torch import Tensor, nn
 
 from rskip.captioning.model import CaptioningTransformer
 from rskip.checkpoint import Checkpoint, build_transformer, from_stock
+from rskip.cpu.precision import set_precision
 from rskip.fairseq_plugin.captioning_model import CaptioningModel
 from rskip.fairseq_plugin.flags import unsupported_flags
 from rskip.fairseq_plugin.model import ConnectionTransformer
@@ -24,7 +25,6 @@ from rskip.generation import EnsembleDecoder, Hypothesis, SearchOptions, beam_se
 from rskip.generation.length_penalty import build_length_penalty
 from rskip.transformer import Transformer, TransformerConfig
 from rskip.transformer.model import EncoderDecoder
-from rskip.transformer.precision import set_precision
 from rskip.transformer.undrawn import undrawn
 
 _ALIGNMENTS = {"hard": extract_hard_alignment, "soft": extract_soft_alignment}

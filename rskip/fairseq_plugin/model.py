@@ -11,13 +11,13 @@ from fairseq.models import FairseqEncoder, FairseqEncoderDecoderModel, register_
 from fairseq.tasks import FairseqTask
 from torch import Tensor
 
+from rskip.cpu.loss import log_softmax
 from rskip.fairseq_plugin.decoder import ConnectionDecoder
 from rskip.fairseq_plugin.encoder import ConnectionEncoder
 from rskip.fairseq_plugin.flags import add_flags, config_from_args, take_compile_layers, take_probe
 from rskip.fairseq_plugin.one_line_errors import UsageError
 from rskip.fairseq_plugin.probe import Probe, TrainingProbe
 from rskip.machine.device import set_gpu_arithmetic
-from rskip.native.loss import log_softmax
 from rskip.transformer import TransformerConfig
 from rskip.transformer.config import StackConfig
 from rskip.transformer.embedding import build_token_embedding

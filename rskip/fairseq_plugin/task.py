@@ -11,13 +11,13 @@ from fairseq.dataclass.configs import GenerationConfig
 from fairseq.tasks import register_task
 from fairseq.tasks.translation import TranslationConfig, TranslationTask
 
+from rskip.cpu.precision import PRECISIONS
 from rskip.fairseq_plugin.flags import flag_of
 from rskip.fairseq_plugin.generator import BeamSearchGenerator, Transformers
 from rskip.fairseq_plugin.one_line_errors import UsageError
 from rskip.generation import SearchOptions
 from rskip.generation.length_penalty import LENGTH_PENALTIES
 from rskip.settings.errors import SettingError
-from rskip.transformer.precision import PRECISIONS
 
 TASK_NAME = "rskip_translation"
 

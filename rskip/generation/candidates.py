@@ -7,7 +7,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from rskip.native.library import BLOCK, Best, Library, Vocabulary
+from rskip.cpu.library import BLOCK, Best, Library, Vocabulary
 
 _STRIPES = 16  # a sentence's logits are first compared in so many stripes at once
 MOST_CANDIDATES = 64  # of the native search, which inserts each into a list

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from rskip.cpu import native_library
 from rskip.generation.candidates import MOST_CANDIDATES, Candidates, NativeScan, Scan, on_host
 from rskip.generation.decoder import StepDecoder
 from rskip.generation.hypothesis import Hypothesis
@@ -16,7 +17,6 @@ from rskip.generation.length_penalty import build_length_penalty
 from rskip.generation.ngrams import repeated_ngram_tokens
 from rskip.generation.options import SearchOptions
 from rskip.generation.sampling import sample
-from rskip.native import native_library
 
 _DEFAULTS = SearchOptions()
 _FINISHED_SHARE = 8  # finished sentences leave the batch when they are one in so many

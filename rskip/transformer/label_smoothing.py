@@ -7,8 +7,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from rskip.native import native_library
-from rskip.native.loss import cross_entropy_
+from rskip.cpu import native_library
+from rskip.cpu.loss import cross_entropy_
 
 CHUNK = 256  # rows at a time: the float32 logits of one chunk stay in a CPU's last-level cache
 NATIVE_CHUNK = 512  # the compiled kernel makes no float32 copy

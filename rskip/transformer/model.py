@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
 
-from rskip.native import native_library
+from rskip.cpu import native_library
 from rskip.transformer.config import StackConfig, TransformerConfig
 from rskip.transformer.decoder import Decoder
 from rskip.transformer.embedding import build_token_embedding
 from rskip.transformer.encoder import Encoder, Memory
-from rskip.transformer.int8_linear import in_int8
-from rskip.transformer.native_decoder import NativeDecoder, NativeState
-from rskip.transformer.native_encoder import LONGEST_SOURCE, NativeEncoder
-from rskip.transformer.native_program import NativeStack
 from rskip.transformer.state import DecoderState
+
+if TYPE_CHECKING:
+    from rskip.cpu.decoder import NativeDecoder, NativeState
+    from rskip.cpu.encoder import NativeEncoder
 
 
 class EncoderDecoder(nn.Module):
@@ -30,6 +30,8 @@ class EncoderDecoder(nn.Module):
     _native_decoder: NativeDecoder | None = None
 
     def __getstate__(self) -> dict[str, Any]:
+        from rskip.cpu.program import NativeStack  # here, since rskip.cpu imports this package
+
         return {name: None if isinstance(part, NativeStack) else part for name, part in self.__dict__.items()}
 
     @property
@@ -40,6 +42,8 @@ class EncoderDecoder(nn.Module):
     @property
     def precision(self) -> str:
         """What it computes in: "float32", "bfloat16", ..., or "int8"."""
+        from rskip.cpu.int8_linear import in_int8
+
         return "int8" if in_int8(self) else str(self.decoder.embed_tokens.weight.dtype).removeprefix("torch.")
 
     def move(self, device: torch.device) -> None:
@@ -62,6 +66,8 @@ class EncoderDecoder(nn.Module):
 
         Where the compiled kernels suit, they compute what follows.
         """
+        from rskip.cpu.decoder import NativeDecoder
+
         library = native_library(self.decoder.embed_tokens.weight)
         if library is None or self.training:
             return self.decoder.start(memory, attention=attention)
@@ -71,6 +77,8 @@ class EncoderDecoder(nn.Module):
 
     def step(self, tokens: Tensor, state: DecoderState | NativeState) -> Tensor:
         """Logits (B, K, V) of what follows `tokens` (B, K) in each beam of each sentence; the state takes them in."""
+        from rskip.cpu.decoder import NativeState
+
         if isinstance(state, NativeState):
             return state.decoder.step(tokens, state)
         return self.decoder.step(tokens, state)
@@ -124,6 +132,8 @@ class Transformer(EncoderDecoder):
 
         Where the compiled kernels suit, they compute it: hooks of the encoder's modules see `forward` alone.
         """
+        from rskip.cpu.encoder import LONGEST_SOURCE, NativeEncoder
+
         library = native_library(self.encoder.embed_tokens.weight)
         if library is None or self.training or torch.is_grad_enabled() or source.size(1) > LONGEST_SOURCE:
             return self.encoder.encode(source, padded=padded)

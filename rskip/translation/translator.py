@@ -14,11 +14,11 @@ import torch
 
 from rskip.checkpoint import build_transformer, read_checkpoint
 from rskip.checkpoint.transformer import check_translates, check_vocabulary
+from rskip.cpu.precision import set_precision
 from rskip.generation import Hypothesis, SearchOptions
 from rskip.machine.device import usable_device
 from rskip.settings.errors import SettingError
 from rskip.text import Dictionary, TextPipeline
-from rskip.transformer.precision import set_precision
 from rskip.translation.model_files import (
     ONNX_FILE,
     TOKENS,

@@ -133,7 +133,7 @@ def test_missing_requirement_is_wrong(installed):
 
 def test_what_int8_is_here(monkeypatch):
     for largest, words in ((127, "8-bit weights"), (64, "7-bit weights, as"), (0, "none")):
-        monkeypatch.setattr("rskip.transformer.int8_linear.largest_int8_weight", lambda largest=largest: largest)
+        monkeypatch.setattr("rskip.cpu.int8_linear.largest_int8_weight", lambda largest=largest: largest)
         assert any(line.startswith(f"int8 on the CPU      {words}") for line in findings(doctor.look_at_pytorch).lines)
 
 

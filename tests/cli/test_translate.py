@@ -20,11 +20,11 @@ import torch
 from rskip.cli._options import flag_of
 from rskip.cli.main import build_parser, main
 from rskip.cli.translate import PRECISIONS, load_translator
+from rskip.cpu.int8_linear import largest_int8_weight
 from rskip.generation import SearchOptions
 from rskip.machine.device import bfloat16_is_slow
 from rskip.machine.ranks import Ranks
 from rskip.transformer import precision
-from rskip.transformer.int8_linear import largest_int8_weight
 from rskip.translation import Translator
 from rskip.translation.files import worth_workers
 from rskip.translation.settings import DEFAULT_OPTIONS, MAX_TOKENS

@@ -7,8 +7,8 @@ import math
 import pytest
 import torch
 
+from rskip.cpu import find_library
 from rskip.generation.candidates import NativeScan, best_candidates, log_normaliser
-from rskip.native import find_library
 
 needs_kernels = pytest.mark.skipif(find_library().library is None, reason="the kernels are not compiled here")
 

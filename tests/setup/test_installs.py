@@ -91,7 +91,7 @@ def test_wheel_holds_start_up_files_tested_versions_and_the_registry_of_models(w
         assert not any(name.startswith(("tests/", "benchmarks/")) for name in names)
         for name in OF_THE_ROOT:
             assert archive.read(f"rskip/{name}") == (checkout / name).read_bytes()
-        assert shutil.which("cc") is None or "rskip/native/_kernels.abi3.so" in names
+        assert shutil.which("cc") is None or "rskip/cpu/_kernels.abi3.so" in names
 
 
 @pytest.mark.slow
@@ -103,7 +103,7 @@ def test_source_distribution_holds_what_git_has(wheel: Path, checkout: Path):
     files = {str(path.relative_to(checkout)) for path in checkout.rglob("*") if path.is_file()}
     expected = {name for name in files if not name.startswith((*OF_GIT, "rskip.egg-info/", "build/"))}
     assert names - made == expected
-    assert {"rskip/native/source/library.c", "rskip/native/source/kernels.h", "tests/conftest.py"} <= names
+    assert {"rskip/cpu/source/library.c", "rskip/cpu/source/kernels.h", "tests/conftest.py"} <= names
 
 
 @pytest.mark.slow

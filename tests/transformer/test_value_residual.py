@@ -8,9 +8,9 @@ import pytest
 import torch
 from torch._dynamo.utils import counters
 
-from rskip.native import find_library
+from rskip.cpu import find_library
+from rskip.cpu.precision import set_precision
 from rskip.transformer import Transformer
-from rskip.transformer.precision import set_precision
 from rskip.transformer.stack import compile_layers
 
 

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 import torch
 
+from rskip.cpu.int8_linear import largest_int8_weight
 from rskip.generation import SearchOptions
-from rskip.transformer.int8_linear import largest_int8_weight
 from rskip.translation import Translation, Translator
 from rskip.translation.scoring import score
 from rskip.translation.search import Workers

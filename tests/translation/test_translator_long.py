@@ -12,10 +12,10 @@ from unittest.mock import Mock
 import pytest
 import torch
 
-from rskip.native.library import Found
+from rskip.cpu.library import Found
+from rskip.cpu.precision import PRECISIONS, set_precision
 from rskip.text import Dictionary, TokenText
 from rskip.transformer import Transformer, TransformerConfig
-from rskip.transformer.precision import PRECISIONS, set_precision
 from rskip.translation import Translator
 from rskip.translation.search import length_batches
 from rskip.translation.segments import split
@@ -162,7 +162,7 @@ def test_too_little_memory_is_told_with_what_to_change(monkeypatch: pytest.Monke
 def test_threads_that_share_a_fresh_translator(precision: str, kernels: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """Includes the first use, and position tables that grow while other threads read them."""
     if not kernels:
-        for module in ("native.library", "transformer.int8_linear", "transformer.precision"):
+        for module in ("cpu.library", "cpu.int8_linear", "cpu.precision"):
             monkeypatch.setattr(f"rskip.{module}.find_library", lambda: Found(None, "not used here"))
     sizes = {"encoder_embed_dim": 64, "decoder_embed_dim": 64, "encoder_ffn_embed_dim": 64, "decoder_ffn_embed_dim": 64}
     draw = random.Random(0)

@@ -8,11 +8,11 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from rskip.cpu import find_library, native_library
+from rskip.cpu.int8 import PackedWeight8, native_linear8, native_quantised, native_rescale_
+from rskip.cpu.library import Library, Linear8
+from rskip.cpu.packed_linear import MANY
 from rskip.machine.device import multiplies_bfloat16_in_tiles
-from rskip.native import find_library, native_library
-from rskip.native.int8 import PackedWeight8, native_linear8, native_quantised, native_rescale_
-from rskip.native.library import Library, Linear8
-from rskip.transformer.packed_linear import MANY
 
 _ZERO_POINT = 128  # of unsigned activations
 _TINY = torch.finfo(torch.float32).tiny

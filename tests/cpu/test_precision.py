@@ -13,11 +13,10 @@ import pytest
 import torch
 from torch import nn
 
-from rskip.native import find_library
-from rskip.transformer import packed_linear, precision
-from rskip.transformer.int8_linear import Int8Linear, largest_int8_weight
-from rskip.transformer.packed_linear import PackedLinear
-from rskip.transformer.precision import PRECISIONS, set_precision
+from rskip.cpu import find_library, packed_linear, precision
+from rskip.cpu.int8_linear import Int8Linear, largest_int8_weight
+from rskip.cpu.packed_linear import PackedLinear
+from rskip.cpu.precision import PRECISIONS, set_precision
 
 needs_int8 = pytest.mark.skipif(not largest_int8_weight(), reason="no 8-bit products here")
 LARGEST = [largest for largest in (64, 127) if largest <= largest_int8_weight()]
@@ -144,7 +143,7 @@ def test_what_a_model_cannot_compute_in_is_refused(build, monkeypatch):
     assert PRECISIONS == ("float32", "bfloat16", "int8")
     with pytest.raises(ValueError, match="int8 is for CPUs and the model is on meta"):
         set_precision(build().to("meta"), "int8")
-    monkeypatch.setattr("rskip.transformer.precision.largest_int8_weight", lambda: 0)
+    monkeypatch.setattr("rskip.cpu.precision.largest_int8_weight", lambda: 0)
     with pytest.raises(ValueError, match="no exact 8-bit products"):
         set_precision(build(), "int8")
 
@@ -158,7 +157,7 @@ def test_without_vnni_weights_have_7_bits_and_sums_are_the_same(tmp_path, native
     torch.save((plain, x), tmp_path / "given.pt")
     code = (
         "import torch\n"
-        "from rskip.transformer.int8_linear import Int8Linear, largest_int8_weight\n"
+        "from rskip.cpu.int8_linear import Int8Linear, largest_int8_weight\n"
         "plain, x = torch.load('given.pt', weights_only=False)\n"
         "with torch.no_grad():\n"
         "    torch.save((largest_int8_weight(), Int8Linear(plain)(x)), 'found.pt')\n"

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from rskip.native.library import CrossEntropy, Library, LogSoftmax, checked_indices, native_library
+from rskip.cpu.library import CrossEntropy, Library, LogSoftmax, checked_indices, native_library
 
 
 def cross_entropy_(

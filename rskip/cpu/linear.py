@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from rskip.native.library import Library, Linear, Linear8, Packing
+from rskip.cpu.library import Library, Linear, Linear8, Packing
 
 _PRODUCTS_A_NUMBER = 16  # that take as long as a number that is read
 

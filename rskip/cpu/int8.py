@@ -6,8 +6,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from rskip.native.library import Library, Linear8, Packing8, Quantised, Rescaled
-from rskip.native.linear import linear_work
+from rskip.cpu.library import Library, Linear8, Packing8, Quantised, Rescaled
+from rskip.cpu.linear import linear_work
 
 _ZERO_POINT = 128  # of rows in 8 bits
 _MOST_AT_ONCE = 32  # features of the output

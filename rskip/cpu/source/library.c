@@ -1,4 +1,4 @@
-/* What rskip/native/library.py calls: the kernels of this processor, and the slots of a beam search. */
+/* What rskip/cpu/library.py calls: the kernels of this processor, and the slots of a beam search. */
 #include <pthread.h>
 #include <stddef.h>
 #include <string.h>

@@ -9,9 +9,9 @@ import torch
 from torch import nn
 
 from rskip.connections.linear import Linear
-from rskip.native import find_library
-from rskip.transformer.int8_linear import Int8Linear, in_int8, largest_int8_weight
-from rskip.transformer.packed_linear import PackedLinear
+from rskip.cpu import find_library
+from rskip.cpu.int8_linear import Int8Linear, in_int8, largest_int8_weight
+from rskip.cpu.packed_linear import PackedLinear
 
 Model = TypeVar("Model", bound=nn.Module)
 

@@ -1,4 +1,4 @@
-/* What the kernels are given; rskip/native/library.py has the same structures. Sizes and strides count elements. */
+/* What the kernels are given; rskip/cpu/library.py has the same structures. Sizes and strides count elements. */
 #ifndef RSKIP_KERNELS_H
 #define RSKIP_KERNELS_H
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from rskip.native.library import Library, Seen, checked_indices
+from rskip.cpu.library import Library, Seen, checked_indices
+from rskip.cpu.program import NativeStack, Program, unpadded
 from rskip.transformer.encoder import Encoder, Memory
-from rskip.transformer.native_program import NativeStack, Program, unpadded
 from rskip.transformer.positions import token_positions
 
 LONGEST_SOURCE = 256  # from there on PyTorch's attention is the faster one

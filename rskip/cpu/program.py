@@ -19,7 +19,8 @@ from rskip.connections.norms import EPS, LayerNorm, RMSNorm
 from rskip.connections.prenorm import PreNorm
 from rskip.connections.rskip import RSkip, XSkip
 from rskip.connections.subln import SubLN
-from rskip.native.library import (
+from rskip.cpu.int8_linear import Int8Linear
+from rskip.cpu.library import (
     ATTEND,
     EMBED,
     MAP,
@@ -36,12 +37,11 @@ from rskip.native.library import (
     Seen,
     addresses,
 )
-from rskip.native.linear import linear_work
+from rskip.cpu.linear import linear_work
+from rskip.cpu.packed_linear import PackedLinear
 from rskip.transformer.attention import MultiHeadAttention
 from rskip.transformer.embedding import EmbeddingModule
-from rskip.transformer.int8_linear import Int8Linear
 from rskip.transformer.layers import TransformerLayer
-from rskip.transformer.packed_linear import PackedLinear
 
 Activation = Callable[[Tensor], Tensor]
 Steps = TypeVar("Steps")

@@ -15,19 +15,19 @@ from pathlib import Path
 
 import torch
 
-import rskip.native.library
+import rskip.cpu.library
 
 folder, calls = Path(sys.argv[1]), int(sys.argv[2])
-rskip.native.library.__file__ = str(folder / "library.py")
+rskip.cpu.library.__file__ = str(folder / "library.py")
 
+from rskip.cpu import find_library  # noqa: E402
+from rskip.cpu.int8 import native_quantised, native_rescale_  # noqa: E402
+from rskip.cpu.linear import native_linear, pack_weight  # noqa: E402
+from rskip.cpu.loss import cross_entropy_, log_softmax  # noqa: E402
+from rskip.cpu.precision import set_precision  # noqa: E402
 from rskip.generation.candidates import NativeScan  # noqa: E402
-from rskip.native import find_library  # noqa: E402
-from rskip.native.int8 import native_quantised, native_rescale_  # noqa: E402
-from rskip.native.linear import native_linear, pack_weight  # noqa: E402
-from rskip.native.loss import cross_entropy_, log_softmax  # noqa: E402
 from rskip.transformer import Transformer, TransformerConfig  # noqa: E402
 from rskip.transformer.encoder import Memory  # noqa: E402
-from rskip.transformer.precision import set_precision  # noqa: E402
 
 TYPES = [torch.float32, torch.bfloat16, torch.float64, torch.float16, torch.int64, torch.int32, torch.uint8, torch.bool]
 WORDS = 70

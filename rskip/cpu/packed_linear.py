@@ -11,10 +11,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from rskip.cpu import native_library
+from rskip.cpu.library import Library, Linear
+from rskip.cpu.linear import linear_arguments, native_linear, pack_weight
 from rskip.machine.device import multiplies_bfloat16, multiplies_bfloat16_in_tiles
-from rskip.native import native_library
-from rskip.native.library import Library, Linear
-from rskip.native.linear import linear_arguments, native_linear, pack_weight
 
 # From so many multiplications on oneDNN's products are the faster ones: in AMX's units, and in float32 without the
 # compiled kernels than unpacked ones (docs/speed.md).

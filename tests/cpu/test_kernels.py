@@ -17,20 +17,20 @@ import pytest
 import torch
 from torch import nn
 
-import rskip.native.library
-from rskip.native import find_library
-from rskip.native.int8 import PackedWeight8, native_linear8, native_quantised, native_rescale_
-from rskip.native.library import Attention, Found, Library, LogSoftmax, Seen
-from rskip.native.linear import linear_arguments, native_linear, pack_weight
-from rskip.native.loss import cross_entropy_, log_softmax
+import rskip.cpu.library
+from rskip.cpu import find_library
+from rskip.cpu.int8 import PackedWeight8, native_linear8, native_quantised, native_rescale_
+from rskip.cpu.library import Attention, Found, Library, LogSoftmax, Seen
+from rskip.cpu.linear import linear_arguments, native_linear, pack_weight
+from rskip.cpu.loss import cross_entropy_, log_softmax
+from rskip.cpu.program import ResidualNorms
 from rskip.settings.errors import SettingError
-from rskip.transformer.native_program import ResidualNorms
 
-FILES = sorted(Path(rskip.native.library.__file__).parent.glob("_kernels*.so"))
+FILES = sorted(Path(rskip.cpu.library.__file__).parent.glob("_kernels*.so"))
 LEVELS = ["plain", "AVX2", "AVX-512", "AVX-512 with bfloat16"]
 TOLERANCE = {torch.float32: 2e-6, torch.bfloat16: 2**-7}
 ROOT = Path(__file__).resolve().parents[2]
-SOURCE = ROOT / "rskip/native/source"
+SOURCE = ROOT / "rskip/cpu/source"
 
 
 @pytest.mark.skipif(not shutil.which("cc"), reason="there is no C compiler to compile them with")
@@ -98,7 +98,7 @@ def test_rows_to_8_bits_and_sums_back(library, dtype, features):
 @pytest.mark.parametrize("dtype", TOLERANCE, ids=str)
 @pytest.mark.parametrize("words", [1, 16, 203])
 def test_log_softmax_and_its_gradient(library, dtype, words, monkeypatch):
-    monkeypatch.setattr("rskip.native.loss.native_library", lambda tensor: library)
+    monkeypatch.setattr("rskip.cpu.loss.native_library", lambda tensor: library)
     torch.manual_seed(words)
     logits = (10 * torch.randn(2, 3, words)).to(dtype)
     weights = torch.randn(2, 3, words)
@@ -285,25 +285,25 @@ def test_the_environment_bounds_what_is_used(search, monkeypatch):
 
 
 def test_a_library_that_is_missing_or_damaged_or_of_another_version_is_done_without(search, tmp_path, monkeypatch):
-    monkeypatch.setattr(rskip.native.library, "__file__", str(tmp_path / "library.py"))
+    monkeypatch.setattr(rskip.cpu.library, "__file__", str(tmp_path / "library.py"))
     assert "install a C compiler" in search().problem
     Path(tmp_path, "_kernels.so").write_bytes(b"\x7fELF of another machine")
     assert "install rskip again" in search().problem
     if FILES:
         Path(tmp_path, "_kernels.so").unlink()
         Path(tmp_path, "_kernels.so").symlink_to(FILES[0])
-        monkeypatch.setattr(rskip.native.library, "_INTERFACE", -1)
+        monkeypatch.setattr(rskip.cpu.library, "_INTERFACE", -1)
         assert "another version" in search().problem
 
 
 @pytest.mark.slow
 @pytest.mark.skipif(not shutil.which("gcc"), reason="there is no gcc, whose address sanitizer this needs")
 def test_nothing_is_read_or_written_beside_what_was_given(tmp_path):
-    """tests/native/bounds.c runs every kernel on memory of the exact size, for many shapes and failing threads."""
+    """tests/cpu/bounds.c runs every kernel on memory of the exact size, for many shapes and failing threads."""
     program = tmp_path / "bounds"
     options = ["-O0", "-fsanitize=address,undefined", "-fno-sanitize-recover=all", f"-I{SOURCE}"]
     options.append("-Dpthread_create=create_or_refuse")
-    compile_kernels(program, *options, str(ROOT / "tests/native/bounds.c"))
+    compile_kernels(program, *options, str(ROOT / "tests/cpu/bounds.c"))
     done = subprocess.run([str(program)], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr[-2000:]
     assert "plain" in done.stdout
@@ -312,12 +312,12 @@ def test_nothing_is_read_or_written_beside_what_was_given(tmp_path):
 @pytest.mark.slow
 @pytest.mark.skipif(not shutil.which("gcc"), reason="needs gcc's address sanitizer")
 def test_no_argument_of_a_python_entry_point_makes_a_kernel_read_or_write_elsewhere(tmp_path):
-    """tests/native/random_calls.py passes random shapes, types and indices."""
+    """tests/cpu/random_calls.py passes random shapes, types and indices."""
     compile_kernels(tmp_path / "_kernels.so", "-O0", "-shared", "-fPIC", "-fsanitize=address")
     names = ("libasan.so", "libstdc++.so")  # the sanitizer needs libstdc++, because PyTorch throws its exceptions
     found = [subprocess.check_output(["gcc", f"-print-file-name={name}"], text=True).strip() for name in names]
     environment = {**os.environ, "LD_PRELOAD": " ".join(found), "ASAN_OPTIONS": "detect_leaks=0"}
-    command = [sys.executable, str(ROOT / "tests/native/random_calls.py"), str(tmp_path), "2000"]
+    command = [sys.executable, str(ROOT / "tests/cpu/random_calls.py"), str(tmp_path), "2000"]
     done = subprocess.run(command, capture_output=True, text=True, env=environment, cwd=ROOT)
     assert done.returncode == 0, done.stderr[-2000:]
     for entry in ("translate", "linear_maps", "losses", "candidates", "eight_bits"):

@@ -12,13 +12,12 @@ from functools import partial
 import pytest
 import torch
 
-import rskip.transformer
-from rskip.native import find_library
-from rskip.native.linear import linear_work
-from rskip.transformer import native_program
+import rskip.cpu
+from rskip.cpu import find_library, program
+from rskip.cpu.decoder import NativeState
+from rskip.cpu.linear import linear_work
+from rskip.cpu.precision import set_precision
 from rskip.transformer.encoder import Memory
-from rskip.transformer.native_decoder import NativeState
-from rskip.transformer.precision import set_precision
 
 pytestmark = pytest.mark.skipif(find_library().library is None, reason="the kernels are not compiled here")
 
@@ -228,9 +227,9 @@ def test_threads_that_use_a_fresh_model_at_once_read_the_same_weights(build, sou
         return linear_work(arguments)
 
     for name in ("packed_linear.pack_weight", "int8_linear.PackedWeight8"):
-        module, pack = (getattr(rskip.transformer, name.split(".")[0]), name.split(".")[1])
+        module, pack = (getattr(rskip.cpu, name.split(".")[0]), name.split(".")[1])
         monkeypatch.setattr(module, pack, partial(beside_the_other, getattr(module, pack)))
-    monkeypatch.setattr(native_program, "linear_work", record)
+    monkeypatch.setattr(program, "linear_work", record)
     with ThreadPoolExecutor(2) as pool:
         found = list(pool.map(encode, [source, source]))
     assert all(torch.equal(memory.states, expected) for memory in found)

@@ -8,10 +8,10 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from rskip.native.library import Attention, Library, Seen, checked_indices
+from rskip.cpu.library import Attention, Library, Seen, checked_indices
+from rskip.cpu.program import NativeStack, Program, unpadded
 from rskip.transformer.decoder import Decoder
 from rskip.transformer.encoder import Memory
-from rskip.transformer.native_program import NativeStack, Program, unpadded
 
 _FIRST_SLOTS = 32  # of a sentence, and four a beam
 
