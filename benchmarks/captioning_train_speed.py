@@ -25,8 +25,8 @@ from train_speed import FAIRSEQ_LOSS, OUR_LOSS, System, time_steps
 
 import rskip.fairseq_plugin  # noqa: F401
 from rskip.captioning.captions import CaptionedImage
+from rskip.captioning.fairseq.task import CaptionExamples, CaptioningTask
 from rskip.captioning.features import Features
-from rskip.fairseq_plugin.captioning_task import CaptionExamples, CaptioningTask
 
 SIZES = [
     "--encoder-embed-dim", "256", "--encoder-ffn-embed-dim", "512", "--encoder-layers", "2", "--decoder-layers", "2",

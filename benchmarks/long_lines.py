@@ -25,7 +25,7 @@ from rskip.corpora.fetch import fetch
 from rskip.corpora.formats import read_sentences
 from rskip.translation import Translator
 from rskip.translation.ctranslate2_model import write_ctranslate2
-from rskip.translation.scoring import score
+from rskip.translation.metrics import score
 
 SENTENCES_A_LINE = (1, 2, 4, 8, 40)
 SPLIT_FROM = 60  # tokens

@@ -226,7 +226,7 @@ def few_images(monkeypatch: pytest.MonkeyPatch) -> None:
     """30 training images and 20 test images in the place of CIFAR-10's, for `rskip analyse`."""
     import torch
 
-    from rskip.tasks.image_classification import subject
+    from rskip.vision import subject
     from rskip.vision.data import ImageSet
 
     def images(dataset: str, data: str | None, split: str, download: bool) -> ImageSet:

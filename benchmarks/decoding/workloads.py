@@ -16,7 +16,7 @@ from rskip.corpora.fetch import fetch
 from rskip.corpora.formats import read_sentences
 from rskip.text import Dictionary, TextPipeline
 from rskip.transformer import Transformer, TransformerConfig
-from rskip.translation.scoring import score
+from rskip.translation.metrics import score
 
 STOCK, RECURSIVE = "1xskip+ln", "2rskip+ln"
 CHECKPOINTS = Path(__file__).resolve().parents[2] / "checkpoints"

@@ -46,7 +46,7 @@ def model_settings(args: argparse.Namespace) -> dict[str, Any]:
     """
     if args.user_dir is not None:
         from rskip.settings.errors import SettingError
-        from rskip.tasks.translation.settings import import_user_dir
+        from rskip.translation.recipe import import_user_dir
 
         try:
             import_user_dir(args.user_dir)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     from rskip.text import TextPipeline
-    from rskip.translation.scoring import Comparison, Generated, Score
+    from rskip.translation.metrics import Comparison, Generated, Score
 
 EXAMPLES = """examples:
   rskip evaluate --hypothesis output.de --reference test.de --baseline other-output.de
@@ -82,7 +82,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> None:
     """Prints the scores of the system, and of the baseline with the test between them."""
-    from rskip.translation.scoring import paired_bootstrap, read_lines, score
+    from rskip.translation.metrics import paired_bootstrap, read_lines, score
 
     if args.generated is not None:
         if args.data is None:
@@ -155,7 +155,7 @@ def read_system(path: Path, *, data: Path | None, split: str | None) -> System:
     :raises ValueError: the output belongs to other sentences than the split's.
     """
     from rskip.text import TextPipeline
-    from rskip.translation.scoring import join_subwords, read_generated, read_lines
+    from rskip.translation.metrics import join_subwords, read_generated, read_lines
 
     if data is None:
         return System(read_lines(path))
@@ -176,7 +176,7 @@ def check_split(path: Path, generated: Generated, pipeline: TextPipeline, *, dat
 
     :raises ValueError: more than half of them are not the split's.
     """
-    from rskip.translation.scoring import read_lines, says_the_same
+    from rskip.translation.metrics import read_lines, says_the_same
 
     sides = (
         ("source", generated.sources, pipeline.source_language, pipeline.reversed()),

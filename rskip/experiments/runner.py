@@ -17,7 +17,7 @@ from rskip.machine.environment import gpus_to_use
 from rskip.machine.terminal import columns
 from rskip.records import Record, read_record, record_path
 from rskip.settings.errors import SettingError
-from rskip.tasks.fairseq_flags import check_fairseq_flags
+from rskip.tasks.fairseq.flags import check_fairseq_flags
 from rskip.tasks.process import TrainingDiverged, executable
 from rskip.tasks.run import Run, config_difference
 from rskip.tasks.task import Outcome

@@ -1,12 +1,13 @@
 """What `--user-dir rskip` brings to fairseq: Transformers whose residual connections are chosen by name.
 
-The only package that imports fairseq.
+With rskip/captioning/fairseq/, the only package that imports fairseq.
 """
 
+from rskip.captioning.fairseq import self_critical
+from rskip.captioning.fairseq import task as captioning_task
 from rskip.fairseq_plugin import (
     adam,
     architectures,
-    captioning_task,
     criterion,
     initialise,
     loading_thread,
@@ -15,11 +16,10 @@ from rskip.fairseq_plugin import (
     out_of_memory,
     resume,
     run_lock,
-    self_critical_criterion,
     task,
 )
 
-__all__ = ["adam", "architectures", "captioning_task", "criterion", "model", "self_critical_criterion", "task"]
+__all__ = ["adam", "architectures", "captioning_task", "criterion", "model", "self_critical", "task"]
 
 adam.install()
 initialise.install()

@@ -9,7 +9,8 @@ from dataclasses import MISSING, fields
 from fairseq.models import register_model_architecture
 
 from rskip.captioning.config import CaptioningConfig
-from rskip.fairseq_plugin import captioning_model, model
+from rskip.captioning.fairseq import model as captioning_model
+from rskip.fairseq_plugin import model
 from rskip.fairseq_plugin.flags import OF_DATA, check_flags
 from rskip.transformer import TransformerConfig
 from rskip.transformer.config import StackConfig

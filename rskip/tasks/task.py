@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, NamedTuple, TypeVar
 import msgspec
 
 from rskip.settings.check import convert, to_plain
-from rskip.settings.errors import SettingError, nearest
 from rskip.settings.paper import Paper
 
 if TYPE_CHECKING:
@@ -25,7 +24,7 @@ if TYPE_CHECKING:
 
     from rskip.connections import ConnectionSpec
     from rskip.records import Record
-    from rskip.tasks.fairseq_flags import FairseqFlags
+    from rskip.tasks.fairseq.flags import FairseqFlags
     from rskip.tasks.run import Run
     from rskip.tasks.subject import Conditions, Subject
 
@@ -215,67 +214,7 @@ class Task(ABC, Generic[SettingsT]):
         :param depth: of the model at initialisation; None: the task's usual one.
         :raises OSError, ValueError: no such depth, or the path holds no model of this task; by default any model.
         """
-        able = " or ".join(name for name, task in _tasks.items() if type(task).subject is not Task.subject)
+        from rskip.tasks.registry import tasks
+
+        able = " or ".join(name for name, task in tasks().items() if type(task).subject is not Task.subject)
         raise ValueError(f"a model for {self.name} can't be analysed: expected one for {able}")
-
-
-_tasks: dict[str, Task[Any]] = {}
-
-
-def register_task(task: Task[Any]) -> None:
-    """Makes a task known by its name and its kind."""
-    for other in _tasks.values():
-        if other.name != task.name and other.kind == task.kind:
-            raise ValueError(f"the task {other.name} has the kind {task.kind!r} already")
-    _tasks[task.name] = task
-
-
-def tasks() -> dict[str, Task[Any]]:
-    """The tasks by their names."""
-    return dict(_tasks)
-
-
-def find_task(name: str) -> Task[Any]:
-    """The task that checkpoints.json calls so.
-
-    :raises SettingError: there is none.
-    """
-    if name not in _tasks:
-        near = [f"did you mean {each}?" for each in nearest(name, _tasks)]
-        advice = "; ".join([*near, "a task of one's own is known once its module is imported"])
-        raise SettingError.of_value("task", name, " or ".join(_tasks), advice=advice)
-    return _tasks[name]
-
-
-def task_of_kind(kind: object) -> Task[Any]:
-    """The task that recipes and records call so.
-
-    :raises SettingError: there is none.
-    """
-    found = [task for task in _tasks.values() if task.kind == kind]
-    if not found:
-        kinds = [task.kind for task in _tasks.values()]
-        near = nearest(kind, kinds)
-        raise SettingError.of_value("kind", kind, " or ".join(kinds), advice=f"did you mean {near[0]}?" if near else "")
-    return found[0]
-
-
-def task_of_record(record: Record) -> Task[Any]:
-    """The task of a record's run.
-
-    :raises SettingError: there is none; names the record.
-    """
-    try:
-        return task_of_kind(record.kind)
-    except SettingError as error:
-        raise error.within(source=str(record.path)) from None
-
-
-def dataset_of_record(record: Record) -> str:
-    """What a record's run was scored on: see `Task.dataset`.
-
-    :raises SettingError: the record's config doesn't name it. The error names the record.
-    """
-    task = task_of_record(record)
-    convert(record.config, task.recorded, name="config", source=str(record.path))
-    return task.dataset(record.config)

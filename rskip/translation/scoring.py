@@ -1,261 +1,167 @@
-"""Scores of a translated test set, and whether one system's are better than another's.
-
-sacreBLEU (Post, 2018) on raw text is the score to compare with others. Tokenised BLEU depends on the
-tokeniser: it only compares with figures computed on the same tokens.
-"""
+"""Scoring a translation run: fairseq-generate's output as raw sentences, scored against the corpus's own."""
 
 from __future__ import annotations
 
-import math
-import os
-import re
-import unicodedata
-from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
-from itertools import pairwise
 from pathlib import Path
-from typing import Any, NamedTuple, cast
 
-from sacrebleu.metrics import BLEU, CHRF
-from sacrebleu.significance import PairedTest
+from rskip.corpora.record import State, made_record
+from rskip.files.whole import atomic_file
+from rskip.tasks.fairseq.flags import flags_to_arguments
+from rskip.tasks.fairseq.log import read_train_log
+from rskip.tasks.fairseq.profiling import profiled_weights
+from rskip.tasks.process import child_environment, run_logged
+from rskip.tasks.run import Run
+from rskip.tasks.task import Outcome
+from rskip.text import TextPipeline
+from rskip.translation.data import data_arguments, data_folder, describe_data, device_arguments
+from rskip.translation.metrics import Score, join_subwords, read_generated, read_lines
+from rskip.translation.metrics import score as score_sentences
+from rskip.translation.recipe import TranslationSettings
+from rskip.translation.training import averaged
 
-from rskip.files import text_lines
-from rskip.translation.compound_split import GERMAN_TOKENS, OWN_TOKENS, compound_split_bleu, german_words
-
-
-class Score(NamedTuple):
-    """A percentage, and sacreBLEU's signature that says how it was computed; None for plain counting."""
-
-    value: float
-    signature: str | None = None
-
-
-@dataclass(frozen=True, kw_only=True)
-class Comparison:
-    """Paired bootstrap (Koehn, 2004) of a system against a baseline under one metric.
-
-    p_value: how often resampled test sets differ by more than the real one did, by chance.
-    system_interval, baseline_interval: half the width of the 95 % confidence interval around the mean.
-    """
-
-    metric: str
-    system: float
-    baseline: float
-    p_value: float
-    system_mean: float
-    system_interval: float
-    baseline_mean: float
-    baseline_interval: float
-    samples: int
-    signature: str
+DECIMALS = 4
+COMPOUND_SPLIT = ("wmt14-en-de",)  # corpora for which papers report BLEU with compounds split
 
 
 @dataclass(frozen=True, kw_only=True)
-class Generated:
-    """What fairseq-generate printed, in the order of the test set.
+class Translations:
+    """A translated split in its order: raw sentences, and for tokenised BLEU words joined by spaces.
 
-    hypotheses: tokens of each sentence's best hypothesis (H lines), joined by spaces.
-    references: tokens of the references (T lines); None where it printed none.
-    sources: tokens of the sources (S lines); None unless it printed all of them.
+    compound_split: whether compound-split BLEU is among its scores (rskip.translation.compound_split).
     """
 
+    sources: list[str]
+    references: list[str]
     hypotheses: list[str]
-    references: list[str] | None
-    sources: list[str] | None = None
+    hypothesis_words: list[str]
+    reference_words: list[str] | None
+    compound_split: bool = False
 
-
-def score(
-    hypotheses: Sequence[str],
-    references: Sequence[str],
-    *,
-    tokenised_hypotheses: Sequence[str] | None = None,
-    tokenised_references: Sequence[str] | None = None,
-    compound_split: bool = False,
-    compound_split_own: bool = False,
-) -> dict[str, Score]:
-    """Scores of raw hypotheses against raw references, line by line.
-
-    sacrebleu: BLEU of raw text, cased, sacreBLEU's tokenisation 13a.
-    chrf: chrF2 of raw text (Popovic, 2015).
-    tokenised_bleu: BLEU of the tokens given, as they are; where they are given.
-    compound_split_bleu: what papers report for WMT'14 English-German, of raw German in Moses' tokens, as tensor2tensor
-        computes it (rskip.translation.compound_split).
-    compound_split_own_bleu: the same of the tokens given, as fairseq computes it.
-    accuracy: hypotheses that equal their reference, spaces at the ends aside.
-
-    :param tokenised_hypotheses: words joined by spaces, for tokenised BLEU; needs `tokenised_references`.
-    :param compound_split: give `compound_split_bleu`.
-    :param compound_split_own: give `compound_split_own_bleu`; the tokens given must be those of Moses' tokeniser.
-    :raises ValueError: nothing to score, or unequal numbers of lines.
-    """
-    _check_aligned(hypotheses, references)
-    scores = {
-        "sacrebleu": _corpus_score(BLEU(force=True), hypotheses, references),
-        "chrf": _corpus_score(CHRF(), hypotheses, references),
-    }
-    if tokenised_hypotheses is not None and tokenised_references is not None:
-        _check_aligned(tokenised_hypotheses, tokenised_references)
-        tokenised = BLEU(tokenize="none", force=True)
-        scores["tokenised_bleu"] = _corpus_score(tokenised, tokenised_hypotheses, tokenised_references)
-    if compound_split:
-        german = german_words(hypotheses), german_words(references)
-        scores["compound_split_bleu"] = Score(*compound_split_bleu(*german, tokens=GERMAN_TOKENS))
-    if compound_split_own:
-        assert tokenised_hypotheses is not None and tokenised_references is not None
-        scores["compound_split_own_bleu"] = Score(
-            *compound_split_bleu(tokenised_hypotheses, tokenised_references, tokens=OWN_TOKENS)
+    def first(self, count: int) -> Translations:
+        """The first `count` sentences."""
+        return Translations(
+            sources=self.sources[:count],
+            references=self.references[:count],
+            hypotheses=self.hypotheses[:count],
+            hypothesis_words=self.hypothesis_words[:count],
+            reference_words=self.reference_words and self.reference_words[:count],
+            compound_split=self.compound_split,
         )
-    correct = sum(h.strip() == r.strip() for h, r in zip(hypotheses, references, strict=True))
-    scores["accuracy"] = Score(100 * correct / len(references))
-    return scores
+
+    def score(self) -> dict[str, Score]:
+        """Scores of the hypotheses; ValueError where their number isn't the references'."""
+        return score_sentences(
+            self.hypotheses,
+            self.references,
+            tokenised_hypotheses=self.hypothesis_words,
+            tokenised_references=self.reference_words,
+            compound_split=self.compound_split,
+        )
 
 
-def paired_bootstrap(
-    system: Sequence[str], baseline: Sequence[str], references: Sequence[str], *, samples: int = 1000
-) -> list[Comparison]:
-    """Compares two systems' raw hypotheses by sacreBLEU's own test: one Comparison for BLEU, one for chrF2.
+def read_translations(generated: Path, *, data: Path, split: str) -> Translations:
+    """Reads fairseq-generate's output and the raw sentences of the data folder.
 
-    Resamples the test set `samples` times with sacreBLEU's seed (12345, or $SACREBLEU_SEED). Two systems with
-    the same output get p = 1; sacreBLEU itself gives them the smallest p there is.
-
-    :raises ValueError: nothing to score, unequal numbers of lines, or fewer than 1 sample.
+    Raises ValueError or FileNotFoundError where a sentence or a file is missing.
     """
-    _check_aligned(system, references)
-    _check_aligned(baseline, references)
-    if not 1 <= samples <= 1_000_000:
-        raise ValueError(f"{samples} bootstrap samples asked for: expected at least 1, 1000 is usual")
-    test = PairedTest(
-        named_systems=[("baseline", baseline), ("system", system)],
-        metrics={"BLEU": BLEU(force=True), "chrF2": CHRF()},
-        references=[references],
-        test_type="bs",
-        n_samples=samples,
+    corpus = made_record(data, State).get("corpus")
+    pipeline = TextPipeline.load(data / "text")
+    output = read_generated(generated)
+    sources, references = (
+        read_lines(data / "reference" / f"{split}.{language}")
+        for language in (pipeline.source_language, pipeline.target_language)
     )
-    signatures, results = test()
-    same = list(system) == list(baseline)
-    comparisons = []
-    for metric, signature in signatures.items():
-        theirs, ours = (cast(Any, result) for result in results[metric])
-        comparisons.append(
-            Comparison(
-                metric=metric,
-                system=float(ours.score),
-                baseline=float(theirs.score),
-                p_value=1.0 if same else float(ours.p_value),
-                system_mean=float(ours.mean),
-                system_interval=float(ours.ci),
-                baseline_mean=float(theirs.mean),
-                baseline_interval=float(theirs.ci),
-                samples=samples,
-                signature=str(signature),
-            )
-        )
-    return comparisons
-
-
-def read_lines(path: str | os.PathLike[str]) -> list[str]:
-    """Lines of a UTF-8 file, without their ends. Only a newline ends a line.
-
-    :raises FileNotFoundError: no file there.
-    :raises ValueError: empty, or not UTF-8: the message names the line.
-    """
-    path = Path(path)
-    if not path.is_file():
-        raise FileNotFoundError(f"no file {path}")
-    if lines := list(text_lines.read_lines(path)):
-        return lines
-    raise ValueError(f"{path} is empty")
-
-
-def read_generated(path: str | os.PathLike[str]) -> Generated:
-    """Reads fairseq-generate's output (`generate-test.txt`, or what it printed) in the test set's order.
-
-    If a sentence has several hypotheses (--nbest), the one with the best score counts; among equal ones, the first.
-
-    :raises FileNotFoundError: no file there.
-    :raises ValueError: not such a file, or a sentence is missing in it.
-    """
-    found: dict[str, dict[int, str]] = {"S": {}, "T": {}, "H": {}}
-    best: dict[int, float] = {}
-    for line in read_lines(path):
-        if match := _HYPOTHESIS.fullmatch(line):
-            number, score = int(match[1]), _score(match[2])
-            if number not in best or score > best[number]:
-                best[number], found["H"][number] = score, match[3]
-        elif match := _SENTENCE.fullmatch(line):
-            found[match[1]][int(match[2])] = match[3]
-    if not best:
-        raise ValueError(f"{path} has no H lines: expected what fairseq-generate prints (without --quiet)")
-    sources, references, hypotheses = found.values()
-    return Generated(
-        hypotheses=_in_order(hypotheses, path),
-        references=_in_order(references, path) if references else None,
-        sources=_in_order(sources, path) if sources.keys() == hypotheses.keys() else None,
+    return Translations(
+        sources=sources,
+        references=references,
+        hypotheses=[pipeline.decode(tokens) for tokens in output.hypotheses],
+        hypothesis_words=[join_subwords(tokens) for tokens in output.hypotheses],
+        reference_words=output.references and [join_subwords(tokens) for tokens in output.references],
+        compound_split=corpus in COMPOUND_SPLIT,
     )
 
 
-def says_the_same(sentence: str, expected: str) -> bool:
-    """Whether two sentences share nearly all pairs of neighbouring letters.
+def score(run: Run[TranslationSettings]) -> Outcome:
+    """Translates the evaluated split with the averaged checkpoint, where that is not done, and scores it.
 
-    Ignores punctuation, spaces, case and Unicode normalisation forms.
-
-    :param sentence: may contain unknown words, `<unk>`; then `expected` may contain further letters.
+    Metrics: `Translations.score`'s, and `valid_loss`, `valid_nll_loss` (bits a token) and `valid_ppl` of the last
+    epoch, before averaging.
     """
-    pairs, others = _letter_pairs(sentence.replace("<unk>", "")), _letter_pairs(expected)
-    whole = pairs if "<unk>" in sentence else max(pairs, others, key=Counter.total)
-    return (pairs & others).total() >= 0.8 * whole.total()
+    output = _generated(run)
+    if not output.exists():
+        print(f"translating {run.settings.evaluate.split}", flush=True)
+        log = run.folder.path / "generate.log"
+        log.unlink(missing_ok=True)
+        translate(run, checkpoint=averaged(run), output=output, log=log)
+    scores = read_translations(output, data=data_folder(run.settings), split=run.settings.evaluate.split).score()
+    return outcome(run, scores)
 
 
-def _letter_pairs(sentence: str) -> Counter[str]:
-    letters = [each for each in unicodedata.normalize("NFKC", sentence).casefold() if each.isalnum()]
-    return Counter(map("".join, pairwise(letters)))
+def outcome(run: Run[TranslationSettings], scores: Mapping[str, Score]) -> Outcome:
+    """The run's scores beside what its log says; without any, as a training that diverged leaves it.
 
-
-def join_subwords(tokens: str) -> str:
-    """Joins model tokens into words: undoes byte-pair encoding's `@@ `, or SentencePiece's `▁` and byte pieces."""
-    if "\u2581" in tokens or _BYTES.fullmatch(tokens.replace(" ", "")):
-        joined = tokens.replace(" ", "").replace("\u2581", " ").strip()
-        return _BYTES.sub(_characters, joined)
-    return (tokens + " ").replace("@@ ", "").rstrip()
-
-
-_BYTES = re.compile(r"(<0x[0-9A-F]{2}>)+")  # byte pieces of a SentencePiece model with byte_fallback
-_HYPOTHESIS = re.compile(r"H-(\d+)\t([^\t]*)\t(.*)")
-_SENTENCE = re.compile(r"([ST])-(\d+)\t(.*)")
-
-
-def _score(text: str) -> float:
-    """A hypothesis's score; minus infinity if it is not a number."""
-    try:
-        score = float(text)
-    except ValueError:
-        return -math.inf
-    return -math.inf if math.isnan(score) else score
-
-
-def _characters(codes: re.Match[str]) -> str:
-    return bytes.fromhex(re.sub("<0x|>", "", codes[0])).decode(errors="replace")
-
-
-def _corpus_score(metric: BLEU | CHRF, hypotheses: Sequence[str], references: Sequence[str]) -> Score:
-    return Score(metric.corpus_score(hypotheses, [references]).score, str(metric.get_signature()))
-
-
-def _in_order(sentences: dict[int, str], path: str | os.PathLike[str]) -> list[str]:
-    number = max(sentences) + 1
-    if missing := sorted(set(range(number)) - set(sentences)):
+    :raises ValueError: the log has no training in it.
+    """
+    with run.folder.train_log.open(encoding="utf-8", errors="replace") as lines:
+        log_read = read_train_log(lines, log_file=run.folder.train_log)
+    if log_read.parameters is None or (scores and not log_read.curve):
         raise ValueError(
-            f"{path} has no translation of sentence {missing[0]} ({len(missing)} of {number} missing): "
-            "was it cut off, or did fairseq-generate skip long sentences?"
+            f"{run.folder.train_log} has no training in it: move {run.folder.path} away and run again"
         )
-    return [sentences[index] for index in range(number)]
+    figures: dict[str, float | None] = {name: each.value for name, each in scores.items()}
+    if scores:
+        last = log_read.curve[-1]
+        losses = {"valid_loss": last.valid_loss, "valid_nll_loss": last.valid_nll_loss, "valid_ppl": last.valid_ppl}
+        figures |= losses
+    return Outcome(
+        metrics={name: round(value, DECIMALS) for name, value in figures.items() if value is not None},
+        signatures={name: each.signature for name, each in scores.items() if each.signature is not None},
+        curve=[epoch.as_dict() for epoch in log_read.curve],
+        training={
+            "seconds": log_read.seconds,
+            "epochs": log_read.curve[-1].epoch if log_read.curve else 0,
+            "updates": log_read.updates,
+            "target_tokens_per_second": log_read.target_tokens_per_second,
+            **profiled_weights(run, run.settings.train),
+        },
+        parameters=log_read.parameters,
+        data=describe_data(data_folder(run.settings)),
+    )
 
 
-def _check_aligned(hypotheses: Sequence[str], references: Sequence[str]) -> None:
-    if not references:
-        raise ValueError("no references to score against")
-    if len(hypotheses) != len(references):
-        raise ValueError(
-            f"{len(hypotheses)} hypotheses but {len(references)} references: expected one for each"
-        )
+def translate(run: Run[TranslationSettings], *, checkpoint: Path, output: Path, log: Path) -> None:
+    """Writes what fairseq-generate prints for the evaluated split to `output`, its messages to `log`."""
+    command = generate_command(run, checkpoint=checkpoint)
+    with atomic_file(output) as temporary:
+        run_logged(command, log=log, environment=child_environment(processes=1), output=temporary)
+
+
+def generate_command(run: Run[TranslationSettings], *, checkpoint: Path) -> list[str]:
+    """`fairseq-generate` on the split that the recipe evaluates; it prints the hypotheses."""
+    settings = run.settings
+    return [
+        "fairseq-generate",
+        *data_arguments(settings),
+        *("--path", str(checkpoint), "--gen-subset", settings.evaluate.split),
+        *device_arguments(gpu=run.gpus > 0),
+        *flags_to_arguments(settings.generate),
+    ]
+
+
+def first_translations(run: Run[TranslationSettings], count: int) -> str:
+    """The first sentences of the evaluated split with their translations; empty where they are gone."""
+    data, output = data_folder(run.settings), _generated(run)
+    if not (output.exists() and data.exists()):
+        return ""
+    shown = read_translations(output, data=data, split=run.settings.evaluate.split).first(count)
+    lines = []
+    for source, reference, hypothesis in zip(shown.sources, shown.references, shown.hypotheses, strict=True):
+        lines += ["", f"  source     {source}", f"  reference  {reference}", f"  model      {hypothesis}"]
+    return "\n".join(lines)
+
+
+def _generated(run: Run[TranslationSettings]) -> Path:
+    """What fairseq-generate printed."""
+    return run.folder.path / f"generate-{run.settings.evaluate.split}.txt"

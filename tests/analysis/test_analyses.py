@@ -16,8 +16,9 @@ from rskip.analysis.blocks import residual_blocks
 from rskip.checkpoint import read_checkpoint, write_checkpoint
 from rskip.connections import build_connection
 from rskip.settings.errors import SettingError
+from rskip.tasks.registry import register_task, tasks
 from rskip.tasks.subject import Batch, Conditions, Subject
-from rskip.tasks.task import Task, _tasks, register_task
+from rskip.tasks.task import Task
 from rskip.vision import preact_resnet
 
 SAS, RESNET = "transformer_tiny_sas.multi30k.en-de", "preact_resnet20_2rskip_ln.cifar10"
@@ -175,7 +176,7 @@ def test_a_task_of_ones_own_offers_its_models(monkeypatch, tmp_path):
                 raise ValueError("no points")
             return own_subject(Own())
 
-    monkeypatch.setattr("rskip.tasks.task._tasks", dict(_tasks))
+    monkeypatch.setattr("rskip.tasks.registry._tasks", tasks())
     register_task(Points())
     (tmp_path / "a.points").touch()
     assert {row["model"] for row in ratios(["2xskip"], task="points", examples=5).rows} == {"own"}

@@ -11,7 +11,7 @@ import pytest
 from rskip.cli.main import main
 from rskip.text import TextConfig, TextPipeline
 from rskip.text.subwords import BytePairEncoding
-from rskip.translation.scoring import score
+from rskip.translation.metrics import score
 
 REFERENCES = ["Ein Hund läuft schnell.", "Zwei Männer, die im Park sitzen.", "Ja!"]
 HYPOTHESES = ["Ein Hund läuft schnell.", "Zwei Frauen, die im Park sitzen.", "Nein!"]

@@ -31,7 +31,7 @@ def line_fitting(monkeypatch: pytest.MonkeyPatch) -> Task[Any]:
     module = importlib.util.module_from_spec(spec)
     monkeypatch.setitem(sys.modules, "toy_task", module)  # msgspec looks there for a type's annotations
     spec.loader.exec_module(module)
-    monkeypatch.setattr(rskip.tasks.task, "_tasks", dict(rskip.tasks.task._tasks))
+    monkeypatch.setattr(rskip.tasks.registry, "_tasks", rskip.tasks.tasks())
     task: Task[Any] = module.LineFitting()
     register_task(task)
     return task

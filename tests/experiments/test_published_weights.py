@@ -14,9 +14,9 @@ from rskip.captioning.model_file import load_captioning_model
 from rskip.checkpoint import read_checkpoint, write_checkpoint
 from rskip.files.checksum import sha256_file
 from rskip.records import read_record
-from rskip.tasks.fairseq_flags import flags_to_arguments
+from rskip.tasks.fairseq.flags import flags_to_arguments
 from rskip.text import TextPipeline
-from rskip.translation.scoring import read_generated, score
+from rskip.translation.metrics import read_generated, score
 from rskip.vision.model_file import load_model
 from rskip.zoo.publishing import MAX_BYTES, MAX_LOSS
 

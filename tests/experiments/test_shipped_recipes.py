@@ -24,9 +24,9 @@ from rskip.experiments.recipe import Recipe, load_recipe, load_recipes
 from rskip.experiments.tables import Tables
 from rskip.records import read_records
 from rskip.tasks.run import Run
-from rskip.tasks.translation.scoring import generate_command
-from rskip.tasks.translation.settings import TOKENS_PER_UPDATE as KEY
-from rskip.tasks.translation.training import averaged, plan_batches, train_command
+from rskip.translation.recipe import TOKENS_PER_UPDATE as KEY
+from rskip.translation.scoring import generate_command
+from rskip.translation.training import averaged, plan_batches, train_command
 from rskip.zoo.registry import read_registry
 
 ROOT = Path(__file__).parents[2]

@@ -8,7 +8,7 @@ import pytest
 
 from rskip.experiments.recipe import load_recipe
 from rskip.settings.errors import SettingError
-from rskip.tasks.fairseq_flags import check_fairseq_flags
+from rskip.tasks.fairseq.flags import check_fairseq_flags
 
 pytest.importorskip("fairseq", reason="needs fairseq: run `rskip setup-fairseq`")
 RECIPE = Path(__file__).parents[2] / "recipes" / "multi30k_en_de_sas.yaml"

@@ -52,7 +52,7 @@ def test_a_run_goes_on_with_either_adam(train, tmp_path):
 
 @pytest.mark.slow
 def test_two_processes_go_on_as_one_does_with_update_freq_2(train, train_command, own_process, tmp_path):
-    """With fairseq's criterion; tests/tasks/translation/test_distributed_training.py has ours."""
+    """With fairseq's criterion; tests/translation/test_distributed_training.py has ours."""
     flags = [*RSKIP, "--dropout", "0", "--max-tokens", "100"]
     # k_proj.bias has no effect on a softmax: Adam's usual epsilon would blow up the rounding noise of its gradient
     flags += ["--adam-eps", "1e-4"]

@@ -24,10 +24,10 @@ from rskip.files.cache import verified
 from rskip.files.folder_lock import Owner, read_owner
 from rskip.files.state import state_line
 from rskip.settings.errors import SettingError
-from rskip.tasks.image_classification.training import _read_evaluation
+from rskip.tasks.fairseq.log import epoch_lines
 from rskip.tasks.run import SESSION, RunFolder
-from rskip.tasks.translation.train_log import epoch_lines
 from rskip.translation.output import Entry, FoundBatch, ResumableFile
+from rskip.vision.recipe import _read_evaluation
 from rskip.vision.training.curve import CurvePoint, read_curve
 from rskip.vision.training.training_folder import Checkpoint, TrainingFolder, read_checkpoint
 from tests.fuzz.contract import holds

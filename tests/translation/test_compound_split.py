@@ -21,7 +21,7 @@ from rskip.translation.compound_split import (
     german_words,
     split_compounds,
 )
-from rskip.translation.scoring import score
+from rskip.translation.metrics import score
 
 SPLIT = r"s{(\S)-(\S)}{$1 ##AT##-##AT## $2}g"  # what both scripts run by `perl -ple`
 

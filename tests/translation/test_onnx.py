@@ -19,7 +19,7 @@ from rskip.files.checksum import sha256_file
 from rskip.text import Dictionary, TokenText
 from rskip.transformer import Transformer, TransformerConfig
 from rskip.translation import Translation, Translator
-from rskip.translation.scoring import score
+from rskip.translation.metrics import score
 
 onnx = pytest.importorskip("onnx", reason="needs the extra onnx")
 pytest.importorskip("onnxscript", reason="needs the extra onnx")

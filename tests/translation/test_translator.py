@@ -14,7 +14,7 @@ import torch
 from rskip.cpu.int8_linear import largest_int8_weight
 from rskip.generation import SearchOptions
 from rskip.translation import Translation, Translator
-from rskip.translation.scoring import score
+from rskip.translation.metrics import score
 from rskip.translation.search import Workers
 
 DOG = "A dog runs through the tall grass."

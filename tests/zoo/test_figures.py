@@ -15,7 +15,7 @@ from rskip.captioning.cider import CiderD
 from rskip.captioning.preparation import prepare_captions
 from rskip.corpora import find_caption_corpus
 from rskip.records import read_record
-from rskip.translation.scoring import score
+from rskip.translation.metrics import score
 from rskip.vision import Classifier
 from rskip.vision.data import load_cifar
 from rskip.zoo.registry import OF_WEIGHTS, ModelEntry, read_registry

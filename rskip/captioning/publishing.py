@@ -9,19 +9,19 @@ from typing import Any
 import torch
 
 from rskip.captioning.captions import DICTIONARY
+from rskip.captioning.data import ensure_data, ensure_features
 from rskip.captioning.model_file import CONFIG, export_captioning_model, load_captioning_model
+from rskip.captioning.recipe import CaptioningSettings
+from rskip.captioning.scoring import DECIMALS, caption_figures, caption_split, score_split
+from rskip.captioning.training import checkpoint
 from rskip.connections import parse_connection
 from rskip.corpora import find_caption_corpus
 from rskip.records import Record
 from rskip.settings.errors import SettingError
 from rskip.settings.text import read_json
-from rskip.tasks.captioning.data import ensure_data, ensure_features
-from rskip.tasks.captioning.scoring import DECIMALS, caption_figures, caption_split, score_split
-from rskip.tasks.captioning.settings import CaptioningSettings
-from rskip.tasks.captioning.training import checkpoint
 from rskip.tasks.run import Run
 from rskip.tasks.task import ModelDescription
-from rskip.tasks.translation.publishing import paper_of
+from rskip.translation.publishing import paper_of
 
 _SIZED = re.compile(r"captioning_transformer_\w+?(?:_(?P<size>tiny|small))?")
 

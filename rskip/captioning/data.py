@@ -11,13 +11,13 @@ from typing import Any
 
 from rskip.captioning.captions import CaptionedImage, read_split
 from rskip.captioning.preparation import CaptionOptions, CaptionRecord, find_pictures, prepare_captions
+from rskip.captioning.recipe import CONSTANT, CaptioningSettings
 from rskip.corpora import find_caption_corpus
 from rskip.corpora.corpus import SPLITS
 from rskip.corpora.record import made_record, read_record
 from rskip.files.lock import one_at_a_time
 from rskip.files.state import read_state
-from rskip.tasks.captioning.settings import CONSTANT, CaptioningSettings
-from rskip.tasks.fairseq_flags import flags_to_arguments
+from rskip.tasks.fairseq.flags import flags_to_arguments
 from rskip.tasks.run import Run
 
 

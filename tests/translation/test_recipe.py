@@ -11,7 +11,7 @@ import pytest
 from rskip.connections import parse_connection, registry
 from rskip.settings.check import convert
 from rskip.settings.errors import SettingError
-from rskip.tasks.translation.settings import TranslationSettings
+from rskip.translation.recipe import TranslationSettings
 
 OWN = """
 from rskip.connections import Connection, register_connection

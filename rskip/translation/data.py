@@ -11,9 +11,9 @@ from rskip.corpora import PrepareOptions, find_corpus, prepare
 from rskip.corpora.options import command_line_flags
 from rskip.corpora.record import TranslationRecord, made_record, shard_folders
 from rskip.machine.environment import available_cores
-from rskip.tasks.fairseq_flags import flags_to_arguments
+from rskip.tasks.fairseq.flags import flags_to_arguments
 from rskip.tasks.run import Run
-from rskip.tasks.translation.settings import TranslationSettings
+from rskip.translation.recipe import TranslationSettings
 
 
 def data_folder(settings: TranslationSettings) -> Path:

@@ -8,17 +8,17 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from rskip.captioning.data import data_folder, feature_store
+from rskip.captioning.recipe import CaptioningSettings
 from rskip.files.whole import atomic_file
 from rskip.settings.errors import SettingError
-from rskip.tasks.captioning.data import data_folder, feature_store
-from rskip.tasks.captioning.settings import CaptioningSettings
-from rskip.tasks.fairseq_flags import flags_on_gpu, flags_to_arguments
-from rskip.tasks.initialise import initialise, initialise_command, needs_profile, starting_checkpoint
+from rskip.tasks.fairseq.flags import flags_on_gpu, flags_to_arguments
+from rskip.tasks.fairseq.log import TrainLog, epoch_lines, read_train_log
+from rskip.tasks.fairseq.profiling import initialise, initialise_command, needs_profile, starting_checkpoint
 from rskip.tasks.process import executable
 from rskip.tasks.run import EpochLines, Run
-from rskip.tasks.translation.data import device_arguments
-from rskip.tasks.translation.train_log import TrainLog, epoch_lines, read_train_log
-from rskip.tasks.translation.training import LOW_PRECISION, recipe_precision
+from rskip.translation.data import device_arguments
+from rskip.translation.training import LOW_PRECISION, recipe_precision
 
 _LOG_INTERVAL = 100  # updates between two lines in train.log
 _STAGE = "rskip stage | "  # begins the line of train.log that says which training follows

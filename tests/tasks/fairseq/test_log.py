@@ -7,8 +7,8 @@ import json
 import pytest
 
 from rskip.settings.errors import SettingError
+from rskip.tasks.fairseq.log import read_train_log
 from rskip.tasks.run import SESSION
-from rskip.tasks.translation.train_log import read_train_log
 
 START = f'{SESSION}{{"a": 1}}\n'
 

@@ -13,8 +13,8 @@ from rskip.corpora import find_caption_corpus
 from rskip.generation import SearchOptions
 from rskip.settings.check import to_plain
 from rskip.settings.errors import SettingError
-from rskip.tasks.fairseq_flags import Flag, Flags
-from rskip.tasks.translation.settings import check_flags
+from rskip.tasks.fairseq.flags import Flag, Flags
+from rskip.translation.recipe import check_flags
 
 CONSTANT = "constant"
 """A backbone that sees nothing: every picture has the same feature."""

@@ -8,7 +8,7 @@ from typing import Any
 
 from rskip.checkpoint import read_checkpoint
 from rskip.connections import find_family, parse_connection
-from rskip.tasks.fairseq_flags import Flag
+from rskip.tasks.fairseq.flags import Flag
 from rskip.tasks.process import child_environment, run_logged
 from rskip.tasks.run import Run
 

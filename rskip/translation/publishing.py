@@ -19,10 +19,10 @@ from rskip.files.state import parse_state
 from rskip.records import Record
 from rskip.tasks.run import Run
 from rskip.tasks.task import ModelDescription
-from rskip.tasks.translation.data import ensure_data
-from rskip.tasks.translation.scoring import DECIMALS, Translations, read_translations, translate
-from rskip.tasks.translation.settings import TranslationSettings, import_user_dir
-from rskip.tasks.translation.training import averaged
+from rskip.translation.data import ensure_data
+from rskip.translation.recipe import TranslationSettings, import_user_dir
+from rskip.translation.scoring import DECIMALS, Translations, read_translations, translate
+from rskip.translation.training import averaged
 
 SLICE = 100  # sentences from the split's start, scored for a quick check of the published weights
 

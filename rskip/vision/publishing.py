@@ -14,16 +14,16 @@ from rskip.machine.environment import gpus_to_use
 from rskip.records import Record
 from rskip.settings.errors import SettingError
 from rskip.settings.text import read_json
-from rskip.tasks.image_classification.training import (
+from rskip.tasks.run import Run
+from rskip.tasks.task import ModelDescription
+from rskip.vision.model_file import CONFIG_FILE, FORMAT, TASK, load_model
+from rskip.vision.recipe import (
     DECIMALS,
     VisionSettings,
     ensure_images,
     evaluate_model,
     training_folder,
 )
-from rskip.tasks.run import Run
-from rskip.tasks.task import ModelDescription
-from rskip.vision.model_file import CONFIG_FILE, FORMAT, TASK, load_model
 
 _BASELINE = ConnectionSpec("xskip", 1)  # the PreAct-ResNet's own connection, of this paper
 _PREACT_RESNET = Paper(

@@ -9,13 +9,13 @@ from typing import Any
 import msgspec
 
 from rskip.captioning.captions import DICTIONARY, CaptionedImage, read_split
+from rskip.captioning.data import data_folder, describe_data, feature_store
 from rskip.captioning.metrics import CaptionScores, score_captions
+from rskip.captioning.recipe import CaptioningSettings
+from rskip.captioning.training import checkpoint, read_log
 from rskip.files.state import read_state_lines, state_line
 from rskip.files.whole import atomic_file
-from rskip.tasks.captioning.data import data_folder, describe_data, feature_store
-from rskip.tasks.captioning.settings import CaptioningSettings
-from rskip.tasks.captioning.training import checkpoint, read_log
-from rskip.tasks.initialise import profiled_weights
+from rskip.tasks.fairseq.profiling import profiled_weights
 from rskip.tasks.run import Run
 from rskip.tasks.task import Outcome
 

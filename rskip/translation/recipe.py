@@ -16,7 +16,7 @@ from rskip.corpora import PrepareOptions, find_corpus
 from rskip.generation import SearchOptions
 from rskip.settings.check import to_plain
 from rskip.settings.errors import SettingError
-from rskip.tasks.fairseq_flags import Flag, Flags
+from rskip.tasks.fairseq.flags import Flag, Flags
 
 TOKENS_PER_UPDATE = "tokens-per-update"  # in `train`, though no flag of fairseq-train
 USER_DIR = "rskip"  # of fairseq, unless train.user-dir says another
@@ -83,7 +83,7 @@ class TranslationSettings(msgspec.Struct, frozen=True, kw_only=True):
     :param corpus: a name that `rskip prepare` knows.
     :param prepare: how it is prepared, the corpus's defaults filled in.
     :param train: flags of fairseq-train without the leading dashes, with `arch`, and `tokens-per-update` (see
-        `rskip.tasks.translation.training`). A flag that is true is given bare, one that is false or null is left out.
+        `rskip.translation.training`). A flag that is true is given bare, one that is false or null is left out.
         `user-dir` is a folder of one's own, which is imported here too, so that its connections have names.
     :param generate: likewise of fairseq-generate.
     :raises SettingError: a value that can't be, or two that contradict.

@@ -14,10 +14,10 @@ if TYPE_CHECKING:
     import torch
 
     from rskip.connections import ConnectionSpec
-    from rskip.tasks.image_classification.training import VisionSettings
     from rskip.tasks.run import Run
     from rskip.tasks.subject import Conditions, Subject
     from rskip.vision import Classifier
+    from rskip.vision.recipe import VisionSettings
 
 
 class _Train(TypedDict):
@@ -28,7 +28,7 @@ class _Recorded(TypedDict):
     train: _Train
 
 
-class ImageClassification(Task["VisionSettings"]):
+class VisionTask(Task["VisionSettings"]):
     """Small images to classes, by a PreAct-ResNet."""
 
     name = "image-classification"
@@ -51,12 +51,12 @@ model.classes[model(image[None]).argmax().item()]"""
 
     @property
     def settings(self) -> type[VisionSettings]:
-        from rskip.tasks.image_classification.training import VisionSettings
+        from rskip.vision.recipe import VisionSettings
 
         return VisionSettings
 
     def read_settings(self, content: Mapping[str, Any]) -> VisionSettings:
-        from rskip.tasks.image_classification.training import check_required
+        from rskip.vision.recipe import check_required
 
         check_required(content)
         return super().read_settings(content)
@@ -72,39 +72,39 @@ model.classes[model(image[None]).argmax().item()]"""
             raise SettingError("train.batch_size", f"is {size}", expected=f"at least one image for each of {gpus} GPUs")
 
     def train(self, run: Run[VisionSettings]) -> None:
-        from rskip.tasks.image_classification.training import ensure_images, train
+        from rskip.vision.recipe import ensure_images, train
 
         ensure_images(run.settings.train.dataset, mirror=run.mirror)
         print(f"{run.name}, seed {run.seed}", flush=True)
         train(run)
 
     def score(self, run: Run[VisionSettings]) -> Outcome:
-        from rskip.tasks.image_classification.training import score
+        from rskip.vision.recipe import score
 
         return score(run)
 
     def diverged(self, run: Run[VisionSettings]) -> Outcome:
-        from rskip.tasks.image_classification.training import diverged
+        from rskip.vision.recipe import diverged
 
         return diverged(run)
 
     def scored_file(self, run: Run[VisionSettings]) -> Path:
-        from rskip.tasks.image_classification.training import training_folder
+        from rskip.vision.recipe import training_folder
 
         return training_folder(run).model
 
     def commands(self, run: Run[VisionSettings]) -> list[list[str]]:
-        from rskip.tasks.image_classification.training import commands
+        from rskip.vision.recipe import commands
 
         return commands(run)
 
     def sample_outputs(self, run: Run[VisionSettings], count: int) -> str:
-        from rskip.tasks.image_classification.training import worst_classes
+        from rskip.vision.recipe import worst_classes
 
         return worst_classes(run, count)
 
     def artifacts(self, run: Run[VisionSettings]) -> dict[str, str]:
-        from rskip.tasks.image_classification.training import evaluation_file
+        from rskip.vision.recipe import evaluation_file
 
         return {
             str(run.folder.train_log): "what the training printed",
@@ -120,12 +120,12 @@ model.classes[model(image[None]).argmax().item()]"""
         return {**figures, "accuracy": 100 - record.metrics["error"] if "error" in record.metrics else None}
 
     def export_weights(self, run: Run[VisionSettings], record: Record, folder: Path) -> dict[str, Any]:
-        from rskip.tasks.image_classification.publishing import export_weights
+        from rskip.vision.publishing import export_weights
 
         return export_weights(run, record, folder)
 
     def describe(self, folder: Path, record: Record) -> ModelDescription:
-        from rskip.tasks.image_classification.publishing import describe
+        from rskip.vision.publishing import describe
 
         return describe(folder, record)
 
@@ -136,6 +136,6 @@ model.classes[model(image[None]).argmax().item()]"""
 
     def subject(self, model: ConnectionSpec | Path, *, depth: int | None, conditions: Conditions) -> Subject:
         """A PreAct-ResNet (depth 110 by default) on CIFAR's images, CIFAR-10's at initialisation."""
-        from rskip.tasks.image_classification.subject import subject
+        from rskip.vision.subject import subject
 
         return subject(model, depth=depth, conditions=conditions)

@@ -13,13 +13,13 @@ from pathlib import Path
 from rskip.checkpoint import last_checkpoints
 from rskip.checkpoint.average import average_to_file
 from rskip.files.whole import atomic_file
-from rskip.tasks.fairseq_flags import Flag, flags_on_gpu, flags_to_arguments
-from rskip.tasks.initialise import initialise, initialise_command, needs_profile, starting_checkpoint
+from rskip.tasks.fairseq.flags import Flag, flags_on_gpu, flags_to_arguments
+from rskip.tasks.fairseq.log import epoch_lines
+from rskip.tasks.fairseq.profiling import initialise, initialise_command, needs_profile, starting_checkpoint
 from rskip.tasks.process import executable
 from rskip.tasks.run import EpochLines, Run
-from rskip.tasks.translation.data import data_arguments, device_arguments
-from rskip.tasks.translation.settings import TOKENS_PER_UPDATE, TranslationSettings
-from rskip.tasks.translation.train_log import epoch_lines
+from rskip.translation.data import data_arguments, device_arguments
+from rskip.translation.recipe import TOKENS_PER_UPDATE, TranslationSettings
 
 LOW_PRECISION = {"bf16": "bfloat16", "fp16": "float16", "amp": "float16"}  # fairseq-train's flags
 _POSITIONS = 1024  # fairseq's --max-source-positions and --max-target-positions where they are not given

@@ -15,8 +15,8 @@ import torch
 from rskip.checkpoint import read_checkpoint
 from rskip.settings.check import convert
 from rskip.tasks.run import Run
-from rskip.tasks.translation.settings import TranslationSettings
-from rskip.tasks.translation.training import train_command
+from rskip.translation.recipe import TranslationSettings
+from rskip.translation.training import train_command
 
 pytestmark = pytest.mark.slow
 

@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rskip.records import Record
-from rskip.tasks.fairseq_flags import FairseqFlags
+from rskip.tasks.fairseq.flags import FairseqFlags
+from rskip.tasks.fairseq.task import TransformerTask
 from rskip.tasks.task import Column, ModelDescription, Outcome
-from rskip.tasks.transformer_task import TransformerTask
 
 if TYPE_CHECKING:
     import torch
@@ -17,11 +17,11 @@ if TYPE_CHECKING:
     from rskip.connections import ConnectionSpec
     from rskip.tasks.run import Run
     from rskip.tasks.subject import Conditions, Subject
-    from rskip.tasks.translation.settings import TranslationSettings
     from rskip.translation import Translator
+    from rskip.translation.recipe import TranslationSettings
 
 
-class Translation(TransformerTask["TranslationSettings"]):
+class TranslationTask(TransformerTask["TranslationSettings"]):
     """Text in one language to text in another, by a Transformer."""
 
     name = kind = "translation"
@@ -47,7 +47,7 @@ translator.translate(["A man sleeps.", "A dog runs."], beam=5, nbest=3)"""
 
     @property
     def settings(self) -> type[TranslationSettings]:
-        from rskip.tasks.translation.settings import TranslationSettings
+        from rskip.translation.recipe import TranslationSettings
 
         return TranslationSettings
 
@@ -55,7 +55,7 @@ translator.translate(["A man sleeps.", "A dog runs."], beam=5, nbest=3)"""
         return settings.to_plain()
 
     def row_config(self, written: Mapping[str, Any]) -> dict[str, Any]:
-        from rskip.tasks.translation.settings import CODE_FLAGS
+        from rskip.translation.recipe import CODE_FLAGS
 
         train = written.get("train")
         if not isinstance(train, Mapping):
@@ -65,13 +65,13 @@ translator.translate(["A man sleeps.", "A dog runs."], beam=5, nbest=3)"""
         return {**config, "train": {**config["train"], **code}}
 
     def check(self, settings: TranslationSettings, *, gpus: int) -> None:
-        from rskip.tasks.translation.training import plan_batches
+        from rskip.translation.training import plan_batches
 
         plan_batches(settings.train, gpus=gpus)
 
     def fairseq_flags(self, settings: TranslationSettings) -> list[FairseqFlags]:
-        from rskip.tasks.translation.data import data_arguments
-        from rskip.tasks.translation.settings import TOKENS_PER_UPDATE
+        from rskip.translation.data import data_arguments
+        from rskip.translation.recipe import TOKENS_PER_UPDATE
 
         data, ours = data_arguments(settings), (TOKENS_PER_UPDATE, "user-dir")
         train = {name: value for name, value in settings.train.items() if name not in ours}
@@ -83,8 +83,8 @@ translator.translate(["A man sleeps.", "A dog runs."], beam=5, nbest=3)"""
         ]
 
     def train(self, run: Run[TranslationSettings]) -> None:
-        from rskip.tasks.translation.data import ensure_data
-        from rskip.tasks.translation.training import average, train
+        from rskip.translation.data import ensure_data
+        from rskip.translation.training import average, train
 
         ensure_data(run.settings, mirror=run.mirror)
         print(f"{run.name}, seed {run.seed}", flush=True)
@@ -92,26 +92,26 @@ translator.translate(["A man sleeps.", "A dog runs."], beam=5, nbest=3)"""
         average(run)
 
     def score(self, run: Run[TranslationSettings]) -> Outcome:
-        from rskip.tasks.translation.scoring import score
+        from rskip.translation.scoring import score
 
         return score(run)
 
     def diverged(self, run: Run[TranslationSettings]) -> Outcome:
-        from rskip.tasks.translation.scoring import outcome
+        from rskip.translation.scoring import outcome
 
         return outcome(run, {})
 
     def scored_file(self, run: Run[TranslationSettings]) -> Path:
-        from rskip.tasks.translation.training import averaged
+        from rskip.translation.training import averaged
 
         return averaged(run)
 
     def commands(self, run: Run[TranslationSettings]) -> list[list[str]]:
         """Prepare, initialise where it is to be, train, average, translate."""
         from rskip.tasks.run import precision_here
-        from rskip.tasks.translation.data import prepare_command
-        from rskip.tasks.translation.scoring import generate_command
-        from rskip.tasks.translation.training import (
+        from rskip.translation.data import prepare_command
+        from rskip.translation.scoring import generate_command
+        from rskip.translation.training import (
             average_command,
             averaged,
             initialise_commands,
@@ -129,7 +129,7 @@ translator.translate(["A man sleeps.", "A dog runs."], beam=5, nbest=3)"""
         ]
 
     def sample_outputs(self, run: Run[TranslationSettings], count: int) -> str:
-        from rskip.tasks.translation.scoring import first_translations
+        from rskip.translation.scoring import first_translations
 
         return first_translations(run, count)
 
@@ -149,12 +149,12 @@ translator.translate(["A man sleeps.", "A dog runs."], beam=5, nbest=3)"""
 
     def export_weights(self, run: Run[TranslationSettings], record: Record, folder: Path) -> dict[str, Any]:
         """The averaged parameters in float16, the text pipeline and the dictionaries; scored again in float16."""
-        from rskip.tasks.translation.publishing import export_weights
+        from rskip.translation.publishing import export_weights
 
         return export_weights(run, record, folder)
 
     def describe(self, folder: Path, record: Record) -> ModelDescription:
-        from rskip.tasks.translation.publishing import describe
+        from rskip.translation.publishing import describe
 
         return describe(folder, record)
 
@@ -165,6 +165,6 @@ translator.translate(["A man sleeps.", "A dog runs."], beam=5, nbest=3)"""
 
     def subject(self, model: ConnectionSpec | Path, *, depth: int | None, conditions: Conditions) -> Subject:
         """A Transformer on the sentence pairs of a prepared corpus; at initialisation of the size `tiny`."""
-        from rskip.tasks.translation.subject import subject
+        from rskip.translation.subject import subject
 
         return subject(model, depth=depth, conditions=conditions)

@@ -17,6 +17,7 @@ from rskip.captioning.features import Features, FeatureStore, open_features
 from rskip.captioning.metrics import Unavailable
 from rskip.captioning.model import CaptioningTransformer
 from rskip.captioning.model_file import OF_DATA, load_captioning_model
+from rskip.captioning.scoring import _read_captions
 from rskip.cli.main import main
 from rskip.corpora import CAPTION_CORPORA, find_caption_corpus
 from rskip.corpora.corpus import UpstreamFile
@@ -24,7 +25,6 @@ from rskip.experiments.recipe import load_recipe
 from rskip.files.checksum import sha256_file
 from rskip.records import read_record
 from rskip.tasks import task_of_kind
-from rskip.tasks.captioning.scoring import _read_captions
 from rskip.tasks.process import CommandFailed, TrainingDiverged, run_logged
 from rskip.text import Dictionary
 from rskip.zoo.model_card import model_card

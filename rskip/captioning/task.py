@@ -7,19 +7,19 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rskip.records import Record
-from rskip.tasks.fairseq_flags import FairseqFlags
+from rskip.tasks.fairseq.flags import FairseqFlags
+from rskip.tasks.fairseq.task import TransformerTask
 from rskip.tasks.task import Column, ModelDescription, Outcome
-from rskip.tasks.transformer_task import TransformerTask
 
 if TYPE_CHECKING:
     import torch
 
     from rskip.captioning.captioner import Captioner
-    from rskip.tasks.captioning.settings import CaptioningSettings
+    from rskip.captioning.recipe import CaptioningSettings
     from rskip.tasks.run import Run
 
 
-class Captioning(TransformerTask["CaptioningSettings"]):
+class CaptioningTask(TransformerTask["CaptioningSettings"]):
     """Pictures to sentences, by a Transformer over features of the pictures."""
 
     name = "image-captioning"
@@ -45,7 +45,7 @@ captioner("picture.jpg")"""
 
     @property
     def settings(self) -> type[CaptioningSettings]:
-        from rskip.tasks.captioning.settings import CaptioningSettings
+        from rskip.captioning.recipe import CaptioningSettings
 
         return CaptioningSettings
 
@@ -53,7 +53,7 @@ captioner("picture.jpg")"""
         return settings.to_plain()
 
     def check(self, settings: CaptioningSettings, *, gpus: int) -> None:
-        from rskip.tasks.captioning.training import check_gpus
+        from rskip.captioning.training import check_gpus
 
         check_gpus(settings, gpus=gpus)
 
@@ -65,8 +65,8 @@ captioner("picture.jpg")"""
         ]
 
     def train(self, run: Run[CaptioningSettings]) -> None:
-        from rskip.tasks.captioning.data import ensure_data, ensure_features
-        from rskip.tasks.captioning.training import train
+        from rskip.captioning.data import ensure_data, ensure_features
+        from rskip.captioning.training import train
 
         ensure_data(run)
         ensure_features(run)
@@ -74,38 +74,38 @@ captioner("picture.jpg")"""
         train(run)
 
     def score(self, run: Run[CaptioningSettings]) -> Outcome:
-        from rskip.tasks.captioning.scoring import score
+        from rskip.captioning.scoring import score
 
         return score(run)
 
     def diverged(self, run: Run[CaptioningSettings]) -> Outcome:
-        from rskip.tasks.captioning.scoring import outcome
+        from rskip.captioning.scoring import outcome
 
         return outcome(run, None)
 
     def scored_file(self, run: Run[CaptioningSettings]) -> Path:
-        from rskip.tasks.captioning.training import checkpoint
+        from rskip.captioning.training import checkpoint
 
         return checkpoint(run)
 
     def commands(self, run: Run[CaptioningSettings]) -> list[list[str]]:
         """Prepare, extract, initialise where it is to be, train; captions are scored within the run."""
-        from rskip.tasks.captioning.data import prepare_commands
-        from rskip.tasks.captioning.training import initialise_commands, train_command
+        from rskip.captioning.data import prepare_commands
+        from rskip.captioning.training import initialise_commands, train_command
         from rskip.tasks.run import precision_here
-        from rskip.tasks.translation.training import recipe_precision
+        from rskip.translation.training import recipe_precision
 
         precision = precision_here(recipe_precision(run.settings.train), gpus=run.gpus)
         stages = [train_command(run, stage=stage, precision=precision) for stage in run.settings.stages()]
         return [*prepare_commands(run), *initialise_commands(run), *stages]
 
     def sample_outputs(self, run: Run[CaptioningSettings], count: int) -> str:
-        from rskip.tasks.captioning.scoring import first_captions
+        from rskip.captioning.scoring import first_captions
 
         return first_captions(run, count)
 
     def artifacts(self, run: Run[CaptioningSettings]) -> dict[str, str]:
-        from rskip.tasks.captioning.scoring import captions_file
+        from rskip.captioning.scoring import captions_file
 
         return {
             str(run.folder.train_log): "what the training printed",
@@ -122,12 +122,12 @@ captioner("picture.jpg")"""
 
     def export_weights(self, run: Run[CaptioningSettings], record: Record, folder: Path) -> dict[str, Any]:
         """The parameters in float16, the configuration and the words; scored again in float16."""
-        from rskip.tasks.captioning.publishing import export_weights
+        from rskip.captioning.publishing import export_weights
 
         return export_weights(run, record, folder)
 
     def describe(self, folder: Path, record: Record) -> ModelDescription:
-        from rskip.tasks.captioning.publishing import describe
+        from rskip.captioning.publishing import describe
 
         return describe(folder, record)
 

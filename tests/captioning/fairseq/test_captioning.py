@@ -21,7 +21,7 @@ from rskip.checkpoint import Checkpoint, read_checkpoint, write_checkpoint
 from rskip.fairseq_plugin.initialise import initialise
 from rskip.generation import SearchOptions
 from rskip.settings.errors import SettingError
-from tests.fairseq_plugin.captioning_data import write_corpus, write_flickr8k_corpus
+from tests.captioning.fairseq.captioning_data import write_corpus, write_flickr8k_corpus
 
 TINY = [
     "--encoder-embed-dim", "32", "--encoder-ffn-embed-dim", "64", "--encoder-attention-heads", "2",
@@ -165,7 +165,7 @@ def test_beam_search_finds_what_fairseqs_generator_finds(trained):
 
 def test_gradient_is_that_of_the_expected_reward(trained, monkeypatch):
     """Over all draws of two captions of at most two words, each weighed by its probability."""
-    from rskip.fairseq_plugin.self_critical_criterion import SelfCriticalCriterion
+    from rskip.captioning.fairseq.self_critical import SelfCriticalCriterion
 
     model, task, sample = loaded(trained / "checkpoint_last.pt")
     model, vocabulary, end = model.double().eval(), len(task.target_dictionary), task.target_dictionary.eos()
@@ -207,7 +207,7 @@ def test_gradient_is_that_of_the_expected_reward(trained, monkeypatch):
 
 
 def test_draws_and_baselines(trained):
-    from rskip.fairseq_plugin.self_critical_criterion import SelfCriticalCriterion
+    from rskip.captioning.fairseq.self_critical import SelfCriticalCriterion
 
     model, task, sample = loaded(trained / "checkpoint_last.pt")
     count = len(sample["names"])
@@ -231,7 +231,7 @@ def test_draws_and_baselines(trained):
 
 @pytest.mark.slow
 def test_self_critical_training_raises_the_reward(train, tmp_path):
-    from rskip.fairseq_plugin.self_critical_criterion import SelfCriticalCriterion
+    from rskip.captioning.fairseq.self_critical import SelfCriticalCriterion
 
     train(tmp_path / "xe", "--max-epoch", "2")
     start = ["--finetune-from-model", str(tmp_path / "xe/checkpoint_last.pt")]
@@ -288,7 +288,7 @@ def test_a_profiling_pass_reads_features_and_captions(command, tmp_path):
 
 
 def test_images_without_features_are_left_out(corpus, tmp_path, caplog):
-    from rskip.fairseq_plugin.captioning_task import CaptioningTask, CaptioningTaskConfig
+    from rskip.captioning.fairseq.task import CaptioningTask, CaptioningTaskConfig
     from rskip.fairseq_plugin.one_line_errors import UsageError
 
     shutil.copytree(corpus / "data", tmp_path / "data")

@@ -14,7 +14,7 @@ from fairseq.criterions import FairseqCriterion, register_criterion
 from fairseq.dataclass import FairseqDataclass
 from torch import Tensor
 
-from rskip.fairseq_plugin.captioning_task import CaptioningTask
+from rskip.captioning.fairseq.task import CaptioningTask
 from rskip.fairseq_plugin.one_line_errors import UsageError
 from rskip.generation import SearchOptions
 

@@ -10,11 +10,11 @@ import pytest
 
 from rskip.settings.check import convert
 from rskip.settings.errors import SettingError
-from rskip.tasks.fairseq_flags import flags_to_arguments
+from rskip.tasks.fairseq.flags import flags_to_arguments
 from rskip.tasks.run import Run
-from rskip.tasks.translation.scoring import generate_command
-from rskip.tasks.translation.settings import TranslationSettings
-from rskip.tasks.translation.training import (
+from rskip.translation.recipe import TranslationSettings
+from rskip.translation.scoring import generate_command
+from rskip.translation.training import (
     Batches,
     average_command,
     plan_batches,

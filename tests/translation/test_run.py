@@ -22,9 +22,9 @@ from rskip.corpora import PrepareOptions, find_corpus, prepare
 from rskip.experiments.recipe import load_recipe
 from rskip.files.checksum import sha256_file
 from rskip.records import read_record
-from rskip.tasks.translation.data import data_folder
 from rskip.text import TextPipeline
-from rskip.translation.scoring import read_lines, score
+from rskip.translation.data import data_folder
+from rskip.translation.metrics import read_lines, score
 
 SENTENCES, SPOILT = 200, 26  # of the test set: how many there are, and how many are translated wrongly
 

@@ -1,0 +1,1 @@
+"""What the tasks share that train a Transformer through fairseq's programs."""
