@@ -18,10 +18,11 @@ from rskip.captioning.features import Features
 from rskip.captioning.model import CaptioningTransformer, batch_features
 from rskip.captioning.model_file import WEIGHTS, load_captioning_model, load_words, read_captioning_checkpoint
 from rskip.captioning.pictures import read_picture
+from rskip.captioning.search import search_captions
 from rskip.captioning.settings import CAPTION_OPTIONS
 from rskip.cpu.precision import set_precision
 from rskip.files.checksum import sha256_file
-from rskip.generation import Hypothesis, SearchOptions, beam_search
+from rskip.generation import Hypothesis, SearchOptions
 from rskip.machine.device import usable_device
 from rskip.machine.torch_errors import out_of_memory
 from rskip.settings.errors import SettingError
@@ -237,22 +238,8 @@ class Captioner:
                     f"features of {each.values.shape[1]:,} numbers, and the model was trained on "
                     f"{config.feature_dim:,}: give those of {config.features.get('backbone', 'its backbone')}"
                 )
-        values, padding, grids = batch_features(features)
-        device = self.device
         try:
-            with torch.inference_mode():
-                memory = self.model.encode(
-                    values.to(device), padding.to(device), None if grids is None else grids.to(device)
-                )
-                found = beam_search(
-                    self.model,
-                    memory,
-                    options,
-                    source_lengths=(~padding).sum(1).to(device),
-                    padding_index=self.dictionary.pad_index,
-                    end_index=self.dictionary.eos_index,
-                    unknown_index=self.dictionary.unk_index,
-                )
+            found = search_captions(self.model, *batch_features(features), options)
         except (RuntimeError, MemoryError) as error:
             if not out_of_memory(error):
                 raise

@@ -97,30 +97,18 @@ def score_split(run: Run[CaptioningSettings], captions: dict[str, str]) -> Capti
 
 def caption_split(run: Run[CaptioningSettings], model: Any, dictionary: Any) -> dict[str, str]:
     """A caption of each picture of the evaluated split that has features, in its order."""
-    import torch
-
     from rskip.captioning.features import open_features
     from rskip.captioning.model import batch_features
-    from rskip.generation import beam_search
+    from rskip.captioning.search import search_captions
 
     settings = run.settings
     store = open_features(feature_store(settings))
     names = [image.name for image in _images(settings) if image.name in store]
-    device = next(model.parameters()).device
     captions: dict[str, str] = {}
     for start in range(0, len(names), _AT_ONCE):
         batch = names[start : start + _AT_ONCE]
-        features, padding, grids = batch_features([store[name] for name in batch])
-        with torch.inference_mode():
-            found = beam_search(
-                model,
-                model.encode(features.to(device), padding.to(device), None if grids is None else grids.to(device)),
-                settings.generate.options(),
-                source_lengths=(~padding).sum(1).to(device),
-                padding_index=dictionary.pad_index,
-                end_index=dictionary.eos_index,
-                unknown_index=dictionary.unk_index,
-            )
+        features = batch_features([store[name] for name in batch])
+        found = search_captions(model, *features, settings.generate.options())
         for name, (best, *_) in zip(batch, found, strict=True):
             captions[name] = dictionary.decode(best.tokens.tolist())
     return captions

@@ -22,7 +22,7 @@ from rskip.fairseq_plugin.flags import unsupported_flags
 from rskip.fairseq_plugin.model import ConnectionTransformer
 from rskip.fairseq_plugin.one_line_errors import UsageError
 from rskip.generation import EnsembleDecoder, Hypothesis, SearchOptions, beam_search
-from rskip.generation.length_penalty import build_length_penalty
+from rskip.generation.special_tokens import SpecialTokens
 from rskip.transformer import Transformer, TransformerConfig
 from rskip.transformer.model import EncoderDecoder
 from rskip.transformer.undrawn import undrawn
@@ -128,8 +128,8 @@ class BeamSearchGenerator:
     ) -> None:
         self.models = list(models)
         self.transformers = transformers
-        self.pad, self.eos, self.unk = dictionary.pad(), dictionary.eos(), dictionary.unk()
-        self.symbols_to_strip_from_output = {self.eos}
+        self.special = SpecialTokens.of(dictionary)
+        self.symbols_to_strip_from_output = {self.special.end}
         self.beam_size = min(options.beam, len(dictionary) - 1)
         self.options = replace(
             options, beam=self.beam_size, nbest=self.beam_size, token_scores=True, attention=alignment is not None
@@ -182,8 +182,9 @@ class BeamSearchGenerator:
 
     def _search_source_length(self, source: Tensor, prefix: Tensor | None, start: int | None) -> list[list[Hypothesis]]:
         """Sentences of one length at a time. The end, which is no choice then, counts as certain, as in fairseq."""
-        lengths = (source.ne(self.pad) & source.ne(self.eos)).sum(1)
-        found: list[list[Hypothesis]] = [[Hypothesis(torch.tensor([self.eos]), 0.0, torch.zeros(1))] for _ in source]
+        lengths = (source.ne(self.special.padding) & source.ne(self.special.end)).sum(1)
+        blank = Hypothesis(torch.tensor([self.special.end]), 0.0, torch.zeros(1))
+        found = [[blank] for _ in source]
         for length in lengths[lengths > 0].unique().tolist():
             rows = lengths.eq(length).nonzero().squeeze(1)
             options = replace(self.options, min_length=length, max_length_a=0.0, max_length_b=length)
@@ -214,18 +215,16 @@ class BeamSearchGenerator:
             decoder,
             memory if len(decoders) > 1 else memory[0],
             options,
-            source_lengths=source.ne(self.pad).sum(1),
+            source_lengths=source.ne(self.special.padding).sum(1),
             prefix=prefix,
-            padding_index=self.pad,
-            end_index=self.eos,
-            unknown_index=self.unk,
-            start_index=start,
+            special=replace(self.special, start=start),
         )
 
     def _entry(self, hypothesis: Hypothesis, source: Tensor) -> dict[str, Any]:
         attention, alignment = hypothesis.attention, torch.empty(0)
         if self.extract_alignment is not None and attention is not None:
-            alignment = self.extract_alignment(attention, source.cpu(), hypothesis.tokens, self.pad, self.eos)
+            special = self.special.padding, self.special.end
+            alignment = self.extract_alignment(attention, source.cpu(), hypothesis.tokens, *special)
         return {
             "tokens": hypothesis.tokens,
             "score": torch.tensor(hypothesis.score),
@@ -238,5 +237,5 @@ class BeamSearchGenerator:
 def _with_certain_end(hypothesis: Hypothesis, options: SearchOptions) -> Hypothesis:
     assert hypothesis.token_scores is not None
     token_scores = torch.cat([hypothesis.token_scores[:-1], torch.zeros(1)])
-    penalty = build_length_penalty(options.length_penalty_kind, options.length_penalty)(float(len(token_scores)))
-    return replace(hypothesis, score=token_scores.sum().item() / penalty, token_scores=token_scores)
+    score = token_scores.sum().item() / options.penalty(len(token_scores))
+    return replace(hypothesis, score=score, token_scores=token_scores)

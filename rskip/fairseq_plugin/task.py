@@ -3,7 +3,7 @@
 # fairseq reads a configuration's types themselves, not their names: no postponed annotations here.
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, fields, replace
-from typing import Any, Optional
+from typing import Any, Optional, get_args
 
 from fairseq.data import Dictionary
 from fairseq.dataclass import ChoiceEnum
@@ -16,7 +16,7 @@ from rskip.fairseq_plugin.flags import flag_of
 from rskip.fairseq_plugin.generator import BeamSearchGenerator, Transformers
 from rskip.fairseq_plugin.one_line_errors import UsageError
 from rskip.generation import SearchOptions
-from rskip.generation.length_penalty import LENGTH_PENALTIES
+from rskip.generation.options import LengthPenaltyKind
 from rskip.settings.errors import SettingError
 
 TASK_NAME = "rskip_translation"
@@ -50,7 +50,7 @@ class TranslationTaskConfig(TranslationConfig):
         default=None,
         metadata={"help": "number format that fairseq-generate and -interactive compute in (default: the model's)"},
     )
-    length_penalty_kind: ChoiceEnum(tuple(LENGTH_PENALTIES)) = field(  # type: ignore[valid-type]
+    length_penalty_kind: ChoiceEnum(get_args(LengthPenaltyKind)) = field(  # type: ignore[valid-type]
         default="fairseq",
         metadata={"help": "what --lenpen is an exponent of: the length n (fairseq) or (5+n)/6 (gnmt; papers with 0.6)"},
     )

@@ -12,10 +12,16 @@ if TYPE_CHECKING:
     from rskip.generation.ensemble import EnsembleDecoder
     from rskip.generation.hypothesis import Hypothesis
     from rskip.generation.search import beam_search
+    from rskip.generation.special_tokens import SpecialTokens
 
-__all__ = ["DecoderState", "EnsembleDecoder", "Hypothesis", "SearchOptions", "StepDecoder", "beam_search"]
+__all__ = [
+    "DecoderState", "EnsembleDecoder", "Hypothesis", "SearchOptions", "SpecialTokens", "StepDecoder", "beam_search",
+]  # fmt: skip
 
-_HOMES = {"EnsembleDecoder": "ensemble", "Hypothesis": "hypothesis", "beam_search": "search"}
+_HOMES = {
+    "EnsembleDecoder": "ensemble", "Hypothesis": "hypothesis", "SpecialTokens": "special_tokens",
+    "beam_search": "search",
+}  # fmt: skip
 
 
 def __getattr__(name: str) -> object:

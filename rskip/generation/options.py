@@ -12,6 +12,8 @@ from msgspec import Meta
 from rskip.settings.check import Checked
 from rskip.settings.errors import SettingError
 
+LengthPenaltyKind = Literal["fairseq", "gnmt"]
+
 
 def _flag(name: str, metavar: str = "N") -> dict[str, str]:
     """What a command line calls a setting; its other names are like the field's."""
@@ -40,7 +42,7 @@ class SearchOptions(Checked):
         ),
     ] = 1.0
     length_penalty_kind: Annotated[
-        Literal["fairseq", "gnmt"], Meta(description="fairseq: length^lenpen; gnmt: ((5+length)/6)^lenpen")
+        LengthPenaltyKind, Meta(description="fairseq: length^lenpen; gnmt: ((5+length)/6)^lenpen")
     ] = "fairseq"
     min_length: Annotated[
         int, Meta(ge=0, le=100_000, description="fewest tokens before the end", extra=_flag("min-len"))
@@ -129,6 +131,11 @@ class SearchOptions(Checked):
             if name not in known:
                 raise SettingError.of_unknown_key("", name, [*beside, *known])
         return replace(self, **settings)
+
+    def penalty(self, length: float) -> float:
+        """What the log-probability of a hypothesis of so many tokens, the end included, is divided by."""
+        base = length if self.length_penalty_kind == "fairseq" else (5 + length) / 6
+        return float(base) ** self.length_penalty
 
     def greatest_length(self, source_length: int, max_positions: int | None = None) -> int:
         """The most tokens before the end that a source of so many tokens, its end included, can get.

@@ -13,12 +13,12 @@ from rskip.cpu import native_library
 from rskip.generation.candidates import MOST_CANDIDATES, Candidates, NativeScan, Scan, on_host
 from rskip.generation.decoder import StepDecoder
 from rskip.generation.hypothesis import Hypothesis
-from rskip.generation.length_penalty import build_length_penalty
-from rskip.generation.ngrams import repeated_ngram_tokens
 from rskip.generation.options import SearchOptions
+from rskip.generation.processors import Step, build_processors
 from rskip.generation.sampling import sample
+from rskip.generation.special_tokens import SpecialTokens
 
-_DEFAULTS = SearchOptions()
+_DEFAULTS, _USUAL_TOKENS = SearchOptions(), SpecialTokens()
 _FINISHED_SHARE = 8  # finished sentences leave the batch when they are one in so many
 
 
@@ -29,10 +29,7 @@ def beam_search(
     *,
     source_lengths: Tensor,
     prefix: Tensor | None = None,
-    padding_index: int = 1,
-    end_index: int = 2,
-    unknown_index: int = 3,
-    start_index: int | None = None,
+    special: SpecialTokens = _USUAL_TOKENS,
 ) -> list[list[Hypothesis]]:
     """The `options.nbest` best finished hypotheses of each sentence, best first.
 
@@ -42,23 +39,13 @@ def beam_search(
 
     :param memory: what the decoder starts from, one row a sentence.
     :param source_lengths: (B,) tokens of each source, its end included.
-    :param prefix: (B, P) first tokens that are forced, filled up with `padding_index` on the right.
-    :param start_index: the token before the first; default: the end, as in fairseq.
+    :param prefix: (B, P) first tokens that are forced, filled up with padding on the right.
     :raises ValueError: the model's logits are not numbers.
     """
     if not len(source_lengths):
         return []
     with torch.inference_mode():
-        search = _Search(
-            decoder,
-            options,
-            source_lengths,
-            prefix,
-            padding=padding_index,
-            start=end_index if start_index is None else start_index,
-            end=end_index,
-            unknown=unknown_index,
-        )
+        search = _Search(decoder, options, source_lengths, prefix, special)
         search.run(memory)
     return [_best(finished, options.nbest) for finished in search.finished]
 
@@ -103,24 +90,19 @@ class _Search:
         options: SearchOptions,
         source_lengths: Tensor,
         prefix: Tensor | None,
-        *,
-        padding: int,
-        start: int,
-        end: int,
-        unknown: int,
+        special: SpecialTokens,
     ) -> None:
         self.device, count = source_lengths.device, len(source_lengths)
         self.decoder, self.options = decoder, options
         self.prefix: list[list[int]] = [[]] * count if prefix is None else prefix.tolist()  # of each row
-        self.padding, self.end, self.unknown = padding, end, unknown
-        self.penalty = build_length_penalty(options.length_penalty_kind, options.length_penalty)
+        self.processors, self.end = build_processors(options, special), special.end
         self.generator = torch.Generator(self.device).manual_seed(options.seed) if options.sampling else None
         # of each row, tokens before the end
         self.greatest = [options.greatest_length(length, decoder.max_positions) for length in source_lengths.tolist()]
         self.rows = list(range(count))  # the sentence that each row is
         self.active = [True] * count  # whether each row goes on
         self.beams = _Beams(
-            tokens=torch.full((count, 1, 1), start),
+            tokens=torch.full((count, 1, 1), special.end if special.start is None else special.start),
             scores=torch.zeros(count, 1),
             cumulative=torch.zeros(count, 1, 0) if options.token_scores else None,
             attention=None,
@@ -163,7 +145,9 @@ class _Search:
             logits = logits.float() / self.options.temperature
         scan = self._scan(logits.contiguous())
         logits, normaliser, scores = scan.logits, scan.normaliser, self._on_device(self.beams.scores)
-        self._restrict(logits, length)
+        step = Step(length, self.beams.tokens, self.prefix, self.greatest)
+        for process in self.processors:
+            process(logits, step)
         width = self.options.beam
         if self.generator is not None:
             if length == 0:
@@ -190,38 +174,6 @@ class _Search:
         beams = torch.arange(self.beams.scores.size(1), device=tokens.device).expand_as(tokens)
         return Candidates(scores + log_probabilities, beams, tokens)
 
-    def _restrict(self, logits: Tensor, length: int) -> None:
-        """Makes impossible what may not follow; a forced token follows whatever else is forbidden."""
-        options = self.options
-        if options.unknown_penalty < math.inf:
-            logits[:, :, self.unknown] -= options.unknown_penalty
-        forced = self._forced(length)
-        if forced:
-            rows, tokens = self._on_device(torch.tensor(forced).T)
-            index = tokens[:, None, None].expand(-1, logits.size(1), 1)
-            allowed = logits[rows].gather(2, index)
-        logits.select(2, self.padding).fill_(-math.inf)
-        if options.unknown_penalty == math.inf:
-            logits[:, :, self.unknown] = -math.inf
-        if length < options.min_length:
-            logits[:, :, self.end] = -math.inf
-        if options.no_repeat_ngram and length:
-            prefixes = self._on_device(self.beams.tokens[:, :, 1:].flatten(0, 1))
-            repeated = repeated_ngram_tokens(prefixes, options.no_repeat_ngram, filler=self.padding)
-            logits.view(-1, logits.size(2)).scatter_(1, repeated, -math.inf)
-        if forced:
-            logits[rows] = torch.full_like(logits[rows], -math.inf).scatter_(2, index, allowed)
-
-    def _forced(self, length: int) -> list[tuple[int, int]]:
-        """The rows whose next token is forced, each with it: the prefix's, or the end at the greatest length."""
-        if min(self.greatest) > length >= len(self.prefix[0]):
-            return []
-        forced = [
-            (row, self.end if limit <= length else (prefix[length] if length < len(prefix) else self.padding))
-            for row, (limit, prefix) in enumerate(zip(self.greatest, self.prefix, strict=True))
-        ]
-        return [(row, token) for row, token in forced if token != self.padding]
-
     def _record_attention(self, attention: Tensor) -> None:
         new = attention.float()[:, :, None]  # (B, K, 1, S)
         past = self.beams.attention
@@ -236,7 +188,7 @@ class _Search:
         scores = candidates.scores[rows, places].tolist()
         cumulative = None if beams.cumulative is None else beams.cumulative[rows, parents].tolist()
         attention = None if beams.attention is None else beams.attention[rows, parents]
-        penalty = float(self.penalty(length + 1))
+        penalty = self.options.penalty(length + 1)
         for number, row in enumerate(rows.tolist()):
             finished = self.finished[self.rows[row]]
             if not self.active[row] or len(finished) == self.options.beam:

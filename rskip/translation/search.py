@@ -18,13 +18,14 @@ import torch
 from msgspec import Meta
 from torch import Tensor
 
-from rskip.generation import Hypothesis, SearchOptions, beam_search
+from rskip.generation import Hypothesis, SearchOptions, SpecialTokens, beam_search
 from rskip.generation.decoder import StepDecoder
 from rskip.machine.torch_errors import out_of_memory
 from rskip.machine.workers import WorkerProcesses
 from rskip.settings.kinds import Index
 from rskip.text import Dictionary
 
+_TOKENS = SpecialTokens.of(Dictionary)
 _USUAL_BEAM = 4
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3  # glibc's malloc.h
 
@@ -169,9 +170,7 @@ def search_batch(
                 options,
                 source_lengths=torch.tensor(lengths).to(device, non_blocking=True),
                 prefix=prefix,
-                padding_index=Dictionary.pad_index,
-                end_index=Dictionary.eos_index,
-                unknown_index=Dictionary.unk_index,
+                special=_TOKENS,
             )
     except (RuntimeError, MemoryError) as error:
         if not out_of_memory(error):
@@ -184,7 +183,7 @@ def search_batch(
 
 def _padded(rows: Sequence[Sequence[int]]) -> Tensor:
     length = max(map(len, rows))
-    return torch.tensor([[*row, *[Dictionary.pad_index] * (length - len(row))] for row in rows])
+    return torch.tensor([[*row, *[_TOKENS.padding] * (length - len(row))] for row in rows])
 
 
 class Workers:

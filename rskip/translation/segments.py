@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from rskip.generation import Hypothesis, SearchOptions
-from rskip.generation.length_penalty import build_length_penalty
 from rskip.text import Dictionary
 from rskip.translation.model_files import Text
 from rskip.translation.settings import TooLong
@@ -189,9 +188,8 @@ def _join(
 def _score(hypotheses: Sequence[Hypothesis], options: SearchOptions) -> float:
     if len(hypotheses) == 1:
         return hypotheses[0].score
-    penalty = build_length_penalty(options.length_penalty_kind, options.length_penalty)
-    total = sum(hypothesis.score * penalty(len(hypothesis.tokens)) for hypothesis in hypotheses)
-    return total / penalty(sum(len(hypothesis.tokens) for hypothesis in hypotheses))
+    total = sum(hypothesis.score * options.penalty(len(hypothesis.tokens)) for hypothesis in hypotheses)
+    return total / options.penalty(sum(len(hypothesis.tokens) for hypothesis in hypotheses))
 
 
 def _token_scores(hypotheses: Sequence[Hypothesis]) -> tuple[float, ...]:

@@ -12,7 +12,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from rskip.generation import Hypothesis, SearchOptions, StepDecoder, beam_search
+from rskip.generation import Hypothesis, SearchOptions, SpecialTokens, StepDecoder, beam_search
 
 Prefix = tuple[int, ...]
 Distribution = Mapping[int, float]
@@ -154,7 +154,7 @@ def search() -> Callable[..., list[list[Hypothesis]]]:
             SearchOptions(**settings),
             source_lengths=torch.tensor(lengths, dtype=torch.int64),
             prefix=None if prefix is None else torch.tensor(prefix),
-            start_index=start_index,
+            special=SpecialTokens(start=start_index),
         )
 
     return search

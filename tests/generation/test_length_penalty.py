@@ -1,9 +1,8 @@
 from __future__ import annotations
 
 import pytest
-import torch
 
-from rskip.generation.length_penalty import build_length_penalty
+from rskip.generation import SearchOptions
 
 
 @pytest.mark.parametrize(
@@ -20,14 +19,7 @@ from rskip.generation.length_penalty import build_length_penalty
         ("gnmt", 0.5, 19, 2),
     ],
 )
-def test_numbers_and_tensors(kind, alpha, length, expected):
-    penalty = build_length_penalty(kind, alpha)
-    assert penalty(length) == pytest.approx(expected)
-    lengths = torch.tensor([[1, length], [length, 3]])
-    assert penalty(lengths)[1, 0].item() == pytest.approx(expected)
-    assert penalty(lengths)[0, 0].item() == pytest.approx(1)
-
-
-def test_unknown_kind():
-    with pytest.raises(ValueError, match="'opennmt': expected fairseq or gnmt"):
-        build_length_penalty("opennmt", 1.0)
+def test_what_a_log_probability_is_divided_by(kind, alpha, length, expected):
+    options = SearchOptions(length_penalty_kind=kind, length_penalty=alpha)
+    assert options.penalty(length) == pytest.approx(expected)
+    assert options.penalty(1) == pytest.approx(1)

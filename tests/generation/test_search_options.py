@@ -2,12 +2,10 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from typing import get_args, get_type_hints
 
 import pytest
 
 from rskip.generation import SearchOptions
-from rskip.generation.length_penalty import LENGTH_PENALTIES
 from rskip.settings.errors import SettingError
 
 
@@ -67,7 +65,3 @@ def test_whole_numbers_stand_for_real_ones_and_extremes_are_taken():
 def test_what_is_replaced_is_checked_too():
     with pytest.raises(SettingError, match="nbest is 4: expected at most the beam, 2"):
         dataclasses.replace(SearchOptions(nbest=4), beam=2)
-
-
-def test_every_length_penalty_can_be_asked_for():
-    assert get_args(get_type_hints(SearchOptions)["length_penalty_kind"]) == tuple(LENGTH_PENALTIES)

@@ -20,10 +20,11 @@ from rskip.captioning.captions import DICTIONARY, CaptionedImage, read_split
 from rskip.captioning.cider import CiderD
 from rskip.captioning.features import ConstantFeatures, FeatureStore, open_features
 from rskip.captioning.model import batch_features
+from rskip.captioning.search import search_captions
 from rskip.fairseq_plugin.flags import flag_of
 from rskip.fairseq_plugin.generator import Transformers
 from rskip.fairseq_plugin.one_line_errors import UsageError
-from rskip.generation import Hypothesis, SearchOptions, beam_search
+from rskip.generation import Hypothesis, SearchOptions, SpecialTokens
 
 TASK_NAME = "captioning"
 
@@ -218,22 +219,15 @@ class CaptioningTask(FairseqTask):
     def search(self, sample: Mapping[str, Any], model: Any, options: SearchOptions) -> list[list[Hypothesis]]:
         """Captions of at most --max-caption-tokens words for each image of a batch, by rskip's beam search."""
         inputs = sample["net_input"]
-        padding = inputs["padding_mask"]
-        if not len(padding):
-            return []
         while hasattr(model, "module"):  # of DistributedDataParallel
             model = model.module
-        transformer = self._transformers.of(model)
-        with torch.no_grad():
-            memory = transformer.encode(inputs["features"], padding, inputs["grids"])
-        return beam_search(
-            transformer,
-            memory,
+        return search_captions(
+            self._transformers.of(model),
+            inputs["features"],
+            inputs["padding_mask"],
+            inputs["grids"],
             replace(options, max_length_a=0.0, max_length_b=self.cfg.max_caption_tokens),
-            source_lengths=(~padding).sum(1),
-            padding_index=self.dictionary.pad(),
-            end_index=self.dictionary.eos(),
-            unknown_index=self.dictionary.unk(),
+            SpecialTokens.of(self.dictionary),
         )
 
     def rewards(self, names: Sequence[str], captions: Sequence[torch.Tensor]) -> np.ndarray:

@@ -1,9 +1,13 @@
 from __future__ import annotations
 
+import math
+
 import pytest
 import torch
 
-from rskip.generation.ngrams import repeated_ngram_tokens
+from rskip.generation import SearchOptions, SpecialTokens
+from rskip.generation.processors import Step, build_processors, repeated_ngram_tokens
+from rskip.text import Dictionary
 
 FILLER = 0
 
@@ -62,3 +66,28 @@ def test_equal_to_fairseqs_block(size):
         assert torch.equal(ours[:, 1:], expected[:, 1:])  # tokens are from 2
         forbidden += int(expected.isinf().sum())
     assert forbidden > 40
+
+
+def test_special_tokens_are_by_default_those_of_rskips_and_fairseqs_dictionaries():
+    assert SpecialTokens() == SpecialTokens.of(Dictionary)
+    fairseq_data = pytest.importorskip("fairseq.data", reason="needs fairseq: run `rskip setup-fairseq`")
+    assert SpecialTokens() == SpecialTokens.of(fairseq_data.Dictionary())
+
+
+def test_a_forced_token_follows_whatever_is_forbidden_and_keeps_its_logit():
+    options = SearchOptions(min_length=3, no_repeat_ngram=1, unknown_penalty=math.inf)
+    logits = torch.arange(12.0).view(2, 1, 6)
+    expected = [[[-math.inf] * 3 + [3.0] + [-math.inf] * 2], [[6.0, -math.inf, -math.inf, -math.inf, 10.0, -math.inf]]]
+    step = Step(length=1, tokens=torch.tensor([[[2, 3]], [[2, 5]]]), prefixes=[[3, 3], [4, 1]], limits=[9, 9])
+    for process in build_processors(options, SpecialTokens()):
+        process(logits, step)
+    assert logits.tolist() == expected
+
+
+@pytest.mark.parametrize(("penalty", "kept"), [(0.0, 3.0), (0.5, 2.5), (-0.5, 3.5), (math.inf, -math.inf)])
+def test_the_unknown_token_is_as_improbable_as_asked_for(penalty, kept):
+    logits = torch.arange(5.0).view(1, 1, 5)
+    step = Step(length=4, tokens=torch.zeros(1, 1, 5, dtype=torch.int64), prefixes=[[]], limits=[9])
+    for process in build_processors(SearchOptions(unknown_penalty=penalty, min_length=0), SpecialTokens()):
+        process(logits, step)
+    assert logits.tolist() == [[[0.0, -math.inf, 2.0, kept, 4.0]]]

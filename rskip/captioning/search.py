@@ -1,0 +1,34 @@
+"""The search for the captions of a batch of features."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from rskip.captioning.model import CaptioningTransformer
+from rskip.generation import Hypothesis, SearchOptions, SpecialTokens, beam_search
+from rskip.text import Dictionary
+
+_WORDS = SpecialTokens.of(Dictionary)
+
+
+def search_captions(
+    model: CaptioningTransformer,
+    features: Tensor,
+    padding: Tensor,
+    grids: Tensor | None,
+    options: SearchOptions,
+    special: SpecialTokens = _WORDS,
+) -> list[list[Hypothesis]]:
+    """The best hypotheses of each image, on the model's device, best first.
+
+    :param features, padding, grids: what `batch_features` gives.
+    :param special: default: those of `rskip.text.Dictionary`.
+    """
+    if not len(padding):
+        return []
+    device = model.decoder.embed_tokens.weight.device
+    padding = padding.to(device)
+    with torch.no_grad():
+        memory = model.encode(features.to(device), padding, None if grids is None else grids.to(device))
+    return beam_search(model, memory, options, source_lengths=(~padding).sum(1), special=special)
