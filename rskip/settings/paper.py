@@ -1,26 +1,30 @@
-"""A paper: what connections and pretrained models say that they are from."""
+"""A paper: what connections and pretrained models say that they are from.
+
+It checks itself without msgspec, since `rskip.connections` needs PyTorch only.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Annotated
+from dataclasses import dataclass, fields
 
-import msgspec
-
-from rskip.settings.check import Checked
-
-Text = Annotated[str, msgspec.Meta(pattern=r"\S", extra={"expected": "text"})]
+from rskip.settings.errors import SettingError
 
 
 @dataclass(frozen=True)
-class Paper(Checked):
+class Paper:
     """A paper, and where in it; None for what is not known.
 
     :param part: such as Eq. 4.
     :raises SettingError: a field is neither text nor None, or the title is None.
     """
 
-    title: Text
-    authors: Text | None
-    url: Text | None
-    part: Text | None = None
+    title: str
+    authors: str | None
+    url: str | None
+    part: str | None = None
+
+    def __post_init__(self) -> None:
+        for field in fields(self):
+            value, required = getattr(self, field.name), field.name == "title"
+            if not (isinstance(value, str) and value.strip()) and (required or value is not None):
+                raise SettingError.of_value(field.name, value, "text" if required else "text, or null")

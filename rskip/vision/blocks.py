@@ -69,7 +69,8 @@ class PreActivationBlock(nn.Module):
         """Shape: (N, inputs, H, W) -> (N, outputs, H / stride, W / stride)."""
         a = activate(self.bn1, x)
         shortcut = self.shortcut(a if self.activated_shortcut else x)
-        return self.connection(shortcut, self.branch(a))
+        _, kept = self.connection.before(shortcut)
+        return self.connection.after(kept, self.branch(a))
 
     def extra_repr(self) -> str:
         return f"activated_shortcut={self.activated_shortcut}"
@@ -196,7 +197,7 @@ def image_connection(spec: ConnectionSpec, features: int, place: Place | None = 
     """
     connection = build_connection(spec, features, feature_dim=1, place=place, host_supplies=HOST_NEEDS)
     x = torch.zeros(1, features, 1, 1)
-    if type(connection).branch_input is not Connection.branch_input and connection.branch_input(x) is not x:
+    if connection.before(x)[0] is not x:
         raise ValueError(f"{spec} changes the branch's input, which blocks of images don't support: choose another")
     if connection.host_needs:
         raise ValueError(f"{spec} changes what is inside the branch, and blocks of images don't: choose another")

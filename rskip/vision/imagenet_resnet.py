@@ -50,7 +50,8 @@ class ConnectedBlock(nn.Module):
         if self.conv3 is not None:
             f = self.bn3(self.conv3(self.relu(f)))
         shortcut = x if self.downsample is None else self.downsample(x)
-        return F.relu(self.connection(shortcut, f))
+        _, kept = self.connection.before(shortcut)
+        return F.relu(self.connection.after(kept, f))
 
 
 def torchvision_resnet(
