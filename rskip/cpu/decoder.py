@@ -41,7 +41,7 @@ class NativeState:
         self.attention: Tensor | None = None
 
     def reorder(self, parents: Tensor, sentences: Tensor | None = None) -> None:
-        """As `DecoderState.reorder`."""
+        """As `StepDecoder.reorder`."""
         library = self.decoder.library
         parents = checked_indices(library, parents, self.slots.size(1), "parents")
         if sentences is not None:

@@ -3,6 +3,6 @@
 from rskip.transformer.config import TransformerConfig
 from rskip.transformer.encoder import Memory
 from rskip.transformer.model import Transformer
-from rskip.transformer.state import DecoderState
+from rskip.transformer.state import IncrementalState
 
-__all__ = ["DecoderState", "Memory", "Transformer", "TransformerConfig"]
+__all__ = ["IncrementalState", "Memory", "Transformer", "TransformerConfig"]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from itertools import repeat
 from typing import cast
 
 import torch
@@ -15,7 +17,7 @@ from rskip.transformer.encoder import Memory
 from rskip.transformer.layers import DecoderLayer
 from rskip.transformer.positions import token_positions
 from rskip.transformer.stack import build_closing_norm, layers_to_run, run_layer
-from rskip.transformer.state import DecoderState
+from rskip.transformer.state import IncrementalState, LayerCache
 
 
 class Decoder(EmbeddingModule):
@@ -45,16 +47,28 @@ class Decoder(EmbeddingModule):
         else:
             nn.init.normal_(self.output_projection.weight, std=features**-0.5)
 
-    def features(self, prefix: Tensor, memory: Memory) -> Tensor:
-        """The last layer's output at every position of `prefix` (B, T). Shape: (B, T, C)."""
+    def features(self, prefix: Tensor, memory: Memory | None, state: IncrementalState | None = None) -> Tensor:
+        """The last layer's output at every position of `prefix` (B, T). Shape: (B, T, C).
+
+        With a state, which has the memory too, `prefix` (B, K) is the last token of each beam, and the state takes it
+        in. Then no layer is dropped.
+        """
         config = self.config
-        x = self.embed(prefix, token_positions(prefix, config.padding_index), length=prefix.size(1))
-        mask = self._left_padding_mask(prefix, x)
-        memory_mask = memory.mask
+        caches: Iterable[LayerCache | None]
+        if state is None:
+            assert memory is not None
+            x = self.embed(prefix, token_positions(prefix, config.padding_index), length=prefix.size(1))
+            mask, states, memory_mask = self._left_padding_mask(prefix, x), memory.states, memory.mask
+            caches = repeat(None)
+        else:
+            state.advance()
+            x = self.embed(prefix, state.position, length=state.length)
+            mask, states, memory_mask, caches = state.mask, None, state.memory_mask, state.layers
         passed: State = self.stack_connection.enter(x)
         first: Tensor | None = None
-        for layer in layers_to_run(self.layers, config.decoder_layerdrop, training=self.training):
-            inputs = (memory.states, memory_mask, mask, first)
+        layers = layers_to_run(self.layers, config.decoder_layerdrop, training=self.training and state is None)
+        for layer, cache in zip(layers, caches, strict=False):
+            inputs = (states, memory_mask, mask, first, cache)
             passed, first = run_layer(layer, passed, *inputs, checkpointed=config.checkpoint_activations)
         x = self.stack_connection.leave(passed)
         return x if self.layer_norm is None else self.layer_norm(x)
@@ -71,25 +85,18 @@ class Decoder(EmbeddingModule):
         return cast("list[DecoderLayer]", list(self.layers))
 
     @torch.no_grad()
-    def start(self, memory: Memory, *, attention: bool = False) -> DecoderState:
-        """The state before the first token, with one beam a sentence of `memory`.
+    def start(self, memory: Memory, *, attention: bool = False) -> IncrementalState:
+        """The state before the first token, with one beam for each sentence of `memory`.
 
         The memory's keys and values are computed here, once. `attention`: the state has each step's attention over it.
         """
         projected = [layer.encoder_attn.project(memory.states) for layer in self.decoder_layers()]
-        return DecoderState(projected, memory.mask, position=self.config.padding_index, attention=attention)
+        return IncrementalState(projected, memory.mask, position=self.config.padding_index, attention=attention)
 
     @torch.no_grad()
-    def step(self, tokens: Tensor, state: DecoderState) -> Tensor:
+    def step(self, tokens: Tensor, state: IncrementalState) -> Tensor:
         """Logits (B, K, V) of what follows `tokens` (B, K) in each beam of each sentence; the state takes them in."""
-        slots = state.open_slots(tokens.size(1))
-        x = self.embed(tokens, state.position, length=state.length)  # (B, K, C)
-        passed: State = self.stack_connection.enter(x)
-        first: Tensor | None = None
-        for index, layer in enumerate(self.decoder_layers()):
-            passed, first = layer.step(passed, index, slots, state, first)
-        x = self.stack_connection.leave(passed)
-        return self.output_projection(x if self.layer_norm is None else self.layer_norm(x))
+        return self.output_projection(self.features(tokens, None, state))
 
     def _left_padding_mask(self, prefix: Tensor, x: Tensor) -> Tensor | None:
         """(B, 1, T, T), added to scores, or None: without padding on the left, causal order hides it."""

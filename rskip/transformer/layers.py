@@ -20,7 +20,7 @@ from rskip.connections.place import BRANCHES
 from rskip.transformer.attention import MultiHeadAttention, ValueResidual, build_inner_norm
 from rskip.transformer.config import ACTIVATIONS, StackConfig
 from rskip.transformer.dropout import Dropout
-from rskip.transformer.state import DecoderState
+from rskip.transformer.state import LayerCache
 
 
 class TransformerLayer(nn.Module):
@@ -121,36 +121,32 @@ class DecoderLayer(TransformerLayer):
     def forward(
         self,
         passed: State,
-        memory: Tensor,
+        memory: Tensor | None,
         memory_mask: Tensor | None,
         mask: Tensor | None,
         first: Tensor | None = None,
+        cache: LayerCache | None = None,
     ) -> tuple[State, Tensor | None]:
         """What connections pass on, of tensors (B, T, C), and the first layer's values; memory (B, S, C); `mask` None
-        means plainly causal."""
-        x, kept = self.self_attn_connection.before(passed)
-        own = self.self_attn.project(x, first)
-        attended = self.self_attn(x, own, mask, causal=mask is None)
-        passed = self.self_attn_connection.after(kept, self.dropout(attended))
-        x, kept = self.encoder_attn_connection.before(passed)
-        attended = self.encoder_attn(x, self.encoder_attn.project(memory), memory_mask)
-        passed = self.feed_forward(self.encoder_attn_connection.after(kept, self.dropout(attended)))
-        return passed, self.first_values(own.value, first)
+        means plainly causal.
 
-    def step(
-        self, passed: State, layer: int, slots: slice | Tensor, state: DecoderState, first: Tensor | None
-    ) -> tuple[State, Tensor | None]:
-        """The next position (B, K, C) of each beam, after those in `state`, whose `slots` take it in."""
+        With a cache T is K, the next position of each beam. The cache takes it in, and has the memory's keys and
+        values.
+        """
         x, kept = self.self_attn_connection.before(passed)
         own = self.self_attn.project(x, first)
-        target = state.write(layer, slots, own)
-        attended = self.self_attn(x, target, state.target_mask)
+        target = own if cache is None else cache.extend(own)
+        attended = self.self_attn(x, target, mask, causal=mask is None)
         passed = self.self_attn_connection.after(kept, self.dropout(attended))
-        memory, memory_mask = state.memory[layer], state.memory_mask
         x, kept = self.encoder_attn_connection.before(passed)
-        if state.wants_attention and layer == len(state.memory) - 1:
-            state.attention = self.encoder_attn.weights(x, memory, memory_mask)
-        attended = self.encoder_attn(x, memory, memory_mask)
+        if cache is None:
+            assert memory is not None
+            source = self.encoder_attn.project(memory)
+        else:
+            source = cache.memory
+            if cache.wants_attention:
+                cache.attention = self.encoder_attn.weights(x, source, memory_mask)
+        attended = self.encoder_attn(x, source, memory_mask)
         passed = self.feed_forward(self.encoder_attn_connection.after(kept, self.dropout(attended)))
         return passed, self.first_values(own.value, first)
 

@@ -12,7 +12,7 @@ from rskip.transformer.config import StackConfig, TransformerConfig
 from rskip.transformer.decoder import Decoder
 from rskip.transformer.embedding import build_token_embedding
 from rskip.transformer.encoder import Encoder, Memory
-from rskip.transformer.state import DecoderState
+from rskip.transformer.state import IncrementalState
 
 if TYPE_CHECKING:
     from rskip.cpu.decoder import NativeDecoder, NativeState
@@ -61,7 +61,7 @@ class EncoderDecoder(nn.Module):
         """Logits (B, T, V) of the token after each position of `prefix` (B, T)."""
         return self.decoder.decode(prefix, memory)
 
-    def start(self, memory: Memory, *, attention: bool = False) -> DecoderState | NativeState:
+    def start(self, memory: Memory, *, attention: bool = False) -> IncrementalState | NativeState:
         """The state before the first token, with one beam a sentence of `memory`. See `Decoder.start`.
 
         Where the compiled kernels suit, they compute what follows.
@@ -75,7 +75,7 @@ class EncoderDecoder(nn.Module):
             self._native_decoder = NativeDecoder(self.decoder, library)
         return self._native_decoder.start(memory, attention=attention)
 
-    def step(self, tokens: Tensor, state: DecoderState | NativeState) -> Tensor:
+    def step(self, tokens: Tensor, state: IncrementalState | NativeState) -> Tensor:
         """Logits (B, K, V) of what follows `tokens` (B, K) in each beam of each sentence; the state takes them in."""
         from rskip.cpu.decoder import NativeState
 
@@ -84,9 +84,9 @@ class EncoderDecoder(nn.Module):
         return self.decoder.step(tokens, state)
 
     def reorder(
-        self, state: DecoderState | NativeState, parents: Tensor, sentences: Tensor | None = None
+        self, state: IncrementalState | NativeState, parents: Tensor, sentences: Tensor | None = None
     ) -> None:
-        """Beam k continues `parents[:, k]`. See `DecoderState.reorder`."""
+        """Beam k continues `parents[:, k]`. See `IncrementalState.reorder`."""
         state.reorder(parents, sentences)
 
 

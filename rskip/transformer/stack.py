@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from rskip.connections import State, build_norm, parse_connection
+from rskip.transformer.state import LayerCache
 
 
 def layers_to_run(layers: nn.ModuleList, layerdrop: float, *, training: bool) -> Iterator[nn.Module]:
@@ -19,7 +20,7 @@ def layers_to_run(layers: nn.ModuleList, layerdrop: float, *, training: bool) ->
 
 
 def run_layer(
-    layer: nn.Module, state: State, *inputs: Tensor | None, checkpointed: bool
+    layer: nn.Module, state: State, *inputs: Tensor | LayerCache | None, checkpointed: bool
 ) -> tuple[State, Tensor | None]:
     """The state after the layer, and the first layer's values where they are passed on.
 

@@ -56,25 +56,3 @@ def test_texts_are_those_of_the_cpu(name, settings, root: Path, gpu):
         assert [each.text for each in other.hypotheses] == [each.text for each in one.hypotheses]
         scores = [each.score for each in one.hypotheses]
         assert [each.score for each in other.hypotheses] == pytest.approx(scores, abs=1e-4)
-
-
-@pytest.mark.parametrize("connection", CONNECTIONS)
-@torch.no_grad()
-def test_a_cuda_graph_holds_a_step(connection, gpu):
-    """Replayed, it gives the logits of the steps that it stands for."""
-    model = build(connection).to(gpu)
-    tokens = torch.randint(4, 50, (8, 3, 4), device=gpu)
-    states = [model.start(model.encode(torch.full((3, 6), 7, device=gpu))) for _ in range(2)]
-    for state in states:
-        model.step(tokens[0, :, :1], state)
-        model.reorder(state, torch.zeros(3, 4, dtype=torch.long, device=gpu))
-        for number in (1, 2):
-            model.step(tokens[number], state)
-    expected = [model.step(tokens[number], states[0]) for number in (3, 4, 5)]
-    given, graph = tokens[3].clone(), torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        logits = model.step(given, states[1])
-    for number, one in zip((3, 4, 5), expected, strict=True):
-        given.copy_(tokens[number])
-        graph.replay()
-        torch.testing.assert_close(logits, one, rtol=0, atol=1e-4)

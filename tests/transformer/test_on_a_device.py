@@ -6,9 +6,7 @@ import copy
 
 import pytest
 import torch
-from measuring import emulated_device
 from measuring.emulated_device import emulated_cuda
-from torch.utils._pytree import tree_leaves
 
 from rskip.transformer import Transformer, TransformerConfig
 
@@ -87,35 +85,3 @@ def forward_and_backward(connection, features=16, sentences=2):
         y = model.decoder.features(prefix, model.encoder(source))
         y.backward(torch.ones_like(y))
     return counts
-
-
-def test_a_step_is_the_same_operations_on_the_same_memory(build, source, monkeypatch):
-    """What a CUDA graph needs: nothing that changes from step to step is the host's."""
-    asked: list[tuple] = []
-
-    def noted(counts, function, args, kwargs):
-        asked[-1] += ((str(function), *(described(each) for each in tree_leaves((args, kwargs)))),)
-        return run(counts, function, args, kwargs)
-
-    def described(value):
-        return (*value.shape, *value.stride()) if isinstance(value, torch.Tensor) else value
-
-    with emulated_cuda() as counts, torch.no_grad():
-        model = build("2rskip+ln").to("cuda")
-        state = model.start(model.encode(source.to("cuda")))
-        tokens, parents = torch.full((3, 4), 5, device="cuda"), torch.tensor([[0, 0, 2, 1]] * 3, device="cuda")
-        model.step(tokens[:, :1], state)
-        model.reorder(state, torch.zeros_like(parents))
-        run = emulated_device._run
-        monkeypatch.setattr(emulated_device, "_run", noted)
-        counts.clear()
-        buffers = []
-        for _ in range(5):
-            asked.append(())
-            model.step(tokens, state)
-            model.reorder(state, parents)
-            memory = state.mask, state.position, state._slots, *(each.key for each in state.target)
-            buffers.append([each.host.data_ptr() for each in memory])
-    assert len(set(asked[1:])) == 1 and len(asked[0]) > 50
-    assert buffers[1:] == buffers[:-1]
-    assert not counts.synchronisations

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from rskip.transformer.attention import record_weights
-from rskip.transformer.state import DecoderState
+from rskip.transformer.state import IncrementalState
 
 STEPS = 70
 
@@ -59,19 +59,6 @@ def test_beams_from_the_first_step(build, source):
     check(model, memory, tokens[:, :, None], model.step(tokens, state))
 
 
-def test_slots_that_no_beam_sees_are_given_back(build):
-    """Four beams that always continue the first leave one live slot a step, and as many slots as that needs."""
-    model = build()
-    state = model.start(model.encode(torch.randint(4, 23, (2, 5))))
-    model.step(torch.full((2, 1), 2), state)
-    model.reorder(state, torch.zeros(2, 4, dtype=torch.int64))
-    for _ in range(99):
-        model.step(torch.full((2, 4), 5), state)
-        model.reorder(state, torch.zeros(2, 4, dtype=torch.int64))
-    assert state.length == 100
-    assert state.target[0].key.size(2) <= 256  # 397 slots were written, 100 are seen
-
-
 def test_attention_is_that_of_the_last_layer(build, source, prefix):
     model = build("2rskip+ln", decoder_layers=2)
     memory = model.encode(source)
@@ -88,7 +75,7 @@ def test_no_attention_unless_asked_for(build, source):
     model = build()
     state = model.start(model.encode(source))
     model.step(torch.full((len(source), 1), 2), state)
-    assert isinstance(state, DecoderState) and state.attention is None
+    assert isinstance(state, IncrementalState) and state.attention is None
 
 
 def test_a_state_leaves_the_memory_as_it_was(build):
