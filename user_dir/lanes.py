@@ -16,7 +16,7 @@ class Lanes(connections.StackConnection):
 
 @connections.register_connection(
     "lanes", formula="a, b ← b, a + F(norm(a + b))", source="an example", norms=("ln",), default_norm="ln",
-    closing_norm=True, passes="streams", text_only=True, stack=Lanes,
+    closing_norm=True, stack=Lanes,
 )  # fmt: skip
 class TwoLanes(connections.Connection):
     def __init__(self, features, *, norm, feature_dim=-1):

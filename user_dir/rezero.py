@@ -2,19 +2,18 @@
 
 import torch
 
-from rskip.connections import Connection, Number, register_connection
+from rskip.connections import Connection, register_connection
 
 
 @register_connection(
     "rezero",
     formula="x + αf, α learned",
     source="Bachlechner et al. 2020, ReZero is all you need",
-    options={"init": Number(0)},
 )
 class ReZero(Connection):
     """`rezero` starts α at 0; `rezero:init=0.5` at 0.5."""
 
-    def __init__(self, features: int, *, feature_dim: int = -1, init: float = 0) -> None:
+    def __init__(self, features: int, *, init: float = 0, feature_dim: int = -1) -> None:
         super().__init__(features, feature_dim=feature_dim)
         self.init = init
         self.alpha = torch.nn.Parameter(torch.tensor([float(init)]))

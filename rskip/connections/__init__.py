@@ -11,27 +11,18 @@ from rskip.connections.b2t import B2T
 from rskip.connections.connection import HOST_NEEDS, Connection, StackConnection, State
 from rskip.connections.deepnorm import DeepNorm
 from rskip.connections.denseformer import DenseFormer
+from rskip.connections.former_options import Choice, Flag, Number, Whole
 from rskip.connections.highway import Highway
 from rskip.connections.hybridnorm import HybridNorm
 from rskip.connections.hyper import HyperConnection, ManifoldHyperConnection
 from rskip.connections.laurel import Laurel
 from rskip.connections.normformer import NormFormer
 from rskip.connections.norms import build_norm
+from rskip.connections.options import Bounds, Option, Positive
 from rskip.connections.place import Place
 from rskip.connections.prenorm import PreNorm
 from rskip.connections.prenorm_by_depth import Keel, LayerNormScaling, MixLN
-from rskip.connections.registry import (
-    Choice,
-    Factor,
-    Family,
-    Flag,
-    Fold,
-    Number,
-    Whole,
-    find_family,
-    list_connections,
-    register_connection,
-)
+from rskip.connections.registry import Factor, Family, Fold, find_family, list_connections, register_connection
 from rskip.connections.residual_dual import ResidualDual
 from rskip.connections.rskip import RSkip, WSkip, XSkip
 from rskip.connections.sandwich import PeriLN, Sandwich
@@ -52,6 +43,7 @@ __all__ = [
     "HOST_NEEDS",
     "SAS",
     "ASkip",
+    "Bounds",
     "Choice",
     "Connection",
     "ConnectionSpec",
@@ -61,8 +53,10 @@ __all__ = [
     "Fold",
     "Highway",
     "Number",
+    "Option",
     "Paper",
     "Place",
+    "Positive",
     "PreNorm",
     "RSkip",
     "StackConnection",

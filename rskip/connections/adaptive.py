@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Literal
 
 import torch
 from torch import Tensor, nn
@@ -11,8 +12,9 @@ from torch.nn import functional
 from rskip.connections.connection import Connection
 from rskip.connections.deepnorm import depth_scale
 from rskip.connections.norms import at_least_float32, build_norm
+from rskip.connections.options import Positive
 from rskip.connections.place import Place
-from rskip.connections.registry import Choice, Fold, Number, register_connection
+from rskip.connections.registry import Fold, register_connection
 from rskip.connections.rskip import softplus_inverse
 from rskip.connections.spec import ConnectionSpec
 from rskip.settings.errors import SettingError
@@ -42,8 +44,6 @@ def _fold(spec: ConnectionSpec) -> Fold | None:
     formula="norm(λx + f), λ = 1 + softplus(b + c·a), a learned, λ by depth at first",
     source="this project; λ by depth is DeepNorm's α, Wang et al. 2022, Table 1",
     norms=("ln", "rms", "gn1", "bn"),
-    options={"form": Choice("learned", "depth", "recursive", "mixture"), "rate": Number(0.01, positive=True)},
-    needs_place=True,
     check=_check,
     fold=_fold,
 )
@@ -61,7 +61,14 @@ class ASkip(Connection):
     """
 
     def __init__(
-        self, features: int, *, norm: str, form: str, rate: float, place: Place, feature_dim: int = -1
+        self,
+        features: int,
+        *,
+        norm: str,
+        form: Literal["learned", "depth", "recursive", "mixture"] = "learned",
+        rate: Positive = 0.01,
+        place: Place,
+        feature_dim: int = -1,
     ) -> None:
         super().__init__(features, feature_dim=feature_dim)
         self.form = form

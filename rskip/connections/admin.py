@@ -9,7 +9,6 @@ from math import sqrt
 import torch
 from torch import Tensor, nn
 
-from rskip.connections.connection import HostNeed
 from rskip.connections.norms import at_least_float32
 from rskip.connections.registry import register_connection
 from rskip.connections.rskip import WSkip
@@ -22,8 +21,6 @@ from rskip.settings.paper import Paper
     source="Liu et al. 2020, the pass as in its code (LiyuanLucasLiu/Transformer-Clinic)",
     norms=("ln", "rms"),
     default_norm="ln",
-    text_only=True,
-    needs_profile=True,
     paper=Paper(
         title="Understanding the Difficulty of Training Transformers",
         authors="Liyuan Liu, Xiaodong Liu, Jianfeng Gao, Weizhu Chen, Jiawei Han",
@@ -36,12 +33,10 @@ class Admin(WSkip):
     Members: `skip_weight` (C), `norm`.
     """
 
+    needs_profile = True
+
     def __init__(self, features: int, *, norm: str, feature_dim: int = -1) -> None:
         super().__init__(features, norm=norm, init=1, rate=1, floor=0, feature_dim=feature_dim)
-
-    @property
-    def host_needs(self) -> tuple[HostNeed, ...]:
-        return ("profile",)
 
 
 @contextmanager

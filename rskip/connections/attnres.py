@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Annotated, Any
 
 import torch
 from torch import Tensor, nn
 
 from rskip.connections.connection import Connection, StackConnection, State, tensors
 from rskip.connections.norms import EPS, RMSNorm, at_least_float32, build_norm, without_autocast
+from rskip.connections.options import Bounds
 from rskip.connections.place import Place
-from rskip.connections.registry import Whole, register_connection
+from rskip.connections.registry import register_connection
 from rskip.settings.paper import Paper
 
 
@@ -67,10 +68,7 @@ class AttnResStack(StackConnection):
     source="Kimi Team 2026, Eq. 2 to 6, the block form; as many blocks as branches is the full form",
     norms=("ln", "rms"),
     default_norm="ln",
-    options={"blocks": Whole(8, least=1, most=10**6)},
     closing_norm=True,
-    text_only=True,
-    needs_place=True,
     passes="history",
     stack=AttnResStack,
     paper=Paper(
@@ -88,7 +86,15 @@ class AttnRes(Connection):
     Members: `norm`, and but for the first `attention`.
     """
 
-    def __init__(self, features: int, *, norm: str, blocks: int, place: Place, feature_dim: int = -1) -> None:
+    def __init__(
+        self,
+        features: int,
+        *,
+        norm: str,
+        blocks: Annotated[int, Bounds(1, 10**6)] = 8,
+        place: Place,
+        feature_dim: int = -1,
+    ) -> None:
         super().__init__(features, feature_dim=feature_dim)
         self.blocks = blocks
         self.begins = _block(place.sublayer, place, blocks) != _block(place.sublayer - 1, place, blocks)

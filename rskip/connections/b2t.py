@@ -17,9 +17,6 @@ from rskip.settings.paper import Paper
     source="Takase et al. 2023, section 4",
     norms=("ln", "rms"),
     default_norm="ln",
-    needs_place=True,
-    passes="streams",
-    text_only=True,
     paper=Paper(
         title="B2T Connection: Serving Stability and Performance in Deep Transformers",
         authors="Sho Takase, Shun Kiyono, Sosuke Kobayashi, Jun Suzuki",

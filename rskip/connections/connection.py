@@ -26,19 +26,23 @@ HOST_NEEDS: tuple[HostNeed, ...] = get_args(HostNeed)
 
 
 class Connection(nn.Module):
-    """Decides how a block's input x and its branch's output f become the block's output y.
+    """Decides what a block's branch is fed, and how its output f goes on to the next block.
 
-    A block computes `f = branch(connection.branch_input(x))`, then `y = connection(x, f)`. x, f and y have
-    one shape: (B, T, C) with feature_dim=-1, (N, C, H, W) with feature_dim=1. Names of members are checkpoint
-    API.
+    Every model calls two methods, `before` and `after`:
 
-    A connection of one's own derives from this class, implements `combine`, and is made known by
-    `register_connection`.
+        given, kept = connection.before(state)
+        state = connection.after(kept, branch(given))
 
-    Text models call `before` and `after` in place of these two, for connections that pass on more than x: several
-    streams, or earlier outputs. Such a state is a value that they take and return, and nothing is kept on the module,
-    so activations can be recomputed and positions decoded one by one.
+    The state is x, or a tuple of tensors that begins as the stack's `enter` has it. It is a value: nothing is kept on
+    the module, so activations can be recomputed and positions decoded one by one. Tensors are (B, T, C) with
+    feature_dim=-1, (N, C, H, W) with feature_dim=1. Names of members are checkpoint API.
+
+    A connection of your own derives from this class and is made known by `register_connection`. Where the state is x,
+    as in most families, it implements `combine` only, the formula of y in terms of x and f, and `branch_input` if the
+    branch isn't fed x itself. Where blocks pass on more, it overrides `before` and `after`.
     """
+
+    needs_profile = False  # whether a pass over data sets its initial values (see `admin_profiling`)
 
     def __init__(self, features: int, *, feature_dim: int = -1) -> None:
         super().__init__()
@@ -46,12 +50,8 @@ class Connection(nn.Module):
         self.features = features
         self.feature_dim = feature_dim
 
-    def branch_input(self, x: Tensor) -> Tensor:
-        """What the branch is fed: x itself, unless the connection normalises it first."""
-        return x
-
     def before(self, state: State) -> tuple[Tensor, State]:
-        """What the branch is fed, and what `after` is given: the state, unless the family says otherwise."""
+        """What the branch is fed, and what `after` is given."""
         x = one_tensor(state, self)
         return self.branch_input(x), x
 
@@ -59,6 +59,10 @@ class Connection(nn.Module):
         """The state after the block, from what `before` kept and the branch's output."""
         y: Tensor = self(kept, f)
         return y
+
+    def branch_input(self, x: Tensor) -> Tensor:
+        """What the branch is fed where the state is x: x itself, unless the connection normalises it first."""
+        return x
 
     @property
     def passes_x(self) -> bool:
@@ -87,16 +91,17 @@ class Connection(nn.Module):
             "inner_norms": bool(self.inner_norms),
             "scales_heads": self.scales_heads,
             "branch_gain": self.branch_gain != 1,
+            "profile": self.needs_profile,
         }
         return tuple(need for need, wanted in asked.items() if wanted)
 
     def combine(self, x: Tensor, f: Tensor) -> Tensor:
-        """The connection's formula. The result may be of a wider type than x."""
+        """The formula of y where the state is x. The result may be of a wider type than x."""
         advice = "no combine" if self.passes_x else "no formula of x and f alone: call before and after"
         raise NotImplementedError(f"{type(self).__name__} has {advice}")
 
     def forward(self, x: Tensor, f: Tensor) -> Tensor:
-        """y, of x's shape and type.
+        """y, of x's shape and type, where the state is x; `after` gives the same.
 
         :raises TypeError: x, f or what `combine` gives is no tensor of floats, or x or f alone is in float64.
         :raises ValueError: x and f are not of one shape with these features, or `combine` gives another one.
@@ -140,7 +145,12 @@ class Connection(nn.Module):
 
 def passes_x(kind: type[Connection]) -> bool:
     """Whether connections of this class pass on x alone."""
-    return kind.before is Connection.before and kind.after is Connection.after
+    return not overrides(kind, "before", "after")
+
+
+def overrides(kind: type[Connection], *names: str) -> bool:
+    """Whether the class has its own of any of these members of Connection."""
+    return any(getattr(kind, name) is not getattr(Connection, name) for name in names)
 
 
 class StackConnection(nn.Module):

@@ -35,7 +35,6 @@ def depth_scale(place: Place) -> float:
     norms=("ln", "rms"),
     default_norm="ln",
     text_only=True,
-    needs_place=True,
     fold=_fold,
     paper=Paper(
         title="DeepNet: Scaling Transformers to 1,000 Layers",

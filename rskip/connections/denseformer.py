@@ -35,8 +35,6 @@ class DenseFormerStack(StackConnection):
     norms=("ln", "rms"),
     default_norm="ln",
     closing_norm=True,
-    text_only=True,
-    needs_place=True,
     passes="history",
     stack=DenseFormerStack,
     paper=Paper(

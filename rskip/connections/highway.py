@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 import torch
 from torch import Tensor
 
 from rskip.connections.connection import Connection
 from rskip.connections.gates import scaling_gate, transform_gate
-from rskip.connections.registry import Choice, Number, register_connection
+from rskip.connections.registry import register_connection
 from rskip.settings.paper import Paper
 
 
@@ -15,7 +17,6 @@ from rskip.settings.paper import Paper
     "highway",
     formula="T ⊙ f + (1-T) ⊙ x, T = σ(xW + b)",
     source="Srivastava et al. 2015; SAS paper, Table 6; gate=shortcut: He et al. 2016b",
-    options={"gate": Choice("transform", "shortcut", "single", "full"), "bias": Number(-3)},
     paper=Paper(
         title="Highway Networks",
         authors="Rupesh Kumar Srivastava, Klaus Greff, Jürgen Schmidhuber",
@@ -31,7 +32,14 @@ class Highway(Connection):
     Members: `gate`.
     """
 
-    def __init__(self, features: int, *, gate: str, bias: float, feature_dim: int = -1) -> None:
+    def __init__(
+        self,
+        features: int,
+        *,
+        gate: Literal["transform", "shortcut", "single", "full"] = "transform",
+        bias: float = -3,
+        feature_dim: int = -1,
+    ) -> None:
         super().__init__(features, feature_dim=feature_dim)
         self.form = gate
         scalar = gate in ("single", "full")

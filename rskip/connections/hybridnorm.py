@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Literal
 
 from torch import Tensor
 
 from rskip.connections.connection import Connection, InnerNorm
 from rskip.connections.norms import build_norm
 from rskip.connections.place import Place
-from rskip.connections.registry import Choice, register_connection
+from rskip.connections.registry import register_connection
 from rskip.settings.paper import Paper
 
 
@@ -20,11 +21,7 @@ from rskip.settings.paper import Paper
     source="Zhuo et al. 2025, section 3; its HybridNorm* is first=prenorm",
     norms=("ln", "rms"),
     default_norm="ln",
-    options={"first": Choice("hybrid", "prenorm")},
     closing_norm=True,
-    text_only=True,
-    needs_place=True,
-    needs_branch=True,
     paper=Paper(
         title="HybridNorm: Towards Stable and Efficient Transformer Training via Hybrid Normalization",
         authors="Zhijian Zhuo, Yutao Zeng, Ya Wang, Sijun Zhang, Jian Yang, Xiaoqing Li, Xun Zhou, Jinwen Ma",
@@ -39,7 +36,15 @@ class HybridNorm(Connection):
     the blocks of the stack's first layer are x + F(norm(x)). Members: `norm`, in blocks that have one.
     """
 
-    def __init__(self, features: int, *, norm: str, first: str, place: Place, feature_dim: int = -1) -> None:
+    def __init__(
+        self,
+        features: int,
+        *,
+        norm: str,
+        first: Literal["hybrid", "prenorm"] = "hybrid",
+        place: Place,
+        feature_dim: int = -1,
+    ) -> None:
         super().__init__(features, feature_dim=feature_dim)
         self.prenorm = first == "prenorm" and place.layer == 1
         before_ffn = place.branch == ("encoder_attn" if place.stack == "decoder" else "self_attn")

@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Annotated, Any, Literal
 
 import torch
 from torch import Tensor, nn
 
 from rskip.connections.connection import Connection, StackConnection, State, one_tensor
 from rskip.connections.norms import EPS, at_least_float32, build_norm, without_autocast
+from rskip.connections.options import Bounds
 from rskip.connections.place import Place
-from rskip.connections.registry import Choice, Whole, register_connection
+from rskip.connections.registry import register_connection
 from rskip.connections.sinkhorn import sinkhorn
 from rskip.settings.paper import Paper
 
-STREAMS = Whole(4, least=1, most=64)
+Streams = Annotated[int, Bounds(1, 64)]
 SMALL = 0.01  # initial factor of what is computed from the data
 
 
@@ -94,11 +95,7 @@ class _Sums(torch.autograd.Function):
     source="Zhu et al. 2025, Eq. 1 to 14",
     norms=("ln", "rms"),
     default_norm="ln",
-    options={"streams": STREAMS, "form": Choice("dynamic", "static")},
     closing_norm=True,
-    needs_place=True,
-    passes="streams",
-    text_only=True,
     stack=CopiedStreams,
     paper=Paper(
         title="Hyper-Connections",
@@ -117,7 +114,14 @@ class HyperConnection(StreamsConnection):
     """
 
     def __init__(
-        self, features: int, *, norm: str, streams: int, form: str, place: Place, feature_dim: int = -1
+        self,
+        features: int,
+        *,
+        norm: str,
+        streams: Streams = 4,
+        form: Literal["dynamic", "static"] = "dynamic",
+        place: Place,
+        feature_dim: int = -1,
     ) -> None:
         super().__init__(features, feature_dim=feature_dim)
         self.streams, self.form = streams, form
@@ -169,10 +173,7 @@ class HyperConnection(StreamsConnection):
     source="Xie et al. 2025, with the orientation of DeepSeek's kernels; initial biases 0 as in Megatron",
     norms=("ln", "rms"),
     default_norm="ln",
-    options={"streams": STREAMS, "iterations": Whole(20, least=1, most=1000)},
     closing_norm=True,
-    passes="streams",
-    text_only=True,
     stack=CopiedStreams,
     paper=Paper(
         title="mHC: Manifold-Constrained Hyper-Connections",
@@ -191,7 +192,13 @@ class ManifoldHyperConnection(StreamsConnection):
     """
 
     def __init__(
-        self, features: int, *, norm: str, streams: int, iterations: int, feature_dim: int = -1
+        self,
+        features: int,
+        *,
+        norm: str,
+        streams: Streams = 4,
+        iterations: Annotated[int, Bounds(1, 1000)] = 20,
+        feature_dim: int = -1,
     ) -> None:
         super().__init__(features, feature_dim=feature_dim)
         self.streams, self.iterations = streams, iterations

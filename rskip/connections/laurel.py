@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Annotated, Literal
 
 import torch
 from torch import Tensor, nn
@@ -10,7 +11,8 @@ from torch import Tensor, nn
 from rskip.connections.connection import Connection
 from rskip.connections.linear import Linear
 from rskip.connections.norms import build_norm
-from rskip.connections.registry import Choice, Whole, register_connection
+from rskip.connections.options import Bounds
+from rskip.connections.registry import register_connection
 from rskip.connections.spec import ConnectionSpec
 from rskip.settings.errors import SettingError
 from rskip.settings.paper import Paper
@@ -28,9 +30,7 @@ def _check(spec: ConnectionSpec) -> None:
     formula="x + BAx + f, or αf + βx with form=rw; with a norm f = F(norm(x)), and one closes the stack",
     source="Menghani et al. 2025, LAuReL-LR and LAuReL-RW; initial values: ours",
     norms=(None, "ln", "rms"),
-    options={"form": Choice("lr", "rw"), "rank": Whole(16, least=1, most=4096)},
     closing_norm=lambda spec: spec.norm is not None,
-    text_only=lambda spec: spec.norm is not None,
     check=_check,
     paper=Paper(
         title="LAuReL: Learned Augmented Residual Layer",
@@ -46,7 +46,13 @@ class Laurel(Connection):
     """
 
     def __init__(
-        self, features: int, *, norm: str | None, form: str, rank: int, feature_dim: int = -1
+        self,
+        features: int,
+        *,
+        norm: str | None,
+        form: Literal["lr", "rw"] = "lr",
+        rank: Annotated[int, Bounds(1, 4096)] = 16,
+        feature_dim: int = -1,
     ) -> None:
         super().__init__(features, feature_dim=feature_dim)
         self.form = form

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from rskip.connections.connection import InnerNorm
 from rskip.connections.place import Place
 from rskip.connections.prenorm import PreNorm
-from rskip.connections.registry import Flag, register_connection
+from rskip.connections.registry import register_connection
 from rskip.settings.paper import Paper
 
 
@@ -21,11 +21,7 @@ from rskip.settings.paper import Paper
     source="Shleifer et al. 2021, section 2",
     norms=("ln", "rms"),
     default_norm="ln",
-    options={"res_scale": Flag(False)},
     closing_norm=True,
-    text_only=True,
-    needs_place=True,
-    needs_branch=True,
     paper=Paper(
         title="NormFormer: Improved Transformer Pretraining with Extra Normalization",
         authors="Sam Shleifer, Jason Weston, Myle Ott",
@@ -42,7 +38,7 @@ class NormFormer(PreNorm):
     """
 
     def __init__(
-        self, features: int, *, norm: str, res_scale: bool, place: Place, feature_dim: int = -1
+        self, features: int, *, norm: str, res_scale: bool = False, place: Place, feature_dim: int = -1
     ) -> None:
         super().__init__(features, norm=norm, feature_dim=feature_dim)
         self._self_attention = place.branch == "self_attn"

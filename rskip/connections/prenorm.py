@@ -16,7 +16,6 @@ from rskip.settings.paper import Paper
     source="the usual pre-norm Transformer (He et al. 2016b; Xiong et al. 2020)",
     norms=("ln", "rms"),
     closing_norm=True,
-    text_only=True,
     paper=Paper(
         title="On Layer Normalization in the Transformer Architecture",
         authors="Ruibin Xiong et al.",

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import math
+from typing import Annotated
 
 import torch
 from torch import Tensor
 
 from rskip.connections.connection import Connection
 from rskip.connections.norms import build_norm
+from rskip.connections.options import Bounds
 from rskip.connections.place import Place
 from rskip.connections.prenorm import PreNorm
-from rskip.connections.registry import Number, register_connection
+from rskip.connections.registry import register_connection
 from rskip.settings.paper import Paper
 
 
@@ -22,8 +24,6 @@ from rskip.settings.paper import Paper
     norms=("ln", "rms"),
     default_norm="ln",
     closing_norm=True,
-    text_only=True,
-    needs_place=True,
     paper=Paper(
         title="The Curse of Depth in Large Language Models",
         authors="Wenfang Sun et al.",
@@ -50,10 +50,7 @@ class LayerNormScaling(PreNorm):
     source="Li et al. 2025",
     norms=("ln", "rms"),
     default_norm="ln",
-    options={"ratio": Number(0.25, least=0, most=1)},
     closing_norm=True,
-    text_only=True,
-    needs_place=True,
     paper=Paper(
         title="Mix-LN: Unleashing the Power of Deeper Layers by Combining Pre-LN and Post-LN",
         authors="Pengxiang Li, Lu Yin, Shiwei Liu",
@@ -66,7 +63,15 @@ class MixLN(Connection):
     Members: `norm`.
     """
 
-    def __init__(self, features: int, *, norm: str, ratio: float, place: Place, feature_dim: int = -1) -> None:
+    def __init__(
+        self,
+        features: int,
+        *,
+        norm: str,
+        ratio: Annotated[float, Bounds(0, 1)] = 0.25,
+        place: Place,
+        feature_dim: int = -1,
+    ) -> None:
         super().__init__(features, feature_dim=feature_dim)
         self.postnorm = place.layer <= math.floor(ratio * place.layers + 1e-9)  # 0.58 · 50 is 28.999...
         self.norm = build_norm(norm, features, feature_dim)
@@ -88,7 +93,6 @@ class MixLN(Connection):
     norms=("ln", "rms"),
     default_norm="ln",
     text_only=True,
-    needs_place=True,
     paper=Paper(
         title="Post-LayerNorm Is Back: Stable, ExpressivE, and Deep",
         authors="Chen Chen, Lai Wei",

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import inspect
-import math
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar, get_args
+from typing import TYPE_CHECKING, Any, Literal, TypeVar, get_args
 
-from rskip.connections.connection import Connection, StackConnection, passes_x
+from rskip.connections.connection import Connection, StackConnection, overrides, passes_x
 from rskip.connections.norms import NORMS
+from rskip.connections.options import OPTION_NAME, Option, options_of
 from rskip.settings.errors import SettingError, did_you_mean
 from rskip.settings.paper import Paper
 
@@ -19,88 +19,12 @@ if TYPE_CHECKING:
 
     from rskip.connections.spec import ConnectionSpec
 
-OptionValue = float | bool | str
 Passed = Literal["x", "streams", "history"]
 ConnectionClass = TypeVar("ConnectionClass", bound="type[Connection]")
 
 
 class UnknownFamily(SettingError):
     """A spec of a family that nobody has registered."""
-
-
-class Option(Protocol):
-    """An option's default, and how its text is read; `read` raises SettingError that says what is expected."""
-
-    default: OptionValue
-
-    def read(self, text: str) -> OptionValue: ...
-
-
-LEAST, MOST = 1e-6, 1e6  # of what is above 0: beyond them float32 loses x or f, or overflows
-
-
-class Number:
-    """A number from `least` to `most`; where it is `positive`, from 1e-6."""
-
-    def __init__(self, default: float, *, positive: bool = False, least: float = -MOST, most: float = MOST) -> None:
-        self.default: OptionValue = default
-        self.least, self.most = max(LEAST, least) if positive else least, most
-
-    def read(self, text: str) -> OptionValue:
-        try:
-            value = float(text)
-        except ValueError:
-            value = math.nan
-        if not self.least <= value <= self.most:
-            raise SettingError.of_value("", text, f"a number from {self.least:g} to {self.most:g}")
-        return plain_number(value)
-
-
-class Whole:
-    """A whole number from `least` to `most`."""
-
-    def __init__(self, default: int, *, least: int, most: int) -> None:
-        self.default: OptionValue = default
-        self.least, self.most = least, most
-
-    def read(self, text: str) -> OptionValue:
-        try:
-            value = int(text)
-        except ValueError:
-            value = self.least - 1
-        if not self.least <= value <= self.most:
-            raise SettingError.of_value("", text, f"a whole number from {self.least} to {self.most}")
-        return value
-
-
-class Flag:
-    """true or false."""
-
-    def __init__(self, default: bool) -> None:
-        self.default: OptionValue = default
-
-    def read(self, text: str) -> OptionValue:
-        if text not in ("true", "false"):
-            raise SettingError.of_value("", text, "true or false")
-        return text == "true"
-
-
-class Choice:
-    """One of the given words, in lower case; the first is the default."""
-
-    def __init__(self, *words: str) -> None:
-        self.words = words
-        self.default: OptionValue = words[0]
-
-    def read(self, text: str) -> OptionValue:
-        if text not in self.words:
-            raise SettingError.of_value("", text, f"{' or '.join(self.words)}{did_you_mean(text, self.words)}")
-        return text
-
-
-def plain_number(value: float) -> float:
-    """Whole numbers as int, so that 2.0 is written 2; others, and those too large to be exact, as float."""
-    return int(value) if math.isfinite(value) and value == int(value) and abs(value) < 2**53 else float(value)
 
 
 @dataclass(frozen=True)
@@ -146,18 +70,23 @@ class Family:
     :param norms: the normalisations it takes; None among them stands for having none.
     :param default_norm: the one meant where a spec names none.
     :param without_norm: why one is needed; `{factor}` in it is the spec's λ.
-    :param options: its options by name.
     :param closing_norm: whether a stack of such blocks ends with one more normalisation; a function decides it by the
         spec.
-    :param text_only: whether features must come last; a function decides it by the spec.
-    :param needs_place: whether the class is also given `place`, a Place.
-    :param needs_branch: whether a model must build what `Connection.inner_norms` and `scales_heads` ask for.
-    :param needs_profile: whether a pass over data sets its initial values, without which it isn't trained.
-    :param passes: what goes from block to block: x alone, several streams of x's shape, or the outputs of all earlier
-        layers too. For text, but where it is x.
     :param stack: what the stack of blocks does first and last, built as `stack(features, **settings)`; None: nothing.
     :param check: raises ValueError for a spec whose parts contradict each other.
     :param fold: the simpler connection that one of a spec becomes for inference; None where there is none.
+
+    `register_connection` reads the following from the class, unless they are given to it:
+
+    :param options: its options by name: the annotated parameters of the class (see `options_of`).
+    :param passes: what goes from block to block: x alone, several streams of x's shape where the class overrides
+        `before` or `after`. "history", the outputs of all earlier layers too, has to be given.
+    :param needs_place: whether the class is also given `place`, a Place: where it has such a parameter.
+    :param needs_branch: whether a model must build what `inner_norms` and `scales_heads` ask for: where the class
+        overrides them.
+    :param needs_profile: whether a pass over data sets its initial values, as the class says.
+    :param text_only: whether features must come last; a function decides it by the spec. They must where blocks pass
+        on more than x, need a profiling pass, or both feed their branch something other than x and close their stack.
     """
 
     name: str
@@ -169,35 +98,36 @@ class Family:
     norms: tuple[str | None, ...] = (None,)
     default_norm: str | None = None
     without_norm: str = ""
-    options: Mapping[str, Option] = field(default_factory=dict)
     closing_norm: bool | Callable[[ConnectionSpec], bool] = False
-    text_only: bool | Callable[[ConnectionSpec], bool] = False
-    needs_place: bool = False
-    needs_branch: bool = False
-    needs_profile: bool = False
-    passes: Passed = "x"
     stack: type[StackConnection] | None = None
     check: Callable[[ConnectionSpec], None] | None = None
     fold: Callable[[ConnectionSpec], Fold | None] = lambda spec: None
+    options: Mapping[str, Option] = field(default_factory=dict)
+    passes: Passed = "x"
+    needs_place: bool = False
+    needs_branch: bool = False
+    needs_profile: bool = False
+    text_only: bool | Callable[[ConnectionSpec], bool] = False
 
     def __post_init__(self) -> None:
         if not isinstance(self.norms, tuple) or not {None, *NORMS}.issuperset(self.norms):
             raise self._wrong("norms", f"a tuple of None and {', '.join(NORMS)}, not {self.norms!r}")
         if self.default_norm is not None and self.default_norm not in self.norms:
             raise self._wrong("default_norm", f"one of its norms, not {self.default_norm!r}")
-        if self.factor is not None and not isinstance(self.factor, Factor):
-            raise self._wrong("factor", f"a Factor, not {self.factor!r}")
+        if self.factor is not None and re.match(r"e\d", self.name):
+            raise self._wrong("its name", "not e and a digit at its beginning, which a λ before it would take up")
         for name, option in self.options.items():
-            if not hasattr(option, "read"):
-                raise self._wrong(f"option {name}", f"a Number, Whole, Flag or Choice, not {option!r}")
+            if not (isinstance(option, Option) and OPTION_NAME.fullmatch(name)):
+                expected = "an Option, named by lower-case letters, digits and underscores"
+                raise self._wrong(f"option {name}", f"{expected}, not {option!r}")
         if self.passes not in get_args(Passed):
             raise self._wrong("passes", f"{', '.join(get_args(Passed))}, not {self.passes!r}")
-        self._check_class()
+        if self.passes == "x" and not passes_x(self.connection):
+            raise self._wrong("passes", "streams or history, since its class has its own before or after")
+        self._check_constructor()
 
-    def _check_class(self) -> None:
-        """Whether the class is built with what a spec gives it, and passes on what the family says."""
-        if not (isinstance(self.connection, type) and issubclass(self.connection, Connection)):
-            raise self._wrong("its class", f"one derived from Connection, not {self.connection!r}")
+    def _check_constructor(self) -> None:
+        """Whether the class is built with what a spec gives it."""
         of_norm = () if self.norms == (None,) else ("norm",)
         of_factor = () if self.factor is None else (self.factor.word,)
         words = ("feature_dim", *of_norm, *of_factor, *self.options, *(("place",) if self.needs_place else ()))
@@ -205,11 +135,9 @@ class Family:
             inspect.signature(self.connection).bind(1, **dict.fromkeys(words))
         except TypeError as error:
             raise self._wrong("its class", f"one that is built with (features, {', '.join(words)}): {error}") from None
-        if self.passes == "x" and not passes_x(self.connection):
-            raise self._wrong("passes", "streams or history, since its class has its own before or after")
 
     def _wrong(self, name: str, expected: str) -> ValueError:
-        return ValueError(f"connection {self.name}: {name}: expected {expected}")
+        return _wrong(self.name, name, expected)
 
     @property
     def needs(self) -> tuple[str, ...]:
@@ -224,6 +152,36 @@ class Family:
         return ("text",) if self.text_only is True or self.passes != "x" else ("text", "images")
 
 
+def _read_class(name: str, cls: type[Connection], fields: dict[str, Any]) -> dict[str, Any]:
+    """Family's fields: those that are given, and what the class says of the others."""
+    factor = fields.get("factor")
+    if not (isinstance(cls, type) and issubclass(cls, Connection)):
+        raise _wrong(name, "its class", f"one derived from Connection, not {cls!r}")
+    if not (factor is None or isinstance(factor, Factor)):
+        raise _wrong(name, "factor", f"a Factor, not {factor!r}")
+    read: dict[str, Any] = {
+        "passes": "x" if passes_x(cls) else "streams",
+        "needs_place": "place" in inspect.signature(cls).parameters,
+        "needs_branch": overrides(cls, "inner_norms", "scales_heads"),
+        "needs_profile": cls.needs_profile,
+        **fields,
+    }
+    if "options" not in fields:
+        taken = {"features", "feature_dim", "norm", "place", factor.word if factor else ""}
+        try:
+            read["options"] = options_of(cls, taken)
+        except ValueError as error:
+            raise _wrong(name, "its options", str(error).removeprefix("expected ")) from None
+    if "text_only" not in fields:
+        changes_input = overrides(cls, "branch_input") and fields.get("closing_norm", False)
+        read["text_only"] = True if read["passes"] != "x" or read["needs_profile"] else changes_input
+    return read
+
+
+def _wrong(family: str, name: str, expected: str) -> ValueError:
+    return ValueError(f"connection {family}: {name}: expected {expected}")
+
+
 _families: dict[str, Family] = {}
 
 # Published weights bear these names. Of the other families' a class of one's own may take any: it may be the older one.
@@ -234,7 +192,8 @@ _OWN = __name__.partition(".")[0] + "."
 def register_connection(
     name: str, *, formula: str, source: str, paper: Paper | None = None, **fields: Any
 ) -> Callable[[ConnectionClass], ConnectionClass]:
-    """Class decorator that makes a Connection known as `name` in specs; `fields` are Family's other fields.
+    """Class decorator that makes a Connection known as `name` in specs; `fields` are Family's other fields, of which
+    the class says most.
 
     The same class may be registered again (its module imported twice), and one of one's own may replace a family of
     rskip's that no published weights name. ValueError where another class has the name, or where it is not made of
@@ -251,7 +210,9 @@ def register_connection(
         replaceable = owner is None or (owner.startswith(_OWN) and name not in _KEPT)
         if not replaceable and owner != _path(cls):
             raise ValueError(f"connection {name!r} is taken by {owner}; choose another name for {_path(cls)}")
-        _families[name] = Family(name, cls, formula, source, paper or unpublished, **fields)
+        _families[name] = Family(
+            name, cls, formula, source, paper or unpublished, **_read_class(name, cls, fields)
+        )
         return cls
 
     return register

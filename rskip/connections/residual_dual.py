@@ -31,8 +31,6 @@ class ResidualDualStack(StackConnection):
     source="Xie et al. 2023, section 3",
     norms=("ln", "rms"),
     default_norm="ln",
-    passes="streams",
-    text_only=True,
     stack=ResidualDualStack,
     paper=Paper(
         title="ResiDual: Transformer with Dual Residual Connections",

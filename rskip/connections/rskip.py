@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Annotated
 
 import torch
 from torch import Tensor, nn
@@ -12,7 +13,8 @@ from torch.nn import functional
 
 from rskip.connections.connection import Connection
 from rskip.connections.norms import build_norm
-from rskip.connections.registry import Factor, Fold, Number, register_connection
+from rskip.connections.options import Bounds, Positive
+from rskip.connections.registry import Factor, Fold, register_connection
 from rskip.connections.spec import ConnectionSpec
 from rskip.settings.errors import SettingError
 from rskip.settings.paper import Paper
@@ -41,7 +43,6 @@ def _fold_rskip(spec: ConnectionSpec) -> Fold | None:
     source="rSkip paper, Eq. 2 and 3; λ=β=1 is ResNet (He et al. 2016), with ln the post-norm Transformer",
     factor=Factor("scale"),
     norms=(None, "ln", "rms", "gn1", "bn"),
-    options={"branch_scale": Number(1, positive=True)},
     paper=replace(PAPER, part="Eq. 2 and 3"),
     fold=_fold_xskip,
 )
@@ -49,7 +50,7 @@ class XSkip(Connection):
     """y = norm(λx + βf): λ is `scale`, β is `branch_scale`. Members: `norm`, None without a normalisation."""
 
     def __init__(
-        self, features: int, *, scale: float, norm: str | None, branch_scale: float, feature_dim: int = -1
+        self, features: int, *, scale: float, norm: str | None, branch_scale: Positive = 1, feature_dim: int = -1
     ) -> None:
         super().__init__(features, feature_dim=feature_dim)
         self.scale = scale
@@ -110,7 +111,6 @@ def _check_wskip(spec: ConnectionSpec) -> None:
     formula="norm(w ⊙ x + f), w learned",
     source="rSkip paper, section 4.3, Learning λ; rate and floor are this project's",
     norms=("ln", "rms", "gn1", "bn"),
-    options={"init": Number(1), "rate": Number(1, positive=True), "floor": Number(0, least=0)},
     paper=replace(PAPER, part="section 4.3"),
     check=_check_wskip,
 )
@@ -122,7 +122,14 @@ class WSkip(Connection):
     """
 
     def __init__(
-        self, features: int, *, norm: str, init: float, rate: float, floor: float, feature_dim: int = -1
+        self,
+        features: int,
+        *,
+        norm: str,
+        init: float = 1,
+        rate: Positive = 1,
+        floor: Annotated[float, Bounds(ge=0)] = 0,
+        feature_dim: int = -1,
     ) -> None:
         super().__init__(features, feature_dim=feature_dim)
         self.init = init

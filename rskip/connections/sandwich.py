@@ -17,7 +17,6 @@ from rskip.settings.paper import Paper
     norms=("ln", "rms"),
     default_norm="ln",
     closing_norm=True,
-    text_only=True,
     paper=Paper(
         title="CogView: Mastering Text-to-Image Generation via Transformers",
         authors="Ming Ding et al.",
@@ -58,7 +57,6 @@ class PeriLNStack(StackConnection):
     norms=("ln", "rms"),
     default_norm="ln",
     closing_norm=True,
-    text_only=True,
     stack=PeriLNStack,
     paper=Paper(
         title="Peri-LN: Revisiting Normalization Layer in the Transformer Architecture",

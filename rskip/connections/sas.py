@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 import torch
 from torch import Tensor
 
 from rskip.connections.connection import Connection
 from rskip.connections.gates import scaling_gate
 from rskip.connections.norms import LayerNorm, build_norm
-from rskip.connections.registry import Choice, Flag, Number, register_connection
+from rskip.connections.registry import register_connection
 from rskip.connections.sas_function import SASFunction
 from rskip.connections.spec import ConnectionSpec
 from rskip.settings.errors import SettingError
@@ -29,16 +31,7 @@ def _check(spec: ConnectionSpec) -> None:
     source="SAS paper, Eq. 4; gamma=free Eq. 3; gates Eq. 2; gate=single, norm_term=false Table 6; host=prenorm: ours",
     norms=("ln", "rms", "gn1", "bn"),
     default_norm="ln",
-    options={
-        "gate": Choice("full", "single"),
-        "gamma": Choice("tied", "free"),
-        "norm_term": Flag(True),
-        "alpha_bias": Number(0),
-        "beta_bias": Number(0),
-        "host": Choice("postnorm", "prenorm"),
-    },
     closing_norm=lambda spec: spec.settings["host"] == "prenorm",
-    text_only=lambda spec: spec.settings["host"] == "prenorm",
     check=_check,
     paper=Paper(
         title="Self-Adaptive Scaling Approach for Learnable Residual Structure",
@@ -66,12 +59,12 @@ class SAS(Connection):
         features: int,
         *,
         norm: str,
-        gate: str,
-        gamma: str,
-        norm_term: bool,
-        alpha_bias: float,
-        beta_bias: float,
-        host: str,
+        gate: Literal["full", "single"] = "full",
+        gamma: Literal["tied", "free"] = "tied",
+        norm_term: bool = True,
+        alpha_bias: float = 0,
+        beta_bias: float = 0,
+        host: Literal["postnorm", "prenorm"] = "postnorm",
         feature_dim: int = -1,
     ) -> None:
         super().__init__(features, feature_dim=feature_dim)

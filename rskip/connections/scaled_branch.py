@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from rskip.connections.connection import Connection
 from rskip.connections.norms import build_norm
 from rskip.connections.place import Place
-from rskip.connections.registry import Fold, Number, register_connection
+from rskip.connections.registry import Fold, register_connection
 from rskip.connections.spec import ConnectionSpec
 from rskip.settings.paper import Paper
 
@@ -19,7 +19,6 @@ from rskip.settings.paper import Paper
     "rezero",
     formula="x + αf, α learned",
     source="Bachlechner et al. 2020; with init the same as SkipInit, De and Smith 2020",
-    options={"init": Number(0)},
     paper=Paper(
         title="ReZero is All You Need: Fast Convergence at Large Depth",
         authors="Thomas Bachlechner, Bodhisattwa Prasad Majumder, Huanru Henry Mao, Garrison W. Cottrell, et al.",
@@ -29,7 +28,7 @@ from rskip.settings.paper import Paper
 class ReZero(Connection):
     """y = x + αf: α, one number, starts as `init`, and there is no normalisation. Members: `alpha` (1)."""
 
-    def __init__(self, features: int, *, init: float, feature_dim: int = -1) -> None:
+    def __init__(self, features: int, *, init: float = 0, feature_dim: int = -1) -> None:
         super().__init__(features, feature_dim=feature_dim)
         self.init = init
         self.alpha = nn.Parameter(torch.tensor([float(init)]))
@@ -57,10 +56,7 @@ def _fold_layer_scale(spec: ConnectionSpec) -> Fold | None:
     formula="x + γ ⊙ f, γ learned; with a norm x + γ ⊙ F(norm(x)), and one closes the stack",
     source="Touvron et al. 2021, Eq. 4 and section 2",
     norms=(None, "ln", "rms"),
-    options={"init": Number(0)},
     closing_norm=lambda spec: spec.norm is not None,
-    text_only=lambda spec: spec.norm is not None,
-    needs_place=True,
     fold=_fold_layer_scale,
     paper=Paper(
         title="Going Deeper with Image Transformers",
@@ -77,7 +73,7 @@ class LayerScale(Connection):
     """
 
     def __init__(
-        self, features: int, *, norm: str | None, init: float, place: Place, feature_dim: int = -1
+        self, features: int, *, norm: str | None, init: float = 0, place: Place, feature_dim: int = -1
     ) -> None:
         super().__init__(features, feature_dim=feature_dim)
         by_depth = 0.1 if place.layers <= 18 else 1e-5 if place.layers <= 24 else 1e-6

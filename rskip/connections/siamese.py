@@ -39,9 +39,6 @@ class SiameseStack(StackConnection):
     source="Li et al. 2026, its code for DeiT",
     norms=("ln", "rms"),
     default_norm="ln",
-    needs_place=True,
-    passes="streams",
-    text_only=True,
     stack=SiameseStack,
     paper=Paper(
         title="SiameseNorm: Breaking the Barrier to Reconciling Pre/Post-Norm",

@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
+import math
 import re
 import warnings
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
+from numbers import Real
+from operator import itemgetter
 from typing import Any
 
 from rskip.connections.connection import HOST_NEEDS, INNER_NORMS, Connection, HostNeed, StackConnection
 from rskip.connections.norms import NORMS_OF_IMAGES, NORMS_OF_TEXT, check_features
+from rskip.connections.options import LEAST, MOST, OptionValue, plain_number
 from rskip.connections.place import Place
-from rskip.connections.registry import LEAST, MOST, Family, Fold, OptionValue, find_family, plain_number
-from rskip.settings.errors import SettingError, did_you_mean
+from rskip.connections.registry import Family, Fold, find_family
+from rskip.settings.errors import SettingError, did_you_mean, shown
 from rskip.settings.paper import Paper
 
 Options = tuple[tuple[str, OptionValue], ...]
 _LONGEST = 500  # characters of a spec
+_FORM = "[λ]family[+norm][:option=value,...], such as 2rskip+ln or sas:gate=single"
 _MOST = 100  # of an integer λ: each is a normalisation
 _IN_WORDS: dict[HostNeed, str] = {
     "inner_norms": "normalise inside the branch (connection.inner_norms)",
@@ -53,6 +58,11 @@ class ConnectionSpec:
     options: Options = ()
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "factor", _read_factor(self.factor))
+        object.__setattr__(self, "options", _read_options(self.options))
+        for part, value in (("family", self.family), ("norm", self.norm)):
+            if not (isinstance(value, str) or (part == "norm" and value is None)):
+                raise _wrong(value, f"the name of a {part}")
         factor, rest = _write_number(self.factor), _write_rest(self.norm, self.options)
         family = find_family(self.family, before=factor, after=rest)
         object.__setattr__(self, "factor", _check_factor(family, self.factor, rest))
@@ -60,6 +70,8 @@ class ConnectionSpec:
         object.__setattr__(self, "options", _check_options(family, factor + self.family + rest, self.options))
         if family.check is not None:
             family.check(self)
+        if len(str(self)) > _LONGEST:
+            raise _wrong(str(self), f"at most {_LONGEST} characters")
 
     def __str__(self) -> str:
         norm = None if self.norm == find_family(self.family).default_norm else self.norm
@@ -116,17 +128,15 @@ def parse_connection(text: str) -> ConnectionSpec:
     """
     match = _SPEC.fullmatch(text.strip().lower()) if isinstance(text, str) and len(text) <= _LONGEST else None
     if match is None:
-        raise _wrong(text, "[λ]family[+norm][:option=value,...], such as 2rskip+ln or sas:gate=single")
-    options: dict[str, OptionValue] = {}
+        raise _wrong(text, _FORM)
+    options: list[tuple[str, OptionValue]] = []
     for item in match["options"].split(",") if match["options"] is not None else ():
         name, _, value = (part.strip() for part in item.partition("="))
         if not (name and value):
             raise _wrong(text, f"option=value, separated by commas, not {item!r}")
-        if name in options:
-            raise _wrong(text, f"option {name!r} once")
-        options[name] = value
+        options.append((name, value))
     factor = None if match["factor"] is None else float(match["factor"])
-    return ConnectionSpec(match["family"], factor, match["norm"], tuple(options.items()))
+    return ConnectionSpec(match["family"], factor, match["norm"], tuple(options))
 
 
 def build_connection(
@@ -210,6 +220,27 @@ def _wrong(spec: object, expected: str, *, advice: str = "") -> SettingError:
     return SettingError.of_value("connection", spec, expected, advice=advice)
 
 
+def _read_factor(factor: object) -> float | None:
+    """A number or None; infinity for one that is too large for a float, which no family takes."""
+    if factor is None:
+        return None
+    if isinstance(factor, bool) or not isinstance(factor, Real):
+        raise _wrong(factor, "a number as λ")
+    try:
+        return plain_number(float(factor))
+    except OverflowError:
+        return math.inf if factor > 0 else -math.inf
+
+
+def _read_options(options: object) -> Options:
+    """Pairs of a name and a value, which may be anything yet."""
+    pairs = list(options) if isinstance(options, Iterable) else [options]
+    for pair in pairs:
+        if not (isinstance(pair, (tuple, list)) and len(pair) == 2 and isinstance(pair[0], str)):
+            raise _wrong(pair, "an option as (name, value)")
+    return tuple((name, value) for name, value in pairs)
+
+
 def _check_factor(family: Family, factor: float | None, rest: str) -> float | None:
     name, given = family.name, _write_number(factor) + family.name + rest
     if family.factor is None:
@@ -249,11 +280,14 @@ def _check_norm(family: Family, factor: str, norm: str | None, options: Options)
 
 def _check_options(family: Family, given: str, options: Options) -> Options:
     different = []
-    for name, value in sorted(options):
+    names = [name for name, _ in options]
+    for name, value in sorted(options, key=itemgetter(0)):
+        if names.count(name) > 1:
+            raise _wrong(given, f"option {shown(name)} once")
         if name not in family.options:
             options_of = f"options of {family.name}, {', '.join(sorted(family.options))}"
             valid = options_of if family.options else f"{family.name} without options"
-            raise _wrong(given, f"{valid}, not {name!r}{did_you_mean(name, family.options)}")
+            raise _wrong(given, f"{valid}, not {shown(name)}{did_you_mean(name, family.options)}")
         try:
             read = family.options[name].read(_write_value(value))
         except SettingError as error:
@@ -272,8 +306,11 @@ def _write_number(value: float | None) -> str:
     return "" if value is None else str(plain_number(value))
 
 
-def _write_value(value: OptionValue) -> str:
-    return str(value).lower()
+def _write_value(value: object) -> str:
+    try:
+        return str(value).lower()
+    except (RecursionError, ValueError):  # the second of a number with more digits than Python writes
+        return shown(value)
 
 
 _NUMBER = re.compile(r"-?\d[\d.]*(?:e[+-]\d+)?")

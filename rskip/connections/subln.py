@@ -19,9 +19,6 @@ from rskip.settings.paper import Paper
     norms=("ln", "rms"),
     default_norm="ln",
     closing_norm=True,
-    text_only=True,
-    needs_place=True,
-    needs_branch=True,
     paper=Paper(
         title="Magneto: A Foundation Transformer",
         authors="Hongyu Wang, Shuming Ma, Shaohan Huang, Li Dong, Wenhui Wang et al.",

@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+from typing import Annotated, Literal
+
 import pytest
 import torch
 from torch import Tensor, nn
 
+from rskip import connections
 from rskip.connections import (
+    Bounds,
     Connection,
     Factor,
     Fold,
-    Number,
+    Option,
     Paper,
+    Place,
     build_connection,
     build_norm,
+    find_family,
     list_connections,
     parse_connection,
     register_connection,
@@ -28,9 +34,9 @@ def registry_as_it_was(monkeypatch):
 
 
 def register_gskip() -> type[Connection]:
-    @register_connection("gskip", formula="g·x + f, g learned", source="a test", options={"init": Number(1)})
+    @register_connection("gskip", formula="g·x + f, g learned", source="a test")
     class GlobalSkip(Connection):
-        def __init__(self, features: int, *, init: float, feature_dim: int = -1) -> None:
+        def __init__(self, features: int, *, init: float = 1, feature_dim: int = -1) -> None:
             super().__init__(features, feature_dim=feature_dim)
             self.gain = nn.Parameter(torch.tensor(float(init)))
 
@@ -124,6 +130,113 @@ def test_the_name_of_a_family_without_published_weights_may_be_taken_by_ones_own
         register_connection("rezero", formula="", source="")(type("Another", (Connection,), {}))
 
 
+def test_a_name_that_a_factor_would_take_a_part_of_is_refused():
+    """2e5skip would be 200000 before `skip`."""
+    register_connection("e5skip", formula="", source="")(type("Plain", (Connection,), {}))
+    with pytest.raises(ValueError, match="e5skip: its name: expected not e and a digit at its beginning"):
+        register_connection("e5skip", formula="", source="", factor=Factor("scale"))(type("Plain", (Connection,), {}))
+
+
+class Everything(Connection):
+    """A class from which everything can be read that a registration may leave out."""
+
+    def __init__(
+        self,
+        features: int,
+        *,
+        norm: str,
+        scale: float,
+        flag: bool = False,
+        word: Literal["one", "two"] = "two",
+        number: float = 1,
+        share: Annotated[float, Bounds(0, 1)] = 0.5,
+        count: Annotated[int, Bounds(1, 9)] = 3,
+        place: Place,
+        other: object = None,
+        K: int = 0,
+        feature_dim: int = -1,
+    ) -> None:
+        super().__init__(features, feature_dim=feature_dim)
+        self.given = (scale, flag, word, number, share, count, place, other, K)
+
+    inner_norms = {"hidden": "ln"}
+
+    def branch_input(self, x: Tensor) -> Tensor:
+        return x + 1
+
+    def combine(self, x: Tensor, f: Tensor) -> Tensor:
+        return x + f
+
+
+def test_most_of_a_family_is_read_from_its_class():
+    own = {"formula": "x + F(x + 1)", "source": "a test", "norms": ("ln",), "factor": Factor("scale")}
+    register_connection("all_of_it", **own, closing_norm=True)(Everything)
+    family = find_family("all_of_it")
+    assert (family.passes, family.needs, family.works_on) == ("x", ("place", "branch"), ("text",))
+    assert family.options == {
+        "flag": Option(bool, False),
+        "word": Option(str, "two", words=("one", "two")),
+        "number": Option(float, 1),
+        "share": Option(float, 0.5, Bounds(0, 1)),
+        "count": Option(int, 3, Bounds(1, 9)),
+    }
+    place = Place("encoder", "ffn", 2, 4, 1, 2, 2)
+    built = build_connection("2all_of_it+ln:count=4", 4, place=place, host_supplies="inner_norms")
+    assert built.given == (2, False, "two", 1, 0.5, 4, place, None, 0)
+    for text, expected in (
+        ("share=1.5", "share to be a number from 0 to 1"),
+        ("count=10", "count to be a whole number from 1 to 9"),
+        ("count=1.5", "count to be a whole number from 1 to 9"),
+        ("word=tow", r"word to be one or two \(did you mean 'two'\?\)"),
+        ("k=1", "options of all_of_it, count, flag, number, share, word, not 'k'"),
+    ):
+        with pytest.raises(ValueError, match=f"expected {expected}"):
+            parse_connection(f"2all_of_it+ln:{text}")
+    register_connection("all_of_it", **own)(Everything)
+    assert find_family("all_of_it").works_on == ("text", "images"), "nothing closes its stack"
+    stated = {"text_only": True, "needs_place": True, "needs_branch": False, "options": {}}
+    register_connection("all_of_it", **own, **stated)(Everything)
+    family = find_family("all_of_it")
+    assert (family.works_on, family.needs, family.options) == (("text",), ("place",), {})
+
+
+def test_a_class_with_its_own_before_and_after_passes_on_streams_unless_it_says_history():
+    members = {"before": lambda self, state: (state[0], state), "after": lambda self, kept, f: (*kept, f)}
+    cls = type("Pairs", (Connection,), members)
+    for stated, passes in (({}, "streams"), ({"passes": "streams"}, "streams"), ({"passes": "history"}, "history")):
+        register_connection("pairs", formula="", source="a test", **stated)(cls)
+        family = find_family("pairs")
+        assert (family.passes, family.needs, family.works_on) == (passes, (passes,), ("text",))
+
+
+def test_options_are_still_declared_in_the_former_way():
+    """As user-dirs did until November 2026."""
+    with pytest.warns(DeprecationWarning, match="former way to declare an option") as warned:
+        former = {
+            "number": connections.Number(1),
+            "rate": connections.Number(1, positive=True),
+            "share": connections.Number(0, least=0, most=1),
+            "count": connections.Whole(4, least=1, most=64),
+            "flag": connections.Flag(True),
+            "word": connections.Choice("one", "two"),
+        }
+    assert len(warned) == len(former) and {each.filename for each in warned} == {__file__}
+    register_connection("former", formula="x + f", source="a test", options=former)(
+        type("Former", (Connection,), {"__init__": lambda self, features, feature_dim=-1, **options: None})
+    )
+    assert find_family("former").options == {
+        "number": Option(float, 1),
+        "rate": Option(float, 1, Bounds(ge=1e-6)),
+        "share": Option(float, 0, Bounds(0, 1)),
+        "count": Option(int, 4, Bounds(1, 64)),
+        "flag": Option(bool, True),
+        "word": Option(str, "one", words=("one", "two")),
+    }
+    assert parse_connection("former:number=2,word=two,flag=false").settings == {
+        "number": 2, "rate": 1, "share": 0, "count": 4, "flag": False, "word": "two",
+    }  # fmt: skip
+
+
 @pytest.mark.parametrize("name", ["", "2skip", "My-Skip", "my skip", "skip+ln", "_skip"])
 def test_a_name_that_no_spec_could_hold_is_refused(name):
     with pytest.raises(ValueError, match="lower-case letters, digits and underscores"):
@@ -139,13 +252,19 @@ def test_a_family_that_contradicts_itself_is_refused_when_it_is_registered():
         def after(self, kept, f):
             return kept
 
+    class Words(Plain):
+        def __init__(self, features: int, *, form: Literal["A", "b"] = "b", feature_dim: int = -1) -> None:
+            super().__init__(features, feature_dim=feature_dim)
+
     for cls, fields, message in (
         (Plain, {"norms": "ln"}, "norms: expected a tuple of None and ln, rms, gn1, bn, not 'ln'"),
         (Plain, {"default_norm": "ln"}, "default_norm: expected one of its norms, not 'ln'"),
         (Plain, {"factor": "scale"}, "factor: expected a Factor, not 'scale'"),
-        (Plain, {"options": {"init": 1}}, "option init: expected a Number, Whole, Flag or Choice, not 1"),
+        (Plain, {"options": {"init": 1}}, "option init: expected an Option, named by lower-case letters, .*, not 1"),
+        (Plain, {"options": {"Init": Option(float, 1)}}, "option Init: expected an Option, named by"),
+        (Words, {}, "its options: expected words in lower case, without spaces and commas, not 'A'"),
         (Plain, {"passes": "historic"}, "passes: expected x, streams, history, not 'historic'"),
-        (Streams, {}, "passes: expected streams or history, since its class has its own before or after"),
+        (Streams, {"passes": "x"}, "passes: expected streams or history, since its class has its own before or after"),
         (Plain, {"source": None}, "formula and source: expected texts"),
         (Plain, {"needs_place": True}, r"expected one that is built with \(features, feature_dim, place\)"),
         (nn.Linear, {}, "its class: expected one derived from Connection"),

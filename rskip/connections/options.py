@@ -1,0 +1,121 @@
+"""Options of a connection: annotated parameters of its class, as `init: float = 0`, whose texts a spec holds."""
+
+from __future__ import annotations
+
+import inspect
+import math
+import re
+from collections.abc import Collection
+from dataclasses import dataclass
+from typing import Annotated, Any, Literal, get_args, get_origin
+
+from rskip.settings.errors import SettingError, did_you_mean
+
+OptionValue = float | bool | str
+
+LEAST, MOST = 1e-6, 1e6  # of what is above 0: beyond them float32 loses x or f, or overflows
+OPTION_NAME = re.compile(r"[a-z][a-z0-9_]*")
+
+
+@dataclass(frozen=True)
+class Bounds:
+    """The least and the greatest value of a number: `rank: Annotated[int, Bounds(1, 4096)] = 16`."""
+
+    ge: float = -MOST
+    le: float = MOST
+
+
+Positive = Annotated[float, Bounds(ge=LEAST)]
+
+
+@dataclass(frozen=True)
+class Option:
+    """An option of a family.
+
+    :param kind: bool, int, float, or str for one of `words`.
+    :param words: what a text may be; in lower case, without spaces and commas.
+    """
+
+    kind: type
+    default: OptionValue
+    bounds: Bounds = Bounds()
+    words: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        if self.kind is float:
+            object.__setattr__(self, "default", plain_number(self.default))
+        for word in self.words:
+            if not (word and word == "".join(word.split()).lower() and "," not in word):
+                raise ValueError(f"expected words in lower case, without spaces and commas, not {word!r}")
+
+    def read(self, text: str) -> OptionValue:
+        """The value that `text` means. SettingError, without a name, says what is expected."""
+        if self.kind is bool:
+            expected, value = "true or false", {"true": True, "false": False}.get(text)
+        elif self.kind is str:
+            expected = f"{' or '.join(self.words)}{did_you_mean(text, self.words)}"
+            value = text if text in self.words else None
+        else:
+            kind = "a whole number" if self.kind is int else "a number"
+            least, most = self.bounds.ge, self.bounds.le
+            limits = f"{least} to {most}" if self.kind is int else f"{least:g} to {most:g}"
+            expected, value = f"{kind} from {limits}", self._number(text)
+        if value is None:
+            raise SettingError.of_value("", text, expected)
+        return value
+
+    def _number(self, text: str) -> float | None:
+        try:
+            number = int(text) if self.kind is int else float(text)
+        except ValueError:
+            return None
+        if not self.bounds.ge <= number <= self.bounds.le:
+            return None
+        return number if self.kind is int else plain_number(number)
+
+
+def options_of(connection: type, taken: Collection[str]) -> dict[str, Option]:
+    """The options that the class's constructor declares, by name.
+
+    An option is a parameter with a default and one of these annotations: `bool`, a `Literal` of words, `int` or
+    `float`, or such a number as `Annotated[int, Bounds(1, 64)]`.
+
+    :param taken: parameters that are no options.
+    """
+    options = {}
+    for name, parameter in inspect.signature(connection).parameters.items():
+        if name not in taken and parameter.default is not parameter.empty and OPTION_NAME.fullmatch(name):
+            option = _option(_evaluated(parameter.annotation, connection), parameter.default)
+            if option is not None:
+                options[name] = option
+    return options
+
+
+def _evaluated(annotation: Any, connection: type) -> Any:
+    """An annotation that is a text (`from __future__ import annotations`) as what it means; None where it can't be."""
+    if not isinstance(annotation, str):
+        return annotation
+    try:
+        return eval(annotation, getattr(connection.__init__, "__globals__", {}))  # type: ignore[misc]
+    except Exception:  # a name that only type checkers import: no option's
+        return None
+
+
+def _option(annotation: Any, default: Any) -> Option | None:
+    bounds = Bounds()
+    if get_origin(annotation) is Annotated:
+        annotation, *further = get_args(annotation)
+        bounds = next((each for each in further if isinstance(each, Bounds)), bounds)
+    words = get_args(annotation) if get_origin(annotation) is Literal else ()
+    if default in words and all(isinstance(word, str) for word in words):
+        return Option(str, default, words=words)
+    if annotation is bool and isinstance(default, bool):
+        return Option(bool, default)
+    if annotation in (int, float) and isinstance(default, (int, annotation)) and not isinstance(default, bool):
+        return Option(annotation, default, bounds)
+    return None
+
+
+def plain_number(value: float) -> float:
+    """Whole numbers as int, so that 2.0 is written 2; others, and those too large to be exact, as float."""
+    return int(value) if math.isfinite(value) and value == int(value) and abs(value) < 2**53 else float(value)

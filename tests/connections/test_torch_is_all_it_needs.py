@@ -1,0 +1,84 @@
+"""rskip.connections needs PyTorch only: its users may have none of rskip's other requirements."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+CODE = """
+import sys
+
+
+class Refuse:
+    \"\"\"Finds nothing but the standard library, PyTorch, what it requires itself, and two packages of rskip.\"\"\"
+
+    allowed = {*sys.stdlib_module_names, "torch", "torchgen", "functorch", "typing_extensions", "sympy", "mpmath",
+               "filelock", "networkx", "jinja2", "markupsafe", "fsspec", "setuptools", "triton", "nvidia", "rskip"}
+
+    def find_spec(self, name, path=None, target=None):
+        first, *rest = name.split(".")
+        if first not in self.allowed or (first == "rskip" and rest and rest[0] not in ("connections", "settings")):
+            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+
+
+assert not sys.modules.keys() & {"numpy", "yaml", "msgspec", "torch", "rskip"}
+sys.meta_path.insert(0, Refuse())
+import torch
+
+from rskip.connections import (
+    HOST_NEEDS, Place, build_connection, build_stack_connection, list_connections, parse_connection,
+)
+from rskip.settings.errors import SettingError
+
+for missing in ("numpy", "msgspec", "yaml"):
+    try:
+        __import__(missing)
+    except ModuleNotFoundError:
+        continue
+    raise SystemExit(f"{missing} is not blocked")
+
+places = {-1: Place("encoder", "ffn", 2, 4, 1, 2, 2), 1: Place("network", "block", 1, 3, 1, 3)}
+ran = 0
+for family in list_connections():
+    for norm in family.norms:
+        name = ("2" if family.factor else "") + family.name + (f"+{norm}" if norm else "")
+        if name == "2rskip":
+            continue
+        texts = {name}
+        for option, declared in family.options.items():
+            others = [not declared.default] if declared.kind is bool else declared.words or [2]
+            texts |= {f"{name}:{option}={str(other).lower()}" for other in others}
+        for text in texts:
+            try:
+                spec = parse_connection(text)
+            except SettingError as error:
+                assert "norm_term" in text or "ratio" in text or "floor" in text, error
+                continue
+            assert parse_connection(str(spec)) == spec
+            for feature_dim, shape in ((-1, (2, 3, 4)), (1, (2, 4, 3, 3))):
+                try:
+                    connection = build_connection(
+                        spec, 4, feature_dim=feature_dim, place=places[feature_dim], host_supplies=HOST_NEEDS
+                    )
+                except SettingError as error:
+                    assert "for text" in str(error) or "for images" in str(error) or "on text alone" in str(error)
+                    continue
+                x = torch.randn(shape, requires_grad=True)
+                stack = build_stack_connection(spec, 4) if feature_dim == -1 else None
+                given, kept = connection.before(stack.enter(x) if stack else x)
+                state = connection.after(kept, torch.tanh(given))
+                y = stack.leave(state) if stack else state
+                assert y.shape == x.shape
+                y.square().sum().backward()
+                assert x.grad.isfinite().all()
+                ran += 1
+print(ran, len(list_connections()))
+"""
+
+
+def test_every_connection_runs_where_nothing_but_pytorch_is_installed():
+    command = [sys.executable, "-W", "ignore", "-c", CODE]  # PyTorch warns that there is no NumPy
+    process = subprocess.run(command, capture_output=True, text=True)
+    assert process.returncode == 0, process.stderr
+    ran, families = map(int, process.stdout.split())
+    assert ran > 100 and families >= 27
