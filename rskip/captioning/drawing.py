@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import math
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from rskip.captioning.captioner import Caption
+from rskip.captioning.files import CaptionedPicture
 from rskip.captioning.pictures import read_picture
 from rskip.files.names import line_name
 from rskip.files.picture import picture
@@ -20,6 +21,25 @@ _COLUMNS = 2
 _PIXELS = 480  # a picture's longer side, as drawn
 _WORDS_IN_A_ROW = 6
 _STYLE = {"text.parse_math": False}  # captions and file names may contain dollar signs
+
+
+def drawn(
+    captions: Iterable[CaptionedPicture], *, attention: Sequence[Path] | None, sheet: Path | None
+) -> Iterator[CaptionedPicture]:
+    """Passes captioned images on, and draws those that have a caption.
+
+    :param attention: the file of each image's attention; None: none is drawn.
+    :param sheet: where all images are drawn with their captions, after the last one; None: nowhere.
+    """
+    on_sheet = []
+    for number, each in enumerate(captions):
+        yield each
+        if each.caption is not None:
+            on_sheet.append((each.path, each.caption.text))
+            if attention is not None:
+                draw_attention(each.path, each.caption, attention[number])
+    if sheet is not None and on_sheet:
+        draw_sheet(on_sheet, sheet)
 
 
 def draw_sheet(captions: Sequence[tuple[Path, str]], path: Path) -> None:

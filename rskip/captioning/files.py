@@ -5,11 +5,12 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, TypedDict
 
+import rskip
 from rskip.captioning.captioner import Caption, Captioner, PictureError
 from rskip.captioning.features import Features
 from rskip.files.names import line_name, shown_name
@@ -74,13 +75,13 @@ def write_captions(
     options: SearchOptions,
     *,
     batch_size: int,
-    journal: Mapping[str, Any],
+    precision: str,
     resume: bool,
     report: Callable[[int], None] = lambda _: None,
 ) -> dict[str, str]:
     """Writes a line of JSON for each picture, and gives the errors of those that can't be read, by path.
 
-    :param journal: all but the pictures that decides what is written.
+    :param precision: what the captioner was loaded in.
     :param report: is called with the number of pictures that are done.
     :raises StoppedError: something stopped it behind the first batch; the output can be resumed.
     :raises ValueError: the output was begun with other settings or pictures, or its journal is damaged.
@@ -89,7 +90,15 @@ def write_captions(
     part = part_path(output)
     if resume and part.exists():
         _compare_with_journal(part)
-    with ResumableFile(part, {**journal, "batch_size": batch_size}, resume=resume) as file:
+    journal = {
+        "model": captioner.sha256,
+        "rskip": rskip.__version__,
+        **asdict(options),
+        "precision": precision,
+        "device": captioner.device.type,
+        "batch_size": batch_size,
+    }
+    with ResumableFile(part, journal, resume=resume) as file:
         for window in file.missing(picture_windows(pictures, batch_size)):
             lines = [each.json() for each in caption_window(captioner, window, options)]
             file.write(window, "".join(lines).encode("utf-8"))

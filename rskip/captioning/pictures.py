@@ -80,6 +80,16 @@ def find_pictures(paths: Iterable[str | os.PathLike[str]]) -> list[Path]:
     return found
 
 
+def find_named_pictures(folder: Path) -> list[tuple[str, Path]]:
+    """The images of a folder and its subfolders, sorted, each with its path inside the folder as its name.
+
+    :raises FileNotFoundError: no such folder, or no images in it.
+    """
+    if not folder.is_dir():
+        raise FileNotFoundError(f"{folder}: no such folder: expected the folder of the pictures")
+    return [(path.relative_to(folder).as_posix(), path) for path in find_pictures([folder])]
+
+
 def _opened(source: Any, name: str) -> Any:
     """The picture, not decoded yet. Pillow's limit on pixels doesn't apply to JPEGs, which may be decoded smaller."""
     from PIL import Image, JpegImagePlugin

@@ -16,7 +16,7 @@ import argparse
 import sys
 import warnings
 from collections.abc import Sequence
-from dataclasses import asdict, fields, replace
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -104,6 +104,7 @@ def run(args: argparse.Namespace) -> int:
 
 def check_output(args: argparse.Namespace, pictures: Sequence[Path]) -> None:
     """Raises an error, before any work, if outputs exclude each other, can't be drawn, or would overwrite a file."""
+    from rskip.captioning.outputs import attention_files, check_outputs
     from rskip.files.picture import check_picture
     from rskip.translation.output import check_unfinished
 
@@ -124,35 +125,9 @@ def check_output(args: argparse.Namespace, pictures: Sequence[Path]) -> None:
     if args.attention_folder is not None:
         check_picture(args.attention_folder / "picture.png")
         drawn = attention_files(pictures, args.attention_folder)
-    files = {"--output": [args.output], "--sheet": [args.sheet], "--attention": drawn}
-    there = [(flag, path) for flag, paths in files.items() for path in paths if path is not None and path.exists()]
-    given = {path.resolve() for path in pictures} if there else set()
-    for flag, path in there:
-        if path.resolve() in given:
-            raise ValueError(f"{flag} would overwrite the picture {path}: give another name or folder")
-    if args.sheet is not None and args.sheet.resolve() in {path.resolve() for path in drawn}:
-        raise ValueError(f"--sheet and --attention would both write {args.sheet}: give another name or folder")
-
-
-def attention_files(pictures: Sequence[Path], folder: Path) -> list[Path]:
-    """The file for each picture's attention: NAME.png, and NAME-2.png for a second picture of that name.
-
-    Skips numbers that another picture has in its name. Names that differ only in case count as the same, as on some
-    file systems.
-    """
-    taken = {path.stem.casefold() for path in pictures}
-    numbers: dict[str, int] = {}
-    files = []
-    for path in pictures:
-        name, key = path.stem, path.stem.casefold()
-        if key in numbers:
-            while name.casefold() in taken:
-                numbers[key] += 1
-                name = f"{path.stem}-{numbers[key]}"
-            taken.add(name.casefold())
-        numbers.setdefault(key, 1)
-        files.append(folder / f"{name}.png")
-    return files
+    single = {"--output": args.output, "--sheet": args.sheet}
+    files = {flag: [path] for flag, path in single.items() if path is not None}
+    check_outputs(pictures, {**files, "--attention": drawn})
 
 
 @loading_for_good()
@@ -177,25 +152,19 @@ def print_captions(
     """Captions to standard output, and drawn where asked; gives the errors of pictures that can't be read."""
     from rskip.captioning.files import caption_pictures
 
-    failed, on_sheet = {}, []
     folder = args.attention_folder
-    drawn = [None] * len(pictures) if folder is None else attention_files(pictures, folder)
     options = replace(options, token_scores=args.format == "json", attention=folder is not None)
     found = caption_pictures(captioner, pictures, options, batch_size=batch_size)
-    for each, file in zip(found, drawn, strict=True):
+    if folder is not None or args.sheet is not None:
+        from rskip.captioning.drawing import drawn
+        from rskip.captioning.outputs import attention_files
+
+        found = drawn(found, attention=folder and attention_files(pictures, folder), sheet=args.sheet)
+    failed = {}
+    for each in found:
         print(each.json() if args.format == "json" else each.text(), end="", flush=True)
         if each.caption is None:
             failed[str(each.path)] = each.error
-            continue
-        on_sheet.append((each.path, each.caption.text))
-        if file is not None:
-            from rskip.captioning.drawing import draw_attention
-
-            draw_attention(each.path, each.caption, file)
-    if args.sheet is not None and on_sheet:
-        from rskip.captioning.drawing import draw_sheet
-
-        draw_sheet(on_sheet, args.sheet)
     return failed
 
 
@@ -203,20 +172,11 @@ def write_file(
     args: argparse.Namespace, captioner: Captioner, pictures: Sequence[Path], options: SearchOptions, batch_size: int
 ) -> dict[str, str]:
     """Captions to --output; gives the errors of pictures that can't be read."""
-    import rskip
     from rskip.captioning.files import write_captions
     from rskip.cli.main import one_line
     from rskip.machine.terminal import Progress
     from rskip.translation.output import StoppedError
 
-    options = replace(options, token_scores=True)
-    journal = {
-        "model": captioner.sha256,
-        "rskip": rskip.__version__,
-        **asdict(options),
-        "precision": args.precision,
-        "device": captioner.device.type,
-    }
     with Progress("captions", total=len(pictures), unit=" pictures", log=30, shown=not args.quiet) as bar:
 
         def report(done: int) -> None:
@@ -227,9 +187,9 @@ def write_file(
                 captioner,
                 pictures,
                 args.output,
-                options,
+                replace(options, token_scores=True),
                 batch_size=batch_size,
-                journal=journal,
+                precision=args.precision,
                 resume=args.resume,
                 report=report,
             )

@@ -48,7 +48,7 @@ def run(args: argparse.Namespace) -> int:
     from rskip.captioning.backbones import load_backbone
     from rskip.captioning.bottom_up import store_bottom_up
     from rskip.captioning.extraction import extract_features
-    from rskip.captioning.pictures import find_pictures
+    from rskip.captioning.pictures import find_named_pictures
     from rskip.captioning.settings import BatchSettings, FeatureSettings
     from rskip.cli._options import with_flags
     from rskip.machine.device import choose_device
@@ -57,12 +57,9 @@ def run(args: argparse.Namespace) -> int:
 
     warnings.filterwarnings("ignore", module=r"PIL\.")  # odd metadata; what is too large is refused
     features, extraction = with_flags(FeatureSettings(), args), with_flags(BatchSettings(), args)
-    folder: Path = args.images
     if args.backbone == "bottom-up":
-        return finish(args, store_bottom_up(folder, args.output, dtype=features.dtype))
-    if not folder.is_dir():
-        raise FileNotFoundError(f"{folder}: no such folder: expected the folder of the pictures")
-    pictures = [(path.relative_to(folder).as_posix(), path) for path in find_pictures([folder])]
+        return finish(args, store_bottom_up(args.images, args.output, dtype=features.dtype))
+    pictures = find_named_pictures(args.images)
     backbone = load_backbone(args.backbone, args.weights, settings=features, device=choose_device(args.device, Ranks()))
     with Progress("features", total=len(pictures), unit=" pictures", log=30, shown=not args.quiet) as bar:
 

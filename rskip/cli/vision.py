@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from rskip.cli._model import loading_for_good, model_path
 
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
 
     from rskip.analysis.observer import TraceObserver
     from rskip.machine.ranks import Ranks
-    from rskip.vision.settings import Precision
     from rskip.vision.training import TrainingSettings
 
 
@@ -64,7 +63,6 @@ SCHEDULE = (
 MACHINE = ("channels_last", "compile", "cuda_graph", "sync_batch_norm", "evaluate_every", "save_every")
 PRECISIONS = ("auto", "float32", "bfloat16")
 BEST_PRECISION = "bfloat16"  # where the device multiplies it
-CHOSEN_HERE = ("precision", "compile")  # for this machine, where nobody says them
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -172,6 +170,7 @@ def run_train(args: argparse.Namespace) -> int:
     from rskip.tasks.process import DIVERGED
     from rskip.vision.evaluation import OutputsNotFinite
     from rskip.vision.training import Diverged, Interrupted, train
+    from rskip.vision.training.choices import slow_rank
     from rskip.vision.training.train import process_group
 
     if FolderLock.inherited():
@@ -225,16 +224,6 @@ def _observer(args: argparse.Namespace, ranks: Ranks) -> TraceObserver | None:
     return TraceObserver(path, every=args.probe_every, writes=ranks.first)
 
 
-def slow_rank(device: torch.device, ranks: Ranks) -> int | None:
-    """The first rank whose device only emulates bfloat16, if any: all ranks compute in one precision."""
-    import torch
-
-    from rskip.machine.device import bfloat16_is_slow
-
-    first = int(ranks.min(torch.tensor(ranks.rank if bfloat16_is_slow(device) else ranks.count)))
-    return None if first == ranks.count else first
-
-
 def training_settings(
     args: argparse.Namespace, device: torch.device, ranks: Ranks, *, slow: int | None
 ) -> tuple[TrainingSettings, list[str]]:
@@ -250,7 +239,7 @@ def training_settings(
     from rskip.settings.errors import SettingError
     from rskip.settings.text import parse_overrides
     from rskip.vision.training import TrainingSettings
-    from rskip.vision.training.compilation import worth_compiling
+    from rskip.vision.training.choices import choose
 
     given = {field: value for field, value in given_options(args, TrainingSettings).items() if field != "precision"}
     texts = [text for group in args.changes for text in group]
@@ -276,38 +265,7 @@ def training_settings(
     if args.precision != "auto":
         settings = replace(settings, precision=args.precision)
         said.add("precision")
-    notes: list[str] = []
-    begun = {} if {*CHOSEN_HERE} <= said else begun_with(args.output)
-    begun = {name: value for name, value in begun.items() if name not in said}
-    if "precision" not in {*said, *begun}:
-        precision, notes = _precision(settings.precision, device, ranks, slow=slow)
-        settings = replace(settings, precision=precision)
-    settings = replace(settings, **begun)
-    if "compile" not in {*said, *begun}:
-        gains = worth_compiling(settings, device, processes=ranks.count)
-        settings = replace(settings, compile=gains)
-        if gains:
-            notes.append("compiles the model first, which takes minutes and gains more (--no-compile: don't)")
-    return settings, notes
-
-
-def begun_with(output: Path) -> dict[str, Any]:
-    """What the machine decided when the training in this folder began, which goes on so; {} without a training."""
-    from rskip.vision.training import TrainingFolder
-
-    settings: Any = TrainingFolder(output).begun_with()
-    return {} if settings is None else {name: settings[name] for name in CHOSEN_HERE}
-
-
-def _precision(
-    asked: Precision, device: torch.device, ranks: Ranks, *, slow: int | None
-) -> tuple[Precision, list[str]]:
-    """The asked one where every rank's device multiplies it; otherwise another one, with a note of it."""
-    if asked != "bfloat16" or slow is None:
-        return asked, []
-    kind = "processor" if device.type == "cpu" else "GPU"
-    which = f"this {kind}" if ranks.count == 1 else f"process {slow}'s {kind}"
-    return "float32", [f"computes in float32: {which} only emulates bfloat16, which is slower"]
+    return choose(settings, said=said, folder=args.output, device=device, ranks=ranks, slow=slow)
 
 
 @contextmanager
@@ -334,6 +292,7 @@ def run_evaluate(args: argparse.Namespace) -> int:
         from rskip.vision.evaluation import evaluate, recalibrate
         from rskip.vision.evaluation_report import draw_confusion, text_form
         from rskip.vision.model_file import TASK, load_model
+        from rskip.vision.training.choices import begun_with
 
     if args.picture is not None:
         check_picture(args.picture)

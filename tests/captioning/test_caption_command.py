@@ -11,7 +11,7 @@ from PIL import Image
 
 from rskip.captioning import captioner as captioner_module
 from rskip.captioning.captioner import Captioner
-from rskip.cli.caption import attention_files
+from rskip.captioning.outputs import attention_files
 from rskip.cli.main import main
 
 

@@ -16,12 +16,13 @@ import torch
 import rskip.vision.data
 from rskip.analysis.trace import read_updates
 from rskip.cli.main import build_parser, main
-from rskip.cli.vision import slow_rank, training_settings
+from rskip.cli.vision import training_settings
 from rskip.machine.ranks import Ranks
 from rskip.tasks.process import DIVERGED
 from rskip.vision.cifar_resnet import PreActResNet, preact_resnet
 from rskip.vision.data import ImageSet
 from rskip.vision.training import TrainingSettings, read_curve
+from rskip.vision.training.choices import slow_rank
 from rskip.vision.training.training_run import TrainingRun
 
 LOOP = sys.modules["rskip.vision.training.train"]
@@ -50,7 +51,7 @@ def noise(count: int, *, size: int = 32) -> ImageSet:
 @pytest.fixture(autouse=True)
 def nothing_gains(monkeypatch: pytest.MonkeyPatch) -> None:
     """By default no model is compiled, whatever the machine."""
-    monkeypatch.setattr("rskip.vision.training.compilation.worth_compiling", lambda *_, **__: False)
+    monkeypatch.setattr("rskip.vision.training.choices.worth_compiling", lambda *_, **__: False)
 
 
 @pytest.fixture
@@ -217,7 +218,7 @@ def test_a_training_goes_on_in_the_precision_that_it_began_with(trained, tmp_pat
 
 
 def test_compiling_is_chosen_where_nobody_says_and_goes_on_as_it_began(trained, tmp_path, monkeypatch):
-    monkeypatch.setattr("rskip.vision.training.compilation.worth_compiling", lambda *_, **__: True)
+    monkeypatch.setattr("rskip.vision.training.choices.worth_compiling", lambda *_, **__: True)
     settings, notes = chosen(*SHORT)
     assert settings.compile and "--no-compile" in notes[-1]
     assert not settings_of(*SHORT, "--no-compile").compile
@@ -231,7 +232,7 @@ def test_compiling_is_chosen_where_nobody_says_and_goes_on_as_it_began(trained, 
     content = json.loads((trained / "run.json").read_text())
     content["settings"]["compile"] = True
     (tmp_path / "run.json").write_text(json.dumps(content))
-    monkeypatch.setattr("rskip.vision.training.compilation.worth_compiling", lambda *_, **__: False)
+    monkeypatch.setattr("rskip.vision.training.choices.worth_compiling", lambda *_, **__: False)
     assert settings_of(*SHORT, output=tmp_path).compile
 
 

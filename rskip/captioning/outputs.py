@@ -1,0 +1,45 @@
+"""Where `rskip caption` writes: each image's attention has a file of its own, and no output overwrites an image."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+
+def check_outputs(pictures: Sequence[Path], outputs: Mapping[str, Sequence[Path]]) -> None:
+    """Refuses outputs that would overwrite an image or each other.
+
+    :param outputs: the files of each output, by the name that errors give it.
+    :raises ValueError: names the output and the file.
+    """
+    there = [(name, path) for name, paths in outputs.items() for path in paths if path.exists()]
+    given = {path.resolve() for path in pictures} if there else set()
+    for name, path in there:
+        if path.resolve() in given:
+            raise ValueError(f"{name} would overwrite the picture {path}: give another name or folder")
+    writers: dict[Path, str] = {}
+    for name, paths in outputs.items():
+        for path in paths:
+            if (other := writers.setdefault(path.resolve(), name)) != name:
+                raise ValueError(f"{other} and {name} would both write {path}: give another name or folder")
+
+
+def attention_files(pictures: Sequence[Path], folder: Path) -> list[Path]:
+    """The file for each picture's attention: NAME.png, and NAME-2.png for a second picture of that name.
+
+    Skips numbers that another picture has in its name. Names that differ only in case count as the same, as on some
+    file systems.
+    """
+    taken = {path.stem.casefold() for path in pictures}
+    numbers: dict[str, int] = {}
+    files = []
+    for path in pictures:
+        name, key = path.stem, path.stem.casefold()
+        if key in numbers:
+            while name.casefold() in taken:
+                numbers[key] += 1
+                name = f"{path.stem}-{numbers[key]}"
+            taken.add(name.casefold())
+        numbers.setdefault(key, 1)
+        files.append(folder / f"{name}.png")
+    return files
