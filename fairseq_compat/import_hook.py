@@ -11,7 +11,7 @@ from types import ModuleType
 from typing import Any
 
 from fairseq_compat.patch import Patch
-from fairseq_compat.patches import enabled_patches
+from fairseq_compat.registry import enabled_patches
 from fairseq_compat.startup import FairseqFinder
 
 

@@ -10,7 +10,7 @@ from types import TracebackType
 
 MISTAKE = 2  # exit status
 Ending = tuple[str, int]  # line (empty: print none) and exit status
-STATUSES = {MISTAKE}  # exit statuses of a process that has printed its line; a plug-in may add its own
+STATUSES = {MISTAKE}  # exit statuses of a process that has printed its line
 
 
 class UsageError(ValueError):
@@ -43,8 +43,15 @@ def reported_by_child(error: BaseException) -> Ending | None:
     return None
 
 
-# Each function returns an error's ending or None. The first ending wins. A plug-in may append its own functions.
+# Each function returns an error's ending or None. The first ending wins.
 ENDINGS: list[Callable[[BaseException], Ending | None]] = [mistake, reported_by_child]
+
+
+def add_ending(find: Callable[[BaseException], Ending | None], *, status: int = MISTAKE) -> None:
+    """Adds a plug-in's function to ENDINGS, once, and the exit status of its endings to STATUSES."""
+    if find not in ENDINGS:
+        ENDINGS.append(find)
+    STATUSES.add(status)
 
 
 def program() -> str | None:

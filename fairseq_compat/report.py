@@ -1,35 +1,46 @@
-"""`python -m fairseq_compat.report`: one JSON object, whether each patch is in force in a fresh process.
+"""`python -m fairseq_compat.report [USER_DIR]`: one JSON object, whether each patch is in force in a fresh process.
 
-{"hook": true, "fairseq": "0.12.2", "patches": {"bf16": true, ...}}. "hook" tells whether the start-up hook ran
-in this process by itself; "fairseq" is null, and "error" says why, where fairseq can't be imported.
+{"hook": true, "fairseq": "0.12.2", "patches": [{"name": "bf16", "symptom": "--bf16 asks ...", "active": true}, ...]}.
+"hook" tells whether the start-up hook ran in this process by itself. "fairseq" is null and "error" says why if fairseq
+can't be imported. With USER_DIR, as in `--user-dir`, the patches of that plug-in are reported too.
 """
 
 from __future__ import annotations
 
+import argparse
 import json
 import sys
 from typing import Any
 
-from fairseq_compat.patches import PATCHES
+from fairseq_compat.patch import Patch
+from fairseq_compat.registry import REGISTRY
 from fairseq_compat.startup import FairseqFinder
 
 
-def report() -> dict[str, Any]:
-    """Imports fairseq and asks every patch; an exception in a patch's question counts as no."""
-    answer: dict[str, Any] = {"hook": FairseqFinder in sys.meta_path, "fairseq": None, "patches": {}}
+def report(user_dir: str | None = None) -> dict[str, Any]:
+    """Imports fairseq and asks every patch whether it is active; an exception means that it isn't."""
+    answer: dict[str, Any] = {"hook": FairseqFinder in sys.meta_path, "fairseq": None}
     try:
         import fairseq
+        from fairseq import utils
+
+        utils.import_user_module(argparse.Namespace(user_dir=user_dir))
+        answer["fairseq"] = fairseq.__version__
     except Exception as error:
         answer["error"] = f"{type(error).__name__}: {error}"
-        return answer
-    answer["fairseq"] = fairseq.__version__
-    for patch in PATCHES:
-        try:
-            answer["patches"][patch.name] = patch.active()
-        except Exception:
-            answer["patches"][patch.name] = False
+    answer["patches"] = [
+        {"name": patch.name, "symptom": patch.symptom, "active": "error" not in answer and _is_active(patch)}
+        for patch in REGISTRY
+    ]
     return answer
 
 
+def _is_active(patch: Patch) -> bool:
+    try:
+        return patch.active()
+    except Exception:
+        return False
+
+
 if __name__ == "__main__":
-    print(json.dumps(report()))
+    print(json.dumps(report(*sys.argv[1:2])))

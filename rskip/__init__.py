@@ -1,7 +1,6 @@
 """Residual connections for Transformers and ResNets."""
 
 import importlib
-import sys
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -21,9 +20,4 @@ def __getattr__(name: str) -> object:
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), "load", "zoo"} - {"TYPE_CHECKING", "importlib", "sys"})
-
-
-# `--user-dir rskip` imports this package: where fairseq is loaded, its models must be registered.
-if "fairseq" in sys.modules and hasattr(sys.modules["fairseq"], "models"):
-    import rskip.fairseq_plugin  # noqa: F401
+    return sorted({*globals(), "load", "zoo"} - {"TYPE_CHECKING", "importlib"})

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-
 from fairseq_compat.patch import Patch
 from fairseq_compat.patches.alignments import ALIGNMENTS
 from fairseq_compat.patches.bf16 import BF16
@@ -21,6 +19,7 @@ from fairseq_compat.patches.index_offsets import INDEX_OFFSETS
 from fairseq_compat.patches.known_warnings import KNOWN_WARNINGS
 from fairseq_compat.patches.libnat import LIBNAT
 from fairseq_compat.patches.line_ends import LINE_ENDS
+from fairseq_compat.patches.loading_thread import LOADING_THREAD
 from fairseq_compat.patches.nan_detector import NAN_DETECTOR
 from fairseq_compat.patches.numpy_aliases import NUMPY_ALIASES
 from fairseq_compat.patches.one_line_errors import ONE_LINE_ERRORS
@@ -53,10 +52,5 @@ PATCHES: tuple[Patch, ...] = (
     FP16_ON_CPU,
     ALIGNMENTS,
     KNOWN_WARNINGS,
+    LOADING_THREAD,
 )
-
-
-def enabled_patches() -> list[Patch]:
-    """The patches that FAIRSEQ_COMPAT_DISABLE leaves on."""
-    disabled = {name.strip() for name in os.environ.get("FAIRSEQ_COMPAT_DISABLE", "").split(",")}
-    return [patch for patch in PATCHES if not disabled & {patch.name, "all"}]

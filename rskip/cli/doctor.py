@@ -151,7 +151,6 @@ def look_at_compiler(findings: Findings) -> None:
 
 def look_at_fairseq(findings: Findings) -> None:
     """fairseq, the start-up hook and the patches, seen from a fresh process that nobody prepared."""
-    from fairseq_compat.patches import PATCHES
     from rskip.cli.setup_fairseq import FAIRSEQ, real_needs, version
 
     installed = version("fairseq")
@@ -167,7 +166,7 @@ def look_at_fairseq(findings: Findings) -> None:
     if missing:
         findings.wrong.append(f"fairseq needs {', '.join(missing)}: rskip setup-fairseq")
     process = subprocess.run(
-        [sys.executable, "-m", "fairseq_compat.report"],
+        [sys.executable, "-m", "fairseq_compat.report", "rskip"],
         capture_output=True,
         text=True,
         stdin=subprocess.DEVNULL,
@@ -187,12 +186,11 @@ def look_at_fairseq(findings: Findings) -> None:
         findings.wrong.append(
             f"fairseq can't be imported ({' '.join(report['error'].split())}): rskip setup-fairseq"
         )
-    for patch in PATCHES:
-        active = report["patches"].get(patch.name, False)
-        findings.show(f"  {patch.name}", "active" if active else "NOT active")
-        if not active and "error" not in report:
+    for patch in report["patches"]:
+        findings.show(f"  {patch['name']}", "active" if patch["active"] else "NOT active")
+        if not patch["active"] and "error" not in report:
             findings.wrong.append(
-                f"the patch {patch.name} is not active, so: {patch.symptom}; is FAIRSEQ_COMPAT_DISABLE set? "
+                f"the patch {patch['name']} is not active, so: {patch['symptom']}; is FAIRSEQ_COMPAT_DISABLE set? "
                 "Otherwise install rskip again"
             )
 

@@ -1,30 +1,20 @@
 """What `--user-dir rskip` brings to fairseq: Transformers whose residual connections are chosen by name.
 
+Importing this package registers everything with fairseq, and is the only way to do so. The `user-dir` patch of
+fairseq_compat imports it for `--user-dir rskip`; a user-dir of your own and Python programs import it themselves.
 With rskip/captioning/fairseq/, the only package that imports fairseq.
 """
 
+from fairseq_compat.one_line_errors import add_ending
+from fairseq_compat.registry import add_patches
 from rskip.captioning.fairseq import self_critical
 from rskip.captioning.fairseq import task as captioning_task
-from rskip.fairseq_plugin import (
-    adam,
-    architectures,
-    criterion,
-    initialise,
-    loading_thread,
-    model,
-    one_line_errors,
-    out_of_memory,
-    resume,
-    run_lock,
-    task,
-)
+from rskip.fairseq_plugin import adam, architectures, criterion, endings, model, task
+from rskip.fairseq_plugin.patches import PATCHES
+from rskip.tasks.process import DIVERGED
 
 __all__ = ["adam", "architectures", "captioning_task", "criterion", "model", "self_critical", "task"]
 
-adam.install()
-initialise.install()
-loading_thread.install()
-one_line_errors.install()
-out_of_memory.install()
-resume.install()
-run_lock.install()
+add_ending(endings.diverged, status=DIVERGED)
+add_ending(endings.lost)
+add_patches(PATCHES)

@@ -16,7 +16,7 @@ from fairseq.optim import FairseqOptimizer, adam, register_optimizer
 from torch import Tensor
 from torch.optim.adamw import adamw
 
-from rskip.fairseq_plugin.one_line_errors import UsageError
+from fairseq_compat.one_line_errors import UsageError
 
 NAME = "rskip_adam"
 HALF = (torch.float16, torch.bfloat16)
@@ -211,18 +211,3 @@ class FP16Optimizer(optim.FP16Optimizer):
     @torch.no_grad()
     def _sync_fp32_params_to_fp16(self) -> None:
         torch._foreach_copy_([each.data for each in self.fp16_params], self._masters)
-
-
-def install() -> None:
-    """Has fairseq's trainer, which names its wrapper itself, take ours around our Adam."""
-    original = optim.FP16Optimizer.build_optimizer.__func__
-    if getattr(original, "knows_rskip_adam", False):
-        return
-
-    def build_optimizer(cls: type, cfg: Any, params: Any, **kwargs: Any) -> Any:
-        if cls is not optim.FP16Optimizer or getattr(cfg.optimizer, "_name", None) != NAME:
-            return original(cls, cfg, params, **kwargs)
-        return original(FP16Optimizer, cfg, params, **kwargs)
-
-    build_optimizer.knows_rskip_adam = True  # type: ignore[attr-defined]
-    optim.FP16Optimizer.build_optimizer = classmethod(build_optimizer)

@@ -11,10 +11,10 @@ from typing import Any, TypeVar
 from fairseq.data import Dictionary
 from fairseq.models.transformer import TransformerModel
 
+from fairseq_compat.one_line_errors import UsageError
 from rskip.captioning.config import CaptioningConfig
 from rskip.checkpoint.fairseq_settings import GROUPS
 from rskip.connections import check_connection, find_family, parse_connection
-from rskip.fairseq_plugin.one_line_errors import UsageError
 from rskip.settings.errors import SettingError
 from rskip.transformer import TransformerConfig
 from rskip.transformer.config import StackConfig

@@ -14,13 +14,13 @@ from fairseq.models.transformer import TransformerModel
 from fairseq.utils import extract_hard_alignment, extract_soft_alignment
 from torch import Tensor, nn
 
+from fairseq_compat.one_line_errors import UsageError
 from rskip.captioning.fairseq.model import CaptioningModel
 from rskip.captioning.model import CaptioningTransformer
 from rskip.checkpoint import Checkpoint, build_transformer, from_stock
 from rskip.cpu.precision import set_precision
 from rskip.fairseq_plugin.flags import unsupported_flags
 from rskip.fairseq_plugin.model import ConnectionTransformer
-from rskip.fairseq_plugin.one_line_errors import UsageError
 from rskip.generation import EnsembleDecoder, Hypothesis, SearchOptions, beam_search
 from rskip.generation.special_tokens import SpecialTokens
 from rskip.transformer import Transformer, TransformerConfig

@@ -2,25 +2,23 @@
 
 from __future__ import annotations
 
-import functools
 import sys
 from argparse import Namespace
 from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import NoReturn
 
 import numpy
 from fairseq import options, tasks, utils
 from fairseq.dataclass.utils import convert_namespace_to_omegaconf
-from fairseq.tasks import FairseqTask
 from fairseq.trainer import Trainer
 
+from fairseq_compat.one_line_errors import UsageError
 from rskip.analysis.signals import Masks
-from rskip.connections import Admin, admin_profiling, find_family, is_profiled, parse_connection
+from rskip.connections import Admin, admin_profiling, find_family, parse_connection
 from rskip.connections.place import BRANCHES
 from rskip.fairseq_plugin.model import ConnectionModel
-from rskip.fairseq_plugin.one_line_errors import UsageError
 from rskip.files.whole import atomic_file
 
 STACKS = ("encoder", "decoder")
@@ -67,27 +65,6 @@ def initialise(words: Sequence[str], output: Path) -> dict[str, list[float]]:
         beginning = {"epoch": 1, "iterations_in_epoch": 0, "version": 2}
         trainer.save_checkpoint(str(temporary), {"train_iterator": beginning, "val_loss": None})
     return {stack: _weights(model, stack) for stack in STACKS}
-
-
-def install() -> None:
-    """Has fairseq's tasks refuse, before an epoch, a model that should have had its profiling pass."""
-    original = FairseqTask.begin_epoch
-    if getattr(original, "refuses_unprofiled", False):
-        return
-
-    @functools.wraps(original)
-    def begin_epoch(self: FairseqTask, epoch: int, model: Any) -> None:
-        for stack in STACKS if isinstance(model, ConnectionModel) else ():
-            if not is_profiled(getattr(model, stack)):
-                spec = getattr(model.config, f"{stack}_connection")
-                raise UsageError(
-                    f"{spec} starts from a profiling pass: run `rskip initialise --output start.pt` with these flags, "
-                    "then add --finetune-from-model start.pt; or use wskip+ln, which starts at 1"
-                )
-        original(self, epoch, model)
-
-    begin_epoch.refuses_unprofiled = True  # type: ignore[attr-defined]
-    FairseqTask.begin_epoch = begin_epoch
 
 
 class _Profiling:

@@ -11,11 +11,11 @@ from fairseq.models import FairseqEncoder, FairseqEncoderDecoderModel, register_
 from fairseq.tasks import FairseqTask
 from torch import Tensor
 
+from fairseq_compat.one_line_errors import UsageError
 from rskip.cpu.loss import log_softmax
 from rskip.fairseq_plugin.decoder import ConnectionDecoder
 from rskip.fairseq_plugin.encoder import ConnectionEncoder
 from rskip.fairseq_plugin.flags import add_flags, config_from_args, take_compile_layers, take_probe
-from rskip.fairseq_plugin.one_line_errors import UsageError
 from rskip.fairseq_plugin.probe import Probe, TrainingProbe
 from rskip.machine.device import set_gpu_arithmetic
 from rskip.transformer import TransformerConfig

@@ -11,10 +11,10 @@ from fairseq.dataclass.configs import GenerationConfig
 from fairseq.tasks import register_task
 from fairseq.tasks.translation import TranslationConfig, TranslationTask
 
+from fairseq_compat.one_line_errors import UsageError
 from rskip.cpu.precision import PRECISIONS
 from rskip.fairseq_plugin.flags import flag_of
 from rskip.fairseq_plugin.generator import BeamSearchGenerator, Transformers
-from rskip.fairseq_plugin.one_line_errors import UsageError
 from rskip.generation import SearchOptions
 from rskip.generation.options import LengthPenaltyKind
 from rskip.settings.errors import SettingError

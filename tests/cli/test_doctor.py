@@ -19,8 +19,11 @@ NAMES = [patch.name for patch in PATCHES]
 def answer(monkeypatch):
     """Makes the fresh process answer this about the patches."""
 
-    def install(**changes) -> None:
-        report = {"hook": True, "fairseq": "0.12.2", "patches": dict.fromkeys(NAMES, True), **changes}
+    def install(*inactive: str, **changes) -> None:
+        patches = [
+            {"name": patch.name, "symptom": patch.symptom, "active": patch.name not in inactive} for patch in PATCHES
+        ]
+        report = {"hook": True, "fairseq": "0.12.2", "patches": patches, **changes}
         process = SimpleNamespace(returncode=0, stdout=json.dumps(report), stderr="")
         monkeypatch.setattr(subprocess, "run", lambda *args, **kwargs: process)
 
@@ -54,7 +57,7 @@ def test_this_environment_is_fine(capsys):
         line.strip().split(maxsplit=1) for line in capsys.readouterr().out.splitlines() if "  " in line
     )
     assert shown["fairseq"] == "0.12.2"
-    assert {shown[name] for name in NAMES} == {"active"}
+    assert {shown[name] for name in [*NAMES, "run-lock"]} == {"active"}
 
 
 def test_all_fine_is_said(answer, monkeypatch, capsys):
@@ -74,7 +77,7 @@ def test_wrong_things_are_listed_and_status_1(monkeypatch, capsys):
 
 
 def test_patches_are_shown(answer):
-    answer(patches={**dict.fromkeys(NAMES, True), "bf16": False})
+    answer("bf16")
     found = findings(doctor.look_at_fairseq)
     assert [line.split()[1:] for line in found.lines if line.startswith("  bf16")] == [["NOT", "active"]]
     assert sum(line.endswith(" active") and "NOT" not in line for line in found.lines) == len(NAMES) - 1
@@ -98,9 +101,9 @@ def test_another_fairseq_and_missing_needs(answer, installed):
 
 
 def test_missing_hook_and_failing_import(answer):
-    answer(hook=False, fairseq=None, patches={}, error="ValueError: mutable\ndefault")
+    answer(*NAMES, hook=False, fairseq=None, error="ValueError: mutable\ndefault")
     found = findings(doctor.look_at_fairseq)
-    assert sum(line.endswith(" NOT active") for line in found.lines) == len(NAMES), "none is in the report"
+    assert sum(line.endswith(" NOT active") for line in found.lines) == len(NAMES)
     wrong = found.wrong
     assert wrong[0].startswith("the start-up hook did not run")
     assert wrong[1] == "fairseq can't be imported (ValueError: mutable default): rskip setup-fairseq"

@@ -9,7 +9,8 @@ import sys
 import pytest
 
 import fairseq_compat.startup
-from fairseq_compat.patches import PATCHES, enabled_patches
+from fairseq_compat.patches import PATCHES
+from fairseq_compat.registry import enabled_patches
 
 
 def test_every_process_has_the_hook_and_nothing_more(bare_python):
@@ -83,15 +84,22 @@ def report(python, without: str = "") -> dict:
     return json.loads(process.stdout)
 
 
+def active(answer: dict) -> dict[str, bool]:
+    return {patch["name"]: patch["active"] for patch in answer["patches"]}
+
+
 def test_every_patch_is_active(python):
-    assert report(python) == {"hook": True, "fairseq": "0.12.2", "patches": dict.fromkeys(NAMES, True)}
+    answer = report(python)
+    assert active(answer) == dict.fromkeys(NAMES, True)
+    patches = [{"name": patch.name, "symptom": patch.symptom, "active": True} for patch in PATCHES]
+    assert answer == {"hook": True, "fairseq": "0.12.2", "patches": patches}
 
 
 def test_a_patch_left_out_is_told_from_the_others(python):
     """Two halves of the patches, so that each is seen active beside inactive ones."""
     others = [name for name in NAMES if name != "dataclass-defaults"]
     for half in (others[::2], others[1::2]):
-        patches = report(python, without=",".join(half))["patches"]
+        patches = active(report(python, without=",".join(half)))
         assert patches == {name: name not in half for name in NAMES}
 
 
@@ -100,3 +108,4 @@ def test_failing_import_is_told(python):
     answer = report(python, without="dataclass-defaults")
     assert answer["fairseq"] is None
     assert "use default_factory" in answer["error"]
+    assert active(answer) == dict.fromkeys(NAMES, False)

@@ -12,9 +12,9 @@ from fairseq import optim, options
 from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 from torch import nn
 
+from fairseq_compat.one_line_errors import UsageError
 from fairseq_compat.patches import fp16_on_cpu
 from rskip.fairseq_plugin.adam import FusedAdam
-from rskip.fairseq_plugin.one_line_errors import UsageError
 
 PRECISIONS = {
     "float32": {},

@@ -10,12 +10,12 @@ import torch
 from fairseq.models import ARCH_CONFIG_REGISTRY, ARCH_MODEL_REGISTRY
 from omegaconf import OmegaConf
 
+from fairseq_compat.one_line_errors import UsageError
 from rskip.checkpoint import read_checkpoint
 from rskip.checkpoint.transformer import build_transformer
 from rskip.connections import list_connections
 from rskip.fairseq_plugin.architectures import CONNECTIONS, SIZES
 from rskip.fairseq_plugin.flags import config_from_args, flag_of, unsupported_flags
-from rskip.fairseq_plugin.one_line_errors import UsageError
 from rskip.transformer import TransformerConfig
 
 ARCHITECTURES = [f"transformer_{connection}{size}" for connection in CONNECTIONS for size in SIZES]

@@ -333,7 +333,7 @@ def mean_difference(found: Hypotheses, exact: Hypotheses) -> float:
 def test_precision(translate, precision):
     settings = {"beam": 3, "max_len_a": 1.2, "max_len_b": 10}
     if precision == "int8" and not largest_int8_weight():
-        from rskip.fairseq_plugin.one_line_errors import UsageError
+        from fairseq_compat.one_line_errors import UsageError
 
         with pytest.raises(UsageError, match=r"no exact 8-bit products: use float32 or bfloat16"):
             translate("rskip_translation", RSKIP, precision=precision, **settings)
@@ -343,7 +343,7 @@ def test_precision(translate, precision):
 
 
 def test_refusals(translate):
-    from rskip.fairseq_plugin.one_line_errors import UsageError
+    from fairseq_compat.one_line_errors import UsageError
 
     for settings, message in [
         ({"constraints": "ordered"}, "--constraints is not supported by --task rskip_translation"),
@@ -365,7 +365,7 @@ def test_refusals(translate):
 
 
 def test_extensions_of_fairseqs_generator_are_refused(multi30k):
-    from rskip.fairseq_plugin.one_line_errors import UsageError
+    from fairseq_compat.one_line_errors import UsageError
 
     task, models = load(multi30k, "rskip_translation", STOCK)
     more = {"lm_model": None, "lm_weight": 0.0, "tokens_to_suppress": ("a",)}
@@ -381,7 +381,7 @@ def test_extensions_of_fairseqs_generator_are_refused(multi30k):
 def test_other_models_are_refused(multi30k, task):
     from fairseq.models import ARCH_CONFIG_REGISTRY, ARCH_MODEL_REGISTRY
 
-    from rskip.fairseq_plugin.one_line_errors import UsageError
+    from fairseq_compat.one_line_errors import UsageError
 
     ours, _ = load(multi30k, "rskip_translation", STOCK)
 
@@ -411,8 +411,8 @@ def test_a_refusal_is_one_line_and_status_2(multi30k, fairseq_program):
 
 def test_data_of_another_dictionary_are_refused(translate, monkeypatch):
     """A damaged .bin file may hold a token beyond the vocabulary. It must not read memory outside the tables."""
+    from fairseq_compat.one_line_errors import UsageError
     from rskip.fairseq_plugin.generator import BeamSearchGenerator
-    from rskip.fairseq_plugin.one_line_errors import UsageError
 
     search = BeamSearchGenerator._search
     monkeypatch.setattr(
@@ -483,7 +483,7 @@ def test_training(train, generate, reversed_words, fairseq_program, tmp_path):
 
 
 def test_what_validation_could_not_do_stops_training_before_it(train, tmp_path):
-    from rskip.fairseq_plugin.one_line_errors import UsageError
+    from fairseq_compat.one_line_errors import UsageError
 
     with pytest.raises(UsageError, match="--diverse-beam-groups is not supported"):
         train(tmp_path, "--arch", "transformer_rskip_ln_tiny", "--task", "rskip_translation", "--eval-bleu",

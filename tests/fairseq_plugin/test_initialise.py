@@ -7,12 +7,12 @@ from pathlib import Path
 import pytest
 import torch
 
+from fairseq_compat.one_line_errors import UsageError
 from rskip.checkpoint import read_checkpoint
 from rskip.checkpoint.transformer import build_transformer
 from rskip.cli.main import main
 from rskip.connections import Admin
 from rskip.fairseq_plugin.model import ConnectionTransformer
-from rskip.fairseq_plugin.one_line_errors import UsageError
 
 ADMIN = ["--arch", "transformer_rskip_ln_tiny", "--connection", "admin"]
 

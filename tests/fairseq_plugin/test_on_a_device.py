@@ -9,7 +9,7 @@ import torch
 import train_speed
 from train_speed import FAIRSEQ_LOSS, OUR_LOSS, System
 
-from rskip.fairseq_plugin.one_line_errors import UsageError
+from fairseq_compat.one_line_errors import UsageError
 
 SMALL = [
     *("--encoder-embed-dim", "16", "--encoder-ffn-embed-dim", "32", "--encoder-attention-heads", "2"),

@@ -8,11 +8,11 @@ import pytest
 import torch
 from fairseq.models import ARCH_MODEL_REGISTRY
 
+from fairseq_compat.one_line_errors import UsageError
 from rskip.analysis.blocks import residual_blocks
 from rskip.analysis.signals import SignalRecorder
 from rskip.analysis.trace import read_updates
 from rskip.fairseq_plugin.criterion import ChunkedLabelSmoothedCrossEntropyCriterion
-from rskip.fairseq_plugin.one_line_errors import UsageError
 
 SAS = ["--arch", "transformer_sas_tiny", "--criterion", "rskip_label_smoothed_cross_entropy"]
 

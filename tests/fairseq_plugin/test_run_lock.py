@@ -3,31 +3,40 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
+from fairseq_compat.one_line_errors import UsageError
+from rskip.fairseq_plugin.patches import run_lock
 from rskip.files.folder_lock import folder_lock
 
 pytest.importorskip("fairseq")
 
 
-def test_no_checkpoint_is_saved_once_the_lock_is_lost(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from fairseq import checkpoint_utils
+@pytest.fixture
+def module(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
+    """As much of fairseq.checkpoint_utils as the patch changes."""
+    monkeypatch.setattr(run_lock, "end_with_parent", lambda: ended_with_parent.append(True))
+    ended_with_parent: list[bool] = []
+    saved: list[str] = []
+    return SimpleNamespace(torch_persistent_save=saved.append, saved=saved, ended_with_parent=ended_with_parent)
 
-    from rskip.fairseq_plugin import run_lock
-    from rskip.fairseq_plugin.one_line_errors import UsageError
 
-    monkeypatch.setattr(checkpoint_utils, "torch_persistent_save", checkpoint_utils.torch_persistent_save)
-    monkeypatch.setattr(run_lock, "end_with_parent", lambda: None)
-    run_lock.install()
-    assert not hasattr(checkpoint_utils.torch_persistent_save, "__wrapped__"), "it was not started by rskip run"
+def test_no_checkpoint_is_saved_once_the_lock_is_lost(module, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with folder_lock(tmp_path / "run", busy="") as lock:
         for name, value in lock.environment().items():
             monkeypatch.setenv(name, value)
-        for _ in range(2):
-            run_lock.install()
-        checkpoint_utils.torch_persistent_save({"a": 1}, str(tmp_path / "first.pt"))
+        run_lock.check_lock(module)
+        assert module.ended_with_parent
+        module.torch_persistent_save("first")
         lock.path.rename(tmp_path / "run/lock.2")
         with pytest.raises(UsageError, match="was taken over by process"):
-            checkpoint_utils.torch_persistent_save({"a": 1}, str(tmp_path / "second.pt"))
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["first.pt", "run"]
+            module.torch_persistent_save("second")
+    assert module.saved == ["first"]
+
+
+def test_a_training_that_no_run_started_saves(module) -> None:
+    run_lock.check_lock(module)
+    module.torch_persistent_save("first")
+    assert module.saved == ["first"] and not module.ended_with_parent

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 import torch
 
+from fairseq_compat.one_line_errors import UsageError
 from rskip.analysis.trace import read_updates
 from rskip.checkpoint import read_checkpoint
-from rskip.fairseq_plugin.one_line_errors import UsageError
 from rskip.tasks.process import DIVERGED
 
 RSKIP = ["--arch", "transformer_rskip_ln_tiny"]

@@ -10,6 +10,7 @@ from fairseq.models import FairseqEncoder, register_model
 from fairseq.tasks import FairseqTask
 from torch import Tensor
 
+from fairseq_compat.one_line_errors import UsageError
 from rskip.captioning.config import CaptioningConfig
 from rskip.captioning.model import FeatureEncoder
 from rskip.captioning.model_file import OF_DATA
@@ -17,7 +18,6 @@ from rskip.fairseq_plugin.decoder import ConnectionDecoder
 from rskip.fairseq_plugin.encoder import EncoderOut, encoder_out_of, memory_of
 from rskip.fairseq_plugin.flags import captioning_config_from_args
 from rskip.fairseq_plugin.model import ConnectionModel
-from rskip.fairseq_plugin.one_line_errors import UsageError
 from rskip.settings.errors import SettingError
 from rskip.transformer.embedding import build_token_embedding
 

@@ -14,8 +14,8 @@ from fairseq.criterions import FairseqCriterion, register_criterion
 from fairseq.dataclass import FairseqDataclass
 from torch import Tensor
 
+from fairseq_compat.one_line_errors import UsageError
 from rskip.captioning.fairseq.task import CaptioningTask
-from rskip.fairseq_plugin.one_line_errors import UsageError
 from rskip.generation import SearchOptions
 
 

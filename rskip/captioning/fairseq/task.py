@@ -16,6 +16,7 @@ from fairseq.dataclass import FairseqDataclass
 from fairseq.tasks import FairseqTask, register_task
 from torch import nn
 
+from fairseq_compat.one_line_errors import UsageError
 from rskip.captioning.captions import DICTIONARY, CaptionedImage, read_split
 from rskip.captioning.cider import CiderD
 from rskip.captioning.features import ConstantFeatures, FeatureStore, open_features
@@ -23,7 +24,6 @@ from rskip.captioning.model import batch_features
 from rskip.captioning.search import search_captions
 from rskip.fairseq_plugin.flags import flag_of
 from rskip.fairseq_plugin.generator import Transformers
-from rskip.fairseq_plugin.one_line_errors import UsageError
 from rskip.generation import Hypothesis, SearchOptions, SpecialTokens
 
 TASK_NAME = "captioning"

@@ -288,8 +288,8 @@ def test_a_profiling_pass_reads_features_and_captions(command, tmp_path):
 
 
 def test_images_without_features_are_left_out(corpus, tmp_path, caplog):
+    from fairseq_compat.one_line_errors import UsageError
     from rskip.captioning.fairseq.task import CaptioningTask, CaptioningTaskConfig
-    from rskip.fairseq_plugin.one_line_errors import UsageError
 
     shutil.copytree(corpus / "data", tmp_path / "data")
     images = read_split(corpus / "data", "train")

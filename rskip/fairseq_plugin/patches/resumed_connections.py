@@ -1,26 +1,22 @@
-"""A training goes on with the connections that it began with, also where another's parameters would fit."""
+"""Refuses to resume a training with other connections, also where their parameters would fit."""
 
 from __future__ import annotations
 
 import functools
 from typing import Any
 
-from fairseq import checkpoint_utils
-from fairseq.trainer import Trainer
-
+from fairseq_compat.one_line_errors import UsageError
+from fairseq_compat.patch import Patch
 from rskip.connections import parse_connection
-from rskip.fairseq_plugin.one_line_errors import UsageError
 from rskip.settings.errors import SettingError
 
 
-def install() -> None:
-    """Has fairseq's trainer compare a checkpoint that it resumes with its flags, before it loads a parameter."""
-    original = Trainer.load_checkpoint
-    if getattr(original, "compares_connections", False):
-        return
+def compare_connections(module: Any) -> None:
+    """Wraps `Trainer.load_checkpoint`: a checkpoint is compared with the flags before a parameter is loaded."""
+    original, checkpoint_utils = module.Trainer.load_checkpoint, module.checkpoint_utils
 
     @functools.wraps(original)
-    def load_checkpoint(self: Trainer, filename: str, reset_optimizer: bool = False, *args: Any, **options: Any) -> Any:
+    def load_checkpoint(self: Any, filename: str, reset_optimizer: bool = False, *args: Any, **options: Any) -> Any:
         if reset_optimizer:  # --finetune-from-model, --reset-optimizer: another training's parameters are wanted
             return original(self, filename, reset_optimizer, *args, **options)
         read = checkpoint_utils.load_checkpoint_to_cpu
@@ -38,7 +34,7 @@ def install() -> None:
             checkpoint_utils.load_checkpoint_to_cpu = read
 
     load_checkpoint.compares_connections = True  # type: ignore[attr-defined]
-    Trainer.load_checkpoint = load_checkpoint
+    module.Trainer.load_checkpoint = load_checkpoint
 
 
 def _compare(there: Any, here: Any, filename: str) -> None:
@@ -67,3 +63,18 @@ def _canonical(spec: str) -> str:
         return str(parse_connection(spec))
     except SettingError:  # of a family that isn't registered here: it differs from the one that is trained
         return spec
+
+
+def active() -> bool:
+    from fairseq.trainer import Trainer
+
+    return getattr(Trainer.load_checkpoint, "compares_connections", False)
+
+
+RESUMED_CONNECTIONS = Patch(
+    name="resumed-connections",
+    modules=("fairseq.trainer",),
+    symptom="a training is resumed with another --connection whose parameters fit: it goes on as another model",
+    after=compare_connections,
+    active=active,
+)

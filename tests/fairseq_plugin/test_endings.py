@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from fairseq_compat.one_line_errors import ENDINGS, end_in_one_line
-from rskip.fairseq_plugin import one_line_errors
+from fairseq_compat.one_line_errors import ENDINGS, add_ending, end_in_one_line
+from rskip.fairseq_plugin import endings
 from rskip.tasks.process import DIVERGED
 
 
@@ -15,8 +15,8 @@ def program(monkeypatch):
 
 
 def test_both_are_added_once():
-    one_line_errors.install()
-    assert ENDINGS.count(one_line_errors.diverged) == ENDINGS.count(one_line_errors.lost) == 1
+    add_ending(endings.diverged, status=DIVERGED)
+    assert ENDINGS.count(endings.diverged) == ENDINGS.count(endings.lost) == 1
 
 
 def test_a_training_that_diverged_has_its_own_status(capsys):
@@ -28,7 +28,7 @@ def test_a_training_that_diverged_has_its_own_status(capsys):
 
 def test_a_rank_that_lost_another_one_waits_before_its_traceback(monkeypatch):
     slept: list[float] = []
-    monkeypatch.setattr(one_line_errors.time, "sleep", slept.append)
+    monkeypatch.setattr(endings.time, "sleep", slept.append)
     for text in ("[gloo] Connection closed by peer", "mine"):
         end_in_one_line(RuntimeError(text))
     assert slept == [1.0]

@@ -1,4 +1,4 @@
-"""A batch that memory doesn't suffice for is named, and what to lower, before fairseq skips it or ends."""
+"""Names a batch that memory doesn't suffice for, and what to lower, before fairseq skips the batch or ends."""
 
 from __future__ import annotations
 
@@ -6,8 +6,7 @@ import functools
 import logging
 from typing import Any
 
-from fairseq.tasks import FairseqTask
-
+from fairseq_compat.patch import Patch
 from rskip.machine.torch_errors import out_of_memory
 
 logger = logging.getLogger(__name__)
@@ -24,14 +23,12 @@ def advice(sample: dict[str, Any]) -> str:
     )
 
 
-def install() -> None:
-    """Wraps the forward and backward pass of fairseq's tasks. The error goes on: on a GPU fairseq skips the batch."""
-    original = FairseqTask.train_step
-    if getattr(original, "names_the_batch", False):
-        return
+def name_the_batch(module: Any) -> None:
+    """Wraps the tasks' forward and backward pass. The error is raised again: on a GPU fairseq skips the batch."""
+    original = module.FairseqTask.train_step
 
     @functools.wraps(original)
-    def train_step(self: FairseqTask, sample: dict[str, Any], *args: Any, **kwargs: Any) -> Any:
+    def train_step(self: Any, sample: dict[str, Any], *args: Any, **kwargs: Any) -> Any:
         try:
             return original(self, sample, *args, **kwargs)
         except (RuntimeError, MemoryError) as error:
@@ -40,4 +37,19 @@ def install() -> None:
             raise
 
     train_step.names_the_batch = True  # type: ignore[attr-defined]
-    FairseqTask.train_step = train_step
+    module.FairseqTask.train_step = train_step
+
+
+def active() -> bool:
+    from fairseq.tasks.fairseq_task import FairseqTask
+
+    return getattr(FairseqTask.train_step, "names_the_batch", False)
+
+
+OUT_OF_MEMORY = Patch(
+    name="out-of-memory",
+    modules=("fairseq.tasks.fairseq_task",),
+    symptom="a batch that memory doesn't suffice for: nothing says how large it is and which flags to change",
+    after=name_the_batch,
+    active=active,
+)

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import time
 
-from fairseq_compat.one_line_errors import ENDINGS, STATUSES, Ending, UsageError
+from fairseq_compat.one_line_errors import Ending
 from rskip.machine.torch_errors import lost_rank
 from rskip.tasks.process import DIVERGED
-
-__all__ = ["UsageError", "install"]
 
 _REPORTING_SECONDS = 1.0  # torchrun and torch.multiprocessing end all processes as soon as one ends
 
@@ -24,9 +22,3 @@ def lost(error: BaseException) -> None:
     """Delays the traceback of a rank that lost its connection, so that the rank that failed first reports first."""
     if isinstance(error, RuntimeError) and lost_rank(error):
         time.sleep(_REPORTING_SECONDS)
-
-
-def install() -> None:
-    """Adds `diverged` and `lost` to the endings of fairseq's programs, unless they are already there."""
-    ENDINGS.extend(find for find in (diverged, lost) if find not in ENDINGS)
-    STATUSES.add(DIVERGED)

@@ -1,0 +1,37 @@
+"""Copies gradients and parameters in few kernels with `--optimizer rskip_adam` and --fp16 or --bf16."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fairseq_compat.patch import Patch
+
+
+def take_our_wrapper(module: Any) -> None:
+    """Wraps `FP16Optimizer.build_optimizer`: the trainer names its wrapper itself, and takes ours around our Adam."""
+    from rskip.fairseq_plugin import adam
+
+    wrapper = module.FP16Optimizer
+    original = wrapper.build_optimizer.__func__
+
+    def build_optimizer(cls: type, cfg: Any, params: Any, **kwargs: Any) -> Any:
+        ours = cls is wrapper and getattr(cfg.optimizer, "_name", None) == adam.NAME
+        return original(adam.FP16Optimizer if ours else cls, cfg, params, **kwargs)
+
+    build_optimizer.knows_rskip_adam = True  # type: ignore[attr-defined]
+    wrapper.build_optimizer = classmethod(build_optimizer)
+
+
+def active() -> bool:
+    from fairseq.optim.fp16_optimizer import FP16Optimizer
+
+    return getattr(FP16Optimizer.build_optimizer, "knows_rskip_adam", False)
+
+
+HALF_PRECISION_ADAM = Patch(
+    name="half-precision-adam",
+    modules=("fairseq.optim.fp16_optimizer",),
+    symptom="--optimizer rskip_adam with --fp16 or --bf16: one kernel per tensor to copy gradients and parameters",
+    after=take_our_wrapper,
+    active=active,
+)

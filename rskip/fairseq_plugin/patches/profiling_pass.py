@@ -1,0 +1,46 @@
+"""Refuses to train a model that should have had its profiling pass (`rskip initialise`)."""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+from fairseq_compat.one_line_errors import UsageError
+from fairseq_compat.patch import Patch
+from rskip.connections import is_profiled
+
+
+def refuse_unprofiled(module: Any) -> None:
+    """Wraps `FairseqTask.begin_epoch`: a model that is not profiled is refused before its first epoch."""
+    from rskip.fairseq_plugin.model import ConnectionModel
+
+    original = module.FairseqTask.begin_epoch
+
+    @functools.wraps(original)
+    def begin_epoch(self: Any, epoch: int, model: Any) -> None:
+        for stack in ("encoder", "decoder") if isinstance(model, ConnectionModel) else ():
+            if not is_profiled(getattr(model, stack)):
+                spec = getattr(model.config, f"{stack}_connection")
+                raise UsageError(
+                    f"{spec} starts from a profiling pass: run `rskip initialise --output start.pt` with these flags, "
+                    "then add --finetune-from-model start.pt; or use wskip+ln, which starts at 1"
+                )
+        original(self, epoch, model)
+
+    begin_epoch.refuses_unprofiled = True  # type: ignore[attr-defined]
+    module.FairseqTask.begin_epoch = begin_epoch
+
+
+def active() -> bool:
+    from fairseq.tasks.fairseq_task import FairseqTask
+
+    return getattr(FairseqTask.begin_epoch, "refuses_unprofiled", False)
+
+
+PROFILING_PASS = Patch(
+    name="profiling-pass",
+    modules=("fairseq.tasks.fairseq_task",),
+    symptom="--connection admin without --finetune-from-model: it trains from weights that no profiling pass has set",
+    after=refuse_unprofiled,
+    active=active,
+)

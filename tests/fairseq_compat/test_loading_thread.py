@@ -1,0 +1,35 @@
+"""A program that ends while fairseq's thread loads batches."""
+
+from __future__ import annotations
+
+import signal
+
+import pytest
+
+# As a training that ends within an epoch: batches are left, in the queue or not.
+PROGRAM = """
+import torch
+from fairseq.data.iterators import BufferedIterator
+
+class Batches:
+    def __len__(self):
+        return 10**9
+    def __iter__(self):
+        x = torch.rand(300, 300, requires_grad=True)
+        while True:
+            (x @ x).sum().backward()
+            yield x
+
+print(next(BufferedIterator({buffer}, Batches())).shape)
+"""
+
+
+@pytest.mark.parametrize("buffer", [10**9, 2], ids=["room for all", "full"])
+def test_it_ends_well(bare_python, buffer):
+    ended = bare_python(PROGRAM.format(buffer=buffer))
+    assert (ended.returncode, ended.stdout) == (0, "torch.Size([300, 300])\n"), ended.stderr
+
+
+def test_without_the_patch_it_aborts(bare_python):
+    ended = bare_python(PROGRAM.format(buffer=10**9), without="loading-thread")
+    assert ended.returncode == -signal.SIGABRT and "terminate called" in ended.stderr

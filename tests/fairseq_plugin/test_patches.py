@@ -1,0 +1,61 @@
+"""The plug-in's patches of fairseq: declared, installed, left out and reported as fairseq_compat's own."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+from fairseq_compat import registry
+from fairseq_compat.registry import REGISTRY, add_patches
+
+pytest.importorskip("fairseq")
+
+NAMES = {"half-precision-adam", "out-of-memory", "profiling-pass", "resumed-connections", "run-lock"}
+REPORT = "import sys, runpy; sys.argv[1:] = ['rskip']; runpy.run_module('fairseq_compat.report', run_name='__main__')"
+
+
+@pytest.mark.parametrize("without", ["", "run-lock,half-precision-adam", "profiling-pass,resumed-connections"])
+def test_the_report_of_a_user_dir_has_its_patches(without: str, tmp_path: Path, forked: Callable) -> None:
+    process = forked("-c", REPORT, folder=tmp_path, without=without)
+    answer = json.loads(process.stdout)
+    inactive = {patch["name"] for patch in answer["patches"] if not patch["active"]}
+    assert inactive == set(filter(None, without.split(",")))
+    assert {patch["name"] for patch in answer["patches"]} > NAMES
+
+
+@pytest.fixture
+def patch(monkeypatch: pytest.MonkeyPatch):
+    """A patch that counts how often the module `fairseq_example` was patched."""
+    from fairseq_compat.patch import Patch
+
+    monkeypatch.setattr(registry, "REGISTRY", [*REGISTRY])
+    monkeypatch.setitem(sys.modules, "fairseq_example", ModuleType("fairseq_example"))
+
+    def count(module: ModuleType) -> None:
+        module.__dict__["times"] = module.__dict__.get("times", 0) + 1
+
+    return Patch(name="example", modules=("fairseq_example", "fairseq.later"), symptom="", active=bool, after=count)
+
+
+def test_a_module_that_is_imported_already_is_patched_at_once_and_once(patch) -> None:
+    for _ in range(2):
+        add_patches([patch])
+    assert sys.modules["fairseq_example"].times == 1
+    assert registry.enabled_patches()[-1] is patch
+
+
+def test_a_patch_that_is_left_out_is_not_applied(patch, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FAIRSEQ_COMPAT_DISABLE", "example")
+    add_patches([patch])
+    assert not hasattr(sys.modules["fairseq_example"], "times") and registry.REGISTRY[-1] is patch
+
+
+def test_a_name_that_is_taken_is_refused(patch) -> None:
+    with pytest.raises(ValueError, match="patch bf16: expected a new name"):
+        add_patches([replace(patch, name="bf16")])
