@@ -12,8 +12,8 @@ export PIP_BUILD_CONSTRAINT := constraints.txt
 unexport PYTHONDONTWRITEBYTECODE
 # per cent of the lines of rskip/ that the fast tests must run
 COVERAGE ?= 95
-# as many processes as there are cores, eight at most, of one thread each; a file's tests stay together
-PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses auto --maxprocesses 8 --dist loadfile
+# One process per core, at most 8, with one thread each. A file's tests stay in one process; tests/conftest.py orders files.
+PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses auto --maxprocesses 8 --dist loadfile --no-loadscope-reorder
 # what `make test` runs, as pytest's -m has it
 TESTS ?= not slow and not install
 # inputs of each kind that `make fuzz` tries, for an hour or more

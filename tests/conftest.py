@@ -36,6 +36,12 @@ FAIRSEQ = ["rskip.checkpoint", "rskip.generation", "fairseq.models", *(
 )]  # fmt: skip
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Moves files with slow tests to the front: the last files to run are then short, and no process waits long."""
+    slow = {item.path for item in items if item.get_closest_marker("slow")}
+    items.sort(key=lambda item: item.path not in slow)
+
+
 @pytest.fixture(scope="session", autouse=True)
 def collected() -> Iterator[None]:
     """Has everything collected at exit, also what a command froze: onnx's C++ reports what is not."""
