@@ -4,7 +4,7 @@ from.
     python benchmarks/connection_cost.py [--counts] [--rounds 9] [--only hyper sas:gate=single] [--models translation]
 
 Counted, exactly: parameters; operator calls forward and backward, and the bytes that they read and write, as on a GPU
-(benchmarks/measuring/emulated_device.py); the memory that a step's forward pass keeps for the backward one, as on a
+(tests/emulated_device.py); the memory that a step's forward pass keeps for the backward one, as on a
 CPU. Timed, on the CPU: a whole update, in turns with one of the baseline in the same process; the ratio is the median
 over the rounds. Beside them stands how alike the Transformer's encoder makes a sentence's positions before any training
 (docs/analysis.md): their mean cosine, of random sentences and several initialisations. Families are those that rskip
@@ -24,7 +24,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from measuring.emulated_device import emulated_cuda
 from measuring.pairs import compare
 from measuring.record import append_record
 from torch import Tensor, nn
@@ -36,6 +35,7 @@ from rskip.settings.errors import SettingError
 from rskip.transformer import Transformer, TransformerConfig
 from rskip.transformer.label_smoothing import label_smoothed_cross_entropy
 from rskip.vision import preact_resnet
+from tests.emulated_device import emulated_cuda
 
 PADDING, VOCABULARY = 1, 10_000
 SENTENCES, LENGTH, IMAGES = 64, 32, 128

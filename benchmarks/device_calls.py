@@ -18,12 +18,12 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from measuring.emulated_device import Counts, emulated_cuda
 from measuring.record import append_record
 
 import rskip
 from rskip.generation import SearchOptions, beam_search
 from rskip.transformer import Transformer, TransformerConfig
+from tests.emulated_device import Counts, emulated_cuda
 
 CONNECTIONS = ("1xskip+ln", "2rskip+ln", "sas")
 LAYERS = 6  # of each stack, of Transformer-base

@@ -36,6 +36,13 @@ FAIRSEQ = ["rskip.checkpoint", "rskip.generation", "fairseq.models", *(
 )]  # fmt: skip
 
 
+gc.disable()  # until the tests are collected: collecting them makes many objects, all of which stay
+
+
+def pytest_collection_finish() -> None:
+    gc.enable()
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Moves files with slow tests to the front: the last files to run are then short, and no process waits long."""
     slow = {item.path for item in items if item.get_closest_marker("slow")}
@@ -63,7 +70,7 @@ def threads() -> Iterator[None]:
 @pytest.fixture
 def emulated_cuda() -> Iterator[Any]:
     """A pretend GPU, `cuda:0`, during the test; gives its counts of calls, bytes and synchronisations."""
-    from measuring.emulated_device import emulated_cuda
+    from tests.emulated_device import emulated_cuda
 
     with emulated_cuda() as counts:
         yield counts

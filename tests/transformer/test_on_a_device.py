@@ -6,9 +6,9 @@ import copy
 
 import pytest
 import torch
-from measuring.emulated_device import emulated_cuda
 
 from rskip.transformer import Transformer, TransformerConfig
+from tests.emulated_device import emulated_cuda
 
 
 def outcome(model, source, prefix):
