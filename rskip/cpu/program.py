@@ -42,6 +42,7 @@ from rskip.cpu.packed_linear import PackedLinear
 from rskip.transformer.attention import MultiHeadAttention
 from rskip.transformer.embedding import EmbeddingModule
 from rskip.transformer.layers import TransformerLayer
+from rskip.transformer.value_residual import FirstValues
 
 Activation = Callable[[Tensor], Tensor]
 Steps = TypeVar("Steps")
@@ -78,7 +79,7 @@ class Program:
         self._work = 0  # of these, a row
         self._passes_more = False  # whether a connection passes on more than x, which is held here during a run
         self._passed: State | None = None
-        self._first_values: Tensor | None = None
+        self._first_values = FirstValues()
 
     def room(self, features: int, inner_features: int) -> Room:
         """Buffers of rows of so many features."""
@@ -88,7 +89,7 @@ class Program:
     def run(self, sentences: int, beams: int) -> None:
         """Computes the rows of so many sentences."""
         self._end_part()
-        self._passed = None
+        self._passed, self._first_values = None, FirstValues()
         for part in self._parts:
             part(sentences, beams)
 
@@ -201,8 +202,8 @@ class Program:
         self._norm_heads(attention, attention.key_norm, room.key)
         self.map(attention.v_proj, given, room.value)
         self._norm_heads(attention, attention.value_norm, room.value)
-        if layer.passes_values:
-            self._mix_values(attention, room.value)
+        if (value_residual := attention.value_residual) is not None:
+            self._put_module(lambda own: value_residual(own.clone(), self._first_values), room.value, room.value)
         arguments = self.attend(seen, room.query, room.query, attention.heads)
         self.attention_output(attention, room)
         self.join(connection, room)
@@ -233,15 +234,6 @@ class Program:
         """x = norm(x), of each head's features."""
         if norm is not None:
             self._put_module(lambda rows: norm(rows.unflatten(-1, (attention.heads, -1))).flatten(-2), x, x)
-
-    def _mix_values(self, attention: MultiHeadAttention, value: Tensor) -> None:
-        """value = what the attention mixes of it and the first layer's values, which are kept beside the room."""
-        if attention.value_residual is not None:
-            assert self._first_values is not None
-            self._put_module(attention.value_residual, value, self._first_values, value)
-        else:
-            self._first_values = torch.empty_like(value)
-            self._put_module(nn.Identity(), self._first_values, value)
 
     def _put_residual(self, norms: ResidualNorms, x: Tensor, f: Tensor | None, output: Tensor) -> None:
         self._put(RESIDUAL, norms.arguments(x, f, output))

@@ -16,6 +16,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from rskip.connections import Connection, build_norm
 from rskip.connections.connection import InnerNorm
 from rskip.connections.linear import Linear
+from rskip.transformer.value_residual import FirstValues, ValueResidual
 
 
 @dataclass
@@ -38,29 +39,6 @@ def _backend(query: Tensor) -> AbstractContextManager[None]:
     if query.device.type == "cpu" and query.requires_grad:
         return sdpa_kernel(SDPBackend.MATH)
     return nullcontext()
-
-
-class ValueResidual(nn.Module):
-    """λ₁V₁ + λ₂V of the first layer's values V₁ and a layer's own V, λ₁ and λ₂ 1/2, or learned from there.
-
-    Source: Zhou et al. 2025, Value Residual Learning, its Identity-ResFormer and Learnable-ResFormer. Members:
-    `factors` (2), where learned: λ₁, λ₂.
-    """
-
-    def __init__(self, *, learned: bool) -> None:
-        super().__init__()
-        self.factors = nn.Parameter(torch.full((2,), 0.5)) if learned else None
-
-    def reset_parameters(self) -> None:
-        """Sets the factors to 1/2."""
-        if self.factors is not None:
-            nn.init.constant_(self.factors, 0.5)
-
-    def forward(self, first: Tensor, own: Tensor) -> Tensor:
-        """The values that are attended to. Shape: of both."""
-        if self.factors is None:
-            return torch.lerp(own, first, 0.5)
-        return self.factors[0] * first + self.factors[1] * own
 
 
 def build_inner_norm(connection: Connection, where: InnerNorm, features: int) -> nn.Module | None:
@@ -120,8 +98,8 @@ class MultiHeadAttention(nn.Module):
     def _split(self, x: Tensor) -> Tensor:
         return x.unflatten(-1, (self.heads, -1)).transpose(1, 2)  # (B, T, C) -> (B, H, T, D)
 
-    def project(self, memory: Tensor, first: Tensor | None = None) -> KeyValue:
-        """Keys and values of `memory` (B, S, C); `first`: the first layer's values, where this one mixes them in."""
+    def project(self, memory: Tensor, first: FirstValues | None = None) -> KeyValue:
+        """Keys and values of `memory` (B, S, C); `first`: the first layer's values, in self-attention."""
         key, value = self._split(self.k_proj(memory)), self._split(self.v_proj(memory))
         if self.key_norm is not None:
             key = self.key_norm(key)
@@ -129,7 +107,7 @@ class MultiHeadAttention(nn.Module):
             value = self.value_norm(value)
         if self.value_residual is not None:
             assert first is not None
-            value = self.value_residual(first, value)
+            value = self.value_residual(value, first)
         return KeyValue(key, value)
 
     def _query(self, x: Tensor) -> Tensor:

@@ -41,7 +41,7 @@ class StackConfig(Checked):
 
     `encoder_connection` and `decoder_connection` are specs of `rskip.connections`, such as "2rskip+ln".
     `value_residual`: each self-attention but its stack's first mixes the first one's values into its own, half of both
-    ("fixed") or with learned factors, as `rskip.transformer.attention.ValueResidual` has it. Raises `SettingError` for
+    ("fixed") or with learned factors, as `rskip.transformer.value_residual` has it. Raises `SettingError` for
     a field of another type or range, and where fields contradict.
     """
 

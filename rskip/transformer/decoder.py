@@ -18,6 +18,7 @@ from rskip.transformer.layers import DecoderLayer
 from rskip.transformer.positions import token_positions
 from rskip.transformer.stack import build_closing_norm, layers_to_run, run_layer
 from rskip.transformer.state import IncrementalState, LayerCache
+from rskip.transformer.value_residual import FirstValues
 
 
 class Decoder(EmbeddingModule):
@@ -65,11 +66,11 @@ class Decoder(EmbeddingModule):
             x = self.embed(prefix, state.position, length=state.length)
             mask, states, memory_mask, caches = state.mask, None, state.memory_mask, state.layers
         passed: State = self.stack_connection.enter(x)
-        first: Tensor | None = None
+        first = FirstValues()
         layers = layers_to_run(self.layers, config.decoder_layerdrop, training=self.training and state is None)
         for layer, cache in zip(layers, caches, strict=False):
             inputs = (states, memory_mask, mask, first, cache)
-            passed, first = run_layer(layer, passed, *inputs, checkpointed=config.checkpoint_activations)
+            passed = run_layer(layer, passed, *inputs, checkpointed=config.checkpoint_activations)
         x = self.stack_connection.leave(passed)
         return x if self.layer_norm is None else self.layer_norm(x)
 

@@ -15,6 +15,7 @@ from rskip.transformer.embedding import EmbeddingModule
 from rskip.transformer.layers import EncoderLayer
 from rskip.transformer.positions import token_positions
 from rskip.transformer.stack import build_closing_norm, layers_to_run, run_layer
+from rskip.transformer.value_residual import FirstValues
 
 
 @dataclass
@@ -68,9 +69,9 @@ class EncoderStack(nn.Module):
         """
         config, memory = self.config, Memory(x, padding, padded)
         passed: State = self.stack_connection.enter(x)
-        first: Tensor | None = None
+        first = FirstValues()
         for layer in layers_to_run(self.layers, config.encoder_layerdrop, training=self.training):
-            passed, first = run_layer(layer, passed, memory.mask, first, checkpointed=config.checkpoint_activations)
+            passed = run_layer(layer, passed, memory.mask, first, checkpointed=config.checkpoint_activations)
         x = self.stack_connection.leave(passed)
         memory.states = x if self.layer_norm is None else self.layer_norm(x)
         return memory

@@ -1,7 +1,6 @@
 """The layers of both stacks: branches joined by the connections that they are given.
 
-What passes from branch to branch is a State: the one tensor x, or what else the connections keep. Beside it goes, where
-the model has a value residual, what the first layer's self-attention has as values (B, H, T, D), else None.
+What passes from branch to branch is a State: the one tensor x, or what else the connections keep.
 
 B batch, T target length, S source length, H heads, C features. Member names are checkpoint API: fairseq's where the
 part is the same, and `<branch>_connection` for the connection that joins a branch.
@@ -17,10 +16,11 @@ from torch import Tensor, nn
 from rskip.connections import HOST_NEEDS, Connection, Place, State, build_connection
 from rskip.connections.linear import Linear
 from rskip.connections.place import BRANCHES
-from rskip.transformer.attention import MultiHeadAttention, ValueResidual, build_inner_norm
+from rskip.transformer.attention import MultiHeadAttention, build_inner_norm
 from rskip.transformer.config import ACTIVATIONS, StackConfig
 from rskip.transformer.dropout import Dropout
 from rskip.transformer.state import LayerCache
+from rskip.transformer.value_residual import FirstValues, build_value_residual
 
 
 class TransformerLayer(nn.Module):
@@ -43,19 +43,13 @@ class TransformerLayer(nn.Module):
         self.fc2 = Linear(inner_features, features)
         self.ffn_connection = _build_connection(connection, features, places["ffn"])
         self.self_attn.build_inside(self.self_attn_connection)
-        self.passes_values = config.value_residual != "none"
-        if self.passes_values and places["self_attn"].layer > 1:
-            self.self_attn.value_residual = ValueResidual(learned=config.value_residual == "learned")
+        self.self_attn.value_residual = build_value_residual(config.value_residual, places["self_attn"].layer)
         self.hidden_norm = build_inner_norm(self.ffn_connection, "hidden", inner_features)
         scale_branch(self.self_attn_connection, self.self_attn.v_proj, self.self_attn.out_proj)
         scale_branch(self.ffn_connection, self.fc1, self.fc2)
         self.activation = ACTIVATIONS[config.activation_fn]
         self.dropout = Dropout(config.dropout)
         self.activation_dropout = Dropout(config.activation_dropout)
-
-    def first_values(self, own: Tensor, first: Tensor | None) -> Tensor | None:
-        """What the next layer is given as the first one's values, of this layer's and what it was given itself."""
-        return own if self.passes_values and first is None else first
 
     def feed_forward(self, passed: State) -> State:
         """The feed-forward branch and its connection."""
@@ -80,16 +74,11 @@ class EncoderLayer(TransformerLayer):
             places=_places("encoder", number, config.encoder_layers, config.decoder_layers),
         )
 
-    def forward(
-        self, passed: State, mask: Tensor | None, first: Tensor | None = None
-    ) -> tuple[State, Tensor | None]:
-        """What connections pass on, of tensors (B, S, C), and the first layer's values; mask (B, 1, 1, S), added to
-        scores, or None."""
+    def forward(self, passed: State, mask: Tensor | None, first: FirstValues | None = None) -> State:
+        """What connections pass on, of tensors (B, S, C); mask (B, 1, 1, S), added to scores, or None."""
         x, kept = self.self_attn_connection.before(passed)
-        own = self.self_attn.project(x, first)
-        attended = self.self_attn(x, own, mask)
-        passed = self.feed_forward(self.self_attn_connection.after(kept, self.dropout(attended)))
-        return passed, self.first_values(own.value, first)
+        attended = self.self_attn(x, self.self_attn.project(x, first), mask)
+        return self.feed_forward(self.self_attn_connection.after(kept, self.dropout(attended)))
 
 
 class DecoderLayer(TransformerLayer):
@@ -124,11 +113,10 @@ class DecoderLayer(TransformerLayer):
         memory: Tensor | None,
         memory_mask: Tensor | None,
         mask: Tensor | None,
-        first: Tensor | None = None,
+        first: FirstValues | None = None,
         cache: LayerCache | None = None,
-    ) -> tuple[State, Tensor | None]:
-        """What connections pass on, of tensors (B, T, C), and the first layer's values; memory (B, S, C); `mask` None
-        means plainly causal.
+    ) -> State:
+        """What connections pass on, of tensors (B, T, C); memory (B, S, C); `mask` None means plainly causal.
 
         With a cache T is K, the next position of each beam. The cache takes it in, and has the memory's keys and
         values.
@@ -147,8 +135,7 @@ class DecoderLayer(TransformerLayer):
             if cache.wants_attention:
                 cache.attention = self.encoder_attn.weights(x, source, memory_mask)
         attended = self.encoder_attn(x, source, memory_mask)
-        passed = self.feed_forward(self.encoder_attn_connection.after(kept, self.dropout(attended)))
-        return passed, self.first_values(own.value, first)
+        return self.feed_forward(self.encoder_attn_connection.after(kept, self.dropout(attended)))
 
 
 def _places(stack: str, layer: int, layers: int, other_layers: int) -> dict[str, Place]:

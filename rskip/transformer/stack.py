@@ -10,6 +10,7 @@ from torch.utils.checkpoint import checkpoint
 
 from rskip.connections import State, build_norm, parse_connection
 from rskip.transformer.state import LayerCache
+from rskip.transformer.value_residual import FirstValues
 
 
 def layers_to_run(layers: nn.ModuleList, layerdrop: float, *, training: bool) -> Iterator[nn.Module]:
@@ -20,12 +21,9 @@ def layers_to_run(layers: nn.ModuleList, layerdrop: float, *, training: bool) ->
 
 
 def run_layer(
-    layer: nn.Module, state: State, *inputs: Tensor | LayerCache | None, checkpointed: bool
-) -> tuple[State, Tensor | None]:
-    """The state after the layer, and the first layer's values where they are passed on.
-
-    `checkpointed` recomputes its activations in the backward pass to save memory.
-    """
+    layer: nn.Module, state: State, *inputs: Tensor | FirstValues | LayerCache | None, checkpointed: bool
+) -> State:
+    """The state after the layer. `checkpointed` recomputes its activations in the backward pass to save memory."""
     if checkpointed and torch.is_grad_enabled():
         return checkpoint(layer, state, *inputs, use_reentrant=False)
     return layer(state, *inputs)

@@ -28,6 +28,7 @@ from rskip.transformer.attention import MultiHeadAttention
 from rskip.transformer.embedding import EmbeddingModule
 from rskip.transformer.positions import token_positions
 from rskip.transformer.undrawn import undrawn
+from rskip.transformer.value_residual import FirstValues
 from rskip.translation.model_files import ONNX_FILE, Text
 from rskip.translation.onnx_decoder import ENCODER, FORMAT, STEP, OnnxSettings, OnnxTransformer
 from rskip.translation.search import TranslationModel
@@ -121,11 +122,10 @@ class _EncoderGraph(nn.Module):
         hidden = source.eq(padding_index)[:, None, None]
         mask = torch.zeros_like(hidden, dtype=x.dtype).masked_fill(hidden, -math.inf)  # (B, 1, 1, S)
         passed = encoder.stack_connection.enter(x)
-        first: Tensor | None = None
+        first = FirstValues()
         for layer, projection in zip(_layers(encoder), self.attention, strict=True):
             x, kept = layer.self_attn_connection.before(passed)
             projected = projection(x, first)  # (B, S, H, D)
-            first = layer.first_values(projected[-1], first)
             query, key, value = (each.transpose(1, 2) for each in projected)  # (B, H, S, D)
             attended = _weights(query, key, mask) @ value  # (B, H, S, D)
             attended = layer.self_attn.output(attended.transpose(1, 2).flatten(2))
@@ -182,12 +182,11 @@ class _StepGraph(nn.Module):
         present: list[Tensor] = []
         weights = x
         passed = decoder.stack_connection.enter(x)
-        first: Tensor | None = None
+        first = FirstValues()
         for number, layer in enumerate(decoder.decoder_layers()):
             of_layer = slice(2 * number, 2 * number + 2)
             x, kept = layer.self_attn_connection.before(passed)
             projected = self.attention[number](x, first)  # (B, K, H, D)
-            first = layer.first_values(projected[-1], first)
             query, *new = (each.flatten(0, 1).unsqueeze(2) for each in projected)  # (R, H, 1, D)
             key, value = (
                 torch.cat([before.index_select(0, rows), each], 2)
@@ -235,14 +234,15 @@ class _Projection(nn.Module):
         self.joined.weight = nn.Parameter(weight * factors[:, None], requires_grad=False)
         self.joined.bias = nn.Parameter(bias * factors, requires_grad=False)
 
-    def forward(self, x: Tensor, first: Tensor | None = None) -> list[Tensor]:
-        """Each of x (B, T, C), by head (B, T, H, D); `first`: the first layer's values, where they are mixed in."""
+    def forward(self, x: Tensor, first: FirstValues | None = None) -> list[Tensor]:
+        """Each of x (B, T, C), by head (B, T, H, D); `first`: the first layer's values, in self-attention."""
         projected = [each.unflatten(-1, (self.heads, -1)) for each in self.joined(x).chunk(len(self.parts), -1)]
         for number, part in enumerate(self.parts):
             if part in self.norms:
                 projected[number] = self.norms[part](projected[number]) * (self.scale if part == "q" else 1.0)
         if self.value_residual is not None:
-            projected[-1] = self.value_residual(first, projected[-1])
+            assert first is not None
+            projected[-1] = self.value_residual(projected[-1], first)
         return projected
 
 

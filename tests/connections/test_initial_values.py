@@ -11,10 +11,8 @@ from torch import Tensor, nn
 
 from rskip.connections import (
     HOST_NEEDS,
-    Choice,
     Connection,
     Family,
-    Flag,
     Place,
     StackConnection,
     build_connection,
@@ -53,9 +51,9 @@ def specs_of(family: Family) -> Iterator[str]:
     options = [""]
     for name, option in family.options.items():
         others = (
-            [word for word in option.words if word != option.default] if isinstance(option, Choice)
-            else [str(not option.default).lower()] if isinstance(option, Flag)
-            else [2 if name in ("streams", "blocks", "iterations", "rank") else 0.5]
+            [word for word in option.words if word != option.default] if option.kind is str
+            else [str(not option.default).lower()] if option.kind is bool
+            else [2 if option.kind is int else 0.5]
         )  # fmt: skip
         options += [f":{name}={other}" for other in others]
     for norm in norms:

@@ -1,0 +1,56 @@
+"""The value residual: each self-attention but its stack's first mixes the first one's values into its own.
+
+Source: Zhou et al. 2025, Value Residual Learning, its Identity-ResFormer and Learnable-ResFormer. B batch, H heads,
+T positions, D features of a head.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+
+@dataclass
+class FirstValues:
+    """What a stack's first self-attention has as values (B, H, T, D) in one forward pass; None before it ran.
+
+    Each forward pass makes one, and gives it to every layer.
+    """
+
+    values: Tensor | None = None
+
+
+class ValueResidual(nn.Module):
+    """λ₁V₁ + λ₂V of the first layer's values V₁ and a layer's own V, λ₁ and λ₂ 1/2, or learned from there.
+
+    In the first layer V₁ is V. Members: `factors` (2), where learned: λ₁, λ₂.
+    """
+
+    def __init__(self, *, learned: bool, layer: int) -> None:
+        """layer: its number in the stack, from 1."""
+        super().__init__()
+        self.is_first = layer == 1
+        self.factors = nn.Parameter(torch.full((2,), 0.5)) if learned and not self.is_first else None
+
+    def reset_parameters(self) -> None:
+        """Sets the factors to 1/2."""
+        if self.factors is not None:
+            nn.init.constant_(self.factors, 0.5)
+
+    def forward(self, own: Tensor, first: FirstValues) -> Tensor:
+        """The values that are attended to. Shape: of the layer's own."""
+        if self.is_first:
+            if first.values is None:  # they are there when activations are recomputed
+                first.values = own
+            return own
+        assert first.values is not None
+        if self.factors is None:
+            return torch.lerp(own, first.values, 0.5)
+        return self.factors[0] * first.values + self.factors[1] * own
+
+
+def build_value_residual(kind: str, layer: int) -> ValueResidual | None:
+    """What `value_residual` of a model's configuration names, for the stack's layer of this number, from 1."""
+    return None if kind == "none" else ValueResidual(learned=kind == "learned", layer=layer)
