@@ -71,16 +71,18 @@ def test_paths_exist(monkeypatch):
     # what a recipe's user-dir registers is known in this test alone, and registered anew
     monkeypatch.setattr(registry, "_families", dict(registry._families))
     monkeypatch.delitem(sys.modules, "sas_variants", raising=False)
+    named = set()
     for document in DOCUMENTS:
         text = document.read_text(encoding="utf-8")
         for target in re.findall(r"\]\(([^)#]+)\)", text):
             if "://" not in target:
                 assert (document.parent / target).exists(), f"{document.name}: {target}"
-        for target in re.findall(r"\b(?:recipes|checkpoints|benchmarks|scripts)/[\w/.-]+\.\w+", text):
-            if target.startswith("recipes/"):
-                assert load_recipes(ROOT / target), f"{document.name}: {target}"  # a file, or a row of one
-            else:
-                assert (ROOT / target).exists(), f"{document.name}: {target}"
+        named.update(re.findall(r"\b(?:recipes|checkpoints|benchmarks|scripts)/[\w/.-]+\.\w+", text))
+    for target in sorted(named):
+        if target.startswith("recipes/"):
+            assert load_recipes(ROOT / target), target  # a file, or a row of one
+        else:
+            assert (ROOT / target).exists(), target
 
 
 def test_python_examples_run(monkeypatch):

@@ -28,6 +28,8 @@ def test_attention_lights_the_cells_that_were_looked_at(tmp_path):
     attention[0, 0] = attention[1, 5] = 1.0  # the first cell, then the last one; the end is not drawn
     caption = Caption((CaptionHypothesis("a dog", 0.0, ("a", "dog"), None, attention),), (2, 3))
     draw_attention(tmp_path / "green.png", caption, tmp_path / "looked.png")
+    draw_attention(tmp_path / "green.png", caption, tmp_path / "again.png")
+    assert (tmp_path / "again.png").read_bytes() == (tmp_path / "looked.png").read_bytes()
     green = pixels(tmp_path / "looked.png")
     green = np.where((green[:, :, 1] > 10) & (green[:, :, 0] < 10), green[:, :, 1], -1)
     whole, first, last = (panel(green, number, 3) for number in range(3))
@@ -48,7 +50,9 @@ def test_dollar_signs_are_drawn_as_they_are(tmp_path):
     """matplotlib would read the texts as formulas, but neither is a valid one."""
     pytest.importorskip("matplotlib", reason="extra pictures is not installed")
     Image.new("RGB", (120, 80), (0, 200, 0)).save(tmp_path / "$a_{$.png")
-    draw_sheet([(tmp_path / "$a_{$.png", "a $^{ bill $")], tmp_path / "sheet.png")
+    for name in ("sheet.png", "again.png"):
+        draw_sheet([(tmp_path / "$a_{$.png", "a $^{ bill $")], tmp_path / name)
+    assert (tmp_path / "again.png").read_bytes() == (tmp_path / "sheet.png").read_bytes()
     assert pixels(tmp_path / "sheet.png").std() > 0
     caption = Caption((CaptionHypothesis("$^{$", 0.0, ("$^{$",), None, torch.ones(2, 6)),), (2, 3))
     draw_attention(tmp_path / "$a_{$.png", caption, tmp_path / "looked.png")
