@@ -27,7 +27,7 @@ help:
 	@echo 'make test        ruff, mypy and the fast tests'
 	@echo 'make test-slow   the tests that train, kill or run torchrun'
 	@echo 'make test-install  for who changes set-up: fresh environments, wheels and editable installs, by two pips'
-	@echo 'make fuzz        tests/fuzz with other inputs each time, FUZZ of each kind (default: $(FUZZ)); make test has a minute of it'
+	@echo 'make fuzz        tests/fuzz with other inputs each time, FUZZ of each kind (default: $(FUZZ)); make test has half a minute of it'
 	@echo 'make coverage    the fast tests run at least $(COVERAGE) % of the lines of rskip/'
 	@echo 'make lint        ruff and mypy'
 	@echo 'make bench       the benchmarks'

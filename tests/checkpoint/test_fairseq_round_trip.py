@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -24,24 +22,22 @@ SIZES = {"embed-dim": 16, "ffn-embed-dim": 32, "layers": 2, "attention-heads": 2
 WORDS = {"one": "eins", "two": "zwei", "three": "drei", "four": "vier", "five": "fünf"}
 
 
-def fairseq(command: str, *arguments: object, cwd: Path) -> str:
-    """Standard output of one of fairseq's commands."""
-    done = subprocess.run(
-        [Path(sys.executable).with_name(f"fairseq-{command}"), *map(str, arguments)],
-        cwd=cwd,
-        env={**os.environ, "OMP_NUM_THREADS": "1"},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr[-3000:]
-    return done.stdout
+@pytest.fixture(scope="module")
+def fairseq(fairseq_program) -> Callable[..., str]:
+    """Runs one of fairseq's commands and gives its standard output."""
+    pytest.importorskip("fairseq")
+
+    def run(command: str, *arguments: object, cwd: Path) -> str:
+        done = fairseq_program(f"fairseq-{command}", *map(str, arguments), folder=cwd)
+        assert done.returncode == 0, done.stderr[-3000:]
+        return done.stdout
+
+    return run
 
 
 @pytest.fixture(scope="module")
-def corpus(tmp_path_factory) -> Path:
+def corpus(fairseq, tmp_path_factory) -> Path:
     """A folder with the binarised corpus in `bin`."""
-    pytest.importorskip("fairseq")
     folder = tmp_path_factory.mktemp("corpus")
     words = list(WORDS)
     for split, number in (("train", 40), ("valid", 5), ("test", 8)):
@@ -58,7 +54,7 @@ def corpus(tmp_path_factory) -> Path:
 
 
 @pytest.mark.slow
-def test_averaged_and_converted_files_translate_alike(corpus, tmp_path):
+def test_averaged_and_converted_files_translate_alike(fairseq, corpus, tmp_path):
     flags = [
         flag
         for stack in ("encoder", "decoder")

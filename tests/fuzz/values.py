@@ -22,7 +22,7 @@ def given(*strategies: st.SearchStrategy[Any], share: int = 1) -> Callable[[Call
     :param share: of what takes long, one in so many.
     """
     settings = hypothesis.settings(
-        max_examples=max((MORE or 60) // share, 1),
+        max_examples=max((MORE or 30) // share, 1),
         derandomize=not MORE,
         database=hypothesis.settings.default.database if MORE else None,  # type: ignore[attr-defined]
         deadline=None,
