@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import http.server
 import json
 import lzma
 import os
@@ -12,16 +11,15 @@ import shutil
 import subprocess
 import sys
 import threading
-import time
-import urllib.parse
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
-from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 import pytest
+
+from tests.files.file_server import FileServer
 
 Process = subprocess.CompletedProcess[str]
 Environment = Callable[..., dict[str, str]]
@@ -235,116 +233,6 @@ def reversed_words(tmp_path_factory: pytest.TempPathFactory, fairseq_program: Ca
 
 
 @pytest.fixture
-def few_images(monkeypatch: pytest.MonkeyPatch) -> None:
-    """30 training images and 20 test images in the place of CIFAR-10's, for `rskip analyse`."""
-    import torch
-
-    from rskip.vision import subject
-    from rskip.vision.data import ImageSet
-
-    def images(dataset: str, data: str | None, split: str, download: bool) -> ImageSet:
-        count = {"train": 30, "test": 20}[split]
-        generator = torch.Generator().manual_seed(count)
-        pixels = torch.randint(256, (count, 3, 32, 32), generator=generator, dtype=torch.uint8)
-        labels = torch.randint(10, (count,), generator=generator)
-        return ImageSet(pixels, labels, tuple(f"class {number}" for number in range(10)))
-
-    monkeypatch.setattr(subject, "_images", images)
-
-
-@pytest.fixture
-def few_pairs(root: Path, tmp_path: Path) -> Path:
-    """A folder of four sentence pairs, binarised with the dictionaries of the published English-German models."""
-    from tests.cli.test_inspect import write_side
-
-    folder = tmp_path / "multi30k-en-de"
-    folder.mkdir()
-    for language in ("en", "de"):
-        shutil.copy(root / f"checkpoints/multi30k_en_de_sas/dict.{language}.txt", folder)
-    for split in ("train", "valid"):
-        write_side(folder, split, "en", [[4, 5, 6, 2], [7, 2], [8, 9, 10, 11, 12, 2], [13, 14, 2]])
-        write_side(folder, split, "de", [[15, 2], [16, 17, 18, 19, 2], [20, 21, 22, 2], [23, 24, 2]])
-    return folder
-
-
-@dataclass
-class Answer:
-    """What a server says to one request, whatever it asks for.
-
-    :param length: the Content-Length; None: that of the body, "": none is sent.
-    :param hang: seconds to wait after the body before hanging up.
-    """
-
-    body: bytes
-    status: int = 200
-    headers: dict[str, str] = field(default_factory=dict)
-    length: int | str | None = None
-    hang: float = 0.0
-
-
-class FileServer(http.server.ThreadingHTTPServer):
-    """Serves a folder.
-
-    Each request takes the next of `faults`: None, an HTTP status, ("cut", bytes after which to hang up) or an Answer.
-    `requests` keeps each request's path and Range header, `headers` its headers; `ranges` says whether the server
-    gives ranges.
-    """
-
-    daemon_threads = True
-    Answer = Answer
-
-    def __init__(self, folder: Path) -> None:
-        super().__init__(("127.0.0.1", 0), FileHandler)
-        self.folder = folder
-        self.faults: list[None | int | tuple[str, int] | Answer] = []
-        self.requests: list[tuple[str, str | None]] = []
-        self.headers: list[dict[str, str]] = []
-        self.ranges = True
-
-    @property
-    def url(self) -> str:
-        return f"http://127.0.0.1:{self.server_port}"
-
-
-class FileHandler(http.server.BaseHTTPRequestHandler):
-    server: FileServer
-
-    def do_GET(self) -> None:
-        name, wanted = self.path.strip("/"), self.headers.get("Range")
-        self.server.requests.append((name, wanted))
-        self.server.headers.append(dict(self.headers))
-        fault = self.server.faults.pop(0) if self.server.faults else None
-        path = self.server.folder / urllib.parse.unquote(name)
-        if isinstance(fault, int) or (fault is None and not path.is_file()):
-            self.send_error(fault or 404)
-            return
-        answer = fault if isinstance(fault, Answer) else self.answer(path.read_bytes(), wanted, fault)
-        self.send_response(answer.status)
-        length = len(answer.body) if answer.length is None else answer.length
-        for header, value in {"Content-Length": str(length), **answer.headers}.items():
-            if value:
-                self.send_header(header, value)
-        self.end_headers()
-        try:
-            self.wfile.write(answer.body)
-            self.wfile.flush()
-        except OSError:  # nobody reads any more
-            pass
-        time.sleep(answer.hang)
-
-    def answer(self, content: bytes, wanted: str | None, fault: tuple[str, int] | None) -> Answer:
-        start = int(wanted.removeprefix("bytes=").removesuffix("-")) if wanted and self.server.ranges else 0
-        if start >= len(content) > 0:
-            return Answer(b"", 416)
-        headers = {"Content-Range": f"bytes {start}-{len(content) - 1}/{len(content)}"} if start else {}
-        body = content[start : start + fault[1] if fault else None]
-        return Answer(body, 206 if start else 200, headers, length=len(content) - start)
-
-    def log_message(self, *args: object) -> None:
-        pass
-
-
-@pytest.fixture
 def file_server() -> Iterator[Callable[[Path], FileServer]]:
     """Starts a server of a folder, which ends with the test."""
     with ExitStack() as stack:
@@ -358,33 +246,3 @@ def file_server() -> Iterator[Callable[[Path], FileServer]]:
             return running
 
         yield start
-
-
-@pytest.fixture
-def stub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """In place of fairseq-preprocess, a script that writes sentence counts and the dictionary that it was given."""
-    (tmp_path / "python").mkdir()
-    command = tmp_path / "python/fairseq-preprocess"
-    command.write_text(
-        f"""#!/bin/sh
-'''exec' "{sys.executable}" "$0" "$@"
-' '''
-import struct, sys
-from pathlib import Path
-after = dict(zip(sys.argv, sys.argv[1:]))
-source, target, out = after["--source-lang"], after["--target-lang"], Path(after["--destdir"])
-out.mkdir()
-for kind in ("train", "valid", "test"):
-    prefixes = after[f"--{{kind}}pref"].split(",") if f"--{{kind}}pref" in after else []
-    for number, prefix in enumerate(prefixes):
-        for language in (source, target):
-            count = Path(prefix + "." + language).read_bytes().count(b"\\n")
-            header = b"MMIDIDX\\0\\0" + struct.pack("<QBQ", 1, 8, count)
-            (out / f"{{kind}}{{number or ''}}.{{source}}-{{target}}.{{language}}.idx").write_bytes(header)
-for language in (source, target):
-    (out / f"dict.{{language}}.txt").write_bytes(Path(after["--srcdict"]).read_bytes())
-"""
-    )
-    command.chmod(0o755)
-    monkeypatch.setattr(sys, "executable", str(tmp_path / "python/python"))
-    return command

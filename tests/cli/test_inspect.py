@@ -3,24 +3,13 @@
 from __future__ import annotations
 
 import json
-import struct
 import sys
 from pathlib import Path
 
 import pytest
 
 from rskip.cli.main import main
-
-
-def write_side(folder: Path, split: str, language: str, sentences: list[list[int]]) -> None:
-    """One side of a split in fairseq's mmap format, as 16-bit indices."""
-    sizes = [len(sentence) for sentence in sentences]
-    places = [2 * sum(sizes[:number]) for number in range(len(sizes))]
-    index = b"MMIDIDX\0\0" + struct.pack("<QBQ", 1, 8, len(sizes))
-    index += struct.pack(f"<{len(sizes)}i", *sizes) + struct.pack(f"<{len(sizes)}q", *places)
-    (folder / f"{split}.en-de.{language}.idx").write_bytes(index)
-    indices = [index for sentence in sentences for index in sentence]
-    (folder / f"{split}.en-de.{language}.bin").write_bytes(struct.pack(f"<{len(indices)}H", *indices))
+from tests.corpora.inspection.conftest import mmap_files
 
 
 @pytest.fixture
@@ -32,7 +21,7 @@ def data(tmp_path: Path) -> Path:
         "test": {"en": [[4, 3, 2]], "de": [[3, 5, 5, 2]]},
     }.items():
         for language, sentences in sides.items():
-            write_side(folder, split, language, sentences)
+            mmap_files(folder / f"{split}.en-de.{language}", sentences)
     (folder / "dict.en.txt").write_text("dog 1\nruns 1\n")
     (folder / "dict.de.txt").write_text("Hund 1\nläuft 1\n", encoding="utf-8")
     return folder

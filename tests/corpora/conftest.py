@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -88,3 +89,33 @@ def server(mirror: Path, file_server: Callable[[Path], Any]) -> Any:
 @pytest.fixture
 def output(tmp_path: Path) -> Path:
     return tmp_path / "bin/tiny"
+
+
+@pytest.fixture
+def stub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """In place of fairseq-preprocess, a script that writes sentence counts and the dictionary that it was given."""
+    (tmp_path / "python").mkdir()
+    command = tmp_path / "python/fairseq-preprocess"
+    command.write_text(
+        f"""#!/bin/sh
+'''exec' "{sys.executable}" "$0" "$@"
+' '''
+import struct, sys
+from pathlib import Path
+after = dict(zip(sys.argv, sys.argv[1:]))
+source, target, out = after["--source-lang"], after["--target-lang"], Path(after["--destdir"])
+out.mkdir()
+for kind in ("train", "valid", "test"):
+    prefixes = after[f"--{{kind}}pref"].split(",") if f"--{{kind}}pref" in after else []
+    for number, prefix in enumerate(prefixes):
+        for language in (source, target):
+            count = Path(prefix + "." + language).read_bytes().count(b"\\n")
+            header = b"MMIDIDX\\0\\0" + struct.pack("<QBQ", 1, 8, count)
+            (out / f"{{kind}}{{number or ''}}.{{source}}-{{target}}.{{language}}.idx").write_bytes(header)
+for language in (source, target):
+    (out / f"dict.{{language}}.txt").write_bytes(Path(after["--srcdict"]).read_bytes())
+"""
+    )
+    command.chmod(0o755)
+    monkeypatch.setattr(sys, "executable", str(tmp_path / "python/python"))
+    return command

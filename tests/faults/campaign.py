@@ -11,7 +11,6 @@ from __future__ import annotations
 import argparse
 import contextlib
 import hashlib
-import importlib.util
 import json
 import os
 import random
@@ -31,6 +30,7 @@ from safetensors.torch import load_file
 
 from rskip.files.torch_file import read_torch_file
 from rskip.machine.environment import describe_environment
+from tests.files.file_server import FileHandler, FileServer
 
 ROOT = Path(__file__).resolve().parents[2]
 MODEL = "transformer_tiny_2rskip_ln.multi30k.en-de"
@@ -213,21 +213,16 @@ class Slow:
 
 @contextlib.contextmanager
 def file_server(scratch: Path) -> Iterator[Any]:
-    """The tests' server of files (tests/conftest.py), slowed down, with the published model."""
-    spec = importlib.util.spec_from_file_location("tests_conftest", ROOT / "tests/conftest.py")
-    assert spec and spec.loader
-    conftest = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = conftest
-    spec.loader.exec_module(conftest)
+    """The tests' server of files, slowed down, with the published model."""
 
-    class Handler(conftest.FileHandler):  # type: ignore[name-defined, misc]
+    class Handler(FileHandler):
         def setup(self) -> None:
             super().setup()
             self.wfile = Slow(self.wfile)
 
     (scratch / "served").mkdir()
     (scratch / "served" / MODEL).symlink_to(ROOT / "checkpoints/multi30k_en_de_2rskip_ln")
-    with conftest.FileServer(scratch / "served") as server:
+    with FileServer(scratch / "served") as server:
         server.RequestHandlerClass = Handler
         threading.Thread(target=server.serve_forever, daemon=True).start()
         yield server

@@ -34,7 +34,7 @@ from rskip.translation import Translator
 from rskip.vision import preact_resnet
 from rskip.vision.model_file import load_model
 from rskip.zoo.registry import read_registry
-from tests.cli.test_inspect import write_side
+from tests.corpora.inspection.conftest import mmap_files
 from tests.fuzz.contract import holds
 from tests.fuzz.values import given, values
 
@@ -382,7 +382,7 @@ def test_stores_of_features(tmp_path: Path) -> None:
 def test_binarised_corpora(tmp_path: Path) -> None:
     for split in ("train", "valid"):
         for language in ("en", "de"):
-            write_side(tmp_path, split, language, [[4, 5, 2], [5, 2], [4, 4, 4, 2]])
+            mmap_files(tmp_path / f"{split}.en-de.{language}", [[4, 5, 2], [5, 2], [4, 4, 4, 2]])
             (tmp_path / f"dict.{language}.txt").write_text("dog 1\nruns 1\n")
     wholes = {path: path.read_bytes() for path in sorted(tmp_path.iterdir()) if path.is_file()}
 

@@ -1,0 +1,86 @@
+"""An HTTP server of a folder that can do all that servers and networks do wrong."""
+
+from __future__ import annotations
+
+import http.server
+import time
+import urllib.parse
+from dataclasses import dataclass, field
+from pathlib import Path
+
+
+@dataclass
+class Answer:
+    """What a server says to one request, whatever it asks for.
+
+    :param length: the Content-Length; None: that of the body, "": none is sent.
+    :param hang: seconds to wait after the body before hanging up.
+    """
+
+    body: bytes
+    status: int = 200
+    headers: dict[str, str] = field(default_factory=dict)
+    length: int | str | None = None
+    hang: float = 0.0
+
+
+class FileServer(http.server.ThreadingHTTPServer):
+    """Serves a folder.
+
+    Each request takes the next of `faults`: None, an HTTP status, ("cut", bytes after which to hang up) or an Answer.
+    `requests` keeps each request's path and Range header, `headers` its headers; `ranges` says whether the server
+    gives ranges.
+    """
+
+    daemon_threads = True
+    Answer = Answer
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(("127.0.0.1", 0), FileHandler)
+        self.folder = folder
+        self.faults: list[None | int | tuple[str, int] | Answer] = []
+        self.requests: list[tuple[str, str | None]] = []
+        self.headers: list[dict[str, str]] = []
+        self.ranges = True
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.server_port}"
+
+
+class FileHandler(http.server.BaseHTTPRequestHandler):
+    server: FileServer
+
+    def do_GET(self) -> None:
+        name, wanted = self.path.strip("/"), self.headers.get("Range")
+        self.server.requests.append((name, wanted))
+        self.server.headers.append(dict(self.headers))
+        fault = self.server.faults.pop(0) if self.server.faults else None
+        path = self.server.folder / urllib.parse.unquote(name)
+        if isinstance(fault, int) or (fault is None and not path.is_file()):
+            self.send_error(fault or 404)
+            return
+        answer = fault if isinstance(fault, Answer) else self.answer(path.read_bytes(), wanted, fault)
+        self.send_response(answer.status)
+        length = len(answer.body) if answer.length is None else answer.length
+        for header, value in {"Content-Length": str(length), **answer.headers}.items():
+            if value:
+                self.send_header(header, value)
+        self.end_headers()
+        try:
+            self.wfile.write(answer.body)
+            self.wfile.flush()
+        except OSError:  # nobody reads any more
+            pass
+        time.sleep(answer.hang)
+
+    def answer(self, content: bytes, wanted: str | None, fault: tuple[str, int] | None) -> Answer:
+        start = int(wanted.removeprefix("bytes=").removesuffix("-")) if wanted and self.server.ranges else 0
+        if start >= len(content) > 0:
+            return Answer(b"", 416)
+        headers = {"Content-Range": f"bytes {start}-{len(content) - 1}/{len(content)}"} if start else {}
+        body = content[start : start + fault[1] if fault else None]
+        return Answer(body, 206 if start else 200, headers, length=len(content) - start)
+
+    def log_message(self, *args: object) -> None:
+        pass
