@@ -134,8 +134,6 @@ def image_training() -> list[Row]:
             for name, work in {"iteration": run.step, "check": run.check, "save": run.save}.items():
                 counts.clear()
                 work()
-                if name == "save" and hasattr(run, "wait"):  # of an older rskip it is written already
-                    run.wait()
                 rows.append(row(counts, connection=connection, of=name))
                 del rows[-1]["gigabytes"]
     return rows

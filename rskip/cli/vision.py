@@ -60,7 +60,7 @@ SCHEDULE = (
     "iterations", "epochs", "batch_size", "schedule", "lr", "warmup_lr", "momentum", "nesterov", "weight_decay",
     "decay", "label_smoothing", "clip_norm",
 )  # fmt: skip
-MACHINE = ("channels_last", "compile", "cuda_graph", "sync_batch_norm", "evaluate_every", "save_every")
+MACHINE = ("channels_last", "compile", "sync_batch_norm", "evaluate_every", "save_every")
 PRECISIONS = ("auto", "float32", "bfloat16")
 BEST_PRECISION = "bfloat16"  # where the device multiplies it
 

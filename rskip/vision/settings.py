@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
@@ -17,7 +18,8 @@ PAPER_ITERATIONS = 64_000
 Precision = Literal["float32", "bfloat16"]
 Positive = Annotated[float, Meta(gt=0)]
 Share = Annotated[float, Meta(ge=0, lt=1)]
-_LATER = ("shortcut_input", "decay", "cuda_graph")
+_LATER = ("shortcut_input", "decay")
+_REMOVED = ("cuda_graph",)  # of earlier versions: it changed only how fast a training was
 _ONLY_FOR = {"step": ("warmup_iterations", "milestones"), "one_cycle": ("warmup_share", "final_lr")}
 
 
@@ -95,10 +97,7 @@ class TrainingSettings:
     ] = True
     compile: Annotated[
         bool,
-        Meta(description="compile the model by torch.compile", extra={"default": "where it was measured to gain"}),
-    ] = False
-    cuda_graph: Annotated[
-        bool, Meta(description="repeat iterations as a CUDA graph, with a fused optimiser; one GPU, not measured yet")
+        Meta(description="compile the model by torch.compile, which takes minutes"),
     ] = False
     sync_batch_norm: Annotated[bool, Meta(description="batch statistics of all GPUs together")] = False
     evaluate_every: Annotated[
@@ -150,6 +149,11 @@ class TrainingSettings:
         if self.epochs is None:
             return self
         return dataclasses.replace(self, epochs=None, iterations=self.epochs * batches_per_epoch)
+
+
+def without_removed(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """The settings of a recipe or checkpoint without those that rskip had once and no longer needs."""
+    return {name: value for name, value in settings.items() if name not in _REMOVED}
 
 
 def learning_rate(settings: TrainingSettings, iteration: int) -> float:

@@ -57,8 +57,11 @@ model.classes[model(image[None]).argmax().item()]"""
 
     def read_settings(self, content: Mapping[str, Any]) -> VisionSettings:
         from rskip.vision.recipe import check_required
+        from rskip.vision.settings import without_removed
 
         check_required(content)
+        if isinstance(train := content.get("train"), Mapping):
+            content = {**content, "train": without_removed(train)}
         return super().read_settings(content)
 
     def config(self, settings: VisionSettings) -> dict[str, Any]:

@@ -48,12 +48,6 @@ def noise(count: int, *, size: int = 32) -> ImageSet:
     return ImageSet(images, torch.randint(10, (count,), generator=generator), CLASSES)
 
 
-@pytest.fixture(autouse=True)
-def nothing_gains(monkeypatch: pytest.MonkeyPatch) -> None:
-    """By default no model is compiled, whatever the machine."""
-    monkeypatch.setattr("rskip.vision.training.choices.worth_compiling", lambda *_, **__: False)
-
-
 @pytest.fixture
 def data(monkeypatch: pytest.MonkeyPatch) -> None:
     """40 training images, 30 test images."""
@@ -132,7 +126,7 @@ def test_flags_are_the_settings_with_their_defaults(capsys):
         "--channels-last, --no-channels-last images lie",
         "--sync-batch-norm, --no-sync-batch-norm batch statistics of all GPUs together (default: no)",
         "changes speed and rounding alone (default: yes)",
-        "--compile, --no-compile compile the model by torch.compile (default: where it was measured to gain)",
+        "--compile, --no-compile compile the model by torch.compile, which takes minutes (default: no)",
         "--save-every N",
     ):
         assert words in text
@@ -217,23 +211,27 @@ def test_a_training_goes_on_in_the_precision_that_it_began_with(trained, tmp_pat
             settings_of(*SHORT, output=tmp_path)
 
 
-def test_compiling_is_chosen_where_nobody_says_and_goes_on_as_it_began(trained, tmp_path, monkeypatch):
-    monkeypatch.setattr("rskip.vision.training.choices.worth_compiling", lambda *_, **__: True)
-    settings, notes = chosen(*SHORT)
-    assert settings.compile and "--no-compile" in notes[-1]
-    assert not settings_of(*SHORT, "--no-compile").compile
+def test_compiling_is_asked_for_and_goes_on_as_it_began(trained, tmp_path):
+    assert not settings_of(*SHORT).compile
     assert not settings_of(*SHORT, output=trained).compile
     assert settings_of(*SHORT, "--compile", output=trained).compile
     recipe = tmp_path / "tiny.yaml"
-    for said, expected in (("", True), ("  compile: false\n", False), ("  compile: true\n", True)):
+    for said, expected in (("", False), ("  compile: false\n", False), ("  compile: true\n", True)):
         recipe.write_text(RECIPE + said)
         assert settings_of(str(recipe)).compile == expected
     assert not settings_of(str(recipe), "--set", "compile=false").compile
     content = json.loads((trained / "run.json").read_text())
     content["settings"]["compile"] = True
     (tmp_path / "run.json").write_text(json.dumps(content))
-    monkeypatch.setattr("rskip.vision.training.choices.worth_compiling", lambda *_, **__: False)
     assert settings_of(*SHORT, output=tmp_path).compile
+
+
+def test_an_older_recipe_may_name_a_setting_that_is_gone(tmp_path):
+    recipe = tmp_path / "tiny.yaml"
+    recipe.write_text(RECIPE)
+    settings = settings_of(str(recipe))
+    recipe.write_text(RECIPE + "  cuda_graph: true\n")
+    assert settings_of(str(recipe)) == settings
 
 
 def test_a_choice_is_told_when_nothing_is_missing(tmp_path, monkeypatch, capsys):

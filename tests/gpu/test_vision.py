@@ -1,4 +1,4 @@
-"""Images on a GPU: iterations as CUDA graphs, resumed trainings, evaluation and gradients as on a CPU."""
+"""Images on a GPU: trainings, resumed trainings, evaluation and gradients as on a CPU."""
 
 from __future__ import annotations
 
@@ -46,18 +46,16 @@ def assert_near(found: dict[str, torch.Tensor], expected: dict[str, torch.Tensor
 
 
 @pytest.mark.parametrize("connection", ["1xskip", "2rskip+ln", "2rskip+bn", "sas"])
-@pytest.mark.parametrize("cuda_graph", [False, True])
-def test_a_training_is_the_cpus(connection, cuda_graph, tmp_path):
+def test_a_training_is_the_cpus(connection, tmp_path):
     """Few iterations at a low rate: rounding grows from one to the next."""
     values = {"connection": connection, "lr": 1e-3, "warmup_lr": 1e-3}
-    there = end_of(tmp_path / "gpu", "cuda", cuda_graph=cuda_graph, **values)
+    there = end_of(tmp_path / "gpu", "cuda", **values)
     assert_near(there, end_of(tmp_path / "cpu", "cpu", **values), 1e-2)
 
 
 @pytest.mark.parametrize("precision", ["float32", "bfloat16"])
-@pytest.mark.parametrize("cuda_graph", [False, True])
-def test_a_resumed_training_ends_as_an_unbroken_one(precision, cuda_graph, tmp_path):
-    values = {"connection": "2rskip+ln", "precision": precision, "cuda_graph": cuda_graph, "lr": 1e-3}
+def test_a_resumed_training_ends_as_an_unbroken_one(precision, tmp_path):
+    values = {"connection": "2rskip+ln", "precision": precision, "lr": 1e-3}
 
     def killed(iteration: int, *_: Any, **__: Any) -> None:
         if iteration == 16:

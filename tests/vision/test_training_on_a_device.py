@@ -61,18 +61,12 @@ def test_the_calls_of_an_iteration(connection, most, tmp_path, emulated_cuda):
     assert emulated_cuda.calls["_foreach_add_"] == 3  # counts, momentum, parameters
 
 
-def test_checks_and_saves_are_few_calls_and_waits(tmp_path, emulated_cuda):
+def test_a_check_is_few_calls_and_one_wait_and_a_checkpoint_is_on_the_cpu(tmp_path, emulated_cuda):
     run = training(tmp_path)
     emulated_cuda.clear()
     run.check()
     assert emulated_cuda.calls.total() <= 8 and emulated_cuda.synchronisations.total() == 1
-    run.wait()
-    emulated_cuda.clear()
     run.save()
-    run.wait()
-    assert emulated_cuda.calls.total() <= 14
-    waits = [place for place in emulated_cuda.synchronisations if "background" not in place]
-    assert len(waits) == 2  # the check's, and the meter's sums
     content = torch.load(run.files.checkpoint, weights_only=True)
     assert all(tensor.device.type == "cpu" for tensor in content["model"].values())
 
@@ -113,3 +107,16 @@ def test_a_training_is_the_cpus_and_goes_on_from_its_checkpoint_and_back(tmp_pat
         assert found_errors == errors
         for name, tensor in model.items():
             torch.testing.assert_close(found[name], tensor, rtol=1e-4, atol=1e-5)
+
+
+def test_a_gpu_without_bfloat16_is_named(monkeypatch):
+    monkeypatch.setattr(LOOP, "device_name", lambda place: "Tesla V100")
+    monkeypatch.setattr(LOOP, "bfloat16_is_slow", lambda place: place.index == 1)
+    settings = TrainingSettings(precision="bfloat16")
+    LOOP._check_device(settings, torch.device("cuda", 0))
+    with pytest.raises(ValueError) as error:
+        LOOP._check_device(settings, torch.device("cuda", 1))
+    assert str(error.value) == (
+        "precision is 'bfloat16' and cuda:1 is a Tesla V100, which has none: expected float32; "
+        "or hide this GPU by CUDA_VISIBLE_DEVICES"
+    )

@@ -1,4 +1,4 @@
-"""What a training decides for its machine where nobody says it: the precision, and whether the model is compiled."""
+"""Chooses a training's precision for its machine, and keeps what the training in its folder began with."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ import torch
 from rskip.machine import device as devices
 from rskip.machine.ranks import Ranks
 from rskip.vision.settings import Precision, TrainingSettings
-from rskip.vision.training.compilation import worth_compiling
 from rskip.vision.training.training_folder import TrainingFolder
 
 CHOSEN = ("precision", "compile")
@@ -39,7 +38,7 @@ def choose(
     ranks: Ranks,
     slow: int | None,
 ) -> tuple[TrainingSettings, list[str]]:
-    """The settings with precision and compiling chosen, and a note on each choice that needs one.
+    """The settings with the precision chosen, and a note if it is not the one that was asked for.
 
     A setting that was given stays. Otherwise a training that has begun keeps its own.
 
@@ -54,11 +53,6 @@ def choose(
     if "precision" not in {*said, *kept}:
         precision, notes = _precision(settings.precision, device, ranks, slow=slow)
         settings = replace(settings, precision=precision)
-    if "compile" not in {*said, *kept}:
-        gains = worth_compiling(settings, device, processes=ranks.count)
-        settings = replace(settings, compile=gains)
-        if gains:
-            notes.append("compiles the model first, which takes minutes and gains more (--no-compile: don't)")
     return settings, notes
 
 

@@ -122,10 +122,10 @@ class Meter:
         self._first_bad = torch.tensor(_NEVER, device=device)
         self.images = 0
 
-    def add(self, iteration: int | Tensor, logits: Tensor, labels: Tensor, loss: Tensor) -> None:
+    def add(self, iteration: int, logits: Tensor, labels: Tensor, loss: Tensor) -> None:
         """A batch.
 
-        :param iteration: its number, or where that is on the device.
+        :param iteration: its number.
         :param logits: Shape: (N, classes).
         :param labels: Shape: (N,).
         :param loss: the sum of this rank's losses.

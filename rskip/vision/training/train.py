@@ -95,7 +95,7 @@ def train(
                 problem = f"is true for {ranks.count} processes on a CPU"
                 advice = "leave it out, or train in one process"
                 raise SettingError("sync_batch_norm", problem, expected="GPUs", advice=advice)
-            _check_device(settings, place, ranks)
+            _check_device(settings, place)
             set_gpu_arithmetic(place, training=True, same_shapes=True)
             if ranks.first:
                 stack.enter_context(files.lock())
@@ -123,7 +123,6 @@ def train(
                 ranks=ranks,
                 observer=observer,
             )
-            stack.callback(run.close)
             if checkpoint is not None:
                 run.restore(checkpoint)
             run.begin_files(tensorboard=tensorboard)
@@ -143,7 +142,6 @@ def train(
         while True:
             if number := signals.received():
                 run.save()
-                run.wait()
                 interrupted = Interrupted(number, iteration=run.iteration, checkpoint=files.checkpoint)
                 if not ranks.first:
                     ranks.leave(interrupted.status)
@@ -168,14 +166,10 @@ def train(
         )
 
 
-def _check_device(settings: TrainingSettings, place: torch.device, ranks: Ranks) -> None:
-    """:raises SettingError: settings that this process's device, or the number of processes, is not for."""
-    name = device_name(place)
-    if settings.cuda_graph and (place.type != "cuda" or ranks.count > 1):
-        problem = f"is true on {name}" + (f" for {ranks.count} processes" if ranks.count > 1 else "")
-        raise SettingError("cuda_graph", problem, expected="one process on a GPU", advice="leave it out")
+def _check_device(settings: TrainingSettings, place: torch.device) -> None:
+    """:raises SettingError: settings that this process's device is not for."""
     if settings.precision == "bfloat16" and place.type == "cuda" and bfloat16_is_slow(place):
-        problem = f"is 'bfloat16' and {place} is a {name}, which has none"
+        problem = f"is 'bfloat16' and {place} is a {device_name(place)}, which has none"
         raise SettingError("precision", problem, expected="float32", advice="or hide this GPU by CUDA_VISIBLE_DEVICES")
 
 

@@ -17,7 +17,7 @@ from rskip.files.state import as_state, read_state
 from rskip.files.torch_file import read_torch_file
 from rskip.files.whole import atomic_file, naming
 from rskip.settings.kinds import Count, Whole
-from rskip.vision.settings import Precision
+from rskip.vision.settings import Precision, without_removed
 from rskip.vision.training.curve import CurvePoint, MeterState
 
 
@@ -171,7 +171,7 @@ def check_same_training(
     path: Path, checkpoint: Checkpoint, *, settings: Mapping[str, Any], seed: int, processes: int
 ) -> None:
     """:raises ValueError: the checkpoint is of a training with other settings, each named with both values."""
-    there = {**checkpoint.settings, "seed": checkpoint.seed, "processes": checkpoint.processes}
+    there = {**without_removed(checkpoint.settings), "seed": checkpoint.seed, "processes": checkpoint.processes}
     now = {**settings, "seed": seed, "processes": processes}
     differing = [name for name in {**there, **now} if there.get(name) != now.get(name)]
     if differing:

@@ -6,7 +6,6 @@ import json
 import math
 import time
 from collections.abc import Callable
-from functools import partial
 from typing import Any, Protocol, cast
 
 import torch
@@ -24,8 +23,6 @@ from rskip.vision.cifar_resnet import preact_resnet
 from rskip.vision.data import BatchPlan, ImageSet, TrainingBatches
 from rskip.vision.evaluation import Evaluation, OutputsNotFinite, device_name, evaluate
 from rskip.vision.settings import TrainingSettings, learning_rate
-from rskip.vision.training.background import BackgroundWriter, Snapshot
-from rskip.vision.training.cuda_graph import CapturedUpdate
 from rskip.vision.training.curve import Curve, CurvePoint, Meter, TensorBoardCurve
 from rskip.vision.training.training_folder import (
     Checkpoint,
@@ -117,23 +114,17 @@ class TrainingRun:
         self.compile_error: Exception | None = None
         self._batch_counts = take_batch_counts(self.model)
         self._trained = self._wrapped()
-        # a graph reads the learning rate where it lies; otherwise what PyTorch would choose
-        rate = torch.tensor(settings.lr, device=device) if settings.cuda_graph else settings.lr
-        how = {"fused": True} if settings.cuda_graph else {"foreach": True} if device.type == "cuda" else {}
         self.optimiser = torch.optim.SGD(
             parameter_groups(self.model, settings),
-            lr=rate,
+            lr=settings.lr,
             momentum=settings.momentum,
             nesterov=settings.nesterov,
-            **how,
         )
-        self._captured = CapturedUpdate(self._update, device) if settings.cuda_graph else None
         self.meter = Meter(device, ranks)
         self.curve = Curve(files.curve)
         self._tensorboard: TensorBoardCurve | None = None
         self.iteration = 0
         self._saved = 0  # the iteration of the last checkpoint
-        self._writer = BackgroundWriter()
         self._earlier_sessions: list[Session] = []
         self._session: dict[str, Any] = {"from": 0, "device": device_name(device), "torch": str(torch.__version__)}
         if settings.compile and ranks.count == 1:
@@ -278,7 +269,8 @@ class TrainingRun:
         :raises ValueError: the device's memory is not enough.
         """
         plan = self.batches.plan(self.iteration)
-        self._set_learning_rate(learning_rate(self._schedule, self.iteration))
+        for group in self.optimiser.param_groups:
+            group["lr"] = learning_rate(self._schedule, self.iteration)
         try:
             if self._observer is not None:
                 self._observer(
@@ -287,8 +279,7 @@ class TrainingRun:
                     lambda model: self._loss(model, *self.batches.make(plan))[1],
                     images=len(plan.rows),
                 )
-            update = self._captured or self._update
-            update(plan, self.iteration)
+            self._update(plan)
         except (RuntimeError, MemoryError) as error:
             if out_of_memory(error):
                 raise self._out_of_memory(plan) from error
@@ -296,15 +287,8 @@ class TrainingRun:
         self.meter.images += plan.count
         self.iteration += 1
 
-    def _set_learning_rate(self, rate: float) -> None:
-        for group in self.optimiser.param_groups:
-            if isinstance(group["lr"], Tensor):
-                group["lr"].fill_(rate)
-            else:
-                group["lr"] = rate
-
-    def _update(self, plan: BatchPlan, iteration: int | Tensor) -> None:
-        """What an iteration does on the device; see `CapturedUpdate` for what it may not do."""
+    def _update(self, plan: BatchPlan) -> None:
+        """What an iteration does on the device."""
         images, labels = self.batches.make(plan)
         logits, loss = self._loss(self._trained, images, labels)
         self.optimiser.zero_grad()
@@ -314,7 +298,7 @@ class TrainingRun:
             nn.utils.clip_grad_norm_(self.model.parameters(), self.settings.clip_norm)
         self.optimiser.step()
         torch._foreach_add_(self._batch_counts, 1)
-        self.meter.add(iteration, logits, labels, loss)
+        self.meter.add(self.iteration, logits, labels, loss)
 
     def _loss(self, model: nn.Module, images: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
         """Logits, and the summed loss."""
@@ -336,7 +320,6 @@ class TrainingRun:
 
     def _diverged(self, what: str, iteration: int) -> Diverged:
         """The error, in one line with what to try."""
-        self._writer.wait()
         lr, connection = learning_rate(self._schedule, max(0, iteration - 1)), self.settings.connection
         normalised = parse_connection(connection).norm is not None
         first = "" if normalised else "a connection with a normalisation, such as 2rskip+ln, or "
@@ -347,7 +330,6 @@ class TrainingRun:
 
     def _out_of_memory(self, plan: BatchPlan) -> ValueError:
         """The error, in one line with what to lower."""
-        self._writer.wait()
         bfloat16 = "" if self.settings.precision == "bfloat16" else ", precision bfloat16"
         return ValueError(
             f"not enough memory on {device_name(self.device)} for the {len(plan.rows):,} images of iteration "
@@ -370,7 +352,6 @@ class TrainingRun:
         with self.ranks.together():
             if self.ranks.first and (self.finished or epoch % self.settings.evaluate_every == 0):
                 evaluation = self._evaluate()
-            self._writer.wait()  # so the curve has no point that the last checkpoint is before
             point = CurvePoint(
                 epoch=epoch,
                 iteration=self.iteration,
@@ -415,10 +396,10 @@ class TrainingRun:
         return [*self._earlier_sessions, session]
 
     def save(self) -> None:
-        """Copies the state, and begins to write it as the checkpoint; `wait` says that it is written.
+        """Writes the checkpoint.
 
         :raises Diverged: see `check`; nothing is written then.
-        :raises OSError: no room for the checkpoint before.
+        :raises OSError: no room for it; the checkpoint before stays.
         """
         self.check()
         meter = {**self.meter.state(), "seconds": time.monotonic() - self._point_began}
@@ -428,75 +409,49 @@ class TrainingRun:
                 if self.device.type == "cuda":
                     rng["cuda"] = torch.cuda.get_rng_state(self.device)
                 sessions = self._sessions()
-                rest = {
-                    "settings": self.settings.to_dict(),
-                    "seed": self.seed,
-                    "processes": self.ranks.count,
-                    "iteration": self.iteration,
-                    "iterations": self.iterations,
-                    "rng": rng,
-                    "meter": meter,
-                    "curve": list(self.curve.points),
-                    "seconds": sum(session["seconds"] for session in sessions),
-                    "pieces": sessions,
+                optimiser: Any = self.optimiser.state_dict()
+                buffers = {
+                    number: {name: _on_cpu(buffer) for name, buffer in each.items()}
+                    for number, each in optimiser["state"].items()
                 }
-                state = self.optimiser.state_dict()
-                tensors: dict[Any, Tensor] = self.model.state_dict()
-                for number, buffers in state["state"].items():
-                    tensors |= {(number, name): buffer for name, buffer in buffers.items()}
-                snapshot = Snapshot(tensors)
-                self._writer.start(partial(self._write, snapshot, self._plain(state["param_groups"]), rest))
+                checkpoint = Checkpoint(
+                    settings=self.settings.to_dict(),
+                    seed=self.seed,
+                    processes=self.ranks.count,
+                    iteration=self.iteration,
+                    iterations=self.iterations,
+                    model=self._weights(),
+                    optimiser={"state": buffers, "param_groups": optimiser["param_groups"]},
+                    rng=rng,
+                    meter=meter,
+                    curve=list(self.curve.points),
+                    seconds=sum(session["seconds"] for session in sessions),
+                    pieces=sessions,
+                )
+                self.files.check_lock()
+                write_checkpoint(self.files.checkpoint, checkpoint)
         self._saved = self.iteration
 
-    def _write(self, snapshot: Snapshot[Any], groups: list[dict[str, Any]], rest: dict[str, Any]) -> None:
-        """Writes the checkpoint, in another thread than the training's."""
-        model: dict[str, Tensor] = {}
-        state: dict[int, dict[str, Tensor]] = {}
-        for name, tensor in snapshot.arrived().items():
-            if isinstance(name, str):
-                model[name] = tensor.contiguous()
-            else:
-                state.setdefault(name[0], {})[name[1]] = tensor
-        optimiser: Any = {"state": state, "param_groups": groups}
-        self.files.check_lock()
-        write_checkpoint(self.files.checkpoint, Checkpoint(model=model, optimiser=optimiser, **rest))
-
-    def _plain(self, groups: list[dict[str, Any]]) -> list[dict[str, Any]]:
-        """The optimiser's groups as files have them, however the update is computed here."""
-        rate = learning_rate(self._schedule, self.iteration - 1) if self.iteration else self.settings.lr
-        return [{**group, "lr": rate, "foreach": None, "fused": None} for group in groups]
-
-    def wait(self) -> None:
-        """Until the last checkpoint is written.
-
-        :raises OSError: no room; the checkpoint before stays.
-        """
-        with self.ranks.together():
-            self._writer.wait()
+    def _weights(self) -> dict[str, Tensor]:
+        return {name: _on_cpu(tensor).contiguous() for name, tensor in self.model.state_dict().items()}
 
     def finish(self) -> None:
         """Writes the last iterate as model.pt.
 
-        :raises OSError: no room for it, or for the last checkpoint.
+        :raises OSError: no room for it.
         """
         with self.ranks.together():
-            self._writer.wait()
             if self.ranks.first:
-                state = Snapshot(self.model.state_dict()).arrived()
                 content = {
                     "config": self.model.config,
                     "dataset": self.settings.dataset,
-                    "model": {name: tensor.contiguous() for name, tensor in state.items()},
+                    "model": self._weights(),
                     "iteration": self.iteration,
                 }
                 self.files.check_lock()
                 save_whole(self.files.model, content, consequence="make room and repeat the command")
         if self._tensorboard is not None:
             self._tensorboard.close()
-
-    def close(self) -> None:
-        """Lets a checkpoint that is being written become whole."""
-        self._writer.close()
 
 
 def parameter_groups(model: nn.Module, settings: TrainingSettings) -> list[dict[str, Any]]:
@@ -520,3 +475,7 @@ def _largest(model: nn.Module) -> Tensor:
     """The largest absolute value of all parameters and buffers; NaN where one is NaN."""
     floats = [tensor.detach() for tensor in model.state_dict().values() if tensor.is_floating_point()]
     return torch.linalg.vector_norm(torch.stack(torch._foreach_norm(floats, math.inf)), math.inf)
+
+
+def _on_cpu(tensor: Tensor) -> Tensor:
+    return tensor.detach().cpu()
