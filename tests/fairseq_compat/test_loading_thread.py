@@ -30,6 +30,7 @@ def test_it_ends_well(bare_python, buffer):
     assert (ended.returncode, ended.stdout) == (0, "torch.Size([300, 300])\n"), ended.stderr
 
 
+@pytest.mark.slow
 def test_without_the_patch_it_aborts(bare_python):
     ended = bare_python(PROGRAM.format(buffer=10**9), without="loading-thread")
     assert ended.returncode == -signal.SIGABRT and "terminate called" in ended.stderr
