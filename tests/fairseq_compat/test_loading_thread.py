@@ -24,7 +24,7 @@ print(next(BufferedIterator({buffer}, Batches())).shape)
 """
 
 
-@pytest.mark.parametrize("buffer", [10**9, 2], ids=["room for all", "full"])
+@pytest.mark.parametrize("buffer", [pytest.param(10**9, id="room"), pytest.param(2, id="full", marks=pytest.mark.slow)])
 def test_it_ends_well(bare_python, buffer):
     ended = bare_python(PROGRAM.format(buffer=buffer))
     assert (ended.returncode, ended.stdout) == (0, "torch.Size([300, 300])\n"), ended.stderr

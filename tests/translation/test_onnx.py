@@ -132,7 +132,9 @@ def test_no_module_is_built_and_translations_are_the_models(translator, folder, 
         assert_alike(translator.translate(SENTENCES, **settings), parallel.translate(SENTENCES, **settings))
 
 
-@pytest.mark.parametrize("variant", ["highway-wskip", "prenorm", "inner-norms"])
+@pytest.mark.parametrize(
+    "variant", ["highway-wskip", *(pytest.param(name, marks=pytest.mark.slow) for name in ("prenorm", "inner-norms"))]
+)
 def test_other_connections_and_shapes(variant, tmp_path):
     translator = tiny(**VARIANTS[variant])
     graphs = Translator.from_pretrained(exported(translator, tmp_path / "model"))
