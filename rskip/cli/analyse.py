@@ -12,7 +12,6 @@ if TYPE_CHECKING:
     from rskip.analysis.measurement import Measurement
 
 ANALYSES = ("signals", "gradients", "ratios", "gates")
-PICTURES = ("svg", "png")
 
 EXAMPLES = """examples:
   rskip analyse gradients 1xskip 2rskip+ln sas:alpha_bias=3,beta_bias=-3 --depth 20 110 --output figures
@@ -39,7 +38,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--task", metavar="TASK", help="of a connection's model (default: image-classification)")
     parser.add_argument(
         "--output", type=Path, metavar="FOLDER",
-        help=f"write ANALYSIS.json and .csv there too, and {' and '.join(PICTURES)} where matplotlib is installed",
+        help="write ANALYSIS.json and .csv there too, and .svg where matplotlib is installed",
     )  # fmt: skip
     add_options(parser, Conditions)
 
@@ -76,7 +75,6 @@ def write(measurement: Measurement, folder: Path, view: View | None = None) -> l
         measurement.write(path)
     views = {name: view or View(), **({f"{name}_histogram": View(kind="histogram")} if name == "gates" else {})}
     for stem, view in views.items() if find_spec("matplotlib") else ():
-        paths += [folder / f"{stem}.{kind}" for kind in PICTURES]
-        for path in paths[-len(PICTURES) :]:
-            draw(measurement, path, view)
+        paths.append(folder / f"{stem}.svg")
+        draw(measurement, paths[-1], view)
     return paths

@@ -26,7 +26,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--over", choices=("epoch", "update"), default="epoch", help="(default: epoch)")
     parser.add_argument(
         "--output", type=Path, metavar="FOLDER",
-        help="write curves.json and .csv there too, and .svg and .png where matplotlib is installed",
+        help="write curves.json and .csv there too, and .svg where matplotlib is installed",
     )  # fmt: skip
 
 

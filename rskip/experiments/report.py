@@ -9,8 +9,8 @@ made whole. In README.md and docs/, a table stands between the lines `<!-- rskip
 such as `multi30k_en_de_*`; runs with overrides are left to results/README.md.
 
 docs/figures/figures.yaml says what each figure shows (`Figure`, by name). Its CSV, docs/figures/NAME.csv, holds what is
-drawn and comes out the same byte for byte; NAME.svg and NAME.png keep the sum of what they were drawn from, since
-their own bytes differ between versions of matplotlib.
+drawn and comes out the same byte for byte; NAME.svg keeps the sum of what it was drawn from, since its own bytes
+differ between versions of matplotlib.
 """
 
 from __future__ import annotations
@@ -219,7 +219,7 @@ class Figure(View, frozen=True, kw_only=True):
 class FigureFiles:
     """A figure's files, beside each other, and what they should hold.
 
-    :param stem: the files' path without .csv, .svg and .png.
+    :param stem: the files' path without .csv and .svg.
     :param sources: what it is made of, from the project's folder.
     :param conditions: of its measurement; empty for records.
     """
@@ -236,15 +236,16 @@ class FigureFiles:
 
     @property
     def drawn_from(self) -> str:
-        """The sum of all that the pictures show, which they keep."""
+        """The sum of all that the picture shows, which it keeps."""
         return hashlib.sha256(f"{self.chart.kind}\n{self.title}\n{self.csv}".encode()).hexdigest()
 
     def outdated(self) -> list[Path]:
-        """The CSV where it differs, and the pictures that were drawn from other data or are missing."""
-        table, *pictures = (self.stem.with_suffix(suffix) for suffix in (".csv", ".svg", ".png"))
-        tables = [] if table.is_file() and table.read_text(encoding="utf-8") == self.csv else [table]
-        drawn = self.drawn_from.encode()
-        return tables + [path for path in pictures if not path.is_file() or drawn not in path.read_bytes()]
+        """The CSV if it differs, and the picture if it was drawn from other data or is missing."""
+        table, picture = (self.stem.with_suffix(suffix) for suffix in (".csv", ".svg"))
+        outdated = [] if table.is_file() and table.read_text(encoding="utf-8") == self.csv else [table]
+        if not picture.is_file() or self.drawn_from.encode() not in picture.read_bytes():
+            outdated.append(picture)
+        return outdated
 
     def write(self) -> list[Path]:
         """Writes what is out of date, the CSV first; returns the paths.

@@ -30,7 +30,7 @@ def test_last_figures_are_printed_and_the_curves_written(runs: Path, capsys: pyt
         "numbers     2      20         5.5\n"
         "numbers  mean      20           5\n"
     )
-    assert sorted(path.name for path in Path("a/b").iterdir()) == [f"curves.{k}" for k in ("csv", "json", "png", "svg")]
+    assert sorted(path.name for path in Path("a/b").iterdir()) == [f"curves.{k}" for k in ("csv", "json", "svg")]
     assert len(read_measurement(Path("a/b/curves.json")).rows) == 4
     assert main(["analyse", "curves", "results/numbers/2.json"]) == 0
     assert capsys.readouterr().out.splitlines()[1:] == ["numbers     2      2         5.5"]
