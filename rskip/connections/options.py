@@ -43,6 +43,7 @@ class Option:
 
     def __post_init__(self) -> None:
         if self.kind is float:
+            assert not isinstance(self.default, str)
             object.__setattr__(self, "default", plain_number(self.default))
         for word in self.words:
             if not (word and word == "".join(word.split()).lower() and "," not in word):
@@ -50,6 +51,7 @@ class Option:
 
     def read(self, text: str) -> OptionValue:
         """The value that `text` means. SettingError, without a name, says what is expected."""
+        value: OptionValue | None
         if self.kind is bool:
             expected, value = "true or false", {"true": True, "false": False}.get(text)
         elif self.kind is str:
@@ -96,7 +98,7 @@ def _evaluated(annotation: Any, connection: type) -> Any:
     if not isinstance(annotation, str):
         return annotation
     try:
-        return eval(annotation, getattr(connection.__init__, "__globals__", {}))  # type: ignore[misc]
+        return eval(annotation, inspect.getattr_static(connection, "__init__").__globals__)
     except Exception:  # a name that only type checkers import: no option's
         return None
 

@@ -234,7 +234,7 @@ def _read_factor(factor: object) -> float | None:
 
 def _read_options(options: object) -> Options:
     """Pairs of a name and a value, which may be anything yet."""
-    pairs = list(options) if isinstance(options, Iterable) else [options]
+    pairs: list[Any] = list(options) if isinstance(options, Iterable) else [options]
     for pair in pairs:
         if not (isinstance(pair, (tuple, list)) and len(pair) == 2 and isinstance(pair[0], str)):
             raise _wrong(pair, "an option as (name, value)")

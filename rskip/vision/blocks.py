@@ -13,6 +13,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from rskip.connections import HOST_NEEDS, Connection, ConnectionSpec, Place, build_connection, parse_connection
+from rskip.connections.connection import one_tensor
 from rskip.connections.norms import BatchNorm
 from rskip.settings.errors import SettingError, did_you_mean, shown
 
@@ -70,7 +71,7 @@ class PreActivationBlock(nn.Module):
         a = activate(self.bn1, x)
         shortcut = self.shortcut(a if self.activated_shortcut else x)
         _, kept = self.connection.before(shortcut)
-        return self.connection.after(kept, self.branch(a))
+        return one_tensor(self.connection.after(kept, self.branch(a)), self.connection)
 
     def extra_repr(self) -> str:
         return f"activated_shortcut={self.activated_shortcut}"

@@ -11,6 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from rskip.connections import ConnectionSpec, Place
+from rskip.connections.connection import one_tensor
 from rskip.settings.errors import did_you_mean
 from rskip.vision.blocks import image_connection, image_place, read_connection, reset_connections
 
@@ -51,7 +52,7 @@ class ConnectedBlock(nn.Module):
             f = self.bn3(self.conv3(self.relu(f)))
         shortcut = x if self.downsample is None else self.downsample(x)
         _, kept = self.connection.before(shortcut)
-        return F.relu(self.connection.after(kept, f))
+        return F.relu(one_tensor(self.connection.after(kept, f), self.connection))
 
 
 def torchvision_resnet(
