@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from rskip.cli.main import build_parser, command_words
+from rskip.cli.main import build_parser
 from rskip.connections import build_connection, registry
 from rskip.experiments.recipe import load_recipe, load_recipes
 
@@ -32,8 +32,7 @@ def test_rskip_commands_parse(capsys):
     wrong = []
     for document, words in found:
         try:
-            _, argv = command_words(words)
-            build_parser(argv).parse_args(argv)
+            build_parser(words).parse_args(words)
         except SystemExit:
             wrong.append(f"{document}: rskip {shlex.join(words)}: {capsys.readouterr().err.splitlines()[-1]}")
     assert wrong == []

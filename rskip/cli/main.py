@@ -1,9 +1,11 @@
 """`rskip SUBCOMMAND ...`: finds the subcommand's file, parses its arguments, runs it.
 
-A subcommand is a module of this package: `rskip setup-fairseq` is `setup_fairseq.py`, and `rskip caption extract`, of
-two words, `caption_extract.py`. The first line of its docstring is its help; it has `add_arguments(parser)` and
-`run(args) -> int | None`, an exit status. A mistake of the user's (ValueError, OSError) becomes one line on stderr and
-exit status 2.
+A subcommand is a module of this package: `rskip setup-fairseq` is `setup_fairseq.py`. The first line of its docstring
+is its help; it has `add_arguments(parser)` and `run(args) -> int | None`, an exit status. A folder groups commands of
+two words: `rskip zoo list` is `zoo/list.py`. A folder's own `__init__.py` may have both functions too: it is what
+`rskip caption` does unless the next word is one of its commands, so `rskip caption extract` is `caption/extract.py`,
+and `rskip caption ./extract` captions a folder of that name. A mistake of the user's (ValueError, OSError) becomes one
+line on stderr and exit status 2.
 """
 
 from __future__ import annotations
@@ -26,22 +28,18 @@ MISTAKE, INTERRUPTED, OUTPUT_CLOSED = 2, 130, 141
 TERMINATED = 128 + signal.SIGTERM
 
 
-def subcommands() -> list[str]:
-    """Names of the subcommands, as typed. Modules whose name begins with an underscore are shared by several."""
-    modules = {module.name for module in pkgutil.iter_modules(rskip.cli.__path__)} - {"main"}
+def subcommands(group: ModuleType = rskip.cli) -> list[str]:
+    """Names of the commands in a group, as typed; none of a module that is no group.
+
+    Modules whose name begins with an underscore are shared by several.
+    """
+    modules = {module.name for module in pkgutil.iter_modules(getattr(group, "__path__", ()))} - {"main"}
     return sorted(name.replace("_", "-") for name in modules if not name.startswith("_"))
 
 
-def command_words(argv: Sequence[str]) -> tuple[str, Sequence[str]]:
-    """The subcommand as it was typed, and the arguments with one of two words joined: caption-extract."""
-    if "-".join(argv[:2]) in subcommands():
-        return " ".join(argv[:2]), ["-".join(argv[:2]), *argv[2:]]
-    return " ".join(argv[:1]), argv
-
-
-def subcommand_module(name: str) -> ModuleType:
-    """The module of a subcommand."""
-    return importlib.import_module(f"rskip.cli.{name.replace('-', '_')}")
+def subcommand_module(name: str, group: ModuleType = rskip.cli) -> ModuleType:
+    """The module of a command of a group."""
+    return importlib.import_module(f"{group.__name__}.{name.replace('-', '_')}")
 
 
 class OneLineParser(argparse.ArgumentParser):
@@ -67,10 +65,16 @@ def build_parser(argv: Sequence[str]) -> argparse.ArgumentParser:
         allow_abbrev=False,
     )
     parser.add_argument("--version", action="store_true", help="print the version and exit")
-    choices = parser.add_subparsers(dest="subcommand", metavar="SUBCOMMAND")
-    names = subcommands()
+    _add_subcommands(parser, rskip.cli, argv, metavar="SUBCOMMAND")
+    return parser
+
+
+def _add_subcommands(parser: argparse.ArgumentParser, group: ModuleType, argv: Sequence[str], metavar: str) -> None:
+    """Adds the command that `argv` begins with, or all of the group if it begins with none."""
+    choices = parser.add_subparsers(metavar=metavar, required=group is not rskip.cli)
+    names = subcommands(group)
     for name in names if not argv or argv[0] not in names else argv[:1]:
-        module = subcommand_module(name)
+        module = subcommand_module(name, group)
         description = (module.__doc__ or "").strip()
         subparser = choices.add_parser(
             name,
@@ -79,9 +83,14 @@ def build_parser(argv: Sequence[str]) -> argparse.ArgumentParser:
             formatter_class=argparse.RawDescriptionHelpFormatter,
             allow_abbrev=False,
         )
-        if name in argv:  # only then: some load what declares them
+        if name not in argv[:1]:  # some load what declares their arguments
+            continue
+        inner = subcommands(module)
+        if inner and (not hasattr(module, "run") or argv[1:2] and argv[1] in inner):
+            _add_subcommands(subparser, module, argv[1:], metavar="COMMAND")
+        else:
             module.add_arguments(subparser)
-    return parser
+            subparser.set_defaults(command=subparser.prog, work=module.run)
 
 
 def one_line(error: Exception, args: argparse.Namespace | None = None) -> str:
@@ -108,16 +117,15 @@ def main(argv: Sequence[str] | None = None) -> int:
         use_own_streams()
     command, args, status = "rskip", None, 0
     try:
-        words, argv = command_words(argv)
         parser = build_parser(argv)
         args = parser.parse_args(argv)
         if args.version:
             print(f"rskip {rskip.__version__}")
-        elif args.subcommand is None:
+        elif "work" not in args:
             parser.print_help()
         else:
-            command = f"rskip {words}"
-            status = subcommand_module(args.subcommand).run(args) or 0
+            command = args.command
+            status = args.work(args) or 0
         sys.stdout.flush()
         return status
     except KeyboardInterrupt:

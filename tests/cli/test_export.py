@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from rskip.checkpoint import Checkpoint, read_checkpoint, to_stock, write_checkpoint
-from rskip.cli.export import QUANTIZATIONS
+from rskip.cli.export.ct2 import QUANTIZATIONS
 from rskip.cli.main import main
 from rskip.connections import registry
 from rskip.text import TextPipeline
@@ -65,7 +65,7 @@ def error_of(*arguments: object, capsys: pytest.CaptureFixture[str]) -> str:
     """The one line that the command ends with."""
     assert main([str(each) for each in arguments]) == 2
     error = capsys.readouterr().err
-    assert error.startswith("rskip export: error: ") and error.count("\n") == 1
+    assert error.startswith(f"rskip export {arguments[1]}: error: ") and error.count("\n") == 1
     return error
 
 

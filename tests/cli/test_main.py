@@ -8,7 +8,7 @@ import types
 
 import pytest
 
-import rskip
+import rskip.cli
 from rskip.__main__ import run
 from rskip.cli import main as cli
 from rskip.settings.errors import SettingError
@@ -20,7 +20,7 @@ def subcommand(run) -> types.SimpleNamespace:
     def add_arguments(parser) -> None:
         parser.add_argument("--gpus")
 
-    return types.SimpleNamespace(__doc__="Do it: 100 %.\n\nMore.", add_arguments=add_arguments, run=run)
+    return types.SimpleNamespace(__name__="it", __doc__="Do it: 100 %.\n\nMore.", add_arguments=add_arguments, run=run)
 
 
 @pytest.fixture
@@ -28,8 +28,8 @@ def only(monkeypatch):
     """Makes `rskip it` the one subcommand, with this `run`."""
 
     def install(run) -> None:
-        monkeypatch.setattr(cli, "subcommands", lambda: ["it"])
-        monkeypatch.setattr(cli, "subcommand_module", lambda name: subcommand(run))
+        monkeypatch.setattr(cli, "subcommands", lambda group: ["it"] if group is rskip.cli else [])
+        monkeypatch.setattr(cli, "subcommand_module", lambda name, group: subcommand(run))
 
     return install
 
@@ -48,13 +48,36 @@ def test_subcommands_are_the_files():
 
 
 def test_every_subcommand_has_a_help_line_and_shows_its_help(capsys):
-    for name in cli.subcommands():
-        assert cli.subcommand_module(name).__doc__.strip().partition("\n")[0], name
+    modules = {(name,): cli.subcommand_module(name) for name in cli.subcommands()}
+    for (group,), module in list(modules.items()):
+        modules |= {(group, name): cli.subcommand_module(name, module) for name in cli.subcommands(module)}
+    assert {("zoo", "list"), ("caption",), ("caption", "extract"), ("vision",), ("export", "ct2")} <= set(modules)
+    for words, module in modules.items():
+        assert module.__doc__.strip().partition("\n")[0], words
         with pytest.raises(SystemExit) as stop:
-            cli.main([name, "--help"])
+            cli.main([*words, "--help"])
         assert stop.value.code == 0
         usage = capsys.readouterr().out.partition(" [-h]")[0]
-        assert usage.removeprefix("usage: rskip ").replace(" ", "-") == name
+        assert usage.split() == ["usage:", "rskip", *words]
+
+
+def test_a_word_of_a_group_that_does_something_itself_is_a_command_only_in_first_place():
+    for words, work in (
+        (["caption", "extract", "images", "--backbone", "b", "--output", "o"], "rskip caption extract"),
+        (["caption", "./extract", "--model", "m"], "rskip caption"),
+        (["caption", "images", "extract", "--model", "m"], "rskip caption"),
+        (["caption", "--model", "m", "extract"], "rskip caption"),
+    ):
+        args = cli.build_parser(words).parse_args(words)
+        assert args.command == work
+    assert args.pictures == ["extract"]
+
+
+def test_a_group_without_a_command_says_so(capsys):
+    with pytest.raises(SystemExit) as stop:
+        cli.main(["zoo"])
+    assert stop.value.code == 2
+    assert capsys.readouterr().err.startswith("rskip zoo: error: the following arguments are required: COMMAND")
 
 
 def test_no_subcommand_shows_help(only, capsys):
@@ -138,9 +161,10 @@ def test_closed_output_is_no_traceback(tmp_path):
     """As in `rskip ... | head -n 1`."""
     code = (
         "from types import SimpleNamespace as S\nfrom rskip.cli import main as cli\n"
-        "cli.subcommands = lambda: ['it']\n"
+        "cli.subcommands = lambda group: ['it'] if group.__name__ == 'rskip.cli' else []\n"
         "def run(args):\n    for _ in range(100_000): print('line')\n"
-        "cli.subcommand_module = lambda name: S(__doc__='', add_arguments=lambda p: None, run=run)\n"
+        "it = S(__name__='it', __doc__='', add_arguments=lambda parser: None, run=run)\n"
+        "cli.subcommand_module = lambda name, group: it\n"
         "raise SystemExit(cli.main(['it']))\n"
     )
     process = subprocess.Popen(

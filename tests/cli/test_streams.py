@@ -25,9 +25,9 @@ def run(args):
 def add_arguments(parser):
     parser.add_argument("words", nargs="*")
 
-module = SimpleNamespace(__doc__="Works.", run=run, add_arguments=add_arguments)
-cli.subcommands = lambda: ["work"]
-cli.subcommand_module = lambda name: module
+module = SimpleNamespace(__name__="work", __doc__="Works.", run=run, add_arguments=add_arguments)
+cli.subcommands = lambda group: [] if group is module else ["work"]
+cli.subcommand_module = lambda name, group: module
 sys.exit(cli.main())
 """
 NOTE = "a note: ü\n"

@@ -16,7 +16,7 @@ import torch
 import rskip.vision.data
 from rskip.analysis.trace import read_updates
 from rskip.cli.main import build_parser, main
-from rskip.cli.vision import training_settings
+from rskip.cli.vision.train import training_settings
 from rskip.machine.ranks import Ranks
 from rskip.tasks.process import DIVERGED
 from rskip.vision.cifar_resnet import PreActResNet, preact_resnet
@@ -91,7 +91,7 @@ def refused(capsys: pytest.CaptureFixture[str], message: str, *arguments: str, s
     captured = capsys.readouterr()
     assert captured.out == ""
     line = captured.err.splitlines()[-1]
-    assert line.startswith("rskip vision: error: ") and message in line
+    assert line.startswith(f"rskip vision {arguments[0]}: error: ") and message in line
     assert not [each for each in captured.err.splitlines()[:-1] if not each.startswith(("epoch ", "computes in "))]
 
 
@@ -348,7 +348,7 @@ def test_a_stopped_training_can_be_evaluated_and_gone_on_with(number, data, trai
         context.setattr(TrainingRun, "step", stopping)
         assert main(command) == 128 + number
     error = capsys.readouterr().err.splitlines()[-1]
-    assert error.startswith(f"rskip vision: stopped by {number.name} after 4 iterations")
+    assert error.startswith(f"rskip vision train: stopped by {number.name} after 4 iterations")
     assert main(["vision", "evaluate", str(tmp_path)]) == 0
     heading = capsys.readouterr().out.splitlines()[0]
     assert heading == (

@@ -43,7 +43,7 @@ def refused(capsys: pytest.CaptureFixture[str], message: str, *arguments: str) -
     assert main(["zoo", *arguments]) == 2
     captured = capsys.readouterr()
     assert captured.out == ""
-    assert captured.err.startswith("rskip zoo: error: ") and captured.err.count("\n") == 1
+    assert captured.err.startswith(f"rskip zoo {arguments[0]}: error: ") and captured.err.count("\n") == 1
     assert message in captured.err
 
 
@@ -151,10 +151,3 @@ def test_publish_refuses_in_one_line(project: Path, capsys: pytest.CaptureFixtur
     Path("checkpoints.json").write_text('{"format": 7}')
     refused(capsys, "checkpoints.json: has format 7, but this rskip reads format 1; upgrade rskip", "publish", RUN)
     assert Path("README.md").read_text() == "<!-- rskip zoo: begin models -->\n<!-- rskip zoo: end models -->\n"
-
-
-def test_an_action_is_needed(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit) as caught:
-        main(["zoo"])
-    assert caught.value.code == 2
-    assert "ACTION" in capsys.readouterr().err

@@ -113,14 +113,14 @@ def test_what_cannot_be_published_again_says_what_to_do_and_stays(runs: Path, ca
         kept = path.read_bytes() if path.exists() else None
         path.write_text("changed")
         before = snapshot()
-        message = r"rskip zoo: error: checkpoints/mine/[a-z.]+ is not as checkpoints\.json has it: restore "
+        message = r"rskip zoo publish: error: checkpoints/mine/[a-z.]+ is not as checkpoints\.json has it: restore "
         assert re.match(message, fails(["zoo", "publish", "mine"], capsys))
         assert snapshot() == before
         path.write_bytes(kept) if kept else path.unlink()
     train_again()
     before = snapshot()
     assert fails(["zoo", "publish", "mine"], capsys) == (
-        "rskip zoo: error: checkpoints/mine/record.json is none of the records in results/mine: restore "
+        "rskip zoo publish: error: checkpoints/mine/record.json is none of the records in results/mine: restore "
         "checkpoints/mine and results/mine from version control, or publish the run again, which fails now: "
         "runs/mine/2/trained.safetensors is gone: remove results/mine/2.json and run the recipe again to publish it\n"
     )

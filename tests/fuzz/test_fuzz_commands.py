@@ -12,13 +12,14 @@ import pytest
 from hypothesis import example
 from hypothesis import strategies as st
 
-from rskip.cli.main import build_parser, command_words, subcommands
+from rskip.cli.main import build_parser, subcommand_module, subcommands
 from tests.fuzz.contract import command
 from tests.fuzz.values import NUMBERS, TEXTS, given
 
 ROOT = Path(__file__).parents[2]
 ACTING = {"setup-fairseq", "doctor", "initialise"}  # they install, ask other processes, or fairseq
 NAMED = [name for name in subcommands() if name not in ACTING]
+NAMED += [f"{group} {name}" for group in subcommands() for name in subcommands(subcommand_module(group))]
 # beside what values there are: paths of every kind, `here` being the current folder
 PATHS = [
     "FILE", "MODEL", "FOLDER", "EMPTY", "RECIPE", "absent", "/dev/null", "/proc/x", "out", "out.pt", "out.png", "-",
@@ -30,32 +31,18 @@ words = st.sampled_from(WORDS) | st.text(max_size=6)
 
 
 def actions(name: str) -> list[argparse.Action]:
-    """The arguments of a subcommand and of its own subcommands."""
-    parser = build_parser(command_words(name.split("-"))[1] if name not in subcommands() else [name])
-    found: list[argparse.Action] = []
-    within = [each.choices[name] for each in parser._actions if isinstance(each, argparse._SubParsersAction)]
-    while within:
-        for action in within.pop()._actions:
-            if isinstance(action, argparse._SubParsersAction):
-                within += action.choices.values()
-            else:
-                found.append(action)
-    return found
-
-
-def choices(name: str) -> list[str]:
-    """The words that choose among a subcommand's own subcommands."""
-    parser = build_parser([name])
-    (own,) = (each.choices[name] for each in parser._actions if isinstance(each, argparse._SubParsersAction))
-    return [word for each in own._actions if isinstance(each, argparse._SubParsersAction) for word in each.choices]
+    """The arguments of a command; of a group that does nothing itself the choice of a command."""
+    parser = build_parser(name.split())
+    for word in name.split():
+        (inner,) = (each for each in parser._actions if isinstance(each, argparse._SubParsersAction))
+        parser = inner.choices[word]
+    return parser._actions
 
 
 @st.composite
 def lines(draw: st.DrawFn, name: str) -> list[str]:
     """A command line of the subcommand: most of what it needs, some of what it may have, and what it doesn't know."""
-    line, own = [name], choices(name)
-    if own:
-        line.append(draw(st.sampled_from(own) | words))
+    line = name.split()
     known = [each for each in actions(name) if each.dest != "help"]
     needed = [each for each in known if each.required and draw(st.integers(0, 9))]
     some = draw(st.lists(st.sampled_from(known), max_size=3)) if known else []

@@ -125,10 +125,10 @@ FAILURES = [  # what it prints, its exit status; the exception, and what that sa
     ([], "kill -KILL $$", CommandFailed, "tool failed (killed by SIGKILL)"),
     # torchrun, after one of its processes; where it tells the exit status of the one that failed first, that one's
     (["fairseq-train: error: no", TORCHRUN], "exit 1", ValueError, "could not go on: fairseq-train: error: no"),
-    (["rskip vision: error: a", TORCHRUN, " exitcode : 2 (pid: 7)"], "exit 1", ValueError, "rskip vision: error: a"),
+    (["rskip vision train: error: a", TORCHRUN, " exitcode : 2 (pid: 7)"], "exit 1", ValueError, "train: error: a"),
     (
-        ["rskip vision: error: loss is nan", TORCHRUN, " exitcode : 1 (pid: 7)"], "exit 1", CommandFailed,
-        "tool failed (exit status 1): rskip vision: error: loss is nan",
+        ["rskip vision train: error: loss is nan", TORCHRUN, " exitcode : 1 (pid: 7)"], "exit 1", CommandFailed,
+        "tool failed (exit status 1): rskip vision train: error: loss is nan",
     ),
     ([TORCHRUN, "  exitcode  : -9 (pid: 7)"], "exit 1", CommandFailed, "tool failed (killed by SIGKILL)"),
 ]  # fmt: skip

@@ -181,9 +181,9 @@ def test_a_mistake_is_reported_once_and_before_work(two):
         "one process finds iteration 0, another 11: all must see one folder",
         "uneven: an epoch's last batch has 1 images for 2 processes",
         "synced: sync_batch_norm is true for 2 processes on a CPU: expected GPUs; leave it out, or train in one",
-        "rskip vision: error: --depth is 21: expected 6n+2",
-        "rskip vision: error: the seed is -1: expected 0 to",
-        "rskip vision: error: device is 'cuda:0' for 2 processes;",
+        "rskip vision train: error: --depth is 21: expected 6n+2",
+        "rskip vision train: error: the seed is -1: expected 0 to",
+        "rskip vision train: error: device is 'cuda:0' for 2 processes;",
     ):
         assert errors.count(line) == 1, errors
     assert errors.count("error: ") == 3 and "Traceback" not in errors

@@ -5,9 +5,10 @@
     rskip caption dog.jpg --model MODEL --attention looked
     rskip caption a.jpg b.jpg c.jpg d.jpg e.jpg f.jpg --model MODEL --sheet sheet.png
 
-`rskip caption extract` makes the features that models are trained on. A picture that can't be read is left out and
-listed at the end; the exit status is 2 then. With --output FILE each picture has a line of JSON, with its caption or
-its error. FILE.partial becomes FILE when whole; --resume goes on with what an interrupted run left.
+`rskip caption extract` makes the features that models are trained on; a folder of pictures of that name is ./extract.
+A picture that can't be read is left out and listed at the end; the exit status is 2 then. With --output FILE each
+picture has a line of JSON, with its caption or its error. FILE.partial becomes FILE when whole; --resume goes on with
+what an interrupted run left.
 """
 
 from __future__ import annotations

@@ -1,10 +1,11 @@
-"""Train PreAct-ResNets on CIFAR with any residual connection, and evaluate them.
+"""Train one model.
 
-    rskip vision train recipes/cifar10_fast_preact20_2rskip_ln.yaml --output runs/fast --download
-    rskip vision train --depth 110 --connection 2rskip+ln --output runs/preact110
-    rskip vision evaluate runs/preact110 --picture confusion.svg
+The settings come from a recipe of kind vision, or from options alone; an option beside a
+recipe replaces the recipe's setting. Whatever is not given is the papers' (64,000 iterations of 128 images).
 
-`rskip run RECIPE` does both, seed by seed, and leaves records.
+The same command again resumes from the last checkpoint in --output. SIGTERM and Ctrl-C save and stop. Exit status: 0
+when the training is at its end, 143 or 130 when it was stopped by a signal, 2 for a mistake in what was given, 1 when
+the training failed by itself (the loss was not finite).
 """
 
 from __future__ import annotations
@@ -12,13 +13,11 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rskip.cli._model import loading_for_good, model_path
+from rskip.cli.vision._arguments import PRECISIONS, add_data_arguments, out_of_memory_as_mistake
 
 if TYPE_CHECKING:
     import torch
@@ -27,32 +26,13 @@ if TYPE_CHECKING:
     from rskip.machine.ranks import Ranks
     from rskip.vision.training import TrainingSettings
 
-
-TRAIN = """Trains one model. The settings come from a recipe of kind vision, or from options alone; an option beside a
-recipe replaces the recipe's setting. Whatever is not given is the papers' (64,000 iterations of 128 images).
-
-The same command again resumes from the last checkpoint in --output. SIGTERM and Ctrl-C save and stop. Exit status: 0
-when the training is at its end, 143 or 130 when it was stopped by a signal, 2 for a mistake in what was given, 1 when
-the training failed by itself (the loss was not finite)."""
-
-TRAIN_EXAMPLES = """examples:
+EXAMPLES = """examples:
   rskip vision train recipes/cifar10_fast_preact20_1xskip.yaml --seed 2 --output runs/baseline-2 --download
   rskip vision train --depth 20 --connection sas:alpha_bias=3,beta_bias=-3 --output runs/sas20 --data ~/data
   rskip vision train --connection 2rskip+ln --epochs 30 --schedule one_cycle --lr 0.2 --nesterov --output runs/short
 
 on several GPUs of this machine (on a CPU without --sync-batch-norm); the batch size is that of all together:
   torchrun --standalone --nproc-per-node 2 -m rskip.cli.main vision train RECIPE --sync-batch-norm --output runs/two"""
-
-EVALUATE = """Evaluates a model: error, a table of the classes, the most confused ones, images a second.
-
-MODEL is the folder of a training (its model.pt, the last iterate; else checkpoint.pt), one of these
-files, a folder of published weights (model.safetensors, config.json), or a name that `rskip zoo list` shows."""
-
-EVALUATE_EXAMPLES = """examples:
-  rskip vision evaluate runs/preact110
-  rskip vision evaluate checkpoints/cifar10_fast_preact20_2rskip_ln --picture confusion.svg
-  rskip vision evaluate runs/preact110/model.pt --depth 110 --connection 2rskip+ln --split train --json"""
-
 
 # the settings that have flags; all have --set
 MODEL = ("dataset", "depth", "connection", "shortcut", "shortcut_input", "block")
@@ -61,32 +41,14 @@ SCHEDULE = (
     "decay", "label_smoothing", "clip_norm",
 )  # fmt: skip
 MACHINE = ("channels_last", "compile", "sync_batch_norm", "evaluate_every", "save_every")
-PRECISIONS = ("auto", "float32", "bfloat16")
 BEST_PRECISION = "bfloat16"  # where the device multiplies it
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declares the command's two commands and their arguments."""
-    commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
-
-    def command(name: str, description: str, examples: str) -> argparse.ArgumentParser:
-        return commands.add_parser(
-            name,
-            help=description.partition(".")[0].partition(":")[0],
-            description=description,
-            epilog=examples,
-            formatter_class=argparse.RawDescriptionHelpFormatter,
-            allow_abbrev=False,
-        )
-
-    _add_train_arguments(command("train", TRAIN, TRAIN_EXAMPLES))
-    _add_evaluate_arguments(command("evaluate", EVALUATE, EVALUATE_EXAMPLES))
-
-
-def _add_train_arguments(parser: argparse.ArgumentParser) -> None:
     from rskip.cli._options import add_options
     from rskip.vision.settings import TrainingSettings
 
+    parser.epilog = EXAMPLES
     parser.add_argument("recipe", nargs="?", type=Path, metavar="RECIPE", help="recipe file of kind vision")
     parser.add_argument(
         "--output", type=Path, required=True, metavar="DIR", help="the training's folder, made or resumed"
@@ -96,7 +58,7 @@ def _add_train_arguments(parser: argparse.ArgumentParser) -> None:
         "--set", nargs="+", action="append", default=[], metavar="KEY=VALUE", dest="changes",
         help="any setting by its name, such as warmup_iterations=0 milestones=[8000,12000]",
     )  # fmt: skip
-    _add_data_arguments(parser)
+    add_data_arguments(parser)
     parser.add_argument("--tensorboard", action="store_true", help="write the curve for TensorBoard too, in --output")
     parser.add_argument(
         "--probe-every", type=int, metavar="N",
@@ -118,50 +80,8 @@ def _add_train_arguments(parser: argparse.ArgumentParser) -> None:
     )  # fmt: skip
 
 
-def _add_evaluate_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("model", metavar="MODEL", help="folder or file of a model, or a name of `rskip zoo list`")
-    parser.add_argument(
-        "--split", choices=("test", "train"), default="test", help="which images (default: %(default)s)"
-    )
-    _add_data_arguments(parser)
-    parser.add_argument(
-        "--batch-size", type=int, default=500, metavar="N", help="images at a time (default: %(default)s)"
-    )
-    parser.add_argument(
-        "--recalibrate", action="store_true",
-        help="first compute batch normalisation's statistics anew, over the training images as they are trained on",
-    )  # fmt: skip
-    parser.add_argument(
-        "--precision", choices=PRECISIONS[1:],
-        help="what the model computes in (default: what its training computed in; float32 for published weights)",
-    )  # fmt: skip
-    parser.add_argument(
-        "--picture", type=Path, metavar="FILE", help="draw the confusion matrix too; the name ends in .png or .svg"
-    )
-    parser.add_argument("--json", action="store_true", help="print everything as one JSON object instead")
-    expected = parser.add_argument_group("what the model must be", "A model of anything else is refused.")
-    expected.add_argument("--dataset", choices=("cifar10", "cifar100"), help="that it was trained on")
-    expected.add_argument("--depth", type=int, metavar="N", help="such as 110")
-    expected.add_argument("--connection", metavar="SPEC", help="such as 2rskip+ln")
-
-
-def _add_data_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--data", type=Path, metavar="DIR",
-        help="folder of cifar-10-batches-py or cifar-100-python, or of its files, as they are or packed (.xz, .gz) "
-        "(default: DATASET in $RSKIP_DATA, or in ~/.cache/rskip/data)",
-    )  # fmt: skip
-    parser.add_argument("--download", action="store_true", help="fetch the images where they are missing or damaged")
-    parser.add_argument("--device", help="cpu, cuda, cuda:1, ... (default: cuda where there is one, otherwise cpu)")
-
-
+@out_of_memory_as_mistake()
 def run(args: argparse.Namespace) -> int:
-    """Trains or evaluates, as the arguments say."""
-    with _out_of_memory_as_mistake():
-        return {"train": run_train, "evaluate": run_evaluate}[args.command](args)
-
-
-def run_train(args: argparse.Namespace) -> int:
     """Trains, or resumes a training."""
     from rskip.files.folder_lock import FolderLock
     from rskip.machine.device import choose_device
@@ -196,10 +116,10 @@ def run_train(args: argparse.Namespace) -> int:
                 notes=notes,
             )
         except Interrupted as error:
-            print(f"rskip vision: {error}", file=sys.stderr)
+            print(f"rskip vision train: {error}", file=sys.stderr)
             return error.status
         except (Diverged, OutputsNotFinite) as error:
-            print(f"rskip vision: error: {error}", file=sys.stderr)
+            print(f"rskip vision train: error: {error}", file=sys.stderr)
             return DIVERGED
     if ranks.first:
         print(
@@ -266,69 +186,3 @@ def training_settings(
         settings = replace(settings, precision=args.precision)
         said.add("precision")
     return choose(settings, said=said, folder=args.output, device=device, ranks=ranks, slow=slow)
-
-
-@contextmanager
-def _out_of_memory_as_mistake() -> Iterator[None]:
-    """Makes running out of memory a mistake that names what to change."""
-    from rskip.machine.torch_errors import out_of_memory
-
-    try:
-        yield
-    except (RuntimeError, MemoryError) as error:
-        if out_of_memory(error):
-            raise ValueError("not enough memory: give a smaller --batch-size, or another --device") from error
-        raise
-
-
-def run_evaluate(args: argparse.Namespace) -> int:
-    """Prints the evaluation, and draws it where asked."""
-    from rskip.files.picture import check_picture
-
-    with loading_for_good():
-        from rskip.machine.device import bfloat16_is_slow, choose_device, set_gpu_arithmetic
-        from rskip.machine.ranks import Ranks
-        from rskip.vision.data import load_cifar
-        from rskip.vision.evaluation import evaluate, recalibrate
-        from rskip.vision.evaluation_report import draw_confusion, text_form
-        from rskip.vision.model_file import TASK, load_model
-        from rskip.vision.training.choices import begun_with
-
-    if args.picture is not None:
-        check_picture(args.picture)
-    device = choose_device(args.device, Ranks())
-    set_gpu_arithmetic(device, training=False, same_shapes=True)
-    expected = {name: getattr(args, name) for name in ("dataset", "depth", "connection")}
-    model, description = load_model(
-        model_path(args.model, task=TASK),
-        expected={name: value for name, value in expected.items() if value is not None},
-    )
-    precision = args.precision or begun_with(description.path.parent).get("precision", "float32")
-    if args.precision is None and precision != "float32":
-        print(f"computes in {precision}, as the training did: --precision float32 for the other", file=sys.stderr)
-    if precision == "bfloat16" and bfloat16_is_slow(device):
-        kind = "processor" if device.type == "cpu" else "GPU"
-        print(f"this {kind} only emulates bfloat16: float32 is faster on it", file=sys.stderr)
-    images = load_cifar(description.dataset, args.data, train=args.split == "train", download=args.download)
-    if args.recalibrate:
-        training_images = load_cifar(description.dataset, args.data, train=True, download=args.download)
-        recalibrate(model, training_images, device=device)
-    evaluation = evaluate(
-        model,
-        images,
-        dataset=description.dataset,
-        batch_size=args.batch_size,
-        device=device,
-        precision=precision,
-    )
-    recalibrated = ", statistics recalibrated" if args.recalibrate else ""
-    title = f"{description.name}, {description.dataset} {args.split}{recalibrated}"
-    if args.picture is not None:
-        draw_confusion(evaluation, args.picture, title=title)
-    if args.json:
-        model_figures = {**description.to_dict(), "parameters": sum(p.numel() for p in model.parameters())}
-        asked = {"split": args.split, **({"recalibrated": True} if args.recalibrate else {})}
-        print(json.dumps({"model": model_figures, **asked, **evaluation.to_dict()}, indent=2))
-    else:
-        print(f"{description.path}: {title}{description.status}\n{text_form(evaluation)}", end="")
-    return 0

@@ -26,7 +26,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     from rskip.captioning.settings import BatchSettings, FeatureSettings
     from rskip.cli._options import add_options
 
-    parser.prog = "rskip caption extract"
     parser.add_argument("images", type=Path, metavar="IMAGES", help="folder of pictures, its subfolders too")
     parser.add_argument(
         "--backbone", required=True, metavar="NAME",

@@ -17,7 +17,6 @@ if TYPE_CHECKING:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.prog = "rskip analyse curves"
     parser.add_argument("runs", nargs="+", metavar="RUN", help="name of a run in results/, or the path of a record")
     parser.add_argument(
         "--quantities", nargs="+", default=[], metavar="NAME",

@@ -1,0 +1,32 @@
+"""What every export reads: a model and its translator."""
+
+from __future__ import annotations
+
+import argparse
+from typing import TYPE_CHECKING
+
+from rskip.cli._model import model_path, model_settings
+
+if TYPE_CHECKING:
+    from rskip.transformer import Transformer
+    from rskip.translation import Translator
+
+
+def add_export_arguments(parser: argparse.ArgumentParser) -> None:
+    """Adds --model and --force."""
+    parser.add_argument(
+        "--model", required=True, metavar="MODEL", help="its folder or checkpoint, or a name of `rskip zoo list`"
+    )
+    parser.add_argument("--force", action="store_true", help="replace what an earlier export wrote there")
+
+
+def load(args: argparse.Namespace) -> tuple[Translator, Transformer]:
+    """The translator of a checkpoint, and its model."""
+    from rskip.transformer import Transformer
+    from rskip.translation import Translator
+    from rskip.translation.model_files import find_checkpoint
+
+    path = find_checkpoint(model_path(args.model, task="translation"))
+    translator = Translator.from_pretrained(path, **model_settings(args))
+    assert isinstance(translator.model, Transformer)
+    return translator, translator.model

@@ -1,0 +1,51 @@
+"""Write a folder that ctranslate2.Translator opens, the text pipeline in it.
+
+λxskip+ln, 1xskip+ln:branch_scale=β, prenorm+ln, deepnorm, layerscale+ln and askip+ln (learned, depth) are, or
+fold into, what CTranslate2 computes; other connections are refused. Needs CTranslate2: pip install 'rskip[ct2]'.
+
+    rskip export ct2 --model checkpoints/multi30k_en_de_1xskip_ln --output ct2-model --quantization int8
+"""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from rskip.cli._model import add_model_arguments, output_folder
+from rskip.cli.export._model import add_export_arguments, load
+
+# ctranslate2.specs.model_spec.ACCEPTED_MODEL_TYPES, without importing it for the sake of --help
+QUANTIZATIONS = ("int8", "int8_float32", "int8_float16", "int8_bfloat16", "int16", "float16", "bfloat16", "float32")
+CONTENTS = ("model.bin", "config.json", "*_vocabulary.json", "text")
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--output", type=Path, required=True, metavar="FOLDER")
+    parser.add_argument("--quantization", choices=QUANTIZATIONS, help="of the weights (default: float32)")
+    add_model_arguments(parser)
+    add_export_arguments(parser)
+
+
+def run(args: argparse.Namespace) -> None:
+    """Folds, converts, and puts the text pipeline beside the model."""
+    from rskip.text import TextPipeline
+
+    try:
+        from rskip.translation.ctranslate2_model import write_ctranslate2
+    except ModuleNotFoundError as error:
+        if (error.name or "").partition(".")[0] != "ctranslate2":
+            raise
+        raise ValueError("export ct2 needs CTranslate2: install it with pip install 'rskip[ct2]'") from error
+
+    with output_folder(args.output, replace=args.force, contents=CONTENTS) as folder:
+        translator, model = load(args)
+        write_ctranslate2(
+            model,
+            folder,
+            source=translator.source_dictionary,
+            target=translator.target_dictionary,
+            quantization=args.quantization,
+        )
+        if isinstance(translator.text, TextPipeline):
+            translator.text.save(folder / "text")
+    print(f"wrote {args.output}: open it with ctranslate2.Translator({str(args.output)!r})")

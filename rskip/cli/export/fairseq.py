@@ -1,0 +1,63 @@
+"""Write a .pt file for fairseq-generate --user-dir rskip, or with --stock for fairseq alone.
+
+Tensors are stored as they are; with --stock in float32, under the names of fairseq's `transformer`.
+
+    rskip export fairseq --model checkpoints/multi30k_en_de_2rskip_ln --output model.pt
+    rskip export fairseq --model checkpoints/multi30k_en_de_1xskip_ln --stock --output stock.pt
+"""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from rskip.cli._model import check_replaceable, model_path
+from rskip.cli.export._model import add_export_arguments
+
+if TYPE_CHECKING:
+    from rskip.checkpoint import Checkpoint
+    from rskip.transformer import Transformer
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--output", type=Path, required=True, metavar="FILE.pt")
+    parser.add_argument(
+        "--stock", action="store_true", help="fairseq's own `transformer`, for connections that are or fold into its"
+    )
+    add_export_arguments(parser)
+
+
+def run(args: argparse.Namespace) -> None:
+    """Writes the checkpoint in fairseq's format, as its own architecture or as stock's."""
+    from rskip.checkpoint import read_checkpoint, write_checkpoint
+    from rskip.checkpoint.stock import stock_checkpoint
+    from rskip.settings.errors import SettingError
+    from rskip.translation.model_files import find_checkpoint
+
+    if args.output.suffix != ".pt":
+        raise ValueError(f"--output {args.output}: the name of fairseq's checkpoints ends in .pt")
+    check_replaceable(args.output, replace=args.force)
+    path = find_checkpoint(model_path(args.model, task="translation"))
+    checkpoint = read_checkpoint(path)
+    if args.stock:
+        try:
+            checkpoint = stock_checkpoint(
+                _build(checkpoint),
+                source_language=checkpoint.config["source_lang"],
+                target_language=checkpoint.config["target_lang"],
+            )
+        except SettingError as error:
+            raise error.within(source=str(path)) from None
+    write_checkpoint(args.output, checkpoint)
+    arch = checkpoint.config["arch"]
+    user_dir = " --user-dir rskip" if "connection" in checkpoint.config["model"] else ""
+    print(f"wrote {args.output} ({arch}): translate with fairseq-generate DATA --path {args.output}{user_dir}")
+
+
+def _build(checkpoint: Checkpoint) -> Transformer:
+    from rskip.checkpoint import build_transformer
+
+    embeddings = (checkpoint.model.get(f"{side}.embed_tokens.weight") for side in ("encoder", "decoder"))
+    source, target = (0 if each is None else sum(each.shape[:1]) for each in embeddings)
+    return build_transformer(checkpoint, source_vocabulary=source, target_vocabulary=target)

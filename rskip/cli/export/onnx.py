@@ -1,0 +1,47 @@
+"""Write a folder of ONNX graphs, which rskip translate --model takes, for one sentence at a time.
+
+encoder.onnx and step.onnx (standard operators, any connection), dictionaries, text pipeline, and onnx.json, which says
+what a runtime must know. Logits are compared with the model's. Needs onnx, onnxscript and onnxruntime:
+pip install 'rskip[onnx]'.
+
+    rskip export onnx --model checkpoints/multi30k_en_de_2rskip_ln --output onnx-model
+"""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from rskip.cli._model import add_model_arguments, output_folder
+from rskip.cli.export._model import add_export_arguments, load
+
+CONTENTS = ("*.onnx", "*.onnx.data", "onnx.json", "dict.*.txt", "text")
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--output", type=Path, required=True, metavar="FOLDER")
+    parser.add_argument("--quantization", choices=("int8",), help="of the linear maps (default: float32)")
+    add_model_arguments(parser)
+    add_export_arguments(parser)
+
+
+def run(args: argparse.Namespace) -> None:
+    """Graphs, dictionaries and text pipeline."""
+    try:
+        from rskip.translation.onnx_model import write_onnx
+    except ModuleNotFoundError as error:
+        if (error.name or "").partition(".")[0] not in ("onnx", "onnxruntime", "onnxscript"):
+            raise
+        raise ValueError(f"export onnx needs {error.name}: install it with pip install 'rskip[onnx]'") from error
+
+    with output_folder(args.output, replace=args.force, contents=CONTENTS) as folder:
+        translator, model = load(args)
+        write_onnx(
+            model,
+            folder,
+            text=translator.text,
+            source=translator.source_dictionary,
+            target=translator.target_dictionary,
+            precision=args.quantization or "float32",
+        )
+    print(f"wrote {args.output}: translate with rskip translate --model {args.output}")

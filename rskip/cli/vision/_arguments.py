@@ -1,0 +1,34 @@
+"""What both commands of images take, and what they make of too little memory."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+PRECISIONS = ("auto", "float32", "bfloat16")
+
+
+def add_data_arguments(parser: argparse.ArgumentParser) -> None:
+    """Adds --data, --download and --device."""
+    parser.add_argument(
+        "--data", type=Path, metavar="DIR",
+        help="folder of cifar-10-batches-py or cifar-100-python, or of its files, as they are or packed (.xz, .gz) "
+        "(default: DATASET in $RSKIP_DATA, or in ~/.cache/rskip/data)",
+    )  # fmt: skip
+    parser.add_argument("--download", action="store_true", help="fetch the images where they are missing or damaged")
+    parser.add_argument("--device", help="cpu, cuda, cuda:1, ... (default: cuda where there is one, otherwise cpu)")
+
+
+@contextmanager
+def out_of_memory_as_mistake() -> Iterator[None]:
+    """Makes running out of memory a mistake that names what to change."""
+    from rskip.machine.torch_errors import out_of_memory
+
+    try:
+        yield
+    except (RuntimeError, MemoryError) as error:
+        if out_of_memory(error):
+            raise ValueError("not enough memory: give a smaller --batch-size, or another --device") from error
+        raise

@@ -1,0 +1,102 @@
+"""Evaluate a model: error, a table of the classes, the most confused ones, images per second.
+
+MODEL is the folder of a training (its model.pt, the last iterate; else checkpoint.pt), one of these
+files, a folder of published weights (model.safetensors, config.json), or a name that `rskip zoo list` shows.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from pathlib import Path
+
+from rskip.cli._model import loading_for_good, model_path
+from rskip.cli.vision._arguments import PRECISIONS, add_data_arguments, out_of_memory_as_mistake
+
+EXAMPLES = """examples:
+  rskip vision evaluate runs/preact110
+  rskip vision evaluate checkpoints/cifar10_fast_preact20_2rskip_ln --picture confusion.svg
+  rskip vision evaluate runs/preact110/model.pt --depth 110 --connection 2rskip+ln --split train --json"""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.epilog = EXAMPLES
+    parser.add_argument("model", metavar="MODEL", help="folder or file of a model, or a name of `rskip zoo list`")
+    parser.add_argument(
+        "--split", choices=("test", "train"), default="test", help="which images (default: %(default)s)"
+    )
+    add_data_arguments(parser)
+    parser.add_argument(
+        "--batch-size", type=int, default=500, metavar="N", help="images at a time (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--recalibrate", action="store_true",
+        help="first compute batch normalisation's statistics anew, over the training images as they are trained on",
+    )  # fmt: skip
+    parser.add_argument(
+        "--precision", choices=PRECISIONS[1:],
+        help="what the model computes in (default: what its training computed in; float32 for published weights)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--picture", type=Path, metavar="FILE", help="draw the confusion matrix too; the name ends in .png or .svg"
+    )
+    parser.add_argument("--json", action="store_true", help="print everything as one JSON object instead")
+    expected = parser.add_argument_group("what the model must be", "A model of anything else is refused.")
+    expected.add_argument("--dataset", choices=("cifar10", "cifar100"), help="that it was trained on")
+    expected.add_argument("--depth", type=int, metavar="N", help="such as 110")
+    expected.add_argument("--connection", metavar="SPEC", help="such as 2rskip+ln")
+
+
+@out_of_memory_as_mistake()
+def run(args: argparse.Namespace) -> int:
+    """Prints the evaluation, and draws it where asked."""
+    from rskip.files.picture import check_picture
+
+    with loading_for_good():
+        from rskip.machine.device import bfloat16_is_slow, choose_device, set_gpu_arithmetic
+        from rskip.machine.ranks import Ranks
+        from rskip.vision.data import load_cifar
+        from rskip.vision.evaluation import evaluate, recalibrate
+        from rskip.vision.evaluation_report import draw_confusion, text_form
+        from rskip.vision.model_file import TASK, load_model
+        from rskip.vision.training.choices import begun_with
+
+    if args.picture is not None:
+        check_picture(args.picture)
+    device = choose_device(args.device, Ranks())
+    set_gpu_arithmetic(device, training=False, same_shapes=True)
+    expected = {name: getattr(args, name) for name in ("dataset", "depth", "connection")}
+    model, description = load_model(
+        model_path(args.model, task=TASK),
+        expected={name: value for name, value in expected.items() if value is not None},
+    )
+    precision = args.precision or begun_with(description.path.parent).get("precision", "float32")
+    if args.precision is None and precision != "float32":
+        print(f"computes in {precision}, as the training did: --precision float32 for the other", file=sys.stderr)
+    if precision == "bfloat16" and bfloat16_is_slow(device):
+        kind = "processor" if device.type == "cpu" else "GPU"
+        print(f"this {kind} only emulates bfloat16: float32 is faster on it", file=sys.stderr)
+    images = load_cifar(description.dataset, args.data, train=args.split == "train", download=args.download)
+    if args.recalibrate:
+        training_images = load_cifar(description.dataset, args.data, train=True, download=args.download)
+        recalibrate(model, training_images, device=device)
+    evaluation = evaluate(
+        model,
+        images,
+        dataset=description.dataset,
+        batch_size=args.batch_size,
+        device=device,
+        precision=precision,
+    )
+    recalibrated = ", statistics recalibrated" if args.recalibrate else ""
+    title = f"{description.name}, {description.dataset} {args.split}{recalibrated}"
+    if args.picture is not None:
+        draw_confusion(evaluation, args.picture, title=title)
+    if args.json:
+        model_figures = {**description.to_dict(), "parameters": sum(p.numel() for p in model.parameters())}
+        asked = {"split": args.split, **({"recalibrated": True} if args.recalibrate else {})}
+        print(json.dumps({"model": model_figures, **asked, **evaluation.to_dict()}, indent=2))
+    else:
+        print(f"{description.path}: {title}{description.status}\n{text_form(evaluation)}", end="")
+    return 0

@@ -1,0 +1,1 @@
+"""List, describe and publish pretrained models."""

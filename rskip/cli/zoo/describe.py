@@ -1,0 +1,18 @@
+"""Describe a pretrained model: data, scores, where it comes from, licence, files.
+
+    rskip zoo describe transformer_tiny_2rskip_ln.multi30k.en-de
+"""
+
+from __future__ import annotations
+
+import argparse
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("name", metavar="NAME", help="as `rskip zoo list` shows it")
+
+
+def run(args: argparse.Namespace) -> None:
+    from rskip.zoo.model_card import describe
+
+    print(describe(args.name))

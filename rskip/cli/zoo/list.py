@@ -1,0 +1,34 @@
+"""List pretrained models, with the score of each.
+
+    rskip zoo list
+    rskip zoo list multi30k --connection 2rskip+ln
+"""
+
+from __future__ import annotations
+
+import argparse
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "patterns", nargs="*", metavar="PATTERN", help="text that names hold, or a shell pattern; one has to match"
+    )
+    parser.add_argument("--task", metavar="TASK", help="translation or image-classification")
+    parser.add_argument("--connection", metavar="SPEC", help="of the model, such as 2rskip+ln")
+    parser.add_argument("--json", action="store_true", help="print whole entries, by name, as one JSON object")
+
+
+def run(args: argparse.Namespace) -> None:
+    import json
+
+    from rskip.zoo.model_card import list_text
+    from rskip.zoo.registry import list_models, read_registry
+
+    models = read_registry()
+    names = list_models(args.patterns or None, args.task, args.connection, models=models)
+    if args.json:
+        print(json.dumps({name: models[name].to_json() for name in names}, indent=2, ensure_ascii=False))
+    elif names:
+        print(list_text(models[name] for name in names))
+    else:
+        raise ValueError(f"none of the {len(models)} models matches: `rskip zoo list` shows all")
