@@ -33,7 +33,7 @@ from rskip.machine.environment import describe_environment
 from rskip.machine.terminal import Progress
 from rskip.settings.check import convert
 from rskip.settings.errors import SettingError, nearest
-from rskip.tasks import find_task, tasks
+from rskip.tasks import find_task, task_name, tasks
 from rskip.tasks.subject import Batch, Conditions, Subject
 from rskip.zoo.files import model_folder
 from rskip.zoo.registry import WEIGHTS, read_registry, registry_file
@@ -41,7 +41,7 @@ from rskip.zoo.registry import WEIGHTS, read_registry, registry_file
 Model = str | Path | Subject
 Rows = list[dict[str, Any]]
 
-TASK = "image-classification"  # of a connection, where none is given
+TASK = "vision"  # of a connection, where none is given
 _FAMILY = re.compile(r"([+-]?[\d.]*)([a-z][a-z0-9_]*)((?:[+:].*)?)")
 _BatchNorm = nn.modules.batchnorm._BatchNorm
 
@@ -123,7 +123,7 @@ def _find(model: Model, conditions: Conditions, depths: Sequence[int], task: str
     _no_depth(text, depths)
     if text in entries:
         entry = entries[text]
-        if task not in (None, entry.task):
+        if task_name(task) not in (None, entry.task):
             raise SettingError("task", f"is {task!r}, but {text} is a model for {entry.task}")
         weights = model_folder(entry, root=registry_file().parent) / WEIGHTS
         subject = find_task(entry.task).subject(weights, depth=None, conditions=conditions)

@@ -139,6 +139,12 @@ def describe_features(settings: CaptioningSettings) -> dict[str, Any]:
     return dict(open_features(feature_store(settings)).description)
 
 
+def data_arguments(settings: CaptioningSettings) -> list[str]:
+    """What fairseq-train is given of data and task."""
+    task = ["--user-dir", "rskip", "--task", "captioning", "--features", feature_store(settings)]
+    return [str(data_folder(settings)), *task]
+
+
 def prepare_commands(run: Run[CaptioningSettings]) -> list[list[str]]:
     """`rskip prepare` and `rskip caption extract`, which make the data and the features."""
     settings, features = run.settings, run.settings.features

@@ -13,15 +13,15 @@ from rskip.captioning.data import ensure_data, ensure_features
 from rskip.captioning.model_file import CONFIG, export_captioning_model, load_captioning_model
 from rskip.captioning.recipe import CaptioningSettings
 from rskip.captioning.scoring import DECIMALS, caption_figures, caption_split, score_split
-from rskip.captioning.training import checkpoint
+from rskip.captioning.training import scored_file
 from rskip.connections import parse_connection
 from rskip.corpora import find_caption_corpus
 from rskip.records import Record
 from rskip.settings.errors import SettingError
 from rskip.settings.text import read_json
+from rskip.tasks.fairseq.publishing import paper_of
 from rskip.tasks.run import Run
 from rskip.tasks.task import ModelDescription
-from rskip.translation.publishing import paper_of
 
 _SIZED = re.compile(r"captioning_transformer_\w+?(?:_(?P<size>tiny|small))?")
 
@@ -33,7 +33,7 @@ def export_weights(run: Run[CaptioningSettings], record: Record, folder: Path) -
     """
     data = ensure_data(run)
     ensure_features(run)
-    export_captioning_model(checkpoint(run), data / DICTIONARY, folder, dtype=torch.float16)
+    export_captioning_model(scored_file(run), data / DICTIONARY, folder, dtype=torch.float16)
     model, dictionary = load_captioning_model(folder, "cuda" if run.gpus else "cpu")
     figures = caption_figures(score_split(run, caption_split(run, model, dictionary)))
     return {"cider": round(figures["cider"], DECIMALS)}

@@ -14,23 +14,18 @@ from rskip.generation import SearchOptions
 from rskip.settings.check import to_plain
 from rskip.settings.errors import SettingError
 from rskip.tasks.fairseq.flags import Flag, Flags
-from rskip.translation.recipe import check_flags
+from rskip.tasks.fairseq.recipe import check_training
 
 CONSTANT = "constant"
 """A backbone that sees nothing: every picture has the same feature."""
 
 _FEATURES_KEYS = tuple(FeatureSettings.__dataclass_fields__)
-_SET_BY_RSKIP_RUN = {
+_SET_BY_A_RUN = {
     "task": "it is captioning",
     "features": "it is features.backbone or features.store",
     "user-dir": "it is rskip",
-    "save-dir": "it is the run's folder",
-    "restore-file": "an interrupted run is resumed by repeating the command",
     "finetune-from-model": "self_critical begins with the checkpoint that train ends with",
-    "log-format": "it is always json, records read it",
-    "cpu": "it follows the machine",
     "no-save": "scoring needs a checkpoint",
-    "no-last-checkpoints": "resuming needs them",
     "keep-last-epochs": "one is kept, and the best",
     "eval-cider": "it follows `checkpoint`",
     "best-checkpoint-metric": "it follows `checkpoint`",
@@ -127,14 +122,9 @@ class CaptioningSettings(msgspec.Struct, frozen=True, kw_only=True):
 
     def __post_init__(self) -> None:
         find_caption_corpus(self.corpus)
-        check_flags("train", self.train, _SET_BY_RSKIP_RUN)
-        if not isinstance(self.train.get("arch"), str):
-            expected = "an architecture such as captioning_transformer_rskip_ln_tiny"
-            raise SettingError("train.arch", "is missing", expected=expected)
         for section, flags in self.stages().items():
-            check_flags(section, flags, _SET_BY_RSKIP_RUN)
-            if not any(flags.get(limit) for limit in ("max-epoch", "max-update")):
-                raise SettingError(section, "says no end", advice=f"give {section}.max-epoch or {section}.max-update")
+            architecture = "captioning_transformer_rskip_ln_tiny"
+            check_training(section, flags, refused=_SET_BY_A_RUN, architecture=architecture)
 
     def stages(self) -> dict[str, Mapping[str, Flag]]:
         """The flags of each training, in their order."""

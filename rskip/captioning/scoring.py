@@ -12,7 +12,7 @@ from rskip.captioning.captions import DICTIONARY, CaptionedImage, read_split
 from rskip.captioning.data import data_folder, describe_data, feature_store
 from rskip.captioning.metrics import CaptionScores, score_captions
 from rskip.captioning.recipe import CaptioningSettings
-from rskip.captioning.training import checkpoint, read_log
+from rskip.captioning.training import read_log, scored_file
 from rskip.files.state import read_state_lines, state_line
 from rskip.files.whole import atomic_file
 from rskip.tasks.fairseq.profiling import profiled_weights
@@ -36,10 +36,15 @@ def score(run: Run[CaptioningSettings]) -> Outcome:
     scores = score_split(run, _read_captions(output))
     for reason in (f"{name} {reason}" for name, reason in scores.missing.items()):
         print(reason, flush=True)
-    return outcome(run, scores)
+    return _outcome(run, scores)
 
 
-def outcome(run: Run[CaptioningSettings], scores: CaptionScores | None) -> Outcome:
+def diverged(run: Run[CaptioningSettings]) -> Outcome:
+    """See `Task.diverged`."""
+    return _outcome(run, None)
+
+
+def _outcome(run: Run[CaptioningSettings], scores: CaptionScores | None) -> Outcome:
     """The run's scores beside what its log says; without any, as a training that diverged leaves it.
 
     :raises ValueError: the log has no training in it.
@@ -119,7 +124,16 @@ def captions_file(run: Run[CaptioningSettings]) -> Path:
     return run.folder.path / f"captions-{run.settings.evaluate.split}.jsonl"
 
 
-def first_captions(run: Run[CaptioningSettings], count: int) -> str:
+def artifacts(run: Run[CaptioningSettings]) -> dict[str, str]:
+    """See `Task.artifacts`."""
+    return {
+        str(run.folder.train_log): "what the training printed",
+        str(captions_file(run)): "a caption of each picture",
+        str(scored_file(run)): "the model that is scored",
+    }
+
+
+def sample_outputs(run: Run[CaptioningSettings], count: int) -> str:
     """The first pictures of the evaluated split with a reference and the model's caption; empty where they are gone."""
     output = captions_file(run)
     if not (output.exists() and data_folder(run.settings).exists()):
@@ -140,7 +154,7 @@ def _write_captions(run: Run[CaptioningSettings], output: Path) -> None:
     from rskip.captioning.model_file import read_captioning_checkpoint
     from rskip.text import Dictionary
 
-    model = read_captioning_checkpoint(checkpoint(run)).to("cuda" if run.gpus else "cpu")
+    model = read_captioning_checkpoint(scored_file(run)).to("cuda" if run.gpus else "cpu")
     captions = caption_split(run, model, Dictionary.load(data_folder(run.settings) / DICTIONARY))
     with atomic_file(output) as temporary, temporary.open("w", encoding="utf-8") as file:
         for name, caption in captions.items():

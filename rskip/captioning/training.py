@@ -8,23 +8,19 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from rskip.captioning.data import data_folder, feature_store
+from rskip.captioning.data import data_arguments, ensure_data, ensure_features, prepare_commands
 from rskip.captioning.recipe import CaptioningSettings
-from rskip.files.whole import atomic_file
 from rskip.settings.errors import SettingError
-from rskip.tasks.fairseq.flags import flags_on_gpu, flags_to_arguments
-from rskip.tasks.fairseq.log import TrainLog, epoch_lines, read_train_log
-from rskip.tasks.fairseq.profiling import initialise, initialise_command, needs_profile, starting_checkpoint
-from rskip.tasks.process import executable
-from rskip.tasks.run import EpochLines, Run
-from rskip.translation.data import device_arguments
-from rskip.translation.training import LOW_PRECISION, recipe_precision
+from rskip.tasks.fairseq.flags import FairseqFlags
+from rskip.tasks.fairseq.log import TrainLog, read_train_log
+from rskip.tasks.fairseq.training import FairseqTraining
+from rskip.tasks.run import FIRST_STAGE, Run, precision_here
 
-_LOG_INTERVAL = 100  # updates between two lines in train.log
 _STAGE = "rskip stage | "  # begins the line of train.log that says which training follows
+_BEST = ("--eval-cider", "--best-checkpoint-metric", "cider", "--maximize-best-checkpoint-metric")
 
 
-def check_gpus(settings: CaptioningSettings, *, gpus: int) -> None:
+def check(settings: CaptioningSettings, *, gpus: int) -> None:
     """:raises SettingError: an update's pictures can't be divided among so many GPUs."""
     if gpus > 1:
         for section, flags in settings.stages().items():
@@ -35,96 +31,62 @@ def check_gpus(settings: CaptioningSettings, *, gpus: int) -> None:
 
 
 def train(run: Run[CaptioningSettings]) -> None:
-    """Trains every stage to its end with fairseq-train, from its last checkpoint where there is one."""
-    for stage in run.settings.stages():
-        finished = run.folder.path / f"{stage}.done"
-        if finished.exists():
-            continue
-        folder = checkpoints(run, stage)
-        folder.mkdir(parents=True, exist_ok=True)
-        with run.folder.train_log.open("a", encoding="utf-8") as log:
-            log.write(f"{_STAGE}{stage}\n")
-        flags = run.settings.stages()[stage]
-        if stage == "train" and needs_profile(flags):
-            initialise(run, _starting_words(run))
-        run.train(
-            lambda precision, stage=stage: train_command(run, stage=stage, precision=precision),  # type: ignore[misc]
-            asked=recipe_precision(flags),
-            resumed=(folder / "checkpoint_last.pt").exists(),
-            report=EpochLines(run.folder.train_log, epoch_lines),
+    """Prepares captions and features, then trains every stage to its end with fairseq-train."""
+    ensure_data(run)
+    ensure_features(run)
+    print(f"{run.name}, seed {run.seed}", flush=True)
+    for training in trainings_of(run):
+        if not training.done:
+            with run.folder.train_log.open("a", encoding="utf-8") as log:
+                log.write(f"{_STAGE}{training.stage}\n")
+        training.complete()
+
+
+def trainings_of(run: Run[CaptioningSettings]) -> list[FairseqTraining]:
+    """The trainings of the run's stages. Each begins with the checkpoint that the one before ends with."""
+    trainings: list[FairseqTraining] = []
+    for stage, given in run.settings.stages().items():
+        flags = dict(given)
+        if run.gpus > 1:
+            size = flags["batch-size"]
+            assert isinstance(size, int), "check has seen to it"
+            flags["batch-size"] = size // run.gpus
+        training = FairseqTraining(
+            run=run,
+            stage=stage,
+            data=data_arguments(run.settings),
+            flags=flags,
+            options=["--keep-last-epochs", "1", *(_BEST if run.settings.checkpoint == "best" else ())],
+            checkpoints=run.folder.path / ("checkpoints" if stage == FIRST_STAGE else f"checkpoints-{stage}"),
+            finished=run.folder.path / f"{stage}.done",
+            start=_trained(trainings[-1]) if trainings else None,
         )
-        with atomic_file(finished) as temporary:
-            temporary.write_text("training came to its end\n")
+        trainings.append(training)
+    return trainings
 
 
-def train_command(run: Run[CaptioningSettings], *, stage: str, precision: str) -> list[str]:
-    """`fairseq-train`, under `torchrun` for several GPUs; it resumes by itself from `checkpoint_last.pt`.
+def scored_file(run: Run[CaptioningSettings]) -> Path:
+    """What the last stage ends with."""
+    return _trained(trainings_of(run)[-1])
 
-    :param precision: "float32" trains in it whatever the recipe's flags ask for.
-    """
-    settings, gpus = run.settings, run.gpus
-    flags = settings.stages()[stage]
-    program = ["fairseq-train"]
-    if gpus > 1:
-        program = ["torchrun", "--standalone", "--nproc-per-node", str(gpus), executable("fairseq-train")]
-    best = ["--eval-cider", "--best-checkpoint-metric", "cider", "--maximize-best-checkpoint-metric"]
-    before = list(settings.stages())[: list(settings.stages()).index(stage)]
-    start = checkpoint(run, before[-1]) if before else starting_checkpoint(run) if needs_profile(flags) else None
+
+def _trained(training: FairseqTraining) -> Path:
+    return training.checkpoints / f"checkpoint_{training.run.settings.checkpoint}.pt"
+
+
+def commands(run: Run[CaptioningSettings]) -> list[list[str]]:
+    """Prepare, extract, initialise where a connection needs it, train; captions are scored within the run."""
+    stages = [each.commands(precision_here(each.precision, gpus=run.gpus)) for each in trainings_of(run)]
+    return [*prepare_commands(run), *(command for stage in stages for command in stage)]
+
+
+def fairseq_flags(settings: CaptioningSettings) -> list[FairseqFlags]:
+    """See `Task.fairseq_flags`."""
+    before = ["data", "--user-dir", "rskip", "--task", "captioning", "--features", "constant"]
     return [
-        *program,
-        *_data_arguments(settings),
-        *("--seed", str(run.seed), "--save-dir", str(checkpoints(run, stage))),
-        *(["--finetune-from-model", str(start)] if start else []),
-        *("--keep-last-epochs", "1"),
-        *(best if settings.checkpoint == "best" else []),
-        *("--log-format", "json"),
-        *([] if "log-interval" in flags else ["--log-interval", str(_LOG_INTERVAL)]),
-        *([] if gpus > 1 else device_arguments(gpu=gpus > 0)),
-        *_recipe_flags(run, stage=stage, precision=precision),
+        FairseqFlags(section=stage, program="fairseq-train", before=before, flags=flags)
+        for stage, flags in settings.stages().items()
     ]
-
-
-def initialise_commands(run: Run[CaptioningSettings]) -> list[list[str]]:
-    """`rskip initialise`, where the first training starts from a profiling pass."""
-    return [initialise_command(run, _starting_words(run))] if needs_profile(run.settings.train) else []
-
-
-def _starting_words(run: Run[CaptioningSettings]) -> list[str]:
-    """Of the first training's words what its first weights depend on, and its first batch."""
-    flags = _recipe_flags(run, stage="train", precision="float32")
-    return [*_data_arguments(run.settings), "--seed", str(run.seed), *flags]
-
-
-def _data_arguments(settings: CaptioningSettings) -> list[str]:
-    """What fairseq-train is given of data and task."""
-    task = ["--user-dir", "rskip", "--task", "captioning", "--features", feature_store(settings)]
-    return [str(data_folder(settings)), *task]
-
-
-def _recipe_flags(run: Run[CaptioningSettings], *, stage: str, precision: str) -> list[str]:
-    """fairseq-train's flags that the recipe sets."""
-    settings, gpus = run.settings, run.gpus
-    flags = dict(settings.stages()[stage])
-    if gpus > 1:
-        size = flags["batch-size"]
-        assert isinstance(size, int), "check_gpus has seen to it"
-        flags["batch-size"] = size // gpus
-    if precision == "float32":
-        flags |= dict.fromkeys(flags.keys() & LOW_PRECISION, False)
-    if gpus > 0:
-        flags = flags_on_gpu(flags)
-    return flags_to_arguments(flags)
-
-
-def checkpoints(run: Run[CaptioningSettings], stage: str) -> Path:
-    """The folder of fairseq's checkpoints of a stage."""
-    return run.folder.path / ("checkpoints" if stage == "train" else f"checkpoints-{stage}")
-
-
-def checkpoint(run: Run[CaptioningSettings], stage: str | None = None) -> Path:
-    """What a stage, by default the last one, ends with."""
-    stage = stage or list(run.settings.stages())[-1]
-    return checkpoints(run, stage) / f"checkpoint_{run.settings.checkpoint}.pt"
 
 
 def read_log(run: Run[CaptioningSettings], *, ended: bool) -> dict[str, TrainLog]:

@@ -168,8 +168,8 @@ class Grids:
         row = self._rows[name][0]
         train = flat_config(row.written)
         layers = "x".join(str(train.get(f"train.{side}-layers")) for side in ("encoder", "decoder"))
-        own = f"{row.task.kind}_{layers}"
-        return own if own in self._costs.models else row.task.kind
+        own = f"{row.task.name}_{layers}"
+        return own if own in self._costs.models else row.task.name
 
     def _lines(self, name: str) -> list[list[Cell]]:
         """Its cells by line, the best line first."""
@@ -258,7 +258,7 @@ def _notes(cells: Sequence[Cell], ranked: str) -> list[str]:
         )
     if any(len(cell.figures) == 1 for cell in cells):
         notes.append("One seed is no comparison.")
-    precisions = sorted({str(record.training.get("precision") or "not recorded") for record in records})
+    precisions = sorted({record.precision or "not recorded" for record in records})
     if len(precisions) > 1:
         notes.append(f"Computed in {' and '.join(precisions)}: cells of two precisions are no comparison.")
     signatures = dict.fromkeys(signature for record in records for signature in record.signatures.items())

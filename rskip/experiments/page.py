@@ -152,7 +152,7 @@ def _records(records: Sequence[Record], tables: Tables) -> str:
                 str(record.seed),
                 figure,
                 f"{record.parameters:,}",
-                escape(str(record.training.get("precision") or "")),
+                escape(record.precision),
                 f"{record.training['seconds'] / 60:.0f}",
                 escape(machine_label(record.machine)),
                 escape(_commit(record.git)) if record.git else "",

@@ -28,7 +28,7 @@ import msgspec
 from rskip.settings.check import convert, field_names
 from rskip.settings.errors import SettingError, did_you_mean, joined
 from rskip.settings.text import parse_overrides, read_yaml, set_dotted
-from rskip.tasks import Task, task_of_kind, tasks
+from rskip.tasks import Task, find_task, tasks
 from rskip.tasks.run import ProbeSettings
 
 FOLDER = Path("recipes")
@@ -121,7 +121,7 @@ class RowOutline:
         Imports the task's settings, but no user code.
         """
         try:
-            return {"kind": self.task.kind, **self.task.row_config(self.written)}
+            return {"kind": self.task.name, **self.task.row_config(self.written)}
         except SettingError:
             return None
 
@@ -161,7 +161,7 @@ class Recipe:
     @property
     def config(self) -> dict[str, Any]:
         """Everything that the result depends on, as plain JSON values."""
-        return {"kind": self.task.kind, **self.task.config(self.settings)}
+        return {"kind": self.task.name, **self.task.config(self.settings)}
 
 
 def load_recipe(path: str | os.PathLike[str], *, overrides: Sequence[str] = ()) -> Recipe:
@@ -227,7 +227,7 @@ def outline_rows(path: Path) -> list[RowOutline]:
         for row in rows or [None]:
             parts, changes = ((), {}) if row is None else rows[row]
             merged = merge(common, changes)
-            task = task_of_kind(merged.get("kind"))
+            task = find_task(merged.get("kind"), setting="kind")
             own = _own_fields(merged, rows)
             written = {key: value for key, value in merged.items() if key not in field_names(OwnFields)}
             paper = _paper_figures(own, task)
@@ -368,7 +368,7 @@ def _build(
     overrides: Mapping[str, Any],
     rows: Mapping[str, Any],
 ) -> Recipe:
-    task = task_of_kind(content.get("kind"))
+    task = find_task(content.get("kind"), setting="kind")
     own = field_names(OwnFields)
     settings = field_names(task.settings)
     effective = {}
@@ -385,8 +385,8 @@ def _build(
             raise SettingError.of_unknown_key("", key, [*own, "rows", *settings])
     fields = _own_fields(changed, rows)
     if fields.probe is not None and not task.probed:
-        probed = " and ".join(each.kind for each in tasks().values() if each.probed)
-        raise SettingError("probe", f"can't be given to {task.kind}", expected=f"it with {probed} alone")
+        probed = " and ".join(each.name for each in tasks().values() if each.probed)
+        raise SettingError("probe", f"can't be given to {task.name}", expected=f"it with {probed} alone")
     written = {key: changed[key] for key in settings if changed.get(key) is not None}
     return Recipe(
         path=path,

@@ -95,10 +95,10 @@ def results_table(records: Iterable[Record]) -> str:
     if not runs:
         return NO_RECORDS
     columns = [
-        (task.kind, column)
+        (task.name, column)
         for task in tasks().values()
         for column in task.columns
-        if any(run[0].kind == task.kind and any(column.metric in record.metrics for record in run) for run in runs)
+        if any(run[0].kind == task.name and any(column.metric in record.metrics for record in run) for run in runs)
     ]
     headings = [column.heading for _, column in columns]
     rows = [

@@ -19,7 +19,7 @@ from rskip.records import Record, read_record, record_path
 from rskip.settings.errors import SettingError
 from rskip.tasks.fairseq.flags import check_fairseq_flags
 from rskip.tasks.process import TrainingDiverged, executable
-from rskip.tasks.run import Run, config_difference
+from rskip.tasks.run import Run, config_difference, trained_in
 from rskip.tasks.task import Outcome
 
 
@@ -165,11 +165,11 @@ def make_record(recipe: Recipe, run: Run[Any], outcome: Outcome) -> Record:
     """The record of a run that has been scored, or without metrics has diverged."""
     sessions = run.folder.sessions()
     last = sessions[-1]
-    training = {"seconds": outcome.training["seconds"], "pieces": len(sessions), "precision": last.get("precision")}
+    training = {"seconds": outcome.training["seconds"], "pieces": len(sessions), "precision": trained_in(sessions)}
     return Record(
         recipe=recipe.name,
         run=run.name,
-        kind=recipe.task.kind,
+        kind=recipe.task.name,
         seed=run.seed,
         config=recipe.config,
         overrides=dict(recipe.overrides),

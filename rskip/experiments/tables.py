@@ -288,7 +288,7 @@ def _changes(line: Line) -> list[str]:
     assert line.baseline is not None
     now, before = flat_config(line.row.written), flat_config(line.baseline.row.written)
     precisions = [
-        {str(record.training.get("precision") or "not recorded") for record in each.records}
+        {record.precision or "not recorded" for record in each.records}
         for each in (line, line.baseline)
     ]
     expected = (*_CONNECTION, *(_PRECISION if all(precisions) else ()))  # what was computed in says more

@@ -36,6 +36,10 @@ class Training(TypedDict):
     pieces: Count
 
 
+class _Training(Training, total=False):
+    precision: str | dict[str, str | None] | None
+
+
 class Record(msgspec.Struct, frozen=True, kw_only=True):
     """One run's record.
 
@@ -47,7 +51,8 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
         diverged.
     :param signatures: the scorer's signature of a metric, where it has one.
     :param curve: one mapping an epoch.
-    :param training: `seconds` (over all sessions), `pieces` (how many sessions), and the task's own figures.
+    :param training: `seconds` (over all sessions), `pieces` (how many sessions), `precision` (one for all stages, or
+        one per stage where they differ), and the task's own figures.
     :param parameters: how many the model has.
     :param checkpoint_sha256: of the file that was scored; None of a training that diverged.
     :param data: what the data was made from.
@@ -82,7 +87,7 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
         if self.schema != SCHEMA:
             raise SettingError.of_value("schema", self.schema, f"{SCHEMA}, which this version reads")
         check(self)
-        for field, kind in (("curve", list[Epoch]), ("training", Training), ("machine", Machine)):
+        for field, kind in (("curve", list[Epoch]), ("training", _Training), ("machine", Machine)):
             convert(getattr(self, field), kind, name=field)
         if self.git is not None:
             convert(self.git, Git, name="git")
@@ -101,6 +106,14 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
     def diverged(self) -> bool:
         """Whether the training ended with a loss, gradient or weight that is not finite, so that nothing was scored."""
         return self.checkpoint_sha256 is None
+
+    @property
+    def precision(self) -> str:
+        """The precision of the training in words; of several stages that differ one for each; "" if not recorded."""
+        recorded = self.training.get("precision") or ""
+        if isinstance(recorded, str):
+            return recorded
+        return ", ".join(f"{precision or 'not recorded'} ({stage})" for stage, precision in recorded.items())
 
     @property
     def path(self) -> Path:

@@ -4,11 +4,11 @@ from rskip.tasks.registry import (
     dataset_of_record,
     find_task,
     register_task,
-    task_of_kind,
+    task_name,
     task_of_record,
     tasks,
 )
-from rskip.tasks.task import Column, ModelDescription, Outcome, Task
+from rskip.tasks.task import Column, ModelDescription, Outcome, Task, imported
 
 __all__ = [
     "Column",
@@ -17,8 +17,9 @@ __all__ = [
     "Task",
     "dataset_of_record",
     "find_task",
+    "imported",
     "register_task",
-    "task_of_kind",
+    "task_name",
     "task_of_record",
     "tasks",
 ]

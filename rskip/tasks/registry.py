@@ -1,7 +1,8 @@
-"""The tasks that are known by name: translation, image classification, captioning, and registered ones."""
+"""The tasks that are known by name: translation, vision, captioning, and registered ones."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
@@ -15,19 +16,33 @@ if TYPE_CHECKING:
 # Imported when the task is first asked for.
 _OURS = {
     "translation": "rskip.translation.task:TranslationTask",
-    "image-classification": "rskip.vision.task:VisionTask",
-    "image-captioning": "rskip.captioning.task:CaptioningTask",
+    "vision": "rskip.vision.task:VisionTask",
+    "captioning": "rskip.captioning.task:CaptioningTask",
 }
+# Names that files of earlier versions have.
+_FORMER = {"image-classification": "vision", "image-captioning": "captioning"}
 
 _tasks: dict[str, Task[Any]] = {}
 
 
-def register_task(task: Task[Any]) -> None:
-    """Makes a task known by its name and its kind."""
-    for other in tasks().values():
-        if other.name != task.name and other.kind == task.kind:
-            raise ValueError(f"the task {other.name} has the kind {task.kind!r} already")
+def register_task(task: Task[Any], *, former: Sequence[str] = ()) -> None:
+    """Makes a task known by its name.
+
+    :param former: other names of it, in recipes, records and registries that were written earlier.
+    :raises ValueError: the task has a `kind` that is not its name.
+    """
+    if (kind := getattr(task, "kind", task.name)) != task.name:
+        raise ValueError(
+            f"the task {task.name!r} has the kind {kind!r}, but a task has one name: delete `kind`, set "
+            f"name = {kind!r}, and call register_task(task, former=[{task.name!r}])"
+        )
     _tasks[task.name] = task
+    _FORMER.update(dict.fromkeys(former, task.name))
+
+
+def task_name(name: Any) -> Any:
+    """The name of the task that has this name or had it formerly; anything else is returned as given."""
+    return _FORMER.get(name, name) if isinstance(name, str) else name
 
 
 def tasks() -> dict[str, Task[Any]]:
@@ -35,33 +50,21 @@ def tasks() -> dict[str, Task[Any]]:
     return {name: find_task(name) for name in {**_OURS, **_tasks}}
 
 
-def find_task(name: str) -> Task[Any]:
-    """The task that checkpoints.json calls so.
+def find_task(name: object, *, setting: str = "task") -> Task[Any]:
+    """The task of that name.
 
-    :raises SettingError: there is none.
+    :param setting: that holds the name, for errors.
+    :raises SettingError: the name is unknown.
     """
-    if name not in _tasks and name in _OURS:
-        module, _, task = _OURS[name].partition(":")
-        _tasks[name] = getattr(import_module(module), task)()
-    if name not in _tasks:
-        known = {**_OURS, **_tasks}
+    known = {**_OURS, **_tasks}
+    if (found := task_name(name)) not in list(known):
         near = [f"did you mean {each}?" for each in nearest(name, known)]
-        advice = "; ".join([*near, "a task of one's own is known once its module is imported"])
-        raise SettingError.of_value("task", name, " or ".join(known), advice=advice)
-    return _tasks[name]
-
-
-def task_of_kind(kind: object) -> Task[Any]:
-    """The task that recipes and records call so.
-
-    :raises SettingError: there is none.
-    """
-    found = [task for task in tasks().values() if task.kind == kind]
-    if not found:
-        kinds = [task.kind for task in tasks().values()]
-        near = nearest(kind, kinds)
-        raise SettingError.of_value("kind", kind, " or ".join(kinds), advice=f"did you mean {near[0]}?" if near else "")
-    return found[0]
+        advice = "; ".join([*near, "your own task is known once its module is imported"])
+        raise SettingError.of_value(setting, name, " or ".join(known), advice=advice)
+    if found not in _tasks:
+        module, _, task = _OURS[found].partition(":")
+        _tasks[found] = getattr(import_module(module), task)()
+    return _tasks[found]
 
 
 def task_of_record(record: Record) -> Task[Any]:
@@ -70,7 +73,7 @@ def task_of_record(record: Record) -> Task[Any]:
     :raises SettingError: there is none; names the record.
     """
     try:
-        return task_of_kind(record.kind)
+        return find_task(record.kind, setting="kind")
     except SettingError as error:
         raise error.within(source=str(record.path)) from None
 

@@ -24,6 +24,7 @@ from rskip.tasks.process import child_environment, run_logged
 SettingsT = TypeVar("SettingsT")
 
 _Precision = Literal["float32", "bfloat16", "float16"]
+FIRST_STAGE = "train"  # most runs have one training, the first of several has no other name
 SESSION = "rskip run | "  # begins the line of train.log that says what a session runs on
 
 
@@ -59,22 +60,31 @@ class Run(Generic[SettingsT]):
         object.__setattr__(self, "folder", RunFolder(Path("runs", self.name, str(self.seed))))
 
     def train(
-        self, command: Callable[[str], Sequence[str]], *, asked: str, resumed: bool, report: Callable[[], None]
+        self,
+        command: Callable[[str], Sequence[str]],
+        *,
+        stage: str = FIRST_STAGE,
+        asked: str,
+        resumed: bool,
+        report: Callable[[], None],
     ) -> None:
-        """Runs a session of the training to its end, its output in the folder's train.log.
+        """Runs a session of a training to its end, its output in the folder's train.log.
 
         :param command: gives the command line, by the precision that the training computes in.
+        :param stage: which of the run's trainings.
         :param asked: the precision that the settings ask for.
         :param resumed: whether it starts from a checkpoint.
         :param report: called about every second, to print what is new.
         :raises ValueError: another number of GPUs than at the training's start, or the command refuses its arguments.
         :raises CommandFailed: it failed by itself.
         """
-        precision = self.begin_session(asked=asked)
+        precision = self.begin_session(stage=stage, asked=asked, resumed=resumed)
         words = command(precision)
         print(f"{'resuming' if resumed else 'training'}; log: {self.folder.train_log}", flush=True)
         if precision != asked:
-            print(f"in {precision}: the recipe says {asked}, which is slower on a processor that doesn't multiply it")
+            here = precision == precision_here(asked, gpus=self.gpus)
+            slower = "which is slower on a processor that doesn't multiply it"
+            print(f"in {precision}: the recipe says {asked}, {slower if here else 'but the training began so'}")
         run_logged(
             words,
             log=self.folder.train_log,
@@ -83,17 +93,21 @@ class Run(Generic[SettingsT]):
             on_poll=report,
         )
 
-    def begin_session(self, *, asked: str = "float32") -> str:
-        """Writes into the log what a session of the training runs on; returns the precision that it computes in.
+    def begin_session(self, *, stage: str = FIRST_STAGE, asked: str = "float32", resumed: bool = False) -> str:
+        """Writes into the log what a session of a training runs on; returns the precision that it computes in.
 
         `train` calls it; a task that trains in this process does so itself.
 
+        :param stage: which of the run's trainings.
         :param asked: the precision that the settings ask for.
+        :param resumed: whether it starts from a checkpoint.
         :raises ValueError: another number of GPUs than at the training's start.
         """
         self.folder.keep_processes(max(self.gpus, 1))
-        precision = self.folder.keep_precision(precision_here(asked, gpus=self.gpus))
+        precision = self.folder.keep_precision(precision_here(asked, gpus=self.gpus), stage=stage, resumed=resumed)
         session = {**describe_environment(), "precision": precision}
+        if stage != FIRST_STAGE:
+            session["stage"] = stage
         session["machine"] |= {"gpus": self.gpus} if self.gpus > 0 else {"gpu": None}
         started = time.strftime("%Y-%m-%dT%H:%M:%S%z")
         line = f"{SESSION}{json.dumps({'started': started, **session})}\n"
@@ -111,9 +125,10 @@ class _Session(TypedDict):
 
 
 class Session(_Session, total=False):
-    """The environment of a training session. Older logs lack `precision`."""
+    """The environment of a training session. Older logs lack `precision`, and sessions of the first stage `stage`."""
 
     precision: str
+    stage: str
 
 
 class RunFolder:
@@ -164,11 +179,17 @@ class RunFolder:
             expected = f"{before}, which {self.path} was started on"
             raise SettingError.of_value("gpus", count, expected, advice="give that, or move the folder away")
 
-    def keep_precision(self, chosen: str) -> str:
-        """What a training was started in, `chosen` where it starts now: its checkpoints fit no other precision."""
-        file = self.path / "precision"
+    def keep_precision(self, chosen: str, *, stage: str = FIRST_STAGE, resumed: bool = False) -> str:
+        """The precision that a training was started in, which its checkpoints need; `chosen` if it starts now."""
+        first = self.path / "precision"
+        file = first if stage == FIRST_STAGE else first.with_name(f"precision-{stage}")
         if not file.exists():
+            if resumed and first.exists():  # by an earlier version, which trained all stages in the first one's
+                chosen = self._read_precision(first)
             _write(file, chosen)
+        return self._read_precision(file)
+
+    def _read_precision(self, file: Path) -> str:
         kind: Any = _Precision
         return as_state(read_text(file).strip(), kind, source=str(file), advice=self._anew)
 
@@ -238,6 +259,12 @@ def precision_here(asked: str, *, gpus: int) -> str:
     here = min(gpus, torch.cuda.device_count())  # fewer where commands are printed for another machine
     devices = [torch.device("cuda", number) for number in range(here)] if gpus else [torch.device("cpu")]
     return "float32" if any(map(bfloat16_is_slow, devices)) else asked
+
+
+def trained_in(sessions: Sequence[Session]) -> str | dict[str, str | None] | None:
+    """The precision of a run's trainings: one for all stages, or one per stage if they differ. None: not recorded."""
+    found = {each.get("stage", FIRST_STAGE): each.get("precision") for each in sessions}
+    return found if len({*found.values()}) > 1 else next(iter(found.values()))
 
 
 def config_difference(before: Mapping[str, Any], now: Mapping[str, Any]) -> str:

@@ -1,16 +1,18 @@
-"""What a task is: all that differs between translation, image classification and others.
+"""What a task is: all that differs between translation, vision, captioning and others.
 
     recipe -> settings -> train -> score -> record -> tables
                                    export -> registry -> load
 
-`rskip run`, `rskip report`, `rskip zoo` and `rskip.load` know no task by name: they look it up here. A further task is
-a class derived from `Task` whose instance is given to `register_task`.
+`rskip run`, `rskip report`, `rskip zoo` and `rskip.load` know no task by name: they look it up. Your own task is a
+class derived from `Task`, whose instance you give to `register_task`. A method may be written in the class, or
+`imported` from the module that does the work.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, NamedTuple, TypeVar
 
@@ -76,11 +78,30 @@ class ModelDescription(msgspec.Struct, frozen=True, kw_only=True):
     paper: Paper
 
 
+class imported:  # noqa: N801  (used like a function)
+    """A method or attribute of a task that a module holds, which is imported when it is first used.
+
+        class MyTask(Task):
+            train = imported("mine.training")
+            settings = imported("mine.recipe:MySettings")
+
+    :param where: the module, and the function's name behind a colon where it is not the attribute's.
+    """
+
+    def __init__(self, where: str) -> None:
+        self.module, _, self.name = where.partition(":")
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self.name = self.name or name
+
+    def __get__(self, task: object, owner: type) -> Any:
+        return self if task is None else getattr(import_module(self.module), self.name)
+
+
 class Task(ABC, Generic[SettingsT]):
     """A task.
 
-    :cvar name: in checkpoints.json and `rskip zoo list --task`.
-    :cvar kind: in recipes and records.
+    :cvar name: in recipes, records, checkpoints.json and `rskip zoo list --task`.
     :cvar programs: that training and scoring start, installed beside Python.
     :cvar probed: whether its training writes what a recipe's `probe` asks for.
     :cvar columns: the metrics that tables show, the main one first.
@@ -96,7 +117,6 @@ class Task(ABC, Generic[SettingsT]):
     """
 
     name: ClassVar[str]
-    kind: ClassVar[str]
     programs: ClassVar[tuple[str, ...]] = ()
     probed: ClassVar[bool] = False
     columns: ClassVar[tuple[Column, ...]]
@@ -120,7 +140,7 @@ class Task(ABC, Generic[SettingsT]):
 
     def config(self, settings: SettingsT) -> dict[str, Any]:
         """The settings as plain values, from which `read_settings` makes the same again."""
-        plain: dict[str, Any] = to_plain(settings)
+        plain: dict[str, Any] = settings.to_plain() if hasattr(settings, "to_plain") else to_plain(settings)
         return plain
 
     def row_config(self, written: Mapping[str, Any]) -> dict[str, Any]:
@@ -132,7 +152,7 @@ class Task(ABC, Generic[SettingsT]):
 
     def dataset(self, config: Mapping[str, Any]) -> str:
         """Name of what a record's config was scored on, under which its table stands."""
-        return str(config.get("dataset", self.kind))
+        return str(config.get("dataset", self.name))
 
     def architecture_changes(self, config: Mapping[str, Any]) -> dict[str, Any]:
         """What a record's config changes of the architecture that its model is named by."""

@@ -8,11 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from rskip.corpora import PrepareOptions, find_corpus, prepare
-from rskip.corpora.options import command_line_flags
 from rskip.corpora.record import TranslationRecord, made_record, shard_folders
 from rskip.machine.environment import available_cores
-from rskip.tasks.fairseq.flags import flags_to_arguments
-from rskip.tasks.run import Run
 from rskip.translation.recipe import TranslationSettings
 
 
@@ -42,13 +39,6 @@ def describe_data(folder: Path) -> dict[str, Any]:
     return description
 
 
-def prepare_command(run: Run[TranslationSettings]) -> list[str]:
-    """`rskip prepare`, which makes the data folder."""
-    settings = run.settings
-    flags = {**command_line_flags(settings.prepare), "mirror": run.mirror}
-    return ["rskip", "prepare", settings.corpus, "--output", str(data_folder(settings)), *flags_to_arguments(flags)]
-
-
 def data_arguments(settings: TranslationSettings) -> list[str]:
     """What fairseq's programs are given of data and user-dir.
 
@@ -58,8 +48,3 @@ def data_arguments(settings: TranslationSettings) -> list[str]:
     corpus, folders = find_corpus(settings.corpus), shard_folders(data_folder(settings), settings.prepare.shards)
     languages = ["--source-lang", corpus.source, "--target-lang", corpus.target]
     return [":".join(map(str, folders)), *languages, "--user-dir", settings.user_dir]
-
-
-def device_arguments(*, gpu: bool) -> list[str]:
-    """The CPU, or one GPU: fairseq would take all that it sees, and fairseq-generate translate one GPU's part."""
-    return ["--distributed-world-size", "1"] if gpu else ["--cpu"]

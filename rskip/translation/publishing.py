@@ -12,29 +12,23 @@ import torch
 from safetensors import safe_open
 
 from rskip.checkpoint import read_checkpoint, write_checkpoint
-from rskip.connections import ConnectionSpec, Paper, parse_connection
+from rskip.connections import parse_connection
 from rskip.corpora import find_corpus
 from rskip.corpora.corpus import PublishedCorpus
 from rskip.files.state import parse_state
 from rskip.records import Record
+from rskip.tasks.fairseq.publishing import paper_of
 from rskip.tasks.run import Run
 from rskip.tasks.task import ModelDescription
 from rskip.translation.data import ensure_data
 from rskip.translation.recipe import TranslationSettings, import_user_dir
 from rskip.translation.scoring import DECIMALS, Translations, read_translations, translate
-from rskip.translation.training import averaged
+from rskip.translation.training import scored_file
 
 SLICE = 100  # sentences from the split's start, scored for a quick check of the published weights
 
 _SIZED = re.compile(r"transformer_\w+?(?:_(?P<size>tiny|small|iwslt|2layer|big))?")
 _CORPUS = re.compile(r"(?P<dataset>.+)-[a-z]{2}-[a-z]{2}")
-_BASELINE = ConnectionSpec("xskip", 1, "ln")  # the Transformer's own connection, of this paper
-_TRANSFORMER = Paper(
-    title="Attention Is All You Need",
-    authors="Ashish Vaswani et al.",
-    url="https://arxiv.org/abs/1706.03762",
-    part="section 3.1",
-)
 
 
 def export_weights(run: Run[TranslationSettings], record: Record, folder: Path) -> dict[str, Any]:
@@ -43,7 +37,7 @@ def export_weights(run: Run[TranslationSettings], record: Record, folder: Path) 
     :returns: sacreBLEU of the weights read back, on the whole split and on its first sentences.
     """
     data, corpus = ensure_data(run.settings, mirror=run.mirror), find_corpus(run.settings.corpus)
-    checkpoint = read_checkpoint(averaged(run))
+    checkpoint = read_checkpoint(scored_file(run))
     checkpoint.config.update(source_lang=corpus.source, target_lang=corpus.target)
     write_checkpoint(folder / "model.safetensors", checkpoint, dtype=torch.float16)
     shutil.copytree(data / "text", folder / "text")
@@ -113,8 +107,3 @@ def describe(folder: Path, record: Record) -> ModelDescription:
         data_terms=f"{corpus.licence}; source: {corpus.citation}, {corpus.homepage}",
         paper=paper_of(spec),
     )
-
-
-def paper_of(spec: ConnectionSpec) -> Paper:
-    """The paper that a Transformer's connection is from; of its own connection that of the Transformer."""
-    return _TRANSFORMER if spec == _BASELINE else spec.paper

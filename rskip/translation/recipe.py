@@ -14,24 +14,20 @@ from rskip.connections import parse_connection
 from rskip.connections.norms import NORMS_OF_IMAGES
 from rskip.corpora import PrepareOptions, find_corpus
 from rskip.generation import SearchOptions
-from rskip.settings.check import to_plain
+from rskip.settings.check import convert, to_plain
 from rskip.settings.errors import SettingError
 from rskip.tasks.fairseq.flags import Flag, Flags
+from rskip.tasks.fairseq.recipe import check_flags, check_training
 
 TOKENS_PER_UPDATE = "tokens-per-update"  # in `train`, though no flag of fairseq-train
 USER_DIR = "rskip"  # of fairseq, unless train.user-dir says another
-_GIVEN_TO_A_RUN = {"seed": "seeds", "distributed-world-size": "gpus"}  # of what trains
-_SET_BY_RSKIP_RUN = {
+NOT_FAIRSEQS = (TOKENS_PER_UPDATE, "user-dir")  # in `train`: what the flags of fairseq-train are made without
+_SET_BY_A_RUN = {
     "train": {
         "source-lang": "it is the corpus's",
         "target-lang": "it is the corpus's",
-        "save-dir": "it is the run's folder",
-        "restore-file": "an interrupted run is resumed by repeating the command",
-        "log-format": "it is always json, records read it",
-        "cpu": "it follows the machine",
         "no-save": "averaging needs the checkpoints",
         "no-epoch-checkpoints": "averaging needs them",
-        "no-last-checkpoints": "resuming needs them",
         "keep-last-epochs": "it is what average.last needs",
         "keep-interval-updates": "it is what average.last needs",
         "probe-file": "it is the run's; use probe",
@@ -57,7 +53,7 @@ _SEARCH = {
     "no-repeat-ngram-size": "no_repeat_ngram",
 }  # fmt: skip
 _CONNECTION_FLAGS = ("connection", "encoder-connection", "decoder-connection")
-CODE_FLAGS = ("user-dir", *_CONNECTION_FLAGS)  # in `train`: flags that import user code or depend on it
+_CODE_FLAGS = ("user-dir", *_CONNECTION_FLAGS)  # in `train`: flags that import user code or depend on it
 
 
 class AverageSettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -98,9 +94,11 @@ class TranslationSettings(msgspec.Struct, frozen=True, kw_only=True):
 
     def __post_init__(self) -> None:
         _resolve(self)
-        for section in ("train", "generate"):
-            check_flags(section, getattr(self, section), _SET_BY_RSKIP_RUN[section])
-        _check_training(self.train)
+        architecture = "transformer_rskip_ln_tiny"
+        check_training("train", self.train, refused=_SET_BY_A_RUN["train"], architecture=architecture)
+        check_flags("generate", self.generate, _SET_BY_A_RUN["generate"])
+        _check_tokens_per_update(self.train)
+        _check_connections(self.train)
         _check_enough_checkpoints(self.train, self.average)
         _check_search(self.generate)
 
@@ -123,6 +121,17 @@ class TranslationSettings(msgspec.Struct, frozen=True, kw_only=True):
         }
 
 
+def row_config(written: Mapping[str, Any]) -> dict[str, Any]:
+    """See `Task.row_config`."""
+    train = written.get("train")
+    if not isinstance(train, Mapping):
+        return convert(written, TranslationSettings).to_plain()
+    code = {name: value for name, value in train.items() if name in _CODE_FLAGS}
+    others = {name: value for name, value in train.items() if name not in code}
+    config = convert({**written, "train": others}, TranslationSettings).to_plain()
+    return {**config, "train": {**config["train"], **code}}
+
+
 def _resolve(settings: TranslationSettings) -> None:
     corpus = find_corpus(settings.corpus)
     try:
@@ -132,30 +141,8 @@ def _resolve(settings: TranslationSettings) -> None:
     msgspec.structs.force_setattr(settings, "prepare", prepare)
 
 
-def check_flags(section: str, flags: Mapping[str, Flag], set_by_rskip_run: Mapping[str, str]) -> None:
-    """:raises SettingError: what is no flag, or one that a run sets itself.
-
-    :param section: the setting that the flags are.
-    :param set_by_rskip_run: why each of those can't be set.
-    """
-    for name in flags:
-        if not name or name.startswith("-") or "_" in name or "=" in name:
-            wanted = name.lstrip("-").replace("_", "-")
-            problem = f"is no flag: write it without leading dashes and underscores, as {wanted}"
-            raise SettingError(f"{section}.{name}", problem)
-        setting, problem = f"{section}.{name}", "can't be set in a recipe"
-        if name in _GIVEN_TO_A_RUN and section != "generate":
-            raise SettingError(setting, problem, instead=_GIVEN_TO_A_RUN[name])
-        if name in set_by_rskip_run:
-            raise SettingError(setting, f"{problem}: {set_by_rskip_run[name]}")
-
-
-def _check_training(train: Mapping[str, Flag]) -> None:
-    if not isinstance(train.get("arch"), str):
-        raise SettingError("train.arch", "is missing", expected="an architecture such as transformer_rskip_ln_tiny")
-    if not any(train.get(limit) for limit in ("max-epoch", "max-update")):
-        raise SettingError("train", "says no end", advice="give train.max-epoch or train.max-update")
-    _check_tokens_per_update(train)
+def _check_connections(train: Mapping[str, Flag]) -> None:
+    """Imports the user-dir first, whose connections have names then."""
     if train.get("user-dir") is not None:
         import_user_dir(Path(str(train["user-dir"])))
     for flag in _CONNECTION_FLAGS:

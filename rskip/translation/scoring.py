@@ -8,18 +8,18 @@ from pathlib import Path
 
 from rskip.corpora.record import State, made_record
 from rskip.files.whole import atomic_file
-from rskip.tasks.fairseq.flags import flags_to_arguments
 from rskip.tasks.fairseq.log import read_train_log
 from rskip.tasks.fairseq.profiling import profiled_weights
 from rskip.tasks.process import child_environment, run_logged
 from rskip.tasks.run import Run
 from rskip.tasks.task import Outcome
 from rskip.text import TextPipeline
-from rskip.translation.data import data_arguments, data_folder, describe_data, device_arguments
+from rskip.translation.commands import generate_command
+from rskip.translation.data import data_folder, describe_data
 from rskip.translation.metrics import Score, join_subwords, read_generated, read_lines
 from rskip.translation.metrics import score as score_sentences
 from rskip.translation.recipe import TranslationSettings
-from rskip.translation.training import averaged
+from rskip.translation.training import scored_file
 
 DECIMALS = 4
 COMPOUND_SPLIT = ("wmt14-en-de",)  # corpora for which papers report BLEU with compounds split
@@ -94,12 +94,17 @@ def score(run: Run[TranslationSettings]) -> Outcome:
         print(f"translating {run.settings.evaluate.split}", flush=True)
         log = run.folder.path / "generate.log"
         log.unlink(missing_ok=True)
-        translate(run, checkpoint=averaged(run), output=output, log=log)
+        translate(run, checkpoint=scored_file(run), output=output, log=log)
     scores = read_translations(output, data=data_folder(run.settings), split=run.settings.evaluate.split).score()
-    return outcome(run, scores)
+    return _outcome(run, scores)
 
 
-def outcome(run: Run[TranslationSettings], scores: Mapping[str, Score]) -> Outcome:
+def diverged(run: Run[TranslationSettings]) -> Outcome:
+    """See `Task.diverged`."""
+    return _outcome(run, {})
+
+
+def _outcome(run: Run[TranslationSettings], scores: Mapping[str, Score]) -> Outcome:
     """The run's scores beside what its log says; without any, as a training that diverged leaves it.
 
     :raises ValueError: the log has no training in it.
@@ -138,19 +143,7 @@ def translate(run: Run[TranslationSettings], *, checkpoint: Path, output: Path, 
         run_logged(command, log=log, environment=child_environment(processes=1), output=temporary)
 
 
-def generate_command(run: Run[TranslationSettings], *, checkpoint: Path) -> list[str]:
-    """`fairseq-generate` on the split that the recipe evaluates; it prints the hypotheses."""
-    settings = run.settings
-    return [
-        "fairseq-generate",
-        *data_arguments(settings),
-        *("--path", str(checkpoint), "--gen-subset", settings.evaluate.split),
-        *device_arguments(gpu=run.gpus > 0),
-        *flags_to_arguments(settings.generate),
-    ]
-
-
-def first_translations(run: Run[TranslationSettings], count: int) -> str:
+def sample_outputs(run: Run[TranslationSettings], count: int) -> str:
     """The first sentences of the evaluated split with their translations; empty where they are gone."""
     data, output = data_folder(run.settings), _generated(run)
     if not (output.exists() and data.exists()):

@@ -21,13 +21,14 @@ from rskip.files.torch_file import read_torch_file, weights_difference
 from rskip.settings.check import convert, field_names, to_plain
 from rskip.settings.kinds import Count, Whole
 from rskip.settings.text import read_json
+from rskip.tasks.registry import task_name
 from rskip.vision.cifar_resnet import PreActResNet, preact_resnet
 from rskip.vision.transforms import CLASSES
 
 FILES = ("model.pt", "checkpoint.pt", "model.safetensors")  # of a folder the first that is there
 CONFIG_FILE = "config.json"
 FORMAT = 1  # of config.json
-TASK = "image-classification"
+TASK = "vision"
 Dataset = Literal["cifar10", "cifar100"]
 
 
@@ -220,7 +221,7 @@ def _read_config(path: Path, *, beside: str) -> PublishedConfig:
         raise FileNotFoundError(f"{path} is missing: an image model has it beside {beside}")
     content = read_json(path)
     if isinstance(content, dict):
-        if (task := content.get("task", TASK)) != TASK:
+        if task_name(task := content.get("task", TASK)) != TASK:
             raise ValueError(f"{path} is of the task {task!r}: expected {TASK!r}")
         found = content.get("format")
         if type(found) is int and found != FORMAT:

@@ -16,14 +16,11 @@ from rskip.settings.errors import SettingError
 from rskip.settings.text import read_json
 from rskip.tasks.run import Run
 from rskip.tasks.task import ModelDescription
+from rskip.vision.data.run_images import ensure_images
 from rskip.vision.model_file import CONFIG_FILE, FORMAT, TASK, load_model
-from rskip.vision.recipe import (
-    DECIMALS,
-    VisionSettings,
-    ensure_images,
-    evaluate_model,
-    training_folder,
-)
+from rskip.vision.recipe import VisionSettings
+from rskip.vision.run import scored_file
+from rskip.vision.scoring import DECIMALS, evaluate_model
 
 _BASELINE = ConnectionSpec("xskip", 1)  # the PreAct-ResNet's own connection, of this paper
 _PREACT_RESNET = Paper(
@@ -44,7 +41,7 @@ def export_weights(run: Run[VisionSettings], record: Record, folder: Path) -> di
     """
     dataset = run.settings.train.dataset
     images = ensure_images(dataset, mirror=run.mirror)["test"]
-    model, description = load_model(training_folder(run).model)
+    model, description = load_model(scored_file(run))
     weights = folder / "model.safetensors"
     with atomic_file(weights) as temporary:  # save_file alone would make a file that only its owner can read
         save_file({name: tensor.contiguous() for name, tensor in model.state_dict().items()}, temporary)

@@ -22,7 +22,7 @@ from rskip.settings.check import check, convert, to_plain
 from rskip.settings.errors import SettingError, nearest, shown_key
 from rskip.settings.paper import Paper
 from rskip.settings.text import read_json
-from rskip.tasks import find_task, tasks
+from rskip.tasks import find_task, task_name, tasks
 
 FORMAT = 1
 FILE_NAME = "checkpoints.json"
@@ -129,7 +129,7 @@ class ModelEntry(msgspec.Struct, frozen=True, kw_only=True):
             extra={"expected": "a name such as transformer_tiny_2rskip_ln.multi30k.en-de"},
         ),
     ]
-    task: Annotated[str, Meta(description="of `rskip.tasks`: translation, image-classification, or one's own")]
+    task: Annotated[str, Meta(description="of `rskip.tasks`: translation, vision, captioning or your own")]
     architecture: Annotated[Text, Meta(description="such as transformer_tiny or preact_resnet20")]
     connection: Annotated[Text, Meta(description="canonical spec, such as 2rskip+ln")]
     parameters: Annotated[int, Meta(ge=1)]
@@ -150,6 +150,7 @@ class ModelEntry(msgspec.Struct, frozen=True, kw_only=True):
     def __post_init__(self) -> None:
         """:raises SettingError: a field that is not what it has to be."""
         check(self)
+        msgspec.structs.force_setattr(self, "task", task_name(self.task))
         task = tasks().get(self.task)  # None: what it reads is checked where its model is used
         for pattern in (WEIGHTS, *(task.model_files if task else ())):
             if not any(fnmatchcase(path, pattern) for path in self.files):
@@ -251,7 +252,7 @@ def list_models(
 
     :param pattern: a shell pattern such as `*.cifar10`, text that the name holds (`multi30k`), or several of these, of
         which one has to match.
-    :param task: translation or image-classification.
+    :param task: translation, vision, captioning or your own.
     :param connection: a spec, however it is written: `2RSKIP+LN` is `2rskip+ln`.
     :param models: to choose from; default: those of checkpoints.json.
     :raises ValueError: a task that neither is known nor has a model, or no connection.
@@ -262,6 +263,7 @@ def list_models(
         raise ValueError(f"pattern is {pattern!r}: expected text, such as '*.cifar10', or several")
     if models is None:
         models = read_registry()
+    task = task_name(task)
     if task is not None and task not in {entry.task for entry in models.values()}:
         find_task(task)
     if connection is not None:

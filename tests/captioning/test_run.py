@@ -24,7 +24,7 @@ from rskip.corpora.corpus import UpstreamFile
 from rskip.experiments.recipe import load_recipe
 from rskip.files.checksum import sha256_file
 from rskip.records import read_record
-from rskip.tasks import task_of_kind
+from rskip.tasks import find_task
 from rskip.tasks.process import CommandFailed, TrainingDiverged, run_logged
 from rskip.text import Dictionary
 from rskip.zoo.model_card import model_card
@@ -151,7 +151,7 @@ def test_a_run_leaves_a_record_of_everything(project, capsys):
     record = read_record(project / "results/mine_sees/7.json")
     assert (record.kind, record.seed, record.parameters) == ("captioning", 7, 1234)
     assert record.config["features"] == {"backbone": "drawn"} and "self_critical" not in record.config
-    assert task_of_kind("captioning").config(load_recipe("mine_sees.yaml").settings) == {
+    assert find_task("captioning").config(load_recipe("mine_sees.yaml").settings) == {
         key: value for key, value in record.config.items() if key != "kind"
     }
     assert record.checkpoint_sha256 == sha256_file(project / "runs/mine_sees/7/checkpoints/checkpoint_best.pt")
@@ -234,6 +234,18 @@ def test_self_critical_training_begins_with_the_first_ones_best_checkpoint(proje
     assert record.metrics["valid_cider"] == 50  # of the last stage's last epoch
 
 
+def test_each_stage_trains_in_the_precision_that_its_flags_ask_for(project, monkeypatch, capsys):
+    monkeypatch.setattr("rskip.machine.device.bfloat16_is_slow", lambda device: False)
+    assert run("--rows", "rewarded", "--set", "train.bf16=null", "self_critical.bf16=true") == 0
+    first, second = commands()
+    assert "--bf16" not in first and "--bf16" in second
+    assert "the recipe says" not in capsys.readouterr().out
+    (record,) = (read_record(path) for path in project.glob("results/*/1.json"))
+    assert record.training["precision"] == {"train": "float32", "self_critical": "bfloat16"}
+    assert record.precision == "float32 (train), bfloat16 (self_critical)"
+    assert main(["report"]) == 0
+
+
 def test_a_picture_that_cannot_be_read_is_left_out_and_told(project, capsys):
     (project / "mirror/images/e.jpg").write_bytes(b"no picture")
     assert run("--rows", "sees") == 0
@@ -257,7 +269,7 @@ def test_mistakes_are_one_line(project, capsys):
         (["--set", "features.backbone=constant", "features.size=64"], "features.size is for a backbone that extracts"),
         (["--set", "features.size=3"], "features.size is 3"),
         (["--set", "train.arch=null"], "train.arch is missing"),
-        (["--set", "train.max-epoch=null"], "train says no end"),
+        (["--set", "train.max-epoch=null"], "train has no end"),
         (["--set", "train.seed=3"], "train.seed can't be set in a recipe"),
         (["--set", "train.eval-cider=true"], "train.eval-cider can't be set in a recipe: it follows `checkpoint`"),
         (["--set", "self_critical={save-dir: x}"], "self_critical.save-dir can't be set"),
@@ -300,7 +312,7 @@ def test_publish_writes_weights_that_caption_the_same(project):
 
     assert main(["zoo", "publish", "mine_sees"]) == 0
     entry = read_registry(project / "checkpoints.json")["captioning_transformer_tiny_2rskip_ln.flickr8k"]
-    assert (entry.task, entry.connection) == ("image-captioning", "2rskip+ln")
+    assert (entry.task, entry.connection) == ("captioning", "2rskip+ln")
     assert entry.figures[0].split == "test" and "(2 pictures)" in entry.figures[0].dataset
     card = model_card(entry)
     assert 'captioner = rskip.load("captioning_transformer_tiny_2rskip_ln.flickr8k")' in card
@@ -308,10 +320,10 @@ def test_publish_writes_weights_that_caption_the_same(project):
     config = json.loads((folder / "config.json").read_text())
     (folder / "config.json").write_text(json.dumps({**config, "decoder_connection": "1xskip+ln"}))
     with pytest.raises(ValueError, match="a model's name has room for one"):
-        task_of_kind("captioning").describe(folder, record)
+        find_task("captioning").describe(folder, record)
     (folder / "config.json").write_text("{}")
     with pytest.raises(ValueError, match="doesn't describe a captioning model"):
-        task_of_kind("captioning").describe(folder, record)
+        find_task("captioning").describe(folder, record)
     assert [image.name for image in read_split(next(project.glob("data-bin/flickr8k-*[!n]")), "valid")] == ["d.jpg"]
 
 
@@ -332,7 +344,7 @@ def test_the_real_programs_train_in_two_stages_and_their_model_captions(project,
     assert all(point["valid_cider"] >= 0 for point in record.curve)
     (folder,) = (project / "checkpoints").iterdir()
     assert record.published["cider"] == pytest.approx(record.metrics["cider"], abs=0.05)
-    captioner = task_of_kind("captioning").load(folder, precision="float32", device=torch.device("cpu"))
+    captioner = find_task("captioning").load(folder, precision="float32", device=torch.device("cpu"))
     store = FeatureStore(project / "data-bin/flickr8k-drawn")
     assert set(captioner(store["e.jpg"]).split()) <= {"a", "dog", "0", "1", "runs", "to", "b", "c"}
 

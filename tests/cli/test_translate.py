@@ -286,7 +286,7 @@ MISTAKES = (
     (["TEXT", "--text", "TMP/none"], "no text pipeline TMP/none"),
     (["TEXT", "--model", "rskip_zoo_name"], "no model rskip_zoo_name: expected its folder or checkpoint"),
     (["TEXT", "--model", "transformer_2rskip_ln.multi30k"], "(did you mean 'transformer_tiny_2rskip_ln.multi30k."),
-    (["TEXT", "--model", "preact_resnet20_1xskip.cifar10"], "is a model for image-classification: expected "),
+    (["TEXT", "--model", "preact_resnet20_1xskip.cifar10"], "is a model for vision: expected "),
 )
 
 

@@ -423,7 +423,7 @@ def test_models_that_cannot_be_evaluated(data, trained, tmp_path, monkeypatch, c
     refused(capsys, "no model", "evaluate", str(tmp_path / "none"))
     refused(capsys, "did you mean 'preact_resnet20_1xskip.cifar10'?", "evaluate", "preact_resnet20.cifar10")
     translator = "transformer_tiny_2rskip_ln.multi30k.en-de"
-    refused(capsys, f"{translator} is a model for translation: expected one for image-cl", "evaluate", translator)
+    refused(capsys, f"{translator} is a model for translation: expected one for vision", "evaluate", translator)
     refused(capsys, "holds no model: expected model.pt, checkpoint.pt, model.safetensors", "evaluate", str(tmp_path))
     refused(
         capsys, "holds depth 8, connection 1xskip, not the depth 110, connection 2rskip+ln asked for",

@@ -1,4 +1,4 @@
-"""A task of one's own (tests/tasks/toy_task.py), and a project that runs it."""
+"""Your own task (tests/tasks/toy_task.py), and a project that runs it."""
 
 from __future__ import annotations
 
@@ -32,6 +32,7 @@ def line_fitting(monkeypatch: pytest.MonkeyPatch) -> Task[Any]:
     monkeypatch.setitem(sys.modules, "toy_task", module)  # msgspec looks there for a type's annotations
     spec.loader.exec_module(module)
     monkeypatch.setattr(rskip.tasks.registry, "_tasks", rskip.tasks.tasks())
+    monkeypatch.setattr(rskip.tasks.registry, "_FORMER", {**rskip.tasks.registry._FORMER})
     task: Task[Any] = module.LineFitting()
     register_task(task)
     return task

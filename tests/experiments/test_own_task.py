@@ -12,7 +12,7 @@ from rskip.cli.main import main
 from rskip.experiments.recipe import load_recipes
 from rskip.records import read_record
 from rskip.settings.errors import SettingError
-from rskip.tasks import Task, find_task, register_task, task_of_kind
+from rskip.tasks import Task, find_task, register_task
 from rskip.zoo.model_card import describe
 from rskip.zoo.registry import list_models, read_registry
 
@@ -55,7 +55,7 @@ def test_from_recipe_to_load(
 
     assert main(["zoo", "publish", "lines_slow", "--seed", "2"]) == 0
     entry = read_registry(project / "checkpoints.json")[NAME]
-    assert (entry.task, entry.recipe) == ("line-fitting", "recipes/lines_slow.yaml")
+    assert (entry.task, entry.recipe) == ("line", "recipes/lines_slow.yaml")
     assert [figure.metric for figure in entry.figures] == ["distance", "distance", "slope", "steps"]
     assert "line(2.0)" in (project / "checkpoints/lines_slow/README.md").read_text()
     assert "Legendre: New methods" in describe(entry)
@@ -69,26 +69,27 @@ def test_from_recipe_to_load(
 
 def test_a_task_that_is_not_registered_is_named_with_what_to_do(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert main(["run", "recipes/mine.yaml"]) == main(["zoo", "publish", "mine"]) == 0
-    for name, near in {"line-fiting": "did you mean line-fitting?", "other": "once its module is imported"}.items():
-        with pytest.raises(SettingError, match="expected translation or .* or line-fitting") as error:
+    for name, near in {"lines": "did you mean line?", "other": "once its module is imported"}.items():
+        with pytest.raises(SettingError, match="expected translation or .* or line") as error:
             find_task(name)
         assert error.value.name == "task" and near in error.value.advice
     monkeypatch.undo()
     monkeypatch.setattr("rskip.zoo.loading.registry_file", lambda: project / "checkpoints.json")
-    with pytest.raises(SettingError, match=f"^{NAME}: task is 'line-fitting': .*once its module is imported$"):
+    with pytest.raises(SettingError, match=f"^{NAME}: task is 'line': .*once its module is imported$"):
         rskip.load(NAME)
     models = read_registry(project / "checkpoints.json")
     assert NAME in describe(models[NAME]), "described, under its metric's own name"
-    assert list_models(task="line-fitting", models=models) == [NAME]
+    assert list_models(task="line", models=models) == [NAME]
     with pytest.raises(SettingError, match="kind is 'line': expected translation or vision"):
-        task_of_kind("line")
+        find_task("line", setting="kind")
 
 
-def test_two_tasks_do_not_share_a_kind(line_fitting: Task[Any]) -> None:
-    class Other(type(line_fitting)):  # type: ignore[misc]
-        name = "other"
+def test_a_task_has_one_name_and_former_ones_are_read(line_fitting: Task[Any]) -> None:
+    class WithKind(type(line_fitting)):  # type: ignore[misc]
+        name, kind = "line-fitting", "line"
 
-    with pytest.raises(ValueError, match="the task line-fitting has the kind 'line' already"):
-        register_task(Other())
-    register_task(line_fitting)
-    assert task_of_kind("line") is find_task("line-fitting") is line_fitting
+    advice = r"delete `kind`, set name = 'line', and call register_task\(task, former=\['line-fitting'\]\)$"
+    with pytest.raises(ValueError, match=f"the task 'line-fitting' has the kind 'line', .*: {advice}"):
+        register_task(WithKind())
+    register_task(line_fitting, former=["line-fitting"])
+    assert find_task("line") is find_task("line-fitting") is line_fitting

@@ -262,7 +262,7 @@ WRONG = [  # a recipe; what its error says
     (RECIPE + "  decoder-connection: 1xskip+bn\n", "statistics would count the padding"),
     (RECIPE + "  connection: sas+gn1\n", "statistics would count the padding"),
     (RECIPE + "  user-dir: absent\n", "train.user-dir is 'absent': expected a folder with an __init__.py"),
-    (RECIPE.replace("max-epoch: 12", "max-epoch: null"), "train says no end"),
+    (RECIPE.replace("max-epoch: 12", "max-epoch: null"), "train has no end"),
     (RECIPE.replace("numbers-en-de", "nubmers-en-de"), "numbers-en-de"),
     (RECIPE.replace("corpus: numbers-en-de", ""), "corpus is missing"),
     (RECIPE.replace("arch:", "ach:"), "train.arch is missing"),

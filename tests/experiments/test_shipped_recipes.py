@@ -24,9 +24,10 @@ from rskip.experiments.recipe import Recipe, load_recipe, load_recipes
 from rskip.experiments.tables import Tables
 from rskip.records import read_records
 from rskip.tasks.run import Run
+from rskip.translation.batches import plan_batches
+from rskip.translation.commands import generate_command
 from rskip.translation.recipe import TOKENS_PER_UPDATE as KEY
-from rskip.translation.scoring import generate_command
-from rskip.translation.training import averaged, plan_batches, train_command
+from rskip.translation.training import scored_file, training_of
 from rskip.zoo.registry import read_registry
 
 ROOT = Path(__file__).parents[2]
@@ -35,8 +36,8 @@ with pytest.MonkeyPatch.context() as patch:
     patch.setattr(registry, "_families", KNOWN)
     FILES = {path.stem: load_recipes(path) for path in sorted((ROOT / "recipes").glob("*.yaml"))}
 RECIPES = {recipe.name: recipe for recipes in FILES.values() for recipe in recipes}
-TRANSLATION = {name: recipe for name, recipe in RECIPES.items() if recipe.task.kind == "translation"}
-VISION = {name: recipe for name, recipe in RECIPES.items() if recipe.task.kind == "vision"}
+TRANSLATION = {name: recipe for name, recipe in RECIPES.items() if recipe.task.name == "translation"}
+VISION = {name: recipe for name, recipe in RECIPES.items() if recipe.task.name == "vision"}
 
 # What the papers say, typed from their tables: row -> dropout, tokens an update, updates, the published BLEU.
 EN_VI = {
@@ -349,13 +350,13 @@ def test_fairseq_takes_the_flags_of_every_row_and_a_papers_row_is_what_its_name_
         if name.startswith(tuple(GRIDS)) and not name.endswith("_sas_lr4e-3"):
             continue
         run = Run(name=name, seed=1, settings=recipe.settings)
-        flags, args = recipe.settings.train, parse(train_command(run, precision="bfloat16"))
+        flags, args = recipe.settings.train, parse(training_of(run).command("bfloat16"))
         if not name.startswith("multi30k_lr") or name.endswith("lr5e-4"):
             for flag, value in flags.items():
                 parsed = getattr(args, flag.replace("-", "_"), None)
                 parsed = parsed[0] if isinstance(parsed, list) else parsed
                 assert flag == KEY or (flag == "max-tokens" and KEY in flags) or str(parsed) == str(value), (name, flag)
-            parsed = parse(generate_command(run, checkpoint=averaged(run)), generation=True)
+            parsed = parse(generate_command(run, checkpoint=scored_file(run)), generation=True)
             for flag, value in recipe.settings.generate.items():
                 assert str(getattr(parsed, flag.replace("-", "_"))) == str(value), (name, flag)
         if name not in PAPERS:

@@ -299,7 +299,7 @@ def images_model(tmp_path: Path) -> Path:
     folder.mkdir()
     resnet = preact_resnet(8, "2rskip+ln")
     save_file({name: tensor.contiguous() for name, tensor in resnet.state_dict().items()}, folder / "model.safetensors")
-    content = {"format": 1, "task": "image-classification", "model": resnet.config, "dataset": "cifar10"}
+    content = {"format": 1, "task": "vision", "model": resnet.config, "dataset": "cifar10"}
     (folder / "config.json").write_text(json.dumps(content))
     return folder
 

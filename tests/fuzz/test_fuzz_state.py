@@ -27,7 +27,7 @@ from rskip.settings.errors import SettingError
 from rskip.tasks.fairseq.log import epoch_lines
 from rskip.tasks.run import SESSION, RunFolder
 from rskip.translation.output import Entry, FoundBatch, ResumableFile
-from rskip.vision.recipe import _read_evaluation
+from rskip.vision.scoring import _read_evaluation
 from rskip.vision.training.curve import CurvePoint, read_curve
 from rskip.vision.training.training_folder import Checkpoint, TrainingFolder, read_checkpoint
 from tests.fuzz.contract import holds

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from rskip.settings.errors import SettingError
-from rskip.tasks.run import SESSION, EpochLines, Run, RunFolder, epoch_line, precision_here
+from rskip.tasks.run import SESSION, EpochLines, Run, RunFolder, epoch_line, precision_here, trained_in
 
 
 def test_bound_to_the_config_that_it_was_started_with(tmp_path: Path) -> None:
@@ -49,6 +49,28 @@ def test_a_training_is_resumed_in_the_precision_that_it_was_started_in(tmp_path:
     folder = RunFolder(tmp_path)
     assert folder.keep_precision("float32") == "float32"
     assert folder.keep_precision("bfloat16") == "float32"
+
+
+def test_each_stage_has_its_own_precision(tmp_path: Path) -> None:
+    folder = RunFolder(tmp_path)
+    assert folder.keep_precision("float32") == "float32"
+    assert folder.keep_precision("bfloat16", stage="self_critical") == "bfloat16"
+    assert folder.keep_precision("float32", stage="self_critical", resumed=True) == "bfloat16"
+    assert folder.keep_precision("bfloat16") == "float32"
+
+
+def test_a_stage_that_an_earlier_version_began_goes_on_in_the_precision_of_the_run(tmp_path: Path) -> None:
+    folder = RunFolder(tmp_path)
+    folder.keep_precision("float32")
+    assert folder.keep_precision("bfloat16", stage="self_critical", resumed=True) == "float32"
+
+
+def test_a_record_has_one_precision_or_one_per_stage() -> None:
+    first, second = {"precision": "float32"}, {"precision": "bfloat16", "stage": "self_critical"}
+    assert trained_in([first, first]) == "float32"
+    assert trained_in([first, {**second, "precision": "float32"}]) == "float32"
+    assert trained_in([first, second, second]) == {"train": "float32", "self_critical": "bfloat16"}
+    assert trained_in([{}]) is None, "an old log"
 
 
 def test_a_training_is_resumed_with_as_many_processes_as_it_was_started_with(tmp_path: Path) -> None:

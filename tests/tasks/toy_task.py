@@ -1,4 +1,4 @@
-"""A task of one's own, in one file: y = x + wx is fitted to points of a line, in milliseconds and without PyTorch.
+"""Your own task in one file: y = x + wx is fitted to points of a line, in milliseconds and without PyTorch.
 
     kind: line
     slope: 3.0
@@ -44,8 +44,7 @@ class Line:
 
 
 class LineFitting(Task[LineSettings]):
-    name = "line-fitting"
-    kind = "line"
+    name = "line"
     columns = (Column("distance", "distance"), Column("slope", "slope"))
     more_figures = (Column("steps", "steps"),)
     measures = {"distance": "distance"}

@@ -16,7 +16,7 @@ from rskip.checkpoint import read_checkpoint
 from rskip.settings.check import convert
 from rskip.tasks.run import Run
 from rskip.translation.recipe import TranslationSettings
-from rskip.translation.training import train_command
+from rskip.translation.training import training_of
 
 pytestmark = pytest.mark.slow
 
@@ -40,7 +40,7 @@ ON_CPU = ["--cpu", "--distributed-backend", "gloo"]
 
 
 def command_for(name: str, *, gpus: int) -> list[str]:
-    return train_command(Run(name=name, seed=1, settings=SETTINGS, gpus=gpus), precision="float32")
+    return training_of(Run(name=name, seed=1, settings=SETTINGS, gpus=gpus)).command("float32")
 
 
 @pytest.fixture(scope="module")

@@ -11,17 +11,12 @@ import pytest
 from rskip.settings.check import convert
 from rskip.settings.errors import SettingError
 from rskip.tasks.fairseq.flags import flags_to_arguments
+from rskip.tasks.fairseq.precision import asked_precision
 from rskip.tasks.run import Run
+from rskip.translation.batches import Batches, plan_batches, split_update
+from rskip.translation.commands import average_command, generate_command
 from rskip.translation.recipe import TranslationSettings
-from rskip.translation.scoring import generate_command
-from rskip.translation.training import (
-    Batches,
-    average_command,
-    plan_batches,
-    recipe_precision,
-    split_update,
-    train_command,
-)
+from rskip.translation.training import training_of
 
 
 def run_with(*, gpus: int = 0, **train: object) -> Run[TranslationSettings]:
@@ -33,7 +28,7 @@ def run_with(*, gpus: int = 0, **train: object) -> Run[TranslationSettings]:
 
 
 def train(run: Run[TranslationSettings], *, precision: str = "bfloat16") -> str:
-    return " ".join(train_command(run, precision=precision))
+    return " ".join(training_of(run).command(precision))
 
 
 @pytest.fixture(autouse=True)
@@ -135,8 +130,8 @@ def test_adam_is_ours_on_gpus() -> None:
 
 def test_a_precision_is_what_the_flags_ask_for_and_float32_leaves_them_out() -> None:
     for flag, precision in {"bf16": "bfloat16", "fp16": "float16", "amp": "float16"}.items():
-        assert recipe_precision({flag: True}) == precision
-        assert recipe_precision({flag: False}) == "float32"
+        assert asked_precision({flag: True}) == precision
+        assert asked_precision({flag: False}) == "float32"
     run = run_with(max_tokens=2048, bf16=True, amp=True)
     as_it_says = train(run).split()
     command = train(run, precision="float32").split()

@@ -30,7 +30,7 @@ def model() -> PreActResNet:
 def published(model: PreActResNet, tmp_path: Path) -> Path:
     save_file(model.state_dict(), tmp_path / "model.safetensors")
     config = {"model": model.config, "dataset": "cifar100", "classes": NAMES}
-    (tmp_path / "config.json").write_text(json.dumps({"format": 1, "task": "image-classification", **config}))
+    (tmp_path / "config.json").write_text(json.dumps({"format": 1, "task": "vision", **config}))
     return tmp_path
 
 

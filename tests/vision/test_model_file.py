@@ -50,7 +50,7 @@ def unfinished(model: PreActResNet) -> dict[str, Any]:
 def publish(folder: Path, state: dict[str, Tensor], **config: Any) -> Path:
     folder.mkdir(parents=True)
     save_file({name: tensor.contiguous() for name, tensor in state.items()}, folder / "model.safetensors")
-    (folder / "config.json").write_text(json.dumps({"format": 1, "task": "image-classification", **config}))
+    (folder / "config.json").write_text(json.dumps({"format": 1, "task": "vision", **config}))
     return folder
 
 
@@ -182,14 +182,14 @@ def test_damaged_and_foreign_files_are_one_line(model, tmp_path):
     refused("model.safetensors can't be read as safetensors .*: it is cut off or damaged", folder)
     whole_config = config.read_text()
     config.write_text('{"task": "translation"}')
-    refused("config.json is of the task 'translation': expected 'image-classification'", folder)
-    config.write_text('{"format": 1, "task": "image-classification"}')
+    refused("config.json is of the task 'translation': expected 'vision'", folder)
+    config.write_text('{"format": 1, "task": "vision"}')
     refused("config.json: model is missing", folder)
-    config.write_text('{"task": "image-classification"}')
+    config.write_text('{"task": "vision"}')
     refused("config.json: format is missing", folder)
     config.write_text(json.dumps({**json.loads(whole_config), "format": "1"}))
     refused("config.json: format is '1': expected a whole number", folder)
-    config.write_text('{"format": 2, "task": "image-classification"}')
+    config.write_text('{"format": 2, "task": "vision"}')
     refused("config.json has format 2, but this rskip reads format 1: upgrade rskip", folder)
     config.write_text("[]")
     refused("config.json: it holds a list: expected keys and values", folder)

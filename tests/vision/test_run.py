@@ -61,7 +61,7 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder to run in, with the recipe; the command of a training is called in this process."""
     pytest.importorskip("torchvision")
     monkeypatch.chdir(tmp_path)
-    for module in ("rskip.vision.recipe", "rskip.vision.training.train", "rskip.vision.data"):
+    for module in ("rskip.vision.data.run_images", "rskip.vision.training.train", "rskip.vision.data"):
         monkeypatch.setattr(import_module(module), "load_cifar", load_pictures)
     monkeypatch.setattr("rskip.machine.device.bfloat16_is_slow", lambda device: True)
 
@@ -268,7 +268,7 @@ def test_publish_writes_the_first_seeds_weights_as_they_are_and_the_zoo_loads_th
     assert (published["dtype"], published["error"]) == ("float32", record.metrics["error"])
     assert json.loads((folder / "config.json").read_text()) == {
         "format": 1,
-        "task": "image-classification",
+        "task": "vision",
         "model": {
             "depth": 8, "connection": "2rskip+ln", "num_classes": 10, "shortcut": "zero_pad", "block": "basic"
         },

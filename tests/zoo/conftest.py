@@ -54,7 +54,7 @@ def published(classifier: PreActResNet, tmp_path: Path) -> Path:
 def publish(model: PreActResNet, folder: Path) -> None:
     folder.mkdir(parents=True)
     save_file(model.state_dict(), folder / "model.safetensors")
-    config = {"task": "image-classification", "model": model.config, "dataset": "cifar10", "classes": CLASSES}
+    config = {"task": "vision", "model": model.config, "dataset": "cifar10", "classes": CLASSES}
     (folder / "config.json").write_text(json.dumps({"format": 1, **config}))
 
 
@@ -70,7 +70,7 @@ def make_entry() -> MakeEntry:
         }
         values: dict[str, Any] = {
             "name": CLASSIFIER,
-            "task": "image-classification",
+            "task": "vision",
             "architecture": "preact_resnet8",
             "connection": "2rskip+ln",
             "parameters": 75_290,

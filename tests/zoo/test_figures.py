@@ -22,8 +22,8 @@ from rskip.zoo.registry import OF_WEIGHTS, ModelEntry, read_registry
 
 ENTRIES = list(read_registry().values())
 TRANSLATORS = [entry for entry in ENTRIES if entry.task == "translation"]
-CAPTIONERS = [entry for entry in ENTRIES if entry.task == "image-captioning"]
-CLASSIFIERS = [entry for entry in ENTRIES if entry.task == "image-classification"]
+CAPTIONERS = [entry for entry in ENTRIES if entry.task == "captioning"]
+CLASSIFIERS = [entry for entry in ENTRIES if entry.task == "vision"]
 IMAGES = 1000
 
 

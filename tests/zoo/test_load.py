@@ -143,7 +143,7 @@ def test_a_model_of_a_task_that_is_not_registered_leaves_the_others_alone(in_reg
     content["models"]["own.d"] = {**content["models"][CLASSIFIER], "task": "line-fitting"}
     in_registry.write_text(json.dumps(content))
     rskip.load(CLASSIFIER)
-    own = "own.d: task is 'line-fitting': expected .*; a task of one's own is known once its module is imported$"
+    own = "own.d: task is 'line-fitting': expected .*; your own task is known once its module is imported$"
     with pytest.raises(SettingError, match=f"^{own}"):
         rskip.load("own.d")
     models = read_registry(in_registry)
@@ -172,7 +172,7 @@ class Malicious:
 
 
 @pytest.mark.parametrize("written_by", ["pickle", "torch"])
-@pytest.mark.parametrize("task", ["image-classification", "translation"])
+@pytest.mark.parametrize("task", ["vision", "translation"])
 def test_pickle_that_is_called_safetensors_runs_nothing(
     registry: Callable[[ModelEntry], Path],
     make_entry: MakeEntry,

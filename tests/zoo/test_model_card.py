@@ -50,7 +50,7 @@ ONE_SEED = replace(ENTRY, figures=(OF_FILE, replace(OF_FILE, value=39.68, of=OF_
 VISION = replace(
     ENTRY,
     name="preact_resnet20_sas.cifar10",
-    task="image-classification",
+    task="vision",
     files={name: ModelFile(size=2_500_000, sha256="1" * 64) for name in ("model.safetensors", "config.json")},
     figures=(
         replace(OF_FILE, metric="error", value=8.5, signature=None),
@@ -136,10 +136,10 @@ def test_the_table_is_by_task_and_name() -> None:
     assert models_table([ENTRY, VISION]).splitlines() == [
         "| model | connection | figure | seeds | parameters | files |",
         "| --- | --- | --- | --- | --- | --- |",
-        "| `preact_resnet20_sas.cifar10` | `sas` | error, % 8.50 on test of d-en-de "
-        "| one seed (2) | 2,500,000 | 5.0 MB, float16 |",
         "| `transformer_tiny_sas.d.en-de` | `sas` | sacreBLEU 39.50 ± 0.25 on test of d-en-de "
         "| 2 seeds (1, 2) | 2,500,000 | 5.0 MB, float16 |",
+        "| `preact_resnet20_sas.cifar10` | `sas` | error, % 8.50 on test of d-en-de "
+        "| one seed (2) | 2,500,000 | 5.0 MB, float16 |",
         "",
         "The figure of one seed is that of the published weights; of several seeds it is the runs' mean "
         "± sample standard deviation.",

@@ -21,8 +21,8 @@ MODELS = {
     for name, task, connection in (
         (EN_DE, "translation", "2rskip+ln"),
         (BASELINE, "translation", "1xskip+ln"),
-        (CIFAR10, "image-classification", "2rskip+ln"),
-        (CIFAR100, "image-classification", "sas:gate=single"),
+        (CIFAR10, "vision", "2rskip+ln"),
+        (CIFAR100, "vision", "sas:gate=single"),
     )
 }
 
@@ -56,10 +56,10 @@ def test_models_are_listed_by_pattern_task_and_connection() -> None:
         ("cifar10", None, None, [CIFAR10, CIFAR100]),
         ("*.CIFAR10", None, None, [CIFAR10]),
         (["1xskip", "*.cifar100"], None, None, [CIFAR100, BASELINE]),
-        (None, "image-classification", "2rskip+ln", [CIFAR10]),
+        (None, "vision", "2rskip+ln", [CIFAR10]),
         (None, None, " 2RSKIP+LN ", [CIFAR10, EN_DE]),
         (None, None, "sas", []),
-        ("multi30k", "image-classification", None, []),
+        ("multi30k", "vision", None, []),
     ]
     for pattern, task, connection, found in cases:
         assert list_models(pattern, task, connection, models=MODELS) == found
@@ -70,7 +70,7 @@ def test_what_is_no_pattern_task_or_connection_is_named() -> None:
         ({"pattern": 5}, "pattern is 5: expected text"),
         ({"connection": ["1xskip"]}, "connection is ['1xskip']: expected"),
         ({"connection": "2rskp+ln"}, "(did you mean '2rskip+ln'?)"),
-        ({"task": "vision"}, "task is 'vision': expected translation or image-classification"),
+        ({"task": "images"}, "task is 'images': expected translation or vision"),
     ]
     for arguments, message in wrong:
         with pytest.raises(ValueError, match=re.escape(message)):

@@ -30,7 +30,7 @@ RUN, FAST = "cifar10_preact20_2rskip_ln", "cifar10_preact20_2rskip_ln_fast"
 NAME = "preact_resnet20_2rskip_ln.cifar10"
 CONFIG: dict[str, Any] = {
     "format": 1,
-    "task": "image-classification",
+    "task": "vision",
     "model": {"depth": 20, "connection": "2rskip+ln", "num_classes": 10, "shortcut": "zero_pad", "block": "basic"},
     "dataset": "cifar10",
     "classes": ["cat", "dog"],
@@ -104,7 +104,7 @@ def test_an_entry_has_the_figures_of_the_weights_and_of_all_seeds() -> None:
         Figure(**common, metric="accuracy", value=91.5, spread=0.5, seeds=seeds, of=OF_RUN),
         Figure(**common, metric="top5_error", value=0.5, spread=0.25, seeds=seeds, of=OF_RUN),
     )
-    assert (entry.name, entry.task, entry.architecture) == (NAME, "image-classification", "preact_resnet20")
+    assert (entry.name, entry.task, entry.architecture) == (NAME, "vision", "preact_resnet20")
     assert (entry.folder, entry.url, entry.dtype) == (f"checkpoints/{RUN}", "https://example.org", "float32")
     assert entry.records == tuple(f"results/{RUN}/{seed}.json" for seed in seeds)
     assert (entry.commit, entry.uncommitted_changes) == ("2" * 40, False)
@@ -354,5 +354,5 @@ def test_the_paper_is_the_connections_or_of_its_architecture() -> None:
         )
     ):
         record = make_run(f"run{number}", model={"connection": connection})[0]
-        paper = find_task("image-classification").describe(Path("checkpoints", f"run{number}"), record).paper
+        paper = find_task("vision").describe(Path("checkpoints", f"run{number}"), record).paper
         assert paper.title.startswith(title) and paper.part == part

@@ -17,7 +17,7 @@ from rskip.zoo.schema import registry_schema
 NAME = "preact_resnet20_sas.cifar10"
 FILE = {"size": 24, "sha256": "1" * 64}
 CONTENT: dict[str, Any] = {
-    "task": "image-classification",
+    "task": "vision",
     "architecture": "preact_resnet20",
     "connection": "sas",
     "parameters": 300_000,
@@ -66,8 +66,8 @@ WRONG: list[tuple[tuple[str | int, ...], Any, str]] = [
         "https://example.org/a b", "https://example.org\n", "ftp://example.org",
     )),
     (("files",), [], "files is []: expected keys and values"),
-    (("files", "model.safetensors"), ..., "files has no model.safetensors: expected what image-classification reads"),
-    (("files", "config.json"), ..., "files has no config.json: expected what image-classification reads"),
+    (("files", "model.safetensors"), ..., "files has no model.safetensors: expected what vision reads"),
+    (("files", "config.json"), ..., "files has no config.json: expected what vision reads"),
     (("task",), "translation", "files has no text/pipeline.json: expected what translation reads"),
     *((("files", path), FILE, f"files.{shown_key(path)} is a key: {PATHS}") for path in (
         "model.pt", "other.safetensors", "b/model.safetensors", "../x.json", "a\nb.txt", "a\\b.json",

@@ -139,7 +139,7 @@ def load_captioner(args: argparse.Namespace) -> Captioner:
     from rskip.machine.ranks import Ranks
 
     return Captioner.from_pretrained(
-        model_path(args.model, task="image-captioning"),
+        model_path(args.model, task="captioning"),
         dictionary=args.dictionary,
         backbone_weights=args.backbone_weights,
         precision=args.precision,

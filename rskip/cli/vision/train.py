@@ -176,7 +176,7 @@ def training_settings(
         overrides = [f"train.{text.removeprefix('train.')}" for text in texts]
         overrides += [f"train.{field}={json.dumps(value)}" for field, value in given.items()]
         recipe = load_recipe(args.recipe, overrides=overrides)
-        if (kind := recipe.task.kind) != "vision":
+        if (kind := recipe.task.name) != "vision":
             raise ValueError(f"{args.recipe} is a recipe of kind {kind}, expected vision: `rskip run` runs it")
         settings = recipe.settings.train
         said |= {name for name in recipe.written["train"] if name != "precision"}

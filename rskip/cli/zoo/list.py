@@ -13,7 +13,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "patterns", nargs="*", metavar="PATTERN", help="text that names hold, or a shell pattern; one has to match"
     )
-    parser.add_argument("--task", metavar="TASK", help="translation or image-classification")
+    parser.add_argument("--task", metavar="TASK", help="translation, vision or captioning")
     parser.add_argument("--connection", metavar="SPEC", help="of the model, such as 2rskip+ln")
     parser.add_argument("--json", action="store_true", help="print whole entries, by name, as one JSON object")
 

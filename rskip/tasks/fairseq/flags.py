@@ -67,6 +67,11 @@ def check_fairseq_flags(given: Sequence[FairseqFlags]) -> None:
         raise SettingError(name, f"{problem} {each.program} refuses ({short})", source=each.source)
 
 
+def device_arguments(*, gpu: bool) -> list[str]:
+    """The CPU, or one GPU: fairseq would take all that it sees, and fairseq-generate translate one GPU's part."""
+    return ["--distributed-world-size", "1"] if gpu else ["--cpu"]
+
+
 def flags_on_gpu(flags: Mapping[str, Flag]) -> dict[str, Flag]:
     """fairseq-train's flags with Adam as `rskip_adam`: the same updates and checkpoints, in few kernels."""
     stays = any(flags.get(flag) for flag in ("use-old-adam", "fp16-adam-stats"))

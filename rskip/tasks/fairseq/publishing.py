@@ -1,0 +1,18 @@
+"""The paper that a published Transformer's connection is from."""
+
+from __future__ import annotations
+
+from rskip.connections import ConnectionSpec, Paper
+
+_BASELINE = ConnectionSpec("xskip", 1, "ln")  # the Transformer's own connection, of this paper
+_TRANSFORMER = Paper(
+    title="Attention Is All You Need",
+    authors="Ashish Vaswani et al.",
+    url="https://arxiv.org/abs/1706.03762",
+    part="section 3.1",
+)
+
+
+def paper_of(spec: ConnectionSpec) -> Paper:
+    """The paper that a Transformer's connection is from; of its own connection that of the Transformer."""
+    return _TRANSFORMER if spec == _BASELINE else spec.paper

@@ -1,0 +1,82 @@
+"""What recipes of the tasks share that train by fairseq-train: checks of its flags, and what records say of them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, TypedDict
+
+from rskip.settings.errors import SettingError
+from rskip.tasks.fairseq.flags import Flag
+from rskip.tasks.task import Column
+
+VALID_LOSS = Column("valid_loss", "validation loss, bits a token")
+SET_BY_A_RUN = {
+    "save-dir": "it is the run's folder",
+    "restore-file": "an interrupted run is resumed by repeating the command",
+    "log-format": "it is always json, records read it",
+    "cpu": "it follows the machine",
+    "no-last-checkpoints": "resuming needs them",
+}
+_GIVEN_TO_A_RUN = {"seed": "seeds", "distributed-world-size": "gpus"}
+_SIZES = ("embed-dim", "ffn-embed-dim", "layers", "attention-heads")
+
+
+def check_flags(section: str, flags: Mapping[str, Flag], refused: Mapping[str, str]) -> None:
+    """Refuses what is not a flag, and flags that a run sets itself.
+
+    :param section: the setting that holds the flags.
+    :param refused: the flags that a recipe can't set, and why.
+    :raises SettingError: such a flag.
+    """
+    for name in flags:
+        setting = f"{section}.{name}"
+        if not name or name.startswith("-") or "_" in name or "=" in name:
+            wanted = name.lstrip("-").replace("_", "-")
+            raise SettingError(setting, f"is no flag: write it without leading dashes and underscores, as {wanted}")
+        if name in refused:
+            raise SettingError(setting, f"can't be set in a recipe: {refused[name]}")
+
+
+def check_training(
+    section: str, flags: Mapping[str, Flag], *, refused: Mapping[str, str], architecture: str
+) -> None:
+    """The same for flags of fairseq-train, which must name an architecture and the training's end.
+
+    :param architecture: an example.
+    :raises SettingError: a flag that `check_flags` refuses, or a missing one.
+    """
+    for name in flags.keys() & _GIVEN_TO_A_RUN.keys():
+        raise SettingError(f"{section}.{name}", "can't be set in a recipe", instead=_GIVEN_TO_A_RUN[name])
+    check_flags(section, flags, {**SET_BY_A_RUN, **refused})
+    if not isinstance(flags.get("arch"), str):
+        raise SettingError(f"{section}.arch", "is missing", expected=f"an architecture such as {architecture}")
+    if not any(flags.get(limit) for limit in ("max-epoch", "max-update")):
+        raise SettingError(section, "has no end", advice=f"set {section}.max-epoch or {section}.max-update")
+
+
+class _Evaluated(TypedDict, total=False):
+    split: str
+
+
+class _Required(TypedDict):
+    corpus: str
+
+
+class Recorded(_Required, total=False):
+    """The config of a record. Holds the keys that tables read."""
+
+    train: dict[str, Any]
+    evaluate: _Evaluated
+
+
+def dataset(config: Mapping[str, Any]) -> str:
+    """The corpus, and the split that was scored unless it is the test set."""
+    corpus, split = str(config["corpus"]), config.get("evaluate", {}).get("split", "test")
+    return corpus if split == "test" else f"{corpus}, {split}"
+
+
+def architecture_changes(config: Mapping[str, Any]) -> dict[str, Any]:
+    """The flags that change sizes of the named architecture."""
+    names = [f"{stack}-{size}" for stack in ("encoder", "decoder") for size in _SIZES]
+    names.append("value-residual")
+    return {name: config["train"][name] for name in names if name in config["train"]}

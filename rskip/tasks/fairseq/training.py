@@ -1,0 +1,112 @@
+"""One training by fairseq-train, which is a stage of a run: its command, its sessions and its end."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from rskip.files.whole import atomic_file
+from rskip.tasks.fairseq.flags import Flag, device_arguments, flags_on_gpu, flags_to_arguments
+from rskip.tasks.fairseq.log import epoch_lines
+from rskip.tasks.fairseq.precision import asked_precision, flags_in
+from rskip.tasks.fairseq.profiling import initialise, initialise_command, needs_profile, starting_checkpoint
+from rskip.tasks.process import executable
+from rskip.tasks.run import EpochLines, Run
+
+_LOG_INTERVAL = 100  # updates between two lines in train.log
+
+
+@dataclass(frozen=True, kw_only=True)
+class FairseqTraining:
+    """One training by fairseq-train.
+
+    :param stage: the section of the recipe that holds its flags.
+    :param data: the data folder, task and user-dir, as words of the command.
+    :param flags: fairseq-train's flags of the recipe, for the run's number of GPUs.
+    :param options: further words of the command, such as which checkpoints are kept.
+    :param checkpoints: the folder of its checkpoints.
+    :param finished: the file that says that the training came to its end.
+    :param start: the checkpoint that it begins with; None: initial weights, or those of the profiling pass.
+    """
+
+    run: Run[Any]
+    stage: str = "train"
+    data: Sequence[str]
+    flags: Mapping[str, Flag]
+    options: Sequence[str]
+    checkpoints: Path
+    finished: Path
+    start: Path | None = None
+
+    @property
+    def done(self) -> bool:
+        """Whether the training came to its end."""
+        return self.finished.exists()
+
+    @property
+    def precision(self) -> str:
+        """The precision that the flags ask for."""
+        return asked_precision(self.flags)
+
+    def complete(self) -> None:
+        """Trains to the end, from the last checkpoint if there is one. Does nothing for a training that is done."""
+        if self.done:
+            return
+        self.checkpoints.mkdir(parents=True, exist_ok=True)
+        if self._profiled:
+            initialise(self.run, self._first_weights)
+        self.run.train(
+            self.command,
+            stage=self.stage,
+            asked=self.precision,
+            resumed=(self.checkpoints / "checkpoint_last.pt").exists(),
+            report=EpochLines(self.run.folder.train_log, epoch_lines),
+        )
+        with atomic_file(self.finished) as temporary:
+            temporary.write_text("training came to its end\n")
+
+    def command(self, precision: str) -> list[str]:
+        """`fairseq-train`, under `torchrun` for several GPUs. It resumes from `checkpoint_last.pt` by itself.
+
+        :param precision: "float32" trains in float32 whatever the recipe's flags ask for.
+        """
+        run, gpus = self.run, self.run.gpus
+        program = ["fairseq-train"]
+        if gpus > 1:
+            program = ["torchrun", "--standalone", "--nproc-per-node", str(gpus), executable("fairseq-train")]
+        start = starting_checkpoint(run) if self._profiled else self.start
+        probe: list[str] = []
+        if run.probe is not None:
+            probe = ["--probe-file", str(run.folder.probe), "--probe-every", str(run.probe.every)]
+        return [
+            *program,
+            *self.data,
+            *("--seed", str(run.seed), "--save-dir", str(self.checkpoints)),
+            *(["--finetune-from-model", str(start)] if start else []),
+            *self.options,
+            *("--log-format", "json"),
+            *([] if "log-interval" in self.flags else ["--log-interval", str(_LOG_INTERVAL)]),
+            *([] if gpus > 1 else device_arguments(gpu=gpus > 0)),
+            *self._recipe_flags(precision),
+            *probe,
+        ]
+
+    def commands(self, precision: str) -> list[list[str]]:
+        """`rskip initialise` if the training begins with the profiling pass, then `command`."""
+        initialising = [initialise_command(self.run, self._first_weights)] if self._profiled else []
+        return [*initialising, self.command(precision)]
+
+    @property
+    def _profiled(self) -> bool:
+        return self.start is None and needs_profile(self.flags)
+
+    @property
+    def _first_weights(self) -> list[str]:
+        """The words of the command that the first weights and the first batch depend on."""
+        return [*self.data, "--seed", str(self.run.seed), *self._recipe_flags("float32")]
+
+    def _recipe_flags(self, precision: str) -> list[str]:
+        flags = flags_in(precision, self.flags)
+        return flags_to_arguments(flags_on_gpu(flags) if self.run.gpus > 0 else flags)

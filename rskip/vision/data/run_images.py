@@ -1,0 +1,53 @@
+"""The images of a run, downloaded where they are missing, and what its record says of them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from rskip.files.cache import expanded_path
+from rskip.settings.errors import SettingError
+from rskip.vision.data.cifar import ImageSet, load_cifar
+
+
+def ensure_images(dataset: str, *, mirror: str | None) -> dict[str, ImageSet]:
+    """The images of both splits, "train" and "test".
+
+    :param mirror: the folder that holds the dataset's own folder, such as cifar-10-batches-py; None: where downloads
+        are kept, and it is downloaded there where it is missing.
+    :raises FileNotFoundError: none of the dataset's in `mirror`.
+    :raises SettingError: the mirror is no folder.
+    :raises ValueError: a file of it is damaged.
+    """
+    folder = image_folder(mirror)
+    if folder is not None and not folder.is_dir():
+        raise SettingError.of_value("mirror", mirror, f"a folder that holds {dataset}'s, or none")
+    return {
+        split: load_cifar(dataset, folder, train=split == "train", download=mirror is None)
+        for split in ("train", "test")
+    }
+
+
+def image_folder(mirror: str | None) -> Path | None:
+    """The mirror as a path; None where downloads are kept.
+
+    :raises ValueError: an address (torchvision has its own), or the home of an unknown user.
+    """
+    if mirror is not None and "://" in mirror:
+        raise SettingError.of_value("mirror", mirror, "a folder, such as one with cifar-10-batches-py in it")
+    return expanded_path(mirror, "mirror") if mirror is not None else None
+
+
+def describe_images(dataset: str, images: Mapping[str, ImageSet]) -> dict[str, Any]:
+    """Counts of images, and the MD5 of every file of the dataset: `load_cifar` reads no other."""
+    from torchvision import datasets
+
+    published = {"cifar10": datasets.CIFAR10, "cifar100": datasets.CIFAR100}[dataset]
+    files = [*published.train_list, *published.test_list, [published.meta["filename"], published.meta["md5"]]]
+    return {
+        "dataset": dataset,
+        "images": {split: len(each.labels) for split, each in images.items()},
+        "classes": len(images["train"].classes),
+        "md5": dict(sorted(files)),
+    }

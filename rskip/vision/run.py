@@ -1,0 +1,90 @@
+"""A run's training, by `rskip vision train` in a process of its own, and the commands that the run stands for."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from rskip.tasks.process import executable
+from rskip.tasks.run import EpochLines, Run, epoch_line, precision_here
+from rskip.vision.data.run_images import ensure_images, image_folder
+from rskip.vision.recipe import VisionSettings
+from rskip.vision.settings import TrainingSettings
+from rskip.vision.training.curve import CurvePoint, read_curve
+from rskip.vision.training.training_folder import TrainingFolder
+
+
+def train(run: Run[VisionSettings]) -> None:
+    """Trains to the end, from the last checkpoint where there is one."""
+    ensure_images(run.settings.train.dataset, mirror=run.mirror)
+    print(f"{run.name}, seed {run.seed}", flush=True)
+    folder = training_folder(run)
+    if not folder.model.exists():
+        run.train(
+            lambda precision: train_command(run, precision=precision),
+            asked=run.settings.train.precision,
+            resumed=folder.checkpoint.exists(),
+            report=EpochLines(folder.curve, epoch_lines),
+        )
+
+
+def training_folder(run: Run[VisionSettings]) -> TrainingFolder:
+    """The folder that `rskip vision train` writes."""
+    return TrainingFolder(run.folder.path / "training")
+
+
+def scored_file(run: Run[VisionSettings]) -> Path:
+    """The last iterate, which is scored."""
+    return training_folder(run).model
+
+
+def commands(run: Run[VisionSettings]) -> list[list[str]]:
+    """The commands that a run stands for: train, evaluate."""
+    precision = precision_here(run.settings.train.precision, gpus=run.gpus)
+    evaluating = ["rskip", "vision", "evaluate", str(training_folder(run).path), "--precision", "float32", *_data(run)]
+    return [train_command(run, precision=precision), [*evaluating, *_device(min(run.gpus, 1))]]
+
+
+def train_command(run: Run[VisionSettings], *, precision: str) -> list[str]:
+    """`rskip vision train`, under `torchrun` for several GPUs; it resumes by itself from a checkpoint.
+
+    :param precision: what the training computes in, whatever the settings say.
+    """
+    program = ["rskip"]
+    if run.gpus > 1:
+        program = ["torchrun", "--standalone", "--nproc-per-node", str(run.gpus), executable("rskip")]
+    defaults = TrainingSettings().to_dict()
+    settings = run.settings.train.to_dict()
+    names = [name for name in settings if settings[name] != defaults.get(name) and name not in ("precision", "compile")]
+    changes = [f"{name}={json.dumps(settings[name])}" for name in names]
+    return [
+        *program,
+        *("vision", "train", *(["--set", *changes] if changes else [])),
+        *("--seed", str(run.seed), "--output", str(training_folder(run).path)),
+        *_data(run),
+        *("--precision", precision, "--compile" if settings["compile"] else "--no-compile"),
+        *([] if run.probe is None else ["--probe-every", str(run.probe.every), "--probe-file", str(run.folder.probe)]),
+        *_device(run.gpus),
+    ]
+
+
+def epoch_lines(curve: Path) -> list[str]:
+    """A line for each epoch of a curve."""
+    return [_epoch_line(point) for point in read_curve(curve)]
+
+
+def _epoch_line(point: CurvePoint) -> str:
+    figures = [f"train loss {point.train_loss:.3f}", f"error {point.train_error:5.2f} %"]
+    if point.test_loss is not None:
+        figures += [f"test loss {point.test_loss:.3f}", f"error {point.test_error:5.2f} %"]
+    return epoch_line(point.epoch, figures, point.seconds)
+
+
+def _data(run: Run[VisionSettings]) -> list[str]:
+    folder = image_folder(run.mirror)
+    return ["--data", str(folder)] if folder is not None else []
+
+
+def _device(gpus: int) -> list[str]:
+    """Named on the CPU alone: of GPUs each process takes its own."""
+    return ["--device", "cpu"] if gpus == 0 else []
