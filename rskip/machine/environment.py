@@ -63,6 +63,14 @@ def describe_environment() -> dict[str, Any]:
     return {"git": _git_state(), "packages": _versions(), "machine": _machine()}
 
 
+def installed_version(package: str) -> str | None:
+    """The installed version of a package; None if it isn't installed."""
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return None
+
+
 def training_threads() -> int:
     """Threads of a training: OMP_NUM_THREADS where it is set, else all cores that this process may use."""
     given = os.environ.get("OMP_NUM_THREADS", "")
@@ -128,13 +136,8 @@ def _git(root: Path, *arguments: str) -> str:
 
 
 def _versions() -> dict[str, str]:
-    versions = {"python": platform.python_version()}
-    for package in _PACKAGES:
-        try:
-            versions[package] = metadata.version(package)
-        except metadata.PackageNotFoundError:
-            continue
-    return versions
+    found = {package: installed_version(package) for package in _PACKAGES}
+    return {"python": platform.python_version(), **{package: each for package, each in found.items() if each}}
 
 
 def _machine() -> dict[str, Any]:

@@ -6,10 +6,10 @@ import dataclasses
 import json
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 from rskip.files.whole import atomic_file
+from rskip.machine.environment import installed_version
 from rskip.settings.check import Checked, convert
 from rskip.settings.text import read_json
 from rskip.text.subwords import BytePairEncoding, SubwordKind, Subwords, subwords_class
@@ -171,10 +171,4 @@ class TokenText:
 
 def tool_versions(*packages: str) -> dict[str, str]:
     """Installed version of each distribution named; "not installed" for one that is missing."""
-    versions = {}
-    for package in packages:
-        try:
-            versions[package] = version(package)
-        except PackageNotFoundError:
-            versions[package] = "not installed"
-    return versions
+    return {package: installed_version(package) or "not installed" for package in packages}

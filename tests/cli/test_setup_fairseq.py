@@ -9,8 +9,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from rskip.cli import setup_fairseq
 from rskip.cli.main import main
+from rskip.machine import fairseq_setup
 
 
 @pytest.fixture
@@ -24,7 +24,7 @@ def pip(monkeypatch):
         return SimpleNamespace(returncode=calls.status)
 
     monkeypatch.setattr(subprocess, "run", run)
-    monkeypatch.setattr(setup_fairseq, "is_installed", lambda: False)
+    monkeypatch.setattr(fairseq_setup, "is_installed", lambda: False)
     return calls
 
 
@@ -77,4 +77,4 @@ def test_compiler_of_the_environment_comes_first(monkeypatch, tmp_path):
     mine = tmp_path / "my-c++"
     mine.touch(mode=0o755)
     monkeypatch.setenv("CXX", f"{mine} -O2")
-    assert setup_fairseq.compiler() == str(mine)
+    assert fairseq_setup.compiler() == str(mine)

@@ -1,0 +1,23 @@
+"""Checks what inference on this CPU is fast with."""
+
+from __future__ import annotations
+
+from rskip.cpu import find_library
+from rskip.cpu.int8_linear import largest_int8_weight
+from rskip.machine.findings import Findings
+
+
+def check_kernels(findings: Findings) -> None:
+    """The compiled kernels that translation on a CPU is faster with."""
+    found = find_library()
+    if found.library is None:
+        findings.show("compiled kernels", "none")
+        findings.notes.append(f"PyTorch translates without the compiled kernels: {found.problem}")
+    else:
+        findings.show("compiled kernels", f"with {found.library.instructions} instructions")
+
+
+def check_int8(findings: Findings) -> None:
+    """How many bits of an 8-bit model's weights this processor multiplies."""
+    bits = {0: "none on this processor", 64: "7-bit weights, as this processor has no VNNI", 127: "8-bit weights"}
+    findings.show("int8 on the CPU", bits[largest_int8_weight()])

@@ -1,0 +1,84 @@
+"""Checks of this environment: Python, packages, PyTorch and the folder of downloads."""
+
+from __future__ import annotations
+
+import platform
+import re
+import sys
+from importlib import metadata
+
+from rskip.files.cache import cache_folder
+from rskip.machine.environment import available_cores, constraints_file, installed_version, read_tested_versions
+from rskip.machine.findings import Findings
+
+# the oldest Python that rskip runs on and the newest that it was tested with
+PYTHONS = ((3, 10), (3, 13))
+
+
+def check_machine(findings: Findings) -> None:
+    """Python, platform, cores."""
+    findings.show("Python", f"{platform.python_version()} ({sys.executable})")
+    oldest, newest = (f"{major}.{minor}" for major, minor in PYTHONS)
+    if sys.version_info[:2] > PYTHONS[1]:
+        findings.notes.append(f"Python {platform.python_version()} is newer than the tested ones, {oldest} to {newest}")
+    findings.show("platform", f"{platform.platform()}, {available_cores()} CPU cores for this process")
+    if sys.prefix == sys.base_prefix:
+        findings.notes.append(
+            f"this is not a virtual environment: rskip is installed into {sys.prefix} itself"
+        )
+
+
+def check_packages(findings: Findings) -> None:
+    """Installed versions against the tested ones, and requirements that are missing."""
+    tested = read_tested_versions()
+    for package in ("rskip", "torch", "torchvision", "onnxruntime"):
+        findings.show(package, installed_version(package) or "not installed")
+    builds = {package: installed_version(package) for package in tested}  # such as 2.15.0+cpu, a build of 2.15.0
+    installed = {package: build and build.partition("+")[0] for package, build in builds.items()}
+    same = sum(installed[package] == tested[package] for package in tested)
+    findings.show("tested versions", f"{same} of {len(tested)} packages as in {constraints_file()}")
+    for package, tested_version in tested.items():
+        if installed[package] not in (tested_version, None):
+            findings.notes.append(
+                f"{package} {installed[package]} is not the tested version {tested_version}: "
+                f"in case of trouble, pip install {package}=={tested_version}"
+            )
+    for requirement in metadata.requires("rskip") or []:
+        package = re.split(r"[^\w.-]", requirement, maxsplit=1)[0]
+        if "extra ==" not in requirement and installed_version(package) is None:
+            findings.wrong.append(f"{package} is missing: pip install '{requirement}'")
+
+
+def check_pytorch(findings: Findings) -> bool:
+    """PyTorch's devices, and whether torchvision fits. Returns whether PyTorch can be imported."""
+    try:
+        import torch
+    except Exception as error:
+        findings.wrong.append(
+            f"PyTorch can't be imported ({error}): pip install --force-reinstall torch torchvision"
+        )
+        return False
+    count = torch.cuda.device_count() if torch.cuda.is_available() else 0
+    names = ", ".join(torch.cuda.get_device_name(index) for index in range(count))
+    findings.show("GPU", names or "none that PyTorch can use; training runs on the CPU (--cpu)")
+    try:
+        import torchvision
+
+        torchvision.ops.nms(torch.zeros(1, 4), torch.zeros(1), 0.5)
+    except ModuleNotFoundError:
+        findings.notes.append("torchvision is not installed: images need it (pip install 'rskip[vision]')")
+    except Exception as error:
+        findings.wrong.append(
+            f"torchvision doesn't fit torch {torch.__version__} ({error}): "
+            "pip install --upgrade torch torchvision"
+        )
+    return True
+
+
+def check_cache(findings: Findings) -> None:
+    """Where downloads are kept, and how much lies there."""
+    folder = cache_folder()
+    size = sum(path.stat().st_size for path in folder.rglob("*") if path.is_file()) if folder.is_dir() else 0
+    findings.show(
+        "downloads", f"{folder} ({size / 1e6:.1f} MB; the environment variable RSKIP_DATA moves it)"
+    )

@@ -1,0 +1,93 @@
+"""What installing fairseq 0.12.2 needs, and what pip is asked for."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import re
+import shutil
+import sys
+import sysconfig
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from importlib import metadata
+from pathlib import Path
+
+from rskip.machine.environment import constraints_file, installed_version
+
+FAIRSEQ = "0.12.2"
+COMPILERS = ("g++", "c++", "clang++")
+
+
+def is_installed() -> bool:
+    """True if fairseq 0.12.2 and its real needs are there."""
+    return installed_version("fairseq") == FAIRSEQ and not missing_needs()
+
+
+def missing_needs() -> list[str]:
+    """The requirements of fairseq that are not installed."""
+    return [requirement for package, requirement in real_needs().items() if installed_version(package) is None]
+
+
+def real_needs() -> dict[str, str]:
+    """What fairseq really needs, by rskip's extra `fairseq`: package and requirement."""
+    requirements = (line.partition(";") for line in metadata.requires("rskip") or [])
+    needs = [need.strip() for need, _, marker in requirements if re.search("""extra == ["']fairseq""", marker)]
+    return {re.split(r"[^\w.-]", need, maxsplit=1)[0]: need for need in needs}
+
+
+def compiler() -> str | None:
+    """Path of the C++ compiler: $CXX, or the first of g++, c++ and clang++ that there is."""
+    names = [*os.environ.get("CXX", "").split()[:1], *COMPILERS]
+    return next(filter(None, map(shutil.which, names)), None)
+
+
+def check_tools() -> None:
+    """Raises where a tool is missing, before anything is downloaded."""
+    if compiler() is None:
+        raise FileNotFoundError(
+            "fairseq needs a C++ compiler; none of g++, c++, clang++ is on the PATH: install one "
+            "(Debian: apt-get install g++, Fedora: dnf install gcc-c++, macOS: xcode-select --install)"
+        )
+    header = Path(sysconfig.get_path("include"), "Python.h")
+    if not header.exists():
+        raise FileNotFoundError(
+            f"fairseq needs Python's header files, and {header} is missing: install them "
+            "(Debian, Ubuntu: apt-get install python3-dev; Fedora: dnf install python3-devel)"
+        )
+    if importlib.util.find_spec("pip") is None:
+        raise FileNotFoundError(
+            f"pip is missing from {sys.prefix}: run `{sys.executable} -m ensurepip` first"
+        )
+
+
+@dataclass(frozen=True)
+class Step:
+    """A part of the installation.
+
+    :param line: what it does, for the user.
+    :param command: of pip.
+    :param environment: variables for it, in addition to this process's.
+    """
+
+    line: str
+    command: list[str]
+    environment: Mapping[str, str] = field(default_factory=dict)
+
+
+def installation_steps() -> list[Step]:
+    """First fairseq's needs, as far as they are missing, then fairseq without its own list of requirements.
+
+    That list has metadata that pip refuses.
+    """
+    pip = [sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
+    constraints = constraints_file().as_uri()
+    return [
+        Step("installing what fairseq needs", [*pip, *real_needs().values()]),
+        Step(
+            f"installing fairseq {FAIRSEQ}; compiling it takes about half a minute",
+            [*pip, "--no-deps", f"fairseq=={FAIRSEQ}"],
+            # fairseq is compiled in an environment of its own: older pips heed the first there, newer ones the second
+            {"PIP_CONSTRAINT": constraints, "PIP_BUILD_CONSTRAINT": constraints},
+        ),
+    ]

@@ -1,0 +1,129 @@
+"""What `rskip doctor` calls wrong, and what it says to do."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from importlib import metadata
+from types import SimpleNamespace
+
+import pytest
+
+from fairseq_compat.patches import PATCHES
+from rskip.machine import checks, fairseq_checks
+from rskip.machine.environment import read_tested_versions
+from rskip.machine.findings import Findings
+
+NAMES = [patch.name for patch in PATCHES]
+
+
+@pytest.fixture
+def answer(monkeypatch):
+    """Makes the fresh process answer this about the patches."""
+
+    def install(*inactive: str, **changes) -> None:
+        patches = [
+            {"name": patch.name, "symptom": patch.symptom, "active": patch.name not in inactive} for patch in PATCHES
+        ]
+        report = {"hook": True, "fairseq": "0.12.2", "patches": patches, **changes}
+        process = SimpleNamespace(returncode=0, stdout=json.dumps(report), stderr="")
+        monkeypatch.setattr(subprocess, "run", lambda *args, **kwargs: process)
+
+    return install
+
+
+@pytest.fixture
+def installed(monkeypatch):
+    """Changes what is said to be installed: a version, or None for a package that is not."""
+    real = metadata.version
+
+    def change(**versions: str | None) -> None:
+        changed = {name.replace("_", "-"): version for name, version in versions.items()}
+
+        def version(package: str) -> str:
+            if changed.get(package, "") is None:
+                raise metadata.PackageNotFoundError(package)
+            return changed.get(package) or real(package)
+
+        monkeypatch.setattr(metadata, "version", version)
+
+    return change
+
+
+def findings(look) -> Findings:
+    found = Findings()
+    look(found)
+    return found
+
+
+def test_patches_are_shown(answer):
+    answer("bf16")
+    found = findings(fairseq_checks.check_fairseq)
+    assert [line.split()[1:] for line in found.lines if line.startswith("  bf16")] == [["NOT", "active"]]
+    assert sum(line.endswith(" active") and "NOT" not in line for line in found.lines) == len(NAMES) - 1
+    assert len(found.wrong) == 1
+    assert "the patch bf16 is not active" in found.wrong[0]
+    assert "--tpu" in found.wrong[0]
+
+
+def test_missing_fairseq(installed):
+    installed(fairseq=None)
+    assert findings(fairseq_checks.check_fairseq).wrong == ["fairseq is not installed: rskip setup-fairseq"]
+
+
+def test_another_fairseq_and_missing_needs(answer, installed):
+    answer()
+    installed(fairseq="0.12.3", bitarray=None)
+    assert findings(fairseq_checks.check_fairseq).wrong == [
+        "fairseq 0.12.3 is installed, the patches are for 0.12.2: rskip setup-fairseq",
+        "fairseq needs bitarray: rskip setup-fairseq",
+    ]
+
+
+def test_missing_hook_and_failing_import(answer):
+    answer(*NAMES, hook=False, fairseq=None, error="ValueError: mutable\ndefault")
+    found = findings(fairseq_checks.check_fairseq)
+    assert sum(line.endswith(" NOT active") for line in found.lines) == len(NAMES)
+    wrong = found.wrong
+    assert wrong[0].startswith("the start-up hook did not run")
+    assert wrong[1] == "fairseq can't be imported (ValueError: mutable default): rskip setup-fairseq"
+    assert len(wrong) == 2
+
+
+def test_patches_that_can_not_be_examined(monkeypatch):
+    failed = subprocess.CompletedProcess([], 1, stderr="Traceback\n  ...\nImportError: no module")
+    monkeypatch.setattr(subprocess, "run", lambda *arguments, **options: failed)
+    (wrong,) = findings(fairseq_checks.check_fairseq).wrong
+    assert wrong.startswith("the patches can't be examined (ImportError: no module): pip install")
+
+
+def test_untested_version_is_worth_knowing_and_not_wrong(installed):
+    installed(regex="2020.1.1")
+    found = findings(checks.check_packages)
+    assert found.wrong == []
+    assert any(note.startswith("regex 2020.1.1 is not the tested version 20") for note in found.notes)
+
+
+def test_a_build_for_the_cpu_is_the_tested_version(installed):
+    installed(torch=f"{read_tested_versions()['torch']}+cpu")
+    assert not any(note.startswith("torch ") for note in findings(checks.check_packages).notes)
+
+
+def test_missing_requirement_is_wrong(installed):
+    installed(sacremoses=None)
+    assert findings(checks.check_packages).wrong == ["sacremoses is missing: pip install 'sacremoses'"]
+
+
+def test_newer_python_is_worth_knowing_and_not_wrong(monkeypatch):
+    assert findings(checks.check_machine).notes == []
+    monkeypatch.setattr(checks, "PYTHONS", ((3, 8), (3, 9)))
+    (note,) = findings(checks.check_machine).notes
+    assert note.endswith("is newer than the tested ones, 3.8 to 3.9")
+
+
+def test_downloads(tmp_path, monkeypatch):
+    monkeypatch.setenv("RSKIP_DATA", str(tmp_path / "data"))
+    assert "(0.0 MB" in findings(checks.check_cache).lines[0]
+    (tmp_path / "data" / "multi30k").mkdir(parents=True)
+    (tmp_path / "data" / "multi30k" / "train.gz").write_bytes(bytes(2_500_000))
+    assert f"{tmp_path}/data (2.5 MB" in findings(checks.check_cache).lines[0]
