@@ -1,0 +1,127 @@
+"""A system's translations of a test set as files have them, and its scores as a file.
+
+`rskip evaluate` scores them with `rskip.translation.metrics`.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from pathlib import Path
+from textwrap import shorten
+from typing import NamedTuple
+
+from rskip.files.whole import atomic_file
+from rskip.text import TextPipeline
+from rskip.translation.compound_split import LANGUAGE
+from rskip.translation.metrics import (
+    Comparison,
+    Generated,
+    Score,
+    join_subwords,
+    read_generated,
+    read_lines,
+    says_the_same,
+)
+
+# the metrics in the file, and the names of their signatures there
+JSON_NAMES = {
+    "sacrebleu": "signature",
+    "chrf": "chrf_signature",
+    "accuracy": None,
+    "tokenised_bleu": "tokenised_signature",
+    "compound_split_bleu": "compound_split_signature",
+    "compound_split_own_bleu": "compound_split_own_signature",
+}
+
+
+class System(NamedTuple):
+    """One system's translations: raw, and as words joined by spaces where these are known.
+
+    moses_words: whether these words are tokens of Moses' tokeniser.
+    """
+
+    hypotheses: list[str]
+    words: list[str] | None = None
+    reference_words: list[str] | None = None
+    moses_words: bool = False
+
+
+def reference_file(data: Path, split: str) -> Path:
+    """The raw references of a split in a folder that `rskip prepare` made."""
+    return data / "reference" / f"{split}.{TextPipeline.load(data / 'text').target_language}"
+
+
+def check_german(data: Path) -> None:
+    """:raises ValueError: the folder's target language is not German."""
+    if (language := TextPipeline.load(data / "text").target_language) != LANGUAGE:
+        raise ValueError(
+            "--compound-split is for translations into German, as papers report WMT'14 English-German, "
+            f"and {data} translates into {language!r}: leave it out"
+        )
+
+
+def read_system(path: Path, *, data: Path | None, split: str | None) -> System:
+    """Reads raw translations. With `data`, reads fairseq-generate's output and decodes it with `data`'s text pipeline.
+
+    :param split: the part of `data` that was translated; None: unknown.
+    :raises ValueError: the output belongs to other sentences than the split's.
+    """
+    if data is None:
+        return System(read_lines(path))
+    pipeline = TextPipeline.load(data / "text")
+    generated = read_generated(path)
+    if split is not None:
+        _check_split(path, generated, pipeline, data=data, split=split)
+    return System(
+        hypotheses=[pipeline.decode(tokens) for tokens in generated.hypotheses],
+        words=[join_subwords(tokens) for tokens in generated.hypotheses],
+        reference_words=generated.references and [join_subwords(tokens) for tokens in generated.references],
+        moses_words=generated.references is not None and pipeline.config.tokeniser == "moses",
+    )
+
+
+def _check_split(path: Path, generated: Generated, pipeline: TextPipeline, *, data: Path, split: str) -> None:
+    """Compares the printed sources and references with the split.
+
+    :raises ValueError: more than half of them are not the split's.
+    """
+    sides = (
+        ("source", generated.sources, pipeline.source_language, pipeline.reversed()),
+        ("reference", generated.references, pipeline.target_language, pipeline),
+    )
+    for side, printed, language, text in sides:
+        file = data / "reference" / f"{split}.{language}"
+        expected = read_lines(file) if printed else []
+        if not printed or len(printed) != len(expected):  # another check compares the number of translations
+            continue
+        sentences = [(text.decode(tokens), sentence) for tokens, sentence in zip(printed, expected, strict=True)]
+        others = [pair for pair in sentences if not says_the_same(*pair)]
+        if len(others) > len(sentences) / 2:
+            here, there = (repr(shorten(sentence, 60)) for sentence in others[0])
+            raise ValueError(
+                f"{path} has other sentences than {file}, such as the {side} {here} in the place of {there}: "
+                "give the --data and --split that were translated"
+            )
+
+
+def _in_json(scores: dict[str, Score], sentences: int) -> dict[str, object]:
+    """Values and signatures under the names of --json's form; null for what was not computed."""
+    values: dict[str, object] = {"sentences": sentences}
+    for metric, signature in JSON_NAMES.items():
+        found = scores.get(metric)
+        values[metric] = found and found.value
+        if signature:
+            values[signature] = found and found.signature
+    return values
+
+
+def write_json(
+    path: Path, scores: dict[str, dict[str, Score]], comparisons: list[Comparison], *, sentences: int
+) -> None:
+    """`{"system": …, "baseline": …, "comparisons": […]}`, the last two only where there is a baseline."""
+    values: dict[str, object] = {role: _in_json(found, sentences) for role, found in scores.items()}
+    if comparisons:
+        values["comparisons"] = [asdict(each) for each in comparisons]
+    with atomic_file(path) as temporary:
+        temporary.write_text(json.dumps(values, indent=2) + "\n", encoding="utf-8")
