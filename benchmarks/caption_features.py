@@ -23,7 +23,7 @@ from PIL import Image
 
 from rskip.captioning.backbones import LITE0, Backbone, load_backbone
 from rskip.captioning.extraction import extract_features
-from rskip.captioning.settings import BatchSettings
+from rskip.captioning.options import ImageBatchSettings
 
 BATCH = 16
 
@@ -57,7 +57,7 @@ def whole_extraction(
 
     def extraction(readers: int) -> None:
         with tempfile.TemporaryDirectory(dir=folder) as store:
-            settings = BatchSettings(batch_size=BATCH, readers=readers)
+            settings = ImageBatchSettings(batch_size=BATCH, readers=readers)
             extract_features(pictures, backbone, Path(store), settings=settings)
 
     return compare(lambda: extraction(1), lambda: extraction(2), rounds)

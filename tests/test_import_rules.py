@@ -20,6 +20,7 @@ FLOORS = [
     {"experiments"},
     {"fairseq_plugin", "captioning/fairseq", "cli", "__main__"},
 ]
+_TASKS = ("translation", "vision", "captioning", "captioning/fairseq")
 FLOOR = {name: floor for floor, names in enumerate(FLOORS) for name in names}
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -57,8 +58,8 @@ def broken_rules(path: Path) -> Iterator[str]:
             yield f"{name}, which fairseq_plugin and captioning/fairseq alone may"
         if first == "torchvision" and top_level:
             yield f"{name} at its top, where it may be missing"
-        if package == "vision" and name.startswith("rskip.translation"):
-            yield name
+        if first == "rskip" and rest and package in _TASKS and rest[0] in {*_TASKS} - {package.split("/")[0]}:
+            yield f"{name}, another task's: share it in tasks/ or below"
 
 
 def test_packages_import_only_from_their_floor_or_below():
@@ -81,6 +82,7 @@ def test_fairseq_compat_knows_nothing_of_rskip():
         ("text/a.py", "def f():\n    import rskip.cli.main", "stands above it"),
         ("zoo/a.py", "from fairseq_cli import train", "which fairseq_plugin and"),
         ("vision/a.py", "import torchvision.ops", "at its top"),
+        ("captioning/a.py", "from rskip.translation.recipe import USER_DIR", "another task's"),
     ],
 )
 def test_a_broken_rule_is_told(path, line, rule, tmp_path, monkeypatch):

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from rskip.captioning.features import Description, Features
-from rskip.captioning.settings import FeatureSettings
+from rskip.captioning.options import FeatureSettings
 from rskip.files.checksum import sha256_file
 from rskip.files.torch_file import read_torch_file
 from rskip.machine.device import usable_device

@@ -17,9 +17,9 @@ from rskip.captioning.captions import DICTIONARY
 from rskip.captioning.features import Features
 from rskip.captioning.model import CaptioningTransformer, batch_features
 from rskip.captioning.model_file import WEIGHTS, load_captioning_model, load_words, read_captioning_checkpoint
+from rskip.captioning.options import CAPTION_OPTIONS
 from rskip.captioning.pictures import read_picture
 from rskip.captioning.search import search_captions
-from rskip.captioning.settings import CAPTION_OPTIONS
 from rskip.cpu.precision import set_precision
 from rskip.files.checksum import sha256_file
 from rskip.generation import Hypothesis, SearchOptions

@@ -11,8 +11,8 @@ from typing import Any
 
 from rskip.captioning.backbones import Backbone
 from rskip.captioning.features import FeatureWriter
+from rskip.captioning.options import ImageBatchSettings
 from rskip.captioning.pictures import read_picture
-from rskip.captioning.settings import BatchSettings
 from rskip.files.checksum import sha256_file
 
 
@@ -36,7 +36,7 @@ def extract_features(
     backbone: Backbone,
     output: Path,
     *,
-    settings: BatchSettings | None = None,
+    settings: ImageBatchSettings | None = None,
     report: Callable[[Extraction], None] = lambda _: None,
 ) -> Extraction:
     """Makes a store of the pictures' features, or adds those that an existing store lacks.
@@ -47,7 +47,7 @@ def extract_features(
     :param report: is called after each batch.
     :raises ValueError: none can be read; the store was made otherwise; a picture of the store is now another one.
     """
-    settings = BatchSettings() if settings is None else settings
+    settings = ImageBatchSettings() if settings is None else settings
     result = Extraction(total=len(pictures))
     with FeatureWriter(output, backbone.description) as writer:
         missing = [(name, path) for name, path in pictures if name not in writer.sums]
@@ -75,7 +75,7 @@ def extract_features(
 
 
 def _read_ahead(
-    pictures: Sequence[tuple[str, Path]], backbone: Backbone, settings: BatchSettings, failed: dict[str, str]
+    pictures: Sequence[tuple[str, Path]], backbone: Backbone, settings: ImageBatchSettings, failed: dict[str, str]
 ) -> Iterator[list[tuple[str, str, Any]]]:
     """Batches of pictures: name, sum and what the backbone prepared. While one is worked on the next is read."""
 

@@ -14,10 +14,10 @@ import rskip
 from rskip.captioning.captioner import Caption, Captioner, PictureError
 from rskip.captioning.features import Features
 from rskip.files.names import line_name, shown_name
+from rskip.files.resumable import ResumableFile, part_path, written_windows
 from rskip.files.state import read_state_lines
+from rskip.files.windows import Window
 from rskip.generation import SearchOptions
-from rskip.translation.output import ResumableFile, part_path, written_windows
-from rskip.translation.windows import Window
 
 
 @dataclass(frozen=True)

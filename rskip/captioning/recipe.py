@@ -1,4 +1,4 @@
-"""What a captioning run's result depends on."""
+"""The settings of a captioning run, which its recipe gives: what its result depends on."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 
+from rskip.captioning.options import FeatureSettings
 from rskip.captioning.preparation import CaptionOptions
-from rskip.captioning.settings import FeatureSettings
 from rskip.corpora import find_caption_corpus
 from rskip.generation import SearchOptions
 from rskip.settings.check import to_plain

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from rskip.machine.ranks import Ranks
     from rskip.translation import Translator
     from rskip.translation.jobs import Job
-    from rskip.translation.settings import BatchSettings
+    from rskip.translation.options import BatchSettings
 
 EXAMPLES = """examples:
   rskip translate --model checkpoints/multi30k_en_de_2rskip_ln test.en --output test.de
@@ -44,7 +44,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declares the command's arguments."""
     from rskip.cli._options import add_options
     from rskip.generation.options import SearchOptions
-    from rskip.translation.settings import DEFAULT_OPTIONS, BatchSettings, CpuSettings
+    from rskip.translation.options import DEFAULT_OPTIONS, BatchSettings, CpuSettings
 
     parser.epilog = EXAMPLES
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
@@ -104,7 +104,7 @@ def translate_files(args: argparse.Namespace) -> None:
     from rskip.files.names import line_name
     from rskip.machine.ranks import Ranks
     from rskip.translation.jobs import known_sum, plan_jobs, unfinished_jobs
-    from rskip.translation.settings import BatchSettings, CpuSettings
+    from rskip.translation.options import BatchSettings, CpuSettings
     from rskip.translation.translation import line_form
 
     ranks = Ranks.from_environment()
@@ -121,9 +121,9 @@ def translate_files(args: argparse.Namespace) -> None:
         ranks.wait()
         translator = load_translator(args, ranks)
 
+        from rskip.files.resumable import StoppedError
         from rskip.machine.terminal import duration
         from rskip.translation.files import FileTranslation, worth_workers  # loads torch, as above
-        from rskip.translation.output import StoppedError
         from rskip.translation.terminal import TranslationProgress, speed
 
         work = FileTranslation(
@@ -169,7 +169,7 @@ def translate_interactively(args: argparse.Namespace) -> None:
         raise ValueError("--interactive is for a terminal: without it standard input is translated")
     from rskip.cli._options import with_flags
     from rskip.machine.ranks import Ranks
-    from rskip.translation.settings import BatchSettings
+    from rskip.translation.options import BatchSettings
 
     ranks = Ranks.from_environment()
     if ranks.count > 1:
@@ -209,7 +209,7 @@ def check_jobs(jobs: Sequence[Job], args: argparse.Namespace, ranks: Ranks) -> N
 def search_options(args: argparse.Namespace) -> SearchOptions:
     """The Translator's usual options with what was given changed."""
     from rskip.cli._options import with_flags
-    from rskip.translation.settings import DEFAULT_OPTIONS
+    from rskip.translation.options import DEFAULT_OPTIONS
 
     json = args.format == "json"
     return replace(with_flags(DEFAULT_OPTIONS, args), token_scores=json, attention=json)
@@ -243,7 +243,7 @@ def load_translator(args: argparse.Namespace, ranks: Ranks) -> Translator:
     from rskip.machine.device import bfloat16_is_slow, usable_device
     from rskip.translation import Translator
     from rskip.translation.model_files import ONNX_FILE, find_model
-    from rskip.translation.settings import CpuSettings
+    from rskip.translation.options import CpuSettings
 
     if (threads := with_flags(CpuSettings(), args).threads) is not None:
         torch.set_num_threads(threads)

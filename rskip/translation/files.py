@@ -12,20 +12,21 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import msgspec
 import torch
 
 from rskip.files.journal import Journal
+from rskip.files.resumable import ResumableFile, merge_parts, part_path, write_all
+from rskip.files.windows import Window, read_windows
 from rskip.generation import Hypothesis, SearchOptions
 from rskip.machine.ranks import Ranks
 from rskip.translation.jobs import Job, known_sum
-from rskip.translation.output import FoundBatch, ResumableFile, merge_parts, part_path, write_all
-from rskip.translation.search import SearchBatches, Segment, flat, rebuilt
+from rskip.translation.options import LARGE, MAX_TOKENS, MOST_WORKERS, BatchSettings
+from rskip.translation.search import FlatBatch, SearchBatches, Segment, flat, rebuilt
 from rskip.translation.segments import Source
-from rskip.translation.settings import LARGE, MAX_TOKENS, MOST_WORKERS, BatchSettings
 from rskip.translation.terminal import TranslationProgress
 from rskip.translation.translation import LineForm, SentenceError, Translation
 from rskip.translation.translator import Translator
-from rskip.translation.windows import Window, read_windows
 
 WINDOW_CHARACTERS = 300_000
 WAIT = 0.1  # seconds without more input, after which what there is is translated
@@ -93,7 +94,7 @@ class FileTranslation:
     def _run(self, job: Job, translator: Translator) -> None:
         def translate(windows: Iterable[Window], write: Write, ahead: int, file: ResumableFile | None = None) -> None:
             def translated(window: Window) -> list[Translation]:
-                watch = WindowWatch(window, self.progress, None if file is None else file.batches(window))
+                watch = WindowWatch(window, self.progress, None if file is None else file.batches(window, FoundBatch))
                 return translate_window(
                     translator, window.lines, self.options, self.batches, number=window.number, watch=watch
                 )
@@ -119,6 +120,12 @@ class FileTranslation:
     def _windows(self, job: Job, wait: float | None) -> Iterator[Window]:
         windows = read_windows(job.inputs, lines=self.batches.buffer_size, characters=WINDOW_CHARACTERS, wait=wait)
         return self.ranks.share(windows)
+
+
+class FoundBatch(msgspec.Struct, frozen=True, kw_only=True):
+    """A translated batch of a window: the hypotheses of its segments (`rskip.translation.search.flat`)."""
+
+    found: FlatBatch
 
 
 @dataclass(frozen=True)

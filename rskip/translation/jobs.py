@@ -8,9 +8,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from rskip.files.resumable import check_unfinished, unfinished_parts
+from rskip.files.windows import STANDARD_INPUT
 from rskip.machine.ranks import Ranks
-from rskip.translation.output import check_unfinished, unfinished_parts
-from rskip.translation.windows import STANDARD_INPUT
 
 STANDARD_OUTPUT = "-"
 

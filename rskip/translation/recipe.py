@@ -1,4 +1,4 @@
-"""What a translation run's result depends on."""
+"""The settings of a translation run, which its recipe gives: what its result depends on."""
 
 from __future__ import annotations
 

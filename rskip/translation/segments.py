@@ -13,7 +13,7 @@ from torch import Tensor
 from rskip.generation import Hypothesis, SearchOptions
 from rskip.text import Dictionary
 from rskip.translation.model_files import Text
-from rskip.translation.settings import TooLong
+from rskip.translation.options import TooLong
 from rskip.translation.translation import TranslatedHypothesis
 
 _SENTENCE_ENDS = frozenset({".", "!", "?", "…", "...", "。", "！", "？", "।", "؟"})

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from threading import Lock
 from typing import TextIO
 
+from rskip.files.windows import Window
 from rskip.machine.terminal import Progress, duration
 from rskip.translation.translation import SentenceError, Translation
-from rskip.translation.windows import Window
 
 _MOST_NOTES = 20
 _LONG_BATCH = 1.0  # seconds after which the steps of its search are shown

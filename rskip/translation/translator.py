@@ -30,6 +30,7 @@ from rskip.translation.model_files import (
     find_text,
     missing_dictionaries,
 )
+from rskip.translation.options import DEFAULT_OPTIONS, MAX_TOKENS, TooLong
 from rskip.translation.search import (
     SearchBatches,
     Segment,
@@ -39,7 +40,6 @@ from rskip.translation.search import (
     search_segments,
 )
 from rskip.translation.segments import LengthRule, Source, join_segments, read_source, token_indices
-from rskip.translation.settings import DEFAULT_OPTIONS, MAX_TOKENS, TooLong
 from rskip.translation.translation import SentenceError, TranslatedHypothesis, Translation
 
 _OWN_SETTINGS = ("max_tokens", "too_long", "max_source_tokens", "prefixes")

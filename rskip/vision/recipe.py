@@ -1,4 +1,4 @@
-"""The settings that a vision run's result depends on."""
+"""The settings of a vision run, which its recipe gives: what its result depends on."""
 
 from __future__ import annotations
 

@@ -10,7 +10,7 @@ import torch
 from torchvision import models
 
 from rskip.captioning.backbones import LITE0, backbone_of, load_backbone
-from rskip.captioning.settings import FeatureSettings
+from rskip.captioning.options import FeatureSettings
 from rskip.settings.errors import SettingError
 
 

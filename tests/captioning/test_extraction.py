@@ -10,8 +10,8 @@ from PIL import Image
 
 from rskip.captioning.extraction import extract_features
 from rskip.captioning.features import FeatureStore
+from rskip.captioning.options import ImageBatchSettings
 from rskip.captioning.pictures import find_pictures
-from rskip.captioning.settings import BatchSettings
 from rskip.settings.errors import SettingError
 
 
@@ -22,7 +22,7 @@ def named(folder):
 @pytest.fixture
 def extract(mean_colours):
     def extract(folder, store, **settings):
-        return extract_features(named(folder), mean_colours(), store, settings=BatchSettings(**settings))
+        return extract_features(named(folder), mean_colours(), store, settings=ImageBatchSettings(**settings))
 
     return extract
 
@@ -33,7 +33,7 @@ def test_the_store_has_the_folders_pictures_in_order(mean_colours, pictures, tmp
         named(pictures),
         backbone,
         tmp_path / "store",
-        settings=BatchSettings(batch_size=2),
+        settings=ImageBatchSettings(batch_size=2),
         report=lambda each: done.append(each.done),
     )
     assert (result.done, result.kept, result.failed, result.total) == (5, 0, {}, 5)
@@ -64,7 +64,8 @@ def test_a_picture_whose_features_are_not_finite_is_left_out(mean_colours, pictu
             found[0].values[0, 0] = np.inf
             return found
 
-    result = extract_features(named(pictures), Overflowing(), tmp_path / "store", settings=BatchSettings(batch_size=4))
+    settings = ImageBatchSettings(batch_size=4)
+    result = extract_features(named(pictures), Overflowing(), tmp_path / "store", settings=settings)
     assert result.done == 3 and list(result.failed) == ["a.png", "more/a.png"]
     assert result.failed["a.png"] == "a.png has features that are not finite numbers of float16"
     assert FeatureStore(tmp_path / "store").names == ["b.jpg", "c.JPG", "d.webp"]
@@ -78,7 +79,7 @@ def test_an_interrupted_extraction_goes_on(mean_colours, extract, pictures, tmp_
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        extract_features(named(pictures), backbone, store, settings=BatchSettings(batch_size=2), report=interrupt)
+        extract_features(named(pictures), backbone, store, settings=ImageBatchSettings(batch_size=2), report=interrupt)
     with pytest.raises(ValueError, match="is unfinished"):
         FeatureStore(store)
     result = extract(pictures, store)
@@ -97,4 +98,4 @@ def test_what_makes_no_sense_is_refused(mean_colours, extract, pictures, tmp_pat
         (tmp_path / "notes").write_text("x")
         extract_features([("notes", tmp_path / "notes")], mean_colours(), tmp_path / "other")
     with pytest.raises(SettingError, match="readers"):
-        BatchSettings(readers=3)
+        ImageBatchSettings(readers=3)

@@ -12,8 +12,8 @@ import torch
 from rskip.captioning.captioner import Caption, CaptionHypothesis
 from rskip.captioning.features import Features
 from rskip.captioning.files import write_captions
+from rskip.files.resumable import StoppedError
 from rskip.generation import SearchOptions
-from rskip.translation.output import StoppedError
 
 COUNT = 6
 

@@ -27,7 +27,7 @@ from rskip.machine.ranks import Ranks
 from rskip.transformer import precision
 from rskip.translation import Translator
 from rskip.translation.files import worth_workers
-from rskip.translation.settings import DEFAULT_OPTIONS, MAX_TOKENS
+from rskip.translation.options import DEFAULT_OPTIONS, MAX_TOKENS
 
 TEXT = "A dog runs.\n\n   \nTwo men play football\r\nA woman."
 

@@ -15,7 +15,7 @@ from hypothesis import example
 from hypothesis import strategies as st
 
 from rskip.captioning.config import CaptioningConfig
-from rskip.captioning.settings import CAPTION_OPTIONS, FeatureSettings
+from rskip.captioning.options import CAPTION_OPTIONS, FeatureSettings
 from rskip.connections import HOST_NEEDS, Place, build_connection, build_stack_connection, parse_connection
 from rskip.connections.spec import ConnectionSpec
 from rskip.corpora import PrepareOptions
@@ -25,7 +25,7 @@ from rskip.settings.check import convert
 from rskip.settings.text import parse_json, parse_overrides, parse_yaml
 from rskip.text import TextConfig
 from rskip.transformer import TransformerConfig
-from rskip.translation.settings import BatchSettings, CpuSettings
+from rskip.translation.options import BatchSettings, CpuSettings
 from rskip.vision import preact_resnet
 from rskip.vision.settings import TrainingSettings
 from rskip.zoo import loading

@@ -22,11 +22,12 @@ from rskip.corpora.cleaning import CleaningReport
 from rskip.corpora.record import TranslationRecord, made_record, read_record
 from rskip.files.cache import verified
 from rskip.files.folder_lock import Owner, read_owner
+from rskip.files.resumable import Entry, ResumableFile, _batch_journal
 from rskip.files.state import state_line
 from rskip.settings.errors import SettingError
 from rskip.tasks.fairseq.log import epoch_lines
 from rskip.tasks.run import SESSION, RunFolder
-from rskip.translation.output import Entry, FoundBatch, ResumableFile
+from rskip.translation.files import FoundBatch
 from rskip.vision.scoring import _read_evaluation
 from rskip.vision.training.curve import CurvePoint, read_curve
 from rskip.vision.training.training_folder import Checkpoint, TrainingFolder, read_checkpoint
@@ -70,8 +71,9 @@ def journal(path: Path) -> int:
 
 
 def batches(path: Path) -> list[Any]:
-    journal = ResumableFile(path.with_name("other"), {}, resume=True)._window_journal
-    return list(journal(type("Window", (), {"number": 7})).entries())
+    file = ResumableFile(path.with_name("other"), {}, resume=True)
+    window = type("Window", (), {"number": 7})
+    return list(_batch_journal(file._window_path(window), FoundBatch).entries())
 
 
 def partial_store(path: Path) -> dict[str, str]:

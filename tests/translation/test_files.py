@@ -9,10 +9,10 @@ import threading
 
 import pytest
 
+from rskip.files.windows import Window
 from rskip.translation.files import translate_stream
 from rskip.translation.terminal import TranslationProgress, converse, speed
 from rskip.translation.translation import SentenceError, TranslatedHypothesis, Translation, line_form
-from rskip.translation.windows import Window
 
 BEST = TranslatedHypothesis("Ein Hünd.", -0.12345, ("Ein", "Hünd", "."), (-0.1, -0.2, -0.3, -0.4), ((0, 0), (1, 1)))
 SECOND = TranslatedHypothesis("zwei\nZeilen\u2028", -1.0, ("zwei",))

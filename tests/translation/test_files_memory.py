@@ -5,11 +5,11 @@ from __future__ import annotations
 import os
 import tracemalloc
 
+from rskip.files.resumable import ResumableFile
+from rskip.files.windows import read_windows
 from rskip.translation.files import translate_stream
-from rskip.translation.output import ResumableFile
 from rskip.translation.terminal import TranslationProgress
 from rskip.translation.translation import TranslatedHypothesis, Translation, line_form
-from rskip.translation.windows import read_windows
 
 TEXT_LINES = line_form(as_json=False, scores=False, nbest=1)
 

@@ -10,10 +10,7 @@ import shutil
 import pytest
 import torch
 
-from rskip.generation import Hypothesis, SearchOptions
-from rskip.settings.errors import SettingError
-from rskip.translation.files import WindowWatch, translate_stream
-from rskip.translation.output import (
+from rskip.files.resumable import (
     ResumableFile,
     StoppedError,
     check_unfinished,
@@ -21,11 +18,14 @@ from rskip.translation.output import (
     unfinished_parts,
     written_windows,
 )
+from rskip.files.windows import read_windows
+from rskip.generation import Hypothesis, SearchOptions
+from rskip.settings.errors import SettingError
+from rskip.translation.files import FoundBatch, WindowWatch, translate_stream
 from rskip.translation.search import Segment
 from rskip.translation.segments import Source
 from rskip.translation.terminal import TranslationProgress
 from rskip.translation.translation import SentenceError, TranslatedHypothesis, Translation, line_form
-from rskip.translation.windows import read_windows
 
 SETTINGS = {"beam": 4, "unknown_penalty": float("inf"), "names": ["a", "b"]}
 TEXT = "".join(f"{number} {'ä' * (number % 5)}\n" for number in range(23))
@@ -195,7 +195,7 @@ def refused(folder, message, **arguments):
 
 
 def test_an_unfinished_output_is_not_overwritten(unfinished):
-    refused(unfinished, r"output\.partial is what an unfinished translation left; use resume; or ", resume=False)
+    refused(unfinished, r"output\.partial is what an interrupted run left; use resume; or ", resume=False)
 
 
 def test_other_settings_are_named(unfinished):
@@ -254,7 +254,7 @@ def test_parts_of_another_number_of_processes_are_refused(unfinished):
         check_unfinished(output, 0, 2, resume=True)  # the other process may be looking at its own part just now
         with pytest.raises(ValueError, match="another process is writing"):
             check_unfinished(output, 1, 2, resume=True)
-    with pytest.raises(ValueError, match=r"output\.partial-2of2 is what an unfinished translation left"):
+    with pytest.raises(ValueError, match=r"output\.partial-2of2 is what an interrupted run left"):
         check_unfinished(output, 0, 2, resume=False)
     with pytest.raises(ValueError, match=r"output\.partial-2of2 was begun by another number"):
         check_unfinished(output, 0, 1, resume=True)
@@ -346,7 +346,7 @@ def searched_until(stop):
 
 def watched(file, of, search):
     progress = TranslationProgress(total=None, live=False)
-    watch = WindowWatch(of, progress, file.batches(of))
+    watch = WindowWatch(of, progress, file.batches(of, FoundBatch))
     watch.read([Source("", ())] * len(of.lines))
     return [found[0][0] for found in watch.around(search)(BATCHES, SearchOptions())]
 
@@ -384,7 +384,7 @@ def test_batches_of_an_unfinished_window_are_kept(folder):
 def test_a_damaged_journal_of_batches_is_refused(entries, said, folder):
     first, whole, path = window(folder, 0), [[[[0, 2], -1.0, None, None]]], folder / "output.partial"
     with ResumableFile(path, SETTINGS, resume=False) as file:
-        file.batches(first)
+        file.batches(first, FoundBatch)
     with (folder / "output.partial.window0").open("a") as journal:
         journal.writelines(json.dumps({"found": whole if found is None else found}) + "\n" for found in entries)
     message = rf"output\.partial\.window0.*{said}; delete it to translate the window again"

@@ -33,7 +33,7 @@ NOT_FLAGS = ("token_scores", "attention", "max_length_a")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    from rskip.captioning.settings import CAPTION_OPTIONS, BatchSettings
+    from rskip.captioning.options import CAPTION_OPTIONS, ImageBatchSettings
     from rskip.cli._options import add_options
     from rskip.generation.options import SearchOptions
 
@@ -69,7 +69,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     model.add_argument("--precision", choices=PRECISIONS, default="float32", help="(default: %(default)s)")
     model.add_argument("--device", help="cpu, cuda, cuda:1, ... (default: cuda where there is one, otherwise cpu)")
-    add_options(model, BatchSettings, only=["batch_size"])
+    add_options(model, ImageBatchSettings, only=["batch_size"])
 
     search = parser.add_argument_group("search")
     searched = [field.name for field in fields(SearchOptions) if field.name not in NOT_FLAGS]
@@ -78,13 +78,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Captions what the arguments say."""
+    from rskip.captioning.options import CAPTION_OPTIONS, ImageBatchSettings
     from rskip.captioning.pictures import find_pictures
-    from rskip.captioning.settings import CAPTION_OPTIONS, BatchSettings
     from rskip.cli._options import with_flags
-    from rskip.translation.output import unfinished_parts
+    from rskip.files.resumable import unfinished_parts
 
     warnings.filterwarnings("ignore", module=r"PIL\.")  # odd metadata; what is too large is refused
-    options, batches = with_flags(CAPTION_OPTIONS, args), with_flags(BatchSettings(), args)
+    options, batches = with_flags(CAPTION_OPTIONS, args), with_flags(ImageBatchSettings(), args)
     pictures = find_pictures(args.pictures)
     check_output(args, pictures)
     if args.output is not None and args.resume and args.output.exists() and not unfinished_parts(args.output):
@@ -107,7 +107,7 @@ def check_output(args: argparse.Namespace, pictures: Sequence[Path]) -> None:
     """Raises an error, before any work, if outputs exclude each other, can't be drawn, or would overwrite a file."""
     from rskip.captioning.outputs import attention_files, check_outputs
     from rskip.files.picture import check_picture
-    from rskip.translation.output import check_unfinished
+    from rskip.files.resumable import check_unfinished
 
     if args.output is not None and (args.attention_folder or args.sheet or args.format == "text"):
         flag = "--attention" if args.attention_folder else "--sheet" if args.sheet else "--format text"
@@ -175,8 +175,8 @@ def write_file(
     """Captions to --output; gives the errors of pictures that can't be read."""
     from rskip.captioning.files import write_captions
     from rskip.cli.main import one_line
+    from rskip.files.resumable import StoppedError
     from rskip.machine.terminal import Progress
-    from rskip.translation.output import StoppedError
 
     with Progress("captions", total=len(pictures), unit=" pictures", log=30, shown=not args.quiet) as bar:
 

@@ -23,7 +23,7 @@ MISTAKE = 2
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    from rskip.captioning.settings import BatchSettings, FeatureSettings
+    from rskip.captioning.options import FeatureSettings, ImageBatchSettings
     from rskip.cli._options import add_options
 
     parser.add_argument("images", type=Path, metavar="IMAGES", help="folder of pictures, its subfolders too")
@@ -39,7 +39,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--device", help="cpu, cuda, cuda:1, ... (default: cuda where there is one, otherwise cpu)")
     parser.add_argument("--quiet", action="store_true", help="no progress and no summary on stderr")
     add_options(parser.add_argument_group("features"), FeatureSettings)
-    add_options(parser.add_argument_group("speed"), BatchSettings)
+    add_options(parser.add_argument_group("speed"), ImageBatchSettings)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -47,15 +47,15 @@ def run(args: argparse.Namespace) -> int:
     from rskip.captioning.backbones import load_backbone
     from rskip.captioning.bottom_up import store_bottom_up
     from rskip.captioning.extraction import extract_features
+    from rskip.captioning.options import FeatureSettings, ImageBatchSettings
     from rskip.captioning.pictures import find_named_pictures
-    from rskip.captioning.settings import BatchSettings, FeatureSettings
     from rskip.cli._options import with_flags
     from rskip.machine.device import choose_device
     from rskip.machine.ranks import Ranks
     from rskip.machine.terminal import Progress
 
     warnings.filterwarnings("ignore", module=r"PIL\.")  # odd metadata; what is too large is refused
-    features, extraction = with_flags(FeatureSettings(), args), with_flags(BatchSettings(), args)
+    features, extraction = with_flags(FeatureSettings(), args), with_flags(ImageBatchSettings(), args)
     if args.backbone == "bottom-up":
         return finish(args, store_bottom_up(args.images, args.output, dtype=features.dtype))
     pictures = find_named_pictures(args.images)

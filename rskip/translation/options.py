@@ -1,5 +1,4 @@
-"""The settings of translating, in types that load without torch, which takes a second: command-line flags are made of
-them."""
+"""Options of translating. The types load without torch, since command-line flags are made of them."""
 
 from __future__ import annotations
 

@@ -6,9 +6,9 @@ import random
 
 import pytest
 
+from rskip.files.resumable import ResumableFile, merge_parts, part_path
+from rskip.files.windows import read_windows
 from rskip.machine.ranks import Ranks
-from rskip.translation.output import ResumableFile, merge_parts, part_path
-from rskip.translation.windows import read_windows
 
 
 @pytest.fixture

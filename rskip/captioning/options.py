@@ -1,4 +1,4 @@
-"""Settings of features and captions, for Python and the command line."""
+"""Options of features and captions. The types load without torch, since command-line flags are made of them."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class FeatureSettings:
 
 
 @dataclass(frozen=True, kw_only=True)
-class BatchSettings:
+class ImageBatchSettings:
     """How pictures are gone through; it changes no feature but in its last digits."""
 
     batch_size: Annotated[int, Meta(ge=1, le=1024, description="pictures at a time")] = 16

@@ -8,8 +8,8 @@ import threading
 
 import pytest
 
-from rskip.translation import windows as windows_module
-from rskip.translation.windows import read_windows
+from rskip.files import windows as windows_module
+from rskip.files.windows import read_windows
 
 MANY = 10**9
 

@@ -1,6 +1,6 @@
-"""An output file that an interrupted translation can be resumed from, and the parts of it that several processes write.
+"""An output file that an interrupted command can be resumed from, and the parts of it that several processes write.
 
-While it is translated, `output` is `output.partial` (`output.partial-2of3` of the second of three processes) with a
+While it is written, `output` is `output.partial` (`output.partial-2of3` of the second of three processes) with a
 journal beside it, which says how it is made and how far it is. A window that is being translated has a journal too,
 `output.partial.window7`, of its batches that are done.
 """
@@ -12,19 +12,20 @@ import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from io import FileIO
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeVar
 
 import msgspec
 
 from rskip.files.journal import Journal
 from rskip.files.lock import Locked, open_locked
+from rskip.files.windows import Window
 from rskip.settings.errors import SettingError
 from rskip.settings.kinds import Count, Index
-from rskip.translation.search import FlatBatch
-from rskip.translation.windows import Window
 
 _BLOCK = 1 << 20
 _WINDOW = ".window"
+
+BatchT = TypeVar("BatchT")
 
 
 class OtherInputError(ValueError):
@@ -56,12 +57,6 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True):
     lines: Count
     bytes: Annotated[int, msgspec.Meta(ge=0)]
     sha256: str
-
-
-class FoundBatch(msgspec.Struct, frozen=True, kw_only=True):
-    """A translated batch of a window: the hypotheses of its segments (`rskip.translation.search.flat`)."""
-
-    found: FlatBatch
 
 
 class ResumableFile:
@@ -122,11 +117,14 @@ class ResumableFile:
         entry = Entry(window=window.number, lines=end, bytes=written, sha256=window.sha256)
         self.journal.add([entry])
         self._last = entry
-        self._window_journal(window).path.unlink(missing_ok=True)
+        self._window_path(window).unlink(missing_ok=True)
 
-    def batches(self, window: Window) -> Journal[FoundBatch]:
-        """The journal of the window's batches, with those that an earlier run did of the same lines in the same way."""
-        journal = self._window_journal(window)
+    def batches(self, window: Window, kind: type[BatchT]) -> Journal[BatchT]:
+        """The journal of the window's batches, with those that an earlier run did of the same lines in the same way.
+
+        :param kind: the type of an entry, a batch.
+        """
+        journal = _batch_journal(self._window_path(window), kind)
         of = json.loads(json.dumps({"sha256": window.sha256, "settings": self._settings}))
         if journal.settings() == of:
             journal.keep_while(lambda entry: True)
@@ -134,8 +132,8 @@ class ResumableFile:
             journal.restart(of)
         return journal
 
-    def _window_journal(self, window: Window) -> Journal[FoundBatch]:
-        return _batch_journal(self.path.with_name(f"{self.path.name}{_WINDOW}{window.number}"))
+    def _window_path(self, window: Window) -> Path:
+        return self.path.with_name(f"{self.path.name}{_WINDOW}{window.number}")
 
     def finish(self, output: Path) -> None:
         """Gives the file its name."""
@@ -197,7 +195,7 @@ def part_path(output: Path, part: int = 0, parts: int = 1) -> Path:
 
 
 def unfinished_parts(output: Path) -> list[Path]:
-    """What unfinished translations have left of `output`; none without a line or a batch."""
+    """What interrupted runs have left of `output`; none without a line or a batch."""
     if not output.parent.is_dir():
         return []
     found = [
@@ -217,7 +215,7 @@ def _window_journals(part: Path) -> list[Path]:
 
 def _has_batches(journal: Path) -> bool:
     try:
-        return next(_batch_journal(journal).entries(), None) is not None
+        return next(_batch_journal(journal, dict[str, Any]).entries(), None) is not None
     except SettingError:  # intact entries follow the damage
         return True
 
@@ -242,7 +240,7 @@ def check_unfinished(output: Path, part: int, parts: int, *, resume: bool) -> No
 
 
 def _unfinished(path: Path) -> SettingError:
-    left = f"{path} is what an unfinished translation left"
+    left = f"{path} is what an interrupted run left"
     return SettingError("", left, instead="resume", advice="or delete it to start again")
 
 
@@ -337,6 +335,6 @@ def _journal(output: Path) -> Journal[Entry]:
     return Journal(output.with_name(f"{output.name}.journal"), Entry, advice=f"delete {output} to start again")
 
 
-def _batch_journal(path: Path) -> Journal[FoundBatch]:
+def _batch_journal(path: Path, kind: type[BatchT]) -> Journal[BatchT]:
     """The journal of a window: the output's settings and the window's checksum, then one entry per batch."""
-    return Journal(path, FoundBatch, advice="delete it to translate the window again")
+    return Journal(path, kind, advice="delete it to translate the window again")
