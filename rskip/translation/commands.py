@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 from rskip.corpora.options import command_line_flags
-from rskip.tasks.fairseq.flags import FairseqFlags, device_arguments, flags_to_arguments
+from rskip.tasks.fairseq.flags import flags_to_arguments
 from rskip.tasks.run import Run, precision_here
-from rskip.translation.data import data_arguments, data_folder
-from rskip.translation.recipe import NOT_FAIRSEQS, TranslationSettings
+from rskip.translation.data import data_folder
+from rskip.translation.recipe import TranslationSettings
+from rskip.translation.scoring import generate_command
 from rskip.translation.training import scored_file, training_of
 
 
@@ -37,27 +36,4 @@ def average_command(run: Run[TranslationSettings]) -> list[str]:
         *(["--by", "update"] if run.settings.averages_by == "update" else []),
         str(training_of(run).checkpoints),
         *("--output", str(scored_file(run))),
-    ]
-
-
-def generate_command(run: Run[TranslationSettings], *, checkpoint: Path) -> list[str]:
-    """`fairseq-generate` on the split that the recipe evaluates; it prints the hypotheses."""
-    settings = run.settings
-    return [
-        "fairseq-generate",
-        *data_arguments(settings),
-        *("--path", str(checkpoint), "--gen-subset", settings.evaluate.split),
-        *device_arguments(gpu=run.gpus > 0),
-        *flags_to_arguments(settings.generate),
-    ]
-
-
-def fairseq_flags(settings: TranslationSettings) -> list[FairseqFlags]:
-    """See `Task.fairseq_flags`."""
-    data = data_arguments(settings)
-    train = {name: value for name, value in settings.train.items() if name not in NOT_FAIRSEQS}
-    generate = [*data, "--path", "x"]
-    return [
-        FairseqFlags(section="train", program="fairseq-train", before=data, flags=train),
-        FairseqFlags(section="generate", program="fairseq-generate", before=generate, flags=settings.generate),
     ]

@@ -8,14 +8,14 @@ from pathlib import Path
 
 from rskip.corpora.record import State, made_record
 from rskip.files.whole import atomic_file
+from rskip.tasks.fairseq.flags import device_arguments, flags_to_arguments
 from rskip.tasks.fairseq.log import read_train_log
 from rskip.tasks.fairseq.profiling import profiled_weights
 from rskip.tasks.process import child_environment, run_logged
 from rskip.tasks.run import Run
 from rskip.tasks.task import Outcome
 from rskip.text import TextPipeline
-from rskip.translation.commands import generate_command
-from rskip.translation.data import data_folder, describe_data
+from rskip.translation.data import data_arguments, data_folder, describe_data
 from rskip.translation.metrics import Score, join_subwords, read_generated, read_lines
 from rskip.translation.metrics import score as score_sentences
 from rskip.translation.recipe import TranslationSettings
@@ -141,6 +141,18 @@ def translate(run: Run[TranslationSettings], *, checkpoint: Path, output: Path, 
     command = generate_command(run, checkpoint=checkpoint)
     with atomic_file(output) as temporary:
         run_logged(command, log=log, environment=child_environment(processes=1), output=temporary)
+
+
+def generate_command(run: Run[TranslationSettings], *, checkpoint: Path) -> list[str]:
+    """`fairseq-generate` on the split that the recipe evaluates; it prints the hypotheses."""
+    settings = run.settings
+    return [
+        "fairseq-generate",
+        *data_arguments(settings),
+        *("--path", str(checkpoint), "--gen-subset", settings.evaluate.split),
+        *device_arguments(gpu=run.gpus > 0),
+        *flags_to_arguments(settings.generate),
+    ]
 
 
 def sample_outputs(run: Run[TranslationSettings], count: int) -> str:

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from rskip.checkpoint import last_checkpoints
 from rskip.checkpoint.average import average_to_file
+from rskip.tasks.fairseq.flags import FairseqFlags
 from rskip.tasks.fairseq.training import FairseqTraining
 from rskip.tasks.run import Run
 from rskip.translation.batches import plan_batches
@@ -50,6 +51,17 @@ def training_of(run: Run[TranslationSettings]) -> FairseqTraining:
         checkpoints=run.folder.path / "checkpoints",
         finished=run.folder.path / "trained",
     )
+
+
+def fairseq_flags(settings: TranslationSettings) -> list[FairseqFlags]:
+    """See `Task.fairseq_flags`."""
+    data = data_arguments(settings)
+    train = {name: value for name, value in settings.train.items() if name not in NOT_FAIRSEQS}
+    generate = [*data, "--path", "x"]
+    return [
+        FairseqFlags(section="train", program="fairseq-train", before=data, flags=train),
+        FairseqFlags(section="generate", program="fairseq-generate", before=generate, flags=settings.generate),
+    ]
 
 
 def scored_file(run: Run[TranslationSettings]) -> Path:

@@ -25,8 +25,8 @@ from rskip.experiments.tables import Tables
 from rskip.records import read_records
 from rskip.tasks.run import Run
 from rskip.translation.batches import plan_batches
-from rskip.translation.commands import generate_command
 from rskip.translation.recipe import TOKENS_PER_UPDATE as KEY
+from rskip.translation.scoring import generate_command
 from rskip.translation.training import scored_file, training_of
 from rskip.zoo.registry import read_registry
 

@@ -10,11 +10,11 @@ from typing import Any
 from rskip.files.whole import atomic_file
 from rskip.tasks.fairseq.flags import Flag, device_arguments, flags_on_gpu, flags_to_arguments
 from rskip.tasks.fairseq.log import epoch_lines
-from rskip.tasks.fairseq.precision import asked_precision, flags_in
 from rskip.tasks.fairseq.profiling import initialise, initialise_command, needs_profile, starting_checkpoint
 from rskip.tasks.process import executable
 from rskip.tasks.run import EpochLines, Run
 
+_LOW_PRECISION = {"bf16": "bfloat16", "fp16": "float16", "amp": "float16"}  # fairseq-train's flags
 _LOG_INTERVAL = 100  # updates between two lines in train.log
 
 
@@ -47,8 +47,8 @@ class FairseqTraining:
 
     @property
     def precision(self) -> str:
-        """The precision that the flags ask for."""
-        return asked_precision(self.flags)
+        """The precision that the flags ask for: "float32", "bfloat16" or "float16"."""
+        return next((name for flag, name in _LOW_PRECISION.items() if self.flags.get(flag)), "float32")
 
     def complete(self) -> None:
         """Trains to the end, from the last checkpoint if there is one. Does nothing for a training that is done."""
@@ -108,5 +108,7 @@ class FairseqTraining:
         return [*self.data, "--seed", str(self.run.seed), *self._recipe_flags("float32")]
 
     def _recipe_flags(self, precision: str) -> list[str]:
-        flags = flags_in(precision, self.flags)
+        flags = dict(self.flags)
+        if precision == "float32":
+            flags |= dict.fromkeys(flags.keys() & _LOW_PRECISION, False)
         return flags_to_arguments(flags_on_gpu(flags) if self.run.gpus > 0 else flags)
