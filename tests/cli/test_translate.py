@@ -20,11 +20,11 @@ import torch
 from rskip.cli._options import flag_of
 from rskip.cli.main import build_parser, main
 from rskip.cli.translate import PRECISIONS, load_translator
+from rskip.cpu import precision
 from rskip.cpu.int8_linear import largest_int8_weight
 from rskip.generation import SearchOptions
 from rskip.machine.device import bfloat16_is_slow
 from rskip.machine.ranks import Ranks
-from rskip.transformer import precision
 from rskip.translation import Translator
 from rskip.translation.files import worth_workers
 from rskip.translation.options import DEFAULT_OPTIONS, MAX_TOKENS
@@ -427,12 +427,13 @@ def wait_for_lines(process, path, count):
 
 
 @pytest.mark.slow
-def test_killed_again_and_again_it_ends_with_the_same_bytes(command, tmp_path, sentences, environment):
+def test_killed_again_and_again_it_ends_with_the_same_bytes(command, translate, tmp_path, sentences, environment):
     (tmp_path / "in.en").write_text("".join(sentences[:240]), encoding="utf-8")
+    whole = translate(tmp_path / "in.en", "--buffer-size", "20", "--beam", "2", "--output", tmp_path / "whole")
+    assert whole[0] == 0
     command = [*command, str(tmp_path / "in.en"), "--buffer-size", "20", "--beam", "2"]
     command += ["--workers", "2", "--threads", "2", "--output"]
     arguments = {"env": environment(), "capture_output": True, "text": True, "preexec_fn": take_signals}
-    subprocess.run([*command, str(tmp_path / "whole")], check=True, **arguments)
     output, partial = tmp_path / "out", tmp_path / "out.partial"
     for count, number, status in (
         (1, signal.SIGKILL, -signal.SIGKILL), (60, signal.SIGINT, 130), (120, signal.SIGTERM, -signal.SIGTERM)
