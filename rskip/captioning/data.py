@@ -14,7 +14,7 @@ from rskip.captioning.preparation import CaptionOptions, CaptionRecord, find_pic
 from rskip.captioning.recipe import CONSTANT, CaptioningSettings
 from rskip.corpora import find_caption_corpus
 from rskip.corpora.corpus import SPLITS
-from rskip.corpora.record import made_record, read_record
+from rskip.corpora.record import describe_made, made_record, read_record
 from rskip.files.lock import one_at_a_time
 from rskip.files.state import read_state
 from rskip.tasks.fairseq.flags import flags_to_arguments
@@ -124,12 +124,7 @@ def describe_data(settings: CaptioningSettings) -> dict[str, Any]:
     """Corpus, counts, what the features were made with, and checksums of what went in and came out."""
     made: Any = made_record(data_folder(settings), CaptionRecord)
     kept = ("corpus", "format", "options", "images", "captions", "upstream", "dictionary_size")
-    description = {key: made[key] for key in kept}
-    description["inputs"] = {name: file["sha256"] for name, file in made["inputs"].items()}
-    files = json.dumps(made["files"], sort_keys=True)
-    description["files_sha256"] = hashlib.sha256(files.encode()).hexdigest()
-    description["features"] = describe_features(settings)
-    return description
+    return {**describe_made(made, kept), "features": describe_features(settings)}
 
 
 def describe_features(settings: CaptioningSettings) -> dict[str, Any]:

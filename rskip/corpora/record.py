@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import shutil
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypedDict, TypeVar
 
@@ -108,6 +109,20 @@ def made_record(folder: Path, kind: type[T]) -> T:
     :raises SettingError: the content is not of `kind`. The error names the file and the key.
     """
     return read_state(folder / RECORD_FILE, kind, advice=f"move {folder} away and prepare it again")
+
+
+def describe_made(made: Mapping[str, Any], kept: Sequence[str]) -> dict[str, Any]:
+    """What a run's record says of a prepared folder: some keys of its corpus.json, and checksums of inputs and files.
+
+    :param made: the content of corpus.json.
+    :param kept: keys that are described if they are there.
+    """
+    files = json.dumps(made["files"], sort_keys=True)
+    return {
+        **{key: made[key] for key in kept if key in made},
+        "inputs": {name: file["sha256"] for name, file in made.get("inputs", {}).items()},
+        "files_sha256": hashlib.sha256(files.encode()).hexdigest(),
+    }
 
 
 def data_path(folder: Path, record: CorpusRecord) -> str:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from rskip.corpora import PrepareOptions, find_corpus, prepare
-from rskip.corpora.record import TranslationRecord, made_record, shard_folders
+from rskip.corpora.record import TranslationRecord, describe_made, made_record, shard_folders
 from rskip.machine.environment import available_cores
 from rskip.translation.recipe import TranslationSettings
 
@@ -31,12 +31,7 @@ def ensure_data(settings: TranslationSettings, *, mirror: str | None) -> Path:
 def describe_data(folder: Path) -> dict[str, Any]:
     """Corpus, options, counts and tools of a data folder, and checksums of what went in and came out."""
     made: Any = made_record(folder, TranslationRecord)
-    kept = ("corpus", "format", "options", "sentences", "dictionary_size", "tools")
-    description = {key: made[key] for key in kept if key in made}
-    description["inputs"] = {name: file["sha256"] for name, file in made.get("inputs", {}).items()}
-    files = json.dumps(made["files"], sort_keys=True)
-    description["files_sha256"] = hashlib.sha256(files.encode()).hexdigest()
-    return description
+    return describe_made(made, ("corpus", "format", "options", "sentences", "dictionary_size", "tools"))
 
 
 def data_arguments(settings: TranslationSettings) -> list[str]:
