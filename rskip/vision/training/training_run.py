@@ -402,15 +402,15 @@ class TrainingRun:
         :raises OSError: no room for it; the checkpoint before stays.
         """
         self.check()
-        meter = {**self.meter.state(), "seconds": time.monotonic() - self._point_began}
+        meter: Any = {**self.meter.state(), "seconds": time.monotonic() - self._point_began}
         with self.ranks.together():
             if self.ranks.first:
-                rng = {"cpu": torch.get_rng_state()}
+                rng: Generators = {"cpu": torch.get_rng_state()}
                 if self.device.type == "cuda":
                     rng["cuda"] = torch.cuda.get_rng_state(self.device)
                 sessions = self._sessions()
                 optimiser: Any = self.optimiser.state_dict()
-                buffers = {
+                buffers: Any = {
                     number: {name: _on_cpu(buffer) for name, buffer in each.items()}
                     for number, each in optimiser["state"].items()
                 }
