@@ -31,7 +31,7 @@ help:
 	@echo 'make coverage    the fast tests run at least $(COVERAGE) % of the lines of rskip/'
 	@echo 'make lint        ruff and mypy'
 	@echo 'make bench       the benchmarks'
-	@echo 'make faults      commands killed, without disk or network, two at once: what they survive, in results/faults.md'
+	@echo 'make faults      commands killed, without disk or network, two at once: what they survive, in study/results/robustness/faults.md'
 	@echo 'make docs        the site: guides and API reference, in build/docs; fails on what is broken'
 	@echo 'make dist        source distribution and wheel of the last commit, checked, and their sums, in dist/'
 	@echo 'make setup       only set up $(VENV)/; PYTHON=python3.12 chooses the Python'

@@ -3,7 +3,7 @@
 Drawn JPEGs of 500 x 375 pixels. The network alone takes a batch of 16 in PyTorch's contiguous format and in
 channels_last, which rskip uses; a whole extraction reads, decodes, computes and writes, with one thread that decodes
 and with two. Two take turns in one process, and the ratio is the median of the rounds'. Prints tables and appends one
-JSON line to results/caption_features.jsonl.
+JSON line to study/results/benchmarks/caption_features.jsonl.
 
     python benchmarks/caption_features.py [--rounds 7] [--pictures 64]
 """
@@ -67,7 +67,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--pictures", type=int, default=64)
-    parser.add_argument("--output", type=Path, default=Path("results/caption_features.jsonl"))
+    parser.add_argument("--output", type=Path, default=Path("study/results/benchmarks/caption_features.jsonl"))
     args = parser.parse_args()
     try:
         backbone = load_backbone(LITE0)

@@ -1,7 +1,7 @@
 """Training speed of captioning models on CPU, through fairseq's Trainer: images of 7 x 7 features, five captions each.
 
 All systems take turns, round by round, in one process; the ratio is that of a round's times, and its median is
-reported. Prints a table and appends one JSON line to results/captioning_train_speed.jsonl.
+reported. Prints a table and appends one JSON line to study/results/benchmarks/captioning_train_speed.jsonl.
 
     python benchmarks/captioning_train_speed.py [--rounds 7] [--images 16]
 """
@@ -78,7 +78,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--images", type=int, default=16)
-    parser.add_argument("--output", type=Path, default=Path("results/captioning_train_speed.jsonl"))
+    parser.add_argument("--output", type=Path, default=Path("study/results/benchmarks/captioning_train_speed.jsonl"))
     args = parser.parse_args()
 
     dictionary = Dictionary()

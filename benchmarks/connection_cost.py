@@ -10,8 +10,8 @@ over the rounds. Beside them stands how alike the Transformer's encoder makes a 
 (docs/analysis.md): their mean cosine, of random sentences and several initialisations. Families are those that rskip
 knows, each as its spec says by default, and some of their variants.
 
-Prints tables and appends one JSON line to results/connection_cost.jsonl; docs/field.md shows the last figures of each
-connection.
+Prints tables and appends one JSON line to study/results/benchmarks/connection_cost.jsonl; docs/field.md shows the last
+figures of each connection.
 """
 
 from __future__ import annotations
@@ -236,7 +236,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=9, help="pairs of updates timed (default: 9)")
     parser.add_argument("--only", nargs="+", metavar="SPEC", help="these connections (default: all)")
     parser.add_argument("--models", nargs="+", choices=MODELS, default=[*MODELS], help="default: all")
-    parser.add_argument("--output", type=Path, default=Path(__file__).parents[1] / "results/connection_cost.jsonl")
+    parser.add_argument("--output", type=Path, default=Path("study/results/benchmarks/connection_cost.jsonl"))
     args = parser.parse_args()
     try:
         for text in args.only or ():

@@ -2,7 +2,7 @@
 
 Forward and backward of attention, dropout and loss at the sizes of one Multi30k batch of the tiny model. Both sides
 of a pair take turns; the ratio is the median of the rounds'. Prints a table and appends one line to
-results/cpu_kernels.jsonl.
+study/results/benchmarks/cpu_kernels.jsonl.
 
     python benchmarks/cpu_kernels.py [--rounds 9]
 """
@@ -73,7 +73,7 @@ def loss(dtype: torch.dtype) -> tuple[Step, Step]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=9)
-    parser.add_argument("--output", type=Path, default=Path("results/cpu_kernels.jsonl"))
+    parser.add_argument("--output", type=Path, default=Path("study/results/benchmarks/cpu_kernels.jsonl"))
     args = parser.parse_args()
 
     rows = []

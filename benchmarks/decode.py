@@ -4,7 +4,8 @@ Workloads: this project's Multi30k models on their test set; random models of tw
 length. All systems take turns, round by round, each in a process of its own with the same number of threads; the ratio
 is that of a round's times, and its median is reported. Before it is timed, the work is shown to be the same: in float32
 the same hypotheses from the trained model (99 %), as many target tokens from random ones. Then the latency of one
-sentence, and the peak memory as batch and length grow. Prints tables, appends one JSON line to results/decode.jsonl and
+sentence, and the peak memory as batch and length grow. Prints tables, appends one JSON line to
+study/results/benchmarks/decode.jsonl and
 ends with one JSON object; its ratios are the smallest of the workloads', which it has too.
 
 With --device cuda fairseq-generate and ours translate random sentences with Transformer-base on a GPU, in batches of 1,
@@ -50,7 +51,7 @@ def parse_arguments() -> argparse.Namespace:
         "--quick", action="store_true", help="few sentences, 2 rounds, no record: only shows that it runs"
     )
     parser.add_argument("--device", type=named_device, default="cpu", help="cpu, cuda or one GPU such as cuda:1")
-    parser.add_argument("--output", type=Path, default=Path("results/decode.jsonl"))
+    parser.add_argument("--output", type=Path, default=Path("study/results/benchmarks/decode.jsonl"))
     return parser.parse_args()
 
 

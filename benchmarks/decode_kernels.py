@@ -1,7 +1,7 @@
 """The parts of a decoding step on CPU that rskip computes in another way than plain PyTorch, side by side.
 
 64 sentences of 4 beams, 256/1024/4, 3 layers, 8,000 words. Both sides of a pair take turns; the ratio is the median of
-the rounds'. Prints a table and appends one line to results/decode_kernels.jsonl.
+the rounds'. Prints a table and appends one line to study/results/benchmarks/decode_kernels.jsonl.
 
     python benchmarks/decode_kernels.py [--rounds 9]
 """
@@ -148,7 +148,7 @@ def compiled(dtype: torch.dtype) -> Part:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=9)
-    parser.add_argument("--output", type=Path, default=Path("results/decode_kernels.jsonl"))
+    parser.add_argument("--output", type=Path, default=Path("study/results/benchmarks/decode_kernels.jsonl"))
     args = parser.parse_args()
 
     types = (torch.float32, torch.bfloat16)

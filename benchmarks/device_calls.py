@@ -3,7 +3,7 @@
     python benchmarks/device_calls.py [--only forward_backward search_step update image_training]
 
 Nothing is timed: what a call takes, only a GPU can tell. A fused or foreach operator and attention are one call each,
-views none. Prints tables and appends one JSON line to results/device_calls.jsonl.
+views none. Prints tables and appends one JSON line to study/results/benchmarks/device_calls.jsonl.
 """
 
 from __future__ import annotations
@@ -164,7 +164,7 @@ PARTS: dict[str, Callable[[], list[Row]]] = {
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", nargs="+", choices=PARTS, default=[*PARTS], help="default: all")
-    parser.add_argument("--output", type=Path, default=Path(__file__).parents[1] / "results/device_calls.jsonl")
+    parser.add_argument("--output", type=Path, default=Path("study/results/benchmarks/device_calls.jsonl"))
     args = parser.parse_args()
     found = {}
     for name in args.only:

@@ -87,11 +87,11 @@ benchmark() { # FILE ARGUMENTS...
 }
 # study STEP DATA RECIPE ROWS SEEDS ROW: with --tiny a few updates of the one row, on a generated corpus or at depth 8
 study() {
-    local options="--rows '$4' --seeds $5 --gpus 1"
+    local options="--variants '$4' --seeds $5 --gpus 1"
     if [ -n "$tiny" ]; then
-        options="--rows $6 --gpus 0 --set corpus=numbers-en-de prepare.pairs=400 prepare.size=100 train.max-epoch=1"
+        options="--variants $6 --gpus 0 --set corpus=numbers-en-de prepare.pairs=400 prepare.size=100 train.max-epoch=1"
         options+=" average.last=1 generate.beam=1 generate.max-len-b=10"
-        if [ "$2" = cifar10 ]; then options="--rows $6 --gpus 0 --set train.iterations=2 train.depth=8"; fi
+        if [ "$2" = cifar10 ]; then options="--variants $6 --gpus 0 --set train.iterations=2 train.depth=8"; fi
     fi
     local run="rskip run recipes/$3.yaml $options --mirror $data/$2 --commands"
     step "$1" env PATH="$job/env/bin:$PATH" RSKIP_DATA="$job/data" sh -c "

@@ -2,7 +2,7 @@
 
 Multi30k's test set with k sentences on a line, by this project's `2rskip+ln` model: sacreBLEU of lines that are kept
 whole, and of lines that are split from 60 tokens on. Then a line of 5,000 words, by us and by CTranslate2. Prints
-tables and appends one JSON line to results/long_lines.jsonl.
+tables and appends one JSON line to study/results/benchmarks/long_lines.jsonl.
 
     python benchmarks/long_lines.py [--mirror FOLDER] [--sentences 1000] [--words 5000]
 """
@@ -29,7 +29,7 @@ from rskip.translation.metrics import score
 
 SENTENCES_A_LINE = (1, 2, 4, 8, 40)
 SPLIT_FROM = 60  # tokens
-STOCK, RECURSIVE = "multi30k_en_de_1xskip_ln", "multi30k_en_de_2rskip_ln"
+STOCK, RECURSIVE = "multi30k_en_de/1xskip_ln", "multi30k_en_de/2rskip_ln"
 
 
 def test_set(mirror: str | None, sentences: int) -> tuple[list[str], list[str]]:
@@ -92,7 +92,7 @@ def main() -> None:
     parser.add_argument("--mirror", help="folder or address that holds Multi30k's files (default: its publisher)")
     parser.add_argument("--sentences", type=int, default=1000)
     parser.add_argument("--words", type=int, default=5000)
-    parser.add_argument("--output", type=Path, default=Path("results/long_lines.jsonl"))
+    parser.add_argument("--output", type=Path, default=Path("study/results/benchmarks/long_lines.jsonl"))
     args = parser.parse_args()
 
     source, reference = test_set(args.mirror, args.sentences)

@@ -3,7 +3,7 @@
 Each command runs as a user runs it; the memory of all its processes together is looked at every `--every` seconds. The
 lines to translate are the first words of Multi30k's test set, over and over, so that the output must repeat itself too,
 which is checked. The pairs to prepare are generated. Prints the curve and appends one JSON line to
-results/memory_over_size.jsonl.
+study/results/benchmarks/memory_over_size.jsonl.
 
     python benchmarks/memory_over_size.py translate --mirror FOLDER [--lines 1000000] [--workers 2] [--words 4]
     python benchmarks/memory_over_size.py prepare [--pairs 5000000] [--workers 2]
@@ -33,7 +33,7 @@ from rskip.corpora.fetch import fetch
 from rskip.corpora.formats import read_sentences
 
 RSKIP = (sys.executable, "-m", "rskip")
-MODEL = Path(__file__).resolve().parents[1] / "checkpoints/multi30k_en_de_2rskip_ln"
+MODEL = Path(__file__).resolve().parents[1] / "checkpoints/multi30k_en_de/2rskip_ln"
 WINDOW = 2000  # lines, the default of --buffer-size; twice the test set
 
 
@@ -144,7 +144,7 @@ def main() -> None:
     parser.add_argument("--model", type=Path, default=MODEL)
     parser.add_argument("--mirror", help="folder or address that holds Multi30k's files (default: its publisher)")
     parser.add_argument("--pairs", type=int, default=100_000)
-    parser.add_argument("--output", type=Path, default=Path("results/memory_over_size.jsonl"))
+    parser.add_argument("--output", type=Path, default=Path("study/results/benchmarks/memory_over_size.jsonl"))
     args = parser.parse_args()
     signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background job inherits that it is ignored
 

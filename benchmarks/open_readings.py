@@ -8,7 +8,7 @@ running statistic stops being finite.
 published: test errors of the published ResNet-20s with the running statistics that they have and recalibrated ones.
 trained_on: the same after some iterations more at the highest learning rate, as in the middle of a training.
 
-Prints and appends JSON lines to results/open_readings.jsonl.
+Prints and appends JSON lines to study/results/benchmarks/open_readings.jsonl.
 
     python benchmarks/open_readings.py --data FOLDER [--only PART ...] [--iterations 80]
 
@@ -52,7 +52,7 @@ MODELS = (
     ("highway:bias=-6", "activated"), ("highway:bias=-6,gate=full", "activated"),
 )  # fmt: skip
 STAGE_ENDS = (18, 36, 54)
-BASELINE, RSKIP = ("checkpoints/cifar10_fast_preact20_1xskip", "checkpoints/cifar10_fast_preact20_2rskip_ln")
+BASELINE, RSKIP = ("checkpoints/cifar10_fast/preact20_1xskip", "checkpoints/cifar10_fast/preact20_2rskip_ln")
 TRAINED_ON = ((RSKIP, "all"), (BASELINE, "all"), (RSKIP, "weights"))
 LOOKS = (50, 100)  # iterations after which a model that is trained on is evaluated
 IMAGES = 3_000  # by which it is recalibrated, and tested
@@ -194,7 +194,7 @@ def main() -> None:
     parser.add_argument("--iterations", type=int, default=80, help="of start")
     parser.add_argument("--images", type=int, default=50_000, help="that published models are recalibrated by")
     parser.add_argument("--no-augment", action="store_false", dest="augment", help="in that recalibration")
-    parser.add_argument("--output", type=Path, default=Path("results/open_readings.jsonl"))
+    parser.add_argument("--output", type=Path, default=Path("study/results/benchmarks/open_readings.jsonl"))
     args = parser.parse_args()
     if args.data is None:
         print("not measured: give --data FOLDER")

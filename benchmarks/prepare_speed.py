@@ -4,7 +4,7 @@ The commands are sacremoses' and subword-nmt's, one after another and a language
 preparation scripts run them; ours does the same with the same settings through `rskip prepare`'s stages, with worker
 processes. Real text: Multi30k's training pairs, several times over, and the byte-pair codes of a published model. Both
 must write the same bytes. Then the peak memory of ours, all processes together, for a few and for many pairs. Prints
-tables, appends one JSON line to results/prepare_speed.jsonl, and ends with one JSON object.
+tables, appends one JSON line to study/results/benchmarks/prepare_speed.jsonl, and ends with one JSON object.
 
     python benchmarks/prepare_speed.py --mirror FOLDER [--rounds 5] [--workers 2] [--memory 100000 2000000]
 """
@@ -44,7 +44,7 @@ from rskip.text.pipeline import TextConfig, TextPipeline
 from rskip.text.subwords import BytePairEncoding
 
 LANGUAGES = ("en", "de")
-CODES = Path(__file__).resolve().parents[1] / "checkpoints/multi30k_en_de_1xskip_ln/text/codes.bpe"
+CODES = Path(__file__).resolve().parents[1] / "checkpoints/multi30k_en_de/1xskip_ln/text/codes.bpe"
 REPETITIONS = 10  # twice as many pairs as IWSLT'15 has
 
 
@@ -170,7 +170,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--workers", type=int, default=available_cores())
     parser.add_argument("--memory", type=int, nargs="*", default=[100_000, 2_000_000], metavar="PAIRS")
-    parser.add_argument("--output", type=Path, default=Path("results/prepare_speed.jsonl"))
+    parser.add_argument("--output", type=Path, default=Path("study/results/benchmarks/prepare_speed.jsonl"))
     args = parser.parse_args()
 
     speed = measure_speed(args.mirror, args.rounds, args.workers)

@@ -5,7 +5,7 @@ WMT'14's settings (but that repetitions stay). What a further pair costs in each
 runs, so what does not grow with the pairs (starting processes) is left out of the rates. From these, for WMT'14's
 numbers of pairs, the hours without learning codes, whose time has a bound: with as many workers as measured, and with
 16 if the stages that use workers go on to gain from them as from 1 to 2. Prints tables, appends one JSON line to
-results/prepare_stages.jsonl.
+study/results/benchmarks/prepare_stages.jsonl.
 
     python benchmarks/prepare_stages.py --texts FOLDER [--pairs 100000 300000] [--workers 1 2]
 
@@ -115,7 +115,7 @@ def main() -> None:
     parser.add_argument("--texts", type=Path, metavar="FOLDER")
     parser.add_argument("--pairs", type=int, nargs=2, default=[100_000, 300_000], metavar="N")
     parser.add_argument("--workers", type=int, nargs=2, default=[1, 2], metavar="N")
-    parser.add_argument("--output", type=Path, default=Path("results/prepare_stages.jsonl"))
+    parser.add_argument("--output", type=Path, default=Path("study/results/benchmarks/prepare_stages.jsonl"))
     args = parser.parse_args()
     if args.texts is None:
         print("not measured: give --texts FOLDER")

@@ -5,7 +5,7 @@ one round that is not counted. CTranslate2 and fairseq have the weights of the 1
 imports it, loads model and text pipeline and translates; `import torch` alone is the floor of whatever computes with
 PyTorch. Wall time is what a user waits; processor time (user and system, of all threads) holds on a busy machine too.
 With --cold the kernel's caches are dropped before each start, where that is permitted. Prints a table and appends one
-JSON line to results/start.jsonl.
+JSON line to study/results/benchmarks/start.jsonl.
 
     python benchmarks/start.py [--rounds 7] [--cold]
 """
@@ -28,7 +28,7 @@ from typing import Any
 from measuring.record import append_record
 
 CHECKPOINTS = Path(__file__).resolve().parents[1] / "checkpoints"
-STOCK, RECURSIVE = CHECKPOINTS / "multi30k_en_de_1xskip_ln", CHECKPOINTS / "multi30k_en_de_2rskip_ln"
+STOCK, RECURSIVE = CHECKPOINTS / "multi30k_en_de/1xskip_ln", CHECKPOINTS / "multi30k_en_de/2rskip_ln"
 NAME = "transformer_tiny_2rskip_ln.multi30k.en-de"
 SENTENCE, TRANSLATION = "A man sleeps.\n", "Ein Mann schläft."
 DROP_CACHES = Path("/proc/sys/vm/drop_caches")
@@ -114,7 +114,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--cold", action="store_true", help="also with cold caches (drops those of the whole machine)")
-    parser.add_argument("--output", type=Path, default=Path("results/start.jsonl"))
+    parser.add_argument("--output", type=Path, default=Path("study/results/benchmarks/start.jsonl"))
     args = parser.parse_args()
     values: dict[str, Any] = {"rounds": args.rounds}
     with tempfile.TemporaryDirectory() as temporary:

@@ -3,7 +3,7 @@
 On a CPU a tiny model on batches of image captions; with --device cuda Transformer-base on longer sentences, fairseq in
 float16 and bfloat16 as it is, ours beside it, with the peak memory of an update. All systems take turns, round by
 round, in one process; the ratio is that of a round's times, and its median is reported. Prints a table and appends one
-JSON line to results/train_speed.jsonl.
+JSON line to study/results/benchmarks/train_speed.jsonl.
 
     python benchmarks/train_speed.py [--rounds 7] [--steps 3] [--tokens 4096] [--device cuda] [--compile-layers]
 """
@@ -180,7 +180,7 @@ def main() -> None:
     parser.add_argument("--device", type=named_device, default="cpu", help="cpu, cuda or one GPU such as cuda:1")
     parser.add_argument("--compile-layers", action="store_true", help="ours with it, beside fairseq as it is")
     parser.add_argument("--profile", type=Path, help="write PyTorch's profile of each system's update to this folder")
-    parser.add_argument("--output", type=Path, default=Path("results/train_speed.jsonl"))
+    parser.add_argument("--output", type=Path, default=Path("study/results/benchmarks/train_speed.jsonl"))
     args = parser.parse_args()
 
     on_gpu = args.device.type == "cuda"

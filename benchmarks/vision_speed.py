@@ -8,7 +8,7 @@ on test images, against the same kind of plain loop, which makes as many errors.
 milliseconds of an iteration and the peak of a GPU's memory, one after the other. All other systems take turns in one
 process, round by round, training on batches of 128; the ratio is that of a round's times, and its median is reported.
 bfloat16 is left out on a CPU that only emulates it. Prints tables and appends one JSON line to
-results/vision_speed.jsonl.
+study/results/benchmarks/vision_speed.jsonl.
 
     python benchmarks/vision_speed.py --data FOLDER [--rounds 7] [--steps 20] [--only speed evaluation connections]
     python benchmarks/vision_speed.py --device cuda --only depths connections
@@ -45,7 +45,7 @@ from rskip.vision.training.training_run import TrainingRun
 from rskip.vision.transforms import MEAN, STD
 
 BATCH, TEST_BATCH = 128, 500
-PUBLISHED = Path(__file__).resolve().parents[1] / "checkpoints" / "cifar10_fast_preact20_2rskip_ln"
+PUBLISHED = Path(__file__).resolve().parents[1] / "checkpoints" / "cifar10_fast/preact20_2rskip_ln"
 CONNECTIONS = (
     "1xskip", "2xskip", "1xskip+bn", "1xskip+ln", "2xskip+ln", "wskip+ln", "2rskip+ln", "3rskip+ln", "2rskip+bn",
     "2rskip+rms", "sas:alpha_bias=3,beta_bias=-3", "sas:gate=single", "highway",
@@ -236,7 +236,7 @@ def main() -> None:
     parser.add_argument("--only", nargs="+", choices=PARTS, help="these parts alone (default: all but depths)")
     parser.add_argument("--device", default="cpu", help="cpu, cuda, cuda:1, ... (default: cpu)")
     parser.add_argument("--batch-size", type=int, default=BATCH, help="of depths (default: %(default)s)")
-    parser.add_argument("--output", type=Path, default=Path("results/vision_speed.jsonl"))
+    parser.add_argument("--output", type=Path, default=Path("study/results/benchmarks/vision_speed.jsonl"))
     args = parser.parse_args()
     if args.only is None:
         args.only = PARTS[:3]

@@ -2,7 +2,7 @@
 
 Each round is a process of its own with an empty cache; the weights are the checkout's. Time starts when PyTorch is
 imported, so that it holds the import of rskip, reading the registry, comparing sums, building the model, and the first
-sentence or picture. Prints a table and appends one JSON line to results/zoo_load.jsonl.
+sentence or picture. Prints a table and appends one JSON line to study/results/benchmarks/zoo_load.jsonl.
 
     python benchmarks/zoo_load.py [--rounds 5]
 """
@@ -53,7 +53,7 @@ def measure(name: str, task: str) -> tuple[float, float]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--output", type=Path, default=Path("results/zoo_load.jsonl"))
+    parser.add_argument("--output", type=Path, default=Path("study/results/benchmarks/zoo_load.jsonl"))
     args = parser.parse_args()
     models = read_registry()
     times = [{name: measure(name, entry.task) for name, entry in models.items()} for _ in range(args.rounds)]

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # A sweep as a Slurm array: task N is the N-th command of a file that `rskip run --commands` has written.
 #
-#   rskip run recipes/multi30k_en_de.yaml --rows '*' --seeds 1 2 3 --commands > runs/commands.txt
+#   rskip run recipes/multi30k_en_de.yaml --variants '*' --seeds 1 2 3 --commands > runs/commands.txt
 #   sbatch --array=1-$(wc -l < runs/commands.txt)%8 scripts/slurm-array.sh runs/commands.txt
 #
 # From the project's folder, which all nodes share. Options of sbatch replace those below. A task that was requeued goes

@@ -111,12 +111,13 @@ def unpacked_cifar(shared: Path, tmp_path_factory: pytest.TempPathFactory) -> Ca
 @pytest.fixture(scope="session")
 def make_record() -> Callable[..., Any]:
     """`make_record(seed=2, metrics={...})`: a record of a translation run like any other but for what is given."""
-    from rskip.records import Record
+    import msgspec
+
+    from rskip.records import Record, record_path
 
     def make(**changes: Any) -> Record:
         content: dict[str, Any] = {
             "recipe": "numbers",
-            "run": changes.get("recipe", "numbers"),
             "kind": "translation",
             "seed": 1,
             "config": {"kind": "translation", "corpus": "numbers-en-de", "train": {"lr": 0.005}},
@@ -132,7 +133,8 @@ def make_record() -> Callable[..., Any]:
             "machine": {"cpu": "Zuse Z4", "cores": 2, "threads": 2, "gpu": None},
             "date": "2026-01-01T00:00:00+00:00",
         }
-        return Record(**{**content, **changes})
+        record = Record(**{**content, **changes})
+        return msgspec.structs.replace(record, path=record_path(record.run, record.seed))
 
     return make
 

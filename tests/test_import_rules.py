@@ -113,7 +113,7 @@ for argv in ([], ["--help"], ["zoo", "list"], *helps):
         assert not stop.code
     allowed = {{"msgspec", "yaml"}} if len(argv) > 1 else set()
     assert not sys.modules.keys() & {{*{heavy}, "msgspec", "yaml"}} - allowed, argv
-model = {str(ROOT / "checkpoints" / "multi30k_en_de_2rskip_ln")!r}
+model = {str(ROOT / "checkpoints" / "multi30k_en_de/2rskip_ln")!r}
 sys.argv = ["rskip", "translate", "--quiet", "--model", model, {str(tmp_path / "one.txt")!r}]
 try:
     runpy.run_module("rskip", run_name="__main__")

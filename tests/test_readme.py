@@ -40,7 +40,7 @@ def test_rskip_commands_parse(capsys):
 
 def test_training_command_is_the_recipes():
     (words,) = commands(ROOT / "README.md", "fairseq-train")
-    recipe = load_recipe(ROOT / "recipes" / "multi30k_en_de_2rskip_ln.yaml").settings.train
+    recipe = load_recipe(ROOT / "recipes/multi30k_en_de.yaml", variant="2rskip_ln").settings.train
     given = {}
     for word, following in zip(words[1:], [*words[2:], "--"], strict=True):
         if word.startswith("--"):

@@ -49,7 +49,7 @@ def trained(mirror: str | None, *, sentences: int | None) -> Workload:
 
     :param mirror: folder or address of the corpus' files; None: its publisher.
     """
-    folder = CHECKPOINTS / "multi30k_en_de_1xskip_ln"
+    folder = CHECKPOINTS / "multi30k_en_de/1xskip_ln"
     corpus = find_corpus("multi30k-en-de")
     files = fetch(corpus.upstream_files(), folder=corpus.folder, mirror=mirror)
     sides = corpus.splits["test"][0].sides
@@ -70,8 +70,8 @@ def trained(mirror: str | None, *, sentences: int | None) -> Workload:
     return Workload(
         name="Multi30k EN-DE, trained, 128/256/4, 4+4 layers",
         models={
-            STOCK: lambda: load("multi30k_en_de_1xskip_ln"),
-            RECURSIVE: lambda: load("multi30k_en_de_2rskip_ln"),
+            STOCK: lambda: load("multi30k_en_de/1xskip_ln"),
+            RECURSIVE: lambda: load("multi30k_en_de/2rskip_ln"),
         },
         source=source,
         target=target,

@@ -2,7 +2,7 @@
 
 Without NAME it writes what is out of date: results/README.md, docs/tables.md, the tables in README.md and docs/, the
 figures, and what checkpoints.json and the models' cards say of runs that have new records. With it, it prints these
-tables: a paper's, such as rskip-table-1 or sas-table-3, a recipe's, such as flickr8k, a grid's, such as field_6x6, or
+tables: a paper's, such as rskip-table-1 or sas-table-3, a recipe's, such as flickr8k, a grid's, such as field/6x6, or
 what connections cost, connection_cost_translation. Those of the first two kinds set ours beside the paper's; where
 seeds allow, differences to the baseline are tested.
 """

@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import shlex
 import sys
-from pathlib import Path
 
 from rskip.cli.main import termination_raises
 
@@ -13,11 +12,12 @@ from rskip.cli.main import termination_raises
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the subcommand's arguments."""
     parser.add_argument(
-        "recipe", type=Path, help="recipe file, such as recipes/multi30k_en_de.yaml, or one row of it by its run's name"
-    )
+        "recipe", metavar="RECIPE",
+        help="RECIPE/VARIANT of the files in recipes/, such as multi30k_en_de/sas; RECIPE; or the path of a file",
+    )  # fmt: skip
     parser.add_argument(
-        "--rows", nargs="+", metavar="ROW",
-        help="which rows of the file, by name or shell pattern; without it they are listed, with what is done",
+        "--variants", "--rows", nargs="+", metavar="VARIANT",
+        help="which variants of the file, by name or shell pattern; without any they are listed, with what is done",
     )  # fmt: skip
     parser.add_argument(
         "--seeds", type=int, nargs="+", default=[1], metavar="N", help="one run each (default: 1)"
@@ -53,17 +53,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Runs the rows once a seed; exit status 1 where a training failed by itself, or any run of several on Ray."""
+    """Runs the variants once per seed; exit status 1 where a training failed by itself, or a run on Ray."""
     from rskip.experiments.publish import publish_weights, records_seen
-    from rskip.experiments.recipe import load_recipes, names_no_row
-    from rskip.experiments.runner import missing_runs, print_commands, rows_table, run_recipes, run_words
+    from rskip.experiments.recipe import find_recipe, load_recipes
+    from rskip.experiments.runner import missing_runs, print_commands, run_recipes, run_words, variants_table
     from rskip.tasks.process import CommandFailed
 
     overrides = [text for group in args.overrides for text in group]
-    recipes = load_recipes(args.recipe, rows=args.rows, overrides=overrides)
-    if args.rows is None and names_no_row(args.recipe, recipes):
-        print(f"{args.recipe} has {len(recipes)} rows; --rows NAME ... runs them")
-        print(rows_table(recipes, seeds=args.seeds))
+    path, variant = find_recipe(args.recipe)
+    recipes = load_recipes(args.recipe, variants=args.variants, overrides=overrides)
+    if args.variants is None and variant is None and recipes[0].variant is not None:
+        print(f"{path} has {len(recipes)} variants; --variants NAME ... runs them")
+        print(variants_table(recipes, seeds=args.seeds))
         return 0
     if args.dry_run:
         print_commands(recipes, seeds=args.seeds, mirror=args.mirror, gpus=args.gpus)
@@ -91,7 +92,7 @@ def run(args: argparse.Namespace) -> int:
             elif args.publish:
                 records = [record for recipe in recipes for record in records_seen(recipe, args.seeds)]
             for recipe in recipes if args.publish else []:
-                own = [record for record in records if record.run == recipe.run_name]
+                own = [record for record in records if record.run == recipe.run]
                 record = publish_weights(recipe, own, mirror=args.mirror)
                 published = record.published or {}
                 size = f"{published['bytes'] / 1e6:.1f} MB in {published['dtype']}"

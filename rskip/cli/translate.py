@@ -28,8 +28,8 @@ if TYPE_CHECKING:
     from rskip.translation.options import BatchSettings
 
 EXAMPLES = """examples:
-  rskip translate --model checkpoints/multi30k_en_de_2rskip_ln test.en --output test.de
-  echo "A dog runs." | rskip translate --model checkpoints/multi30k_en_de_2rskip_ln --beam 8 --nbest 3
+  rskip translate --model checkpoints/multi30k_en_de/2rskip_ln test.en --output test.de
+  echo "A dog runs." | rskip translate --model checkpoints/multi30k_en_de/2rskip_ln --beam 8 --nbest 3
   rskip translate --model MODEL --interactive
   torchrun --nproc_per_node 4 -m rskip translate --model MODEL --device cuda big.en --output big.de"""
 

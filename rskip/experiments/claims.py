@@ -31,9 +31,9 @@ from rskip.settings.check import check, convert
 from rskip.settings.errors import SettingError
 from rskip.settings.text import read_yaml
 
-FILE, PAGE = Path("docs", "claims.yaml"), Path("docs", "claims.md")
+FILE, PAGE = Path("study", "claims.yaml"), Path("docs", "claims.md")
 Verdict = Literal["agrees", "disagrees", "untested"]
-_Source = Annotated[str, msgspec.Meta(pattern=r"^(docs/figures|results)/(?!.*\.\.).+\.json$")]
+_Source = Annotated[str, msgspec.Meta(pattern=r"^(docs/figures|study/results)/(?!.*\.\.).+\.json$")]
 _Test = Annotated[str, msgspec.Meta(pattern=r"^tests/[\w/]+\.py::test_\w+$", extra={"expected": "FILE::TEST"})]
 
 
@@ -274,7 +274,7 @@ def _judge_compared(claim: Claim, tables: Tables, costs: Mapping[str, str], *, k
 def _line(table: Comparison, row: str) -> Line:
     """The row's first figure."""
     for line in table.lines:
-        if line.row.name == row:
+        if line.row.address == row:
             if line.baseline is None:
                 raise SettingError.of_value("compared.rows", row, f"a row that has a baseline in {table.name}")
             return line

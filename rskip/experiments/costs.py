@@ -1,7 +1,7 @@
 """What connections cost in training, as benchmarks/connection_cost.py counted and timed it.
 
-The last line of results/connection_cost.jsonl that has a figure of a connection counts: what is counted again replaces
-the older, and what is timed later joins it.
+The last line of its file that has a figure of a connection counts: what is counted again replaces the older, and what
+is timed later joins it.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from rskip.records.tables import Table
 from rskip.settings.check import convert
 from rskip.settings.text import parse_json, read_text
 
-FILE = Path("results", "connection_cost.jsonl")
+FILE = Path("study", "results", "benchmarks", "connection_cost.jsonl")
 PREFIX = "connection_cost_"  # of its tables' names, before the model's, which is its task's kind
 ALIKE = "alike"
 BESIDE = {  # a table's headings, and what they say; all but ALIKE are over the baseline's

@@ -1,6 +1,6 @@
 """Tables of recipes whose rows are a grid: a line for each name of the last mapping but one, a column of the last.
 
-`field_cifar10` is of the rows of recipes/field_cifar10.yaml, which have two parts; `field_6x6` of those of
+`field_cifar10` is of the rows of recipes/field_cifar10.yaml, which have two parts; `field/6x6` of those of
 recipes/field.yaml that begin with 6x6. A cell is the figure that its task ranks by, over the seeds; lines stand by
 their best cell. A cell that shares two seeds or more with that of the same setting in the file's first line is
 compared with it. Where the project has counted what a row's connection costs (`rskip.experiments.costs`), that stands
@@ -18,12 +18,11 @@ from typing import Any
 
 from rskip.analysis.measurement import Measurement, Value
 from rskip.experiments.costs import BESIDE, Costs
-from rskip.experiments.recipe import RowOutline
+from rskip.experiments.recipe import Recipe
 from rskip.experiments.tables import (
     COMPARED,
     SEEDS,
     Line,
-    check_written,
     comparison_cells,
     comparison_notes,
     corrected,
@@ -31,9 +30,9 @@ from rskip.experiments.tables import (
     run_command,
 )
 from rskip.records import Record
+from rskip.records.address import run_address
 from rskip.records.statistics import difference
 from rskip.records.tables import Table, summarise
-from rskip.settings.errors import SettingError
 from rskip.tasks import Column, Task
 from rskip.tasks.run import flat_config
 
@@ -48,7 +47,7 @@ class Cell:
     :param figures: theirs that the row is ranked by.
     """
 
-    row: RowOutline
+    row: Recipe
     records: tuple[Record, ...]
     ended: tuple[Record, ...]
     figures: tuple[float, ...]
@@ -77,17 +76,13 @@ class Grids:
     :param records: all of results/; those with overrides are left out.
     """
 
-    def __init__(self, rows: Iterable[RowOutline], records: Iterable[Record], costs: Costs) -> None:
+    def __init__(self, rows: Iterable[Recipe], records: Iterable[Record], costs: Costs) -> None:
         self._costs = costs
-        self._rows: dict[str, list[RowOutline]] = {}
+        self._rows: dict[str, list[Recipe]] = {}
         for row in rows:
             if len(row.parts) > 1:
-                name = "_".join([row.path.stem, *row.parts[:-2]])
-                grid = self._rows.setdefault(name, [])
-                if grid and grid[0].path != row.path:
-                    of = f"has rows of {grid[0].path.name} and {row.path.name}"
-                    raise SettingError("", f"the grid {name} {of}", advice="rename one of the files")
-                grid.append(row)
+                name = run_address(row.path.stem, "_".join(row.parts[:-2]) or None)
+                self._rows.setdefault(name, []).append(row)
         self._records = records_of_rows(records)
 
     @property
@@ -120,21 +115,21 @@ class Grids:
         notes = _notes(cells, ranked.heading) + comparison_notes(list(compared.values()), baseline=baseline)
         if BESIDE.keys() & set(kept):
             notes.append(self._costs.note(counted_in, kept))
-        places = {cell.row.name: (at, 1 + last) for at, line in enumerate(ordered) for last, cell in enumerate(line)}
+        places = {cell.row.address: (at, 1 + last) for at, line in enumerate(ordered) for last, cell in enumerate(line)}
         return Table(
             name=name,
             title=name,
             headings=kept,
             rows=[list(row) for row in zip(*(columns[heading] for heading in kept), strict=True)],
             bold=[
-                *(places[cell.row.name] for cell in map(_best, ordered) if cell),
+                *(places[cell.row.address] for cell in map(_best, ordered) if cell),
                 *(
                     (places[row][0], kept.index(_at(COMPARED[0], line.row)))
                     for row, line in compared.items()
                     if line.shown
                 ),
             ],
-            records={places[cell.row.name]: cell.records for cell in cells if cell.records},
+            records={places[cell.row.address]: cell.records for cell in cells if cell.records},
             notes=notes,
             commands=_commands(cells),
         )
@@ -178,10 +173,10 @@ class Grids:
             lines.setdefault(row.parts[-2], []).append(self._cell(row, _ranked(row.task).metric))
         return sorted(lines.values(), key=lambda line: min(cell.order for cell in line))
 
-    def _cell(self, row: RowOutline, metric: str) -> Cell:
-        records = tuple(self._records.get(row.name, ()))
+    def _cell(self, row: Recipe, metric: str) -> Cell:
+        records = tuple(self._records.get(row.address, ()))
         for record in records:
-            check_written(record, row)
+            row.check_record(record)
         ended = tuple(record for record in records if metric in record.metrics and not _rose(record, metric))
         return Cell(row=row, records=records, ended=ended, figures=tuple(each.metrics[metric] for each in ended))
 
@@ -215,14 +210,14 @@ def _compare(lines: Sequence[Sequence[Cell]], baseline: str, ranked: Column) -> 
             seen = difference(ours.values, theirs.values)
             if line is not base and seen and len(seen.seeds) > 1:
                 found.append(replace(ours, baseline=theirs, difference=seen))
-    return {line.row.name: line for line in corrected(found)}
+    return {line.row.address: line for line in corrected(found)}
 
 
 def _comparison_columns(lines: Sequence[Sequence[Cell]], compared: Mapping[str, Line]) -> dict[str, list[str]]:
     """Those of the settings in which cells were compared."""
     columns: dict[str, list[str]] = {}
     for cells in zip(*lines, strict=True):
-        found = [compared.get(cell.row.name) for cell in cells]
+        found = [compared.get(cell.row.address) for cell in cells]
         if any(found):
             rows = [comparison_cells(line) if line else ("",) * len(COMPARED) for line in found]
             for heading, column in zip(COMPARED, zip(*rows, strict=True), strict=True):
@@ -230,7 +225,7 @@ def _comparison_columns(lines: Sequence[Sequence[Cell]], compared: Mapping[str, 
     return columns
 
 
-def _at(heading: str, row: RowOutline) -> str:
+def _at(heading: str, row: Recipe) -> str:
     return f"{heading}, {row.parts[-1]}"
 
 
@@ -239,7 +234,7 @@ def _mean(cell: Cell | None, metric: str) -> str:
     return str(summarise(values)) if values else ""
 
 
-def _connection(row: RowOutline) -> str:
+def _connection(row: Recipe) -> str:
     """What it is called where costs are counted: the spec, and a value residual beside it."""
     train = flat_config(row.written)
     values = train.get("train.value-residual")
@@ -277,7 +272,7 @@ def _commands(cells: Sequence[Cell]) -> list[str]:
         missing = [cell.row for cell in column if not cell.records]
         if 2 * len(missing) > len(column):
             pattern = "_".join([*missing[0].parts[:-2], "*", last])
-            commands.append(f"rskip run recipes/{missing[0].path.name} --rows '{pattern}'")
+            commands.append(f"rskip run recipes/{missing[0].path.name} --variants '{pattern}'")
         elif missing:
             commands.append(run_command(missing[0].path, missing, SEEDS[:1]))
     return commands

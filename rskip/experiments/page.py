@@ -167,7 +167,7 @@ def _records(records: Sequence[Record], tables: Tables) -> str:
 def _origin(record: Record, tables: Tables) -> list[str]:
     """The record's file, and what makes it where a recipe has its row."""
     origin = [f"`{record.path}`"]
-    if row := tables.rows.get(record.recipe):
+    if row := tables.recipes.get(record.address):
         changes = [shlex.quote(f"{key}={json.dumps(value)}") for key, value in record.overrides.items()]
         command = [run_command(row.path, [row], [record.seed]), *(["--set", *changes] if changes else [])]
         origin.append(f"`{' '.join(command)}`")

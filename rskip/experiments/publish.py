@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
-from rskip.experiments.recipe import Recipe, find_recipe, load_recipe
-from rskip.experiments.runner import check_settings
+from rskip.experiments.recipe import Recipe, load_recipe, results_folder
 from rskip.files.checksum import sha256_file
 from rskip.files.lock import one_at_a_time
 from rskip.files.whole import recover, whole_folder
@@ -38,12 +38,12 @@ def records_seen(recipe: Recipe, seeds: Sequence[int]) -> list[Record]:
 
     :raises FileNotFoundError: a record is missing. A network folder may show it later.
     """
-    records = [record for record in read_run_records(recipe.run_name) if record.seed in seeds]
+    records = [record for record in read_run_records(recipe.run, Path(recipe.own.results)) if record.seed in seeds]
     if missing := [str(seed) for seed in seeds if seed not in {record.seed for record in records}]:
         of_seeds = f"seed{'s' if len(missing) > 1 else ''} {', '.join(missing)}"
         raise FileNotFoundError(
-            f"results/{recipe.run_name} shows no record of {of_seeds}: a network folder may show it later; repeat "
-            "the command then"
+            f"{recipe.own.results}/{recipe.run} shows no record of {of_seeds}: a network folder may show it later; "
+            "repeat the command then"
         )
     return records
 
@@ -87,7 +87,8 @@ def publish_model(
         with one_at_a_time(folder):
             recover(folder)
     outdated_tables(Path())  # says so before anything is replaced, where one can't be filled in
-    records = read_run_records(run)
+    results = results_folder(run)
+    records = read_run_records(run, results)
     url, variant = choose_name(run, records, url=url, variant=variant)
     wrong = None
     if (folder / RECORD).is_file():
@@ -101,10 +102,10 @@ def publish_model(
             if wrong is None:
                 raise
             raise ValueError(
-                f"{wrong}: restore checkpoints/{run} and results/{run} from version control, or publish the run again, "
-                f"which fails now: {error}"
+                f"{wrong}: restore checkpoints/{run} and {results / run} from version control, or publish the run "
+                f"again, which fails now: {error}"
             ) from error
-    return register(run, read_run_records(run), url=url, variant=variant)
+    return register(run, read_run_records(run, results), url=url, variant=variant)
 
 
 def _scored(records: Sequence[Record]) -> list[Record]:
@@ -112,7 +113,7 @@ def _scored(records: Sequence[Record]) -> list[Record]:
     scored = [record for record in records if not record.diverged]
     if records and not scored:
         seeds = ", ".join(str(record.seed) for record in records)
-        raise ValueError(f"results/{records[0].run}: the training of seed {seeds} diverged: there are no weights")
+        raise ValueError(f"{records[0].path.parent}: the training of seed {seeds} diverged: there are no weights")
     return scored
 
 
@@ -121,17 +122,17 @@ def _run_to_publish(run: str, records: Sequence[Record], seed: int | None) -> tu
     if not chosen:
         of_seed = "" if seed is None else f" of seed {seed}"
         seeds = "" if seed is None else f" --seeds {seed}"
-        raise FileNotFoundError(f"results/{run} has no record{of_seed}: run it first, `rskip run RECIPE{seeds}`")
+        folder = results_folder(run) / run
+        raise FileNotFoundError(f"{folder} has no record{of_seed}: run it first, `rskip run RECIPE{seeds}`")
     record = task_of_record(chosen[0]).choose(chosen)
-    path = find_recipe(record.recipe)
     overrides = [f"{key}={json.dumps(value)}" for key, value in record.overrides.items()]
     try:
-        recipe = load_recipe(path, overrides=overrides)
+        recipe = load_recipe(record.address, overrides=overrides)
     except FileNotFoundError:
         raise FileNotFoundError(
-            f"no {path}, the recipe of {record.path}: put it there, or go to the project's folder"
+            f"no recipe {record.address}, the one of {record.path}: put it there, or go to the project's folder"
         ) from None
-    check_settings(record, recipe)
+    recipe.check_record(record)
     return recipe, record
 
 
@@ -150,12 +151,12 @@ def _publish(
         replaced.
     """
     run = Run(
-        name=recipe.run_name, seed=record.seed, settings=recipe.settings, mirror=mirror, gpus=gpus_to_use(None)
+        name=recipe.run, seed=record.seed, settings=recipe.settings, mirror=mirror, gpus=gpus_to_use(None)
     )
-    folder = Path("checkpoints", recipe.run_name)
+    folder = Path("checkpoints", recipe.run)
     with one_at_a_time(folder):
         record = read_record(record.path)
-        others = [each for each in read_run_records(run.name) if each.seed != run.seed]
+        others = [each for each in read_run_records(run.name, Path(recipe.own.results)) if each.seed != run.seed]
         without = [msgspec.structs.replace(other, published=None) for other in others]
         with whole_folder(folder) as building:
             published = _export(recipe, run, record, building)
@@ -191,12 +192,13 @@ def _export(recipe: Recipe, run: Run[Any], record: Record, building: Path) -> Re
 
 
 def _check_run(run: str) -> None:
-    """Refuses what names no folder right in results/."""
-    if run in ("", "..") or Path(run).name != run:
-        raise ValueError(f"{run!r} is no run: expected the name of a folder in results/, such as multi30k_en_de_sas")
-    runs = {path.parent.name for path in Path("results").glob("*/*.json")}
+    """Refuses what is no run's address."""
+    if not re.fullmatch(r"[\w.-]*\w(/\w[\w.-]*)?", run):
+        raise ValueError(f"{run!r} is no run: expected its address, such as multi30k_en_de/sas")
+    results = results_folder(run)
+    runs = {path.parent.relative_to(results).as_posix() for path in results.rglob("*.json")}
     if run not in runs and (near := did_you_mean(run, runs)):
-        raise FileNotFoundError(f"results/{run} has no record{near}: give a run that has, or run it first")
+        raise FileNotFoundError(f"{results / run} has no record{near}: give a run that has, or run it first")
 
 
 def _published_seed(folder: Path, records: Sequence[Record]) -> int | None:

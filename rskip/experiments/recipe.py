@@ -1,47 +1,46 @@
 """Recipes: one YAML file says everything that the results of a study's runs depend on.
 
-A recipe has fields of its own (`kind`, `description`, `baseline`, `expected`, `paper`, `show`, `probe`, `resources`,
-`rows`) and the settings of its task (`rskip.tasks`). `rows` make a file a sweep: a row is a name and what it changes,
-in any field but `kind`; of a list of such mappings every combination is a row. The run of a row is named FILE_ROW.
-Only the settings decide what a run computes; they are its *config*. Overrides (`--set train.lr=0.003`) change settings,
-so they name another run.
+A recipe has fields of its own (`OwnFields` and `variants`) and the settings of its task (`rskip.tasks`). `variants`
+make a file a sweep: see `rskip.experiments.variants`. A variant's run has the address RECIPE/VARIANT, where RECIPE is
+the file's name without `.yaml`. Only the settings decide what a run computes; they are its *config*. Overrides
+(`--set train.lr=0.003`) change settings, so they name another run.
 """
 
 from __future__ import annotations
 
-import contextlib
 import copy
-import hashlib
-import itertools
-import json
 import math
 import os
-from collections.abc import Collection, Iterator, Mapping, Sequence
+import re
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
-from fnmatch import fnmatchcase
-from functools import cache, cached_property, reduce
+from functools import cached_property
 from pathlib import Path
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, Any
 
 import msgspec
 
+from rskip.experiments.variants import Variant, choose_variants, merge, read_variants
+from rskip.records import RESULTS, Record, record_path
+from rskip.records.address import new_addresses, run_address
 from rskip.settings.check import convert, field_names
 from rskip.settings.errors import SettingError, did_you_mean, joined
 from rskip.settings.text import parse_overrides, read_yaml, set_dotted
 from rskip.tasks import Task, find_task, tasks
-from rskip.tasks.run import ProbeSettings
+from rskip.tasks.run import ProbeSettings, config_difference
 
 FOLDER = Path("recipes")
-_ROW_NAME = "^[a-z0-9][a-z0-9_.-]*$"
+_HASH = re.compile(r"-[0-9a-f]{8}$")  # at the end of a run's address, where settings are overridden
 
 
 class PaperFigure(msgspec.Struct, frozen=True, kw_only=True):
-    """A figure that a paper published for what a row runs, by one of its task's measures. Never a result of ours.
+    """A figure that a paper published for what a variant runs, by one of its task's measures. Never a result of ours.
 
     :param tables: where, such as "rSkip Table 2".
     :param key: the measure's in recipes.
     :param measure: its name.
-    :param note: what sets it apart from the table's other figure for the same row.
+    :param note: what sets it apart from the table's other figure for the same variant.
     """
 
     tables: tuple[str, ...]
@@ -70,12 +69,13 @@ class Resources(msgspec.Struct, frozen=True, kw_only=True):
 class OwnFields(msgspec.Struct, frozen=True, kw_only=True):
     """What a recipe says beside its settings.
 
-    :param baseline: the row that tables compare a row with; itself or "" stands for none.
+    :param baseline: the variant that tables compare a variant with; itself or "" stands for none.
     :param expected: what its author saw: metrics by their names in records, `minutes` of training, on which `machine`.
     :param paper: papers' figures, each `{<measure>: figure, table: where}`; `table` may be a list, and `note` say more.
     :param show: how many outputs are printed of a run.
     :param probe: how often the training is looked at; None: never.
     :param resources: what a run takes of a machine, where many are run at once.
+    :param results: the folder of the records.
     """
 
     kind: str
@@ -86,335 +86,264 @@ class OwnFields(msgspec.Struct, frozen=True, kw_only=True):
     show: Annotated[int, msgspec.Meta(ge=0)] = 0
     probe: ProbeSettings | None = None
     resources: Resources = Resources()
+    results: Annotated[str, msgspec.Meta(min_length=1, extra={"expected": "a folder"})] = str(RESULTS)
 
 
 @dataclass(frozen=True, kw_only=True)
-class RowOutline:
-    """What tables need of a row, read without its task's settings, which may import PyTorch and a user's code.
+class Recipe:
+    """One variant of a recipe's file, or the whole of a file without variants, after its overrides were applied.
 
-    :param parts: the names that a grid's row is put together from, one of each mapping; of another row its own.
+    Its settings are read when they are first asked for: a table needs none where there is no record, and reading them
+    may import PyTorch and a user's code.
+
+    :param path: the file.
+    :param variant: None of a file without variants.
+    :param parts: the names that a grid's variant is put together from, one of each mapping; of another its own.
     :param written: the settings as they are written, without defaults and unchecked.
+    :param overrides: dotted key to value, only those that change something.
     """
 
     path: Path
-    row: str | None
+    variant: str | None
     parts: tuple[str, ...]
     task: Task[Any]
     own: OwnFields
     paper: tuple[PaperFigure, ...]
     written: Mapping[str, Any]
+    overrides: Mapping[str, Any] = field(default_factory=dict)
 
     @property
-    def name(self) -> str:
-        """The file's name without `.yaml`, and the row's; the run's, too."""
-        return _name(self.path, self.row)
+    def address(self) -> str:
+        """`recipe/variant`."""
+        return run_address(self.path.stem, self.variant)
+
+    @property
+    def run(self) -> str:
+        """The address of its runs, with a hash of the overrides if any: see `rskip.records.address`."""
+        return run_address(self.path.stem, self.variant, self.overrides)
 
     @property
     def baseline(self) -> str | None:
-        """The name of the run that tables compare this one with."""
-        return None if self.own.baseline in ("", self.row) else _name(self.path, self.own.baseline)
+        """The address of what tables compare this one with."""
+        return None if self.own.baseline in ("", self.variant) else run_address(self.path.stem, self.own.baseline)
+
+    @property
+    def source(self) -> str:
+        """Where it is written, in words."""
+        return str(self.path) if self.variant is None else f"{self.path}, variant {self.variant}"
 
     @cached_property
-    def config(self) -> Mapping[str, Any] | None:
-        """The config that this run's record would have, with defaults; None if the settings are invalid.
+    def settings(self) -> Any:
+        """:raises SettingError: a setting is unknown, missing or wrong; names the file and the variant."""
+        try:
+            self._check_keys()
+            return self.task.read_settings(self.written)
+        except SettingError as error:
+            raise error.within(source=self.source) from None
 
-        Imports the task's settings, but no user code.
+    @cached_property
+    def config(self) -> dict[str, Any]:
+        """Everything that the result depends on, as plain JSON values with defaults. Imports no user code.
+
+        :raises SettingError: as `settings`.
         """
         try:
+            self._check_keys()
             return {"kind": self.task.name, **self.task.row_config(self.written)}
-        except SettingError:
-            return None
+        except SettingError as error:
+            raise error.within(source=self.source) from None
+
+    def record_path(self, seed: int) -> Path:
+        """Where the record of a seed lies, or will lie."""
+        return record_path(self.run, seed, Path(self.own.results))
+
+    def check_record(self, record: Record) -> None:
+        """Refuses a record of other settings. A setting that the record lacks is newer: it had its default.
+
+        :raises ValueError: the recipe says other settings than the record.
+        """
+        if difference := config_difference(record.config, self.config, given=self.written):
+            raise ValueError(
+                f"{record.path} was made with other settings ({difference}): for another run give the change with "
+                f"--set, or remove {record.path} and runs/{self.run}/{record.seed}"
+            )
+
+    def _check_keys(self) -> None:
+        known = field_names(self.task.settings)
+        for key in self.written:
+            if key not in known:
+                raise SettingError.of_unknown_key("", key, [*field_names(OwnFields), "variants", *known])
 
 
-@dataclass(frozen=True, kw_only=True)
-class Recipe:
-    """One row of a recipe's file, or the whole of a file without rows, after its overrides were applied.
+def load_recipe(
+    name: str | os.PathLike[str], *, variant: str | None = None, overrides: Sequence[str] = ()
+) -> Recipe:
+    """Reads and checks what one run runs: a variant, or a file without variants.
 
-    :param path: the file.
-    :param row: None of a file without rows.
-    :param overrides: dotted key to value, only those that change something.
-    :param written: the settings as they are written, without defaults.
-    """
-
-    path: Path
-    row: str | None
-    task: Task[Any]
-    settings: Any
-    own: OwnFields
-    paper: tuple[PaperFigure, ...] = ()
-    overrides: Mapping[str, Any] = field(default_factory=dict)
-    written: Mapping[str, Any] = field(default_factory=dict)
-
-    @property
-    def name(self) -> str:
-        """The file's name without `.yaml`, and the row's."""
-        return _name(self.path, self.row)
-
-    @property
-    def run_name(self) -> str:
-        """The folder's name under runs/ and results/: the recipe's, and a hash of the overrides if any."""
-        if not self.overrides:
-            return self.name
-        canonical = json.dumps(dict(self.overrides), sort_keys=True, separators=(",", ":"))
-        return f"{self.name}-{hashlib.sha256(canonical.encode()).hexdigest()[:8]}"
-
-    @property
-    def config(self) -> dict[str, Any]:
-        """Everything that the result depends on, as plain JSON values."""
-        return {"kind": self.task.name, **self.task.config(self.settings)}
-
-
-def load_recipe(path: str | os.PathLike[str], *, overrides: Sequence[str] = ()) -> Recipe:
-    """Reads and checks one run's recipe: a file without rows, or a row, `recipes/FILE_ROW.yaml`.
-
+    :param name: as `find_recipe` takes it.
     :param overrides: texts `dotted.key=value`, the value in YAML.
-    :raises FileNotFoundError: no such file and no such row.
-    :raises SettingError: one line that names the file, the key, and the nearest known key; or the file has rows.
+    :raises FileNotFoundError: no such file.
+    :raises SettingError: one line that names the file, the key, and the nearest known key; no such variant; or the file
+        has variants, and none is named.
     """
-    recipes = load_recipes(path, overrides=overrides)
-    if len(recipes) != 1 or names_no_row(path, recipes):
-        listed = ", ".join(str(recipe.row) for recipe in recipes)
-        raise SettingError("", f"has rows ({listed})", expected="one of them", advice="name it", source=str(path))
+    path, named = find_recipe(name)
+    variant = variant or named
+    recipes = load_recipes(path, variants=None if variant is None else [variant], overrides=overrides)
+    if len(recipes) != 1 or variant != recipes[0].variant:
+        listed = ", ".join(str(recipe.variant) for recipe in recipes)
+        raise SettingError("", f"has variants ({listed})", expected="one of them", advice="name it", source=str(path))
     return recipes[0]
 
 
 def load_recipes(
-    path: str | os.PathLike[str], *, rows: Sequence[str] | None = None, overrides: Sequence[str] = ()
+    name: str | os.PathLike[str], *, variants: Sequence[str] | None = None, overrides: Sequence[str] = ()
 ) -> list[Recipe]:
-    """Reads and checks a file's rows, in its order; a file without rows is one recipe.
+    """Reads and checks a file's variants, in its order; a file without variants is one recipe.
 
-    `recipes/FILE_ROW.yaml` stands for the row ROW of recipes/FILE.yaml, since runs are named so.
-
-    :param rows: which, by name or shell pattern; None: all.
+    :param name: as `find_recipe` takes it.
+    :param variants: which, by name or shell pattern; None: the one that `name` has, or all.
     :param overrides: as `load_recipe`, for each of them.
     :raises FileNotFoundError: as `load_recipe`.
-    :raises SettingError: as `load_recipe`, or no such row.
+    :raises SettingError: as `load_recipe`, or no such variant.
     """
-    path, named = _find(Path(path))
-    changes = parse_overrides(overrides)
+    path, named = find_recipe(name)
+    if named is not None:
+        if variants is not None:
+            raise SettingError("variants", "are given twice", expected=f"either {name} or --variants", source=str(path))
+        variants = [named]
+    recipes = read_recipes(path, variants=variants, overrides=parse_overrides(overrides))
+    for recipe in recipes:
+        recipe.settings  # noqa: B018  (says what is wrong)
+    return recipes
+
+
+def read_recipes(
+    path: Path, *, variants: Sequence[str] | None = None, overrides: Mapping[str, Any] | None = None
+) -> list[Recipe]:
+    """A file's variants without their settings, which are read when they are asked for.
+
+    :raises SettingError: as `load_recipes`, of the recipe's own fields and its variants.
+    """
     content = _read_content(path)
     try:
-        known = _read_rows(content)
-        _check_names(path, known)
-        if named is not None:
-            rows = [*(rows or []), named]
-        chosen = list(known) if rows is None else _choose(rows, known)
-        common = {key: value for key, value in content.items() if key != "rows"}
+        known = read_variants(content)
+        chosen = list(known) if variants is None else choose_variants(variants, known)
+        common = {key: value for key, value in content.items() if key != "variants"}
         if not known:
-            return [_build(path, None, common, changes, known)]
-        recipes = []
-        for row in chosen:
-            try:
-                recipes.append(_build(path, row, merge(common, known[row].changes), changes, known))
-            except SettingError as error:
-                raise error.within(source=f"{path}, row {row}") from None
-        return recipes
-    except SettingError as error:
-        raise (error if error.source else error.within(source=str(path))) from None
-
-
-def outline_rows(path: Path) -> list[RowOutline]:
-    """A file's rows, in its order, as tables need them; a file without rows is one.
-
-    :raises SettingError: as `load_recipe` where the recipe's own fields are wrong; the settings are not looked at.
-    """
-    content = _read_content(path)
-    try:
-        rows = _read_rows(content)
-        _check_names(path, rows)
-        common = {key: value for key, value in content.items() if key != "rows"}
-        outlines = []
-        for row in rows or [None]:
-            parts, changes = ((), {}) if row is None else rows[row]
-            merged = merge(common, changes)
-            task = find_task(merged.get("kind"), setting="kind")
-            own = _own_fields(merged, rows)
-            written = {key: value for key, value in merged.items() if key not in field_names(OwnFields)}
-            paper = _paper_figures(own, task)
-            outlines.append(
-                RowOutline(path=path, row=row, parts=parts, task=task, own=own, paper=paper, written=written)
-            )
-        return outlines
+            return [_build(path, None, Variant((), common), overrides or {}, known)]
     except SettingError as error:
         raise error.within(source=str(path)) from None
+    recipes = []
+    for name in chosen:
+        try:
+            variant = Variant(known[name].parts, merge(common, known[name].changes))
+            recipes.append(_build(path, name, variant, overrides or {}, known))
+        except SettingError as error:
+            raise error.within(source=f"{path}, variant {name}") from None
+    return recipes
 
 
-def names_no_row(path: str | os.PathLike[str], recipes: Sequence[Recipe]) -> bool:
-    """Whether the path that these recipes were loaded from is that of a file with rows, not of one row."""
-    return recipes[0].row is not None and Path(path) == recipes[0].path
+def all_recipes(root: Path = Path()) -> list[Recipe]:
+    """What all files in recipes/ say, as `read_recipes`.
+
+    :raises SettingError: likewise.
+    """
+    return [recipe for path in sorted((root / FOLDER).glob("*.yaml")) for recipe in read_recipes(path)]
 
 
-def find_recipe(name: str) -> Path:
-    """The path that stands for a run's recipe, by the name that its record has, in recipes/ of the current folder."""
-    return FOLDER / f"{name}.yaml"
+def find_recipe(name: str | os.PathLike[str]) -> tuple[Path, str | None]:
+    """The file, and which of its variants, None for all.
+
+    :param name: the path of a file, `recipes/FILE.yaml`, or an address, `FILE` or `FILE/VARIANT`, of a file in recipes/
+        of the current folder; VARIANT may be a shell pattern.
+    :raises FileNotFoundError: no such file.
+    """
+    path, variant = Path(name), None
+    if path.suffix not in (".yaml", ".yml"):
+        recipe, _, last = str(name).partition("/")
+        path, variant = FOLDER / f"{recipe}.yaml", last or None
+    if path.is_file():
+        return path, variant
+    addresses = _addresses(path.parent)
+    if new := new_addresses([path.stem], addresses).get(path.stem):
+        near = f": {path.stem} is {new} now"
+    else:
+        near = did_you_mean(path.name, [each.name for each in path.parent.glob("*.yaml")])
+    raise FileNotFoundError(
+        f"no recipe {name}{near}: give RECIPE/VARIANT, or the path of a recipe file such as recipes/NAME.yaml"
+    )
 
 
-def merge(common: Mapping[str, Any], row: Mapping[str, Any]) -> dict[str, Any]:
-    """The common content with a row's keys set, level by level."""
-    merged = copy.deepcopy(dict(common))
-    for key, value in row.items():
-        before = merged.get(key)
-        merged[key] = merge(before, value) if isinstance(before, dict) and isinstance(value, dict) else value
-    return merged
+def results_folder(run: str) -> Path:
+    """Where the records of a run lie, by its address: where its recipe in recipes/ says, else results/."""
+    for stem in (run.split("/")[0], _HASH.sub("", run)):
+        if "/" not in stem and (path := FOLDER / f"{stem}.yaml").is_file():
+            return Path(str(_read_content(path).get("results") or RESULTS))
+    return RESULTS
 
 
-def _name(path: Path, row: str | None) -> str:
-    return path.stem if row is None else f"{path.stem}_{row}"
+def _addresses(folder: Path) -> list[str]:
+    """Of all files that can be read."""
+    found: list[str] = []
+    for path in sorted(folder.glob("*.yaml")) if folder.is_dir() else ():
+        with suppress(SettingError):
+            found += [recipe.address for recipe in read_recipes(path)]
+    return found
 
 
 def _read_content(path: Path) -> dict[str, Any]:
+    """The file's keys and values; what it calls `rows` are variants."""
     content = read_yaml(path)
     if not isinstance(content, dict):
         kind = "nothing" if content is None else f"a {type(content).__name__}"
         raise SettingError("", f"it holds {kind}", expected="keys and values of a recipe", source=str(path))
+    if "rows" in content:
+        if "variants" in content:
+            raise SettingError("rows", "are the variants' old name", expected="one of them", source=str(path))
+        content = {"variants" if key == "rows" else key: value for key, value in content.items()}
     return content
 
 
-def _find(path: Path) -> tuple[Path, str | None]:
-    """The file, and the row that the path names where there is no such file."""
-    if path.is_file():
-        return path, None
-    if path.suffix == ".yaml" and (found := list(_splits(path))):
-        return next(((file, row) for file, row in found if row in _runs_of(file)), found[0])
-    recipes = [each.name for each in path.parent.glob("*.yaml")] if path.parent.is_dir() else []
-    near = did_you_mean(path.name, recipes)
-    raise FileNotFoundError(f"no recipe {path}{near}: give the path of a recipe file such as recipes/NAME.yaml")
-
-
-def _splits(path: Path) -> Iterator[tuple[Path, str]]:
-    """Pairs of an existing file and its variant whose run would have this name, the longest file name first."""
-    parts = path.stem.split("_")
-    for count in range(len(parts) - 1, 0, -1):
-        file = path.with_name("_".join(parts[:count]) + ".yaml")
-        if file.is_file():
-            yield file, "_".join(parts[count:])
-
-
-def _runs_of(file: Path) -> Collection[str | None]:
-    """A file's variants; (None,) if the file is a single run; empty if it is invalid, which reading it reports."""
-    with contextlib.suppress(SettingError):
-        return _read_rows(_read_content(file)).keys() or (None,)
-    return ()
-
-
-def _check_names(path: Path, rows: Collection[str]) -> None:
-    """Compares the names of a file's runs with those of other files.
-
-    :raises SettingError: a run has the name of another file's run, so both would share a folder and records.
-    """
-    runs_of = cache(_runs_of)
-    for row in rows or (None,):
-        name = _name(path, row)
-        whole = path.with_name(f"{name}.yaml")
-        for file, other in [*_splits(whole), *([(whole, None)] if whole.is_file() else [])]:
-            if file != path and other in runs_of(file):
-                which = file.name if other is None else f"row {other} of {file.name}"
-                raise SettingError("", f"its run {name} has the name of {which}", advice="rename one of them")
-
-
-class _Row(NamedTuple):
-    parts: tuple[str, ...]
-    changes: dict[str, Any]
-
-
-def _read_rows(content: Mapping[str, Any]) -> dict[str, _Row]:
-    if "rows" not in content:
-        return {}
-    name = Annotated[str, msgspec.Meta(pattern=_ROW_NAME, extra={"expected": "a row's name, as 2rskip_ln"})]
-    named = dict[name, dict[str, Any] | None]
-    if isinstance(content["rows"], list):
-        return _combinations(convert(content["rows"], list[named], name="rows"))
-    changes: dict[str, Any] = convert(content["rows"], named, name="rows")
-    if not changes:
-        raise SettingError("rows", "is empty", expected="a row or more, or no `rows`")
-    _check_changes("rows", changes)
-    return {row: _Row((row,), change or {}) for row, change in changes.items()}
-
-
-def _combinations(grid: list[dict[str, Any]]) -> dict[str, _Row]:
-    """A row for every choice of one of each mapping: the first mapping varies slowest, and a later change wins."""
-    if not grid or not all(grid):
-        raise SettingError("rows" if not grid else f"rows[{grid.index({})}]", "is empty", expected="a row or more")
-    for number, changes in enumerate(grid):
-        _check_changes(f"rows[{number}]", changes)
-    rows: dict[str, _Row] = {}
-    for parts in itertools.product(*grid):
-        row = "_".join(parts)
-        if row in rows:
-            raise SettingError("rows", f"has two combinations of the name {row}", advice="rename a part of one")
-        rows[row] = _Row(parts, reduce(merge, (changes[part] or {} for part, changes in zip(parts, grid, strict=True))))
-    return rows
-
-
-def _check_changes(where: str, rows: Mapping[str, Any]) -> None:
-    for row, changes in rows.items():
-        for key in ("kind", "rows"):
-            if key in (changes or {}):
-                raise SettingError(f"{where}.{row}.{key}", "can't be changed by a row")
-
-
-def _choose(patterns: Sequence[str], known: Mapping[str, Any]) -> list[str]:
-    for pattern in patterns:
-        if not any(fnmatchcase(row, pattern) for row in known):
-            rows = ", ".join(known) or "none: the file is one run"
-            raise SettingError("", f"no row {pattern}{did_you_mean(pattern, known)}; its rows: {rows}")
-    return [row for row in known if any(fnmatchcase(row, pattern) for pattern in patterns)]
-
-
 def _build(
-    path: Path,
-    row: str | None,
-    content: dict[str, Any],
-    overrides: Mapping[str, Any],
-    rows: Mapping[str, Any],
+    path: Path, name: str | None, variant: Variant, overrides: Mapping[str, Any], known: Mapping[str, Any]
 ) -> Recipe:
-    task = find_task(content.get("kind"), setting="kind")
+    task = find_task(variant.changes.get("kind"), setting="kind")
     own = field_names(OwnFields)
-    settings = field_names(task.settings)
-    effective = {}
-    changed = copy.deepcopy(content)
+    content, effective = copy.deepcopy(variant.changes), {}
     for key, value in overrides.items():
         section = key.split(".")[0]
-        if section == "kind":
-            raise SettingError("kind", "can't be overridden", advice="write another recipe")
-        before = set_dotted(changed, key, value)
-        if section in settings and before != value:
+        if section in ("kind", "results", "rows", "variants"):
+            raise SettingError(section, "can't be overridden", advice="write another recipe")
+        before = set_dotted(content, key, value)
+        if section not in own and before != value:
             effective[key] = value
-    for key in changed:
-        if key not in (*own, *settings):
-            raise SettingError.of_unknown_key("", key, [*own, "rows", *settings])
-    fields = _own_fields(changed, rows)
+    fields = _own_fields(content, known)
     if fields.probe is not None and not task.probed:
         probed = " and ".join(each.name for each in tasks().values() if each.probed)
-        raise SettingError("probe", f"can't be given to {task.name}", expected=f"it with {probed} alone")
-    written = {key: changed[key] for key in settings if changed.get(key) is not None}
+        raise SettingError("probe", f"can't be given to {task.name}", expected=f"it with {probed} only")
     return Recipe(
         path=path,
-        row=row,
+        variant=name,
+        parts=variant.parts,
         task=task,
-        settings=task.read_settings(written),
         own=fields,
-        paper=_paper_figures(fields, task),
+        paper=tuple(_paper_figure(each, task, f"paper[{number}]") for number, each in enumerate(fields.paper)),
+        written={key: value for key, value in content.items() if key not in own and value is not None},
         overrides=effective,
-        written=written,
     )
 
 
-def _own_fields(content: Mapping[str, Any], rows: Mapping[str, Any]) -> OwnFields:
-    """:raises SettingError: a field is wrong, or the baseline is none of the file's rows."""
+def _own_fields(content: Mapping[str, Any], variants: Mapping[str, Any]) -> OwnFields:
+    """:raises SettingError: a field is wrong, or the baseline is none of the file's variants."""
     own = convert({key: content[key] for key in field_names(OwnFields) if content.get(key) is not None}, OwnFields)
     for key, value in own.expected.items():
         if isinstance(value, str) != (key == "machine"):
             kind = "text" if key == "machine" else "a number"
             raise SettingError.of_value(joined("expected", key), value, kind)
-    if own.baseline and own.baseline not in rows:
-        expected = f"a row of the file{did_you_mean(own.baseline, rows)}"
+    if own.baseline and own.baseline not in variants:
+        expected = f"a variant of the file{did_you_mean(own.baseline, variants)}"
         raise SettingError.of_value("baseline", own.baseline, expected)
     return own
-
-
-def _paper_figures(own: OwnFields, task: Task[Any]) -> tuple[PaperFigure, ...]:
-    return tuple(_paper_figure(each, task, f"paper[{number}]") for number, each in enumerate(own.paper))
 
 
 def _paper_figure(content: Mapping[str, Any], task: Task[Any], name: str) -> PaperFigure:

@@ -43,11 +43,11 @@ from rskip.settings.text import read_yaml
 from rskip.tasks import Column, dataset_of_record, task_of_record, tasks
 from rskip.tasks.run import config_difference
 
-FIGURES = Path("docs", "figures")
-OVERVIEW, TABLES = Path("results", "README.md"), Path("docs", "tables.md")
+FIGURES, LIST = Path("docs", "figures"), Path("study", "figures.yaml")
+OVERVIEW, TABLES = Path("study", "results", "README.md"), Path("docs", "tables.md")
 _Name = Annotated[str, msgspec.Meta(pattern=r"^[a-z0-9_]+$", extra={"expected": "a name of a-z, 0-9 and _"})]
-_Source = Annotated[str, msgspec.Meta(pattern=r"^(docs/figures|results)/(?!.*\.\.)")]
-_SOURCES = "a file in docs/figures/ or results/, or a list of them"
+_Source = Annotated[str, msgspec.Meta(pattern=r"^(docs/figures|study/results)/(?!.*\.\.)")]
+_SOURCES = "a file in docs/figures/ or study/results/, or a list of them"
 _TABLES_HEADER = """\
 # Tables
 
@@ -78,7 +78,7 @@ def outdated_tables(root: Path, results: Results) -> dict[Path, str]:
     def table(name: str) -> str:
         if name in results.names:
             return results.table(name).render("markdown")
-        return results_table(r for r in results.records if not r.overrides and fnmatchcase(r.recipe, name))
+        return results_table(r for r in results.records if not r.overrides and fnmatchcase(r.address, name))
 
     filled = outdated_documents(root, lambda text, source: fill_in(text, "rskip report", table, source=source))
     return texts | filled
@@ -147,7 +147,7 @@ def _figure(run: Sequence[Record], column: Column) -> str:
 def run_label(record: Record) -> str:
     """The recipe's name, and what was overridden."""
     changes = ", ".join(f"{key}={value}" for key, value in record.overrides.items())
-    return f"{record.recipe} with {changes}" if changes else record.recipe
+    return f"{record.address} with {changes}" if changes else record.address
 
 
 def machine_label(machine: Mapping[str, Any]) -> str:
@@ -267,10 +267,10 @@ def figures(root: Path, results: Results) -> list[FigureFiles]:
 
     :raises SettingError: a figure can't be made; names the figure, the key and what is wrong.
     """
-    file = root / FIGURES / "figures.yaml"
+    file = root / LIST
     if not file.is_file():
         return []
-    source = str(FIGURES / file.name)
+    source = str(LIST)
     chosen = convert(read_yaml(file), dict[_Name, Figure], source=source)
     made = []
     for name, figure in chosen.items():
@@ -315,7 +315,7 @@ def _read_sources(root: Path, found: Sequence[Path]) -> Measurement:
             seed = path.name.removesuffix(".probe.jsonl")
             if not seed.isdecimal():
                 raise SettingError.of_value("source", str(path.relative_to(root)), "RUN/SEED.probe.jsonl of a trace")
-            measurements.append(read_trace(path, model=path.parent.name, seed=int(seed)))
+            measurements.append(read_trace(path, model=read_record(path.with_name(f"{seed}.json")).run, seed=int(seed)))
         elif path not in records:
             measurements.append(read_measurement(path))
     return joined(measurements)

@@ -6,10 +6,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+import msgspec
+
 from rskip.experiments.costs import Costs, read_costs
 from rskip.experiments.grids import Grids
+from rskip.experiments.recipe import Recipe, all_recipes
 from rskip.experiments.tables import SEEDS, Tables, no_table
-from rskip.records import Record, read_records
+from rskip.records import RESULTS, Record, read_records
+from rskip.records.address import new_addresses
 from rskip.records.tables import Table
 from rskip.settings.errors import SettingError
 from rskip.tasks import task_of_record
@@ -53,13 +57,27 @@ def read_results(root: Path) -> Results:
     :raises FileNotFoundError: there is no results folder.
     :raises ValueError: a bad recipe, or a bad record, or one whose figures were edited.
     """
-    if not (root / "results").is_dir():
+    recipes = all_recipes(root)
+    folders = [root / RESULTS, *(root / recipe.own.results for recipe in recipes)]
+    if not any(folder.is_dir() for folder in folders):
         raise FileNotFoundError(f"no folder results in {root.resolve().name}: run this in the project's folder")
-    records = read_records(root / "results")
+    records = _readdressed([record for folder in dict.fromkeys(folders) for record in read_records(folder)], recipes)
     for record in records:
         check_agreement(record)
-    comparisons, costs = Tables(root, records), read_costs(root)
-    return Results(records, comparisons, Grids(comparisons.rows.values(), records, costs), costs)
+    comparisons, costs = Tables(recipes, records), read_costs(root)
+    return Results(records, comparisons, Grids(recipes, records, costs), costs)
+
+
+def _readdressed(records: Sequence[Record], recipes: Sequence[Recipe]) -> list[Record]:
+    """The records by run and seed, those with a run's old name under its address."""
+    of = {recipe.address: recipe for recipe in recipes}
+    new = new_addresses((record.address for record in records), of)
+    found = []
+    for record in records:
+        if recipe := of.get(new.get(record.address, "")):
+            record = msgspec.structs.replace(record, recipe=recipe.path.stem, variant=recipe.variant)
+        found.append(record)
+    return sorted(found, key=lambda record: (record.run, record.seed))
 
 
 def check_agreement(record: Record) -> None:

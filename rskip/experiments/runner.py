@@ -1,4 +1,4 @@
-"""Running a recipe's rows: one record a seed."""
+"""Running a recipe's variants: one record per seed."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from rskip.files.folder_lock import FolderLock
 from rskip.files.whole import atomic_file
 from rskip.machine.environment import gpus_to_use
 from rskip.machine.terminal import columns
-from rskip.records import Record, read_record, record_path
+from rskip.records import Record, read_record
 from rskip.settings.errors import SettingError
 from rskip.tasks.fairseq.flags import check_fairseq_flags
 from rskip.tasks.process import TrainingDiverged, executable
-from rskip.tasks.run import Run, config_difference, trained_in
+from rskip.tasks.run import Run, trained_in
 from rskip.tasks.task import Outcome
 
 
@@ -36,7 +36,7 @@ def run_recipes(
     runs = plan_runs(recipes, seeds=seeds, mirror=mirror, gpus=gpus_to_use(gpus))
     for recipe in recipes:
         recipe.task.check(recipe.settings, gpus=runs[0][1].gpus)
-    check_flags([recipe for recipe, run in runs if not record_path(run.name, run.seed).exists()])
+    check_flags([recipe for recipe, run in runs if not recipe.record_path(run.seed).exists()])
     records = [run_seed(recipe, run) for recipe, run in runs]
     recipe, run = runs[-1]
     print(next_steps(records[-1], recipe.task.artifacts(run)), flush=True)
@@ -49,9 +49,9 @@ def check_flags(recipes: Sequence[Recipe]) -> None:
     :raises SettingError: the first that it refuses.
     """
     given = []
-    for recipe in {recipe.run_name: recipe for recipe in recipes}.values():
-        source = str(recipe.path) if recipe.row is None else f"{recipe.path}, row {recipe.row}"
-        given += [dataclasses.replace(each, source=source) for each in recipe.task.fairseq_flags(recipe.settings)]
+    for recipe in {recipe.run: recipe for recipe in recipes}.values():
+        flags = recipe.task.fairseq_flags(recipe.settings)
+        given += [dataclasses.replace(each, source=recipe.source) for each in flags]
     check_fairseq_flags(given)
 
 
@@ -69,7 +69,7 @@ def plan_runs(
         (
             recipe,
             Run(
-                name=recipe.run_name,
+                name=recipe.run,
                 seed=seed,
                 settings=recipe.settings,
                 mirror=mirror,
@@ -91,9 +91,9 @@ def missing_runs(
     """
     runs = plan_runs(recipes, seeds=seeds, mirror=mirror, gpus=gpus)
     for recipe, run in runs:
-        if (path := record_path(run.name, run.seed)).exists():
-            check_settings(read_record(path), recipe)
-    return [(recipe, run) for recipe, run in runs if not record_path(run.name, run.seed).exists()]
+        if (path := recipe.record_path(run.seed)).exists():
+            recipe.check_record(read_record(path))
+    return [(recipe, run) for recipe, run in runs if not recipe.record_path(run.seed).exists()]
 
 
 def run_words(
@@ -105,7 +105,7 @@ def run_words(
     """
     return [
         *("rskip", "run", str(recipe.path)),
-        *(["--rows", recipe.row] if recipe.row is not None else []),
+        *(["--variants", recipe.variant] if recipe.variant is not None else []),
         *("--seeds", str(seed)),
         *(["--set", *overrides] if overrides else []),
         *(["--gpus", str(gpus)] if gpus is not None else []),
@@ -133,17 +133,17 @@ def run_seed(recipe: Recipe, run: Run[Any]) -> Record:
 
 def _record_there(recipe: Recipe, run: Run[Any]) -> Record | None:
     """:raises ValueError: it is of other settings."""
-    path = record_path(run.name, run.seed)
+    path = recipe.record_path(run.seed)
     if not path.exists():
         return None
     record = read_record(path)
-    check_settings(record, recipe)
+    recipe.check_record(record)
     print(f"{path} is there already: not run again")
     return record
 
 
 def _train_and_score(recipe: Recipe, run: Run[Any], lock: FolderLock) -> Record:
-    run.folder.bind(recipe.config)
+    run.folder.bind(recipe.config, given=recipe.written)
     try:
         recipe.task.train(run)
         lock.check()
@@ -167,8 +167,8 @@ def make_record(recipe: Recipe, run: Run[Any], outcome: Outcome) -> Record:
     last = sessions[-1]
     training = {"seconds": outcome.training["seconds"], "pieces": len(sessions), "precision": trained_in(sessions)}
     return Record(
-        recipe=recipe.name,
-        run=run.name,
+        recipe=recipe.path.stem,
+        variant=recipe.variant,
         kind=recipe.task.name,
         seed=run.seed,
         config=recipe.config,
@@ -184,16 +184,8 @@ def make_record(recipe: Recipe, run: Run[Any], outcome: Outcome) -> Record:
         packages=last["packages"],
         machine=last["machine"],
         date=datetime.now(timezone.utc).isoformat(timespec="seconds"),
+        path=recipe.record_path(run.seed),
     )
-
-
-def check_settings(record: Record, recipe: Recipe) -> None:
-    """:raises ValueError: the recipe says other settings than the record."""
-    if record.config != recipe.config:
-        raise ValueError(
-            f"{record.path} was made with other settings ({config_difference(record.config, recipe.config)}): for "
-            f"another run give the change with --set, or remove {record.path} and runs/{record.run}/{record.seed}"
-        )
 
 
 def print_commands(
@@ -216,17 +208,17 @@ def print_commands(
                 print(line)
 
 
-def rows_table(recipes: Sequence[Recipe], *, seeds: Sequence[int]) -> str:
-    """Which rows of a file are done: one line a row, its seeds with and without a record. Several lines."""
+def variants_table(recipes: Sequence[Recipe], *, seeds: Sequence[int]) -> str:
+    """Which variants of a file are done: one line for each, its seeds with and without a record. Several lines."""
     lines = []
     descriptions = {recipe.own.description for recipe in recipes}
-    width = max(len(recipe.row or "") for recipe in recipes)
+    width = max(len(recipe.variant or "") for recipe in recipes)
     for recipe in recipes:
-        done = [seed for seed in seeds if record_path(recipe.run_name, seed).exists()]
+        done = [seed for seed in seeds if recipe.record_path(seed).exists()]
         missing = [seed for seed in seeds if seed not in done]
         parts = [f"{name} {', '.join(map(str, each))}" for name, each in (("done", done), ("missing", missing)) if each]
         description = recipe.own.description if len(descriptions) > 1 else ""
-        lines.append(f"  {recipe.row:<{width}}  seeds {'; '.join(parts)}   {description}".rstrip())
+        lines.append(f"  {recipe.variant:<{width}}  seeds {'; '.join(parts)}   {description}".rstrip())
     return "\n".join(lines)
 
 

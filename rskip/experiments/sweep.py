@@ -23,7 +23,7 @@ from rskip.experiments.recipe import Recipe
 from rskip.experiments.runner import check_flags, missing_runs, run_words
 from rskip.experiments.sweep_view import SweepView, now_doing
 from rskip.machine.environment import available_cores
-from rskip.records import read_record, record_path
+from rskip.records import read_record
 from rskip.settings.errors import SettingError
 from rskip.tasks.run import Run
 
@@ -68,14 +68,14 @@ def run_sweep(
     with _ray(address) as ray:
         if gpus is None:
             gpus = min(int(ray.cluster_resources().get("GPU", 0)), 1)
-        needs = {recipe.run_name: _needs(recipe, gpus, _nodes(ray)) for recipe, _ in missing}
+        needs = {recipe.run: _needs(recipe, gpus, _nodes(ray)) for recipe, _ in missing}
         for recipe, _ in missing:
             recipe.task.check(recipe.settings, gpus=gpus)
         with _marker() as marker:
             _check_nodes(ray, RayTask(folder=str(Path.cwd()), marker=str(marker)))
             tasks = {}
             for recipe, run in missing:
-                resources = needs[recipe.run_name]
+                resources = needs[recipe.run]
                 task = RayTask(
                     folder=str(Path.cwd()),
                     marker=str(marker),
@@ -136,7 +136,7 @@ def _log(run: Run[Any]) -> Path:
 
 
 def _result(recipe: Recipe, run: Run[Any]) -> str:
-    path = record_path(run.name, run.seed)
+    path = recipe.record_path(run.seed)
     if not path.exists():  # NFS shows it later
         return "done"
     record = read_record(path)
@@ -165,7 +165,7 @@ def _needs(recipe: Recipe, gpus: int, nodes: Sequence[dict[str, Any]]) -> dict[s
     if not able:
         wanted = f"{share:g} GPUs and {own.cores or 1} cores" if share else f"{own.cores or 1} cores"
         has = "; ".join(f"{node.get('GPU', 0):g} GPUs, {node.get('CPU', 0):g} cores" for node in nodes)
-        raise ValueError(f"a run of {recipe.name} needs {wanted} of one machine, and the cluster's have: {has}")
+        raise ValueError(f"a run of {recipe.address} needs {wanted} of one machine, and the cluster's have: {has}")
     cores = own.cores or min(
         int(node["CPU"] * (share / node["GPU"] if share else 1)) or 1 for node in able
     )

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from rskip.experiments.recipe import FOLDER, PaperFigure, RowOutline, outline_rows
+from rskip.experiments.recipe import PaperFigure, Recipe
 from rskip.records import Record
 from rskip.records.statistics import CONFIDENCE, POWER, Difference, detectable, difference, holm
 from rskip.records.tables import Summary, Table, summarise
@@ -41,7 +41,7 @@ class Line:
     :param missing: seeds without a record, of those asked for.
     """
 
-    row: RowOutline
+    row: Recipe
     metric: str
     measure: str
     paper: tuple[PaperFigure, ...]
@@ -85,9 +85,9 @@ class Comparison(Table):
     lines: Sequence[Line]
 
 
-def run_command(path: Path, rows: Sequence[RowOutline], seeds: Iterable[int]) -> str:
-    """`rskip run` of these rows of a file."""
-    named = [f"--rows {' '.join(str(row.row) for row in rows)}"] if rows[0].row is not None else []
+def run_command(path: Path, rows: Sequence[Recipe], seeds: Iterable[int]) -> str:
+    """`rskip run` of these variants of a file."""
+    named = [f"--variants {' '.join(str(row.variant) for row in rows)}"] if rows[0].variant is not None else []
     return " ".join(["rskip run", f"recipes/{path.name}", *named, f"--seeds {' '.join(map(str, seeds))}"])
 
 
@@ -103,25 +103,21 @@ def records_of_rows(records: Iterable[Record]) -> dict[str, list[Record]]:
 class Tables:
     """The tables of a project: what its recipes say, and the records in results/.
 
-    :param root: the project's folder.
-    :param records: all of results/.
-    :raises SettingError: a recipe is wrong.
+    :param recipes: all.
+    :param records: likewise.
     """
 
-    def __init__(self, root: Path, records: Iterable[Record]) -> None:
-        self.rows: dict[str, RowOutline] = {}  # of all recipes, by the run's name
-        self._rows: dict[str, list[RowOutline]] = {}
+    def __init__(self, recipes: Iterable[Recipe], records: Iterable[Record]) -> None:
+        self.recipes = {recipe.address: recipe for recipe in recipes}
+        self._rows: dict[str, list[Recipe]] = {}
         self._titles: dict[str, str] = {}
-        studies = {}
-        for path in sorted((root / FOLDER).glob("*.yaml")):
-            rows = outline_rows(path)
-            self.rows |= {row.name: row for row in rows}
-            for row in rows:
-                for title in dict.fromkeys(table for figure in row.paper for table in figure.tables):
-                    self._titles.setdefault(_slug(title), title)
-                    self._rows.setdefault(_slug(title), []).append(row)
-            if any(row.baseline for row in rows):
-                studies[path.stem] = rows
+        of_files: dict[str, list[Recipe]] = {}
+        for recipe in self.recipes.values():
+            of_files.setdefault(recipe.path.stem, []).append(recipe)
+            for title in dict.fromkeys(table for figure in recipe.paper for table in figure.tables):
+                self._titles.setdefault(_slug(title), title)
+                self._rows.setdefault(_slug(title), []).append(recipe)
+        studies = {name: rows for name, rows in of_files.items() if any(row.baseline for row in rows)}
         self._rows = dict(sorted(self._rows.items(), key=lambda item: _natural(item[0])))
         self.of_papers = tuple(self._rows)
         self.of_recipes = tuple(name for name in studies if name not in self._rows)
@@ -151,7 +147,7 @@ class Tables:
         lines = [line for row in rows for line in self._lines(row, title, seeds)]
         for at, line in enumerate(lines):
             wanted = (line.row.baseline, line.metric)
-            baseline = next((each for each in lines if (each.row.name, each.metric) == wanted), None)
+            baseline = next((each for each in lines if (each.row.address, each.metric) == wanted), None)
             found = difference(line.values, baseline.values) if baseline else None
             lines[at] = replace(line, baseline=baseline, difference=found)
         lines = corrected(lines)
@@ -173,10 +169,10 @@ class Tables:
             numbers=[_numbers(line) for line in lines],
         )
 
-    def _lines(self, row: RowOutline, title: str | None, seeds: Sequence[int]) -> list[Line]:
-        records = tuple(self._records.get(row.name, ()))
+    def _lines(self, row: Recipe, title: str | None, seeds: Sequence[int]) -> list[Line]:
+        records = tuple(self._records.get(row.address, ()))
         for record in records:
-            check_written(record, row)
+            row.check_record(record)
         figures = [figure for figure in row.paper if title in figure.tables]
         main = row.task.columns[0]
         metrics = {column.metric for column in (*row.task.columns, *row.task.more_figures)}
@@ -205,25 +201,8 @@ def no_table(name: str, known: Sequence[str]) -> SettingError:
 
 def begun(table: Comparison) -> list[Path]:
     """Folders of the missing runs that were started in the current folder: they are going on, or were stopped."""
-    folders = [Path("runs", line.row.name, str(seed)) for line in table.lines for seed in line.missing]
+    folders = [Path("runs", line.row.address, str(seed)) for line in table.lines for seed in line.missing]
     return [folder for folder in dict.fromkeys(folders) if (folder / "run.json").exists()]
-
-
-def check_written(record: Record, row: RowOutline) -> None:
-    """Compares a run record with its variant in the recipe.
-
-    :raises ValueError: they differ in a value. A value that the recipe omits counts as its default.
-    """
-    written, there = flat_config(row.written), flat_config(record.config)
-    now = written if row.config is None else flat_config(row.config)
-    keys = written if row.config is None else {**written, **there}  # other keys are newer than the record
-    for key in keys:
-        if there.get(key) != now.get(key):
-            was, value = there.get(key, "none"), now.get(key, "none")
-            raise ValueError(
-                f"{record.path} was made with {key}: {was}, and recipes/{row.path.name} says {value} now: give the "
-                "change with --set, which names another run, or remove the record"
-            )
 
 
 def corrected(lines: Sequence[Line]) -> list[Line]:
@@ -254,9 +233,9 @@ def _notes(lines: Sequence[Line]) -> list[str]:
         notes.append(f"{scored.measure}: the paper names no scorer; ours is {heading}.")
     signatures = dict.fromkeys(record.signatures.get(line.metric) for line in lines for record in line.records)
     notes += [f"{lines[0].measure}: `{signature}`." for signature in signatures if signature]
-    for line in {line.row.name: line for line in lines if line.baseline}.values():
+    for line in {line.row.address: line for line in lines if line.baseline}.values():
         if changes := _changes(line):
-            notes.append(f"{line.row.name} and its baseline differ in {'; '.join(changes)}.")
+            notes.append(f"{line.row.address} and its baseline differ in {'; '.join(changes)}.")
     return notes
 
 
@@ -300,7 +279,7 @@ def _changes(line: Line) -> list[str]:
 
 
 def _baselines(lines: Sequence[Line]) -> list[str]:
-    return list(dict.fromkeys(line.baseline.row.name for line in lines if line.baseline))
+    return list(dict.fromkeys(line.baseline.row.address for line in lines if line.baseline))
 
 
 def _slug(title: str) -> str:
@@ -315,10 +294,10 @@ def _natural(name: str) -> tuple[Any, ...]:
 
 def _commands(lines: Sequence[Line]) -> list[str]:
     """What makes the missing records, rows of one file together."""
-    missing: dict[tuple[Path, tuple[int, ...]], dict[str, RowOutline]] = {}
+    missing: dict[tuple[Path, tuple[int, ...]], dict[str, Recipe]] = {}
     for line in lines:
         if line.missing:
-            missing.setdefault((line.row.path, line.missing), {})[line.row.name] = line.row
+            missing.setdefault((line.row.path, line.missing), {})[line.row.address] = line.row
     return [run_command(path, list(rows.values()), seeds) for (path, seeds), rows in missing.items()]
 
 
@@ -328,8 +307,8 @@ def _cells(lines: Sequence[Line]) -> dict[str, Sequence[str]]:
     baselines = _baselines(lines)
     measure = "" if several else lines[0].measure
     cells: dict[str, Sequence[str]] = {
-        "row": [line.row.name for line in lines],
-        "baseline": [line.baseline.row.name if line.baseline and len(baselines) > 1 else "" for line in lines],
+        "row": [line.row.address for line in lines],
+        "baseline": [line.baseline.row.address if line.baseline and len(baselines) > 1 else "" for line in lines],
         "measure": [line.measure if several else "" for line in lines],
         f"paper's {measure}".rstrip(): [_papers(line) for line in lines],
         "paper's difference": [_signed(line.of_the_paper) for line in lines],
@@ -362,10 +341,10 @@ def _numbers(line: Line) -> dict[str, Any]:
         "detectable": line.detectable,
     }
     return {
-        "row": line.row.name,
+        "row": line.row.address,
         "description": line.row.own.description,
         "measure": line.metric,
-        "baseline": line.baseline.row.name if line.baseline else "",
+        "baseline": line.baseline.row.address if line.baseline else "",
         "seeds": " ".join(map(str, line.values)),
         **{name: "" if value is None else round(value, _DECIMALS) for name, value in numbers.items()},
         "command": line.command,

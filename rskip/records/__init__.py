@@ -1,5 +1,5 @@
 """Records of runs, one a seed; statistics over seeds, and tables made of both."""
 
-from rskip.records.record import Record, read_record, read_records, read_run_records, record_path
+from rskip.records.record import RESULTS, Record, read_record, read_records, read_run_records, record_path
 
-__all__ = ["Record", "read_record", "read_records", "read_run_records", "record_path"]
+__all__ = ["RESULTS", "Record", "read_record", "read_records", "read_run_records", "record_path"]

@@ -10,14 +10,17 @@ from typing import Annotated, Any, TypedDict
 
 import msgspec
 
-from rskip.files.state import read_state
+from rskip.files.state import as_state, read_state
 from rskip.files.whole import atomic_file
 from rskip.machine.environment import Git, Machine
+from rskip.records.address import run_address, run_path
 from rskip.settings.check import check, convert
 from rskip.settings.errors import SettingError
 from rskip.settings.kinds import Count, Whole
 
-SCHEMA = 1
+RESULTS = Path("results")  # where records lie, unless a recipe says another folder
+_SCHEMAS = (1, 2)  # in 1 `recipe` is the run's old name, and `run` is beside it; the last is written
+_ADVICE = "restore the file, or remove it and run again"
 _FILES = "[!.]*.json"  # not what a killed process left of one that it wrote
 
 Sha256 = Annotated[str, msgspec.Meta(pattern="^[0-9a-f]{64}$", extra={"expected": "64 hexadecimal digits"})]
@@ -43,8 +46,8 @@ class _Training(Training, total=False):
 class Record(msgspec.Struct, frozen=True, kw_only=True):
     """One run's record.
 
-    :param recipe: the row's name, such as `multi30k_en_de_sas`.
-    :param run: name of the folder under results/: the recipe's, and a hash where settings were overridden.
+    :param recipe: name of the recipe's file, without `.yaml`.
+    :param variant: of the recipe; None of a recipe without variants.
     :param kind: the task's, as in the recipe.
     :param config: everything that the result depends on.
     :param metrics: final figures by name; BLEU, chrF, error and accuracy are percentages. None of a training that
@@ -60,11 +63,12 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
     :param git: None outside a checkout.
     :param date: when the record was written, ISO 8601, UTC.
     :param published: the file in checkpoints/ that was made of the run, and its own figures; None: there is none.
+    :param path: where the record lies. It is not part of the file.
     """
 
-    schema: int = SCHEMA
+    schema: int = _SCHEMAS[-1]
     recipe: str
-    run: str
+    variant: str | None = None
     kind: str
     seed: int
     config: Mapping[str, Any]
@@ -81,11 +85,13 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
     date: str
     git: Mapping[str, Any] | None = None
     published: Mapping[str, Any] | None = None
+    path: Path = Path()
 
     def __post_init__(self) -> None:
         """:raises SettingError: a field is not what a record holds."""
-        if self.schema != SCHEMA:
-            raise SettingError.of_value("schema", self.schema, f"{SCHEMA}, which this version reads")
+        if self.schema not in _SCHEMAS:
+            known = " or ".join(map(str, _SCHEMAS))
+            raise SettingError.of_value("schema", self.schema, f"{known}, which this version reads")
         check(self)
         for field, kind in (("curve", list[Epoch]), ("training", _Training), ("machine", Machine)):
             convert(getattr(self, field), kind, name=field)
@@ -116,31 +122,41 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
         return ", ".join(f"{precision or 'not recorded'} ({stage})" for stage, precision in recorded.items())
 
     @property
-    def path(self) -> Path:
-        """Where the record lies, from the project's root."""
-        return record_path(self.run, self.seed)
+    def address(self) -> str:
+        """`recipe/variant`: what of which recipe was run."""
+        return run_address(self.recipe, self.variant)
+
+    @property
+    def run(self) -> str:
+        """The run's address, which is also its folder's name: with a hash where settings were overridden."""
+        return run_address(self.recipe, self.variant, self.overrides)
 
     def write(self, path: Path) -> None:
         """Writes the record as JSON, whole or not at all."""
+        content = msgspec.structs.asdict(self)
+        del content["path"]
         with atomic_file(path) as temporary:
-            temporary.write_text(json.dumps(msgspec.structs.asdict(self), indent=1, allow_nan=False) + "\n")
+            temporary.write_text(json.dumps(content, indent=1, allow_nan=False) + "\n")
 
 
-def record_path(run_name: str, seed: int) -> Path:
-    """`results/<run name>/<seed>.json`."""
-    return Path("results", run_name, f"{seed}.json")
+def record_path(run: str, seed: int, results: Path = RESULTS) -> Path:
+    """`results/<recipe>/<variant>/<seed>.json`, by the run's address."""
+    return run_path(results, run, f"{seed}.json")
 
 
 def read_record(path: Path) -> Record:
     """:raises SettingError: one line that names the file and the field."""
-    return read_state(path, Record, advice="restore the file, or remove it and run again")
+    content = read_state(path, dict[str, Any], advice=_ADVICE)
+    if content.get("schema") == _SCHEMAS[0]:
+        content.pop("run", None)
+    return as_state({**content, "path": path}, Record, source=str(path), advice=_ADVICE)
 
 
 def read_records(folder: Path) -> list[Record]:
-    """All records under a results folder, by run name and seed; none where the folder is missing."""
-    return sorted(map(read_record, folder.glob(f"*/{_FILES}")), key=lambda record: (record.run, record.seed))
+    """All records under a results folder, by run and seed; none where the folder is missing."""
+    return sorted(map(read_record, folder.rglob(_FILES)), key=lambda record: (record.run, record.seed))
 
 
-def read_run_records(run_name: str) -> list[Record]:
-    """The records of one run's seeds, in the current folder, by seed; none where it has none."""
-    return sorted(map(read_record, Path("results", run_name).glob(_FILES)), key=lambda record: record.seed)
+def read_run_records(run: str, results: Path = RESULTS) -> list[Record]:
+    """The records of one run's seeds, by its address and by seed; none where it has none."""
+    return sorted(map(read_record, run_path(results, run, "").glob(_FILES)), key=lambda record: record.seed)

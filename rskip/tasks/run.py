@@ -16,6 +16,7 @@ from rskip.files.folder_lock import FolderLock, folder_lock
 from rskip.files.state import as_state, parse_state, read_state
 from rskip.files.whole import atomic_file
 from rskip.machine.environment import Git, Machine, describe_environment
+from rskip.records.address import run_path
 from rskip.settings.errors import SettingError
 from rskip.settings.kinds import Count
 from rskip.settings.text import read_text
@@ -41,7 +42,7 @@ class ProbeSettings(msgspec.Struct, frozen=True, kw_only=True):
 class Run(Generic[SettingsT]):
     """What a task trains and scores.
 
-    :param name: the folder's under runs/ and results/.
+    :param name: the run's address, `recipe/variant`, which is the folder's under runs/ and results/.
     :param mirror: where the dataset is; None: at its public source.
     :param gpus: how many train, 0 for the CPU.
     :param lock: of the folder, which the training inherits.
@@ -57,7 +58,7 @@ class Run(Generic[SettingsT]):
     folder: RunFolder = field(init=False)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "folder", RunFolder(Path("runs", self.name, str(self.seed))))
+        object.__setattr__(self, "folder", RunFolder(run_path(Path("runs"), self.name, str(self.seed))))
 
     def train(
         self,
@@ -150,18 +151,20 @@ class RunFolder:
             "(process {process}): wait for it, or stop it and repeat the command to go on",
         )
 
-    def bind(self, config: Mapping[str, Any]) -> None:
+    def bind(self, config: Mapping[str, Any], *, given: Mapping[str, Any] | None = None) -> None:
         """Writes the config into a new folder.
 
+        :param given: as `config_difference` takes it.
         :raises ValueError: the folder belongs to another config.
         """
         file = self.path / "run.json"
         if not file.exists():
             _write(file, json.dumps(config, indent=2))
             return
-        if (started_with := read_state(file, dict[str, Any], advice=self._anew)) != config:
+        started_with = read_state(file, dict[str, Any], advice=self._anew)
+        if difference := config_difference(started_with, config, given=given):
             raise ValueError(
-                f"{self.path} was started with other settings ({config_difference(started_with, config)}): "
+                f"{self.path} was started with other settings ({difference}): "
                 "for another run override the recipe's, or move that folder away"
             )
 
@@ -267,11 +270,18 @@ def trained_in(sessions: Sequence[Session]) -> str | dict[str, str | None] | Non
     return found if len({*found.values()}) > 1 else next(iter(found.values()))
 
 
-def config_difference(before: Mapping[str, Any], now: Mapping[str, Any]) -> str:
-    """Each differing key once, as `train.lr: 0.005 there, 0.003 now; train.bf16: none there, True now`."""
+def config_difference(
+    before: Mapping[str, Any], now: Mapping[str, Any], *, given: Mapping[str, Any] | None = None
+) -> str:
+    """Each differing key once, as `train.lr: 0.005 there, 0.003 now; train.bf16: none there, True now`; "" if none is.
+
+    :param given: the settings of `now` that were given, where the others are defaults. A default that `before` lacks
+        is of a setting that came later, and no difference. None: all were given.
+    """
     old, new = flat_config(before), flat_config(now)
-    keys = [key for key in {**old, **new} if old.get(key) != new.get(key)]
-    return "; ".join(f"{key}: {_shown(old, key)} there, {_shown(new, key)} now" for key in keys)
+    keys = {**old, **(new if given is None else flat_config(given))}
+    differing = [key for key in {**old, **new} if key in keys and old.get(key) != new.get(key)]
+    return "; ".join(f"{key}: {_shown(old, key)} there, {_shown(new, key)} now" for key in differing)
 
 
 def flat_config(config: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:

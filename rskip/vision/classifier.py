@@ -34,7 +34,7 @@ class Prediction:
 class Classifier:
     """An image model with its classes' names and with what makes an image its input::
 
-        classifier = Classifier.from_pretrained("checkpoints/cifar10_fast_preact20_2rskip_ln")
+        classifier = Classifier.from_pretrained("checkpoints/cifar10_fast/preact20_2rskip_ln")
         classifier.classify(Image.open("cat.png", formats=["PNG"]).resize((32, 32)))[0].name
 
     Called on a batch of normalised images (`transforms()` makes them), it gives the model's logits.

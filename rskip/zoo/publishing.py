@@ -7,6 +7,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from msgspec.structs import replace
+
 from rskip.files.checksum import sha256_file
 from rskip.files.lock import one_at_a_time
 from rskip.files.whole import atomic_file
@@ -74,7 +76,7 @@ def plan_entry(
     """
     url, variant = choose_name(run, records, url=url, variant=variant)
     if (found := mismatch(folder, records)) is not None:
-        raise ValueError(f"{found}: publish the run again, `rskip zoo publish {folder.name}`")
+        raise ValueError(f"{found}: publish the run again, `rskip zoo publish {run}`")
     published = read_record(folder / RECORD)
     _check_agreement(published, records)
     task = task_of_record(published)
@@ -98,7 +100,7 @@ def plan_entry(
         files=files_of(folder),
         dtype=_read_dtype(folder / WEIGHTS),
         figures=tuple(_figures(published, records, task=task, model=model)),
-        recipe=f"recipes/{published.recipe}.yaml",
+        recipe=published.address,
         overrides=published.overrides,
         records=tuple(str(record.path) for record in sorted(records, key=lambda record: record.seed)),
         commit=git.get("commit"),
@@ -125,14 +127,14 @@ def outdated_models(records: Sequence[Record]) -> dict[str, ModelEntry]:
     """
     found = {}
     for entry in _read_entries().values():
-        folder = Path(str(entry.folder))
+        folder, run = Path(str(entry.folder)), str(entry.folder).removeprefix("checkpoints/")
         if entry.folder is None or not (folder / RECORD).is_file():
             continue
-        if (changed := changed_file(folder.name)) is not None:
-            raise ValueError(f"{changed}: restore it, or publish the run again, `rskip zoo publish {folder.name}`")
-        made = plan_entry(folder, folder.name, [record for record in records if record.run == folder.name])
+        if (changed := changed_file(run)) is not None:
+            raise ValueError(f"{changed}: restore it, or publish the run again, `rskip zoo publish {run}`")
+        made = plan_entry(folder, run, [record for record in records if record.run == run])
         if made != entry:
-            found[folder.name] = made
+            found[run] = made
     return found
 
 
@@ -178,8 +180,8 @@ def mismatch(folder: Path, records: Sequence[Record]) -> str | None:
         record = read_record(path)
     except SettingError as error:
         return str(error)
-    if record not in records:
-        return f"{path} is none of the records in results/{folder.name}"
+    if record not in [replace(each, path=path) for each in records]:
+        return f"{path} is none of the records of {record.run}"
     published = record.published
     if not published:
         return f"{path} records no published weights"

@@ -33,7 +33,7 @@ def few_pairs(root: Path, tmp_path: Path) -> Path:
     folder = tmp_path / "multi30k-en-de"
     folder.mkdir()
     for language in ("en", "de"):
-        shutil.copy(root / f"checkpoints/multi30k_en_de_sas/dict.{language}.txt", folder)
+        shutil.copy(root / f"checkpoints/multi30k_en_de/sas/dict.{language}.txt", folder)
     for split in ("train", "valid"):
         mmap_files(folder / f"{split}.en-de.en", [[4, 5, 6, 2], [7, 2], [8, 9, 10, 11, 12, 2], [13, 14, 2]])
         mmap_files(folder / f"{split}.en-de.de", [[15, 2], [16, 17, 18, 19, 2], [20, 21, 22, 2], [23, 24, 2]])

@@ -80,7 +80,7 @@ def test_a_models_state_is_as_before(few_images):
 
 
 def test_trained_image_models_by_name_and_path(few_images, root, tmp_path):
-    folder = root / "checkpoints/cifar10_fast_preact20_2rskip_ln"
+    folder = root / "checkpoints/cifar10_fast/preact20_2rskip_ln"
     found = ratios([RESNET, folder, folder / "model.safetensors"], examples=3)
     assert found.conditions["batch_norm"] == "evaluation"
     by_model = [found.rows[start : start + 36] for start in (0, 36, 72)]
@@ -113,7 +113,7 @@ def test_trained_translation_models(few_pairs, root, tmp_path):
         assert sum(shares) == pytest.approx(1, abs=1e-4)
         middles = sum(share * (number + 0.5) / 20 for number, share in enumerate(shares))
         assert row["mean"] == pytest.approx(middles, abs=0.026)
-    checkpoint = read_checkpoint(root / "checkpoints/multi30k_en_de_sas/model.safetensors")
+    checkpoint = read_checkpoint(root / "checkpoints/multi30k_en_de/sas/model.safetensors")
     write_checkpoint(tmp_path / "fairseq.pt", checkpoint)
     again = gates([tmp_path / "fairseq.pt"], examples=4, data=str(few_pairs), split="valid")
     assert again.rows == [{**row, "model": f"{tmp_path.name}/fairseq.pt"} for row in found.rows]

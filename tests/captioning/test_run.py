@@ -147,14 +147,14 @@ def commands():
 
 
 def test_a_run_leaves_a_record_of_everything(project, capsys):
-    assert run("--rows", "sees", "--seeds", "7") == 0
-    record = read_record(project / "results/mine_sees/7.json")
+    assert run("--variants", "sees", "--seeds", "7") == 0
+    record = read_record(project / "results/mine/sees/7.json")
     assert (record.kind, record.seed, record.parameters) == ("captioning", 7, 1234)
     assert record.config["features"] == {"backbone": "drawn"} and "self_critical" not in record.config
-    assert find_task("captioning").config(load_recipe("mine_sees.yaml").settings) == {
+    assert find_task("captioning").config(load_recipe("mine.yaml", variant="sees").settings) == {
         key: value for key, value in record.config.items() if key != "kind"
     }
-    assert record.checkpoint_sha256 == sha256_file(project / "runs/mine_sees/7/checkpoints/checkpoint_best.pt")
+    assert record.checkpoint_sha256 == sha256_file(project / "runs/mine/sees/7/checkpoints/checkpoint_best.pt")
     assert record.metrics["cider"] >= 0 and record.metrics["valid_cider"] == 50 and record.metrics["valid_loss"] == 4
     assert "2 pictures; tokeniser: " in record.signatures["cider"]
     assert [(point["epoch"], point["valid_cider"]) for point in record.curve] == [(1, 0.5), (2, 0.25)]
@@ -162,10 +162,10 @@ def test_a_run_leaves_a_record_of_everything(project, capsys):
     assert told == {"seconds": 20, "epochs": 2, "updates": 2, "precision": "float32"}
     assert record.data["images"] == {"train": 3, "valid": 1, "test": 2} and record.data["upstream"]["test"] == 3
     assert record.data["features"]["backbone"] == "drawn"
-    text = (project / "results/mine_sees/7.json").read_text()
+    text = (project / "results/mine/sees/7.json").read_text()
     assert str(project) not in text
 
-    written = (project / "runs/mine_sees/7/captions-test.jsonl").read_text().splitlines()
+    written = (project / "runs/mine/sees/7/captions-test.jsonl").read_text().splitlines()
     captions = [json.loads(line) for line in written]
     assert [line["image"] for line in captions] == ["e.jpg", "f.jpg"]
     assert all(len(line["caption"].split()) <= 6 for line in captions)
@@ -177,7 +177,7 @@ def test_a_run_leaves_a_record_of_everything(project, capsys):
     data, store = "data-bin/flickr8k-" + command.split()[1].rpartition("-")[2], "data-bin/flickr8k-drawn"
     assert command == (
         f"fairseq-train {data} --user-dir rskip --task captioning --features {store} --seed 7 --save-dir "
-        "runs/mine_sees/7/checkpoints --keep-last-epochs 1 --eval-cider --best-checkpoint-metric cider "
+        "runs/mine/sees/7/checkpoints --keep-last-epochs 1 --eval-cider --best-checkpoint-metric cider "
         "--maximize-best-checkpoint-metric --log-format json --log-interval 100 --cpu "
         "--arch captioning_transformer_rskip_ln_tiny --criterion label_smoothed_cross_entropy --label-smoothing 0.1 "
         "--batch-size 8 --max-epoch 2"
@@ -185,13 +185,13 @@ def test_a_run_leaves_a_record_of_everything(project, capsys):
 
 
 def test_features_are_extracted_once_and_what_is_done_is_not_done_again(project, capsys):
-    assert run("--rows", "sees", "--seeds", "1", "2") == 0
+    assert run("--variants", "sees", "--seeds", "1", "2") == 0
     assert capsys.readouterr().out.count("extracting features") == 1
-    before = read_record(project / "results/mine_sees/1.json")
-    (project / "results/mine_sees/1.json").unlink()
-    assert main(["run", "mine.yaml", "--gpus", "0", "--rows", "sees"]) == 0  # the data is there: no mirror is needed
+    before = read_record(project / "results/mine/sees/1.json")
+    (project / "results/mine/sees/1.json").unlink()
+    assert main(["run", "mine.yaml", "--gpus", "0", "--variants", "sees"]) == 0  # the data is there
     assert len(commands()) == 2
-    again = read_record(project / "results/mine_sees/1.json")
+    again = read_record(project / "results/mine/sees/1.json")
     assert (again.metrics, again.training) == (before.metrics, before.training)
     assert main(["report"]) == 0
     table = (project / "results/README.md").read_text()
@@ -200,8 +200,8 @@ def test_features_are_extracted_once_and_what_is_done_is_not_done_again(project,
 
 @pytest.mark.parametrize("stage", ["train", "self_critical"])
 def test_a_training_that_diverges_has_a_record_of_the_stages_that_began(project, stage):
-    assert run("--rows", "rewarded", "--set", f"{stage}.max-epoch=14") == 0
-    (path,) = Path("results").glob("mine_rewarded-*/1.json")
+    assert run("--variants", "rewarded", "--set", f"{stage}.max-epoch=14") == 0
+    (path,) = Path("results").glob("mine/rewarded-*/1.json")
     record = read_record(path)
     assert record.diverged and record.metrics == {} == record.signatures
     before, parts = {"train": ([], []), "self_critical": ([1, 2], ["train", "train", "self_critical"])}[stage]
@@ -211,20 +211,20 @@ def test_a_training_that_diverges_has_a_record_of_the_stages_that_began(project,
 
 
 def test_a_baseline_that_sees_nothing_needs_no_features(project, capsys):
-    assert run("--rows", "blind") == 0
+    assert run("--variants", "blind") == 0
     assert "extracting" not in capsys.readouterr().out and " --features constant " in commands()[0]
     assert not (project / "data-bin/flickr8k-drawn").exists()
 
 
 def test_self_critical_training_begins_with_the_first_ones_best_checkpoint(project):
-    assert run("--rows", "rewarded", "--set", "checkpoint=last") == 0
+    assert run("--variants", "rewarded", "--set", "checkpoint=last") == 0
     first, second = commands()
     (folder,) = (project / "runs").iterdir()
     assert f"--finetune-from-model {folder.relative_to(project)}/1/checkpoints/checkpoint_last.pt" in second
     assert "--criterion self_critical" in second and "--label-smoothing" not in second and "--lr 1e-05" in second
     assert f"--save-dir {folder.relative_to(project)}/1/checkpoints-self_critical" in second
     assert "--eval-cider" not in first + second
-    (record,) = (read_record(path) for path in project.glob("results/*/1.json"))
+    (record,) = (read_record(path) for path in project.glob("results/*/*/1.json"))
     assert [(point["stage"], point["epoch"]) for point in record.curve] == [
         ("train", 1),
         ("train", 2),
@@ -236,7 +236,7 @@ def test_self_critical_training_begins_with_the_first_ones_best_checkpoint(proje
 
 def test_each_stage_trains_in_the_precision_that_its_flags_ask_for(project, monkeypatch, capsys):
     monkeypatch.setattr("rskip.machine.device.bfloat16_is_slow", lambda device: False)
-    assert run("--rows", "rewarded", "--set", "train.bf16=null", "self_critical.bf16=true") == 0
+    assert run("--variants", "rewarded", "--set", "train.bf16=null", "self_critical.bf16=true") == 0
     first, second = commands()
     assert "--bf16" not in first and "--bf16" in second
     assert "the recipe says" not in capsys.readouterr().out
@@ -248,16 +248,16 @@ def test_each_stage_trains_in_the_precision_that_its_flags_ask_for(project, monk
 
 def test_a_picture_that_cannot_be_read_is_left_out_and_told(project, capsys):
     (project / "mirror/images/e.jpg").write_bytes(b"no picture")
-    assert run("--rows", "sees") == 0
+    assert run("--variants", "sees") == 0
     assert "left out: " in capsys.readouterr().out
-    record = read_record(project / "results/mine_sees/1.json")
+    record = read_record(project / "results/mine/sees/1.json")
     assert "1 pictures; tokeniser" in record.signatures["cider"]
-    assert run("--rows", "sees", "--seeds", "2") == 0
+    assert run("--variants", "sees", "--seeds", "2") == 0
     assert "extracting" not in capsys.readouterr().out  # it is not tried again
 
 
 def test_a_failed_training_leaves_no_record(project, capsys):
-    assert run("--rows", "sees", "--set", "train.max-epoch=13") == 1
+    assert run("--variants", "sees", "--set", "train.max-epoch=13") == 1
     assert "it failed" in capsys.readouterr().err and not (project / "results").exists()
 
 
@@ -278,31 +278,31 @@ def test_mistakes_are_one_line(project, capsys):
         (["--set", "prepare.min_count=0"], "prepare.min_count is 0"),
         (["--mirror", "nowhere"], "no mirror folder nowhere"),
     ]:
-        assert run("--rows", "sees", *arguments) == 2, arguments
+        assert run("--variants", "sees", *arguments) == 2, arguments
         error = capsys.readouterr().err
         assert message in error and error.count("\n") == 1, (message, error)
     (project / "mirror/images").rename(project / "mirror/elsewhere")
-    assert run("--rows", "sees") == 2
+    assert run("--variants", "sees") == 2
     error = capsys.readouterr().err
     assert "7 pictures of flickr8k are not there" in error and "get them from a copy of Flickr8k_Dataset.zip" in error
 
 
 def test_several_gpus_divide_an_updates_pictures(project, monkeypatch, capsys):
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 8)
-    assert main(["run", "mine.yaml", "--rows", "rewarded", "--gpus", "4", "--dry-run", "--mirror", "mirror"]) == 0
+    assert main(["run", "mine.yaml", "--variants", "rewarded", "--gpus", "4", "--dry-run", "--mirror", "mirror"]) == 0
     prepare, extract, first, second = capsys.readouterr().out.splitlines()
     assert prepare.startswith("rskip prepare flickr8k --output data-bin/flickr8k-") and "--min-count 1" in prepare
     assert extract == "rskip caption extract mirror/images --backbone drawn --output data-bin/flickr8k-drawn"
     for command in (first, second):
         assert command.startswith("torchrun --standalone --nproc-per-node 4 ") and "--batch-size 2" in command
         assert "--bf16" in command and "--cpu" not in command
-    assert main(["run", "mine.yaml", "--rows", "sees", "--gpus", "3"]) == 2
+    assert main(["run", "mine.yaml", "--variants", "sees", "--gpus", "3"]) == 2
     assert "train.batch-size is 8: expected pictures of an update, a multiple of 3 GPUs" in capsys.readouterr().err
 
 
 def test_publish_writes_weights_that_caption_the_same(project):
-    assert run("--rows", "sees", "--seeds", "1", "2", "--publish") == 0
-    folder = project / "checkpoints/mine_sees"
+    assert run("--variants", "sees", "--seeds", "1", "2", "--publish") == 0
+    folder = project / "checkpoints/mine/sees"
     names = ["config.json", "dict.txt", "model.safetensors", "record.json"]
     assert sorted(path.name for path in folder.iterdir()) == names
     record = read_record(folder / "record.json")
@@ -310,7 +310,7 @@ def test_publish_writes_weights_that_caption_the_same(project):
     model, dictionary = load_captioning_model(folder)
     assert model.config.encoder_connection == "2rskip+ln" and "dog" in dictionary
 
-    assert main(["zoo", "publish", "mine_sees"]) == 0
+    assert main(["zoo", "publish", "mine/sees"]) == 0
     entry = read_registry(project / "checkpoints.json")["captioning_transformer_tiny_2rskip_ln.flickr8k"]
     assert (entry.task, entry.connection) == ("captioning", "2rskip+ln")
     assert entry.figures[0].split == "test" and "(2 pictures)" in entry.figures[0].dataset
@@ -334,8 +334,8 @@ def test_the_real_programs_train_in_two_stages_and_their_model_captions(project,
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
     sizes = [f"train.{side}-layers=1" for side in ("encoder", "decoder")]
     changes = [*sizes, "train.optimizer=adam", "train.lr=1e-3", "train.num-workers=0", "self_critical.samples=2"]
-    assert run("--rows", "rewarded", "--set", *changes, "self_critical.criterion=self_critical", "--publish") == 0
-    (record,) = (read_record(path) for path in project.glob("results/*/1.json"))
+    assert run("--variants", "rewarded", "--set", *changes, "self_critical.criterion=self_critical", "--publish") == 0
+    (record,) = (read_record(path) for path in project.glob("results/*/*/1.json"))
     assert [(point["stage"], point["epoch"]) for point in record.curve] == [
         ("train", 1),
         ("train", 2),

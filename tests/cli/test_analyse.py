@@ -56,7 +56,7 @@ def test_images_that_are_not_there(tmp_path, capsys):
 
 
 def test_mistakes_are_one_line(few_images, few_pairs, root, tmp_path, monkeypatch, capsys):
-    caption, resnet = root / "checkpoints/flickr8k_sas", root / "checkpoints/cifar10_fast_preact20_2rskip_ln"
+    caption, resnet = root / "checkpoints/flickr8k/sas", root / "checkpoints/cifar10_fast/preact20_2rskip_ln"
     (tmp_path / "file").touch()
     torch.save({"a": 1}, tmp_path / "other.pt")
     (tmp_path / "empty").mkdir()
@@ -77,7 +77,7 @@ def test_mistakes_are_one_line(few_images, few_pairs, root, tmp_path, monkeypatc
         (["signals", "1xskip", "--task", "captions"], ["--task is 'captions'", "captioning"]),
         (["signals", "1xskip", "--task", "captioning"], ["one for translation or vision"]),
         (["signals", "captioning_transformer_tiny_sas.flickr8k"], ["for captioning can't be analysed"]),
-        (["signals", str(caption)], ["flickr8k_sas holds no model that can be analysed"]),
+        (["signals", str(caption)], ["flickr8k/sas holds no model that can be analysed"]),
         (["signals", str(caption), "--task", "translation"], ["task 'captioning'", "not of translation"]),
         (["signals", RESNET, "--task", "translation"], ["--task is 'translation'", "is a model for vision"]),
         (["signals", str(resnet), "--task", "translation", *data], ["no translation model"]),

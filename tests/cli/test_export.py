@@ -28,7 +28,7 @@ SENTENCES = [
 
 @pytest.fixture(scope="module")
 def folder(root: Path) -> Path:
-    return root / "checkpoints" / "multi30k_en_de_1xskip_ln"
+    return root / "checkpoints" / "multi30k_en_de/1xskip_ln"
 
 
 def write_model(folder: Path, connection: str, *, vocabulary: int = 9, **settings: object) -> Path:
@@ -167,7 +167,7 @@ def test_quantizations_are_those_of_ctranslate2():
 
 def test_connections_that_stock_lacks_are_refused_and_nothing_is_left(root, tmp_path, capsys):
     pytest.importorskip("ctranslate2", reason="needs the extra ct2")
-    model = root / "checkpoints" / "multi30k_en_de_2rskip_ln"
+    model = root / "checkpoints" / "multi30k_en_de/2rskip_ln"
     for format, output in (("ct2", tmp_path / "exported"), ("fairseq", tmp_path / "model.pt")):
         stock = ["--stock"] if format == "fairseq" else []
         error = error_of("export", format, "--model", model, "--output", output, *stock, capsys=capsys)
@@ -261,7 +261,7 @@ def test_mistakes_with_fairseqs_file(folder, tmp_path, capsys):
 def test_stock_fairseq_generates_what_our_translator_does(root, shared, tmp_path, fairseq_program):
     """Greedy, the first 100 test sentences, with a 2xskip+ln model that equals the trained 1xskip+ln one."""
     folder = tmp_path / "model"
-    shutil.copytree(root / "checkpoints" / "multi30k_en_de_1xskip_ln", folder)
+    shutil.copytree(root / "checkpoints" / "multi30k_en_de/1xskip_ln", folder)
     checkpoint = read_checkpoint(folder / "model.safetensors")
     checkpoint.config["model"]["connection"] = "2xskip+ln"
     checkpoint.model.update(

@@ -21,7 +21,7 @@ SENTENCES = ["A dog runs through the grass.", "Two men are playing guitar on a s
 
 @pytest.fixture(scope="module")
 def folder(root: Path) -> Path:
-    return root / "checkpoints" / "multi30k_en_de_1xskip_ln"
+    return root / "checkpoints" / "multi30k_en_de/1xskip_ln"
 
 
 @pytest.fixture

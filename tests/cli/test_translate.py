@@ -34,7 +34,7 @@ TEXT = "A dog runs.\n\n   \nTwo men play football\r\nA woman."
 
 @pytest.fixture(scope="session")
 def model(root):
-    return root / "checkpoints" / "multi30k_en_de_2rskip_ln"
+    return root / "checkpoints" / "multi30k_en_de/2rskip_ln"
 
 
 @pytest.fixture(scope="session")
@@ -324,8 +324,8 @@ def test_a_name_of_the_zoo_is_its_model(translate, text, model, monkeypatch, tmp
 
 def test_a_model_that_is_missing_is_told_with_those_there_are(translate, text, root, monkeypatch):
     monkeypatch.chdir(root)
-    error = translate(text, "--model", "multi30k_en_de_2rskip_ln")[2]
-    assert "such as checkpoints/multi30k_en_de_2rskip_ln, or a name of" in error
+    error = translate(text, "--model", "multi30k_en_de/2rskip_ln")[2]
+    assert "such as checkpoints/multi30k_en_de/2rskip_ln, or a name of" in error
     error = translate(text, "--model", "qqq")[2]
     assert "such as checkpoints/multi30k" in error and len(error) <= 160
 

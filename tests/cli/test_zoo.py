@@ -14,7 +14,7 @@ from rskip.records import read_record
 from rskip.zoo.model_card import describe, model_card
 from rskip.zoo.registry import read_registry
 
-RUN = "multi30k_en_de_2rskip_ln"
+RUN = "multi30k_en_de/2rskip_ln"
 NAME = "transformer_tiny_2rskip_ln.multi30k.en-de"
 BASELINE = "transformer_tiny_1xskip_ln.multi30k.en-de"
 

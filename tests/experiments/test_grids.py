@@ -12,6 +12,7 @@ import pytest
 
 from rskip.cli.main import main
 from rskip.experiments.costs import FILE, read_costs
+from rskip.experiments.recipe import load_recipe
 from rskip.experiments.report import figures, outdated_tables
 from rskip.experiments.results import read_results
 from rskip.records import Record
@@ -21,8 +22,8 @@ MakeRecord = Callable[..., Record]
 RECIPE = """
 kind: translation
 corpus: numbers-en-de
-train: {arch: transformer_skip_ln_tiny}
-rows:
+train: {arch: transformer_skip_ln_tiny, max-epoch: 12}
+variants:
   - {small: {}, large: {train: {encoder-layers: 18, decoder-layers: 18}}}
   - plain: {train: {connection: 1xskip+ln}}
     twice: {train: {connection: 2xskip+ln}}
@@ -30,7 +31,7 @@ rows:
   - {lr2: {train: {lr: 2.0}}, lr1: {train: {lr: 1.0}}}
 """
 CONNECTIONS = {"plain": "1xskip+ln", "twice": "2xskip+ln", "gates": "sas"}
-COMMAND = "rskip run recipes/mine.yaml --rows"
+COMMAND = "rskip run recipes/mine.yaml --variants"
 COST = {
     "model": "translation", "parameters": 1000, "kept_megabytes": 20.0, "calls_forward": 100, "megabytes_forward": 1.4,
     "calls_backward": 300, "megabytes_backward": 2500.0,
@@ -53,9 +54,8 @@ def record(project: Path, make_record: MakeRecord) -> Callable[..., None]:
     """`record("twice", 1, 4.5, lr=2)` writes the record of a small row and a seed that ends with this loss."""
 
     def make(row: str, seed: int, loss: float | None, *, lr: int, lowest: float = 5.0, bleu: float = 30.0) -> None:
-        train = {"arch": "transformer_skip_ln_tiny", "connection": CONNECTIONS[row], "lr": float(lr)}
         content: dict[str, Any] = {
-            "config": {"kind": "translation", "corpus": "numbers-en-de", "train": train},
+            "config": load_recipe(f"mine/small_{row}_lr{lr}").config,
             "training": {"seconds": 60.0, "pieces": 1, "precision": "float32"},
             "metrics": {"sacrebleu": bleu, "valid_loss": loss},
             "curve": [{"epoch": 1, "valid_loss": lowest}, {"epoch": 2, "valid_loss": loss}],
@@ -64,7 +64,7 @@ def record(project: Path, make_record: MakeRecord) -> Callable[..., None]:
             content |= {"metrics": {}, "signatures": {}, "checkpoint_sha256": None, "curve": []}
         elif math.isnan(loss):  # what a log that says so leaves
             content |= {"metrics": {"sacrebleu": bleu}, "curve": []}
-        made = make_record(recipe=f"mine_small_{row}_lr{lr}", seed=seed, **content)
+        made = make_record(recipe="mine", variant=f"small_{row}_lr{lr}", seed=seed, **content)
         made.write(made.path)
 
     return make
@@ -77,9 +77,9 @@ def write_costs(*lines: dict[str, Any]) -> None:
 def test_without_records_a_grid_has_its_lines_and_the_commands_that_fill_it(
     project: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main(["report", "mine_large"]) == 0
+    assert main(["report", "mine/large"]) == 0
     assert capsys.readouterr().out.splitlines() == [
-        "mine_large",
+        "mine/large",
         "",
         "row    lr2  lr1",
         "plain",
@@ -103,7 +103,7 @@ def test_costs_counted_at_a_rows_own_depth_stand_there_and_only_there(
     deeper = [{**row, "model": "translation_18x18", "alike": 0.75} for row in shallow]
     write_costs({"models": MODEL, "rows": shallow}, {"models": deep, "rows": deeper})
     for name, alike, layers in (("small", "0.25", 2), ("large", "0.75", 36)):
-        assert main(["report", f"mine_{name}"]) == 0
+        assert main(["report", f"mine/{name}"]) == 0
         lines = capsys.readouterr().out.splitlines()
         assert [line.split() for line in lines[3:5]] == [[row, "1.00", "1.00", alike] for row in ("plain", "twice")]
         assert sum(line.endswith(f"in a Transformer of {layers} layers.") for line in lines) == 1
@@ -126,7 +126,7 @@ def test_lines_stand_by_their_best_cell_and_what_diverged_says_so(
         {"models": MODEL, "rows": [{**COST, "connection": "sas", "kept_megabytes": 30.0, "update_ratio": 1.25}]},
         {"models": MODEL, "rows": [{**COST, "connection": "1xskip+ln", "alike": 0.762}]},
     )
-    assert main(["report", "mine_small", "--format", "markdown"]) == 0
+    assert main(["report", "mine/small", "--format", "markdown"]) == 0
     assert capsys.readouterr().out == (
         "| row | lr2 | lr1 | sacreBLEU there | time | calls | memory | alike |\n"
         "| --- | --- | --- | --- | --- | --- | --- | --- |\n"
@@ -143,9 +143,9 @@ def test_lines_stand_by_their_best_cell_and_what_diverged_says_so(
         "between two positions of a sentence behind the untrained encoder; all in a Transformer of 2 layers.\n\n"
         f"Missing:\n\n    {COMMAND} small_gates_lr1 --seeds 1\n"
     )
-    assert main(["report", "mine_small", "--format", "csv"]) == 0
+    assert main(["report", "mine/small", "--format", "csv"]) == 0
     assert "twice,4.30 ± 0.14 (2),diverged,33.50 ± 0.71,,,,\n" in capsys.readouterr().out
-    assert main(["report", "mine_small", "--format", "latex"]) == 0
+    assert main(["report", "mine/small", "--format", "latex"]) == 0
     assert r"twice & \textbf{4.30 $\pm$ 0.14 (2)} & diverged & " in capsys.readouterr().out
 
 
@@ -157,7 +157,7 @@ def test_cells_are_compared_with_the_first_lines_where_they_share_seeds(
         record("plain", seed, plain, lr=2)
         record("twice", seed, twice, lr=2)
     record("gates", 1, 4.8, lr=2)
-    assert main(["report", "mine_small", "--format", "markdown"]) == 0
+    assert main(["report", "mine/small", "--format", "markdown"]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert lines[0] == "| row | lr2 | lr1 | difference, lr2 | p, lr2 | detectable, lr2 | sacreBLEU there |"
     assert lines[2:4] == [
@@ -175,14 +175,14 @@ def test_a_grid_is_drawn_from_its_records(
     write_costs({"models": MODEL, "rows": [{"connection": name, **COST} for name in ("1xskip+ln", "2xskip+ln")]})
     (project / "docs" / "figures").mkdir()
     listed = project / "docs" / "figures" / "figures.yaml"
-    listed.write_text("mine: {grid: mine_small, quantities: [valid_loss, calls]}")
+    listed.write_text("mine: {grid: mine/small, quantities: [valid_loss, calls]}")
     made = figures(project, read_results(project))
-    assert made[0].sources == ("results/mine_small_twice_lr2/1.json", "results/mine_small_twice_lr2/2.json")
+    assert made[0].sources == ("results/mine/small_twice_lr2/1.json", "results/mine/small_twice_lr2/2.json")
     lines = ["twice,lr2,1,valid_loss,4.2", "twice,lr2,2,valid_loss,", "twice,lr1,,valid_loss,", "twice,,,calls,1.0"]
     assert made[0].csv.splitlines()[1:] == lines
     for text, message in (
-        ("mine: {grid: mine_smal}", "mine.grid is 'mine_smal': expected mine_small, mine_large"),
-        ("mine: {grid: mine_small, source: docs/figures/a.json}", "mine.grid has a source beside it"),
+        ("mine: {grid: mine/smal}", "mine.grid is 'mine/smal': expected mine/small, mine/large"),
+        ("mine: {grid: mine/small, source: docs/figures/a.json}", "mine.grid has a source beside it"),
     ):
         listed.write_text(text)
         assert main(["report"]) == 2
@@ -193,7 +193,7 @@ def test_grids_and_costs_stand_in_documents(project: Path, record: Callable[...,
     (project / "docs" / "own.md").write_text(
         "".join(
             f"<!-- rskip report: begin {name} -->\n<!-- rskip report: end {name} -->\n"
-            for name in ("mine_small", "connection_cost_translation")
+            for name in ("mine/small", "connection_cost_translation")
         )
     )
     record("plain", 1, 4.5, lr=2)
@@ -218,18 +218,16 @@ def test_a_record_of_other_settings_and_a_bad_line_are_refused(
     record("plain", 1, 4.5, lr=2)
     recipe = project / "recipes" / "mine.yaml"
     recipe.write_text(RECIPE.replace("1xskip+ln", "1xskip+rms"))
-    assert main(["report", "mine_small"]) == 2
+    assert main(["report", "mine/small"]) == 2
     assert "was made with train.connection: 1xskip+ln" in capsys.readouterr().err
-    assert main(["report", "mine_smal"]) == 2
-    assert "no table mine_smal (did you mean 'mine_small'?)" in capsys.readouterr().err
+    assert main(["report", "mine/smal"]) == 2
+    assert "no table mine/smal (did you mean 'mine/small'?)" in capsys.readouterr().err
     write_costs({"models": MODEL, "rows": [{**COST, "connection": "sas", "parameters": "few"}]})
-    with pytest.raises(SettingError, match=r"results/connection_cost.jsonl: parameters is 'few'"):
+    with pytest.raises(SettingError, match=r"study/results/benchmarks/connection_cost.jsonl: parameters is 'few'"):
         read_costs(Path())
 
 
-def test_rows_of_two_files_are_not_one_grid(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    other = "kind: translation\nrows: [{one: {}, two: {}}, {lr3: {}}]\n"
+def test_variants_of_two_files_are_two_grids(project: Path) -> None:
+    other = "kind: translation\nvariants: [{one: {}, two: {}}, {lr3: {}}]\n"
     (project / "recipes" / "mine_small.yaml").write_text(other)
-    assert main(["report", "mine_small"]) == 2
-    said = "the grid mine_small has rows of mine.yaml and mine_small.yaml; rename one of the files"
-    assert said in capsys.readouterr().err
+    assert {"mine/small", "mine/large", "mine_small"} <= set(read_results(project).names)

@@ -34,7 +34,7 @@ def test_from_recipe_to_load(
     (project / "recipes/lines.yaml").write_text(SWEEP)
     assert [recipe.task for recipe in load_recipes("recipes/lines.yaml")] == [line_fitting] * 2
 
-    assert main(["run", "recipes/lines.yaml", "--rows", "*", "--seeds", "1", "2", "--gpus", "0"]) == 0
+    assert main(["run", "recipes/lines.yaml", "--variants", "*", "--seeds", "1", "2", "--gpus", "0"]) == 0
     printed = capsys.readouterr().out
     assert printed.count("from step 0") == 4 and printed.count("  of 1") == 4
     assert "distance             0.00   (the recipe expects 0.02)" in printed

@@ -119,8 +119,8 @@ def test_the_page_holds_all_that_it_shows_and_says_where_numbers_are_from(page: 
     assert '<a href="#record-mine_plain-3"><code>results/mine_plain/3.json</code></a>; values: ' in text
     assert '"mine_plain, validation loss, mean, epoch 1: 4"' in text
     assert "<td>0123456789</td>" in text and "<code>results/mine_twice/3.json</code>" in text
-    assert "rskip run recipes/mine.yaml --rows twice --seeds 3</code>" in text
-    assert "--rows plain --seeds 1 --set &#x27;train.adam-betas=&quot;(0.9, 0.98)&quot;&#x27;</code>" in text
+    assert "rskip run recipes/mine.yaml --variants twice --seeds 3</code>" in text
+    assert "--variants plain --seeds 1 --set &#x27;train.adam-betas=&quot;(0.9, 0.98)&quot;&#x27;</code>" in text
     assert '<td>1 diverged (seed <a href="#record-mine_worse-1">1</a>)</td>' in text
     assert '"record-mine_worse-1">mine_worse</span></th><td>1</td><td>diverged</td>' in text
     assert "<td>It is &lt;so&gt;</td>" in text and '<b class="untested">untested</b>' in text

@@ -56,7 +56,7 @@ def test_fairseq_reaches_the_score_of_published_weights_on_a_slice(
 ) -> None:
     """The others, and whole test sets, by `rskip.load`: tests/zoo/test_figures.py."""
     pytest.importorskip("fairseq")
-    folder = root / "checkpoints" / "multi30k_en_de_2rskip_ln"
+    folder = root / "checkpoints" / "multi30k_en_de/2rskip_ln"
     record = read_record(folder / "record.json")
     assert record.published
     paths = [shared / "data/multi30k" / f"test_2016_flickr.{language}.gz" for language in ("en", "de")]

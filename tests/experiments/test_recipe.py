@@ -1,4 +1,4 @@
-"""Loading recipes: what they resolve to, rows, overrides, and mistakes."""
+"""Loading recipes: what they resolve to, variants, overrides, and mistakes."""
 
 from __future__ import annotations
 
@@ -8,7 +8,17 @@ from pathlib import Path
 
 import pytest
 
-from rskip.experiments.recipe import PaperFigure, load_recipe, load_recipes, merge, outline_rows
+from rskip.experiments.recipe import (
+    PaperFigure,
+    Recipe,
+    find_recipe,
+    load_recipe,
+    load_recipes,
+    read_recipes,
+    results_folder,
+)
+from rskip.experiments.variants import merge
+from rskip.records import Record
 from rskip.settings.errors import SettingError
 from rskip.tasks.run import ProbeSettings
 
@@ -38,7 +48,7 @@ SWEEP = (
     + """
 average: {last: 3}
 expected: {sacrebleu: 38, minutes: 4}
-rows:
+variants:
   skip_ln: {train: {arch: transformer_skip_ln_tiny}}
   2rskip_ln:
   lr1.6e-2:
@@ -62,7 +72,7 @@ def write(tmp_path: Path) -> Write:
 
 def test_the_config_is_everything_with_defaults_filled_in(write: Write) -> None:
     recipe = load_recipe(write(RECIPE + "generate: {beam: 5}\nprepare: {pairs: 300}\n"))
-    assert recipe.run_name == recipe.name == "mine" and recipe.row is None
+    assert recipe.run == recipe.address == "mine" and recipe.variant is None
     assert recipe.config == {
         "kind": "translation",
         "corpus": "numbers-en-de",
@@ -77,7 +87,7 @@ def test_the_config_is_everything_with_defaults_filled_in(write: Write) -> None:
     assert (train.dataset, train.depth, train.connection) == ("cifar100", 20, "2rskip+ln")
     assert (train.iterations, train.lr, train.momentum) == (100, 0.2, 0.9)
     assert recipe.config == {"kind": "vision", "train": train.to_dict()}
-    assert recipe.overrides == {"train.lr": 0.2} and recipe.run_name.startswith("mine-")
+    assert recipe.overrides == {"train.lr": 0.2} and recipe.run.startswith("mine-")
     assert (recipe.paper[0].measure, recipe.paper[0].figure) == ("accuracy, %", 94.05)
 
 
@@ -89,7 +99,7 @@ def test_what_does_not_change_the_result_is_not_in_the_config(write: Write) -> N
             "paper: [{bleu: 31.45, table: rSkip Table 2}]\n"
         )
     )
-    assert more.config == plain.config and more.run_name == plain.run_name
+    assert more.config == plain.config and more.run == plain.run
     assert more.own.expected == {"sacrebleu": 38, "minutes": 4, "machine": "m"}
     assert more.paper == (PaperFigure(tables=("rSkip Table 2",), key="bleu", measure="BLEU", figure=31.45),)
     assert (more.own.description, more.own.show, more.own.probe) == ("x", 3, ProbeSettings(every=25))
@@ -102,20 +112,20 @@ def test_overrides_change_the_config_and_name_another_run(write: Write) -> None:
     assert recipe.config["average"] == {"last": 2}
     assert recipe.overrides == {"train.lr": 0.003, "average.last": 2}
     # sha256 of {"average.last":2,"train.lr":0.003}
-    assert recipe.run_name == "mine-54661a6c"
-    assert load_recipe(path, overrides=["average.last=2", "train.lr=0.003"]).run_name == recipe.run_name
-    assert load_recipe(path, overrides=["train.lr=0.004"]).run_name != recipe.run_name
+    assert recipe.run == "mine-54661a6c"
+    assert load_recipe(path, overrides=["average.last=2", "train.lr=0.003"]).run == recipe.run
+    assert load_recipe(path, overrides=["train.lr=0.004"]).run != recipe.run
 
     unchanged = load_recipe(path, overrides=["train.lr=0.005", "show=9", "probe.every=9"])
-    assert (unchanged.run_name, unchanged.own.show, unchanged.overrides) == ("mine", 9, {})
+    assert (unchanged.run, unchanged.own.show, unchanged.overrides) == ("mine", 9, {})
 
 
-def test_a_row_is_what_the_file_says_with_what_the_row_changes(write: Write) -> None:
+def test_a_variant_is_what_the_file_says_with_what_it_changes(write: Write) -> None:
     path = write(SWEEP)
     skip, rskip, lr = load_recipes(path)
-    assert [recipe.name for recipe in (skip, rskip, lr)] == ["mine_skip_ln", "mine_2rskip_ln", "mine_lr1.6e-2"]
-    assert [recipe.run_name for recipe in (skip, rskip, lr)] == [recipe.name for recipe in (skip, rskip, lr)]
-    common = load_recipe(write(SWEEP.partition("rows:")[0], "common.yaml"))
+    assert [recipe.address for recipe in (skip, rskip, lr)] == ["mine/skip_ln", "mine/2rskip_ln", "mine/lr1.6e-2"]
+    assert [recipe.run for recipe in (skip, rskip, lr)] == [recipe.address for recipe in (skip, rskip, lr)]
+    common = load_recipe(write(SWEEP.partition("variants:")[0], "common.yaml"))
     assert rskip.config == common.config and rskip.own == common.own
     assert skip.config == {**common.config, "train": {**common.config["train"], "arch": "transformer_skip_ln_tiny"}}
     assert lr.settings.train == {
@@ -130,11 +140,11 @@ def test_merging_goes_level_by_level_and_leaves_what_is_merged_as_it_was() -> No
     assert common == {"a": {"b": {"c": 1, "d": [1]}}, "e": {"f": 1}}
 
 
-def test_rows_of_a_list_are_every_combination_of_its_mappings(write: Write) -> None:
+def test_variants_of_a_list_are_every_combination_of_its_mappings(write: Write) -> None:
     path = write(
         RECIPE
         + """
-rows:
+variants:
   - {short: {train: {max-epoch: 11}}, long: }
   - sas: {train: {arch: transformer_sas_tiny, lr: 1e-3}}
     2rskip_ln: {show: 2}
@@ -142,18 +152,18 @@ rows:
 """
     )
     recipes = load_recipes(path)
-    assert [recipe.row for recipe in recipes] == [
+    assert [recipe.variant for recipe in recipes] == [
         "short_sas_lr2e-3", "short_2rskip_ln_lr2e-3", "long_sas_lr2e-3", "long_2rskip_ln_lr2e-3"
     ]  # fmt: skip
     arch = "transformer_sas_tiny"
     assert recipes[0].settings.train == {"arch": arch, "lr": 0.002, "max-epoch": 11, "bf16": True}, "the last wins"
     assert (recipes[3].settings.train["max-epoch"], recipes[3].own.show) == (12, 2)
-    assert [outline.parts for outline in outline_rows(path)][1] == ("short", "2rskip_ln", "lr2e-3")
-    assert load_recipe(path.with_name("mine_long_sas_lr2e-3.yaml")).config == recipes[2].config
-    assert [recipe.row for recipe in load_recipes(path, rows=["long_*"])] == [recipe.row for recipe in recipes[2:]]
+    assert [outline.parts for outline in read_recipes(path)][1] == ("short", "2rskip_ln", "lr2e-3")
+    assert load_recipe(path, variant="long_sas_lr2e-3").config == recipes[2].config
+    assert [each.config for each in load_recipes(path, variants=["long_*"])] == [each.config for each in recipes[2:]]
 
 
-def test_rows_are_chosen_by_name_or_pattern_in_the_files_order(write: Write) -> None:
+def test_variants_are_chosen_by_name_or_pattern_in_the_files_order(write: Write) -> None:
     path = write(SWEEP)
     for rows, expected in {
         ("2rskip_ln", "skip_ln"): ["skip_ln", "2rskip_ln"],
@@ -161,61 +171,118 @@ def test_rows_are_chosen_by_name_or_pattern_in_the_files_order(write: Write) -> 
         ("lr*", "lr1.6e-2"): ["lr1.6e-2"],
         ("*",): ["skip_ln", "2rskip_ln", "lr1.6e-2"],
     }.items():
-        assert [recipe.row for recipe in load_recipes(path, rows=rows)] == expected
-    message = re.escape("no row 2rksip_ln (did you mean '2rskip_ln'?); its rows: skip_ln, 2rskip_ln, lr1.6e-2")
+        assert [recipe.variant for recipe in load_recipes(path, variants=rows)] == expected
+    message = re.escape("no variant 2rksip_ln (did you mean '2rskip_ln'?); its variants: skip_ln, 2rskip_ln, lr1.6e-2")
     with pytest.raises(SettingError, match=message):
-        load_recipes(path, rows=["skip_ln", "2rksip_ln"])
-    with pytest.raises(SettingError, match="no row a; its rows: none: the file is one run"):
-        load_recipes(write(RECIPE), rows=["a"])
+        load_recipes(path, variants=["skip_ln", "2rksip_ln"])
+    with pytest.raises(SettingError, match="no variant a; its variants: none: the file is one run"):
+        load_recipes(write(RECIPE), variants=["a"])
 
 
-def test_the_file_of_a_rows_name_stands_for_the_row(write: Write) -> None:
-    path = write(SWEEP, "my_study.yaml")
-    for row in ("skip_ln", "2rskip_ln", "lr1.6e-2"):
-        recipe = load_recipe(path.with_name(f"my_study_{row}.yaml"))
-        assert (recipe.path, recipe.row, recipe.name) == (path, row, f"my_study_{row}")
-        assert recipe.config == load_recipes(path, rows=[row])[0].config
-    with pytest.raises(SettingError, match=re.escape("no row 2rskpi_ln (did you mean '2rskip_ln'?)")) as error:
-        load_recipe(path.with_name("my_study_2rskpi_ln.yaml"))
-    assert str(error.value).startswith(f"{path}: ")
-    write(RECIPE.replace("lr: 5e-3", "lr: 1"), "my.yaml")  # the longest file name wins if its file has the variant
-    write(RECIPE + "rows: {study_other: {}}", "my.yaml")
-    assert load_recipe(path.with_name("my_study_other.yaml")).path.name == "my.yaml"
-    with pytest.raises(SettingError, match=re.escape("has rows (skip_ln, 2rskip_ln, lr1.6e-2): expected one of them")):
-        load_recipe(path)
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, write: Write) -> Write:
+    """Writes recipes into recipes/ of the current folder."""
+    monkeypatch.chdir(tmp_path)
+    Path("recipes").mkdir()
+    return lambda text, name: write(text, f"recipes/{name}")
 
 
-@pytest.mark.parametrize(
-    ("other", "which"),
-    [
-        ("my.yaml", "row study_skip_ln of my.yaml"),
-        ("my_study_skip.yaml", "row ln of my_study_skip.yaml"),
-        ("my_study_skip_ln.yaml", "my_study_skip_ln.yaml"),
-    ],
-)
-def test_two_files_whose_runs_have_one_name_are_refused(write: Write, other: str, which: str) -> None:
-    rows = {"my.yaml": "rows: {study_skip_ln: {}}", "my_study_skip.yaml": "rows: {ln: {}}"}
-    path, second = write(SWEEP, "my_study.yaml"), write(RECIPE + rows.get(other, ""), other)
-    of_row = path.with_name("my_study_skip_ln.yaml")
-    for read in (load_recipes, outline_rows):
-        with pytest.raises(SettingError) as error:
-            read(path)
-        assert str(error.value) == f"{path}: its run my_study_skip_ln has the name of {which}; rename one of them"
-        for file in (second, of_row):
-            if file.is_file() or read is load_recipes:
-                with pytest.raises(SettingError, match="its run my_study_skip_ln has the name of "):
-                    read(file)
+def test_an_address_stands_for_a_variant_of_a_file_in_recipes(here: Write) -> None:
+    here(SWEEP, "my_study.yaml")
+    here(RECIPE, "one.yaml")
+    path = Path("recipes/my_study.yaml")
+    for variant in ("skip_ln", "2rskip_ln", "lr1.6e-2"):
+        recipe = load_recipe(f"my_study/{variant}")
+        assert (recipe.path, recipe.variant, recipe.address) == (path, variant, f"my_study/{variant}")
+        assert recipe.config == load_recipe(path, variant=variant).config
+    assert [recipe.variant for recipe in load_recipes("my_study/*_ln")] == ["skip_ln", "2rskip_ln"]
+    assert len(load_recipes("my_study")) == 3 and load_recipe("one").address == "one"
+    assert find_recipe("my_study/a/b") == (path, "a/b") and find_recipe(path) == (path, None)
+    for name, message in {
+        "my_study": "has variants (skip_ln, 2rskip_ln, lr1.6e-2): expected one of them; name it",
+        "my_study/2rskpi_ln": "no variant 2rskpi_ln (did you mean '2rskip_ln'?)",
+        "one/a": "no variant a; its variants: none: the file is one run",
+    }.items():
+        with pytest.raises(SettingError, match=re.escape(message)) as error:
+            load_recipe(name)
+        assert str(error.value).startswith("recipes/")
+    with pytest.raises(SettingError, match="variants are given twice: expected either my_study/skip_ln or --variants"):
+        load_recipes("my_study/skip_ln", variants=["lr*"])
 
 
-def test_overrides_change_every_row(write: Write) -> None:
+def test_the_name_that_a_run_had_before_addresses_is_no_recipe_but_its_address_is_said(here: Write) -> None:
+    here(SWEEP, "my_study.yaml")
+    for name in ("my_study_skip_ln", "recipes/my_study_skip_ln.yaml"):
+        with pytest.raises(FileNotFoundError, match=f"no recipe {name}: my_study_skip_ln is my_study/skip_ln now"):
+            load_recipe(name)
+
+
+def test_variants_may_be_called_rows_as_they_once_were(write: Write) -> None:
+    old, new = write(SWEEP.replace("variants:", "rows:"), "mine.yaml"), write(SWEEP, "new.yaml")
+    assert [recipe.config for recipe in load_recipes(old)] == [recipe.config for recipe in load_recipes(new)]
+    assert [recipe.address for recipe in load_recipes(old)][0] == "mine/skip_ln"
+
+
+def test_two_files_may_have_variants_whose_old_names_were_one(here: Write) -> None:
+    here(RECIPE + "variants: {b_c: {}}", "a.yaml")
+    here(RECIPE + "variants: {c: {}}", "a_b.yaml")
+    assert [load_recipe(name).run for name in ("a/b_c", "a_b/c")] == ["a/b_c", "a_b/c"]
+    with pytest.raises(SettingError, match="the run a_b_c has two addresses by now: expected a/b_c or a_b/c"):
+        load_recipe("a_b_c")
+
+
+def test_a_recipe_says_where_its_records_lie(here: Write) -> None:
+    here(SWEEP + "results: kept/here\n", "mine.yaml")
+    here(RECIPE, "one.yaml")
+    recipe = load_recipe("mine/skip_ln", overrides=["train.lr=1"])
+    assert recipe.record_path(3) == Path("kept/here", recipe.run, "3.json") and recipe.run.startswith("mine/skip_ln-")
+    for run in (recipe.run, "mine/skip_ln", "mine"):
+        assert results_folder(run) == Path("kept/here")
+    assert load_recipe("one").record_path(1) == Path("results/one/1.json")
+    assert results_folder("one-0123abcd") == results_folder("absent/x") == Path("results")
+
+
+def test_settings_are_read_when_they_are_asked_for(write: Write) -> None:
+    path = write(SWEEP.replace("arch: transformer_rskip_ln_tiny", "user-dir: absent"))
+    recipes = read_recipes(path)
+    assert [recipe.written["train"]["lr"] for recipe in recipes] == [0.005, 0.005, 0.016]
+    for key in ("settings", "config"):
+        with pytest.raises(SettingError, match=f"^{path}, variant 2rskip_ln: train.arch is missing"):
+            getattr(recipes[1], key)
+
+
+def test_a_record_of_other_settings_is_refused_but_not_one_from_before_a_setting(
+    write: Write, make_record: Callable[..., Record]
+) -> None:
+    path = write(RECIPE)
+    recipe = load_recipe(path)
+
+    def refused(config: object, recipe: Recipe = recipe) -> str:
+        with pytest.raises(ValueError, match=r"^results/numbers/1.json was made with other settings \(") as error:
+            recipe.check_record(make_record(config=config))
+        return str(error.value).partition(" (")[2].partition("): for another run give the change with --set")[0]
+
+    recipe.check_record(make_record(config=recipe.config))
+    changed = {**recipe.config, "train": {**recipe.config["train"], "lr": 0.1}}
+    assert refused(changed) == "train.lr: 0.1 there, 0.005 now"
+    older = {key: value for key, value in recipe.config.items() if key != "generate"} | {"average": {}}
+    recipe.check_record(make_record(config=older))
+    further = {**recipe.config, "train": {**recipe.config["train"], "clip-norm": 1.0}}
+    assert refused(further) == "train.clip-norm: 1.0 there, none now"
+    given = load_recipe(path, overrides=["average.last=10"])
+    assert refused(older, given) == "average.last: none there, 10 now", "it is given, so it need not be what it was"
+
+
+def test_overrides_change_every_variant(write: Write) -> None:
     path = write(SWEEP)
     skip, rskip, lr = load_recipes(path, overrides=["train.lr=0.016"])
     assert [recipe.settings.train["lr"] for recipe in (skip, rskip, lr)] == [0.016] * 3
     assert skip.overrides == rskip.overrides == {"train.lr": 0.016} and lr.overrides == {}
-    assert lr.run_name == "mine_lr1.6e-2"
-    assert skip.run_name.removeprefix("mine_skip_ln-") == rskip.run_name.removeprefix("mine_2rskip_ln-")
-    with pytest.raises(SettingError, match="unknown key rows"):
-        load_recipes(path, overrides=["rows.skip_ln.show=3"])
+    assert lr.run == "mine/lr1.6e-2"
+    assert skip.run.removeprefix("mine/skip_ln-") == rskip.run.removeprefix("mine/2rskip_ln-")
+    for key in ("variants", "rows"):
+        with pytest.raises(SettingError, match=f"{key} can't be overridden"):
+            load_recipes(path, overrides=[f"{key}.skip_ln.show=3"])
 
 
 WRONG = [  # a recipe; what its error says
@@ -274,25 +341,27 @@ WRONG = [  # a recipe; what its error says
     ("kind: vision\ntrain: [depth]\n", "train is ['depth']"),
     ("kind: vision\n", "train is missing"),
     (RECIPE + "average: {last: 3\n", "not valid YAML"),
-    (RECIPE + "rows:\n", "rows is None"),
-    (RECIPE + "rows: {}\n", "rows is empty: expected a row or more, or no `rows`"),
-    (RECIPE + "rows: a\n", "rows is 'a'"),
-    (RECIPE + "rows: [a]\n", "rows[0] is 'a'"),
-    (RECIPE + "rows: []\n", "rows is empty: expected a row or more"),
-    (RECIPE + "rows: [{a: }, {}]\n", "rows[1] is empty: expected a row or more"),
-    (RECIPE + "rows: [{a: }, {b: {kind: vision}}]\n", "rows[1].b.kind can't be changed by a row"),
-    (RECIPE + "rows: [{a: , a_b: }, {b_c: , c: }]\n", "rows has two combinations of the name a_b_c; rename a part"),
-    (RECIPE + "rows: {a: 3}\n", "rows.a is 3"),
-    (RECIPE + "rows: {a: {kind: vision}}\n", "rows.a.kind can't be changed by a row"),
-    (RECIPE + "rows: {a: {rows: {}}}\n", "rows.a.rows can't be changed by a row"),
-    (RECIPE + "rows: {a/b: {}}\n", "rows.a/b is a key: expected a row's name, as 2rskip_ln"),
-    (RECIPE + "rows: {a: {}, a: {}}\n", "key a is given twice"),
-    (RECIPE + "rows: {a: {trian: {}}}\n", "row a: unknown key trian; did you mean train?"),
-    (RECIPE + "rows: {a: {}, b: {train: {seed: 3}}}\n", "row b: train.seed can't be set"),
+    (RECIPE + "rows:\n", "variants is None"),
+    (RECIPE + "variants: {}\n", "variants is empty: expected a variant or more, or no `variants`"),
+    (RECIPE + "variants: a\n", "variants is 'a'"),
+    (RECIPE + "variants: [a]\n", "variants[0] is 'a'"),
+    (RECIPE + "variants: []\n", "variants is empty: expected a variant or more"),
+    (RECIPE + "variants: [{a: }, {}]\n", "variants[1] is empty: expected a variant or more"),
+    (RECIPE + "variants: [{a: }, {b: {kind: vision}}]\n", "variants[1].b.kind can't be changed by a variant"),
+    (RECIPE + "variants: [{a: , a_b: }, {b_c: , c: }]\n", "two combinations of the name a_b_c; rename a part"),
+    (RECIPE + "variants: {a: 3}\n", "variants.a is 3"),
+    (RECIPE + "variants: {a: {kind: vision}}\n", "variants.a.kind can't be changed by a variant"),
+    (RECIPE + "variants: {a: {rows: {}}}\n", "variants.a.rows can't be changed by a variant"),
+    (RECIPE + "variants: {a: {results: b}}\n", "variants.a.results can't be changed by a variant"),
+    (RECIPE + "variants: {a: }\nrows: {a: }\n", "rows are the variants' old name: expected one of them"),
+    (RECIPE + "variants: {a/b: {}}\n", "variants.a/b is a key: expected a variant's name, as 2rskip_ln"),
+    (RECIPE + "variants: {a: {}, a: {}}\n", "key a is given twice"),
+    (RECIPE + "variants: {a: {trian: {}}}\n", "variant a: unknown key trian; did you mean train?"),
+    (RECIPE + "variants: {a: {}, b: {train: {seed: 3}}}\n", "variant b: train.seed can't be set"),
 ]
 
 
-def test_mistakes_are_one_line_that_names_file_row_and_key(write: Write) -> None:
+def test_mistakes_are_one_line_that_names_file_variant_and_key(write: Write) -> None:
     for text, message in WRONG:
         path = write(text)
         with pytest.raises(SettingError) as error:
@@ -321,7 +390,7 @@ def test_a_file_that_is_not_there_or_not_text(write: Write, tmp_path: Path) -> N
     write(RECIPE)
     with pytest.raises(FileNotFoundError, match=r"no recipe .*mnie.yaml \(did you mean 'mine.yaml'\?\)"):
         load_recipe(tmp_path / "mnie.yaml")
-    with pytest.raises(FileNotFoundError, match=r"no recipe .*: give the path of a recipe file"):
+    with pytest.raises(FileNotFoundError, match=r"no recipe .*: give RECIPE/VARIANT, or the path of a recipe file"):
         load_recipe(tmp_path / "absent" / "any_thing.yaml")
     (tmp_path / "binary.yaml").write_bytes(b"kind: \xff")
     with pytest.raises(SettingError, match="not valid UTF-8 .byte 6."):

@@ -152,9 +152,9 @@ def test_mistakes_come_before_any_work(project: Path, line_fitting: Task[Any], c
         ([MINE, "--seeds", "4294967296", "--dry-run"], "4294967296"),
         ([MINE, "--gpus", "99"], "99"),
         ([MINE, "--gpus", "-1", "--dry-run"], "-1"),
-        ([MINE, "--rows", "fast"], "no row fast; its rows: none: the file is one run"),
-        (["recipes/rows.yaml", "--rows", "fsat"], "no row fsat (did you mean 'fast'?); its rows: fast, slow, faster"),
-        (["recipes/rows.yaml", "--set", "train.steps=0"], "recipes/rows.yaml, row fast: train.steps is 0"),
+        ([MINE, "--variants", "fast"], "no variant fast; its variants: none: the file is one run"),
+        (["recipes/rows.yaml", "--variants", "fsat"], "no variant fsat (did you mean 'fast'?)"),
+        (["recipes/rows.yaml", "--set", "train.steps=0"], "recipes/rows.yaml, variant fast: train.steps is 0"),
         ([MINE], "absent-program is not installed in this environment"),
     ]:
         assert main(["run", *arguments]) == 2
@@ -165,7 +165,7 @@ def test_mistakes_come_before_any_work(project: Path, line_fitting: Task[Any], c
 
 def test_without_rows_they_are_listed_with_what_is_done_and_what_is_missing(project: Path, capsys: Capture) -> None:
     Path("recipes/rows.yaml").write_text(SWEEP)
-    assert main(["run", "recipes/rows.yaml", "--rows", "fast", "slow", "--seeds", "1", "2"]) == 0
+    assert main(["run", "recipes/rows.yaml", "--variants", "fast", "slow", "--seeds", "1", "2"]) == 0
     assert main(["run", "recipes/rows_faster.yaml", "--seeds", "3"]) == 0, "a row's name is a recipe of its own"
     assert names("results") == ["rows_fast/1.json", "rows_fast/2.json", "rows_faster/3.json",
                                 "rows_slow/1.json", "rows_slow/2.json"]  # fmt: skip
@@ -174,7 +174,7 @@ def test_without_rows_they_are_listed_with_what_is_done_and_what_is_missing(proj
     before = names(".")
     assert main(["run", "recipes/rows.yaml", "--seeds", "1", "2", "3"]) == 0
     assert capsys.readouterr().out == (
-        "recipes/rows.yaml has 3 rows; --rows NAME ... runs them\n"
+        "recipes/rows.yaml has 3 rows; --variants NAME ... runs them\n"
         "  fast    seeds done 1, 2; missing 3   few steps\n"
         "  slow    seeds done 2; missing 1, 3   many\n"
         "  faster  seeds done 3; missing 1, 2\n"
@@ -186,7 +186,7 @@ def test_without_rows_they_are_listed_with_what_is_done_and_what_is_missing(proj
 
 def test_rows_are_run_seed_by_seed(project: Path, capsys: Capture) -> None:
     Path("recipes/rows.yaml").write_text(SWEEP)
-    assert main(["run", "recipes/rows.yaml", "--rows", "fast*", "--seeds", "2", "1"]) == 0
+    assert main(["run", "recipes/rows.yaml", "--variants", "fast*", "--seeds", "2", "1"]) == 0
     printed = capsys.readouterr().out
     assert re.findall(r"^(rows_\w+, seed \d)$", printed, re.MULTILINE) == [
         "rows_fast, seed 2", "rows_faster, seed 2", "rows_fast, seed 1", "rows_faster, seed 1"
@@ -196,7 +196,7 @@ def test_rows_are_run_seed_by_seed(project: Path, capsys: Capture) -> None:
 
 def test_a_dry_run_prints_each_command_once_and_does_nothing(project: Path, capsys: Capture) -> None:
     Path("recipes/rows.yaml").write_text(SWEEP)
-    arguments = ["--rows", "fast", "slow", "--seeds", "1", "2", "--gpus", "4", "--mirror", "a b", "--dry-run"]
+    arguments = ["--variants", "fast", "slow", "--seeds", "1", "2", "--gpus", "4", "--mirror", "a b", "--dry-run"]
     assert main(["run", "recipes/rows.yaml", *arguments]) == 0
     assert capsys.readouterr().out.splitlines() == [
         "points --slope 3.0 --from 'a b'",
@@ -209,13 +209,13 @@ def test_commands_are_those_of_the_missing_runs_and_a_slurm_array_runs_one_each(
     project: Path, root: Path, capsys: Capture
 ) -> None:
     Path("recipes/rows.yaml").write_text(SWEEP)
-    assert main(["run", "recipes/rows.yaml", "--rows", "fast", "--seeds", "2"]) == 0
+    assert main(["run", "recipes/rows.yaml", "--variants", "fast", "--seeds", "2"]) == 0
     capsys.readouterr()
-    arguments = ["--rows", "f*", "--seeds", "1", "2", "--mirror", "a b", "--gpus", "3", "--set", "show=1"]
+    arguments = ["--variants", "f*", "--seeds", "1", "2", "--mirror", "a b", "--gpus", "3", "--set", "show=1"]
     assert main(["run", "recipes/rows.yaml", *arguments, "--commands"]) == 0
     printed = capsys.readouterr().out
     assert printed.splitlines() == [
-        f"rskip run recipes/rows.yaml --rows {row} --seeds {seed} --set show=1 --gpus 3 --mirror 'a b'"
+        f"rskip run recipes/rows.yaml --variants {row} --seeds {seed} --set show=1 --gpus 3 --mirror 'a b'"
         for row, seed in (("fast", 1), ("faster", 1), ("faster", 2))
     ]
     Path("commands.txt").write_text(printed)
@@ -223,7 +223,7 @@ def test_commands_are_those_of_the_missing_runs_and_a_slurm_array_runs_one_each(
     Path(".venv/bin/rskip").write_text('#!/bin/sh\nprintf "%s|" $OMP_NUM_THREADS "$@"\n')
     Path(".venv/bin/rskip").chmod(0o755)
     for number, output, status in (
-        ("2", "4|run|recipes/rows.yaml|--rows|faster|--seeds|1|--set|show=1|--gpus|3|--mirror|a b|", 0),
+        ("2", "4|run|recipes/rows.yaml|--variants|faster|--seeds|1|--set|show=1|--gpus|3|--mirror|a b|", 0),
         ("4", "", 2),
     ):
         process = subprocess.run(
@@ -236,6 +236,6 @@ def test_commands_are_those_of_the_missing_runs_and_a_slurm_array_runs_one_each(
 
 def test_publish_is_of_each_row(project: Path, capsys: Capture) -> None:
     Path("recipes/rows.yaml").write_text(SWEEP)
-    assert main(["run", "recipes/rows.yaml", "--rows", "*", "--seeds", "2", "1", "--publish"]) == 0
+    assert main(["run", "recipes/rows.yaml", "--variants", "*", "--seeds", "2", "1", "--publish"]) == 0
     published = [read_record(path) for path in sorted(Path("checkpoints").glob("*/record.json"))]
     assert {record.run: record.seed for record in published} == {"rows_fast": 2, "rows_faster": 2, "rows_slow": 2}

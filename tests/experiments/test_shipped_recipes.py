@@ -7,8 +7,6 @@ import json
 import random
 import re
 import shlex
-import shutil
-import subprocess
 from argparse import Namespace
 from collections.abc import Callable
 from pathlib import Path
@@ -20,7 +18,7 @@ import yaml
 
 from rskip.connections import list_connections, parse_connection, registry
 from rskip.corpora import find_corpus
-from rskip.experiments.recipe import Recipe, load_recipe, load_recipes
+from rskip.experiments.recipe import Recipe, all_recipes, load_recipe, load_recipes
 from rskip.experiments.tables import Tables
 from rskip.records import read_records
 from rskip.tasks.run import Run
@@ -35,7 +33,7 @@ KNOWN = dict(registry._families)  # with what recipes' user-dirs register, which
 with pytest.MonkeyPatch.context() as patch:
     patch.setattr(registry, "_families", KNOWN)
     FILES = {path.stem: load_recipes(path) for path in sorted((ROOT / "recipes").glob("*.yaml"))}
-RECIPES = {recipe.name: recipe for recipes in FILES.values() for recipe in recipes}
+RECIPES = {recipe.address: recipe for recipes in FILES.values() for recipe in recipes}
 TRANSLATION = {name: recipe for name, recipe in RECIPES.items() if recipe.task.name == "translation"}
 VISION = {name: recipe for name, recipe in RECIPES.items() if recipe.task.name == "vision"}
 
@@ -73,8 +71,8 @@ WMT = {
     "fr_big_sas": (0.1, 25000, 300_000, [41.3]),
 }
 PAPERS = {
-    **{f"iwslt15_en_vi_{name}": (dropout, 4096, 100_000, bleu) for name, (dropout, bleu) in EN_VI.items()},
-    **{f"wmt14_en_{name}": values for name, values in WMT.items()},
+    **{f"iwslt15_en_vi/{name}": (dropout, 4096, 100_000, bleu) for name, (dropout, bleu) in EN_VI.items()},
+    **{f"wmt14_en_{name.replace('_', '/', 1)}": values for name, values in WMT.items()},
 }
 # features, features inside the feed-forward branch, heads, layers of each stack
 SIZES = {"base": (512, 2048, 8, 6), "big": (1024, 4096, 16, 6), "2layer": (512, 2048, 8, 2)}
@@ -149,13 +147,13 @@ def read_text(recipe: Recipe) -> str:
 def grid_names(study: str) -> dict[str, dict[str, Any]]:
     """The rows' names that a grid has to have, and the settings that they stand for."""
     *before, rates = GRIDS[study]
-    first, connections = "_".join([study, *(next(iter(each)) for each in before)]), []
+    first, connections = "".join([f"{study}/", *(f"{next(iter(each))}_" for each in before)]), []
     for name in RECIPES:
-        if match := re.fullmatch(rf"{first}_(.+)_{next(iter(rates))}", name):
+        if match := re.fullmatch(rf"{first}(.+)_{next(iter(rates))}", name):
             connections.append(match[1])
     axes = [*before, {name: {} for name in connections}, rates]
     return {
-        "_".join([study, *parts]): {
+        f"{study}/{'_'.join(parts)}": {
             key: value for axis, part in zip(axes, parts, strict=True) for key, value in axis[part].items()
         }
         for parts in itertools.product(*axes)
@@ -165,19 +163,19 @@ def grid_names(study: str) -> dict[str, dict[str, Any]]:
 def test_there_is_a_row_for_every_row_of_the_papers_and_of_our_studies() -> None:
     assert set(RECIPES) == {
         "numbers_en_de_demo",
-        *(f"multi30k_en_de_{name}" for name in ("1xskip_ln", "2xskip_ln", "2rskip_ln", "prenorm_ln", "sas")),
-        *(f"multi30k_en_de_{name}" for name in ("sas_lr4e-3", "1xskip_ln_sas_settings")),
-        "multi30k_en_fr_2rskip_ln",
-        *(f"multi30k_sas_{name}" for name in SAS_STUDY),
-        *(f"multi30k_lr_{name}_lr{rate}" for name in ARCHITECTURES for rate in RATES),
+        *(f"multi30k_en_de/{name}" for name in ("1xskip_ln", "2xskip_ln", "2rskip_ln", "prenorm_ln", "sas")),
+        *(f"multi30k_en_de/{name}" for name in ("sas_lr4e-3", "1xskip_ln_sas_settings")),
+        "multi30k_en_fr/2rskip_ln",
+        *(f"multi30k_sas/{name}" for name in SAS_STUDY),
+        *(f"multi30k_lr/{name}_lr{rate}" for name in ARCHITECTURES for rate in RATES),
         *PAPERS,
-        *(f"cifar10_preact{depth}_{name}" for depth in (20, 110) for name in CIFAR10),
-        *(f"cifar100_preact{depth}_{name}" for name, rows in CIFAR100.items() for depth in rows),
+        *(f"cifar10_preact{depth}/{name}" for depth in (20, 110) for name in CIFAR10),
+        *(f"cifar100/preact{depth}_{name}" for name, rows in CIFAR100.items() for depth in rows),
         *(name for study in GRIDS for name in grid_names(study)),
-        *(f"cifar10_fast_preact20_{name}" for name in FAST),
-        *(f"cifar10_short_preact110_{name}" for name in SHORT),
-        *(f"flickr8k_{name}" for name in ("1xskip_ln", "2rskip_ln", "sas", "no_image")),
-        *(f"sas_table5_{name}_{stage}" for name in COCO for stage in ("cross_entropy", "self_critical")),
+        *(f"cifar10_fast/preact20_{name}" for name in FAST),
+        *(f"cifar10_short/preact110_{name}" for name in SHORT),
+        *(f"flickr8k/{name}" for name in ("1xskip_ln", "2rskip_ln", "sas", "no_image")),
+        *(f"sas_table5/{name}_{stage}" for name in COCO for stage in ("cross_entropy", "self_critical")),
     }
 
 
@@ -208,10 +206,10 @@ def test_a_file_begins_with_commands_that_run_its_rows() -> None:
         assert commands, name
         for words in commands:
             assert words[2] == f"recipes/{name}.yaml"
-            if "--rows" in words:
-                rows = words[words.index("--rows") + 1 :]
+            if "--variants" in words:
+                rows = words[words.index("--variants") + 1 :]
                 named = rows[: next((at for at, word in enumerate(rows) if word.startswith("--")), len(rows))]
-                assert load_recipes(ROOT / words[2], rows=named), name
+                assert load_recipes(ROOT / words[2], variants=named), name
 
 
 def test_a_row_says_what_it_is_and_what_to_expect() -> None:
@@ -232,102 +230,113 @@ def test_a_row_says_what_it_is_and_what_to_expect() -> None:
 
 
 def test_committed_records_and_registered_models_were_made_by_the_rows_as_they_are() -> None:
-    def again(name: str, overrides: Any) -> Recipe:
+    def again(address: str, overrides: Any) -> Recipe:
+        file, _, variant = address.partition("/")
         texts = [f"{key}={json.dumps(value)}" for key, value in overrides.items()]
-        return load_recipe(ROOT / "recipes" / name, overrides=texts)
+        return load_recipe(ROOT / f"recipes/{file}.yaml", variant=variant or None, overrides=texts)
 
-    records = {str(record.path): record for record in read_records(ROOT / "results")}
+    records = {str(record.path.relative_to(ROOT)): record for record in read_records(ROOT / "study/results/runs")}
     assert len({record.run for record in records.values()}) >= 6
     for path, record in records.items():
-        recipe = again(f"{record.recipe}.yaml", record.overrides)
-        assert (record.config, record.run, record.recipe) == (recipe.config, recipe.run_name, recipe.name), path
+        recipe = again(record.address, record.overrides)
+        assert (record.config, record.run, record.address) == (recipe.config, recipe.run, recipe.address), path
+        assert path == str(recipe.record_path(record.seed))
         assert record.config == json.loads(json.dumps(recipe.config)), "as JSON has it"
     for name, entry in read_registry(ROOT / "checkpoints.json").items():
-        recipe = again(entry.recipe.removeprefix("recipes/"), entry.overrides)
+        recipe = again(entry.recipe, entry.overrides)
         assert [records[path].config for path in entry.records] == [recipe.config] * len(entry.records), name
-        assert entry.folder == f"checkpoints/{recipe.run_name}"
+        assert entry.folder == f"checkpoints/{recipe.run}"
 
 
 # The papers' tables as they print them: rows by name of the run, figures in the table's measure.
 TABLES = {
     "rskip-table-1": {
-        f"cifar10_preact110_{name}": CIFAR10[name][1][0][1]
+        f"cifar10_preact110/{name}": CIFAR10[name][1][0][1]
         for name in ("1xskip", "2xskip", "3xskip", "1xskip_ln", "2xskip_ln", "3xskip_ln", "2rskip_ln", "3rskip_ln")
     },
     "rskip-table-2": {
-        f"iwslt15_en_vi_base_{name}": EN_VI[f"base_{name}"][1][0]
+        f"iwslt15_en_vi/base_{name}": EN_VI[f"base_{name}"][1][0]
         for name in ("1xskip", "1xskip_ln", "2xskip_ln", "3xskip_ln", "2rskip_ln", "3rskip_ln")
     },
     "rskip-table-3": {
-        f"cifar10_preact110_{name}": CIFAR10[name][1][0][1]
+        f"cifar10_preact110/{name}": CIFAR10[name][1][0][1]
         for name in ("1xskip", "0p5xskip", "0p5xskip_ln", "1xskip_ln_branch3")
     },
     "rskip-table-4": {
-        f"cifar10_preact110_{name}": CIFAR10[name][1][0][1]
+        f"cifar10_preact110/{name}": CIFAR10[name][1][0][1]
         for name in ("1xskip", "1xskip_bn", "2xskip_bn", "3xskip_bn", "2rskip_bn", "3rskip_bn")
     },
     "rskip-table-5": {
-        f"iwslt15_en_vi_{size}_{name}": EN_VI[f"{size}_{name}"][1][0]
+        f"iwslt15_en_vi/{size}_{name}": EN_VI[f"{size}_{name}"][1][0]
         for size in ("base", "2layer")
         for name in ("1xskip_ln", "2rskip_ln")
     },
     "rskip-table-6": {
-        f"cifar100_preact{depth}_{name}": figures[0]
+        f"cifar100/preact{depth}_{name}": figures[0]
         for name in ("1xskip", "2rskip_ln")
         for depth, figures in CIFAR100[name].items()
     },
     "rskip-table-7": {
         **{
-            f"iwslt15_en_vi_{size}_{name}": figure
+            f"iwslt15_en_vi/{size}_{name}": figure
             for size, pair in {"base": (30.3, 31.5), "big": (31.4, 32.2)}.items()
             for name, figure in zip(("1xskip_ln", "2rskip_ln"), pair, strict=True)
         },
-        **{f"wmt14_en_{name}": WMT[name][3][0] for name in WMT if name.endswith(("1xskip_ln", "2rskip_ln"))},
+        **{
+            f"wmt14_en_{name.replace('_', '/', 1)}": values[3][0]
+            for name, values in WMT.items()
+            if name.endswith(("1xskip_ln", "2rskip_ln"))
+        },
     },
     "sas-table-3": {
         **{
-            f"iwslt15_en_vi_{size}_{name}": figure
+            f"iwslt15_en_vi/{size}_{name}": figure
             for size, pair in {"base": (30.9, 32.0), "big": (31.6, 32.2)}.items()
             for name, figure in zip(("1xskip_ln", "sas"), pair, strict=True)
         },
-        **{f"wmt14_en_{name}": WMT[name][3][0] for name in WMT if name.endswith(("_sas", "_sas_settings"))},
+        **{
+            f"wmt14_en_{name.replace('_', '/', 1)}": values[3][0]
+            for name, values in WMT.items()
+            if name.endswith(("_sas", "_sas_settings"))
+        },
     },
     "sas-table-4": {
-        "cifar10_preact110_1xskip": 93.66,
-        "cifar10_preact110_sas": 94.05,
-        "cifar100_preact110_1xskip": 71.29,
-        "cifar100_preact110_sas": 72.91,
+        "cifar10_preact110/1xskip": 93.66,
+        "cifar10_preact110/sas": 94.05,
+        "cifar100/preact110_1xskip": 71.29,
+        "cifar100/preact110_sas": 72.91,
     },
     "sas-table-6": {
-        f"cifar10_preact110_{name}": dict(CIFAR10[name][1])["accuracy"]
+        f"cifar10_preact110/{name}": dict(CIFAR10[name][1])["accuracy"]
         for name in (
             "1xskip", "highway", "highway_bias_m6", "highway_gate_single", "highway_gate_full",
             "sas_no_norm_term", "sas_gate_single_no_norm_term",
         )
     },  # fmt: skip
     "sas-table-7": {
-        "cifar10_preact110_1xskip": 93.66,
-        "cifar10_preact110_sas_bn": 93.23,
-        "cifar10_preact110_sas": 94.05,
+        "cifar10_preact110/1xskip": 93.66,
+        "cifar10_preact110/sas_bn": 93.23,
+        "cifar10_preact110/sas": 94.05,
     },
     "rskip-section-4.3": {
-        "cifar10_preact110_2rskip_ln": 6.02,
-        "cifar10_preact110_wskip_ln_init1": 8.66,
-        "cifar10_preact110_wskip_ln_init2": 6.45,
+        "cifar10_preact110/2rskip_ln": 6.02,
+        "cifar10_preact110/wskip_ln_init1": 8.66,
+        "cifar10_preact110/wskip_ln_init2": 6.45,
     },
-    "sas-footnote-1": {"cifar10_preact110_sas": 94.05, "cifar10_preact110_sas_gamma_free": 93.95},
+    "sas-footnote-1": {"cifar10_preact110/sas": 94.05, "cifar10_preact110/sas_gamma_free": 93.95},
 }
 
 
 def test_the_papers_tables_have_their_rows_and_figures() -> None:
-    tables = Tables(ROOT, [])
+    tables = Tables(all_recipes(ROOT), [])
     assert set(tables.of_papers) == {*TABLES, "sas-table-5"}
     for name, figures in TABLES.items():
         table = tables.table(name)
-        assert {line.row.name: line.paper[0].figure for line in table.lines} == figures, name
+        assert {line.row.address: line.paper[0].figure for line in table.lines} == figures, name
         compared = [line for line in table.lines if line.baseline is not None]
-        firsts = {line.baseline.row.name for line in compared if line.baseline}
-        assert {line.row.name for line in compared} | firsts == set(figures), f"{name}: each is compared, or a baseline"
+        firsts = {line.baseline.row.address for line in compared if line.baseline}
+        found = {line.row.address for line in compared} | firsts
+        assert found == set(figures), f"{name}: each is compared, or a baseline"
     assert len(tables.table("sas-table-5").lines) == 16
 
 
@@ -340,7 +349,7 @@ def parse(command: list[str], *, generation: bool = False) -> Namespace:
 
 def connection_of(name: str) -> str:
     """The connection that a row's name ends in, as a spec: `..._2rskip_ln` -> `2rskip+ln`."""
-    match = re.search(r"_(\d[xr]skip(_ln)?|sas)(_sas_settings)?$", name)
+    match = re.search(r"[_/](\d[xr]skip(_ln)?|sas)(_sas_settings)?$", name)
     assert match, name
     return match[1].replace("_", "+")
 
@@ -362,7 +371,7 @@ def test_fairseq_takes_the_flags_of_every_row_and_a_papers_row_is_what_its_name_
         if name not in PAPERS:
             continue
         dropout, tokens, updates, bleu = PAPERS[name]
-        named = re.match(r"(iwslt15_en_vi|wmt14_en_..)_([^_]+)", name)
+        named = re.match(r"(iwslt15_en_vi|wmt14_en_..)/([^_]+)", name)
         assert named
         width, *sizes = SIZES[named[2]]
         assert recipe.settings.corpus == find_corpus(named[1].replace("_", "-")).name
@@ -376,7 +385,7 @@ def test_fairseq_takes_the_flags_of_every_row_and_a_papers_row_is_what_its_name_
         assert args.lr == pytest.approx([width**-0.5 * 4000**-0.5], rel=1e-5), name
         assert (args.lr_scheduler, args.warmup_updates, args.warmup_init_lr) == ("inverse_sqrt", 4000, -1)
         assert (args.max_update, flags[KEY]) == (updates, tokens), name
-        averaged_checkpoints = 10 if name.endswith(("_sas", "_sas_settings")) else 20 if "_big_" in name else 5
+        averaged_checkpoints = 10 if name.endswith(("_sas", "_sas_settings")) else 20 if "/big_" in name else 5
         assert (recipe.settings.average.last, recipe.settings.averages_by) == (averaged_checkpoints, "update")
         generate = recipe.settings.generate
         assert (generate["beam"], generate["lenpen"], generate["length-penalty-kind"]) == (4, 0.6, "gnmt")
@@ -405,9 +414,9 @@ def test_rows_that_are_compared_differ_only_in_what_their_names_and_the_paper_sa
         return found
 
     of_papers = ("arch", "connection", "lr", "dropout", KEY, "max-update", "average")
-    other_settings = ("multi30k_en_de_sas", "multi30k_en_de_1xskip_ln_sas_settings")
+    other_settings = ("multi30k_en_de/sas", "multi30k_en_de/1xskip_ln_sas_settings")
     same_settings = {name: recipe for name, recipe in RECIPES.items() if name not in other_settings}
-    papers_images = {name: recipe for name, recipe in VISION.items() if "_preact" in name and not is_ours(name)}
+    papers_images = {name: recipe for name, recipe in VISION.items() if "preact" in name and not is_ours(name)}
     for prefix, recipes, without in (
         *((family, RECIPES, of_papers) for family in ("iwslt15_en_vi", "wmt14_en_de", "wmt14_en_fr")),
         ("multi30k_en_de", same_settings, ("arch",)),
@@ -425,19 +434,19 @@ def test_rows_that_are_compared_differ_only_in_what_their_names_and_the_paper_sa
         assert (train["lr"], train["clip-norm"]) == (2e-3, 1.0)
     for name, arch in ARCHITECTURES.items():
         for rate in RATES:
-            train = RECIPES[f"multi30k_lr_{name}_lr{rate}"].settings.train
+            train = RECIPES[f"multi30k_lr/{name}_lr{rate}"].settings.train
             assert (train["arch"], train["lr"]) == (f"transformer_{arch}_tiny", float(rate))
 
 
 def is_ours(name: str) -> bool:
     """A short training of images, which no paper has."""
-    return "_fast_" in name or "_short_" in name
+    return "_fast/" in name or "_short/" in name
 
 
 def hours(recipe: Recipe) -> tuple[float, bool]:
     """Of training in float32, from the speed at depth 20 (18 layers in blocks); whether it is the connection's own."""
     train = recipe.settings.train
-    lines = map(json.loads, (ROOT / "results/vision_speed.jsonl").read_text().splitlines())
+    lines = map(json.loads, (ROOT / "study/results/benchmarks/vision_speed.jsonl").read_text().splitlines())
     measured = [line for line in lines if "connections" in line][-1]
     rates = {row["system"]: row["images_per_second"] for row in measured["connections"]["float32"]}
     speed = rates.get(train.connection, rates["1xskip"]) * 18 / (train.depth - 2)
@@ -448,14 +457,14 @@ def test_a_row_of_images_is_what_its_name_and_the_papers_say() -> None:
     for name, recipe in VISION.items():
         if name.startswith("field"):
             continue
-        match = re.fullmatch(r"(cifar\d+)_(?:fast_|short_)?preact(\d+)_(\w+)", name)
+        match = re.fullmatch(r"(cifar\d+)(?:_fast|_short)?[/_]preact(\d+)[/_](\w+)", name)
         assert match, name
         dataset, depth, train = match[1], int(match[2]), recipe.settings.train
         connection = match[3].removesuffix("_no_norm_decay")
         assert train.decay == ("all" if match[3] == connection else "weights"), name
         assert train.shortcut_input == ("raw" if depth == 20 and is_ours(name) else "activated"), name
         assert (train.dataset, train.depth, train.connection) == (dataset, depth, CIFAR10[connection][0]), name
-        written = yaml.safe_load(read_text(recipe))["rows"][recipe.row]["train"]["connection"]
+        written = yaml.safe_load(read_text(recipe))["variants"][recipe.variant]["train"]["connection"]
         assert written == str(parse_connection(written)), f"{name}: the file has the connection's canonical text"
         if is_ours(name):
             continue
@@ -479,7 +488,7 @@ def test_a_row_of_images_is_what_its_name_and_the_papers_say() -> None:
 def test_a_row_of_captions_is_what_its_name_and_the_paper_say() -> None:
     for name, (connection, figures) in COCO.items():
         cross_entropy, self_critical = (
-            RECIPES[f"sas_table5_{name}_{stage}"] for stage in ("cross_entropy", "self_critical")
+            RECIPES[f"sas_table5/{name}_{stage}"] for stage in ("cross_entropy", "self_critical")
         )
         assert cross_entropy.settings.prepare.min_count == 5 and cross_entropy.paper == ()
         assert cross_entropy.settings.train["arch"] == f"captioning_transformer_{connection}"
@@ -488,7 +497,7 @@ def test_a_row_of_captions_is_what_its_name_and_the_paper_say() -> None:
         assert {figure.measure: figure.figure for figure in self_critical.paper} == dict(
             zip(COCO_MEASURES, figures, strict=True)
         )
-    rows = [RECIPES[f"flickr8k_{name}"].settings for name in ("1xskip_ln", "2rskip_ln", "sas", "no_image")]
+    rows = [RECIPES[f"flickr8k/{name}"].settings for name in ("1xskip_ln", "2rskip_ln", "sas", "no_image")]
     assert [row.train["arch"].removeprefix("captioning_transformer_") for row in rows] == [
         "skip_ln_tiny",
         "rskip_ln_tiny",
@@ -497,32 +506,6 @@ def test_a_row_of_captions_is_what_its_name_and_the_paper_say() -> None:
     ]
     assert len({str({**row.to_plain()["train"], "arch": ""}) for row in rows}) == 1
     assert [row.features.backbone for row in rows] == ["tf_efficientnet_lite0"] * 3 + ["constant"]
-
-
-def test_the_scripts_run_the_rows_that_they_list(tmp_path: Path) -> None:
-    for folder in ("scripts", "recipes"):
-        shutil.copytree(ROOT / folder, tmp_path / folder)
-    (tmp_path / ".venv/bin").mkdir(parents=True)
-    (tmp_path / ".venv/bin/rskip").write_text('#!/bin/sh\necho "$@"\n')
-    (tmp_path / ".venv/bin/rskip").chmod(0o755)
-
-    def run_script(name: str, *arguments: str) -> subprocess.CompletedProcess[str]:
-        return subprocess.run([tmp_path / "scripts" / name, *arguments], capture_output=True, text=True)
-
-    for script, family in {
-        "iwslt15-en-vi": "iwslt15_en_vi",
-        "wmt14-en2de": "wmt14_en_de",
-        "wmt14-en2fr": "wmt14_en_fr",
-        "multi30k": "multi30k_en_de",
-        "cifar10": "cifar10",
-        "cifar100": "cifar100",
-    }.items():
-        process = run_script(f"train-{script}.sh")
-        assert process.returncode == 2 and process.stderr.count("\n") == 1
-        names = process.stderr.partition("expected one of ")[2].split()
-        assert {f"{family}_{name}" for name in names} == {name for name in RECIPES if name.startswith(f"{family}_")}
-    process = run_script("train-wmt14-en2de.sh", "2rskip_ln", "--dry-run", "--seeds", "7")
-    assert process.stdout == f"run {tmp_path}/recipes/wmt14_en_de_base_2rskip_ln.yaml --dry-run --seeds 7\n"
 
 
 SMALL = [
@@ -540,7 +523,7 @@ def test_the_commands_of_a_papers_row_follow_each_other_and_twenty_updates_learn
 ) -> None:
     pytest.importorskip("fairseq")
     monkeypatch.chdir(tmp_path)
-    recipe = load_recipe(ROOT / "recipes/iwslt15_en_vi_base_2rskip_ln.yaml", overrides=SMALL)
+    recipe = load_recipe(ROOT / "iwslt15_en_vi/base_2rskip_ln", overrides=SMALL)
     run = Run(name="small", seed=1, settings=recipe.settings)
     (_, _, _, _, data, *_), *commands = recipe.task.commands(run)
     generator = random.Random(1)

@@ -147,7 +147,7 @@ def test_a_run_that_is_killed_or_its_machine_goes_on_elsewhere_and_a_failed_one_
     broken.parent.mkdir(parents=True)
     broken.touch()
 
-    command = [sys.executable, "-m", "rskip", *run, "--rows", "*", "--ray", machines.address]
+    command = [sys.executable, "-m", "rskip", *run, "--variants", "*", "--ray", machines.address]
     driver = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     try:
         owner = wait_for(lambda: read_owner(first))

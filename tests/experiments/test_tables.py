@@ -8,17 +8,18 @@ from pathlib import Path
 import pytest
 
 from rskip.cli.main import main
-from rskip.experiments.recipe import merge, outline_rows
-from rskip.experiments.tables import Tables, check_written
+from rskip.experiments.recipe import all_recipes, load_recipe, read_recipes
+from rskip.experiments.tables import Tables
+from rskip.experiments.variants import merge
 from rskip.records import Record
 
 MakeRecord = Callable[..., Record]
 RECIPE = """
 kind: translation
 corpus: numbers-en-de
-train: {lr: 0.005}
+train: {arch: transformer_rskip_ln_tiny, lr: 0.005, max-epoch: 12}
 baseline: plain
-rows:
+variants:
   plain:
     paper: [{bleu: 30.0, table: Some Table 1}, {bleu: 31.0, table: Some Table 1, note: of others}]
   twice:
@@ -43,10 +44,8 @@ def record(project: Path, make_record: MakeRecord) -> Callable[..., Record]:
     """`record("twice", 1, 38.0)` makes and writes the record of a row and a seed."""
 
     def make(row: str, seed: int, bleu: float, **changes: object) -> Record:
-        train = {"lr": 0.005, **({"clip-norm": 1.0} if row == "twice" else {})}
-        config = {"kind": "translation", "corpus": "numbers-en-de", "train": train}
-        content = {"config": config, "metrics": {"sacrebleu": bleu}, "training": TRAINING, **changes}
-        made = make_record(recipe=f"mine_{row}", seed=seed, **content)
+        content = {"config": load_recipe(f"mine/{row}").config, "metrics": {"sacrebleu": bleu}, "training": TRAINING}
+        made = make_record(recipe="mine", variant=row, seed=seed, **{**content, **changes})
         made.write(made.path)
         return made
 
@@ -54,24 +53,24 @@ def record(project: Path, make_record: MakeRecord) -> Callable[..., Record]:
 
 
 TRAINING = {"seconds": 60.0, "pieces": 1, "precision": "float32"}
-COMMAND = "rskip run recipes/mine.yaml --rows"
+COMMAND = "rskip run recipes/mine.yaml --variants"
 
 
 def test_a_table_without_records_has_the_papers_figures_and_the_commands_that_fill_it(project: Path) -> None:
-    tables = Tables(project, [])
+    tables = Tables(all_recipes(), [])
     assert tables.names == ("some-table-1", "some-section-2", "mine")
     table = tables.table("some-table-1", seeds=[1, 7])
     assert table.render("text").splitlines() == [
         "Some Table 1",
         "",
         "row                   paper's BLEU  paper's difference  our BLEU",
-        "mine_plain  30.0; 31.0 (of others)",
-        "mine_twice                    30.5               +0.50",
+        "mine/plain  30.0; 31.0 (of others)",
+        "mine/twice                    30.5               +0.50",
         "",
         "No row has a record yet.",
-        "Differences are to mine_plain, by pairs of seeds.",
+        "Differences are to mine/plain, by pairs of seeds.",
         "BLEU: the paper names no scorer; ours is sacreBLEU.",
-        "mine_twice and its baseline differ in train.clip-norm: 1.0 against none.",
+        "mine/twice and its baseline differ in train.clip-norm: 1.0 against none.",
         "",
         "Missing:",
         "",
@@ -84,34 +83,34 @@ def test_seeds_are_compared_in_pairs_and_one_is_no_comparison(project: Path, rec
     records = [record("plain", seed, bleu) for seed, bleu in ((1, 38.0), (2, 39.0), (3, 37.0))]
     records += [record("twice", seed, bleu) for seed, bleu in ((1, 39.0), (2, 40.1), (3, 37.9))]
     records += [record("thrice", 3, 37.5)]
-    table = Tables(project, records).table("mine")
+    table = Tables(all_recipes(), records).table("mine")
     assert table.render("markdown") == (
         "| row | our sacreBLEU | difference | p | detectable |\n| --- | --- | --- | --- | --- |\n"
-        "| mine_plain | 38.00 ± 1.00 (3) |  |  |  |\n"
-        "| mine_twice | 39.00 ± 1.10 (3) | **+1.00 [+0.75, +1.25] (3 pairs)** | 0.003 | 0.33 |\n"
-        "| mine_thrice | 37.50 (one seed) | +0.50 (one pair) |  |  |\n\n"
+        "| mine/plain | 38.00 ± 1.00 (3) |  |  |  |\n"
+        "| mine/twice | 39.00 ± 1.10 (3) | **+1.00 [+0.75, +1.25] (3 pairs)** | 0.003 | 0.33 |\n"
+        "| mine/thrice | 37.50 (one seed) | +0.50 (one pair) |  |  |\n\n"
         "Ours: mean ± sample standard deviation (seeds).  \n"
-        "Differences are to mine_plain, by pairs of seeds.  \n"
+        "Differences are to mine/plain, by pairs of seeds.  \n"
         "One pair of seeds is no comparison: no interval, no test.  \n"
         "In brackets its 95% interval (paired t); p after Holm over the table's comparisons (1); detectable: the "
         "smallest true difference that so many pairs show with probability 0.8 at the level 0.05/1, with the spread "
         "that these have.  \n"
         "sacreBLEU: `nrefs:1|tok:13a`.  \n"
-        "mine_twice and its baseline differ in train.clip-norm: 1.0 against none.\n\n"
+        "mine/twice and its baseline differ in train.clip-norm: 1.0 against none.\n\n"
         f"Missing:\n\n    {COMMAND} thrice --seeds 1 2\n"
     )
-    assert "mine\\_twice & 39.00 $\\pm$ 1.10 (3) & \\textbf{+1.00 [+0.75, +1.25] (3 pairs)} & 0.003 & 0.33 \\\\\n" in (
+    assert "mine/twice & 39.00 $\\pm$ 1.10 (3) & \\textbf{+1.00 [+0.75, +1.25] (3 pairs)} & 0.003 & 0.33 \\\\\n" in (
         table.render("latex")
     )
     twice = table.render("csv").splitlines()[2]
-    assert twice == "mine_twice,,sacrebleu,mine_plain,1 2 3,,,39.0,1.1,1.0,0.7516,1.2484,0.0033,0.0033,0.3264,"
+    assert twice == "mine/twice,,sacrebleu,mine/plain,1 2 3,,,39.0,1.1,1.0,0.7516,1.2484,0.0033,0.0033,0.3264,"
 
 
 def test_p_is_corrected_for_all_comparisons_of_the_table(project: Path, record: Callable[..., Record]) -> None:
     pytest.importorskip("scipy")
     figures = {"plain": (38.0, 39.0, 37.0), "twice": (39.0, 40.1, 37.9), "thrice": (38.0, 40.0, 36.5)}
     records = [record(row, seed, bleu) for row, bleus in figures.items() for seed, bleu in enumerate(bleus, 1)]
-    _, twice, thrice = Tables(project, records).table("mine").lines
+    _, twice, thrice = Tables(all_recipes(), records).table("mine").lines
     assert twice.difference and thrice.difference and twice.difference.p and twice.corrected
     assert twice.corrected == pytest.approx(2 * twice.difference.p) and thrice.corrected == thrice.difference.p
     assert (twice.shown, thrice.shown) == (True, False)
@@ -120,16 +119,15 @@ def test_p_is_corrected_for_all_comparisons_of_the_table(project: Path, record: 
 def test_a_precision_that_the_rows_do_not_share_is_said(project: Path, record: Callable[..., Record]) -> None:
     text = RECIPE.replace("thrice: {}", "thrice: {train: {bf16: true}}")
     (project / "recipes" / "mine.yaml").write_text(text)
-    notes = Tables(project, []).table("mine").notes
-    assert "mine_thrice and its baseline differ in train.bf16: True against none." in notes
-    config = {"kind": "translation", "corpus": "numbers-en-de", "train": {"lr": 0.005, "bf16": True}}
-    records = [record("plain", 1, 38.0), record("thrice", 1, 39.0, config=config)]
-    notes = Tables(project, records).table("mine").notes
-    assert not any(note.startswith("mine_thrice") for note in notes), "asked for another, computed in the same"
+    notes = Tables(all_recipes(), []).table("mine").notes
+    assert "mine/thrice and its baseline differ in train.bf16: True against none." in notes
+    records = [record("plain", 1, 38.0), record("thrice", 1, 39.0)]
+    notes = Tables(all_recipes(), records).table("mine").notes
+    assert not any(note.startswith("mine/thrice") for note in notes), "asked for another, computed in the same"
     other = {**TRAINING, "precision": None}
-    records[1] = record("thrice", 1, 39.0, config=config, training=other)
-    notes = Tables(project, records).table("mine").notes
-    assert "mine_thrice and its baseline differ in precision: not recorded against float32." in notes
+    records[1] = record("thrice", 1, 39.0, training=other)
+    notes = Tables(all_recipes(), records).table("mine").notes
+    assert "mine/thrice and its baseline differ in precision: not recorded against float32." in notes
 
 
 def error_of(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
@@ -145,15 +143,15 @@ def test_what_is_wrong_is_one_line(
     assert "no table some-table-2 (did you mean 'some-table-1'?)" in error_of(capsys, "some-table-2")
     record("plain", 1, 38.0, metrics={"sacrebleu": 38.0, "valid_loss": 3.9})
     assert (
-        "results/mine_plain/1.json: metrics.valid_loss is 3.9: expected 4.0000, which its curve or its other figures "
+        "results/mine/plain/1.json: metrics.valid_loss is 3.9: expected 4.0000, which its curve or its other figures "
         "give; a record is not edited: restore it, or remove it and run again"
     ) in error_of(capsys, "mine")
-    record("plain", 1, 38.0, config={"kind": "translation", "corpus": "numbers-en-de", "train": {"lr": 0.1}})
-    assert "results/mine_plain/1.json was made with train.lr: 0.1, and recipes/mine.yaml says 0.005 now" in error_of(
+    record("plain", 1, 38.0, config=load_recipe("mine/plain", overrides=["train.lr=0.1"]).config)
+    assert "results/mine/plain/1.json was made with other settings (train.lr: 0.1 there, 0.005 now)" in error_of(
         capsys, "mine"
     )
     (project / "recipes" / "mine.yaml").write_text(RECIPE.replace("baseline: plain", "baseline: plane"))
-    assert "recipes/mine.yaml: baseline is 'plane': expected a row of the file (did you mean 'plain'?)" in error_of(
+    assert "recipes/mine.yaml: baseline is 'plane': expected a variant of the file (did you mean 'plain'?)" in error_of(
         capsys, "mine"
     )
 
@@ -181,23 +179,23 @@ def test_a_setting_that_the_row_has_no_more_is_seen(
 
     path, written = project / "recipes" / "other.yaml", merge(settings, change)
     path.write_text(yaml.safe_dump(written))
-    (row,) = outline_rows(path)
+    (row,) = read_recipes(path)
     record = make_record(recipe="other", kind=written["kind"], config=dict(row.config))
-    check_written(record, row)
+    row.check_record(record)
     del written["train"][said.partition(":")[0].removeprefix("train.")]
     path.write_text(yaml.safe_dump(written))
-    (now,) = outline_rows(path)
-    with pytest.raises(ValueError, match=f"^results/other/1.json was made with {said}, and recipes/other.yaml says "):
-        check_written(record, now)
+    (now,) = read_recipes(path)
+    with pytest.raises(ValueError, match=rf"^results/other/1.json was made with other settings \({said} there, "):
+        now.check_record(record)
 
 
 def test_a_run_that_has_begun_is_named(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (project / "runs/mine_twice/2").mkdir(parents=True)
-    (project / "runs/mine_twice/2/run.json").write_text("{}")
+    (project / "runs/mine/twice/2").mkdir(parents=True)
+    (project / "runs/mine/twice/2/run.json").write_text("{}")
     assert main(["report", "some-section-2", "--format", "csv"]) == 0
     out, error = capsys.readouterr()
     assert out.count("\n") == 2 and out.endswith(f",{COMMAND} twice --seeds 1 2 3\n")
-    assert error == "rskip report: runs/mine_twice/2 has begun and has no record yet: its command resumes it\n"
+    assert error == "rskip report: runs/mine/twice/2 has begun and has no record yet: its command resumes it\n"
 
 
 def test_tables_stand_in_documents_and_in_one_file_of_all(project: Path, record: Callable[..., Record]) -> None:
@@ -209,6 +207,6 @@ def test_tables_stand_in_documents_and_in_one_file_of_all(project: Path, record:
     assert [line for line in whole.splitlines() if line.startswith("## ")] == [
         "## Some Table 1", "## Some section 2", "## mine"
     ]  # fmt: skip
-    assert "| mine_plain | 30.0; 31.0 (of others) |  | 38.00 (one seed) |" in whole and "| mine_plain | 30" in readme
+    assert "| mine/plain | 30.0; 31.0 (of others) |  | 38.00 (one seed) |" in whole and "| mine/plain | 30" in readme
     record("plain", 1, 38.1)
     assert main(["report", "--check"]) == 1

@@ -11,7 +11,7 @@ from rskip.settings.errors import SettingError
 from rskip.tasks.fairseq.flags import check_fairseq_flags
 
 pytest.importorskip("fairseq", reason="needs fairseq: run `rskip setup-fairseq`")
-RECIPE = Path(__file__).parents[2] / "recipes" / "multi30k_en_de_sas.yaml"
+RECIPE = Path(__file__).parents[2] / "recipes/multi30k_en_de.yaml"
 
 
 def refusal(override: str, capsys: pytest.CaptureFixture[str]) -> str:
@@ -27,7 +27,7 @@ def refusal(override: str, capsys: pytest.CaptureFixture[str]) -> str:
         found = {name: refusal(**each) for name, each in json.loads(input).items()}
         return subprocess.CompletedProcess(command, 0, json.dumps({name: why for name, why in found.items() if why}))
 
-    recipe = load_recipe(RECIPE, overrides=[override])
+    recipe = load_recipe(RECIPE, variant="sas", overrides=[override])
     with pytest.MonkeyPatch.context() as patch, pytest.raises(SettingError) as caught:
         patch.setattr(sys, "argv", sys.argv)
         patch.setattr(subprocess, "run", run)
@@ -50,6 +50,6 @@ def test_flags_that_fairseq_refuses(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_the_process_that_asks_fairseq() -> None:
-    recipe, wrong = (load_recipe(RECIPE, overrides=overrides) for overrides in ([], ["train.max-epoch=x"]))
+    recipe, wrong = (load_recipe(RECIPE, variant="sas", overrides=each) for each in ([], ["train.max-epoch=x"]))
     with pytest.raises(SettingError, match="^train.max-epoch is 'x', which fairseq-train refuses"):
         check_fairseq_flags([each for one in (recipe, wrong) for each in one.task.fairseq_flags(one.settings)])

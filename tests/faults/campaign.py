@@ -33,6 +33,7 @@ from rskip.machine.environment import describe_environment
 from tests.files.file_server import FileHandler, FileServer
 
 ROOT = Path(__file__).resolve().parents[2]
+REPORT = ROOT / "study/results/robustness/faults.md"
 MODEL = "transformer_tiny_2rskip_ln.multi30k.en-de"
 CUTS = ("before the first byte", "twice", "after 100,000 bytes each time", "server busy")
 SECONDS = 300  # after which a command counts as hanging
@@ -173,7 +174,7 @@ def published_project(reference: Path) -> Callable[[Path], None]:
 
 def jobs(scratch: Path) -> dict[str, Job]:
     rskip = ["-m", "rskip"]
-    model = str(ROOT / "checkpoints/multi30k_en_de_2rskip_ln")
+    model = str(ROOT / "checkpoints/multi30k_en_de/2rskip_ln")
     prepare = [*rskip, "prepare", "numbers-en-de", "--pairs", "2000", "--bpe-size", "80", "--workers", "2"]
     translate = [*rskip, "translate", "--model", model, "in.en", "--output", "out.de", "--resume"]
     return {
@@ -221,7 +222,7 @@ def file_server(scratch: Path) -> Iterator[Any]:
             self.wfile = Slow(self.wfile)
 
     (scratch / "served").mkdir()
-    (scratch / "served" / MODEL).symlink_to(ROOT / "checkpoints/multi30k_en_de_2rskip_ln")
+    (scratch / "served" / MODEL).symlink_to(ROOT / "checkpoints/multi30k_en_de/2rskip_ln")
     with FileServer(scratch / "served") as server:
         server.RequestHandlerClass = Handler
         threading.Thread(target=server.serve_forever, daemon=True).start()
@@ -380,7 +381,7 @@ def stop_group(process: subprocess.Popen[str]) -> None:
 
 
 def summary(cases: list[Case], seed: int) -> dict[str, Any]:
-    """What results/faults.json has of a job's cases."""
+    """What study/results/robustness/faults.json has of a job's cases."""
     environment = describe_environment()
     machine, versions = environment["machine"], environment["packages"]
     cells = {}
@@ -431,7 +432,7 @@ def main() -> int:
     parser.add_argument(
         "--only", nargs="+", metavar="JOB", help="prepare, translate, download, ...; of the others the report stays"
     )
-    parser.add_argument("--output", type=Path, default=ROOT / "results/faults.md", help="and NAME.json beside it")
+    parser.add_argument("--output", type=Path, default=REPORT, help="and NAME.json beside it")
     options = parser.parse_args()
     if options.only and "publish" in options.only and "train" not in options.only:
         parser.error("publish wants what train leaves: --only train publish")

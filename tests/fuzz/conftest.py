@@ -72,12 +72,13 @@ def pytest_testnodedown(node: Any) -> None:
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
-    """`make fuzz` leaves a line in results/fuzz.jsonl."""
+    """`make fuzz` leaves a line in study/results/robustness/fuzz.jsonl."""
     if not MORE or hasattr(config, "workeroutput"):
         return
     from measuring.record import append_record
 
     failed = [report.nodeid for report in terminalreporter.getreports("failed")]
     values = {"inputs": tried.total(), "failed": failed, "of_each_test": dict(sorted(tried.items()))}
-    append_record(ROOT / "results/fuzz.jsonl", "fuzz", values)
-    terminalreporter.write_line(f"{tried.total():,} inputs, {len(failed)} tests failed: results/fuzz.jsonl")
+    path = "study/results/robustness/fuzz.jsonl"
+    append_record(ROOT / path, "fuzz", values)
+    terminalreporter.write_line(f"{tried.total():,} inputs, {len(failed)} tests failed: {path}")

@@ -23,7 +23,7 @@ from rskip.transformer import Transformer
 fairseq_models = pytest.importorskip("fairseq.models", reason="needs fairseq: run `rskip setup-fairseq`")
 
 PAD, END = 1, 2
-NAMES = ["multi30k_en_de_1xskip_ln", "multi30k_en_de_2rskip_ln"]
+NAMES = ["multi30k_en_de/1xskip_ln", "multi30k_en_de/2rskip_ln"]
 FEW, MANY = 24, 150
 BATCH = 50
 

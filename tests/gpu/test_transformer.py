@@ -45,7 +45,7 @@ def test_logits_and_gradients(connection, dtype, left, gpu):
         torch.testing.assert_close(other.detach().cpu().double(), one.detach(), rtol=0, atol=limit)
 
 
-@pytest.mark.parametrize("name", ["multi30k_en_de_1xskip_ln", "multi30k_en_de_2rskip_ln", "multi30k_en_de_sas"])
+@pytest.mark.parametrize("name", ["multi30k_en_de/1xskip_ln", "multi30k_en_de/2rskip_ln", "multi30k_en_de/sas"])
 @pytest.mark.parametrize(
     "settings", [{}, {"beam": 1}, {"beam": 5, "nbest": 5}, {"no_repeat_ngram": 2}, {"max_tokens": 1}], ids=str
 )

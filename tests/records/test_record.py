@@ -17,14 +17,14 @@ MakeRecord = Callable[..., Record]
 
 def test_written_and_read_back(make_record: MakeRecord, tmp_path: Path) -> None:
     record = make_record(git={"commit": "abc", "dirty": False}, published={"sha256": "1"})
-    record.write(tmp_path / record.path)
+    record.write(path := tmp_path / record.path)
     assert record.path == Path("results/numbers/1.json") == record_path("numbers", 1)
-    assert read_record(tmp_path / record.path) == record
+    assert read_record(path) == msgspec.structs.replace(record, path=path)
     assert next(iter(json.loads((tmp_path / record.path).read_text()))) == "schema"
 
 
 def test_a_committed_record_that_is_read_and_written_changes_no_byte(root: Path, tmp_path: Path) -> None:
-    committed = sorted([*(root / "results").glob("*/*.json"), *(root / "checkpoints").glob("*/record.json")])
+    committed = sorted([*(root / "study/results/runs").rglob("*.json"), *(root / "checkpoints").rglob("record.json")])
     assert len(committed) >= 12, "six runs, each with a copy beside its weights"
     changed = []
     for path in committed:
@@ -48,8 +48,28 @@ def test_records_come_in_the_order_of_runs_and_seeds(
     assert read_records(Path("absent")) == read_run_records("absent") == []
 
 
+def test_a_record_of_a_run_without_an_address_is_read_under_its_old_name(
+    make_record: MakeRecord, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    record = make_record(recipe="my_study", variant="sas", overrides={"train.lr": 1.0})
+    assert record.run.startswith("my_study/sas-") and record.address == "my_study/sas"
+    old = record_path("my_study_sas" + record.run.removeprefix("my_study/sas"), 1)
+    make_record(recipe="my_study_sas", overrides=record.overrides).write(old)
+    content = json.loads(old.read_text()) | {"schema": 1, "run": old.parent.name}
+    del content["variant"]
+    old.write_text(json.dumps(content))
+    (found,) = read_run_records(record.run)
+    assert (found.run, found.path) == (old.parent.name, old) and record_path(record.run, 1) == old
+    with pytest.raises(SettingError, match="unknown key run"):
+        old.write_text(json.dumps(content | {"schema": 2}))
+        read_record(old)
+    record.write(new := Path("results", record.run, "1.json"))
+    assert record_path(record.run, 1) == new
+
+
 WRONG: dict[str, dict[str, object]] = {  # the setting that is named -> what is wrong
-    "schema": {"schema": 2},
+    "schema": {"schema": 3},
     "seed": {"seed": True},
     "curve[0].epoch": {"curve": [{"update": 3}]},
     "curve[1].valid_loss": {"curve": [{"epoch": 1, "valid_loss": None}, {"epoch": 2, "valid_loss": "4.1"}]},
@@ -73,6 +93,7 @@ WRONG: dict[str, dict[str, object]] = {  # the setting that is named -> what is 
 
 def test_what_is_not_a_record_names_the_file_and_the_field(make_record: MakeRecord, tmp_path: Path) -> None:
     path, content = tmp_path / "1.json", msgspec.structs.asdict(make_record())
+    del content["path"]
     for name, changes in WRONG.items():
         path.write_text(json.dumps({**content, **changes}))
         with pytest.raises(SettingError) as error:

@@ -65,7 +65,7 @@ def assert_alike(ours: list[tuple[str, float]], theirs: list[tuple[str, float]])
 
 @pytest.fixture(scope="module")
 def folder(root: Path) -> Path:
-    return root / "checkpoints" / "multi30k_en_de_1xskip_ln"
+    return root / "checkpoints" / "multi30k_en_de/1xskip_ln"
 
 
 @pytest.fixture(scope="module")

@@ -15,7 +15,7 @@ SENTENCES = ["A dog runs through the grass.", "Two men.", "A woman is singing."]
 
 @pytest.fixture(scope="module")
 def translator(root: Path) -> Translator:
-    return Translator.from_pretrained(root / "checkpoints/multi30k_en_de_2rskip_ln")
+    return Translator.from_pretrained(root / "checkpoints/multi30k_en_de/2rskip_ln")
 
 
 @pytest.mark.parametrize(
@@ -46,7 +46,7 @@ def test_texts_are_those_of_the_cpu(translator, settings, emulated_cuda):
 
 
 def test_what_is_for_cpus_is_refused(translator, root, emulated_cuda):
-    there = Translator.from_pretrained(root / "checkpoints/multi30k_en_de_2rskip_ln", device="cuda")
+    there = Translator.from_pretrained(root / "checkpoints/multi30k_en_de/2rskip_ln", device="cuda")
     with pytest.raises(ValueError, match="^int8 is for CPUs and the model is on cuda:0: use bfloat16 there$"):
         Translator.from_pretrained(there.file, precision="int8", device="cuda")
     refusal = "^worker processes are for a model on the CPU, and this one is on cuda:0: use 1 worker$"

@@ -300,7 +300,7 @@ def test_a_connection_with_control_flow_is_refused_in_one_line(tmp_path, monkeyp
 @pytest.mark.slow
 def test_a_shipped_model_translates_as_before(root, shared, tmp_path, monkeypatch):
     """Its files in float32 are kept when they are about to become those in eight bits: one export has both."""
-    folder = root / "checkpoints" / "multi30k_en_de_2rskip_ln"
+    folder = root / "checkpoints" / "multi30k_en_de/2rskip_ln"
     model = Translator.from_pretrained(folder)
 
     def read(language: str) -> list[str]:

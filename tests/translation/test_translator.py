@@ -24,7 +24,7 @@ needs_int8 = pytest.mark.skipif(not largest_int8_weight(), reason="no 8-bit prod
 
 @pytest.fixture(scope="module")
 def translator(root: Path) -> Translator:
-    return Translator.from_pretrained(root / "checkpoints/multi30k_en_de_2rskip_ln")
+    return Translator.from_pretrained(root / "checkpoints/multi30k_en_de/2rskip_ln")
 
 
 def read(path: Path) -> list[str]:
@@ -44,7 +44,7 @@ def translations(translator: Translator, sentences: list[str]) -> list[Translati
 
 @pytest.mark.parametrize("name", ["1xskip_ln", "2rskip_ln"])
 def test_raw_text_to_raw_text(name: str, root: Path) -> None:
-    translator = Translator.from_pretrained(root / f"checkpoints/multi30k_en_de_{name}")
+    translator = Translator.from_pretrained(root / f"checkpoints/multi30k_en_de/{name}")
     assert (translator.source_language, translator.target_language) == ("en", "de")
     assert translator(DOG) == HUND
     assert translator(DOG, beam=1) == HUND
@@ -78,7 +78,7 @@ def test_other_precisions_translate_as_well(root: Path, shared: Path) -> None:
     sources, references = (read(folder / f"test_2016_flickr.{language}.gz")[:500] for language in ("en", "de"))
 
     def bleu(precision: str) -> float:
-        translator = Translator.from_pretrained(root / "checkpoints/multi30k_en_de_2rskip_ln", precision=precision)
+        translator = Translator.from_pretrained(root / "checkpoints/multi30k_en_de/2rskip_ln", precision=precision)
         found = translator.translate(sources, beam=4, length_penalty=1.0)
         return score([each.text for each in found], references)["sacrebleu"].value
 
@@ -247,7 +247,7 @@ def test_devices(translator: Translator) -> None:
 
 @needs_int8
 def test_int8_stays_on_the_cpu(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    translator = Translator.from_pretrained(root / "checkpoints/multi30k_en_de_2rskip_ln", precision="int8")
+    translator = Translator.from_pretrained(root / "checkpoints/multi30k_en_de/2rskip_ln", precision="int8")
     assert translator(DOG) == HUND
     monkeypatch.setattr("rskip.translation.translator.usable_device", torch.device)  # as if there were a GPU
     with pytest.raises(ValueError, match="an int8 model is for CPUs, not for cuda"):

@@ -22,7 +22,7 @@ HUND = "Ein Hund rennt durch das hohe Gras."
 
 @pytest.fixture
 def published(root: Path) -> Path:
-    return root / "checkpoints/multi30k_en_de_2rskip_ln"
+    return root / "checkpoints/multi30k_en_de/2rskip_ln"
 
 
 @pytest.fixture

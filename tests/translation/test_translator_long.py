@@ -183,7 +183,7 @@ def test_threads_that_share_a_fresh_translator(precision: str, kernels: bool, mo
 
 
 def test_a_line_of_ten_thousand_words(root: Path) -> None:
-    translator = Translator.from_pretrained(root / "checkpoints/multi30k_en_de_2rskip_ln")
+    translator = Translator.from_pretrained(root / "checkpoints/multi30k_en_de/2rskip_ln")
     sentence = "A dog runs. "
     found = translator.translate([sentence * 3334], too_long="split", max_source_tokens=5, beam=1)[0]
     assert found.notes == ("split into 3,334 parts, since it has 13,336 tokens",)

@@ -44,7 +44,7 @@ def test_translator_of_the_repository(hub: Path, root: Path) -> None:
     assert not translator.model.training
     assert not hub.exists()
     bfloat16 = rskip.load(TRANSLATOR, dtype="bfloat16")
-    own = Translator.from_pretrained(root / "checkpoints/multi30k_en_de_2rskip_ln", precision="bfloat16")
+    own = Translator.from_pretrained(root / "checkpoints/multi30k_en_de/2rskip_ln", precision="bfloat16")
     scores = [each.translate(["A man sleeps."])[0].hypotheses[0].score for each in (bfloat16, own, translator)]
     assert scores[0] == scores[1] != scores[2]
     with pytest.raises(ValueError, match=r"'float16': expected one of float32, bfloat16, int8$"):

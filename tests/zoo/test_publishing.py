@@ -26,7 +26,7 @@ from rskip.zoo.model_card import model_card
 from rskip.zoo.publishing import changed_file, choose_name, outdated_tables, plan_entry, register
 from rskip.zoo.registry import OF_RUN, OF_WEIGHTS, Figure, ModelEntry, ModelFile, read_registry, write_registry
 
-RUN, FAST = "cifar10_preact20_2rskip_ln", "cifar10_preact20_2rskip_ln_fast"
+RUN, FAST = "cifar10_preact20/2rskip_ln", "cifar10_preact20_2rskip_ln_fast"
 NAME = "preact_resnet20_2rskip_ln.cifar10"
 CONFIG: dict[str, Any] = {
     "format": 1,

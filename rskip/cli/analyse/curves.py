@@ -1,7 +1,7 @@
 """Learning curves of runs, overlaid: `rskip analyse curves`.
 
-    rskip analyse curves cifar10_fast_preact20_1xskip cifar10_fast_preact20_2rskip_ln --output curves
-    rskip analyse curves results/flickr8k_sas/1.json --over update --quantities valid_loss valid_cider
+    rskip analyse curves cifar10_fast/preact20_1xskip cifar10_fast/preact20_2rskip_ln --output curves
+    rskip analyse curves results/flickr8k/sas/1.json --over update --quantities valid_loss valid_cider
 
 Prints the last epoch's figures; several seeds of a run are drawn as thin lines beside their mean.
 """
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("runs", nargs="+", metavar="RUN", help="name of a run in results/, or the path of a record")
+    parser.add_argument("runs", nargs="+", metavar="RUN", help="a run, such as flickr8k/sas, or the path of a record")
     parser.add_argument(
         "--quantities", nargs="+", default=[], metavar="NAME",
         help="figures of an epoch, as records call them (default: the losses and errors)",
@@ -55,14 +55,16 @@ def run(args: argparse.Namespace) -> None:
 
 def _records(name: str) -> list[Record]:
     """:raises ValueError: neither a record nor a run that has one."""
+    from rskip.experiments.recipe import results_folder
     from rskip.records import read_record, read_run_records
     from rskip.settings.errors import SettingError, nearest
 
     if Path(name).suffix == ".json":
         return [read_record(Path(name))]
-    records = read_run_records(Path(name).name)
+    results = results_folder(name)
+    records = read_run_records(name, results)
     if not records:
-        near = nearest(name, [path.name for path in Path("results").glob("*/")])
+        near = nearest(name, {path.parent.relative_to(results).as_posix() for path in results.rglob("*.json")})
         advice = f"did you mean {near[0]}?" if near else ""
-        raise SettingError("", f"no record in results/{Path(name).name}/", expected="a run that is done", advice=advice)
+        raise SettingError("", f"no record in {results / name}/", expected="a run that is done", advice=advice)
     return records

@@ -3,7 +3,7 @@
 λxskip+ln, 1xskip+ln:branch_scale=β, prenorm+ln, deepnorm, layerscale+ln and askip+ln (learned, depth) are, or
 fold into, what CTranslate2 computes; other connections are refused. Needs CTranslate2: pip install 'rskip[ct2]'.
 
-    rskip export ct2 --model checkpoints/multi30k_en_de_1xskip_ln --output ct2-model --quantization int8
+    rskip export ct2 --model checkpoints/multi30k_en_de/1xskip_ln --output ct2-model --quantization int8
 """
 
 from __future__ import annotations

@@ -2,8 +2,8 @@
 
 Tensors are stored as they are; with --stock in float32, under the names of fairseq's `transformer`.
 
-    rskip export fairseq --model checkpoints/multi30k_en_de_2rskip_ln --output model.pt
-    rskip export fairseq --model checkpoints/multi30k_en_de_1xskip_ln --stock --output stock.pt
+    rskip export fairseq --model checkpoints/multi30k_en_de/2rskip_ln --output model.pt
+    rskip export fairseq --model checkpoints/multi30k_en_de/1xskip_ln --stock --output stock.pt
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ encoder.onnx and step.onnx (standard operators, any connection), dictionaries, t
 what a runtime must know. Logits are compared with the model's. Needs onnx, onnxscript and onnxruntime:
 pip install 'rskip[onnx]'.
 
-    rskip export onnx --model checkpoints/multi30k_en_de_2rskip_ln --output onnx-model
+    rskip export onnx --model checkpoints/multi30k_en_de/2rskip_ln --output onnx-model
 """
 
 from __future__ import annotations

@@ -16,7 +16,7 @@ from rskip.cli.vision._arguments import PRECISIONS, add_data_arguments, out_of_m
 
 EXAMPLES = """examples:
   rskip vision evaluate runs/preact110
-  rskip vision evaluate checkpoints/cifar10_fast_preact20_2rskip_ln --picture confusion.svg
+  rskip vision evaluate checkpoints/cifar10_fast/preact20_2rskip_ln --picture confusion.svg
   rskip vision evaluate runs/preact110/model.pt --depth 110 --connection 2rskip+ln --split train --json"""
 
 

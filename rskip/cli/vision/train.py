@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from rskip.vision.training import TrainingSettings
 
 EXAMPLES = """examples:
-  rskip vision train recipes/cifar10_fast_preact20_1xskip.yaml --seed 2 --output runs/baseline-2 --download
+  rskip vision train cifar10_fast/preact20_1xskip --seed 2 --output runs/baseline-2 --download
   rskip vision train --depth 20 --connection sas:alpha_bias=3,beta_bias=-3 --output runs/sas20 --data ~/data
   rskip vision train --connection 2rskip+ln --epochs 30 --schedule one_cycle --lr 0.2 --nesterov --output runs/short
 
@@ -49,7 +49,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     from rskip.vision.settings import TrainingSettings
 
     parser.epilog = EXAMPLES
-    parser.add_argument("recipe", nargs="?", type=Path, metavar="RECIPE", help="recipe file of kind vision")
+    parser.add_argument(
+        "recipe", nargs="?", metavar="RECIPE", help="recipe of kind vision: RECIPE/VARIANT, or the path of a file"
+    )
     parser.add_argument(
         "--output", type=Path, required=True, metavar="DIR", help="the training's folder, made or resumed"
     )

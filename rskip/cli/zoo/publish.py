@@ -7,7 +7,7 @@ again. Figures are the mean and the spread over the records of all its seeds, re
 figures are checked against each other before anything is replaced. The model's card is written beside its weights, and
 the tables of models in README.md and docs/ are brought up to date. Run it in the project's folder.
 
-    rskip zoo publish multi30k_en_de_2rskip_ln
+    rskip zoo publish multi30k_en_de/2rskip_ln
 """
 
 from __future__ import annotations

@@ -1,0 +1,92 @@
+"""The variants of a recipe: names, and what each changes of the file's common content, in any field but a few.
+
+`variants` is a mapping of them, or a list of such mappings, of which every combination is a variant: a grid.
+"""
+
+from __future__ import annotations
+
+import copy
+import itertools
+from collections.abc import Mapping, Sequence
+from fnmatch import fnmatchcase
+from functools import reduce
+from typing import Annotated, Any, NamedTuple
+
+import msgspec
+
+from rskip.settings.check import convert
+from rskip.settings.errors import SettingError, did_you_mean
+
+_COMMON = ("kind", "results", "rows", "variants")  # the same for all variants of a file
+_Name = Annotated[
+    str, msgspec.Meta(pattern="^[a-z0-9][a-z0-9_.-]*$", extra={"expected": "a variant's name, as 2rskip_ln"})
+]
+
+
+class Variant(NamedTuple):
+    """What a variant changes, and the names that it is put together from, one of each mapping."""
+
+    parts: tuple[str, ...]
+    changes: dict[str, Any]
+
+
+def read_variants(content: Mapping[str, Any]) -> dict[str, Variant]:
+    """The variants of a recipe's content by name, in its order; none of one without.
+
+    :raises SettingError: a name or a change that can't be.
+    """
+    if "variants" not in content:
+        return {}
+    named = dict[_Name, dict[str, Any] | None]
+    if isinstance(content["variants"], list):
+        return _combinations(convert(content["variants"], list[named], name="variants"))
+    changes: dict[str, Any] = convert(content["variants"], named, name="variants")
+    if not changes:
+        raise SettingError("variants", "is empty", expected="a variant or more, or no `variants`")
+    _check_changes("variants", changes)
+    return {name: Variant((name,), change or {}) for name, change in changes.items()}
+
+
+def choose_variants(patterns: Sequence[str], known: Mapping[str, Any]) -> list[str]:
+    """Those that a name or shell pattern stands for, in the file's order.
+
+    :raises SettingError: a pattern stands for none.
+    """
+    for pattern in patterns:
+        if not any(fnmatchcase(name, pattern) for name in known):
+            listed = ", ".join(known) or "none: the file is one run"
+            raise SettingError("", f"no variant {pattern}{did_you_mean(pattern, known)}; its variants: {listed}")
+    return [name for name in known if any(fnmatchcase(name, pattern) for pattern in patterns)]
+
+
+def merge(common: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
+    """The common content with a variant's keys set, level by level."""
+    merged = copy.deepcopy(dict(common))
+    for key, value in changes.items():
+        before = merged.get(key)
+        merged[key] = merge(before, value) if isinstance(before, dict) and isinstance(value, dict) else value
+    return merged
+
+
+def _combinations(grid: list[dict[str, Any]]) -> dict[str, Variant]:
+    """A variant for every choice of one of each mapping: the first mapping varies slowest, and a later change wins."""
+    if not grid or not all(grid):
+        name = "variants" if not grid else f"variants[{grid.index({})}]"
+        raise SettingError(name, "is empty", expected="a variant or more")
+    for number, changes in enumerate(grid):
+        _check_changes(f"variants[{number}]", changes)
+    variants: dict[str, Variant] = {}
+    for parts in itertools.product(*grid):
+        name = "_".join(parts)
+        if name in variants:
+            raise SettingError("variants", f"has two combinations of the name {name}", advice="rename a part of one")
+        chosen = [changes[part] or {} for part, changes in zip(parts, grid, strict=True)]
+        variants[name] = Variant(parts, reduce(merge, chosen))
+    return variants
+
+
+def _check_changes(where: str, variants: Mapping[str, Any]) -> None:
+    for name, changes in variants.items():
+        for key in _COMMON:
+            if key in (changes or {}):
+                raise SettingError(f"{where}.{name}.{key}", "can't be changed by a variant")
