@@ -16,12 +16,12 @@ from rskip.captioning.backbones import Backbone, backbone_of
 from rskip.captioning.captions import DICTIONARY
 from rskip.captioning.features import Features
 from rskip.captioning.model import CaptioningTransformer, batch_features
-from rskip.captioning.model_file import WEIGHTS, load_captioning_model, load_words, read_captioning_checkpoint
+from rskip.captioning.model_file import load_captioning_model, load_words, read_captioning_checkpoint
 from rskip.captioning.options import CAPTION_OPTIONS
 from rskip.captioning.pictures import read_picture
 from rskip.captioning.search import search_captions
+from rskip.checkpoint.files import WEIGHTS, checkpoint_sha256
 from rskip.cpu.precision import set_precision
-from rskip.files.checksum import sha256_file
 from rskip.generation import Hypothesis, SearchOptions
 from rskip.machine.device import usable_device
 from rskip.machine.torch_errors import out_of_memory
@@ -136,7 +136,7 @@ class Captioner:
             model, words = load_captioning_model(folder, device)
         description = model.config.features
         captioner = cls(model, words, backbone=lambda: backbone_of(description, weights, device=device))
-        captioner.sha256 = sha256_file(file)
+        captioner.sha256 = checkpoint_sha256(file)
         set_precision(model, precision)
         return captioner
 

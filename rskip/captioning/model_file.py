@@ -2,28 +2,25 @@
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 from argparse import Namespace
 from dataclasses import fields
 from pathlib import Path
-from typing import Any
 
 import torch
 
 from rskip.captioning.captions import DICTIONARY
 from rskip.captioning.config import CaptioningConfig
 from rskip.captioning.model import CaptioningTransformer
-from rskip.checkpoint import Checkpoint, read_checkpoint, write_checkpoint
+from rskip.checkpoint import Checkpoint, read_checkpoint, write_model
+from rskip.checkpoint.files import CONFIG, WEIGHTS
 from rskip.checkpoint.transformer import check_parameters, check_sizes
-from rskip.files.whole import atomic_file
 from rskip.settings.errors import SettingError
-from rskip.settings.text import read_json
 from rskip.text import Dictionary
 from rskip.transformer.undrawn import undrawn
 
-CONFIG, WEIGHTS = "config.json", "model.safetensors"
+TASK = "captioning"  # in config.json
 # Where fairseq's checkpoints have what the data decided of a CaptioningConfig, among the model's flags.
 OF_DATA = "captioning_data"
 
@@ -37,15 +34,18 @@ def load_captioning_model(
     :raises ValueError: a damaged file, parameters of another model, or a dictionary of another size.
     """
     folder = Path(folder)
-    for name in (CONFIG, WEIGHTS, DICTIONARY):
+    for name in (WEIGHTS, DICTIONARY):
         if not (folder / name).is_file():
             raise FileNotFoundError(f"no captioning model in {folder}: expected {CONFIG}, {WEIGHTS} and {DICTIONARY}")
+    checkpoint, source = read_checkpoint(folder / WEIGHTS), folder / CONFIG
+    if (task := checkpoint.config["task"]) != TASK:
+        raise SettingError.of_value("task", task, TASK, source=str(source))
     try:
-        config = CaptioningConfig.from_dict(read_json(folder / CONFIG))
+        config = CaptioningConfig.from_dict(checkpoint.config["model"])
     except SettingError as error:
-        raise error.within(source=str(folder / CONFIG)) from None
+        raise error.within(source=str(source)) from None
     dictionary = load_words(folder / DICTIONARY, config)
-    model = _build(config, read_checkpoint(folder / WEIGHTS), source=folder / WEIGHTS)
+    model = _build(config, checkpoint, source=folder / WEIGHTS)
     return model.to(device), dictionary
 
 
@@ -88,17 +88,10 @@ def export_captioning_model(
     :raises FileNotFoundError: no such file.
     :raises ValueError: a damaged file, or a checkpoint of another task.
     """
-    folder = Path(folder)
-    read = read_checkpoint(checkpoint)
-    config = _config_of(read, Path(checkpoint))
-    plain = config.to_dict()
-    folder.mkdir(parents=True, exist_ok=True)
-    about: dict[str, Any] = {"source_lang": None, "target_lang": None, "model": plain}
-    about |= {key: read.config[key] for key in ("arch", "task")}
-    weights = Checkpoint(model=read.model, config=about, averaged_from=read.averaged_from)
-    write_checkpoint(folder / WEIGHTS, weights, dtype=dtype)
-    with atomic_file(folder / CONFIG) as temporary:
-        temporary.write_text(json.dumps(plain, indent=2) + "\n", encoding="utf-8")
+    folder, read = Path(folder), read_checkpoint(checkpoint)
+    model = _config_of(read, Path(checkpoint)).to_dict()
+    config = {"task": TASK, "arch": read.config["arch"], "model": model}
+    write_model(folder, Checkpoint(model=read.model, config=config, averaged_from=read.averaged_from), dtype=dtype)
     shutil.copyfile(dictionary, folder / DICTIONARY)
 
 

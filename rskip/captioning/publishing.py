@@ -10,15 +10,14 @@ import torch
 
 from rskip.captioning.captions import DICTIONARY
 from rskip.captioning.data import ensure_data, ensure_features
-from rskip.captioning.model_file import CONFIG, export_captioning_model, load_captioning_model
+from rskip.captioning.model_file import export_captioning_model, load_captioning_model
 from rskip.captioning.recipe import CaptioningSettings
 from rskip.captioning.scoring import DECIMALS, caption_figures, caption_split, score_split
 from rskip.captioning.training import scored_file
+from rskip.checkpoint.files import WEIGHTS, read_config
 from rskip.connections import parse_connection
 from rskip.corpora import find_caption_corpus
 from rskip.records import Record
-from rskip.settings.errors import SettingError
-from rskip.settings.text import read_json
 from rskip.tasks.fairseq.publishing import paper_of
 from rskip.tasks.run import Run
 from rskip.tasks.task import ModelDescription
@@ -41,11 +40,11 @@ def export_weights(run: Run[CaptioningSettings], record: Record, folder: Path) -
 
 def describe(folder: Path, record: Record) -> ModelDescription:
     """The model in a published folder, by its config.json and the corpus of its record."""
-    path = folder / CONFIG
+    path = folder / WEIGHTS
     try:
-        config = read_json(path)
-        encoder, decoder = config["encoder_connection"], config["decoder_connection"]
-    except (SettingError, KeyError, TypeError) as error:
+        model = read_config(path)["model"]
+        encoder, decoder = model["encoder_connection"], model["decoder_connection"]
+    except KeyError as error:
         raise ValueError(f"{path} doesn't describe a captioning model ({error!r}): publish the run again") from None
     if encoder != decoder:
         raise ValueError(

@@ -2,7 +2,7 @@
 
 from rskip.checkpoint.average import average_checkpoints, average_to_file, best_checkpoints, last_checkpoints
 from rskip.checkpoint.checkpoint import Checkpoint
-from rskip.checkpoint.files import read_checkpoint, write_checkpoint
+from rskip.checkpoint.files import read_checkpoint, write_checkpoint, write_model
 from rskip.checkpoint.stock import from_stock, stock_connection, to_stock
 from rskip.checkpoint.transformer import build_transformer
 
@@ -18,4 +18,5 @@ __all__ = [
     "stock_connection",
     "to_stock",
     "write_checkpoint",
+    "write_model",
 ]

@@ -28,9 +28,10 @@ class Checkpoint:
     """A model's tensors and what is needed to build the model again.
 
     :param model: fairseq's parameter names to tensors. Tied parameters are names of one tensor.
-    :param config: `arch`, `task`, `source_lang`, `target_lang` (the languages are None where fairseq guessed them from
-        the data folder) and `model`, the model's settings under fairseq's flat names. Plain JSON values. `structured`
-        is true if fairseq separates the model's settings from the run's; `model` then holds only the model's.
+    :param config: `task`, `model` (the settings that it is built from, of fairseq's models under its flat names),
+        `arch`, `source_lang` and `target_lang` (None where the task has none, or where fairseq guessed the languages
+        from the data folder), and what else the task keeps. Plain JSON values. `structured` is true if fairseq
+        separates the model's settings from the run's; `model` then holds only the model's.
     :param averaged_from: file names of the checkpoints that this is the average of; empty for one from training.
     :param fairseq_state: everything else that fairseq's own file held, apart from the optimiser's state; None where the
         checkpoint came from somewhere else. A .pt file is written from it: there it overrides `config`.
@@ -53,10 +54,10 @@ class Checkpoint:
 class _Config(msgspec.Struct, kw_only=True):
     """What every `Checkpoint.config` holds."""
 
-    arch: str | None
     task: str | None
-    source_lang: str | None
-    target_lang: str | None
+    arch: str | None = None
+    source_lang: str | None = None
+    target_lang: str | None = None
     model: dict[str, Any]
 
 
@@ -68,8 +69,7 @@ def check_config(content: Any, *, source: str) -> dict[str, Any]:
     """
     config = convert(content, dict[str, Any], source=source)
     known = {name: config[name] for name in _Config.__struct_fields__ if name in config}
-    convert(known, _Config, source=source)
-    return config
+    return {**msgspec.structs.asdict(convert(known, _Config, source=source)), **config}
 
 
 def check_tensors(content: Mapping[Any, Any], *, source: str) -> dict[str, Tensor]:

@@ -1,29 +1,44 @@
-"""Checkpoints' files: fairseq's .pt, or safetensors, as the name says.
+"""Checkpoints' files: fairseq's .pt, or safetensors, as the name says; and the folder of a published model.
 
-A safetensors file holds tensors, and metadata that builds the model again; no pickle, no machine paths. Metadata:
-`format` ("rskip-1"), `config` (JSON, see Checkpoint.config), `tied` (JSON: name to the name that its tensor is stored
-under), `averaged_from` (JSON: file names).
+A safetensors file holds tensors and metadata: `tied` (JSON: name to the name that its tensor is stored under) and
+`format`. In the format "rskip-1" the metadata also has `config` (JSON, see Checkpoint.config) and `averaged_from`
+(JSON: file names), so that one file is a whole model. In the format "rskip-2" config.json beside the file has them:
+
+    config.json         `format` (1), `task`, `model` (the settings that it is built from), and what else the task keeps
+    model.safetensors   the tensors
+    ...                 the task's further files, such as dictionaries
+
+This folder is the form that every task publishes its models in. No pickle, no machine paths.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
+from torch import Tensor
 
 from rskip.checkpoint.checkpoint import Checkpoint, cast_floats, check_config, check_tensors, tied_names
 from rskip.checkpoint.fairseq_file import read_fairseq, write_fairseq
+from rskip.files.checksum import sha256_file
 from rskip.files.whole import atomic_file
 from rskip.machine.torch_errors import system_error
 from rskip.settings.check import convert
-from rskip.settings.text import parse_json
+from rskip.settings.errors import SettingError, shown
+from rskip.settings.text import parse_json, read_json
 
-FORMAT = "rskip-1"
+CONFIG, WEIGHTS = "config.json", "model.safetensors"
+WHOLE, BESIDE = "rskip-1", "rskip-2"  # where a safetensors file's config is
+FORMAT = 1  # of config.json
+OF_EVERY_TASK = ("task", "arch", "source_lang", "target_lang")  # in a `Checkpoint.config`, beside `model`
 
 
 def read_checkpoint(path: str | os.PathLike[str]) -> Checkpoint:
@@ -71,52 +86,108 @@ def _format(path: Path) -> tuple[Callable[[Path], Checkpoint], Callable[[Path, C
     return formats[path.suffix]
 
 
-def read_safetensors(path: Path) -> Checkpoint:
-    """Reads what `write_safetensors` wrote; tied names are one tensor again.
+def write_model(folder: Path, checkpoint: Checkpoint, *, dtype: torch.dtype | None = None) -> None:
+    """Writes config.json and model.safetensors into a folder.
 
-    :raises FileNotFoundError: no file there.
+    :param dtype: as for `write_checkpoint`.
+    """
+    tensors = checkpoint.model if dtype is None else cast_floats(checkpoint.model, dtype)
+    about = {"averaged_from": list(checkpoint.averaged_from)} if checkpoint.averaged_from else {}
+    config = {"format": FORMAT, **checkpoint.config, **about}
+    folder.mkdir(parents=True, exist_ok=True)
+    _save(folder / WEIGHTS, tensors, {"format": BESIDE})
+    with atomic_file(folder / CONFIG) as temporary:
+        temporary.write_text(json.dumps(config, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+
+
+def read_config(path: Path) -> dict[str, Any]:
+    """The `Checkpoint.config` of a safetensors file, without reading its tensors.
+
+    :raises FileNotFoundError, ValueError: as `read_safetensors`.
+    """
+    with _opened(path) as file:
+        return _settings(path, file.metadata() or {})[0]
+
+
+def checkpoint_sha256(path: Path) -> str:
+    """Hexadecimal SHA-256 of a checkpoint's file, and of config.json where that lies beside published weights."""
+    files = [path, *([path.with_name(CONFIG)] if path.name == WEIGHTS and path.with_name(CONFIG).is_file() else [])]
+    sums = [sha256_file(file) for file in files]
+    return sums[0] if len(sums) == 1 else hashlib.sha256("".join(sums).encode()).hexdigest()
+
+
+def read_safetensors(path: Path) -> Checkpoint:
+    """Reads what `write_safetensors` or `write_model` wrote; tied names are one tensor again.
+
+    :raises FileNotFoundError: no file there, or no config.json beside it.
     :raises ValueError: damaged, not from rskip, or of a format that a later rskip writes.
     """
+    with _opened(path) as file:
+        metadata = file.metadata() or {}
+        config, averaged_from = _settings(path, metadata)
+        model = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+    tied = convert(_parsed(path, metadata, "tied", "{}"), dict[str, str], name="tied", source=_damaged(path))
+    for name, stored in tied.items():
+        if stored not in model:
+            raise ValueError(f"{_damaged(path)}: {name} is tied to {stored}, which is not there")
+        model[name] = model[stored]
+    return Checkpoint(model=check_tensors(model, source=str(path)), config=config, averaged_from=averaged_from)
+
+
+@contextmanager
+def _opened(path: Path) -> Iterator[Any]:
     try:
         with safe_open(path, framework="pt") as file:
-            metadata = file.metadata() or {}
-            _check_format(path, metadata.get("format"))
-            model = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+            yield file
     except SafetensorError as error:
         raise ValueError(
             f"{path} can't be read as safetensors ({error}): it is cut off or damaged, get the whole file again"
         ) from error
-    source = f"{path} has damaged metadata"
-    content = {
-        name: parse_json(metadata.get(name, default), source=f"{source}: {name}")
-        for name, default in (("config", "{}"), ("tied", "{}"), ("averaged_from", "[]"))
-    }
-    config = check_config(content["config"], source=source)
-    tied = convert(content["tied"], dict[str, str], name="tied", source=source)
-    for name, stored in tied.items():
-        if stored not in model:
-            raise ValueError(f"{source}: {name} is tied to {stored}, which is not there")
-        model[name] = model[stored]
-    averaged_from = convert(content["averaged_from"], tuple[str, ...], name="averaged_from", source=source)
-    return Checkpoint(model=check_tensors(model, source=str(path)), config=config, averaged_from=averaged_from)
+
+
+def _settings(path: Path, metadata: Mapping[str, str]) -> tuple[dict[str, Any], tuple[str, ...]]:
+    """`Checkpoint.config` and `Checkpoint.averaged_from`, of the file itself or of config.json beside it."""
+    _check_format(path, metadata.get("format"))
+    if metadata.get("format") == WHOLE:
+        source, config = _damaged(path), _parsed(path, metadata, "config", "{}")
+        averaged_from = _parsed(path, metadata, "averaged_from", "[]")
+    else:
+        source = str(path.with_name(CONFIG))
+        config = convert(read_json(path.with_name(CONFIG)), dict[str, Any], source=source)
+        if (found := config.pop("format", FORMAT)) != FORMAT:
+            advice = "upgrade rskip (pip install --upgrade rskip)"
+            problem = f"has format {shown(found)}, but this rskip reads format {FORMAT}"
+            raise SettingError("", problem, advice=advice, source=source)
+        averaged_from = config.pop("averaged_from", [])
+    return check_config(config, source=source), convert(
+        averaged_from, tuple[str, ...], name="averaged_from", source=source
+    )
+
+
+def _parsed(path: Path, metadata: Mapping[str, str], name: str, default: str) -> Any:
+    return parse_json(metadata.get(name, default), source=f"{_damaged(path)}: {name}")
+
+
+def _damaged(path: Path) -> str:
+    return f"{path} has damaged metadata"
 
 
 def write_safetensors(path: Path, checkpoint: Checkpoint) -> None:
     """Writes tensors and `config`; of fairseq's own state nothing is kept."""
-    tied = tied_names(checkpoint.model)
-    metadata = {"format": FORMAT, "config": json.dumps(checkpoint.config, sort_keys=True)}
-    if tied:
-        metadata["tied"] = json.dumps(tied, sort_keys=True)
+    metadata = {"format": WHOLE, "config": json.dumps(checkpoint.config, sort_keys=True)}
     if checkpoint.averaged_from:
         metadata["averaged_from"] = json.dumps(checkpoint.averaged_from)
-    tensors = {
-        name: tensor.detach().contiguous().clone()
-        for name, tensor in checkpoint.model.items()
-        if name not in tied
-    }
+    _save(path, checkpoint.model, metadata)
+
+
+def _save(path: Path, model: Mapping[str, Tensor], metadata: Mapping[str, str]) -> None:
+    """Writes the tensors, tied ones once."""
+    tied = tied_names(model)
+    tensors = {name: tensor.detach().contiguous().clone() for name, tensor in model.items() if name not in tied}
+    of_ties = {"tied": json.dumps(tied, sort_keys=True)} if tied else {}
     with atomic_file(path) as temporary:
         try:
-            save_file(tensors, temporary, metadata=metadata)
+            save_file(tensors, temporary, metadata={**metadata, **of_ties})
             _sort_metadata(temporary)
         except SafetensorError as error:
             raise system_error(error, path) or OSError(f"could not write {path}: {error}") from error
@@ -135,11 +206,18 @@ def _sort_metadata(path: Path) -> None:
 
 
 def _check_format(path: Path, found: str | None) -> None:
-    if found == FORMAT:
+    """Refuses another program's file, and a later rskip's.
+
+    Image models that rskip published before it wrote "rskip-2" have no format; config.json beside them says the rest.
+    """
+    beside = path.with_name(CONFIG)
+    if found == WHOLE or (found in (None, BESIDE) and beside.is_file()):
         return
+    if found == BESIDE:
+        raise FileNotFoundError(f"{beside} is missing: {path.name} needs it")
     if found is not None and found.startswith("rskip-"):
         raise ValueError(
-            f"{path} has the format {found!r}, but this rskip reads {FORMAT!r}: upgrade rskip "
+            f"{path} has the format {found!r}, but this rskip reads {WHOLE!r} and {BESIDE!r}: upgrade rskip "
             "(pip install --upgrade rskip)"
         )
-    raise ValueError(f"{path} is no translation model of rskip: its metadata has no format {FORMAT!r}")
+    raise ValueError(f"{path} is not a model of rskip: neither its metadata nor a {CONFIG} beside it says so")

@@ -11,10 +11,10 @@ from rskip.cli._model import add_model_arguments, model_settings
 EXAMPLES = """example:
   rskip import fairseq --checkpoint checkpoint_best.pt --dictionaries data-bin --text bpe.codes --output my-model
   rskip translate --model my-model"""
-HELP = """Model folder (model.safetensors, dict.*.txt, text/) from a .pt file of ours, or of fairseq's transformer.
+HELP = """Model folder (config.json, model.safetensors, dict.*.txt, text/) from fairseq's .pt file, ours or stock.
 
 Tensors are stored as they are. The model is built once, so what can't be translated with is refused here."""
-CONTENTS = ("model.safetensors", "dict.*.txt", "text")
+CONTENTS = ("config.json", "model.safetensors", "dict.*.txt", "text")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -37,7 +37,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> None:
     """Writes the folder and says where."""
-    from rskip.checkpoint import read_checkpoint, write_checkpoint
+    from rskip.checkpoint import read_checkpoint, write_model
     from rskip.cli._model import output_folder
     from rskip.text import TextPipeline
     from rskip.translation import Translator
@@ -55,7 +55,7 @@ def run(args: argparse.Namespace) -> None:
             dictionary = find_dictionary(names, [args.dictionaries])
             shutil.copyfile(dictionary, folder / f"dict.{language}.txt")
         checkpoint.config.update(languages)
-        write_checkpoint(folder / "model.safetensors", checkpoint)
+        write_model(folder, checkpoint)
         if isinstance(translator.text, TextPipeline):
             translator.text.save(folder / "text")
     print(f"wrote {args.output}: translate with rskip translate --model {args.output}")

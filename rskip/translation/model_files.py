@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
+from rskip.checkpoint.files import checkpoint_sha256
 from rskip.files.checksum import sha256_file
 from rskip.settings.errors import SettingError
 from rskip.text import TextConfig, TextPipeline, TokenText
@@ -231,7 +232,7 @@ def build_text(found: TextPipeline | Subwords | None, languages: Languages) -> T
 
 def model_sha256(path: str | os.PathLike[str], translator: Translator) -> str:
     """Hexadecimal SHA-256 of the model at `path`, and of the translator's dictionaries and text pipeline."""
-    parts = [sha256_file(find_model(path)), translator.source_language, translator.target_language]
+    parts = [checkpoint_sha256(find_model(path)), translator.source_language, translator.target_language]
     for dictionary in (translator.source_dictionary, translator.target_dictionary):
         parts.append(hashlib.sha256("\n".join(dictionary.tokens).encode("utf-8")).hexdigest())
     if isinstance(translator.text, TextPipeline):

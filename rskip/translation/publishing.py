@@ -6,16 +6,15 @@ import re
 import shutil
 import tempfile
 from pathlib import Path
-from typing import Any, TypedDict
+from typing import Any
 
 import torch
-from safetensors import safe_open
 
-from rskip.checkpoint import read_checkpoint, write_checkpoint
+from rskip.checkpoint import read_checkpoint, write_checkpoint, write_model
+from rskip.checkpoint.files import WEIGHTS, read_config
 from rskip.connections import parse_connection
 from rskip.corpora import find_corpus
 from rskip.corpora.corpus import PublishedCorpus
-from rskip.files.state import parse_state
 from rskip.records import Record
 from rskip.tasks.fairseq.publishing import paper_of
 from rskip.tasks.run import Run
@@ -32,18 +31,18 @@ _CORPUS = re.compile(r"(?P<dataset>.+)-[a-z]{2}-[a-z]{2}")
 
 
 def export_weights(run: Run[TranslationSettings], record: Record, folder: Path) -> dict[str, Any]:
-    """Writes model.safetensors (the averaged parameters in float16), text/ (the pipeline) and dict.<language>.txt.
+    """Writes config.json, model.safetensors (the averaged parameters in float16), text/ and dict.<language>.txt.
 
     :returns: sacreBLEU of the weights read back, on the whole split and on its first sentences.
     """
     data, corpus = ensure_data(run.settings, mirror=run.mirror), find_corpus(run.settings.corpus)
     checkpoint = read_checkpoint(scored_file(run))
-    checkpoint.config.update(source_lang=corpus.source, target_lang=corpus.target)
-    write_checkpoint(folder / "model.safetensors", checkpoint, dtype=torch.float16)
+    checkpoint.config.update(task="translation", source_lang=corpus.source, target_lang=corpus.target)
+    write_model(folder, checkpoint, dtype=torch.float16)
     shutil.copytree(data / "text", folder / "text")
     for dictionary in data.glob("dict.*.txt"):
         shutil.copyfile(dictionary, folder / dictionary.name)
-    translations = _translate(run, weights=folder / "model.safetensors", data=data)
+    translations = _translate(run, weights=folder / WEIGHTS, data=data)
     return {
         "sacrebleu": round(translations.score()["sacrebleu"].value, DECIMALS),
         "slice_sentences": SLICE,
@@ -60,39 +59,24 @@ def _translate(run: Run[TranslationSettings], *, weights: Path, data: Path) -> T
         return read_translations(output, data=data, split=run.settings.evaluate.split)
 
 
-class _Connections(TypedDict, total=False):
-    connection: str | None
-    encoder_connection: str | None
-    decoder_connection: str | None
-
-
-class _Named(TypedDict, total=False):
-    """The model's description in a weights file. Holds the keys that rskip reads."""
-
-    arch: str
-    model: _Connections
-
-
 def describe(folder: Path, record: Record) -> ModelDescription:
-    """The model in a published folder, by the config in its weights and the corpus of its record."""
-    weights = folder / "model.safetensors"
+    """The model in a published folder, by its config.json and the corpus of its record."""
+    path = folder / WEIGHTS
     if (user_dir := record.config.get("train", {}).get("user-dir")) is not None:
         import_user_dir(Path(user_dir))  # it registers its connections
     corpus, split = find_corpus(record.config["corpus"]), record.config["evaluate"]["split"]
     named = _CORPUS.fullmatch(corpus.name)
     assert named is not None, corpus.name
-    with safe_open(weights, framework="np") as file:
-        text = (file.metadata() or {}).get("config", "{}")
-    config = parse_state(text.encode(), _Named, source=f"{weights}: config", advice="publish the run again")
-    arch, model = config.get("arch"), config.get("model", {})
+    config = read_config(path)
+    arch, model = config["arch"], config["model"]
     connection = model.get("connection")
     if arch is None or connection is None:
-        raise ValueError(f"{weights} is no Transformer with a connection of rskip's: its metadata names none")
+        raise ValueError(f"{path} is of no Transformer with a connection of rskip's: it names none")
     of_stacks = {"encoder": model.get("encoder_connection"), "decoder": model.get("decoder_connection")}
     for stack, own in of_stacks.items():
         if own and own != connection:
             raise ValueError(
-                f"{weights}: its {stack} has the connection {own}, the rest {connection}, and a model's name "
+                f"{path}: its {stack} has the connection {own}, the rest {connection}, and a model's name "
                 "has room for one: load it from its folder, Translator.from_pretrained(FOLDER)"
             )
     spec, sized = parse_connection(connection), _SIZED.fullmatch(arch)

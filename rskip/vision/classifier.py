@@ -11,9 +11,10 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor, nn
 
+from rskip.checkpoint.files import CONFIG
 from rskip.machine.device import usable_device
 from rskip.vision.cifar_resnet import PreActResNet
-from rskip.vision.model_file import CONFIG_FILE, load_model
+from rskip.vision.model_file import load_model
 from rskip.vision.transforms import CifarClassification
 
 
@@ -76,7 +77,7 @@ class Classifier:
         if classes is None or len(classes) != logits:
             file = description.path
             if file.suffix == ".safetensors":
-                file = file.parent / CONFIG_FILE
+                file = file.with_name(CONFIG)
             shown = None if classes is None else list(classes)
             raise ValueError(f"{file} is damaged: its classes are {shown}, expected {logits} names")
         model.to(device, getattr(torch, precision))

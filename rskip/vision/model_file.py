@@ -15,19 +15,18 @@ from typing import Any, Literal, TypedDict
 import msgspec
 from torch import Tensor
 
+from rskip.checkpoint.files import CONFIG, OF_EVERY_TASK, read_safetensors
 from rskip.connections import parse_connection
 from rskip.files.state import as_state
 from rskip.files.torch_file import read_torch_file, weights_difference
 from rskip.settings.check import convert, field_names, to_plain
+from rskip.settings.errors import SettingError
 from rskip.settings.kinds import Count, Whole
-from rskip.settings.text import read_json
 from rskip.tasks.registry import task_name
 from rskip.vision.cifar_resnet import PreActResNet, preact_resnet
 from rskip.vision.transforms import CLASSES
 
 FILES = ("model.pt", "checkpoint.pt", "model.safetensors")  # of a folder the first that is there
-CONFIG_FILE = "config.json"
-FORMAT = 1  # of config.json
 TASK = "vision"
 Dataset = Literal["cifar10", "cifar100"]
 
@@ -69,10 +68,8 @@ class _Training(TypedDict):
 
 
 class PublishedConfig(msgspec.Struct, frozen=True, kw_only=True):
-    """config.json, beside published weights."""
+    """What config.json, beside published weights, says of the model."""
 
-    format: int
-    task: str
     model: ModelConfig
     dataset: Dataset
     classes: tuple[str, ...] | None = None  # names of the logits
@@ -137,7 +134,7 @@ def load_model(
     :raises ValueError: damaged, foreign, other than expected, or with weights that are not those of its config.
     """
     file = model_file(path)
-    description, state = _read_safetensors(file) if file.suffix == ".safetensors" else _read_pt(file)
+    description, state = _read_published(file) if file.suffix == ".safetensors" else _read_pt(file)
     _check_expected(description, expected or {})
     try:
         model = preact_resnet(**description.config)
@@ -198,38 +195,17 @@ def _read_pt(path: Path) -> tuple[ModelDescription, dict[str, Tensor]]:
     return description, last.model
 
 
-def _read_safetensors(path: Path) -> tuple[ModelDescription, dict[str, Tensor]]:
-    """A published folder: weights, and config.json beside them."""
-    from safetensors import SafetensorError
-    from safetensors.torch import load_file
-
-    config = _read_config(path.parent / CONFIG_FILE, beside=path.name)
+def _read_published(path: Path) -> tuple[ModelDescription, dict[str, Tensor]]:
+    """The weights of a published folder, and what config.json says."""
+    checkpoint, source = read_safetensors(path), str(path.with_name(CONFIG))
+    if task_name(task := checkpoint.config["task"]) != TASK:
+        raise SettingError.of_value("task", task, TASK, source=source)
+    own = {key: value for key, value in checkpoint.config.items() if key not in OF_EVERY_TASK}
+    config = convert(own, PublishedConfig, source=source)
     description = ModelDescription(
         path=path, config=to_plain(config.model), dataset=config.dataset, classes=config.classes
     )
-    try:
-        return description, load_file(path)
-    except SafetensorError as error:
-        raise ValueError(
-            f"{path} can't be read as safetensors ({error}): it is cut off or damaged, get the whole file again"
-        ) from error
-
-
-def _read_config(path: Path, *, beside: str) -> PublishedConfig:
-    """config.json, whose task and format are looked at first: another one's has other keys."""
-    if not path.is_file():
-        raise FileNotFoundError(f"{path} is missing: an image model has it beside {beside}")
-    content = read_json(path)
-    if isinstance(content, dict):
-        if task_name(task := content.get("task", TASK)) != TASK:
-            raise ValueError(f"{path} is of the task {task!r}: expected {TASK!r}")
-        found = content.get("format")
-        if type(found) is int and found != FORMAT:
-            raise ValueError(
-                f"{path} has format {found}, but this rskip reads format {FORMAT}: upgrade rskip (pip install "
-                "--upgrade rskip)"
-            )
-    return convert(content, PublishedConfig, source=str(path))
+    return description, checkpoint.model
 
 
 def _check_expected(description: ModelDescription, expected: Mapping[str, Any]) -> None:

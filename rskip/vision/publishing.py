@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
-from safetensors.torch import save_file
-
+from rskip.checkpoint import Checkpoint, write_model
+from rskip.checkpoint.files import WEIGHTS, read_config
 from rskip.connections import ConnectionSpec, Paper, parse_connection
-from rskip.files.whole import atomic_file
 from rskip.machine.environment import gpus_to_use
 from rskip.records import Record
-from rskip.settings.errors import SettingError
-from rskip.settings.text import read_json
 from rskip.tasks.run import Run
 from rskip.tasks.task import ModelDescription
 from rskip.vision.data.run_images import ensure_images
-from rskip.vision.model_file import CONFIG_FILE, FORMAT, TASK, load_model
+from rskip.vision.model_file import TASK, load_model
 from rskip.vision.recipe import VisionSettings
 from rskip.vision.run import scored_file
 from rskip.vision.scoring import DECIMALS, evaluate_model
@@ -42,32 +38,23 @@ def export_weights(run: Run[VisionSettings], record: Record, folder: Path) -> di
     dataset = run.settings.train.dataset
     images = ensure_images(dataset, mirror=run.mirror)["test"]
     model, description = load_model(scored_file(run))
-    weights = folder / "model.safetensors"
-    with atomic_file(weights) as temporary:  # save_file alone would make a file that only its owner can read
-        save_file({name: tensor.contiguous() for name, tensor in model.state_dict().items()}, temporary)
-    config = {
-        "format": FORMAT,
-        "task": TASK,
-        "model": dict(description.config),
-        "dataset": dataset,
-        "classes": list(images.classes),
-    }
-    (folder / CONFIG_FILE).write_text(json.dumps(config, indent=1) + "\n", encoding="utf-8")
+    config = {"task": TASK, "model": dict(description.config), "dataset": dataset, "classes": list(images.classes)}
+    write_model(folder, Checkpoint(model=model.state_dict(), config=config))
     gpus = gpus_to_use(None) if record.machine.get("gpu") else 0  # where the run was evaluated: others round otherwise
-    found = evaluate_model(weights, dataset=dataset, images=images, gpus=gpus)
+    found = evaluate_model(folder / WEIGHTS, dataset=dataset, images=images, gpus=gpus)
     return {"error": round(found["error"], DECIMALS)}
 
 
 def describe(folder: Path, record: Record) -> ModelDescription:
     """The model in a published folder, by its config.json."""
-    path = folder / CONFIG_FILE
+    path = folder / WEIGHTS
+    config = read_config(path)
     try:
-        config = read_json(path)
         dataset, model = config["dataset"], config["model"]
         depth, connection, shortcut = model["depth"], model["connection"], model["shortcut"]
-        block, shortcut_input = model.get("block", "basic"), model.get("shortcut_input", "raw")
-    except (SettingError, KeyError, TypeError, AttributeError) as error:
+    except KeyError as error:
         raise ValueError(f"{path} doesn't describe a model ({error!r}): publish the run again") from None
+    block, shortcut_input = model.get("block", "basic"), model.get("shortcut_input", "raw")
     if (trained_on := record.config["train"]["dataset"]) != dataset:
         raise ValueError(f"{path} says {dataset}, the record of {record.run} {trained_on}: publish the run again")
     parts = [

@@ -318,10 +318,11 @@ def test_publish_writes_weights_that_caption_the_same(project):
     assert 'captioner = rskip.load("captioning_transformer_tiny_2rskip_ln.flickr8k")' in card
     assert "CIDEr" in card and "test" in card
     config = json.loads((folder / "config.json").read_text())
-    (folder / "config.json").write_text(json.dumps({**config, "decoder_connection": "1xskip+ln"}))
+    of_two = {**config["model"], "decoder_connection": "1xskip+ln"}
+    (folder / "config.json").write_text(json.dumps({**config, "model": of_two}))
     with pytest.raises(ValueError, match="a model's name has room for one"):
         find_task("captioning").describe(folder, record)
-    (folder / "config.json").write_text("{}")
+    (folder / "config.json").write_text(json.dumps({**config, "model": {}}))
     with pytest.raises(ValueError, match="doesn't describe a captioning model"):
         find_task("captioning").describe(folder, record)
     assert [image.name for image in read_split(next(project.glob("data-bin/flickr8k-*[!n]")), "valid")] == ["d.jpg"]

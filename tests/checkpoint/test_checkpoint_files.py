@@ -300,10 +300,10 @@ def test_a_pt_of_another_program(tmp_path, state, message):
 @pytest.mark.parametrize(
     ("metadata", "message"),
     [
-        ({"format": "rskip-2", "config": "{}"}, "has the format 'rskip-2', .* upgrade rskip"),
-        ({"format": "pt"}, "no format 'rskip-1'"),
-        (None, r"a\.safetensors is no translation model of rskip: its metadata has no format 'rskip-1'$"),
-        ({"format": "rskip-1"}, "damaged metadata: arch is missing"),
+        ({"format": "rskip-3", "config": "{}"}, "has the format 'rskip-3', .* upgrade rskip"),
+        ({"format": "pt"}, "is not a model of rskip: neither its metadata"),
+        (None, r"a\.safetensors is not a model of rskip: neither its metadata nor a config.json beside it says so$"),
+        ({"format": "rskip-1"}, "damaged metadata: task is missing"),
         ({"format": "rskip-1", "config": "{"}, "damaged metadata"),
         ({"format": "rskip-1", "config": "[" * 100_000}, "damaged metadata: config: nested"),
         ({"format": "rskip-1", "config": json.dumps({**CONFIG, "model": None})}, "damaged metadata: model is None"),

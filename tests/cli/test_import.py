@@ -56,7 +56,8 @@ def test_there_and_back_our_model_is_the_same(folder, data, tmp_path, capsys):
     assert main([*map(str, command)]) == 0
     assert f"rskip translate --model {imported}" in capsys.readouterr().out
     assert sorted(str(path.relative_to(imported)) for path in imported.rglob("*")) == [
-        "dict.de.txt", "dict.en.txt", "model.safetensors", "text", "text/codes.bpe", "text/pipeline.json",
+        "config.json", "dict.de.txt", "dict.en.txt", "model.safetensors",
+        "text", "text/codes.bpe", "text/pipeline.json",
     ]  # fmt: skip
     for name in ("dict.de.txt", "dict.en.txt", "text/codes.bpe"):
         assert (imported / name).read_bytes() == (folder / name).read_bytes()

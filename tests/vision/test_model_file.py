@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 import torch
-from safetensors.torch import save_file
 from torch import Tensor
 
+from rskip.checkpoint import Checkpoint, write_model
 from rskip.vision.cifar_resnet import PreActResNet, preact_resnet
 from rskip.vision.model_file import load_model
 
@@ -48,9 +48,7 @@ def unfinished(model: PreActResNet) -> dict[str, Any]:
 
 
 def publish(folder: Path, state: dict[str, Tensor], **config: Any) -> Path:
-    folder.mkdir(parents=True)
-    save_file({name: tensor.contiguous() for name, tensor in state.items()}, folder / "model.safetensors")
-    (folder / "config.json").write_text(json.dumps({"format": 1, "task": "vision", **config}))
+    write_model(folder, Checkpoint(model=state, config={"task": "vision", **config}))
     return folder
 
 
@@ -180,23 +178,22 @@ def test_damaged_and_foreign_files_are_one_line(model, tmp_path):
     weights, config = folder / "model.safetensors", folder / "config.json"
     weights.write_bytes(weights.read_bytes()[:-4])
     refused("model.safetensors can't be read as safetensors .*: it is cut off or damaged", folder)
-    whole_config = config.read_text()
-    config.write_text('{"task": "translation"}')
-    refused("config.json is of the task 'translation': expected 'vision'", folder)
-    config.write_text('{"format": 1, "task": "vision"}')
-    refused("config.json: model is missing", folder)
-    config.write_text('{"task": "vision"}')
-    refused("config.json: format is missing", folder)
-    config.write_text(json.dumps({**json.loads(whole_config), "format": "1"}))
-    refused("config.json: format is '1': expected a whole number", folder)
-    config.write_text('{"format": 2, "task": "vision"}')
-    refused("config.json has format 2, but this rskip reads format 1: upgrade rskip", folder)
+    publish(folder, state, model=model.config, dataset="cifar10")
+    whole_config = json.loads(config.read_text())
+    for content, said in (
+        ({**whole_config, "task": "translation"}, "task is 'translation': expected vision"),
+        ({"task": "vision"}, "model is missing"),
+        ({**whole_config, "model": {**model.config, "depth": "8"}}, "model.depth is '8': expected a whole number"),
+        ({**whole_config, "format": 2}, "has format 2, but this rskip reads format 1; upgrade rskip"),
+    ):
+        config.write_text(json.dumps(content))
+        refused(f"config.json: {said}", folder)
     config.write_text("[]")
     refused("config.json: it holds a list: expected keys and values", folder)
     config.write_text("{")
     refused("config.json: not valid JSON", folder)
     config.unlink()
-    refused("config.json is missing: an image model has it beside model.safetensors$", folder)
+    refused("config.json is missing: model.safetensors needs it$", folder)
 
 
 def test_where_there_is_no_model(model, tmp_path):

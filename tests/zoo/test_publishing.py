@@ -171,8 +171,8 @@ def test_what_does_not_belong_together_is_one_line() -> None:
     for file, content, message in (
         ("record.json", "{", "record.json: not valid JSON"),
         ("record.json", "[]", "record.json: it holds a list"),
-        ("config.json", "<html>", "config.json doesn't describe a model"),
-        ("config.json", '{"dataset": "cifar10"}', "config.json doesn't describe a model (KeyError('model'))"),
+        ("config.json", "<html>", "config.json: not valid JSON"),
+        ("config.json", '{"dataset": "cifar10"}', "config.json: task is missing"),
     ):
         before = (folder / file).read_text()
         (folder / file).write_text(content)
@@ -320,8 +320,9 @@ def test_a_transformer_has_a_name_where_it_has_one_connection(monkeypatch: pytes
     record = make_run(kind="translation", config={"corpus": "multi30k-en-de", "evaluate": {"split": "test"}})[0]
 
     def described(record: Record, arch: str, connection: str, **stacks: str | None) -> ModelDescription:
-        metadata = {"config": json.dumps({"arch": arch, "model": {"connection": connection, **stacks}})}
-        save_file({"a": np.ones(1, np.float16)}, "model.safetensors", metadata=metadata)
+        config = {"task": "translation", "arch": arch, "model": {"connection": connection, **stacks}}
+        Path("config.json").write_text(json.dumps(config))
+        save_file({"a": np.ones(1, np.float16)}, "model.safetensors", metadata={"format": "rskip-2"})
         return find_task("translation").describe(Path(), record)
 
     stacks = {"encoder_connection": None, "decoder_connection": "2rskip+ln"}
