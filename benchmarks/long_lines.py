@@ -71,9 +71,9 @@ def measure_line(words: Sequence[str]) -> list[dict[str, Any]]:
         (found,) = translator.translate([line], too_long=too_long)
         rows.append({"system": f"ours, {too_long}", "words": len(found.text.split())})
     checkpoint = read_checkpoint(CHECKPOINTS / STOCK / "model.safetensors")
-    source, target = translator.source_dictionary, translator.target_dictionary
+    source, target = translator.tokenizer.source, translator.tokenizer.target
     model = build_transformer(checkpoint, source_vocabulary=len(source), target_vocabulary=len(target))
-    tokens = translator.text.encode(line).split()
+    tokens = translator.tokenizer.tokens(line)
     with tempfile.TemporaryDirectory() as temporary:
         folder = Path(temporary, "model")
         write_ctranslate2(model, folder, source=source, target=target)
@@ -81,7 +81,7 @@ def measure_line(words: Sequence[str]) -> list[dict[str, Any]]:
         for name, settings in (("CTranslate2", {}), ("CTranslate2, max_input_length=0", {"max_input_length": 0})):
             try:
                 found = other.translate_batch([tokens], beam_size=4, **settings)[0].hypotheses[0]
-                rows.append({"system": name, "words": len(translator.text.decode(" ".join(found)).split())})
+                rows.append({"system": name, "words": len(translator.tokenizer.text.decode(" ".join(found)).split())})
             except RuntimeError as error:
                 rows.append({"system": name, "words": None, "error": str(error)})
     return rows

@@ -12,7 +12,7 @@ from decoding.rounds import report, take_turns
 from decoding.speed import CT2
 from decoding.systems import Tokens
 from decoding.workloads import RECURSIVE, STOCK, Workload
-from rskip.text import TokenText
+from rskip.text import Tokenizer, TokenText
 
 
 def build_onnx_systems(workload: Workload, folder: Path, threads: int) -> dict[str, SystemProcess]:
@@ -25,8 +25,7 @@ def build_onnx_systems(workload: Workload, folder: Path, threads: int) -> dict[s
             model, place = workload.models[connection](), folder / f"{connection}-{precision}"
             place.mkdir(parents=True)
             write_onnx(
-                model, place, text=TokenText("a", "b"), source=workload.source, target=workload.target,
-                precision=precision,
+                model, place, Tokenizer(TokenText("a", "b"), workload.source, workload.target), precision=precision
             )  # fmt: skip
             systems[f"ours {connection} ONNX {precision}"] = SystemProcess(
                 f"ONNX {precision}", None, workload.source, workload.target, workload.search,

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 from decoding.systems import Search, Tokens
-from rskip.generation import Hypothesis, SearchOptions
-from rskip.translation.search import Segment, TranslationModel, Workers, search_batches
+from rskip.generation import SearchOptions
+from rskip.translation import Workers
+from rskip.translation.search import ModelSearcher, Searcher, Segment, TranslationModel
 
 
 class Ours:
@@ -23,19 +22,20 @@ class Ours:
         if self.workers is not None:
             self.workers.close()
 
-    def _search(self, batches: list[list[Segment]]) -> Iterator[list[list[Hypothesis]]]:
-        if len(batches) == 1 or self.threads == 1:
-            return search_batches(self.model, batches, self.options)
+    def _searcher(self, batches: int) -> Searcher:
+        if batches == 1 or self.threads == 1:
+            return ModelSearcher(self.model)
         if self.workers is None:
             self.workers = Workers(self.model, self.threads)
-        return self.workers.search(batches, self.options)
+        return self.workers
 
     def translate(self, sentences: list[Tokens], batch_size: int) -> list[Tokens]:
         order = sorted(range(len(sentences)), key=lambda index: -len(sentences[index]))
         batches = [order[start : start + batch_size] for start in range(0, len(order), batch_size)]
         segments = [[Segment(source=sentences[index], prefix=[]) for index in batch] for batch in batches]
         found: dict[int, Tokens] = {}
-        for batch, hypotheses in zip(batches, self._search(segments), strict=True):
+        searcher = self._searcher(len(batches))
+        for batch, hypotheses in zip(batches, searcher(segments, self.options), strict=True):
             for index, best in zip(batch, hypotheses, strict=True):
                 found[index] = best[0].tokens.tolist()[:-1]
         return [found[index] for index in range(len(sentences))]

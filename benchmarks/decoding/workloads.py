@@ -14,7 +14,7 @@ from rskip.checkpoint import build_transformer, read_checkpoint
 from rskip.corpora import find_corpus
 from rskip.corpora.fetch import fetch
 from rskip.corpora.formats import read_sentences
-from rskip.text import Dictionary, TextPipeline
+from rskip.text import Dictionary, Tokenizer
 from rskip.transformer import Transformer, TransformerConfig
 from rskip.translation.metrics import score
 
@@ -56,15 +56,15 @@ def trained(mirror: str | None, *, sentences: int | None) -> Workload:
     texts = {
         each: list(read_sentences(files[sides[each].file].path))[:sentences] for each in (corpus.source, corpus.target)
     }
-    pipeline = TextPipeline.load(folder / "text")
-    source, target = (Dictionary.load(folder / f"dict.{each}.txt") for each in (corpus.source, corpus.target))
+    tokenizer = Tokenizer.load(folder)
+    source, target = tokenizer.source, tokenizer.target
 
     def load(name: str) -> Transformer:
         checkpoint = read_checkpoint(CHECKPOINTS / name / "model.safetensors")
         return build_transformer(checkpoint, source_vocabulary=len(source), target_vocabulary=len(target))
 
     def bleu(hypotheses: list[Tokens]) -> float:
-        decoded = [pipeline.decode(target.decode(tokens)) for tokens in hypotheses]
+        decoded = [tokenizer.decode(tokens) for tokens in hypotheses]
         return round(score(decoded, texts[corpus.target])["sacrebleu"].value, 2)
 
     return Workload(
@@ -75,7 +75,7 @@ def trained(mirror: str | None, *, sentences: int | None) -> Workload:
         },
         source=source,
         target=target,
-        sentences=[source.encode_line(pipeline.encode(sentence)) for sentence in texts[corpus.source]],
+        sentences=[tokenizer.encode(sentence) for sentence in texts[corpus.source]],
         search=Search(beam=4),
         batch_size=64,
         sentences_a_latency_round=20,

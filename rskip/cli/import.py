@@ -39,9 +39,8 @@ def run(args: argparse.Namespace) -> None:
     """Writes the folder and says where."""
     from rskip.checkpoint import read_checkpoint, write_model
     from rskip.cli._model import output_folder
-    from rskip.text import TextPipeline
+    from rskip.text.finding import find_dictionary
     from rskip.translation import Translator
-    from rskip.translation.model_files import find_dictionary
 
     with output_folder(args.output, replace=args.force, contents=CONTENTS) as folder:
         translator = Translator.from_pretrained(
@@ -56,6 +55,5 @@ def run(args: argparse.Namespace) -> None:
             shutil.copyfile(dictionary, folder / f"dict.{language}.txt")
         checkpoint.config.update(languages)
         write_model(folder, checkpoint)
-        if isinstance(translator.text, TextPipeline):
-            translator.text.save(folder / "text")
+        translator.tokenizer.text.save(folder / "text")
     print(f"wrote {args.output}: translate with rskip translate --model {args.output}")

@@ -223,7 +223,7 @@ def journal_settings(
     from rskip.translation.model_files import model_sha256
 
     return {
-        "model": model_sha256(args.model, translator),
+        "model": model_sha256(args.model, translator.tokenizer),
         "rskip": rskip.__version__,
         **asdict(options),
         "precision": translator.precision,
@@ -242,7 +242,8 @@ def load_translator(args: argparse.Namespace, ranks: Ranks) -> Translator:
     from rskip.cli._options import with_flags
     from rskip.machine.device import bfloat16_is_slow, usable_device
     from rskip.translation import Translator
-    from rskip.translation.model_files import ONNX_FILE, find_model
+    from rskip.translation.model_files import find_model
+    from rskip.translation.onnx_decoder import ONNX_FILE
     from rskip.translation.options import CpuSettings
 
     if (threads := with_flags(CpuSettings(), args).threads) is not None:

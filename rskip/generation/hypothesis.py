@@ -1,10 +1,17 @@
-"""What a beam search finds."""
+"""What a beam search finds, also as plain values, which JSON and other processes take."""
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Annotated
 
+import torch
+from msgspec import Meta
 from torch import Tensor
+
+from rskip.settings.kinds import Index
 
 
 @dataclass(frozen=True)
@@ -21,3 +28,40 @@ class Hypothesis:
     score: float
     token_scores: Tensor | None = None
     attention: Tensor | None = None
+
+
+_Score = Annotated[float, Meta(extra={"also": (math.inf, -math.inf)})]
+_FlatHypothesis = tuple[list[Index], _Score, list[_Score] | None, list[list[float]] | None]
+FlatBatch = list[list[_FlatHypothesis]]
+
+
+def flat(found: Sequence[Sequence[Hypothesis]]) -> FlatBatch:
+    """A batch's hypotheses as plain values, which JSON takes too."""
+    return [[_flat(each) for each in hypotheses] for hypotheses in found]
+
+
+def rebuilt(values: FlatBatch) -> list[list[Hypothesis]]:
+    """What `flat` was given."""
+    return [[_rebuilt(*each) for each in hypotheses] for hypotheses in values]
+
+
+def _flat(hypothesis: Hypothesis) -> _FlatHypothesis:
+    """Without tensors, which would travel between processes through shared memory, one file each."""
+    scores, attention = hypothesis.token_scores, hypothesis.attention
+    return (
+        hypothesis.tokens.tolist(),
+        hypothesis.score,
+        None if scores is None else scores.tolist(),
+        None if attention is None else attention.tolist(),
+    )
+
+
+def _rebuilt(
+    tokens: list[int], score: float, token_scores: list[float] | None, attention: list[list[float]] | None
+) -> Hypothesis:
+    return Hypothesis(
+        torch.tensor(tokens),
+        score,
+        None if token_scores is None else torch.tensor(token_scores),
+        None if attention is None else torch.tensor(attention),
+    )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -30,6 +31,7 @@ def beam_search(
     source_lengths: Tensor,
     prefix: Tensor | None = None,
     special: SpecialTokens = _USUAL_TOKENS,
+    each_step: Callable[[int], None] | None = None,
 ) -> list[list[Hypothesis]]:
     """The `options.nbest` best finished hypotheses of each sentence, best first.
 
@@ -40,13 +42,14 @@ def beam_search(
     :param memory: what the decoder starts from, one row a sentence.
     :param source_lengths: (B,) tokens of each source, its end included.
     :param prefix: (B, P) first tokens that are forced, filled up with padding on the right.
+    :param each_step: is called with the number of each step, from 1, before it.
     :raises ValueError: the model's logits are not numbers.
     """
     if not len(source_lengths):
         return []
     with torch.inference_mode():
         search = _Search(decoder, options, source_lengths, prefix, special)
-        search.run(memory)
+        search.run(memory, each_step)
     return [_best(finished, options.nbest) for finished in search.finished]
 
 
@@ -110,9 +113,11 @@ class _Search:
         self.finished: list[list[_Finished]] = [[] for _ in range(count)]  # of each sentence
         self.scratch: Tensor | None = None  # memory of the CPU that every step uses again
 
-    def run(self, memory: Any) -> None:
+    def run(self, memory: Any, each_step: Callable[[int], None] | None) -> None:
         state = self.decoder.start(memory, attention=self.options.attention)
         for length in range(max(self.greatest) + 1):
+            if each_step is not None:
+                each_step(length + 1)
             logits = self.decoder.step(self._on_device(self.beams.tokens[:, :, -1]), state)
             candidates = self._candidates(logits, length)
             attention: list[Tensor] = []

@@ -1,6 +1,7 @@
-"""Raw sentences and model tokens: tokenisers, subword units, dictionaries."""
+"""Raw sentences and token ids: tokenisers, subword units, dictionaries."""
 
 from rskip.text.dictionary import Dictionary
 from rskip.text.pipeline import TextConfig, TextPipeline, TokenText
+from rskip.text.tokenizer import Tokenizer
 
-__all__ = ["Dictionary", "TextConfig", "TextPipeline", "TokenText"]
+__all__ = ["Dictionary", "TextConfig", "TextPipeline", "TokenText", "Tokenizer"]

@@ -168,6 +168,9 @@ class TokenText:
         """The tokens as they are."""
         return tokens
 
+    def save(self, folder: str | Path) -> None:
+        """Writes nothing: tokens need no files."""
+
 
 def tool_versions(*packages: str) -> dict[str, str]:
     """Installed version of each distribution named; "not installed" for one that is missing."""

@@ -7,8 +7,9 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -19,14 +20,15 @@ from rskip.files.journal import Journal
 from rskip.files.resumable import ResumableFile, merge_parts, part_path, write_all
 from rskip.files.windows import Window, read_windows
 from rskip.generation import Hypothesis, SearchOptions
+from rskip.generation.hypothesis import FlatBatch, flat, rebuilt
 from rskip.machine.ranks import Ranks
 from rskip.translation.jobs import Job, known_sum
 from rskip.translation.options import LARGE, MAX_TOKENS, MOST_WORKERS, BatchSettings
-from rskip.translation.search import FlatBatch, SearchBatches, Segment, flat, rebuilt
-from rskip.translation.segments import Source
+from rskip.translation.search import ModelSearcher, Searcher, Segment
 from rskip.translation.terminal import TranslationProgress
 from rskip.translation.translation import LineForm, SentenceError, Translation
 from rskip.translation.translator import Translator
+from rskip.translation.workers import Workers
 
 WINDOW_CHARACTERS = 300_000
 WAIT = 0.1  # seconds without more input, after which what there is is translated
@@ -57,7 +59,7 @@ class FileTranslation:
     """How jobs are done.
 
     journal: all that decides what is written, for the journal of an output that can be resumed.
-    workers: processes that search, see `Translator.parallel`.
+    workers: processes that search; 1: this one.
     """
 
     translator: Translator
@@ -77,12 +79,10 @@ class FileTranslation:
         :raises ValueError: something stopped it.
         """
         started = time.perf_counter()
-        alone = nullcontext(self.translator.watched(self.progress.step))
-        pool = self.translator.parallel(self.workers) if self.workers > 1 else alone
         try:
-            with pool as translator:
+            with self._searcher() as searcher:
                 for job in jobs:
-                    self._run(job, translator)
+                    self._run(job, searcher)
                     self.progress.before += job.size or 0
         finally:
             self.progress.end()
@@ -91,12 +91,23 @@ class FileTranslation:
             lines, tokens, self.progress.seconds if self.ranks.count == 1 else time.perf_counter() - started
         )
 
-    def _run(self, job: Job, translator: Translator) -> None:
+    def _searcher(self) -> AbstractContextManager[Searcher]:
+        if self.workers > 1:
+            return Workers(self.translator.model, self.workers)
+        return nullcontext(ModelSearcher(self.translator.model, self.progress.step))
+
+    def _run(self, job: Job, searcher: Searcher) -> None:
         def translate(windows: Iterable[Window], write: Write, ahead: int, file: ResumableFile | None = None) -> None:
             def translated(window: Window) -> list[Translation]:
-                watch = WindowWatch(window, self.progress, None if file is None else file.batches(window, FoundBatch))
+                journal = None if file is None else file.batches(window, FoundBatch)
                 return translate_window(
-                    translator, window.lines, self.options, self.batches, number=window.number, watch=watch
+                    self.translator,
+                    window.lines,
+                    self.options,
+                    self.batches,
+                    number=window.number,
+                    searcher=WindowSearcher(searcher, window, self.progress, journal),
+                    begin=partial(self.progress.begin, window),
                 )
 
             translate_stream(windows, translated, form=self.form, write=write, report=self.progress, ahead=ahead)
@@ -123,45 +134,38 @@ class FileTranslation:
 
 
 class FoundBatch(msgspec.Struct, frozen=True, kw_only=True):
-    """A translated batch of a window: the hypotheses of its segments (`rskip.translation.search.flat`)."""
+    """A translated batch of a window: the hypotheses of its segments (`rskip.generation.hypothesis.flat`)."""
 
     found: FlatBatch
 
 
 @dataclass(frozen=True)
-class WindowWatch:
-    """Tells the progress of a window as its batches are done, and keeps each in the window's journal.
+class WindowSearcher:
+    """Tells the progress of a window as `searcher` does its batches, and keeps each in the window's journal.
 
     A batch that the journal has is not searched again. The batches of a window depend on its lines and the settings
     alone, and they are done in order.
     """
 
+    searcher: Searcher
     window: Window
     progress: TranslationProgress
     journal: Journal[FoundBatch] | None
 
-    def read(self, sources: Sequence[Source]) -> None:
-        """The window's lines as they will be translated."""
-        self.progress.begin(self.window, [source.notes for source in sources])
-
-    def around(self, search: SearchBatches) -> SearchBatches:
-        """The search, with all of this."""
-
-        def searched(
-            batches: Sequence[Sequence[Segment]], options: SearchOptions
-        ) -> Iterator[list[list[Hypothesis]]]:
-            sizes = [sum(len(segment.source) for segment in batch) for batch in batches]
-            done = 0
-            for number, found in enumerate(self._found(search, batches, options)):
-                done += sizes[number]
-                tokens = sum(len(hypotheses[0].tokens) for hypotheses in found)
-                self.progress.batch(self.window, done / sum(sizes), tokens)
-                yield found
-
-        return searched
+    def __call__(
+        self, batches: Sequence[Sequence[Segment]], options: SearchOptions
+    ) -> Iterator[list[list[Hypothesis]]]:
+        """The batches' hypotheses, out of the journal or searched for."""
+        sizes = [sum(len(segment.source) for segment in batch) for batch in batches]
+        done = 0
+        for number, found in enumerate(self._found(batches, options)):
+            done += sizes[number]
+            tokens = sum(len(hypotheses[0].tokens) for hypotheses in found)
+            self.progress.batch(self.window, done / sum(sizes), tokens)
+            yield found
 
     def _found(
-        self, search: SearchBatches, batches: Sequence[Sequence[Segment]], options: SearchOptions
+        self, batches: Sequence[Sequence[Segment]], options: SearchOptions
     ) -> Iterator[list[list[Hypothesis]]]:
         kept = 0
         for entry in () if self.journal is None else self.journal.entries():
@@ -171,7 +175,7 @@ class WindowWatch:
                 raise self.journal.damage("found", "doesn't match the window", expected=expected)
             kept += 1
             yield rebuilt(entry.found)
-        for found in search(batches[kept:], options):
+        for found in self.searcher(batches[kept:], options):
             if self.journal is not None:
                 self.journal.add([FoundBatch(found=flat(found))])
             yield found
@@ -184,19 +188,18 @@ def translate_window(
     batches: BatchSettings,
     *,
     number: int,
-    watch: WindowWatch | None = None,
+    searcher: Searcher | None = None,
+    begin: Callable[[Sequence[Sequence[str]]], None] = lambda notes: None,
 ) -> list[Translation]:
-    """The sentences' translations. Sampling has a seed for each window number: resumed, it draws the same."""
+    """The sentences' translations. Sampling has a seed for each window number: resumed, it draws the same.
+
+    :param begin: is called, when the sentences have been read, with what was done with each.
+    """
     options = replace(options, seed=options.seed + number) if options.sampling else options
     sources = translator.read(sentences, options, too_long=batches.too_long, limit=batches.max_source_positions)
-    if watch is not None:
-        watch.read(sources)
-    return translator.search(
-        sources,
-        options,
-        max_tokens=MAX_TOKENS if batches.max_tokens is None else batches.max_tokens,
-        **({} if watch is None else {"around": watch.around}),
-    )
+    begin([source.notes for source in sources])
+    max_tokens = MAX_TOKENS if batches.max_tokens is None else batches.max_tokens
+    return translator.search(sources, options, max_tokens=max_tokens, searcher=searcher)
 
 
 def translate_stream(

@@ -1,56 +1,30 @@
-"""The files of a model: its checkpoint, its dictionaries, the languages that name them, and how its text was made."""
+"""A model's files on disk: which file it is, what that says, and its checksum."""
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import os
-import re
 import tempfile
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
 
+import torch
+
+from rskip.checkpoint import build_transformer, read_checkpoint
 from rskip.checkpoint.files import checkpoint_sha256
+from rskip.checkpoint.transformer import check_translates, check_vocabulary
+from rskip.cpu.precision import set_precision
 from rskip.files.checksum import sha256_file
 from rskip.settings.errors import SettingError
-from rskip.text import TextConfig, TextPipeline, TokenText
-from rskip.text.pipeline import CONFIG_FILE
-from rskip.text.subwords import BytePairEncoding, SentencePiece, Subwords
-
-if TYPE_CHECKING:
-    from rskip.translation.translator import Translator
-
-Text = TextPipeline | TokenText
+from rskip.text import Tokenizer
+from rskip.text.finding import TOKENS
+from rskip.translation.onnx_decoder import ONNX_FILE, OnnxTransformer, read_settings
+from rskip.translation.search import TranslationModel
 
 _SUFFIXES = (".safetensors", ".pt")
 # a model; then what a training leaves, of rskip's runs the average, of fairseq's the best on the validation data
 _PREFERRED = ("model.safetensors", "model.pt", "averaged.pt", "checkpoint_best.pt", "checkpoint_last.pt")
-TOKENS = "tokens"
-ONNX_FILE = "onnx.json"  # of a folder of ONNX graphs
-_FASTBPE = re.compile(rb"\S+ \S+ \d+\n")
-_COUNT = re.compile(rb" \d+$", re.MULTILINE)
-
-# Where fairseq's models keep their units, in a folder without a pipeline.
-_UNITS = (
-    BytePairEncoding.file_name,
-    "bpe.codes",
-    "bpecodes",
-    "code",
-    SentencePiece.file_name,
-    "sentencepiece.bpe.model",
-)
-
-
-class MissingSetting(SettingError, FileNotFoundError):
-    """A file of a model is nowhere where it is looked for, and a setting says where it is."""
-
-
-class Languages(NamedTuple):
-    """What a model translates from and to."""
-
-    source: str
-    target: str
 
 
 def find_model(path: str | os.PathLike[str]) -> Path:
@@ -88,181 +62,74 @@ def find_checkpoint(path: str | os.PathLike[str]) -> Path:
     return found[0]
 
 
-def find_languages(
-    *,
-    given: tuple[str | None, str | None],
-    own: tuple[str | None, str | None],
-    pipeline: tuple[str, str] | None,
-    folders: Sequence[Path],
-) -> Languages:
-    """The model's languages: as given; else as its file says; else those of the text pipeline; else those in
-    the names of the data's files beside the dictionaries (`train.en-de.en.idx`) or of the two dictionaries, where one
-    language is known.
+def open_model(path: str | os.PathLike[str]) -> StoredWeights | StoredGraphs:
+    """What the model's file holds, before the model is built."""
+    file = find_model(path)
+    return StoredGraphs(file) if file.name == ONNX_FILE else StoredWeights(file)
 
-    :param own: as the model's file says.
-    :raises SettingError: none of them says so, or the file says the opposite of what is given.
+
+class StoredWeights:
+    """A model's checkpoint.
+
+    languages: source and target, where it names them.
+    data: folders of the data that it was trained on.
+    text: None: the text pipeline has to be found.
     """
-    if own[0] != own[1] and given == own[::-1]:
-        raise SettingError("", f"the model translates {own[0]} to {own[1]}, not {given[0]} to {given[1]}")
-    source, target = given[0] or own[0], given[1] or own[1]
-    pairs: Iterable[tuple[str, str]] = _language_pairs(pipeline, folders)
-    for pair in pairs:
-        if source and target:
-            break
-        if source == pair[1] or target == pair[0]:
-            pair = (pair[1], pair[0])
-        if source in (None, pair[0]) and target in (None, pair[1]):
-            source, target = pair
-    dictionaries = sorted({name for folder in folders for name in _dictionary_names(folder)})
-    if (source is None) != (target is None) and len(dictionaries) == 2 and (source or target) in dictionaries:
-        other = next(name for name in dictionaries if name != (source or target))
-        source, target = source or other, target or other
-    if not (source and target):
-        found = ", ".join(f"dict.{name}.txt" for name in dictionaries) or "none"
-        missing = " and ".join(side for side, known in (("source", source), ("target", target)) if not known)
-        raise SettingError(
-            "", f"the checkpoint doesn't say what it translates: give the {missing} language (dictionaries: {found})"
-        )
-    return Languages(source, target)
+
+    text: str | None = None
+
+    def __init__(self, file: Path) -> None:
+        self.file, self.checkpoint = file, read_checkpoint(file)
+        self.data = [folder for folder in map(Path, self.checkpoint.trained_on) if folder.is_dir()]
+        with _errors_about(file):
+            check_translates(self.checkpoint)
+        self.languages = self.checkpoint.config["source_lang"], self.checkpoint.config["target_lang"]
+
+    def build(self, tokenizer: Tokenizer, *, precision: str | None, device: torch.device) -> TranslationModel:
+        """The model on the device; its vocabularies have to be the tokenizer's."""
+        sizes = {"source_vocabulary": len(tokenizer.source), "target_vocabulary": len(tokenizer.target)}
+        with _errors_about(self.file):
+            model = build_transformer(self.checkpoint, **sizes)
+            model.move(device)
+            return set_precision(model, precision or "float32")
 
 
-def find_dictionary(names: Iterable[str | None], folders: Sequence[Path]) -> Path:
-    """The first existing dict.<name>.txt, over the folders in order and, within each, over the names.
+class StoredGraphs:
+    """A model's ONNX graphs. `text` is TOKENS where sentences are tokens already."""
 
-    :raises FileNotFoundError: no such file exists.
-    """
-    wanted = [f"dict.{name}.txt" for name in names if name]
-    for folder in folders:
-        for name in wanted:
-            if (folder / name).is_file():
-                return folder / name
-    raise missing_dictionaries(wanted[0], folders)
+    def __init__(self, file: Path) -> None:
+        self.file, self.settings, self.data = file, read_settings(file), list[Path]()
+        self.languages = self.settings.source_language, self.settings.target_language
+        self.text = TOKENS if self.settings.text == TOKENS else None
 
-
-def missing_dictionaries(name: str, folders: Sequence[Path]) -> MissingSetting:
-    """The error of a dictionary that none of the folders has."""
-    return MissingSetting(
-        "dictionaries",
-        f"must be given: no {name} in {' or '.join(map(str, folders))}",
-        expected="the folder that `rskip prepare` or fairseq-preprocess wrote",
-    )
-
-
-def find_text(
-    text: str | os.PathLike[str] | TextPipeline | None, folders: Sequence[Path]
-) -> TextPipeline | Subwords | None:
-    """The text pipeline, or where there are only subword units those, or None for text that is tokens already.
-
-    :param text: a pipeline; a folder that holds one, or units; a file of units (byte-pair codes, a SentencePiece
-        model); "tokens"; None: what `folders`, or their folders called text, hold.
-    :raises FileNotFoundError: nothing there.
-    :raises ValueError: a damaged file.
-    """
-    if isinstance(text, TextPipeline):
-        return text
-    if text == TOKENS:
-        return None
-    if text is None:
-        places = [place for folder in folders for place in (folder / "text", folder)]
-    else:
-        places = [Path(text)]
-        if places[0].is_file():
-            return load_units(places[0])
-        if not places[0].is_dir():
-            raise FileNotFoundError(f"no text pipeline {text}: expected a folder, or a file of subword units")
-    for place in places:
-        if (place / CONFIG_FILE).is_file():
-            return TextPipeline.load(place)
-        for name in _UNITS:
-            if (place / name).is_file():
-                return load_units(place / name)
-    raise MissingSetting(
-        "text",
-        f"must be given: no text pipeline in {' or '.join(map(str, places[-1:] if text else folders))}",
-        expected=f"{CONFIG_FILE}'s folder, BPE codes, a SentencePiece model, or \"{TOKENS}\" if the text is tokens",
-    )
+    def build(self, tokenizer: Tokenizer, *, precision: str | None, device: torch.device) -> TranslationModel:
+        """As `StoredWeights.build`, on the CPU."""
+        own = self.settings.precision
+        with _errors_about(self.file):
+            check_vocabulary("source", self.settings.source_vocabulary, len(tokenizer.source))
+            check_vocabulary("target", self.settings.target_vocabulary, len(tokenizer.target))
+            if precision not in (None, own):
+                advice = "export the model in another precision, or use the model itself"
+                raise SettingError.of_value("precision", precision, f"{own}, as the graphs are", advice=advice)
+        model = OnnxTransformer(self.file.parent, self.settings)
+        model.move(device)
+        return model
 
 
-def load_units(path: Path) -> Subwords:
-    """The subword units of a file: byte-pair codes, known by their first line, or else a SentencePiece model.
-
-    fastBPE's codes are subword-nmt's with each merge's count behind it and without the line of the version.
-
-    :raises ValueError: neither.
-    """
-    data = path.read_bytes()
-    if _FASTBPE.match(data):
-        data = b"#version: 0.2\n" + _COUNT.sub(b"", data)
-    if data.startswith(b"#version"):
-        try:
-            return BytePairEncoding(data.decode("utf-8"))
-        except ValueError as error:
-            raise ValueError(f"{path}: {error}") from error
-    with contextlib.suppress(RuntimeError):
-        if data:
-            return SentencePiece(data)
-    raise ValueError(
-        f"{path} holds no subword units: neither byte-pair codes of subword-nmt (their first line is '#version: 0.2') "
-        "or fastBPE, nor a SentencePiece model"
-    )
-
-
-def build_text(found: TextPipeline | Subwords | None, languages: Languages) -> Text:
-    """The text of a model between these languages, out of what `find_text` found.
-
-    A pipeline for the other direction is turned round. Byte-pair codes alone get `TextConfig`'s defaults (Moses, as
-    fairseq calls it); a SentencePiece model takes the text as it is.
-
-    :raises SettingError: a pipeline for other languages.
-    """
-    if found is None:
-        return TokenText(*languages)
-    if not isinstance(found, TextPipeline):
-        return TextPipeline(_config(found, languages), found)
-    if languages == (found.source_language, found.target_language):
-        return found
-    if languages == (found.target_language, found.source_language):
-        return found.reversed()
-    raise SettingError(
-        "",
-        f"the text pipeline is for {found.source_language} and {found.target_language}, but the model translates "
-        f"{languages.source} to {languages.target}: give its own pipeline (text), or its languages",
-    )
-
-
-def model_sha256(path: str | os.PathLike[str], translator: Translator) -> str:
-    """Hexadecimal SHA-256 of the model at `path`, and of the translator's dictionaries and text pipeline."""
-    parts = [checkpoint_sha256(find_model(path)), translator.source_language, translator.target_language]
-    for dictionary in (translator.source_dictionary, translator.target_dictionary):
+def model_sha256(path: str | os.PathLike[str], tokenizer: Tokenizer) -> str:
+    """Hexadecimal SHA-256 of the model at `path`, and of its dictionaries and text pipeline."""
+    parts = [checkpoint_sha256(find_model(path)), tokenizer.source_language, tokenizer.target_language]
+    for dictionary in (tokenizer.source, tokenizer.target):
         parts.append(hashlib.sha256("\n".join(dictionary.tokens).encode("utf-8")).hexdigest())
-    if isinstance(translator.text, TextPipeline):
-        with tempfile.TemporaryDirectory() as folder:
-            translator.text.save(folder)
-            parts += [sha256_file(each) for each in sorted(Path(folder).iterdir())]
+    with tempfile.TemporaryDirectory() as folder:
+        tokenizer.text.save(folder)
+        parts += [sha256_file(each) for each in sorted(Path(folder).iterdir())]
     return hashlib.sha256("\n".join(parts).encode("utf-8")).hexdigest()
 
 
-def _language_pairs(pipeline: tuple[str, str] | None, folders: Sequence[Path]) -> Iterator[tuple[str, str]]:
-    if pipeline is not None:
-        yield pipeline
-    for folder in folders:
-        for path in sorted(folder.glob("*.*-*.*.idx")):
-            source, _, target = path.name.split(".")[1].partition("-")
-            yield source, target
-
-
-def _dictionary_names(folder: Path) -> list[str]:
-    names = (path.name.split(".") for path in folder.glob("dict.*.txt"))
-    return [parts[1] for parts in names if len(parts) == 3]
-
-
-def _config(units: Subwords, languages: Languages) -> TextConfig:
-    if isinstance(units, SentencePiece):
-        return TextConfig(
-            source_language=languages.source,
-            target_language=languages.target,
-            normalise_punctuation=False,
-            tokeniser="none",
-            subwords="sentencepiece",
-        )
-    return TextConfig(source_language=languages.source, target_language=languages.target)
+@contextmanager
+def _errors_about(file: Path) -> Iterator[None]:
+    try:
+        yield
+    except SettingError as error:
+        raise error.within(source=str(file)) from None

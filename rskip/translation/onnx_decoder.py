@@ -24,11 +24,11 @@ from rskip.settings.check import Checked, convert
 from rskip.settings.errors import SettingError
 from rskip.settings.kinds import Index, Layers, Positions, Size
 from rskip.settings.text import read_json
-from rskip.translation.model_files import ONNX_FILE
 
 if TYPE_CHECKING:
     from onnxruntime import InferenceSession
 
+ONNX_FILE = "onnx.json"
 FORMAT = 1  # of the folder
 ENCODER, STEP = "encoder.onnx", "step.onnx"
 

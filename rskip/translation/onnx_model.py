@@ -22,15 +22,14 @@ from torch.export import Dim
 
 from rskip.files.checksum import sha256_file
 from rskip.settings.check import to_plain
-from rskip.text import Dictionary, TextPipeline
+from rskip.text import Dictionary, TextPipeline, Tokenizer
 from rskip.transformer import Transformer
 from rskip.transformer.attention import MultiHeadAttention
 from rskip.transformer.embedding import EmbeddingModule
 from rskip.transformer.positions import token_positions
 from rskip.transformer.undrawn import undrawn
 from rskip.transformer.value_residual import FirstValues
-from rskip.translation.model_files import ONNX_FILE, Text
-from rskip.translation.onnx_decoder import ENCODER, FORMAT, STEP, OnnxSettings, OnnxTransformer
+from rskip.translation.onnx_decoder import ENCODER, FORMAT, ONNX_FILE, STEP, OnnxSettings, OnnxTransformer
 from rskip.translation.search import TranslationModel
 
 OPSET = 18
@@ -41,10 +40,8 @@ _BATCH, _BEAMS, _ROWS, _PAST, _SOURCE = map(Dim, ("batch", "beams", "rows", "pas
 def write_onnx(
     model: Transformer,
     folder: Path,
+    tokenizer: Tokenizer,
     *,
-    text: Text,
-    source: Dictionary,
-    target: Dictionary,
     precision: Literal["float32", "int8"] = "float32",
 ) -> None:
     """Writes what `Translator.from_pretrained` opens into the folder, which is there and empty.
@@ -58,19 +55,16 @@ def write_onnx(
     plain.requires_grad_(False).eval()
     _export(_EncoderGraph(plain), folder / ENCODER)
     _export(_StepGraph(plain), folder / STEP)
-    for dictionary, language in ((source, text.source_language), (target, text.target_language)):
-        dictionary.save(folder / f"dict.{language}.txt")
-    if isinstance(text, TextPipeline):
-        text.save(folder / "text")
+    tokenizer.save(folder)
 
     config = plain.config
     bounded = not config.no_token_positional_embeddings  # by the table of positions
     settings = OnnxSettings(
         opset=OPSET,
         precision="float32",
-        source_language=text.source_language,
-        target_language=text.target_language,
-        text="pipeline" if isinstance(text, TextPipeline) else "tokens",
+        source_language=tokenizer.source_language,
+        target_language=tokenizer.target_language,
+        text="pipeline" if isinstance(tokenizer.text, TextPipeline) else "tokens",
         encoder_connection=config.encoder_connection,
         decoder_connection=config.decoder_connection,
         source_vocabulary=config.source_vocabulary,

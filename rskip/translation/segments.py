@@ -5,14 +5,13 @@ A sentence is one segment, but where it is too long and split. S source tokens, 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from torch import Tensor
 
 from rskip.generation import Hypothesis, SearchOptions
-from rskip.text import Dictionary
-from rskip.translation.model_files import Text
+from rskip.text import Tokenizer
 from rskip.translation.options import TooLong
 from rskip.translation.translation import TranslatedHypothesis
 
@@ -27,13 +26,13 @@ class Source:
     """A sentence as the model gets it.
 
     segments: its model tokens, in several segments where it was split; none for a blank sentence.
-    prefix: the target tokens that are forced at the beginning of the first segment.
+    prefix: ids of the target tokens that are forced at the beginning of the first segment.
     notes: how segments differ from the sentence.
     """
 
     sentence: str
     segments: tuple[tuple[str, ...], ...]
-    prefix: tuple[str, ...] = ()
+    prefix: tuple[int, ...] = ()
     notes: tuple[str, ...] = ()
 
 
@@ -64,40 +63,21 @@ class LengthRule:
         )
 
 
-def read_source(sentence: str, prefix: str, *, text: Text, rule: LengthRule) -> Source:
-    """The sentence's model tokens, in segments as `rule` says; NUL bytes count as spaces.
+def read_source(sentence: str, prefix: str, *, tokenizer: Tokenizer, rule: LengthRule) -> Source:
+    """The sentence's model tokens, in segments as `rule` says.
 
     :param prefix: raw text that its translation must begin with.
     :raises ValueError: the sentence or the prefix has several lines or is not Unicode, or the rule refuses it.
     """
-    tokens = _encode(sentence, text.encode)
+    tokens = tokenizer.tokens(sentence)
     try:
-        forced = _encode(prefix, text.encode_target)
+        forced = tokenizer.encode_prefix(prefix)
     except ValueError as error:
         raise ValueError(f"its prefix: {error}") from error
     if not tokens:
         return Source(sentence, ())
     segments, notes = rule.segments(tokens)
     return Source(sentence, tuple(map(tuple, segments)), tuple(forced), notes)
-
-
-def token_indices(tokens: Sequence[str], dictionary: Dictionary) -> list[int]:
-    """The tokens' indices. A token that looks like padding, a start or an end is as unknown as any other word."""
-    special = (dictionary.bos_index, dictionary.pad_index, dictionary.eos_index)
-    found = map(dictionary.index, tokens)
-    return [dictionary.unk_index if index in special else index for index in found]
-
-
-def _encode(sentence: str, encode: Callable[[str], str]) -> list[str]:
-    if not isinstance(sentence, str):
-        raise ValueError(f"it is no text but {sentence!r}")
-    if "\n" in sentence:
-        raise ValueError("it has a line feed inside: give each line as a sentence of its own")
-    try:
-        sentence.encode("utf-8")
-    except UnicodeEncodeError as error:
-        raise ValueError(f"its character {error.start + 1} is not Unicode text: {error.reason}") from error
-    return encode(sentence.replace("\0", " ")).split()
 
 
 def split(tokens: Sequence[str], room: int) -> list[list[str]]:
@@ -143,8 +123,7 @@ def join_segments(
     found: Sequence[Sequence[Hypothesis]],
     *,
     source_lengths: Sequence[int],
-    dictionary: Dictionary,
-    text: Text,
+    tokenizer: Tokenizer,
     options: SearchOptions,
 ) -> tuple[TranslatedHypothesis, ...]:
     """The translations of a sentence: its segments' best ones joined, then the second best ones, and so on.
@@ -155,7 +134,7 @@ def join_segments(
     :param source_lengths: each segment's tokens, without the end.
     """
     return tuple(
-        _join(ranked, source_lengths, dictionary=dictionary, text=text, options=options)
+        _join(ranked, source_lengths, tokenizer, options)
         for ranked in zip(*found, strict=False)
     )
 
@@ -163,13 +142,11 @@ def join_segments(
 def _join(
     hypotheses: Sequence[Hypothesis],
     source_lengths: Sequence[int],
-    *,
-    dictionary: Dictionary,
-    text: Text,
+    tokenizer: Tokenizer,
     options: SearchOptions,
 ) -> TranslatedHypothesis:
     tokens = [hypothesis.tokens[:-1].tolist() for hypothesis in hypotheses]
-    texts = [text.decode(dictionary.decode(each)) for each in tokens]
+    texts = [tokenizer.decode(each) for each in tokens]
     alignment = attention = None
     if options.attention:
         attentions = _own_attentions(hypotheses, source_lengths)
@@ -178,7 +155,7 @@ def _join(
     return TranslatedHypothesis(
         text=" ".join(each for each in texts if each),
         score=_score(hypotheses, options),
-        tokens=tuple(dictionary.tokens[index] for each in tokens for index in each),
+        tokens=tuple(tokenizer.target.tokens[index] for each in tokens for index in each),
         token_scores=_token_scores(hypotheses) if options.token_scores else None,
         alignment=alignment,
         attention=attention,

@@ -271,7 +271,7 @@ def test_stock_fairseq_generates_what_our_translator_does(root, shared, tmp_path
     with gzip.open(shared / "data" / "multi30k" / "test_2016_flickr.en.gz", "rt", encoding="utf-8") as file:
         sentences = [file.readline().rstrip("\n") for _ in range(100)]
     translator = Translator.from_pretrained(folder)
-    tokens = [translator.text.encode(sentence) for sentence in sentences]
+    tokens = [translator.tokenizer.text.encode(sentence) for sentence in sentences]
 
     assert main(["export", "fairseq", "--stock", "--model", str(folder), "--output", str(tmp_path / "stock.pt")]) == 0
     process = fairseq_program(

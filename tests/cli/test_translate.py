@@ -179,9 +179,9 @@ def test_every_search_option_arrives(translate, text, monkeypatch):
         Translator, "read", lambda self, lines, options, **rest: seen.append(rest) or read(self, lines, options, **rest)
     )
 
-    def searched(self, sources, options, *, max_tokens, around):
+    def searched(self, sources, options, *, max_tokens, searcher):
         seen.append((options, max_tokens))
-        return search(self, sources, DEFAULT_OPTIONS, max_tokens=max_tokens, around=around)
+        return search(self, sources, DEFAULT_OPTIONS, max_tokens=max_tokens, searcher=searcher)
 
     monkeypatch.setattr(Translator, "search", searched)
     flags = [(flag_of(SearchOptions, name), *([] if value is True else [value])) for name, value in GIVEN.items()]

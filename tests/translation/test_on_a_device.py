@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from rskip.translation import Translator
+from rskip.translation import Translator, Workers
+from rskip.translation.search import ModelSearcher
 
 SENTENCES = ["A dog runs through the grass.", "Two men.", "A woman is singing."]
 
@@ -29,11 +30,11 @@ def translator(root: Path) -> Translator:
 )
 def test_texts_are_those_of_the_cpu(translator, settings, emulated_cuda):
     expected = translator.translate(SENTENCES, **settings)
-    dictionaries = {name: getattr(translator, name) for name in ("source_dictionary", "target_dictionary")}
-    there = Translator(deepcopy(translator.model), translator.text, **dictionaries).to("cuda")
+    there = Translator(deepcopy(translator.model), translator.tokenizer).to("cuda")
     steps: list[int] = []
     emulated_cuda.clear()
-    for one, other in zip(expected, there.watched(steps.append).translate(SENTENCES, **settings), strict=True):
+    found = there.translate(SENTENCES, searcher=ModelSearcher(there.model, steps.append), **settings)
+    for one, other in zip(expected, found, strict=True):
         assert [each.text for each in other.hypotheses] == [each.text for each in one.hypotheses]
         for here, each in zip(one.hypotheses, other.hypotheses, strict=True):
             assert each.score == pytest.approx(here.score, abs=1e-5)
@@ -50,7 +51,7 @@ def test_what_is_for_cpus_is_refused(translator, root, emulated_cuda):
     with pytest.raises(ValueError, match="^int8 is for CPUs and the model is on cuda:0: use bfloat16 there$"):
         Translator.from_pretrained(there.file, precision="int8", device="cuda")
     refusal = "^worker processes are for a model on the CPU, and this one is on cuda:0: use 1 worker$"
-    with pytest.raises(ValueError, match=refusal), there.parallel(2):
+    with pytest.raises(ValueError, match=refusal), Workers(there.model, 2):
         pass
 
 

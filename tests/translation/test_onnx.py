@@ -16,9 +16,9 @@ from torch import Tensor
 
 from rskip.connections import Connection, register_connection, registry
 from rskip.files.checksum import sha256_file
-from rskip.text import Dictionary, TokenText
+from rskip.text import Dictionary, Tokenizer, TokenText
 from rskip.transformer import Transformer, TransformerConfig
-from rskip.translation import Translation, Translator
+from rskip.translation import Translation, Translator, Workers
 from rskip.translation.metrics import score
 
 onnx = pytest.importorskip("onnx", reason="needs the extra onnx")
@@ -46,13 +46,13 @@ def tiny(**settings: Any) -> Translator:
     model = Transformer(config).eval().requires_grad_(False)
     for parameter in model.parameters():
         parameter.add_(0.3 * torch.randn(parameter.shape))
-    return Translator(model, TokenText("a", "b"), source_dictionary=SOURCE, target_dictionary=TARGET)
+    return Translator(model, Tokenizer(TokenText("a", "b"), SOURCE, TARGET))
 
 
 def exported(translator: Translator, folder: Path, **settings: Any) -> Path:
     assert isinstance(translator.model, Transformer)
     folder.mkdir(exist_ok=True)
-    write_onnx(translator.model, folder, text=translator.text, source=SOURCE, target=TARGET, **settings)
+    write_onnx(translator.model, folder, translator.tokenizer, **settings)
     return folder
 
 
@@ -118,7 +118,7 @@ def copied(folder: Path, tmp_path: Path) -> Path:
 def test_no_module_is_built_and_translations_are_the_models(translator, folder, monkeypatch):
     """In batches whose sentences leave early, alone, and in worker processes."""
     for name in ("build_transformer", "read_checkpoint"):
-        monkeypatch.setattr(f"rskip.translation.translator.{name}", None)
+        monkeypatch.setattr(f"rskip.translation.model_files.{name}", None)
     graphs = Translator.from_pretrained(folder)
     assert (graphs.source_language, graphs.target_language, graphs.precision) == ("a", "b", "float32")
     assert len({each.text for each in graphs.translate(SENTENCES, **SEARCH)}) >= 6
@@ -127,9 +127,10 @@ def test_no_module_is_built_and_translations_are_the_models(translator, folder, 
         assert_alike(translator.translate(SENTENCES, **settings), graphs.translate(SENTENCES, **settings))
     plain = graphs.translate(SENTENCES[:1])[0].hypotheses[0]
     assert plain.attention is plain.token_scores is None
-    with graphs.parallel(2) as parallel:
+    with Workers(graphs.model, 2) as workers:
         settings = {**SEARCH, "max_tokens": 8}
-        assert_alike(translator.translate(SENTENCES, **settings), parallel.translate(SENTENCES, **settings))
+        found = graphs.translate(SENTENCES, searcher=workers, **settings)
+        assert_alike(translator.translate(SENTENCES, **settings), found)
 
 
 @pytest.mark.parametrize(
@@ -319,9 +320,8 @@ def test_a_shipped_model_translates_as_before(root, shared, tmp_path, monkeypatc
     int8.mkdir()
     monkeypatch.setattr("rskip.translation.onnx_model.quantise", quantise_a_copy)
     write_onnx(
-        Translator.from_pretrained(folder).model, int8, text=model.text, precision="int8",
-        source=model.source_dictionary, target=model.target_dictionary,
-    )  # fmt: skip
+        Translator.from_pretrained(folder).model, int8, model.tokenizer, precision="int8"
+    )
     shutil.copytree(int8, float32)
     for name in ("encoder.onnx", "step.onnx"):
         shutil.move(tmp_path / name, float32 / name)

@@ -21,9 +21,8 @@ from rskip.files.resumable import (
 from rskip.files.windows import read_windows
 from rskip.generation import Hypothesis, SearchOptions
 from rskip.settings.errors import SettingError
-from rskip.translation.files import FoundBatch, WindowWatch, translate_stream
+from rskip.translation.files import FoundBatch, WindowSearcher, translate_stream
 from rskip.translation.search import Segment
-from rskip.translation.segments import Source
 from rskip.translation.terminal import TranslationProgress
 from rskip.translation.translation import SentenceError, TranslatedHypothesis, Translation, line_form
 
@@ -346,9 +345,9 @@ def searched_until(stop):
 
 def watched(file, of, search):
     progress = TranslationProgress(total=None, live=False)
-    watch = WindowWatch(of, progress, file.batches(of, FoundBatch))
-    watch.read([Source("", ())] * len(of.lines))
-    return [found[0][0] for found in watch.around(search)(BATCHES, SearchOptions())]
+    progress.begin(of, [()] * len(of.lines))
+    searcher = WindowSearcher(search, of, progress, file.batches(of, FoundBatch))
+    return [found[0][0] for found in searcher(BATCHES, SearchOptions())]
 
 
 def test_batches_of_an_unfinished_window_are_kept(folder):

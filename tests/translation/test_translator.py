@@ -13,9 +13,8 @@ import torch
 
 from rskip.cpu.int8_linear import largest_int8_weight
 from rskip.generation import SearchOptions
-from rskip.translation import Translation, Translator
+from rskip.translation import Translation, Translator, Workers
 from rskip.translation.metrics import score
-from rskip.translation.search import Workers
 
 DOG = "A dog runs through the tall grass."
 HUND = "Ein Hund rennt durch das hohe Gras."
@@ -112,8 +111,8 @@ def test_worker_processes_give_the_same_in_the_same_order(translator: Translator
     settings = {"beam": 3, "nbest": 2, "token_scores": True, "attention": True, "max_tokens": 100}
     sentences = [*sentences[:20], " ", *sentences[20:30]]
     alone = translator.translate(sentences, **settings)
-    with translator.parallel(2) as parallel:
-        together = parallel.translate(sentences, **settings)
+    with Workers(translator.model, 2) as workers:
+        together = translator.translate(sentences, searcher=workers, **settings)
     for one, other in zip(alone, together, strict=True):
         assert (one.source, one.text, one.notes) == (other.source, other.text, other.notes)
         for left, right in zip(one.hypotheses, other.hypotheses, strict=True):
@@ -122,13 +121,13 @@ def test_worker_processes_give_the_same_in_the_same_order(translator: Translator
 
 
 def test_a_worker_process_that_is_killed_is_told_and_none_is_left(translator: Translator) -> None:
-    with translator.parallel(2) as parallel:
-        workers = multiprocessing.active_children()
-        assert len(workers) == 2
-        workers[0].kill()
-        workers[0].join()  # else the other one may have translated all before this one is dead
+    with Workers(translator.model, 2) as workers:
+        processes = multiprocessing.active_children()
+        assert len(processes) == 2
+        processes[0].kill()
+        processes[0].join()  # else the other one may have translated all before this one is dead
         with pytest.raises(ValueError, match="a worker process was ended, perhaps for want of memory"):
-            parallel.translate(["A dog runs."] * 8, max_tokens=4)
+            translator.translate(["A dog runs."] * 8, max_tokens=4, searcher=workers)
     assert not multiprocessing.active_children()
 
 

@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from rskip.checkpoint import Checkpoint, read_checkpoint, write_checkpoint
-from rskip.text import TextConfig, TextPipeline
+from rskip.text import TextConfig, TextPipeline, Tokenizer
 from rskip.text.subwords import BytePairEncoding, SentencePiece
 from rskip.translation import Translator
 
@@ -102,7 +102,7 @@ def test_byte_pair_codes_alone_are_text_as_fairseq_calls_it(place: str, lay_out:
     text = folder / place if place.startswith("elsewhere") else None
     translator = Translator.from_pretrained(folder / "save", dictionaries=folder / "data-bin", text=text)
     assert translator(DOG) == HUND
-    assert translator.text.config == TextConfig(source_language="en", target_language="de")
+    assert translator.tokenizer.text.config == TextConfig(source_language="en", target_language="de")
 
 
 def test_codes_of_fastbpe_are_the_same_units(published: Path, tmp_path: Path) -> None:
@@ -111,19 +111,19 @@ def test_codes_of_fastbpe_are_the_same_units(published: Path, tmp_path: Path) ->
     (tmp_path / "bpecodes").write_text(counted)
     translator = Translator.from_pretrained(published, text=tmp_path)
     sentence = "A snowboarder's jump in an amphitheater in 2016, filmed by 12 skateboarders."
-    assert translator.text.encode(sentence) == TextPipeline.load(published / "text").encode(sentence)
-    assert "@@" in translator.text.encode(sentence)
+    assert translator.tokenizer.text.encode(sentence) == TextPipeline.load(published / "text").encode(sentence)
+    assert "@@" in translator.tokenizer.text.encode(sentence)
 
 
 def test_text_that_is_tokens_already(published: Path) -> None:
     translator = Translator.from_pretrained(published, text="tokens")
     whole = Translator.from_pretrained(published)
     raw = "A snowboarder's “jump” in an amphitheater."
-    tokens = whole.text.encode(raw)
+    tokens = whole.tokenizer.text.encode(raw)
     assert "@@" in tokens
     found = translator.translate(["  " + tokens.replace(" ", " \t")])[0]
     assert found.text == " ".join(found.hypotheses[0].tokens)
-    assert whole.text.decode(found.text) == whole(raw)
+    assert whole.tokenizer.text.decode(found.text) == whole(raw)
     # what looks like an end or padding is an unknown word
     assert translator("A </s> dog runs .") == translator("A <pad> dog runs .") == translator("A <unk> dog runs .")
 
@@ -133,8 +133,8 @@ def test_a_sentencepiece_model_takes_the_text_as_it_is(lay_out: Callable[..., Pa
     folder = lay_out(model="m/model.pt", en="m/dict.en.txt", de="m/dict.de.txt")
     units.save(folder / "m/sentencepiece.bpe.model")
     translator = Translator.from_pretrained(folder / "m")
-    assert translator.text.encode("“Quotes” stay.") == units.segment("“Quotes” stay.")
-    assert translator.text.config.subwords == "sentencepiece"
+    assert translator.tokenizer.text.encode("“Quotes” stay.") == units.segment("“Quotes” stay.")
+    assert translator.tokenizer.text.config.subwords == "sentencepiece"
 
 
 def test_a_pipeline_in_memory_and_one_for_the_other_direction(published: Path, tmp_path: Path) -> None:
@@ -142,7 +142,7 @@ def test_a_pipeline_in_memory_and_one_for_the_other_direction(published: Path, t
     assert (pipeline.source_language, pipeline.target_language) == ("de", "en")
     translator = Translator.from_pretrained(published, text=pipeline)
     assert (translator.source_language, translator.target_language) == ("en", "de")
-    assert translator.text.encode("The man's dog") == TextPipeline.load(published / "text").encode("The man's dog")
+    assert translator.tokenizer.encode("The man's dog") == Tokenizer.load(published).encode("The man's dog")
     assert translator(DOG) == HUND
 
 

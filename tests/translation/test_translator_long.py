@@ -14,7 +14,7 @@ import torch
 
 from rskip.cpu.library import Found
 from rskip.cpu.precision import PRECISIONS, set_precision
-from rskip.text import Dictionary, TokenText
+from rskip.text import Dictionary, Tokenizer, TokenText
 from rskip.transformer import Transformer, TransformerConfig
 from rskip.translation import Translator
 from rskip.translation.search import length_batches
@@ -33,7 +33,7 @@ def tiny(**settings: Any) -> Translator:
     }
     config = TransformerConfig(source_vocabulary=len(WORDS), target_vocabulary=len(WORDS), **sizes | settings)
     model = Transformer(config).eval().requires_grad_(False)
-    return Translator(model, TokenText("a", "b"), source_dictionary=WORDS, target_dictionary=WORDS)
+    return Translator(model, Tokenizer(TokenText("a", "b"), WORDS, WORDS))
 
 
 def words(count: int) -> str:

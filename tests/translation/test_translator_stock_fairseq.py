@@ -117,7 +117,7 @@ def test_the_same_hypotheses_as_fairseqs_generator(
             ENGLISH, beam=beam, nbest=beam, max_length_a=1.5, max_length_b=5, token_scores=True, attention=True
         )
         for sentence, translation in zip(ENGLISH, found, strict=True):
-            tokens = translator.text.encode(sentence)
+            tokens = translator.tokenizer.text.encode(sentence)
             assert translation.source_tokens == tuple(tokens.split())
             expected = fairseqs(tokens, beam_size=beam, max_len_a=1.5, max_len_b=5)
             assert len(expected) == len(translation.hypotheses)
@@ -125,7 +125,7 @@ def test_the_same_hypotheses_as_fairseqs_generator(
                 assert " ".join(ours.tokens) == theirs
                 assert ours.score == pytest.approx(score, abs=1e-4)
                 assert ours.token_scores == pytest.approx(token_scores, abs=1e-3)
-                assert ours.text == translator.text.decode(theirs)
+                assert ours.text == translator.tokenizer.text.decode(theirs)
                 torch.testing.assert_close(ours.attention.T, attention, rtol=0, atol=1e-4)
 
 

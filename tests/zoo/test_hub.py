@@ -108,8 +108,9 @@ clone, root, name = sys.argv[1:]
 sys.path = [folder for folder in sys.path if folder != root]  # where tests run, rskip is installed
 import torch
 translator = torch.hub.load(clone, name, source="local")
-with translator.parallel(1) as workers:
-    print(workers("A man is sleeping."))
+from rskip.translation import Workers
+with Workers(translator.model, 1) as workers:
+    print(translator("A man is sleeping.", searcher=workers))
 """
 
 

@@ -28,7 +28,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> None:
     """Folds, converts, and puts the text pipeline beside the model."""
-    from rskip.text import TextPipeline
 
     try:
         from rskip.translation.ctranslate2_model import write_ctranslate2
@@ -42,10 +41,9 @@ def run(args: argparse.Namespace) -> None:
         write_ctranslate2(
             model,
             folder,
-            source=translator.source_dictionary,
-            target=translator.target_dictionary,
+            source=translator.tokenizer.source,
+            target=translator.tokenizer.target,
             quantization=args.quantization,
         )
-        if isinstance(translator.text, TextPipeline):
-            translator.text.save(folder / "text")
+        translator.tokenizer.text.save(folder / "text")
     print(f"wrote {args.output}: open it with ctranslate2.Translator({str(args.output)!r})")

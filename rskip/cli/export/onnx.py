@@ -39,9 +39,7 @@ def run(args: argparse.Namespace) -> None:
         write_onnx(
             model,
             folder,
-            text=translator.text,
-            source=translator.source_dictionary,
-            target=translator.target_dictionary,
+            translator.tokenizer,
             precision=args.quantization or "float32",
         )
     print(f"wrote {args.output}: translate with rskip translate --model {args.output}")

@@ -1,0 +1,246 @@
+"""The tokenizer of a model, wherever its files lie: dictionaries, text pipeline, and the languages that name them."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from rskip.settings.errors import SettingError
+from rskip.text.dictionary import Dictionary
+from rskip.text.pipeline import CONFIG_FILE, TextConfig, TextPipeline, TokenText
+from rskip.text.subwords import BytePairEncoding, SentencePiece, Subwords
+from rskip.text.tokenizer import Text, Tokenizer
+
+TOKENS = "tokens"  # in place of a text pipeline's path: sentences are tokens already
+_FASTBPE = re.compile(rb"\S+ \S+ \d+\n")
+_COUNT = re.compile(rb" \d+$", re.MULTILINE)
+
+# Where fairseq's models keep their units, in a folder without a pipeline.
+_UNITS = (
+    BytePairEncoding.file_name,
+    "bpe.codes",
+    "bpecodes",
+    "code",
+    SentencePiece.file_name,
+    "sentencepiece.bpe.model",
+)
+
+
+class MissingSetting(SettingError, FileNotFoundError):
+    """A file of a model is nowhere where it is looked for, and a setting says where it is."""
+
+
+class Languages(NamedTuple):
+    """What a model translates from and to."""
+
+    source: str
+    target: str
+
+
+def find_tokenizer(
+    model: Path,
+    *,
+    dictionaries: str | os.PathLike[str] | None,
+    text: str | os.PathLike[str] | TextPipeline | None,
+    languages: tuple[str | None, str | None],
+    own_languages: tuple[str | None, str | None],
+    data: Sequence[Path],
+) -> Tokenizer:
+    """The tokenizer of a model.
+
+    :param model: its file. What belongs to it may lie beside it.
+    :param dictionaries: the folder of dict.<language>.txt, where it is given.
+    :param text: see `find_text`.
+    :param languages: source and target, where they are given.
+    :param own_languages: those that the model's file names.
+    :param data: folders of the data that it was trained on.
+    :raises FileNotFoundError: something is missing. The message says what to give.
+    :raises ValueError: a damaged file, or a text pipeline for other languages.
+    """
+    given = [] if dictionaries is None else [Path(dictionaries)]
+    folders = [*given, model.parent, *data]
+    if missing := [folder for folder in given if not folder.is_dir()]:
+        raise FileNotFoundError(f"no folder {missing[0]}: give the one that holds the dictionaries, dict.*.txt")
+    if not any(path for folder in folders for path in folder.glob("dict.*.txt")):
+        raise missing_dictionaries("dict.*.txt", folders)
+    found = find_text(text, folders)
+    pipeline = (found.source_language, found.target_language) if isinstance(found, TextPipeline) else None
+    try:
+        known = find_languages(given=languages, own=own_languages, pipeline=pipeline, folders=folders)
+        built = build_text(found, known)
+    except SettingError as error:
+        raise error.within(source=str(model)) from None
+    sides = zip(known, own_languages, strict=True)
+    return Tokenizer(built, *(Dictionary.load(find_dictionary(names, folders)) for names in sides))
+
+
+def find_languages(
+    *,
+    given: tuple[str | None, str | None],
+    own: tuple[str | None, str | None],
+    pipeline: tuple[str, str] | None,
+    folders: Sequence[Path],
+) -> Languages:
+    """The model's languages: as given; else as its file says; else those of the text pipeline; else those in
+    the names of the data's files beside the dictionaries (`train.en-de.en.idx`) or of the two dictionaries, where one
+    language is known.
+
+    :param own: as the model's file says.
+    :raises SettingError: none of them says so, or the file says the opposite of what is given.
+    """
+    if own[0] != own[1] and given == own[::-1]:
+        raise SettingError("", f"the model translates {own[0]} to {own[1]}, not {given[0]} to {given[1]}")
+    source, target = given[0] or own[0], given[1] or own[1]
+    pairs: Iterable[tuple[str, str]] = _language_pairs(pipeline, folders)
+    for pair in pairs:
+        if source and target:
+            break
+        if source == pair[1] or target == pair[0]:
+            pair = (pair[1], pair[0])
+        if source in (None, pair[0]) and target in (None, pair[1]):
+            source, target = pair
+    dictionaries = sorted({name for folder in folders for name in _dictionary_names(folder)})
+    if (source is None) != (target is None) and len(dictionaries) == 2 and (source or target) in dictionaries:
+        other = next(name for name in dictionaries if name != (source or target))
+        source, target = source or other, target or other
+    if not (source and target):
+        found = ", ".join(f"dict.{name}.txt" for name in dictionaries) or "none"
+        missing = " and ".join(side for side, known in (("source", source), ("target", target)) if not known)
+        raise SettingError(
+            "", f"the checkpoint doesn't say what it translates: give the {missing} language (dictionaries: {found})"
+        )
+    return Languages(source, target)
+
+
+def find_dictionary(names: Iterable[str | None], folders: Sequence[Path]) -> Path:
+    """The first existing dict.<name>.txt, over the folders in order and, within each, over the names.
+
+    :raises FileNotFoundError: no such file exists.
+    """
+    wanted = [f"dict.{name}.txt" for name in names if name]
+    for folder in folders:
+        for name in wanted:
+            if (folder / name).is_file():
+                return folder / name
+    raise missing_dictionaries(wanted[0], folders)
+
+
+def missing_dictionaries(name: str, folders: Sequence[Path]) -> MissingSetting:
+    """The error of a dictionary that none of the folders has."""
+    return MissingSetting(
+        "dictionaries",
+        f"must be given: no {name} in {' or '.join(map(str, folders))}",
+        expected="the folder that `rskip prepare` or fairseq-preprocess wrote",
+    )
+
+
+def find_text(
+    text: str | os.PathLike[str] | TextPipeline | None, folders: Sequence[Path]
+) -> TextPipeline | Subwords | None:
+    """The text pipeline, or where there are only subword units those, or None for text that is tokens already.
+
+    :param text: a pipeline; a folder that holds one, or units; a file of units (byte-pair codes, a SentencePiece
+        model); "tokens"; None: what `folders`, or their folders called text, hold.
+    :raises FileNotFoundError: nothing there.
+    :raises ValueError: a damaged file.
+    """
+    if isinstance(text, TextPipeline):
+        return text
+    if text == TOKENS:
+        return None
+    if text is None:
+        places = [place for folder in folders for place in (folder / "text", folder)]
+    else:
+        places = [Path(text)]
+        if places[0].is_file():
+            return load_units(places[0])
+        if not places[0].is_dir():
+            raise FileNotFoundError(f"no text pipeline {text}: expected a folder, or a file of subword units")
+    for place in places:
+        if (place / CONFIG_FILE).is_file():
+            return TextPipeline.load(place)
+        for name in _UNITS:
+            if (place / name).is_file():
+                return load_units(place / name)
+    raise MissingSetting(
+        "text",
+        f"must be given: no text pipeline in {' or '.join(map(str, places[-1:] if text else folders))}",
+        expected=f"{CONFIG_FILE}'s folder, BPE codes, a SentencePiece model, or \"{TOKENS}\" if the text is tokens",
+    )
+
+
+def load_units(path: Path) -> Subwords:
+    """The subword units of a file: byte-pair codes, known by their first line, or else a SentencePiece model.
+
+    fastBPE's codes are subword-nmt's with each merge's count behind it and without the line of the version.
+
+    :raises ValueError: neither.
+    """
+    data = path.read_bytes()
+    if _FASTBPE.match(data):
+        data = b"#version: 0.2\n" + _COUNT.sub(b"", data)
+    if data.startswith(b"#version"):
+        try:
+            return BytePairEncoding(data.decode("utf-8"))
+        except ValueError as error:
+            raise ValueError(f"{path}: {error}") from error
+    with contextlib.suppress(RuntimeError):
+        if data:
+            return SentencePiece(data)
+    raise ValueError(
+        f"{path} holds no subword units: neither byte-pair codes of subword-nmt (their first line is '#version: 0.2') "
+        "or fastBPE, nor a SentencePiece model"
+    )
+
+
+def build_text(found: TextPipeline | Subwords | None, languages: Languages) -> Text:
+    """The text of a model between these languages, out of what `find_text` found.
+
+    A pipeline for the other direction is turned round. Byte-pair codes alone get `TextConfig`'s defaults (Moses, as
+    fairseq calls it); a SentencePiece model takes the text as it is.
+
+    :raises SettingError: a pipeline for other languages.
+    """
+    if found is None:
+        return TokenText(*languages)
+    if not isinstance(found, TextPipeline):
+        return TextPipeline(_config(found, languages), found)
+    if languages == (found.source_language, found.target_language):
+        return found
+    if languages == (found.target_language, found.source_language):
+        return found.reversed()
+    raise SettingError(
+        "",
+        f"the text pipeline is for {found.source_language} and {found.target_language}, but the model translates "
+        f"{languages.source} to {languages.target}: give its own pipeline (text), or its languages",
+    )
+
+
+def _language_pairs(pipeline: tuple[str, str] | None, folders: Sequence[Path]) -> Iterator[tuple[str, str]]:
+    if pipeline is not None:
+        yield pipeline
+    for folder in folders:
+        for path in sorted(folder.glob("*.*-*.*.idx")):
+            source, _, target = path.name.split(".")[1].partition("-")
+            yield source, target
+
+
+def _dictionary_names(folder: Path) -> list[str]:
+    names = (path.name.split(".") for path in folder.glob("dict.*.txt"))
+    return [parts[1] for parts in names if len(parts) == 3]
+
+
+def _config(units: Subwords, languages: Languages) -> TextConfig:
+    if isinstance(units, SentencePiece):
+        return TextConfig(
+            source_language=languages.source,
+            target_language=languages.target,
+            normalise_punctuation=False,
+            tokeniser="none",
+            subwords="sentencepiece",
+        )
+    return TextConfig(source_language=languages.source, target_language=languages.target)

@@ -1,0 +1,87 @@
+"""The search for translations in several processes beside each other."""
+
+from __future__ import annotations
+
+import ctypes
+import pickle
+from collections.abc import Iterator, Sequence
+from concurrent.futures.process import BrokenProcessPool
+from itertools import repeat
+
+import torch
+
+from rskip.generation import Hypothesis, SearchOptions
+from rskip.generation.hypothesis import FlatBatch, flat, rebuilt
+from rskip.machine.workers import WorkerProcesses
+from rskip.translation.search import Segment, TranslationModel, search_batch
+
+_M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3  # glibc's malloc.h
+
+_model: TranslationModel  # a worker's own
+
+
+class Workers:
+    """A `Searcher` of `count` processes, each with a copy of a model on the CPU and its share of PyTorch's threads::
+
+        with Workers(translator.model, 4) as workers:
+            translator.translate(sentences, searcher=workers)
+
+    For many sentences on a CPU: several threads on one batch do less. Each process takes a few seconds to start, and as
+    much memory as this one. They end with the block, and with the process that started them, whatever ends it. A
+    program that is a script needs `if __name__ == "__main__":`, as with all of Python's multiprocessing.
+
+    :raises ValueError: fewer than one, or a model that is on another device.
+    """
+
+    def __init__(self, model: TranslationModel, count: int) -> None:
+        if count < 1:
+            raise ValueError(f"{count} worker processes: expected at least 1")
+        if (device := model.device).type != "cpu":
+            raise ValueError(f"worker processes are for a model on the CPU, and this one is on {device}: use 1 worker")
+        threads = max(1, torch.get_num_threads() // count)
+        # pickled here: multiprocessing would move the parameters to shared memory, of which containers have little
+        self._processes = WorkerProcesses(count, _load_model, pickle.dumps(model), threads)
+
+    def __call__(
+        self, batches: Sequence[Sequence[Segment]], options: SearchOptions
+    ) -> Iterator[list[list[Hypothesis]]]:
+        """Searches the batches beside each other and gives what is found in their order. Threads may share it.
+
+        :raises ValueError: what `search_batch` raises, or a process was ended.
+        """
+        try:
+            for batch in self._processes.pool.map(_search, batches, repeat(options)):
+                yield rebuilt(batch)
+        except BrokenProcessPool as error:
+            raise ValueError(
+                "a worker process was ended, perhaps for want of memory: use fewer workers, or smaller batches"
+            ) from error
+
+    def close(self) -> None:
+        """Ends the processes, in the middle of what they do."""
+        self._processes.close()
+
+    def __enter__(self) -> Workers:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def _load_model(model: bytes, threads: int) -> None:
+    global _model
+    _keep_freed_memory()
+    torch.set_num_threads(threads)
+    _model = pickle.loads(model)
+
+
+def _keep_freed_memory() -> None:
+    """Logits of every step are as large as those of the step before: allocated again they cost a tenth of the time."""
+    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)  # glibc's
+    if mallopt is not None:
+        mallopt(_M_MMAP_THRESHOLD, 2**30)
+        mallopt(_M_TRIM_THRESHOLD, 2**31 - 1)
+
+
+def _search(batch: Sequence[Segment], options: SearchOptions) -> FlatBatch:
+    return flat(search_batch(_model, batch, options))
