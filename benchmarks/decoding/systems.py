@@ -73,8 +73,7 @@ def build_system(
     from decoding.our_system import Ours
 
     if kind == "ONNX":
-        from rskip.translation.onnx_decoder import ONNX_FILE
-        from rskip.translation.onnx_decoder import OnnxTransformer, read_settings
+        from rskip.translation.onnx_decoder import ONNX_FILE, OnnxTransformer, read_settings
 
         return Ours(OnnxTransformer(folder, read_settings(folder / ONNX_FILE)), search, threads=threads)
     model.move(torch.device(device))
