@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from rskip.checkpoint import build_transformer, read_checkpoint, to_stock
 from rskip.generation import Hypothesis, SearchOptions, beam_search
 from rskip.generation.ensemble import EnsembleDecoder
-from rskip.text import Dictionary, TextPipeline
+from rskip.text import Tokenizer
 from rskip.transformer import Transformer
 
 fairseq_models = pytest.importorskip("fairseq.models", reason="needs fairseq: run `rskip setup-fairseq`")
@@ -84,10 +84,9 @@ def batches(root: Path, shared: Path) -> Callable[..., list[tuple[Tensor, Tensor
     """The first `count` test sentences in batches, longest first: source (B, S), padded on the left, and the first two
     tokens of their references (B, 2)."""
     folder = root / "checkpoints" / NAMES[0]
-    pipeline = TextPipeline.load(folder / "text")
-    dictionaries = [Dictionary.load(folder / f"dict.{language}.txt") for language in ("en", "de")]
-    english = [dictionaries[0].encode_line(pipeline.encode(line)) for line in lines(shared, "en")]
-    german = [dictionaries[1].encode_line(pipeline.encode_target(line))[:2] for line in lines(shared, "de")]
+    tokenizer = Tokenizer.load(folder)
+    english = [tokenizer.encode(line) for line in lines(shared, "en")]
+    german = [tokenizer.encode_prefix(line)[:2] for line in lines(shared, "de")]
 
     def batches(count: int, *, equal_lengths: bool = False) -> list[tuple[Tensor, Tensor]]:
         """`equal_lengths`: batches without padding, since fairseq bounds a batch by its longest source alone."""
