@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from rskip.checkpoint import build_transformer, read_checkpoint, to_stock
 from rskip.generation import Hypothesis, SearchOptions, beam_search
 from rskip.generation.ensemble import EnsembleDecoder
-from rskip.text import Tokenizer
+from rskip.text import Dictionary, Tokenizer
 from rskip.transformer import Transformer
 
 fairseq_models = pytest.importorskip("fairseq.models", reason="needs fairseq: run `rskip setup-fairseq`")

@@ -28,7 +28,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> None:
     """Folds, converts, and puts the text pipeline beside the model."""
-
     try:
         from rskip.translation.ctranslate2_model import write_ctranslate2
     except ModuleNotFoundError as error:
