@@ -19,7 +19,7 @@ TESTS ?= not slow and not install
 # inputs of each kind that `make fuzz` tries, for an hour or more
 FUZZ ?= 5000
 
-.PHONY: help demo setup schema test tests test-slow test-install fuzz coverage lint bench faults docs dist clean distclean
+.PHONY: help demo setup test tests test-slow test-install fuzz coverage lint bench faults docs dist clean distclean
 .DELETE_ON_ERROR:
 
 help:
@@ -35,7 +35,6 @@ help:
 	@echo 'make docs        the site: guides and API reference, in build/docs; fails on what is broken'
 	@echo 'make dist        source distribution and wheel of the last commit, checked, and their sums, in dist/'
 	@echo 'make setup       only set up $(VENV)/; PYTHON=python3.12 chooses the Python'
-	@echo 'make schema      checkpoints.schema.json anew, after a change of the types in rskip/zoo/registry.py'
 	@echo 'make clean       remove what builds and tests left; make distclean removes $(VENV)/ too'
 
 demo: $(STAMPS)/fairseq
@@ -65,9 +64,6 @@ coverage: setup
 lint: setup
 	@$(BIN)/ruff check .
 	@$(BIN)/mypy
-
-schema: setup
-	@$(BIN)/python -m rskip.zoo.schema
 
 bench: setup
 	@for benchmark in benchmarks/*.py; do $(BIN)/python "$$benchmark" || exit 1; done

@@ -12,7 +12,7 @@ if _sys.version_info < (3, 10):
 if _sys.platform == "win32":
     raise RuntimeError("rskip needs Linux, and this is Windows: use the Windows Subsystem for Linux (WSL)")
 
-from rskip.zoo.loading import entry_points as _entry_points
+from rskip.zoo.hub import entry_points as _entry_points
 
 # what torch.hub looks for before it calls an entry, by the names that they are imported by
 dependencies = ["torch", "numpy", "safetensors", "msgspec", "sacremoses", "subword_nmt", "tqdm"]

@@ -132,7 +132,7 @@ setup(
         "ray": ["ray>=2.59"],
         # tests do without Ray where it has no wheel
         "dev": [
-            "pytest", "pytest-cov", "pytest-xdist", "hypothesis", "ruff", "mypy", "types-PyYAML", "jsonschema", "selenium",
+            "pytest", "pytest-cov", "pytest-xdist", "hypothesis", "ruff", "mypy", "types-PyYAML", "selenium",
             "ray>=2.59; python_version < '3.15'",
         ],
         "docs": ["sphinx>=8.1", "myst-parser>=4", "furo"],

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from rskip import zoo as zoo
-    from rskip.zoo import load as load
+    from rskip.zoo.loading import load as load
 
 __version__ = "0.1.0"
 
@@ -15,7 +15,7 @@ def __getattr__(name: str) -> object:
     if name == "zoo":
         return importlib.import_module("rskip.zoo")
     if name == "load":
-        return importlib.import_module("rskip.zoo").load
+        return importlib.import_module("rskip.zoo.loading").load
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 

@@ -48,22 +48,22 @@ def run(args: argparse.Namespace) -> int:
     from rskip.experiments.results import read_results
     from rskip.records.tables import write_documents
     from rskip.zoo import publishing
-    from rskip.zoo.registry import FILE_NAME
+    from rskip.zoo.registry import CARD, FILE_NAME
 
     results = read_results(Path())
     tables, made = outdated_tables(Path(), results), figures(Path(), results)
     models = publishing.outdated_models(results.records)
     if args.check:
-        of_models = [f"{entry.name} in {FILE_NAME}" for entry in models.values()]
+        of_models = [f"{entry.name} in {FILE_NAME}" for entry in models]
         outdated = [*tables, *(path for figure in made for path in figure.outdated()), *of_models]
         if outdated:
             names = ", ".join(map(str, outdated))
             print(f"rskip report: out of date with their data: {names}; run `rskip report`", file=sys.stderr)
         return 1 if outdated else 0
     written = [*write_documents(tables), *(path for figure in made for path in figure.write())]
-    for run in models:
-        publishing.register(run, [record for record in results.records if record.run == run])
-        written += [Path(FILE_NAME), Path("checkpoints", run, publishing.CARD)]
+    for entry in models:
+        publishing.register(entry)
+        written += [Path(FILE_NAME), Path(str(entry.folder), CARD)]
     written += write_documents(publishing.outdated_tables(Path()))
     print("\n".join(f"{path}: written" for path in dict.fromkeys(written)) or "every table and figure is up to date")
     return 0

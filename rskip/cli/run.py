@@ -54,7 +54,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Runs the variants once per seed; exit status 1 where a training failed by itself, or a run on Ray."""
-    from rskip.experiments.publish import publish_weights, records_seen
+    from rskip.experiments.publish import export_model, records_seen
     from rskip.experiments.recipe import find_recipe, load_recipes
     from rskip.experiments.runner import missing_runs, print_commands, run_recipes, run_words, variants_table
     from rskip.tasks.process import CommandFailed
@@ -93,10 +93,8 @@ def run(args: argparse.Namespace) -> int:
                 records = [record for recipe in recipes for record in records_seen(recipe, args.seeds)]
             for recipe in recipes if args.publish else []:
                 own = [record for record in records if record.run == recipe.run]
-                record = publish_weights(recipe, own, mirror=args.mirror)
-                published = record.published or {}
-                size = f"{published['bytes'] / 1e6:.1f} MB in {published['dtype']}"
-                print(f"checkpoints/{record.run}: seed {record.seed}, {size}")
+                record = export_model(recipe, own, mirror=args.mirror)
+                print(f"checkpoints/{record.run}: seed {record.seed}, in {recipe.task.published_dtype}")
                 print(f"rskip zoo publish {record.run}   makes it a model of checkpoints.json, or updates that")
     except CommandFailed as error:
         print(f"rskip run: error: {error}", file=sys.stderr)

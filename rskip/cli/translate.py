@@ -278,7 +278,7 @@ def model_nearby(name: str) -> str:
     """The translation model in the folder `checkpoints` or in the working folder that is named most alike, in words."""
     from rskip.settings.errors import nearest
 
-    folders = {path.parent for place in (".", "checkpoints") for path in Path(place).glob("*/dict.*.txt")}
+    folders = {path.parent for place in (".", "checkpoints") for path in Path(place).glob("*/**/dict.*.txt")}
     found = {folder.name: folder for folder in sorted(folders) if (folder / "model.safetensors").is_file()}
     names = nearest(name, found) or [*found][:1]
     return f", such as {found[names[0]]}" if names else ""

@@ -1,14 +1,12 @@
-"""A finished run's weights in checkpoints/<run>/, and as a model of the registry, checkpoints.json."""
+"""A finished run's weights in checkpoints/<run>/, as a model of checkpoints.json."""
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
-
-import msgspec
 
 from rskip.experiments.recipe import Recipe, load_recipe, results_folder
 from rskip.files.checksum import sha256_file
@@ -20,17 +18,17 @@ from rskip.settings.errors import did_you_mean
 from rskip.tasks import task_of_record
 from rskip.tasks.run import Run
 from rskip.zoo.publishing import (
-    RECORD,
-    changed_file,
-    check_figure,
-    check_size,
+    FOLDER,
+    check_score,
     choose_name,
+    find_entry,
     mismatch,
     outdated_tables,
     plan_entry,
     register,
+    renewed,
 )
-from rskip.zoo.registry import WEIGHTS, ModelEntry
+from rskip.zoo.registry import ModelEntry
 
 
 def records_seen(recipe: Recipe, seeds: Sequence[int]) -> list[Record]:
@@ -48,15 +46,23 @@ def records_seen(recipe: Recipe, seeds: Sequence[int]) -> list[Record]:
     return records
 
 
-def publish_weights(recipe: Recipe, records: Sequence[Record], *, mirror: str | None = None) -> Record:
-    """Publishes one of the recipe's runs, as its task chooses, to `checkpoints/<run>/`; returns its record.
+def export_model(recipe: Recipe, records: Sequence[Record], *, mirror: str | None = None) -> Record:
+    """Writes the weights of one of the recipe's runs, as its task chooses, to checkpoints/<run>/; returns its record.
 
-    :raises FileNotFoundError: the run's files are gone.
-    :raises ValueError: they are not those of its record, take too many bytes, or do worse when read back. What was
-        published before is there as it was.
-    :raises CommandFailed: scoring the weights failed, likewise.
+    A model of checkpoints.json that the run has is replaced by them. Otherwise `publish_model` makes one.
+
+    :raises OSError, ValueError, CommandFailed: as `publish_model`.
     """
-    return _publish(recipe, recipe.task.choose(_scored(records)), mirror=mirror)
+    record = recipe.task.choose(_scored(records))
+    if find_entry(recipe.run) is None:
+        with (
+            one_at_a_time(FOLDER / recipe.run),
+            _exported(recipe, record, mirror=mirror) as (_, record, score),
+        ):
+            check_score(score, record, recipe.task)
+    else:
+        publish_model(recipe.run, seed=record.seed, mirror=mirror)
+    return record
 
 
 def publish_model(
@@ -69,43 +75,46 @@ def publish_model(
 ) -> ModelEntry:
     """Makes or replaces the model of a run, in the current folder, which is the project's.
 
-    Its weights are those in checkpoints/<run>/. Where there are none, or of another seed than `seed`, or they or their
-    record differ from the run's records, they are published again first.
+    The weights that the model has stay, and its entry is made anew. Where it has none, or of another seed than `seed`,
+    or they or the run's record are not those that its entry tells of, they are published again first.
 
-    :param seed: whose weights; None: the published ones', else as the task chooses.
+    :param seed: whose weights; None: those that the model has, else as the task chooses.
     :param url: base address where the files are served too; None: as it was.
     :param variant: last part of the model's name; None: as it was.
     :param mirror: where the dataset is, for scoring.
-    :raises FileNotFoundError: no such run, seed or recipe.
-    :raises ValueError: a path in place of a name; what can't be published. Weights, records and registry are then as
-        they were.
+    :raises FileNotFoundError: no such run, seed or recipe, or the run's files are gone.
+    :raises ValueError: a path in place of a name; what can't be published: files that are not those of the run's
+        record, too many bytes, a worse score when they are read back. Weights and registry are then as they were.
     :raises CommandFailed: scoring the weights failed, likewise.
     """
     _check_run(run)
-    folder = Path("checkpoints", run)
+    folder, results = FOLDER / run, results_folder(run)
     if folder.parent.is_dir():  # else there is nothing to recover, and the lock would make it
         with one_at_a_time(folder):
             recover(folder)
-    outdated_tables(Path())  # says so before anything is replaced, where one can't be filled in
-    results = results_folder(run)
-    records = read_run_records(run, results)
-    url, variant = choose_name(run, records, url=url, variant=variant)
-    wrong = None
-    if (folder / RECORD).is_file():
-        wrong = mismatch(folder, records) or changed_file(run)
-    published = _published_seed(folder, records)
-    if published is None or wrong or seed not in (None, published):
-        try:
-            recipe, record = _run_to_publish(run, records, published if seed is None else seed)
-            _publish(recipe, record, mirror=mirror, url=url, variant=variant, register=True)
-        except (ValueError, FileNotFoundError) as error:
-            if wrong is None:
-                raise
-            raise ValueError(
-                f"{wrong}: restore checkpoints/{run} and {results / run} from version control, or publish the run "
-                f"again, which fails now: {error}"
-            ) from error
-    return register(run, read_run_records(run, results), url=url, variant=variant)
+    outdated_tables(Path())
+    records, entry = read_run_records(run, results), find_entry(run)
+    name = {"url": url, "variant": variant}
+    if records:
+        name = choose_name(
+            run, task_of_record(records[0]), overrides=records[0].overrides, config=records[0].config, **name
+        )
+    wrong = None if entry is None else mismatch(entry, records)
+    if entry is not None and wrong is None and seed in (None, entry.seed):
+        renewed_entry = renewed(entry, records, **name)
+        register(renewed_entry)
+        return renewed_entry
+    kept = entry.seed if entry is not None and any(record.seed == entry.seed for record in records) else None
+    try:
+        recipe, record = _run_to_publish(run, records, kept if seed is None else seed)
+        return _publish(recipe, record, mirror=mirror, name=name)
+    except (ValueError, FileNotFoundError) as error:
+        if wrong is None:
+            raise
+        raise ValueError(
+            f"{wrong}: restore {folder} and {results / run} from version control, or publish the run again, which "
+            f"fails now: {error}"
+        ) from error
 
 
 def _scored(records: Sequence[Record]) -> list[Record]:
@@ -136,59 +145,29 @@ def _run_to_publish(run: str, records: Sequence[Record], seed: int | None) -> tu
     return recipe, record
 
 
-def _publish(
-    recipe: Recipe,
-    record: Record,
-    *,
-    mirror: str | None,
-    url: str | None = None,
-    variant: str | None = None,
-    register: bool = False,
-) -> Record:
-    """Writes the weights and the record.
-
-    :param register: whether they are to be a model of the registry: what that refuses is refused before anything is
-        replaced.
-    """
-    run = Run(
-        name=recipe.run, seed=record.seed, settings=recipe.settings, mirror=mirror, gpus=gpus_to_use(None)
-    )
-    folder = Path("checkpoints", recipe.run)
-    with one_at_a_time(folder):
-        record = read_record(record.path)
-        others = [each for each in read_run_records(run.name, Path(recipe.own.results)) if each.seed != run.seed]
-        without = [msgspec.structs.replace(other, published=None) for other in others]
-        with whole_folder(folder) as building:
-            published = _export(recipe, run, record, building)
-            published.write(building / RECORD)
-            if register:
-                plan_entry(building, run.name, [*without, published], url=url, variant=variant)
-        for other, unpublished in zip(others, without, strict=True):
-            if other.published:
-                unpublished.write(other.path)
-        published.write(published.path)
-        return published
+def _publish(recipe: Recipe, record: Record, *, mirror: str | None, name: Mapping[str, str | None]) -> ModelEntry:
+    """Writes the folder of the weights, then the entry. What `plan_entry` refuses is refused before either."""
+    with one_at_a_time(FOLDER / recipe.run):
+        with _exported(recipe, record, mirror=mirror) as (building, record, score):
+            records = read_run_records(recipe.run, Path(recipe.own.results))
+            entry = plan_entry(building, record, records, score=score, **name)
+        register(entry)
+    return entry
 
 
-def _export(recipe: Recipe, run: Run[Any], record: Record, building: Path) -> Record:
-    """Fills the folder; returns the record with `published` filled in."""
+@contextmanager
+def _exported(recipe: Recipe, record: Record, *, mirror: str | None) -> Iterator[tuple[Path, Record, float]]:
+    """Gives a run's weights in a folder that becomes checkpoints/<run> where the block ends well, its record as it is
+    now, and the main metric of the weights."""
+    run = Run(name=recipe.run, seed=record.seed, settings=recipe.settings, mirror=mirror, gpus=gpus_to_use(None))
     task, trained = recipe.task, recipe.task.scored_file(run)
+    record = read_record(record.path)
     if not trained.is_file():
         raise FileNotFoundError(f"{trained} is gone: remove {record.path} and run the recipe again to publish it")
     if sha256_file(trained) != record.checkpoint_sha256:
         raise ValueError(f"{trained} is not the file of {record.path}: remove both and run again")
-    figures = task.export_weights(run, record, building)
-    weights = building / WEIGHTS
-    check_size(weights, task.published_dtype)
-    file = {
-        "file": weights.name,
-        "dtype": task.published_dtype,
-        "bytes": weights.stat().st_size,
-        "sha256": sha256_file(weights),
-    }
-    published = msgspec.structs.replace(record, published={**file, **figures})
-    check_figure(published, task)
-    return published
+    with whole_folder(FOLDER / recipe.run) as building:
+        yield building, record, task.export_weights(run, record, building)[task.columns[0].metric]
 
 
 def _check_run(run: str) -> None:
@@ -199,12 +178,3 @@ def _check_run(run: str) -> None:
     runs = {path.parent.relative_to(results).as_posix() for path in results.rglob("*.json")}
     if run not in runs and (near := did_you_mean(run, runs)):
         raise FileNotFoundError(f"{results / run} has no record{near}: give a run that has, or run it first")
-
-
-def _published_seed(folder: Path, records: Sequence[Record]) -> int | None:
-    """The seed of the published record, where the run has a record of that seed."""
-    try:
-        seed = read_record(folder / RECORD).seed
-    except (FileNotFoundError, ValueError):
-        return None
-    return seed if any(record.seed == seed for record in records) else None

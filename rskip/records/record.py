@@ -62,7 +62,6 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
     :param packages: versions; with `machine` and `git`: of the last session of the training.
     :param git: None outside a checkout.
     :param date: when the record was written, ISO 8601, UTC.
-    :param published: the file in checkpoints/ that was made of the run, and its own figures; None: there is none.
     :param path: where the record lies. It is not part of the file.
     """
 
@@ -84,7 +83,6 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
     machine: Mapping[str, Any]
     date: str
     git: Mapping[str, Any] | None = None
-    published: Mapping[str, Any] | None = None
     path: Path = Path()
 
     def __post_init__(self) -> None:
@@ -149,6 +147,7 @@ def read_record(path: Path) -> Record:
     content = read_state(path, dict[str, Any], advice=_ADVICE)
     if content.get("schema") == _SCHEMAS[0]:
         content.pop("run", None)
+    content.pop("published", None)  # what records told of published weights before checkpoints.json alone did
     return as_state({**content, "path": path}, Record, source=str(path), advice=_ADVICE)
 
 

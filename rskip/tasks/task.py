@@ -211,7 +211,7 @@ class Task(ABC, Generic[SettingsT]):
     def export_weights(self, run: Run[SettingsT], record: Record, folder: Path) -> dict[str, Any]:
         """Writes model.safetensors, and what loading it needs, into a folder that is to be published.
 
-        :returns: figures of the published weights, read back: the main metric, and what else the record says of them.
+        :returns: the main metric of the published weights, read back, by its name.
         :raises FileNotFoundError: the run's files are gone.
         :raises ValueError: they are not those of its record.
         """

@@ -24,8 +24,6 @@ from rskip.translation.recipe import TranslationSettings, import_user_dir
 from rskip.translation.scoring import DECIMALS, Translations, read_translations, translate
 from rskip.translation.training import scored_file
 
-SLICE = 100  # sentences from the split's start, scored for a quick check of the published weights
-
 _SIZED = re.compile(r"transformer_\w+?(?:_(?P<size>tiny|small|iwslt|2layer|big))?")
 _CORPUS = re.compile(r"(?P<dataset>.+)-[a-z]{2}-[a-z]{2}")
 
@@ -33,7 +31,7 @@ _CORPUS = re.compile(r"(?P<dataset>.+)-[a-z]{2}-[a-z]{2}")
 def export_weights(run: Run[TranslationSettings], record: Record, folder: Path) -> dict[str, Any]:
     """Writes config.json, model.safetensors (the averaged parameters in float16), text/ and dict.<language>.txt.
 
-    :returns: sacreBLEU of the weights read back, on the whole split and on its first sentences.
+    :returns: sacreBLEU of the weights read back.
     """
     data, corpus = ensure_data(run.settings, mirror=run.mirror), find_corpus(run.settings.corpus)
     checkpoint = read_checkpoint(scored_file(run))
@@ -43,11 +41,7 @@ def export_weights(run: Run[TranslationSettings], record: Record, folder: Path) 
     for dictionary in data.glob("dict.*.txt"):
         shutil.copyfile(dictionary, folder / dictionary.name)
     translations = _translate(run, weights=folder / WEIGHTS, data=data)
-    return {
-        "sacrebleu": round(translations.score()["sacrebleu"].value, DECIMALS),
-        "slice_sentences": SLICE,
-        "slice_sacrebleu": round(translations.first(SLICE).score()["sacrebleu"].value, DECIMALS),
-    }
+    return {"sacrebleu": round(translations.score()["sacrebleu"].value, DECIMALS)}
 
 
 def _translate(run: Run[TranslationSettings], *, weights: Path, data: Path) -> Translations:

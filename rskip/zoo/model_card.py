@@ -28,7 +28,6 @@ def describe(model: str | ModelEntry) -> str:
         ("data", entry.data_terms),
         *((_heading(entry, figure), _figure_in_words(entry, figure)) for figure in entry.figures),
         ("recipe", _recipe(entry)),
-        ("records", ", ".join(entry.records)),
         ("commit", _commit(entry)),
         ("licence", f"{entry.licence} (code and weights)"),
         ("connection from", _paper(entry)),
@@ -48,7 +47,6 @@ def model_card(entry: ModelEntry) -> str:
     )
     origin = [
         f"Trained by `{_recipe(entry)}`, commit {_commit(entry)}.",
-        f"Records: {', '.join(f'`{path}`' for path in entry.records)}.",
         f"The connection is from: {_paper(entry)}.",
         f"Data: {entry.data_terms}.",
         f"Licence of code and weights: {entry.licence}. The data has the terms above.",
@@ -122,8 +120,7 @@ def _note(entry: ModelEntry) -> str:
     seeds = max(len(figure.seeds) for figure in entry.figures)
     if seeds == 1:
         return "One seed: another seed gives another figure, so this one ranks no connection above another."
-    published = entry.figures[0].seeds[0]
-    return f"± is the sample standard deviation over seeds. The weights are those of seed {published}."
+    return f"± is the sample standard deviation over seeds. The weights are those of seed {entry.seed}."
 
 
 def _heading(entry: ModelEntry, figure: Figure) -> str:
@@ -150,7 +147,8 @@ def _figure_in_words(entry: ModelEntry, figure: Figure) -> str:
 
 def _recipe(entry: ModelEntry) -> str:
     changes = [f"{key}={json.dumps(value)}" for key, value in entry.overrides.items()]
-    return shlex.join(["rskip", "run", entry.recipe, *(["--set", *changes] if changes else [])])
+    words = ["rskip", "run", entry.recipe, "--seeds", str(entry.seed), *(["--set", *changes] if changes else [])]
+    return shlex.join(words)
 
 
 def _commit(entry: ModelEntry) -> str:

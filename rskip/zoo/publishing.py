@@ -1,24 +1,23 @@
-"""Published weights, checkpoints/<run>/, as a model of the registry: its entry, its card, the tables of models."""
+"""A run's model in checkpoints.json: its entry, made from its folder and the run's records, its card, the tables."""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from msgspec.structs import replace
-
 from rskip.files.checksum import sha256_file
 from rskip.files.lock import one_at_a_time
 from rskip.files.whole import atomic_file
-from rskip.records import Record, read_record
+from rskip.records import Record
 from rskip.records.tables import fill_in, outdated_documents, summarise
 from rskip.settings.check import convert
 from rskip.settings.errors import SettingError
 from rskip.tasks import ModelDescription, Task, task_of_record
 from rskip.zoo.model_card import model_card, models_table
+from rskip.zoo.names import check_variant, model_name, variant_of
 from rskip.zoo.registry import (
+    CARD,
     FILE_NAME,
     OF_RUN,
     OF_WEIGHTS,
@@ -32,57 +31,53 @@ from rskip.zoo.registry import (
 )
 
 LICENCE = "MIT"
+FOLDER = Path("checkpoints")
 MAX_BYTES, MAX_BYTES_IN_ALL = 20_000_000, 100_000_000
 MAX_LOSS = 0.05  # what storing the weights may cost: sacreBLEU, or % of error
-RECORD, CARD = "record.json", "README.md"  # not needed to load the model
 
 _VARIANT = "a word that ends the model's name and makes it another"
 _DECIMALS = 4
 _DTYPES = {"F32": "float32", "F16": "float16", "BF16": "bfloat16"}
 
 
-def register(run: str, records: Sequence[Record], *, url: str | None = None, variant: str | None = None) -> ModelEntry:
-    """Makes or replaces the model of a run in checkpoints.json, and writes its card beside its weights.
+def register(entry: ModelEntry) -> None:
+    """Makes or replaces a model in checkpoints.json of the current folder, and writes its card beside its weights.
 
-    :param run: name of its folder under checkpoints/ and results/ of the current folder, which is the project's.
-    :param records: of all its seeds.
-    :param url: base address where the files are served too; by default the one that the model had.
-    :param variant: last part of the model's name; by default the one that it had.
-    :raises FileNotFoundError: the run has no published weights.
-    :raises ValueError: what `plan_entry` refuses; nothing is written then.
+    :raises ValueError: another run's model has the name, or the models take too many bytes; nothing is written then.
     """
-    folder = Path("checkpoints", run)
-    if not (folder / RECORD).is_file():
-        raise FileNotFoundError(f"no {folder / RECORD}: publish the run first, `rskip run RECIPE --publish`")
     with one_at_a_time(Path(FILE_NAME)):
-        entry = plan_entry(folder, run, records, url=url, variant=variant)
-        with atomic_file(folder / CARD) as temporary:
+        entries = _with(_read_entries(), entry)
+        with atomic_file(Path(str(entry.folder), CARD)) as temporary:
             temporary.write_text(model_card(entry), encoding="utf-8")
-        write_registry(Path(FILE_NAME), _with(_read_entries(), entry))
-    return entry
+        write_registry(Path(FILE_NAME), entries)
 
 
 def plan_entry(
-    folder: Path, run: str, records: Sequence[Record], *, url: str | None = None, variant: str | None = None
+    files: Path,
+    record: Record,
+    records: Sequence[Record],
+    *,
+    score: float,
+    url: str | None = None,
+    variant: str | None = None,
 ) -> ModelEntry:
-    """The entry that `register` makes: figures of the published weights, and mean and spread over the run's seeds.
+    """The entry of a run's model: figures of the published weights, and mean and spread over the run's seeds.
 
     Nothing is written.
 
-    :param folder: of the weights: checkpoints/<run>, or the folder that is to become it.
+    :param files: the model's folder, or the one that is to become it.
+    :param record: of the seed whose weights these are.
+    :param records: of all the run's seeds.
+    :param score: the main metric of the published weights.
     :raises FileNotFoundError: a file of the folder is missing.
     :raises ValueError: files, figures and records that don't belong together, a name that another run has, or too many
         bytes; one line that names them.
     """
-    url, variant = choose_name(run, records, url=url, variant=variant)
-    if (found := mismatch(folder, records)) is not None:
-        raise ValueError(f"{found}: publish the run again, `rskip zoo publish {run}`")
-    published = read_record(folder / RECORD)
-    _check_agreement(published, records)
-    task = task_of_record(published)
-    check_figure(published, task)
-    model = task.describe(folder, published)
-    git = published.git or {}
+    _check_agreement(record, records)
+    task = task_of_record(record)
+    check_score(score, record, task)
+    model = task.describe(files, record)
+    git = record.git or {}
     entry = ModelEntry(
         name=model_name(
             architecture=model.architecture,
@@ -94,73 +89,108 @@ def plan_entry(
         task=task.name,
         architecture=model.architecture,
         connection=model.connection,
-        parameters=published.parameters,
-        folder=f"checkpoints/{run}",
+        parameters=record.parameters,
+        folder=(FOLDER / record.run).as_posix(),
         url=url,
-        files=files_of(folder),
-        dtype=_read_dtype(folder / WEIGHTS),
-        figures=tuple(_figures(published, records, task=task, model=model)),
-        recipe=published.address,
-        overrides=published.overrides,
-        records=tuple(str(record.path) for record in sorted(records, key=lambda record: record.seed)),
+        files=files_of(files),
+        dtype=_read_dtype(files / WEIGHTS),
+        figures=tuple(_figures(record, records, score, task=task, model=model)),
+        recipe=record.address,
+        overrides=record.overrides,
+        seed=record.seed,
+        checkpoint_sha256=record.checkpoint_sha256,
         commit=git.get("commit"),
         uncommitted_changes=git.get("dirty"),
         licence=LICENCE,
         data_terms=model.data_terms,
         paper=model.paper,
     )
-    entries = _read_entries()
-    if (other := entries.get(entry.name)) is not None and other.folder != entry.folder:
-        given = "is missing" if variant is None else f"is {variant!r}"
-        raise SettingError("variant", f"{given}: {entry.name} is the model of {other.folder}", expected=_VARIANT)
-    check_sizes(_with(entries, entry))
+    _with(_read_entries(), entry)
     return entry
 
 
-def outdated_models(records: Sequence[Record]) -> dict[str, ModelEntry]:
-    """The models of checkpoints.json whose runs have other records by now, by run: each entry as it should be.
+def renewed(entry: ModelEntry, records: Sequence[Record], **changes: str | None) -> ModelEntry:
+    """The entry as the run's records are now; its files, weights and their score stay.
+
+    :param records: of all the run's seeds.
+    :param changes: `url` and `variant`, where they are to be others.
+    :raises ValueError: the files or the records are not those that the entry was made from.
+    """
+    if (found := mismatch(entry, records)) is not None:
+        run = run_of(entry)
+        raise ValueError(f"{found}: restore it, or publish the run again, `rskip zoo publish {run}`")
+    (record,) = (record for record in records if record.seed == entry.seed)
+    (score,) = (figure.value for figure in entry.figures if figure.of == OF_WEIGHTS)
+    named = {"url": entry.url, "variant": variant_of(entry), **changes}
+    return plan_entry(Path(str(entry.folder)), record, records, score=score, **named)
+
+
+def mismatch(entry: ModelEntry, records: Sequence[Record]) -> str | None:
+    """How the model's folder, or its run's record, is not the one that the entry tells of; None where both are."""
+    files = files_of(Path(str(entry.folder)))
+    for name in sorted({*files, *entry.files}):
+        if files.get(name) != entry.files.get(name):
+            return f"{entry.folder}/{name} is not as {FILE_NAME} has it"
+    record = next((record for record in records if record.seed == entry.seed), None)
+    if record is None:
+        return f"the run {run_of(entry)} has no record of seed {entry.seed}, whose weights {entry.folder} has"
+    if entry.checkpoint_sha256 not in (None, record.checkpoint_sha256):
+        return f"{record.path} is of another training than the weights in {entry.folder}"
+    return None
+
+
+def outdated_models(records: Sequence[Record]) -> list[ModelEntry]:
+    """The models of checkpoints.json whose runs have other records by now, as their entries should be.
 
     Nothing is written; `register` makes it so. Models whose weights are not in checkpoints/ stay as they are.
 
     :param records: of all runs.
     :raises ValueError: a file of a model that is not as its entry has it, and what `plan_entry` refuses.
     """
-    found = {}
+    found = []
     for entry in _read_entries().values():
-        folder, run = Path(str(entry.folder)), str(entry.folder).removeprefix("checkpoints/")
-        if entry.folder is None or not (folder / RECORD).is_file():
-            continue
-        if (changed := changed_file(run)) is not None:
-            raise ValueError(f"{changed}: restore it, or publish the run again, `rskip zoo publish {run}`")
-        made = plan_entry(folder, run, [record for record in records if record.run == run])
-        if made != entry:
-            found[run] = made
+        if entry.folder is not None and Path(entry.folder).is_dir():
+            made = renewed(entry, [record for record in records if record.run == run_of(entry)])
+            found += [made] if made != entry else []
     return found
 
 
-def choose_name(
-    run: str, records: Sequence[Record], *, url: str | None = None, variant: str | None = None
-) -> tuple[str | None, str | None]:
-    """The address and the variant of a run's model: those given, else those that it has in checkpoints.json.
+def find_entry(run: str) -> ModelEntry | None:
+    """The model of a run in checkpoints.json of the current folder."""
+    return next((each for each in _read_entries().values() if each.folder == f"{FOLDER}/{run}"), None)
 
+
+def run_of(entry: ModelEntry) -> str:
+    """The address of the run whose weights are in the model's folder."""
+    return str(entry.folder).removeprefix(f"{FOLDER}/")
+
+
+def choose_name(
+    run: str,
+    task: Task[Any],
+    *,
+    overrides: Mapping[str, Any],
+    config: Mapping[str, Any],
+    url: str | None = None,
+    variant: str | None = None,
+) -> dict[str, str | None]:
+    """The address (`url`) and the variant of a run's model: those given, else those that it has in checkpoints.json.
+
+    :param overrides, config: of the run's recipe or records.
     :raises SettingError: no address, no word, or no variant where the recipe was overridden.
     """
-    if (before := _entry_of(run)) is not None:
+    if (before := find_entry(run)) is not None:
         url = before.url if url is None else url
         variant = variant_of(before) if variant is None else variant
     if url is not None:
         convert(url, Url, name="url")
     check_variant(variant)
-    if records and variant is None:
-        record = records[0]
-        for what, changes in (
-            ("recipe", record.overrides),
-            ("architecture", task_of_record(record).architecture_changes(record.config)),
-        ):
+    if variant is None:
+        for what, changes in (("recipe", overrides), ("architecture", task.architecture_changes(config))):
             if changes:
                 listed = ", ".join(f"{key}={value}" for key, value in changes.items())
                 raise SettingError("variant", f"is missing: {run} changes its {what} ({listed})", expected=_VARIANT)
-    return url, variant
+    return {"url": url, "variant": variant}
 
 
 def files_of(folder: Path) -> dict[str, ModelFile]:
@@ -169,65 +199,20 @@ def files_of(folder: Path) -> dict[str, ModelFile]:
     Hidden files are none of it: a process that was killed while it wrote leaves such.
     """
     paths = {path.relative_to(folder).as_posix(): path for path in folder.rglob("[!.]*") if path.is_file()}
-    names = sorted(paths.keys() - {RECORD, CARD}, key=lambda name: (name != WEIGHTS, name))
+    names = sorted(paths.keys() - {CARD}, key=lambda name: (name != WEIGHTS, name))
     return {name: ModelFile(size=paths[name].stat().st_size, sha256=sha256_file(paths[name])) for name in names}
 
 
-def mismatch(folder: Path, records: Sequence[Record]) -> str | None:
-    """How the folder's record is none of `records`, or its weights are not those of its record; None where both are."""
-    path = folder / RECORD
-    try:
-        record = read_record(path)
-    except SettingError as error:
-        return str(error)
-    if record not in [replace(each, path=path) for each in records]:
-        return f"{path} is none of the records of {record.run}"
-    published = record.published
-    if not published:
-        return f"{path} records no published weights"
-    weights = folder / WEIGHTS
-    if published["file"] != WEIGHTS:
-        return f"{folder / published['file']}: expected the weights in {WEIGHTS}"
-    if (
-        not weights.is_file()
-        or weights.stat().st_size != published["bytes"]
-        or sha256_file(weights) != published["sha256"]
-    ):
-        return f"{weights} is not the file that {path} records"
-    return None
-
-
-def changed_file(run: str) -> str | None:
-    """Which file of a published model is not as checkpoints.json has it, where its weights are; None where all are."""
-    if (before := _entry_of(run)) is None:
-        return None
-    files = files_of(Path("checkpoints", run))
-    if files.get(WEIGHTS) != before.files.get(WEIGHTS):
-        return None  # published since: with other files, it may be
-    changed = [name for name in sorted({*files, *before.files}) if files.get(name) != before.files.get(name)]
-    return f"checkpoints/{run}/{changed[0]} is not as {FILE_NAME} has it" if changed else None
-
-
-def check_figure(record: Record, task: Task[Any]) -> None:
+def check_score(score: float, record: Record, task: Task[Any]) -> None:
     """:raises ValueError: the published weights are worse, or better, than the run's own."""
     metric = task.columns[0].metric
-    before, after = record.metrics.get(metric), (record.published or {}).get(metric)
-    if before is None or after is None:
+    if (before := record.metrics.get(metric)) is None:
         expected = f"what {task.name} is scored by"
         raise SettingError(metric, "is not among its figures", expected=expected, source=str(record.path))
-    if abs(after - before) > MAX_LOSS:
+    if abs(score - before) > MAX_LOSS:
         raise ValueError(
-            f"checkpoints/{record.run}/{WEIGHTS} has {metric} {after:.2f} when it is read back, the run {before:.2f}: "
+            f"checkpoints/{record.run}/{WEIGHTS} has {metric} {score:.2f} when it is read back, the run {before:.2f}: "
             f"expected at most {MAX_LOSS} between them"
-        )
-
-
-def check_size(weights: Path, dtype: str) -> None:
-    """:raises ValueError: the file has more bytes than are published."""
-    if (size := weights.stat().st_size) > MAX_BYTES:
-        raise ValueError(
-            f"the model takes {size / 1e6:.1f} MB in {dtype}: "
-            f"models of up to {MAX_BYTES / 1e6:.0f} MB are published in checkpoints/"
         )
 
 
@@ -262,7 +247,7 @@ def _check_agreement(published: Record, records: Sequence[Record]) -> None:
 
 
 def _figures(
-    published: Record, records: Sequence[Record], *, task: Task[Any], model: ModelDescription
+    published: Record, records: Sequence[Record], score: float, *, task: Task[Any], model: ModelDescription
 ) -> Iterator[Figure]:
     """The figure of the published weights, then each metric's mean over the seeds that didn't diverge."""
     records = sorted((record for record in records if not record.diverged), key=lambda record: record.seed)
@@ -280,8 +265,7 @@ def _figures(
             of=of,
         )
 
-    main = task.columns[0].metric
-    yield figure(main, [(published.published or {})[main]], [published.seed], OF_WEIGHTS)
+    yield figure(task.columns[0].metric, [score], [published.seed], OF_WEIGHTS)
     for metric, _ in (*task.columns, *task.more_figures):
         values = [record.metrics[metric] for record in records if metric in record.metrics]
         if len(values) == len(records):
@@ -299,58 +283,19 @@ def _read_dtype(weights: Path) -> Any:
     return _DTYPES[found.pop()]
 
 
-def _entry_of(run: str) -> ModelEntry | None:
-    return next((each for each in _read_entries().values() if each.folder == f"checkpoints/{run}"), None)
-
-
 def _read_entries(root: Path = Path()) -> dict[str, ModelEntry]:
     path = root / FILE_NAME
     return read_registry(path) if path.exists() else {}
 
 
 def _with(entries: Mapping[str, ModelEntry], entry: ModelEntry) -> dict[str, ModelEntry]:
-    """The entries with this one in the place of what its folder had before."""
-    return {name: each for name, each in entries.items() if each.folder != entry.folder} | {entry.name: entry}
+    """The entries with this one in the place of what its folder had before.
 
-
-def model_name(
-    *,
-    architecture: str,
-    connection: str,
-    dataset: str,
-    languages: tuple[str, str] | None = None,
-    variant: str | None = None,
-) -> str:
-    """ARCHITECTURE_CONNECTION.DATASET[.SOURCE-TARGET][.VARIANT], such as `transformer_tiny_2rskip_ln.multi30k.en-de`.
-
-    CONNECTION is the slug of the connection's spec; VARIANT tells runs apart whose other parts are equal.
-
-    :param architecture: such as transformer_tiny.
-    :param connection: a spec such as 2rskip+ln.
-    :param dataset: such as multi30k or cifar10.
-    :param languages: what a translation model translates from and to.
-    :param variant: a word of lower-case letters, digits and _.
-    :raises ValueError: no connection, or no such word.
+    :raises ValueError: another run's model has the name, or they take too many bytes.
     """
-    from rskip.connections import parse_connection  # imports PyTorch
-
-    check_variant(variant)
-    parts = [f"{architecture}_{parse_connection(connection).slug}", dataset]
-    if languages is not None:
-        parts.append("-".join(languages))
-    if variant is not None:
-        parts.append(variant)
-    return ".".join(parts)
-
-
-def check_variant(variant: str | None) -> None:
-    """:raises SettingError: neither such a word nor None."""
-    if variant is not None and not re.fullmatch(r"[a-z0-9][a-z0-9_]*", variant):
-        expected = "a word of lower-case letters, digits and _, such as fast"
-        raise SettingError.of_value("variant", variant, expected)
-
-
-def variant_of(entry: ModelEntry) -> str | None:
-    """The last part of the model's name where that is a variant: one word, where languages have a hyphen."""
-    further = entry.name.split(".")[2:]
-    return further[-1] if further and "-" not in further[-1] else None
+    if (other := entries.get(entry.name)) is not None and other.folder != entry.folder:
+        given = "is missing" if (variant := variant_of(entry)) is None else f"is {variant!r}"
+        raise SettingError("variant", f"{given}: {entry.name} is the model of {other.folder}", expected=_VARIANT)
+    joined = {name: each for name, each in entries.items() if each.folder != entry.folder} | {entry.name: entry}
+    check_sizes(joined)
+    return joined

@@ -1,8 +1,7 @@
-"""The registry of pretrained models, checkpoints.json: its entries, one a model, and how they are read and written.
+"""checkpoints.json, the one description of each published model: its entries, and how they are read and written.
 
-The file lies in the root of the repository, and in the package where that is installed; checkpoints.schema.json
-describes it for other programs. Every field of an entry is checked when it is made. Nothing here imports PyTorch or
-any model.
+The file lies in the root of the repository, and in the package where that is installed. Every field of an entry is
+checked when it is made. Nothing here imports PyTorch or any model.
 """
 
 from __future__ import annotations
@@ -24,8 +23,9 @@ from rskip.settings.paper import Paper
 from rskip.settings.text import read_json
 from rskip.tasks import find_task, task_name, tasks
 
-FORMAT = 1
+FORMAT = 2
 FILE_NAME = "checkpoints.json"
+CARD = "README.md"
 WEIGHTS = "model.safetensors"
 OF_WEIGHTS, OF_RUN = "published weights", "run"
 
@@ -34,36 +34,22 @@ _NAMES = r"[^\\:\x00-\x1f]+"
 
 Text = Annotated[str, Meta(pattern=r"\S")]
 Url = Annotated[str, Meta(pattern=r"^https?://\S+$", extra={"expected": "an https:// address without spaces"})]
-RelativePath = Annotated[
+RelativePath = Annotated[str, Meta(pattern=f"{_INSIDE}{_NAMES}$", extra={"expected": "a relative path"})]
+FilePath = Annotated[  # beside the weights nothing that can hold a pickle
     str,
     Meta(
-        description="a relative path that stays in its folder, with / between names",
-        pattern=f"{_INSIDE}{_NAMES}$",
-        extra={"expected": "a relative path"},
-    ),
-]
-FilePath = Annotated[
-    str,
-    Meta(
-        description="a path within the model's folder; beside the weights nothing that can hold a pickle",
         pattern=rf"{_INSIDE}(model\.safetensors|{_NAMES}\.(json|txt|bpe|model))$",
         extra={"expected": f"a path within the folder: {WEIGHTS}, or one that ends in .json, .txt, .bpe or .model"},
     ),
 ]
+Sha256 = Annotated[str, Meta(pattern="^[0-9a-f]{64}$", extra={"expected": "64 hexadecimal digits, in lower case"})]
 
 
 class ModelFile(msgspec.Struct, frozen=True, kw_only=True):
     """A file of a model: its size in bytes and the SHA-256 sum of its content."""
 
     size: Annotated[int, Meta(ge=1, extra={"expected": "a whole number of bytes, 1 or more"})]
-    sha256: Annotated[str, Meta(pattern="^[0-9a-f]{64}$", extra={"expected": "64 hexadecimal digits, in lower case"})]
-
-
-_SPREAD_OF_SEEDS = {  # in the schema, as Figure.__post_init__ has it
-    "if": {"properties": {"seeds": {"maxItems": 1}}},
-    "then": {"properties": {"spread": {"type": "null"}}},
-    "else": {"properties": {"spread": {"type": "number"}}},
-}
+    sha256: Sha256
 
 
 class Figure(msgspec.Struct, frozen=True, kw_only=True):
@@ -85,7 +71,7 @@ class Figure(msgspec.Struct, frozen=True, kw_only=True):
     metric: Text
     value: float
     spread: Annotated[float, Meta(ge=0)] | None
-    seeds: Annotated[tuple[int, ...], Meta(min_length=1, extra_json_schema={"uniqueItems": True})]
+    seeds: Annotated[tuple[int, ...], Meta(min_length=1)]
     signature: Text | None
     of: Literal["published weights", "run"]
 
@@ -113,8 +99,9 @@ class ModelEntry(msgspec.Struct, frozen=True, kw_only=True):
     :param files: path within the folder, with "/", to size and sum. The weights are model.safetensors.
     :param dtype: the number format that the weights are stored in.
     :param figures: what it reaches.
-    :param recipe: the recipe of its run; `overrides`: what of it was overridden.
-    :param records: of the runs that the figures are of, one a seed.
+    :param recipe: what was run, `recipe/variant`; `overrides`: what of it was overridden.
+    :param seed: of the run whose weights these are.
+    :param checkpoint_sha256: of the trained file that they were made from; None where it is not known.
     :param commit: that the published run was made with; None where it was made outside a checkout.
     :param uncommitted_changes: whether there were changes beside that commit; None where it is not known.
     :param licence: of code and weights.
@@ -129,18 +116,19 @@ class ModelEntry(msgspec.Struct, frozen=True, kw_only=True):
             extra={"expected": "a name such as transformer_tiny_2rskip_ln.multi30k.en-de"},
         ),
     ]
-    task: Annotated[str, Meta(description="of `rskip.tasks`: translation, vision, captioning or your own")]
-    architecture: Annotated[Text, Meta(description="such as transformer_tiny or preact_resnet20")]
-    connection: Annotated[Text, Meta(description="canonical spec, such as 2rskip+ln")]
+    task: str
+    architecture: Text
+    connection: Text
     parameters: Annotated[int, Meta(ge=1)]
     folder: RelativePath | None
     url: Url | None
     files: Mapping[FilePath, ModelFile]
     dtype: Literal["float32", "float16", "bfloat16"]
-    figures: Annotated[tuple[Annotated[Figure, Meta(extra_json_schema=_SPREAD_OF_SEEDS)], ...], Meta(min_length=1)]
+    figures: Annotated[tuple[Figure, ...], Meta(min_length=1)]
     recipe: RelativePath
     overrides: Mapping[str, Any] = {}
-    records: Annotated[tuple[RelativePath, ...], Meta(min_length=1)]
+    seed: int
+    checkpoint_sha256: Sha256 | None = None
     commit: Annotated[str, Meta(pattern="^[0-9a-f]{40}$", extra={"expected": "40 hexadecimal digits"})] | None
     uncommitted_changes: bool | None = None
     licence: Text
@@ -191,7 +179,7 @@ def read_registry(path: Path | None = None) -> dict[str, ModelEntry]:
     content = read_json(path)
     if not isinstance(content, dict) or type(content.get("format")) is not int:
         raise SettingError("", "not a registry of models: it says no format", source=str(path))
-    if content["format"] != FORMAT:
+    if content["format"] not in (1, FORMAT):
         raise SettingError(
             "",
             f"has format {content['format']}, but this rskip reads format {FORMAT}",
@@ -202,7 +190,19 @@ def read_registry(path: Path | None = None) -> dict[str, ModelEntry]:
     if content.keys() != {"format", "models"} or not isinstance(models, dict):
         keys, expected = ", ".join(map(shown_key, content)), "format and models, with one entry a model, and no others"
         raise SettingError("", f"has the keys {keys}", expected=expected, source=str(path))
+    if content["format"] == 1:
+        models = {name: _of_format_1(values) for name, values in models.items()}
     return {name: read_entry(name, values, source=path.name) for name, values in models.items()}
+
+
+def _of_format_1(content: Any) -> Any:
+    """An entry of the first format, which named its recipe by a path, and listed records in place of a seed."""
+    try:
+        seed, recipe = content["figures"][0]["seeds"][0], content["recipe"]
+        kept = {key: value for key, value in content.items() if key != "records"}
+        return {**kept, "recipe": recipe.removeprefix("recipes/").removesuffix(".yaml"), "seed": seed}
+    except (AttributeError, IndexError, KeyError, TypeError):
+        return content  # reading it says what is wrong
 
 
 def read_entry(name: str, content: Any, *, source: str = FILE_NAME) -> ModelEntry:

@@ -12,19 +12,23 @@ import pytest
 from rskip.cli.main import main
 from rskip.records import read_record
 from rskip.zoo.model_card import describe, model_card
-from rskip.zoo.registry import read_registry
+from rskip.zoo.registry import read_registry, write_registry
 
 RUN = "multi30k_en_de/2rskip_ln"
+RECORDS = Path("study/results/runs", RUN)
 NAME = "transformer_tiny_2rskip_ln.multi30k.en-de"
 BASELINE = "transformer_tiny_1xskip_ln.multi30k.en-de"
 
 
 @pytest.fixture
 def project(root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A project with the committed run, and without a registry."""
-    for folder in ("checkpoints", "results"):
-        shutil.copytree(root / folder / RUN, tmp_path / folder / RUN)
-    (tmp_path / "checkpoints" / RUN / "README.md").unlink(missing_ok=True)
+    """A project with the committed run and its model, without the card."""
+    for folder in (Path("checkpoints", RUN), RECORDS):
+        shutil.copytree(root / folder, tmp_path / folder)
+    (tmp_path / "recipes").mkdir()
+    shutil.copy(root / "recipes/multi30k_en_de.yaml", tmp_path / "recipes")
+    write_registry(tmp_path / "checkpoints.json", {NAME: read_registry(root / "checkpoints.json")[NAME]})
+    (tmp_path / "checkpoints" / RUN / "README.md").unlink()
     (tmp_path / "README.md").write_text("<!-- rskip zoo: begin models -->\n<!-- rskip zoo: end models -->\n")
     monkeypatch.chdir(tmp_path)
     return tmp_path
@@ -32,8 +36,8 @@ def project(root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path
 
 @pytest.fixture
 def two_seeds(project: Path) -> Path:
-    """The project with seeds 1 and 2 alone, however many are committed."""
-    for path in Path("results", RUN).glob("*.json"):
+    """The project with seeds 1 and 2 only, however many are committed."""
+    for path in RECORDS.glob("*.json"):
         if path.name not in ("1.json", "2.json"):
             path.unlink()
     return project
@@ -90,9 +94,9 @@ def test_publish_makes_the_committed_entry_card_and_table(
 
 
 def test_publish_of_two_seeds_says_their_mean_and_spread(two_seeds: Path) -> None:
-    record = read_record(Path("results", RUN, "1.json"))
+    record = read_record(Path(RECORDS, "1.json"))
     metrics = {**record.metrics, "sacrebleu": record.metrics["sacrebleu"] + 1}
-    msgspec.structs.replace(record, seed=2, metrics=metrics, published=None).write(Path("results", RUN, "2.json"))
+    msgspec.structs.replace(record, seed=2, metrics=metrics).write(Path(RECORDS, "2.json"))
     assert main(["zoo", "publish", RUN]) == 0
     figure = read_registry(two_seeds / "checkpoints.json")[NAME].figures[1]
     assert (figure.metric, figure.seeds, figure.of) == ("sacrebleu", (1, 2), "run")
@@ -104,7 +108,7 @@ def test_report_brings_entry_card_and_table_up_to_date_with_the_records(
 ) -> None:
     assert main(["zoo", "publish", RUN]) == main(["report"]) == main(["report", "--check"]) == 0
     assert read_registry(two_seeds / "checkpoints.json")[NAME].figures[1].seeds == (1, 2)
-    Path("results", RUN, "2.json").unlink()
+    Path(RECORDS, "2.json").unlink()
     capsys.readouterr()
     assert main(["report", "--check"]) == 1
     assert f"{NAME} in checkpoints.json; run `rskip report`\n" in capsys.readouterr().err
@@ -134,20 +138,19 @@ def test_publish_refuses_in_one_line(project: Path, capsys: pytest.CaptureFixtur
     refused(capsys, "results/nothing has no record: run it first, `rskip run RECIPE`", "publish", "nothing")
     refused(capsys, "--url is 'ftp://x': expected an https:// address without", "publish", RUN, "--url", "ftp://x")
     refused(capsys, "--variant is 'De ep': expected a word of lower-case", "publish", RUN, "--variant", "De ep")
-    missing = f"results/{RUN} has no record of seed 3: run it first, `rskip run RECIPE --seeds 3`"
+    missing = f"{RECORDS} has no record of seed 3: run it first, `rskip run RECIPE --seeds 3`"
     refused(capsys, missing, "publish", RUN, "--seed", "3")
     weights = Path("checkpoints", RUN, "model.safetensors")
     content = bytearray(weights.read_bytes())
     content[-1] ^= 1
     weights.write_bytes(content)
-    restore = f"restore checkpoints/{RUN} and results/{RUN} from version control, or publish the run again, which fails"
-    differs = f"{weights} is not the file that checkpoints/{RUN}/record.json records: {restore} now: no recipes/{RUN}"
+    restore = f"restore checkpoints/{RUN} and {RECORDS} from version control, or publish the run again, which fails"
+    differs = f"{weights} is not as checkpoints.json has it: {restore} now: runs/{RUN}/1/"
     refused(capsys, differs, "publish", RUN)
-    Path("results", RUN, "1.json").write_text("{")
-    refused(capsys, f"results/{RUN}/1.json: not valid JSON", "publish", RUN)
-    shutil.rmtree("results")
-    refused(capsys, f"record.json is none of the records in results/{RUN}: {restore} now: results/", "publish", RUN)
-    assert not Path("checkpoints.json").exists()
+    Path(RECORDS, "1.json").write_text("{")
+    refused(capsys, f"{RECORDS}/1.json: not valid JSON", "publish", RUN)
+    shutil.rmtree("study")
+    refused(capsys, f"{RECORDS} has no record: run it first", "publish", RUN)
     Path("checkpoints.json").write_text('{"format": 7}')
-    refused(capsys, "checkpoints.json: has format 7, but this rskip reads format 1; upgrade rskip", "publish", RUN)
+    refused(capsys, "checkpoints.json: has format 7, but this rskip reads format 2; upgrade rskip", "publish", RUN)
     assert Path("README.md").read_text() == "<!-- rskip zoo: begin models -->\n<!-- rskip zoo: end models -->\n"

@@ -39,25 +39,25 @@ def test_from_recipe_to_load(
     assert printed.count("from step 0") == 4 and printed.count("  of 1") == 4
     assert "distance             0.00   (the recipe expects 0.02)" in printed
     assert "the paper            0.01   (distance, Legendre Table 1; not a result of ours)" in printed
-    assert "runs/lines_slow/2/trained.safetensors" in printed.partition("where to look next")[2]
-    record = read_record(project / "results/lines_slow/2.json")
-    assert (record.kind, record.recipe, record.config) == (
-        "line", "lines_slow", {"kind": "line", "slope": 3.0, "train": {"steps": 30, "lr": 0.1}}
+    assert "runs/lines/slow/2/trained.safetensors" in printed.partition("where to look next")[2]
+    record = read_record(project / "results/lines/slow/2.json")
+    assert (record.kind, record.address, record.config) == (
+        "line", "lines/slow", {"kind": "line", "slope": 3.0, "train": {"steps": 30, "lr": 0.1}}
     )  # fmt: skip
     assert record.metrics["slope"] == pytest.approx(3.0, abs=0.01) and record.training["pieces"] == 1
 
-    (project / "README.md").write_text("<!-- rskip report: begin lines_* -->\n<!-- rskip report: end lines_* -->\n")
+    (project / "README.md").write_text("<!-- rskip report: begin lines/* -->\n<!-- rskip report: end lines/* -->\n")
     assert main(["report"]) == main(["report", "--check"]) == 0
     table = (project / "README.md").read_text()
     assert "| run | parameters | seeds | distance | slope | training, minutes | machine |" in table
-    assert "| lines_fast | 1 | 1, 2 | 1.15 ± 0.23 (2 seeds) |" in table
-    assert "## points\n" in (project / "results/README.md").read_text()
+    assert "| lines/fast | 1 | 1, 2 | 1.15 ± 0.23 (2 seeds) |" in table
+    assert "## points\n" in (project / "study/results/README.md").read_text()
 
-    assert main(["zoo", "publish", "lines_slow", "--seed", "2"]) == 0
+    assert main(["zoo", "publish", "lines/slow", "--seed", "2"]) == 0
     entry = read_registry(project / "checkpoints.json")[NAME]
-    assert (entry.task, entry.recipe) == ("line", "recipes/lines_slow.yaml")
+    assert (entry.task, entry.recipe) == ("line", "lines/slow")
     assert [figure.metric for figure in entry.figures] == ["distance", "distance", "slope", "steps"]
-    assert "line(2.0)" in (project / "checkpoints/lines_slow/README.md").read_text()
+    assert "line(2.0)" in (project / "checkpoints/lines/slow/README.md").read_text()
     assert "Legendre: New methods" in describe(entry)
 
     monkeypatch.setattr("rskip.zoo.loading.registry_file", lambda: project / "checkpoints.json")

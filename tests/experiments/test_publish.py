@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import shutil
@@ -11,13 +10,16 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+import numpy as np
 import pytest
+from safetensors.numpy import load_file, save_file
 
 from rskip.cli.main import main
 from rskip.files.checksum import sha256_file
 from rskip.records import read_record, record_path
 from rskip.tasks import Task
 from rskip.tasks.process import CommandFailed
+from rskip.zoo.publishing import files_of
 from rskip.zoo.registry import read_registry
 
 NAME = "line_1xskip.points"
@@ -32,15 +34,14 @@ def runs(project: Path) -> Path:
     return project
 
 
-def published() -> tuple[int, list[int]]:
-    """The seed in checkpoints/mine, whose files and record belong together, and the seeds whose records say so."""
-    record = read_record(Path("checkpoints/mine/record.json"))
-    entry = read_registry(Path("checkpoints.json"))[NAME]
-    assert record.published and record.published["sha256"] == sha256_file(Path("checkpoints/mine/model.safetensors"))
-    assert entry.files["model.safetensors"].sha256 == record.published["sha256"]
-    assert entry.figures[0].seeds == (record.seed,) and Path("checkpoints/mine/README.md").is_file()
+def published() -> int:
+    """The seed whose weights are in checkpoints/mine, as the entry tells, whose files are those of the folder."""
+    (entry,) = (each for each in read_registry(Path("checkpoints.json")).values() if each.folder == "checkpoints/mine")
+    assert entry.files == files_of(Path("checkpoints/mine"))
+    assert entry.checkpoint_sha256 == read_record(record_path("mine", entry.seed)).checkpoint_sha256
+    assert entry.figures[0].seeds == (entry.seed,) and Path("checkpoints/mine/README.md").is_file()
     assert [path.name for path in Path("checkpoints").iterdir()] == ["mine"]
-    return record.seed, [seed for seed in (1, 2, 10) if read_record(record_path("mine", seed)).published]
+    return entry.seed
 
 
 def snapshot() -> dict[str, bytes]:
@@ -59,51 +60,54 @@ def fails(arguments: list[str], capsys: Capture, *, status: int = 2) -> str:
 
 
 def test_the_tasks_choice_is_published_unless_a_seed_is(runs: Path, line_fitting: Task[Any], capsys: Capture) -> None:
-    assert published() == (2, [2])
+    assert published() == 2
     assert main(["zoo", "publish", "mine"]) == 0
-    assert published() == (2, [2])
+    assert published() == 2
     shutil.rmtree("checkpoints/mine")
+    Path("checkpoints.json").unlink()
     line_fitting.choose = lambda records: records[-1]  # type: ignore[method-assign]
     assert main(["zoo", "publish", "mine"]) == 0
-    assert published() == (10, [10])
+    assert published() == 10
     capsys.readouterr()
     assert main(["run", "recipes/mine.yaml", "--seeds", "2", "1", "--publish"]) == 0
-    said = capsys.readouterr().out
-    assert "checkpoints/mine: seed 1, 0.0 MB in float32\nrskip zoo publish mine " in said
-    assert [seed for seed in (1, 2, 10) if read_record(record_path("mine", seed)).published] == [1]
+    assert "checkpoints/mine: seed 1, in float32\nrskip zoo publish mine " in capsys.readouterr().out
+    assert published() == 1, "a model of checkpoints.json is replaced with its entry"
+    before = snapshot()
     assert main(["zoo", "publish", "mine"]) == 0
-    assert published() == (1, [1])
+    assert snapshot() == before
 
 
 def train_again() -> None:
     record = read_record(record_path("mine", 2))
-    msgspec.structs.replace(record, date="2026-02-02", published=None).write(record.path)
+    trained = Path("runs/mine/2/trained.safetensors")
+    save_file({"weight": np.array([float(load_file(trained)["weight"][0]) + 1e-6])}, trained)
+    msgspec.structs.replace(record, checkpoint_sha256=sha256_file(trained)).write(record.path)
 
 
-SPOILT: dict[str, tuple[Callable[[], object], int]] = {  # what happened since, and the seed that is published then
-    "another record": (train_again, 2),
-    "killed between two renames": (lambda: Path("checkpoints/mine").rename("checkpoints/.mine.replaced"), 2),
-    "damaged weights": (lambda: Path("checkpoints/mine/model.safetensors").write_bytes(b"damaged"), 2),
-    "no weights": (lambda: Path("checkpoints/mine/model.safetensors").unlink(), 2),
-    "an unreadable record": (lambda: Path("checkpoints/mine/record.json").write_text("{"), 1),
-    "a file beside them": (lambda: Path("checkpoints/mine/line.json").write_text("{}"), 2),
-    "a file more": (lambda: Path("checkpoints/mine/notes.txt").write_text("mine"), 2),
-    "a file fewer": (lambda: Path("checkpoints/mine/line.json").unlink(), 2),
+SPOILT: dict[str, Callable[[], object]] = {  # what happened since
+    "another training": train_again,
+    "killed between two renames": lambda: Path("checkpoints/mine").rename("checkpoints/.mine.replaced"),
+    "damaged weights": lambda: Path("checkpoints/mine/model.safetensors").write_bytes(b"damaged"),
+    "no weights": lambda: Path("checkpoints/mine/model.safetensors").unlink(),
+    "a file beside them": lambda: Path("checkpoints/mine/line.json").write_text("{}"),
+    "a file more": lambda: Path("checkpoints/mine/notes.txt").write_text("mine"),
+    "a file fewer": lambda: Path("checkpoints/mine/line.json").unlink(),
+    "no card": lambda: Path("checkpoints/mine/README.md").unlink(),
+    "no folder": lambda: shutil.rmtree("checkpoints/mine"),
 }
 
 
-def test_what_does_not_fit_its_record_is_published_again_of_the_same_seed(runs: Path) -> None:
+def test_what_the_entry_does_not_tell_of_is_published_again_of_the_same_seed(runs: Path) -> None:
     before = snapshot()
-    for what, (spoil, seed) in SPOILT.items():
+    for what, spoil in SPOILT.items():
         spoil()
         assert main(["zoo", "publish", "mine"]) == 0, what
-        assert published() == (seed, [seed]), what
-        assert main(["zoo", "publish", "mine", "--seed", "2"]) == 0
-        assert snapshot() == before or what == "another record"
+        assert published() == 2, what
+        assert snapshot() == before or what == "another training"
         before = snapshot()
     record_path("mine", 2).unlink()
     assert main(["zoo", "publish", "mine"]) == 0
-    assert read_record(Path("checkpoints/mine/record.json")).seed == 1, "without its record a seed gives way"
+    assert published() == 1, "without its record a seed gives way"
 
 
 def test_what_cannot_be_published_again_says_what_to_do_and_stays(runs: Path, capsys: Capture) -> None:
@@ -117,11 +121,13 @@ def test_what_cannot_be_published_again_says_what_to_do_and_stays(runs: Path, ca
         assert re.match(message, fails(["zoo", "publish", "mine"], capsys))
         assert snapshot() == before
         path.write_bytes(kept) if kept else path.unlink()
+    Path("runs_elsewhere").rename("runs")
     train_again()
+    Path("runs").rename("runs_elsewhere")
     before = snapshot()
     assert fails(["zoo", "publish", "mine"], capsys) == (
-        "rskip zoo publish: error: checkpoints/mine/record.json is none of the records in results/mine: restore "
-        "checkpoints/mine and results/mine from version control, or publish the run again, which fails now: "
+        "rskip zoo publish: error: results/mine/2.json is of another training than the weights in checkpoints/mine: "
+        "restore checkpoints/mine and results/mine from version control, or publish the run again, which fails now: "
         "runs/mine/2/trained.safetensors is gone: remove results/mine/2.json and run the recipe again to publish it\n"
     )
     assert snapshot() == before
@@ -152,7 +158,7 @@ def test_what_is_refused_leaves_every_byte(
         assert "expected at most 0 MB" in refused("--variant", "new")
     with monkeypatch.context() as patch:
         patch.setattr("rskip.zoo.publishing.MAX_BYTES", 10)
-        assert "the model takes 0.0 MB in float32" in refused()
+        assert " takes 0.0 MB: expected at most 0 MB" in refused()
     trained.write_bytes(b"x")
     assert "is not the file of results/mine/1.json" in refused()
     trained.unlink()
@@ -177,7 +183,7 @@ def test_what_is_refused_leaves_every_byte(
     assert "results/mine/1.json was made with other settings (train.lr: 0.1 there, 0.2 now)" in refused()
     Path("recipes/mine.yaml").unlink()
     before = snapshot()
-    assert "no recipes/mine.yaml, the recipe of results/mine/1.json: put it there" in refused()
+    assert "no recipe mine, the one of results/mine/1.json: put it there" in refused()
 
 
 def test_a_run_that_changes_its_recipe_or_its_architecture_needs_a_variant(runs: Path, capsys: Capture) -> None:
@@ -201,10 +207,10 @@ def test_a_run_that_changes_its_recipe_or_its_architecture_needs_a_variant(runs:
 def test_what_names_no_run_is_refused(runs: Path, capsys: Capture) -> None:
     before = snapshot()
     for run, message in {
-        "": "'' is no run: expected the name of a folder in results/",
+        "": "'' is no run: expected its address",
         "..": "'..' is no run: expected",
         "/": "'/' is no run: expected",
-        "results/mine": "'results/mine' is no run: expected",
+        "results/mine": "results/results/mine has no record (did you mean 'mine'?)",
         "mnie": "results/mnie has no record (did you mean 'mine'?): give a run that has, or run it first",
         "numbers": "results/numbers has no record: run it first, `rskip run RECIPE`",
     }.items():
@@ -213,7 +219,7 @@ def test_what_names_no_run_is_refused(runs: Path, capsys: Capture) -> None:
     Path("results/other").mkdir()
     Path("results/other/1.json").write_text("{")
     assert main(["zoo", "publish", "mine", "--seed", "1"]) == 0, "records of other runs are not read"
-    assert published() == (1, [1])
+    assert published() == 1
 
 
 def test_killed_anywhere_one_of_the_two_seeds_is_whole_and_publishing_again_ends_well(
@@ -222,19 +228,15 @@ def test_killed_anywhere_one_of_the_two_seeds_is_whole_and_publishing_again_ends
     shutil.copytree(".", "../before", ignore=shutil.ignore_patterns("runs"))
     at = 0
     while killed_at_rename(at := at + 1, ["zoo", "publish", "mine", "--seed", "1"]):
-        folders = [path for path in Path("checkpoints").glob("*mine*") if (path / "record.json").is_file()]
-        whole = []
-        for folder in folders:
-            record = read_record(folder / "record.json")
-            whole.append((record.published or {}).get("sha256") == sha256_file(folder / "model.safetensors"))
-        assert any(whole), at
+        whole = [folder for folder in Path("checkpoints").glob("*mine*") if (folder / "line.json").is_file()]
+        assert any((folder / "model.safetensors").is_file() for folder in whole), at
         assert main(["zoo", "publish", "mine", "--seed", "1"]) == 0
-        assert published() == (1, [1]), at
+        assert published() == 1, at
         for name in ("checkpoints", "results"):
             shutil.rmtree(name)
         shutil.copytree("../before", ".", dirs_exist_ok=True)
-    assert at > 6, "weights, record, records of seeds, card, registry"
-    assert published() == (1, [1])
+    assert at > 4, "the folder's two renames, card, registry"
+    assert published() == 1
 
 
 def test_weights_that_are_not_replaced_come_back(runs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -250,7 +252,7 @@ def test_weights_that_are_not_replaced_come_back(runs: Path, monkeypatch: pytest
             patch.setattr(os, "rename", fail)
             assert main(["zoo", "publish", "mine", "--seed", "1"]) == status
         assert snapshot() == before
-    assert json.loads(before["checkpoints/mine/record.json"])["seed"] == 2
+    assert published() == 2
 
 
 def test_records_that_a_network_does_not_show_yet_are_named_and_nothing_is_published(

@@ -63,7 +63,7 @@ def places(model: Path, tmp_path: Path) -> dict[str, str]:
     (tmp_path / "folder").mkdir()
     (tmp_path / "empty").mkdir()
     (tmp_path / "file.txt").write_text("a ab c .\n\nb d\n")
-    for name in ("a.txt", "b.json", "record.json"):
+    for name in ("a.txt", "b.json", "config.json"):
         (tmp_path / "folder" / name).write_text("{}\n")
     return {
         "FILE": str(tmp_path / "file.txt"),

@@ -24,7 +24,7 @@ from rskip.files.checksum import sha256_file
 from rskip.records import read_record
 from rskip.text import TextPipeline
 from rskip.translation.data import data_folder
-from rskip.translation.metrics import read_lines, score
+from rskip.translation.metrics import read_lines
 
 SENTENCES, SPOILT = 200, 26  # of the test set: how many there are, and how many are translated wrongly
 
@@ -259,23 +259,16 @@ def test_publish_writes_half_precision_weights_of_the_seed_with_the_lowest_valid
 ) -> None:
     assert main(["run", "mine.yaml", "--seeds", "1", "2", "--publish"]) == 0
     folder = prepared / "checkpoints" / "mine"
-    names = ["dict.de.txt", "dict.en.txt", "model.safetensors", "record.json", "text"]
+    names = ["config.json", "dict.de.txt", "dict.en.txt", "model.safetensors", "text"]
     assert sorted(path.name for path in folder.iterdir()) == names
-    record = read_record(folder / "record.json")
-    assert record.seed == 2 and record == read_record(prepared / "results/mine/2.json")
-    published = record.published or {}
-    assert published["sacrebleu"] == record.metrics["sacrebleu"]
     data = prepared / data_folder(load_recipe("mine.yaml").settings)
-    references = read_lines(data / "reference" / "test.de")[:100]
-    expected = score(["x"] * SPOILT + references[SPOILT:], references)["sacrebleu"].value
-    assert (published["slice_sentences"], published["slice_sacrebleu"]) == (100, round(expected, 4))
     checkpoint = read_checkpoint(folder / "model.safetensors")
     assert torch.equal(checkpoint.model["weight"], torch.linspace(0, 1, 5).half())
     assert (checkpoint.config["source_lang"], checkpoint.config["target_lang"]) == ("en", "de")
     for path in [*(data / "text").iterdir(), *data.glob("dict.*")]:
         assert (folder / path.relative_to(data)).read_bytes() == path.read_bytes()
     told = capsys.readouterr().out
-    assert "checkpoints/mine: seed 2, 0.0 MB in float16\nrskip zoo publish mine " in told
+    assert "checkpoints/mine: seed 2, in float16\nrskip zoo publish mine " in told
 
 
 def test_weights_that_score_otherwise_in_half_precision_are_not_published(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -10,8 +9,8 @@ from typing import Any
 
 import pytest
 import torch
-from safetensors.torch import save_file
 
+from rskip.checkpoint import Checkpoint, write_model
 from rskip.files.checksum import sha256_file
 from rskip.settings.paper import Paper
 from rskip.vision.cifar_resnet import PreActResNet, preact_resnet
@@ -52,10 +51,8 @@ def published(classifier: PreActResNet, tmp_path: Path) -> Path:
 
 
 def publish(model: PreActResNet, folder: Path) -> None:
-    folder.mkdir(parents=True)
-    save_file(model.state_dict(), folder / "model.safetensors")
-    config = {"task": "vision", "model": model.config, "dataset": "cifar10", "classes": CLASSES}
-    (folder / "config.json").write_text(json.dumps({"format": 1, **config}))
+    config = {"task": "vision", "model": model.config, "dataset": "cifar10", "classes": list(CLASSES)}
+    write_model(folder, Checkpoint(model=model.state_dict(), config=config))
 
 
 @pytest.fixture(scope="session")
@@ -84,8 +81,8 @@ def make_entry() -> MakeEntry:
                     signature=None, of="published weights",
                 ),
             ),
-            "recipe": "recipes/none.yaml",
-            "records": ("results/none/1.json",),
+            "recipe": "none/plain",
+            "seed": 1,
             "commit": None,
             "licence": "MIT",
             "data_terms": "made up",

@@ -1,4 +1,4 @@
-"""The committed checkpoints.json: what it says of each model is what the model's files, record and recipe say."""
+"""The committed checkpoints.json: what it says of each model is what the model's files, records and recipe say."""
 
 from __future__ import annotations
 
@@ -10,9 +10,8 @@ import pytest
 from rskip.cli.main import main
 from rskip.connections import parse_connection
 from rskip.experiments.recipe import load_recipe
-from rskip.records import read_record
-from rskip.zoo.publishing import check_sizes, outdated_tables
-from rskip.zoo.registry import OF_WEIGHTS, WEIGHTS, read_registry, write_registry
+from rskip.zoo.publishing import check_sizes, outdated_tables, run_of
+from rskip.zoo.registry import read_registry, write_registry
 
 MODELS = read_registry(Path(__file__).parents[2] / "checkpoints.json")
 SHIPPED = {name: entry for name, entry in MODELS.items() if entry.folder is not None}
@@ -28,8 +27,8 @@ def test_it_is_as_it_is_written(tmp_path: Path) -> None:
     assert (tmp_path / "checkpoints.json").read_bytes() == Path("checkpoints.json").read_bytes()
 
 
-def test_every_published_run_is_in_it_once() -> None:
-    published = sorted(path.parent.as_posix() for path in Path().glob("checkpoints/*/record.json"))
+def test_every_published_folder_is_in_it_once() -> None:
+    published = sorted(path.parent.as_posix() for path in Path().glob("checkpoints/**/model.safetensors"))
     assert sorted(str(entry.folder) for entry in SHIPPED.values()) == published
 
 
@@ -47,31 +46,19 @@ def test_publishing_every_run_again_changes_no_byte(
     root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Entry, card and tables are what the weights and the records of a run say now."""
-    for name in ("checkpoints", "results", "docs"):
+    for name in ("checkpoints", "study/results/runs", "recipes", "docs"):
         shutil.copytree(name, tmp_path / name)
     for name in ("README.md", "checkpoints.json"):
         shutil.copy(name, tmp_path)
-    for card in tmp_path.glob("checkpoints/*/README.md"):
+    for card in tmp_path.glob("checkpoints/**/README.md"):
         card.unlink()
     monkeypatch.chdir(tmp_path)
     for entry in SHIPPED.values():
-        assert main(["zoo", "publish", Path(str(entry.folder)).name]) == 0, capsys.readouterr().err
+        assert main(["zoo", "publish", run_of(entry)]) == 0, capsys.readouterr().err
     assert read_registry(Path("checkpoints.json")) == MODELS
     for path in [path for path in Path().rglob("*") if path.is_file()]:
         assert path.read_bytes() == (root / path).read_bytes(), path
-    assert len(list(Path().glob("checkpoints/*/README.md"))) == len(SHIPPED)
-
-
-def test_what_the_entry_and_its_published_record_say_of_the_weights() -> None:
-    """By hand, whatever publishing writes."""
-    for entry in MODELS.values():
-        (record,) = (record for path in entry.records if (record := read_record(Path(path))).published)
-        published, weights, figure = record.published or {}, entry.files[WEIGHTS], entry.figures[0]
-        assert (figure.of, figure.seeds) == (OF_WEIGHTS, (record.seed,)), entry.name
-        assert figure.value == published[figure.metric], entry.name
-        assert figure.signature == record.signatures.get(figure.metric), entry.name
-        said = (weights.size, weights.sha256, entry.dtype, entry.parameters)
-        assert said == (published["bytes"], published["sha256"], published["dtype"], record.parameters), entry.name
+    assert len(list(Path().glob("checkpoints/**/README.md"))) == len(SHIPPED)
 
 
 def test_connection_recipe_and_licence() -> None:
@@ -79,5 +66,5 @@ def test_connection_recipe_and_licence() -> None:
         assert str(parse_connection(entry.connection)) == entry.connection, entry.name
         assert entry.name.startswith(f"{entry.architecture}_{parse_connection(entry.connection).slug}."), entry.name
         recipe = load_recipe(entry.recipe, overrides=[f"{key}={value}" for key, value in entry.overrides.items()])
-        assert {Path(path).parent.name for path in entry.records} == {recipe.run_name}, entry.name
+        assert recipe.run == run_of(entry), entry.name
         assert Path("LICENSE").read_text(encoding="utf-8").startswith(entry.licence), entry.name

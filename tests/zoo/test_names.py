@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from rskip.zoo.publishing import model_name, variant_of
+from rskip.zoo.names import model_name, variant_of
 from rskip.zoo.registry import find_model, list_models, read_registry
 
 TEMPLATES = {each.task: each for each in read_registry().values()}

@@ -1,8 +1,7 @@
-"""A published folder and the records of its run as a model of the registry, and the mistakes found on the way."""
+"""A published folder and the records of its run as a model of checkpoints.json, and the mistakes found on the way."""
 
 from __future__ import annotations
 
-import hashlib
 import json
 import re
 import sys
@@ -23,10 +22,19 @@ from rskip.records.tables import write_documents
 from rskip.settings.errors import SettingError
 from rskip.tasks import ModelDescription, find_task
 from rskip.zoo.model_card import model_card
-from rskip.zoo.publishing import changed_file, choose_name, outdated_tables, plan_entry, register
-from rskip.zoo.registry import OF_RUN, OF_WEIGHTS, Figure, ModelEntry, ModelFile, read_registry, write_registry
+from rskip.zoo.publishing import (
+    choose_name,
+    files_of,
+    mismatch,
+    outdated_models,
+    outdated_tables,
+    plan_entry,
+    register,
+    renewed,
+)
+from rskip.zoo.registry import OF_RUN, OF_WEIGHTS, Figure, ModelEntry, read_registry, write_registry
 
-RUN, FAST = "cifar10_preact20/2rskip_ln", "cifar10_preact20_2rskip_ln_fast"
+RUN, FAST = "cifar10_preact20/2rskip_ln", "cifar10_preact20/2rskip_ln_fast"
 NAME = "preact_resnet20_2rskip_ln.cifar10"
 CONFIG: dict[str, Any] = {
     "format": 1,
@@ -46,16 +54,16 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def make_run(run: str = RUN, *, errors: tuple[float, ...] = (8.0, 9.0), model: Any = None, **changes: Any) -> Records:
-    """Publishes seed 2 of a run; returns its records, one a seed, all with `changes`."""
+    """Writes a run's published folder; returns its records, one per seed, all with `changes`."""
     folder = Path("checkpoints", run)
     folder.mkdir(parents=True)
     save_file({"w": np.ones(9, np.float32), "batches": np.ones(1, np.int64)}, folder / "model.safetensors")
     (folder / "config.json").write_text(json.dumps({**CONFIG, "model": {**CONFIG["model"], **(model or {})}}))
-    records = [
+    return [
         Record(
             **{
-                "recipe": RUN,
-                "run": run,
+                "recipe": run.partition("/")[0],
+                "variant": run.partition("/")[2],
                 "kind": "vision",
                 "seed": seed,
                 "config": {"train": {"dataset": "cifar10"}},
@@ -65,37 +73,37 @@ def make_run(run: str = RUN, *, errors: tuple[float, ...] = (8.0, 9.0), model: A
                 "curve": [],
                 "training": {"seconds": 1.0, "pieces": 1},
                 "parameters": 271_000,
-                "checkpoint_sha256": "0" * 64,
+                "checkpoint_sha256": f"{seed}" * 64,
                 "data": {},
                 "packages": {},
                 "machine": {"cpu": "Zuse Z4", "threads": 1},
                 "date": "2026-01-01",
                 "git": {"commit": f"{seed}" * 40, "dirty": False},
+                "path": Path("results", run, f"{seed}.json"),
                 **changes,
             }
         )
         for seed, error in enumerate(errors, start=1)
     ]
-    weights = folder / "model.safetensors"
-    return [records[0], publish(records[1], error=records[1].metrics["error"], **file_of(weights)), *records[2:]]
 
 
-def file_of(weights: Path) -> dict[str, Any]:
-    content = weights.read_bytes()
-    return {"file": weights.name, "bytes": len(content), "sha256": hashlib.sha256(content).hexdigest()}
+def plan(records: Sequence[Record], *, seed: int = 2, score: float = 9.0, **named: Any) -> ModelEntry:
+    """The entry of a run whose published weights are those of a seed."""
+    (record,) = (record for record in records if record.seed == seed)
+    return plan_entry(Path("checkpoints", record.run), record, records, score=score, **named)
 
 
-def publish(record: Record, **published: Any) -> Record:
-    """The record with these of what was published, as the folder's record says it too."""
-    record = replace(record, published={**(record.published or {}), **published} or None)
-    record.write(Path("checkpoints", record.run, "record.json"))
-    return record
+def publish(records: Sequence[Record], **named: Any) -> ModelEntry:
+    """Makes that a model of checkpoints.json."""
+    entry = plan(records, **named)
+    register(entry)
+    return entry
 
 
 def test_an_entry_has_the_figures_of_the_weights_and_of_all_seeds() -> None:
     records = make_run(errors=(8.0, 9.0, 8.5))
     Path("checkpoints", RUN, "README.md").write_text("the card")
-    entry = plan_entry(Path("checkpoints", RUN), RUN, records[::-1], url="https://example.org")
+    entry = plan(records[::-1], url="https://example.org")
     common: dict[str, Any] = {"dataset": "cifar10", "split": "test", "signature": None}
     seeds = (1, 2, 3)
     assert entry.figures == (
@@ -106,23 +114,22 @@ def test_an_entry_has_the_figures_of_the_weights_and_of_all_seeds() -> None:
     )
     assert (entry.name, entry.task, entry.architecture) == (NAME, "vision", "preact_resnet20")
     assert (entry.folder, entry.url, entry.dtype) == (f"checkpoints/{RUN}", "https://example.org", "float32")
-    assert entry.records == tuple(f"results/{RUN}/{seed}.json" for seed in seeds)
+    assert (entry.seed, entry.checkpoint_sha256, entry.overrides) == (2, "2" * 64, {})
     assert (entry.commit, entry.uncommitted_changes) == ("2" * 40, False)
-    assert (entry.recipe, entry.parameters) == (f"recipes/{RUN}.yaml", 271_000)
+    assert (entry.recipe, entry.parameters) == (RUN, 271_000)
     assert "Krizhevsky" in entry.data_terms and entry.licence == "MIT"
     assert entry.paper.title.startswith("Rethinking Skip Connection") and entry.paper.part == "Eq. 4"
     assert list(entry.files) == ["model.safetensors", "config.json"]
-    config = file_of(Path("checkpoints", RUN, "config.json"))
-    assert entry.files["config.json"] == ModelFile(size=config["bytes"], sha256=config["sha256"])
+    assert entry.files == files_of(Path("checkpoints", RUN))
 
 
 def test_one_seed_outside_a_checkout() -> None:
     """And a metric that one of the records lacks: it has no figure."""
     records = make_run(git=None)
     fewer = replace(records[0], metrics={"error": 8.0, "accuracy": 92.0})
-    entry = plan_entry(Path("checkpoints", RUN), RUN, [fewer, records[1]])
+    entry = plan([fewer, records[1]])
     assert [figure.metric for figure in entry.figures] == ["error", "error", "accuracy"]
-    entry = plan_entry(Path("checkpoints", RUN), RUN, records[1:])
+    entry = plan(records[1:])
     assert {(figure.spread, figure.seeds) for figure in entry.figures} == {(None, (2,))}
     assert (entry.commit, entry.uncommitted_changes, entry.url) == (None, None, None)
 
@@ -130,99 +137,108 @@ def test_one_seed_outside_a_checkout() -> None:
 def test_seeds_that_diverged_are_in_no_mean() -> None:
     records = make_run(errors=(8.0, 9.0, 8.5), signatures={"error": "of a scorer"})
     diverged = replace(records[0], metrics={}, signatures={}, checkpoint_sha256=None)
-    entry = plan_entry(Path("checkpoints", RUN), RUN, [diverged, *records[1:]])
+    entry = plan([diverged, *records[1:]])
     means = [(figure.value, figure.seeds) for figure in entry.figures if figure.of == OF_RUN]
     assert means[0] == (8.75, (2, 3)) and {seeds for _, seeds in means} == {(2, 3)}
-    assert len(entry.records) == 3
 
 
 def test_what_does_not_belong_together_is_one_line() -> None:
     folder, records = Path("checkpoints", RUN), make_run()
     published = records[1]
-    again = f"publish the run again, `rskip zoo publish {RUN}`"
 
-    def refused(message: str, records: Sequence[Record] = records) -> None:
+    def refused(message: str, records: Sequence[Record] = records, **named: Any) -> None:
         with pytest.raises(ValueError) as caught:
-            plan_entry(folder, RUN, records)
+            plan(records, **named)
         assert message in str(caught.value) and "\n" not in str(caught.value)
 
-    for changes, message in (
-        ({"sha256": "0" * 64}, f"model.safetensors is not the file that {folder}/record.json records: {again}"),
-        ({"bytes": 5}, "model.safetensors is not the file that"),
-        ({"file": "model.pt"}, "model.pt: expected the weights in model.safetensors"),
-        ({"error": 8.94}, "has error 8.94 when it is read back, the run 9.00"),
-        ({"error": 9.06}, "has error 9.06 when it is read back, the run 9.00: expected at most 0.05 between them"),
-    ):
-        refused(message, [records[0], publish(published, **changes)])
-    unpublished = replace(published, published=None)
-    refused("record.json records no published weights", [records[0], publish(unpublished)])
+    refused("has error 8.94 when it is read back, the run 9.00", score=8.94)
+    refused("has error 9.06 when it is read back, the run 9.00: expected at most 0.05 between them", score=9.06)
     foreign = replace(published, config={"train": {"dataset": "cifar100"}})
-    refused(f"says cifar10, the record of {RUN} cifar100: publish the run again", [publish(foreign)])
-    foreign = publish(replace(published, kind="lines"))
-    refused(f"results/{RUN}/2.json: kind is 'lines': expected translation or vision", [foreign])
-    foreign = publish(replace(published, kind="translation"))
+    refused(f"says cifar10, the record of {RUN} cifar100: publish the run again", [foreign])
+    refused(f"results/{RUN}/2.json: kind is 'lines': expected", [replace(published, kind="lines")])
+    foreign = replace(published, kind="translation")
     refused(f"results/{RUN}/2.json: sacrebleu is not among its figures: expected what translation", [foreign])
-    publish(published)
     other = replace(records[0], config={"train": {"dataset": "cifar10", "lr": 1}})
     refused(f"results/{RUN}/1.json and results/{RUN}/2.json differ in config: remove", [other, published])
     signed = replace(records[0], signatures={"error": "v2"})
     refused(f"results/{RUN}/1.json and results/{RUN}/2.json differ in signatures: remove", [signed, published])
-    refused(f"record.json is none of the records in results/{RUN}: {again}", records[:1])
-    for file, content, message in (
-        ("record.json", "{", "record.json: not valid JSON"),
-        ("record.json", "[]", "record.json: it holds a list"),
-        ("config.json", "<html>", "config.json: not valid JSON"),
-        ("config.json", '{"dataset": "cifar10"}', "config.json: task is missing"),
+    for content, message in (
+        ("<html>", "config.json: not valid JSON"),
+        ('{"dataset": "cifar10"}', "config.json: task is missing"),
+        (json.dumps({**CONFIG, "model": {}}), "model.safetensors doesn't describe a model (KeyError('depth'))"),
     ):
-        before = (folder / file).read_text()
-        (folder / file).write_text(content)
+        before = (folder / "config.json").read_text()
+        (folder / "config.json").write_text(content)
         refused(message)
-        (folder / file).write_text(before)
+        (folder / "config.json").write_text(before)
     save_file({"a": np.ones(3, np.float32), "b": np.ones(3, np.float16)}, folder / "model.safetensors")
-    refused("holds F16 and F32: expected one", [publish(published, **file_of(folder / "model.safetensors"))])
+    refused("holds F16 and F32: expected one")
 
 
-def test_registering_makes_replaces_and_keeps_address_and_variant() -> None:
+def test_an_entry_is_made_anew_of_further_records_and_keeps_address_variant_and_score() -> None:
     records = make_run()
-    entry = register(RUN, records[1:], url="https://example.org")
+    entry = publish(records[1:], url="https://example.org", score=9.01)
     assert read_registry(REGISTRY) == {NAME: entry} and entry.figures[1].value == 9.0
-    for variant, name in ((None, NAME), ("again", f"{NAME}.again"), (None, f"{NAME}.again"), ("3rd", f"{NAME}.3rd")):
-        entry = register(RUN, records, variant=variant)
+    assert outdated_models(records[1:]) == []
+    for named, name in (({}, NAME), ({"variant": "again"}, f"{NAME}.again"), ({}, f"{NAME}.again")):
+        entry = renewed(entry, records, **named)
+        register(entry)
         assert read_registry(REGISTRY) == {name: entry}
-        assert (entry.name, entry.url, entry.figures[1].value) == (name, "https://example.org", 8.5)
+        found = [figure.value for figure in entry.figures[:2]]
+        assert (entry.name, entry.url, found) == (name, "https://example.org", [9.01, 8.5])
         assert Path("checkpoints", RUN, "README.md").read_text(encoding="utf-8") == model_card(entry)
+    assert outdated_models(records) == []
+    more = [*records, replace(records[0], seed=3, path=Path("results", RUN, "3.json"))]
+    (found,) = outdated_models(more)
+    assert found.figures[1].seeds == (1, 2, 3) and found.files == entry.files
+
+
+def test_files_and_records_that_the_entry_does_not_tell_of_are_named() -> None:
+    records = make_run()
+    entry = publish(records)
+    folder = Path("checkpoints", RUN)
+    assert mismatch(entry, records) is None
+    (folder / "notes.txt").write_text("mine")
+    assert mismatch(entry, records) == f"checkpoints/{RUN}/notes.txt is not as checkpoints.json has it"
+    with pytest.raises(ValueError, match=f"restore it, or publish the run again, `rskip zoo publish {RUN}`"):
+        outdated_models(records)
+    (folder / "notes.txt").unlink()
+    assert mismatch(entry, records[:1]) == (
+        f"the run {RUN} has no record of seed 2, whose weights checkpoints/{RUN} has"
+    )
+    again = replace(records[1], checkpoint_sha256="a" * 64)
+    assert f"{again.path} is of another training than the weights in" in str(mismatch(entry, [records[0], again]))
+    assert mismatch(replace(entry, checkpoint_sha256=None), [again]) is None, "an entry of the first format"
 
 
 def test_a_run_that_changes_recipe_or_architecture_needs_a_variant_once() -> None:
-    records = make_run(overrides={"train.lr": 0.2})
+    vision, translation = find_task("vision"), find_task("translation")
+    lr: dict[str, Any] = {"overrides": {"train.lr": 0.2}, "config": {}}
+    deep: dict[str, Any] = {"overrides": {}, "config": {"train": {"encoder-layers": 6, "dropout": 0.1}}}
     with pytest.raises(SettingError, match=r"^variant is missing: \S+ changes its recipe \(train.lr=0.2\): expected"):
-        register(RUN, records)
-    assert not REGISTRY.exists()
-    assert register(RUN, records, variant="fast").name == register(RUN, records).name == f"{NAME}.fast"
-    deep = [
-        replace(record, kind="translation", overrides={}, config={"train": {"encoder-layers": 6, "dropout": 0.1}})
-        for record in records
-    ]
+        choose_name(RUN, vision, **lr)
+    publish(make_run(), variant="fast", url="https://example.org")
+    assert choose_name(RUN, vision, **lr) == {"variant": "fast", "url": "https://example.org"}
     with pytest.raises(SettingError, match=r"^variant is missing: x changes its architecture \(encoder-layers=6\): "):
-        choose_name("x", deep)
-    assert choose_name("x", deep, variant="deep") == (None, "deep")
+        choose_name("x", translation, **deep)
+    assert choose_name("x", translation, **deep, variant="deep") == {"url": None, "variant": "deep"}
     for wrong in ({"url": "example.org"}, {"variant": "De ep"}):
         with pytest.raises(SettingError, match=f"^{next(iter(wrong))} is '"):
-            choose_name("x", deep, **wrong)
+            choose_name("x", translation, **deep, **wrong)
 
 
 def test_runs_of_one_name_need_a_variant() -> None:
-    register(RUN, make_run())
+    publish(make_run())
     records = make_run(FAST)
     before = REGISTRY.read_bytes()
     message = rf"^variant is missing: {re.escape(NAME)} is the model of checkpoints/{RUN}: expected a word that ends"
     with pytest.raises(SettingError, match=message):
-        register(FAST, records)
+        plan(records)
     assert REGISTRY.read_bytes() == before and not Path("checkpoints", FAST, "README.md").exists()
-    register(FAST, records, variant="fast")
+    publish(records, variant="fast")
     assert list(read_registry(REGISTRY)) == [NAME, f"{NAME}.fast"]
     with pytest.raises(SettingError, match=rf"^variant is 'fast': {re.escape(NAME)}.fast is the model of checkpoints/"):
-        register("third", make_run("third"), variant="fast")
+        plan(make_run("third/run"), variant="fast")
 
 
 def test_a_depth_and_a_shortcut_of_another_kind_are_in_the_name() -> None:
@@ -235,8 +251,7 @@ def test_a_depth_and_a_shortcut_of_another_kind_are_in_the_name() -> None:
             ({"depth": 164, "block": "basic"}, "preact_resnet164_basic"),
         )
     ):
-        records = make_run(f"run{number}", model=model)
-        entry = plan_entry(Path("checkpoints", f"run{number}"), f"run{number}", records)
+        entry = plan(make_run(f"run/{number}", model=model))
         assert (entry.architecture, entry.name) == (architecture, f"{architecture}_2rskip_ln.cifar10")
 
 
@@ -248,10 +263,10 @@ def test_two_runs_that_are_published_at_once_are_both_in_the_registry(monkeypatc
         time.sleep(0.05)
         return entries
 
-    register(RUN, runs[RUN])
+    publish(runs[RUN])
     monkeypatch.setattr("rskip.zoo.publishing.read_registry", slow)
     with ThreadPoolExecutor() as pool:
-        found = [pool.submit(register, run, runs[run], variant=word) for run, word in ((RUN, "slow"), (FAST, "fast"))]
+        found = [pool.submit(publish, runs[run], variant=word) for run, word in ((RUN, "slow"), (FAST, "fast"))]
         names = [each.result().name for each in found]
     assert list(read_registry(REGISTRY)) == sorted(names) == [f"{NAME}.fast", f"{NAME}.slow"]
     assert not list(Path().glob(".*"))
@@ -262,36 +277,19 @@ def test_models_that_take_too_much_are_not_published(monkeypatch: pytest.MonkeyP
     with monkeypatch.context() as patch:
         patch.setattr("rskip.zoo.publishing.MAX_BYTES", 200)
         with pytest.raises(ValueError, match=f"{NAME} takes 0.0 MB: expected at most 0 MB"):
-            register(RUN, records)
+            publish(records)
     assert not REGISTRY.exists()
-    entry = register(RUN, records)
+    entry = publish(records)
     monkeypatch.setattr("rskip.zoo.publishing.MAX_BYTES_IN_ALL", entry.size)
     with pytest.raises(ValueError, match="the models in checkpoints/ take 0.0 MB together: expected at most 0 MB"):
-        register(FAST, make_run(FAST), variant="fast")
+        publish(make_run(FAST), variant="fast")
     assert list(read_registry(REGISTRY)) == [NAME]
     write_registry(REGISTRY, {"a.b": replace(entry, name="a.b", folder=None)})
-    register(RUN, records)  # what is only served takes no room in the repository
-
-
-def test_a_file_beside_the_weights_that_changed_is_named() -> None:
-    assert changed_file(RUN) is None
-    records = make_run()
-    register(RUN, records)
-    folder = Path("checkpoints", RUN)
-    assert changed_file(RUN) is None
-    (folder / "notes.txt").write_text("mine")
-    assert changed_file(RUN) == f"checkpoints/{RUN}/notes.txt is not as checkpoints.json has it"
-    (folder / "model.safetensors").write_bytes(b"published since")
-    assert changed_file(RUN) is None
-
-
-def test_a_run_that_was_not_published_is_named() -> None:
-    with pytest.raises(FileNotFoundError, match="publish the run first, `rskip run RECIPE --publish`"):
-        register("nothing", [])
+    publish(records)  # what is only served takes no room in the repository
 
 
 def test_tables_between_markers_follow_the_registry() -> None:
-    register(RUN, make_run())
+    publish(make_run())
     readme = Path("README.md")
     readme.write_text("a\n<!-- rskip zoo: begin models -->\nold\n<!-- rskip zoo: end models -->\nb\n")
     Path("docs").mkdir()
@@ -354,6 +352,6 @@ def test_the_paper_is_the_connections_or_of_its_architecture() -> None:
             ("prenorm+ln", "On Layer Normalization in the Transformer Architecture", None),
         )
     ):
-        record = make_run(f"run{number}", model={"connection": connection})[0]
-        paper = find_task("vision").describe(Path("checkpoints", f"run{number}"), record).paper
+        record = make_run(f"run/{number}", model={"connection": connection})[0]
+        paper = find_task("vision").describe(Path("checkpoints/run", f"{number}"), record).paper
         assert paper.title.startswith(title) and paper.part == part

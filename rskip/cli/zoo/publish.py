@@ -1,11 +1,10 @@
-"""Make a model of the registry, checkpoints.json, of a finished run.
+"""Make a model of checkpoints.json of a finished run.
 
-Its weights are those in
-checkpoints/RUN; where there are none, or of another seed than --seed, or they don't fit the records of the run, they
-are made from runs/RUN first, as `rskip run --publish` does it: without the optimiser's state, as safetensors, scored
-again. Figures are the mean and the spread over the records of all its seeds, results/RUN/*.json. Files, record and
-figures are checked against each other before anything is replaced. The model's card is written beside its weights, and
-the tables of models in README.md and docs/ are brought up to date. Run it in the project's folder.
+The run's weights, of one seed, are written to checkpoints/RUN without the optimiser's state, as safetensors, and scored
+again. Where the model is there already, of this seed, only its entry is made anew. Metrics are mean and standard
+deviation over the records of all the run's seeds. Then the model's card and the tables of models in README.md and docs/
+are made from checkpoints.json. Nothing is replaced unless files, records and score fit each other. Run it in the
+project's folder.
 
     rskip zoo publish multi30k_en_de/2rskip_ln
 """
@@ -20,7 +19,7 @@ from rskip.cli.main import termination_raises
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("run", metavar="RUN", help="name of the run's folder under checkpoints/ and results/")
+    parser.add_argument("run", metavar="RUN", help="the run's address, such as multi30k_en_de/2rskip_ln")
     parser.add_argument(
         "--seed", type=int, metavar="N", help="whose weights (default: those published, else as `rskip run` chooses)"
     )
