@@ -28,7 +28,10 @@ PROGRAMS = Path(sys.executable).parent
 
 # What the processes that are forked from have imported: what fairseq takes most of its time for; and fairseq, after
 # the packages of rskip that import much, whose `fairseq_plugin` is left to --user-dir.
-TORCH = ["torch.distributed", "torch.nn.parallel", "torch.quantization", "hydra", "sacrebleu"]
+TORCH = [
+    "torch.distributed", "torch.nn.parallel", "torch.quantization", "hydra", "sacrebleu", "sacremoses",
+    "torch._dynamo",  # which the first optimiser of a process imports
+]  # fmt: skip
 FAIRSEQ = ["rskip.checkpoint", "rskip.generation", "fairseq.models", *(
     f"fairseq_cli.{name}" for name in ("preprocess", "train", "generate", "interactive", "validate", "eval_lm")
 )]  # fmt: skip
