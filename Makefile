@@ -43,7 +43,9 @@ demo: $(STAMPS)/fairseq
 
 setup: $(STAMPS)/fairseq $(STAMPS)/dev
 
-test: lint tests
+# mypy needs one core, so lint runs beside the tests
+test: setup
+	@$(MAKE) --no-print-directory --jobs=2 lint tests
 
 tests: setup
 	@$(PYTEST) -m '$(TESTS)'

@@ -68,8 +68,8 @@ def test_efficientnet_lite0_of_another_form_or_file_is_refused(lite0, monkeypatc
     [
         ("resnet18", 512, 3),
         ("mobilenet_v3_small", 576, 3),
-        ("densenet121", 1024, 3),  # its last ReLU and pooling are functions
-        ("swin_t", 768, 3),  # channels come first at its very end
+        pytest.param("densenet121", 1024, 3, marks=pytest.mark.slow),  # its last ReLU and pooling are functions
+        pytest.param("swin_t", 768, 3, marks=pytest.mark.slow),  # channels come first at its very end
         ("squeezenet1_1", 512, 5),  # classes from convolutions
     ],
 )

@@ -32,6 +32,7 @@ def test_templates_and_words_are_one_to_one() -> None:
             assert len(set(side)) == len(pairs)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("language", ["en", "de"])
 def test_numbers_are_one_to_one(language: str) -> None:
     assert len({num2words(number, lang=language) for number in range(10_000)}) == 10_000

@@ -56,6 +56,7 @@ def test_weights_and_the_record_of_their_run_belong_together(root: Path, entry: 
         assert len(checkpoint.config["classes"]) == description.config["num_classes"]
 
 
+@pytest.mark.slow
 def test_fairseq_reaches_the_score_of_published_weights_on_a_slice(
     root: Path, shared: Path, tmp_path: Path, fairseq_program: Callable
 ) -> None:

@@ -7,6 +7,7 @@ import re
 import pytest
 
 
+@pytest.mark.slow
 def test_import_warns_without_the_patch(python):
     assert "`torch.jit.script` is deprecated" in python("import fairseq", without="known-warnings").stderr
 

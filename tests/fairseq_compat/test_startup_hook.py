@@ -60,6 +60,7 @@ def test_disabled_patches_are_left_out(monkeypatch):
     assert enabled_patches() == []
 
 
+@pytest.mark.slow
 def test_fairseq_imports_in_a_bare_process_and_patched_modules_keep_loader_and_source(bare_python):
     process = bare_python(
         """

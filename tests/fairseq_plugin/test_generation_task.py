@@ -201,7 +201,9 @@ def test_fairseq_interactive_prints_the_same_lines(multi30k, fairseq_program):
     "settings",
     [
         {"beam": 8, "lenpen": 0.6, "prefix": 3},
-        {"path": f"{STOCK}:{RSKIP}:{OURS}", "temperature": 1.4, "empty": True},
+        pytest.param(
+            {"path": f"{STOCK}:{RSKIP}:{OURS}", "temperature": 1.4, "empty": True}, marks=pytest.mark.slow
+        ),
     ],
     ids=str,
 )
@@ -311,7 +313,7 @@ def test_latest_parameters_decode(translate, path, prepare, change):
     assert [each[0]["tokens"].tolist() for each in before] != [each[0]["tokens"].tolist() for each in ours]
 
 
-@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("dtype", [torch.bfloat16, pytest.param(torch.float16, marks=pytest.mark.slow)])
 def test_models_of_half_the_size(translate, dtype):
     """The type may change when the generator has been built, as the hub interface allows."""
     settings = {"beam": 3, "max_len_a": 1.2, "max_len_b": 10}
@@ -422,7 +424,10 @@ def test_data_of_another_dictionary_are_refused(translate, monkeypatch):
         translate("rskip_translation", RSKIP)
 
 
-@pytest.mark.parametrize(("model", "path"), [("TransformerModel", STOCK), ("ConnectionTransformer", RSKIP)])
+@pytest.mark.parametrize(
+    ("model", "path"),
+    [pytest.param("TransformerModel", STOCK, marks=pytest.mark.slow), ("ConnectionTransformer", RSKIP)],
+)
 def test_hub_interface(multi30k, model, path):
     from fairseq.models.transformer import TransformerModel
 

@@ -23,7 +23,7 @@ PRECISIONS = {
     "memory-efficient bf16": ("--memory-efficient-bf16",),
     "memory-efficient fp16": ("--memory-efficient-fp16", "--fp16-init-scale", "1024"),
 }
-FAST = ("bf16", "fp16")
+FAST = ("bf16",)
 
 
 @pytest.fixture(autouse=True)

@@ -23,7 +23,11 @@ def assert_same(ours: dict, expected: dict) -> None:
         assert torch.equal(ours[name], tensor), name
 
 
-@pytest.mark.parametrize("flags", [["--update-freq", "2", "--checkpoint-activations"], ["--bf16"]], ids=" ".join)
+@pytest.mark.parametrize(
+    "flags",
+    [["--bf16"], pytest.param(["--update-freq", "2", "--checkpoint-activations"], marks=pytest.mark.slow)],
+    ids=" ".join,
+)
 def test_the_training_is_the_same_and_goes_on_with_its_trace(train, tmp_path, flags):
     """Dropout draws random numbers, and validation stands between updates."""
     trace = tmp_path / "probe.jsonl"

@@ -24,7 +24,7 @@ fairseq_models = pytest.importorskip("fairseq.models", reason="needs fairseq: ru
 
 PAD, END = 1, 2
 NAMES = ["multi30k_en_de/1xskip_ln", "multi30k_en_de/2rskip_ln"]
-FEW, MANY = 24, 150
+FEW, MANY = 8, 150
 BATCH = 50
 
 

@@ -12,7 +12,7 @@ from torch._dynamo.utils import counters
 from rskip.transformer.stack import compile_layers
 
 
-@pytest.mark.parametrize("connection", ["2rskip+ln", "sas"], indirect=True)
+@pytest.mark.parametrize("connection", ["2rskip+ln", pytest.param("sas", marks=pytest.mark.slow)], indirect=True)
 def test_each_kind_of_layer_is_one_graph(build, connection):
     torch.compiler.reset()
     counters.clear()

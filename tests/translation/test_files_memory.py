@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import tracemalloc
 
+import pytest
+
 from rskip.files.resumable import ResumableFile
 from rskip.files.windows import read_windows
 from rskip.translation.files import translate_stream
@@ -47,6 +49,7 @@ def most_memory(folder, *, lines: int, resume: bool) -> int:
     return peak
 
 
+@pytest.mark.slow
 def test_memory_does_not_grow_with_the_input(tmp_path, monkeypatch):
     monkeypatch.setattr(os, "fsync", lambda descriptor: None)
     few = most_memory(tmp_path, lines=2_000, resume=False)

@@ -107,21 +107,14 @@ def test_threads_share_one(translator: Translator, sentences: list[str], transla
     assert [each.score for each in found] == pytest.approx([each.score for each in translations], abs=1e-5)
 
 
-def test_worker_processes_give_the_same_in_the_same_order(translator: Translator, sentences: list[str]) -> None:
+def test_worker_processes_give_the_same_in_the_same_order_and_one_that_is_killed_is_told(
+    translator: Translator, sentences: list[str]
+) -> None:
     settings = {"beam": 3, "nbest": 2, "token_scores": True, "attention": True, "max_tokens": 100}
     sentences = [*sentences[:20], " ", *sentences[20:30]]
     alone = translator.translate(sentences, **settings)
     with Workers(translator.model, 2) as workers:
         together = translator.translate(sentences, searcher=workers, **settings)
-    for one, other in zip(alone, together, strict=True):
-        assert (one.source, one.text, one.notes) == (other.source, other.text, other.notes)
-        for left, right in zip(one.hypotheses, other.hypotheses, strict=True):
-            assert (left.tokens, left.alignment) == (right.tokens, right.alignment)
-            assert left.token_scores == pytest.approx(right.token_scores, abs=1e-5)
-
-
-def test_a_worker_process_that_is_killed_is_told_and_none_is_left(translator: Translator) -> None:
-    with Workers(translator.model, 2) as workers:
         processes = multiprocessing.active_children()
         assert len(processes) == 2
         processes[0].kill()
@@ -129,6 +122,11 @@ def test_a_worker_process_that_is_killed_is_told_and_none_is_left(translator: Tr
         with pytest.raises(ValueError, match="a worker process was ended, perhaps for want of memory"):
             translator.translate(["A dog runs."] * 8, max_tokens=4, searcher=workers)
     assert not multiprocessing.active_children()
+    for one, other in zip(alone, together, strict=True):
+        assert (one.source, one.text, one.notes) == (other.source, other.text, other.notes)
+        for left, right in zip(one.hypotheses, other.hypotheses, strict=True):
+            assert (left.tokens, left.alignment) == (right.tokens, right.alignment)
+            assert left.token_scores == pytest.approx(right.token_scores, abs=1e-5)
 
 
 @pytest.mark.parametrize(

@@ -100,7 +100,11 @@ def load_in_fairseq(folder: Path) -> Callable[..., Hypotheses]:
     ("normalize_before", "flags"),
     [
         (False, {}),
-        (True, {"encoder_learned_pos": True, "decoder_learned_pos": True, "share_decoder_input_output_embed": True}),
+        pytest.param(
+            True,
+            {"encoder_learned_pos": True, "decoder_learned_pos": True, "share_decoder_input_output_embed": True},
+            marks=pytest.mark.slow,
+        ),
         (True, {"layernorm_embedding": True, "activation_fn": "gelu", "no_scale_embedding": True}),
     ],
     ids=["postnorm", "prenorm-learned-positions", "prenorm-gelu"],

@@ -163,6 +163,7 @@ def test_a_training_whose_norms_do_not_decay_is_resumed(stopped, tmp_path_factor
     assert_same_end(folder, without_stop)
 
 
+@pytest.mark.slow
 def test_connections_of_each_family_are_resumed(tmp_path, monkeypatch):
     monkeypatch.setattr(LOOP, "load_cifar", lambda name, root, *, train, download: noise(8 if train else 4))
     families = [family for family in list_connections() if family.text_only is not True]
