@@ -229,7 +229,7 @@ def _read_factor(factor: object) -> float | None:
     try:
         return plain_number(float(factor))
     except OverflowError:
-        return math.inf if factor > 0 else -math.inf
+        return math.inf if factor > 0 else -math.inf  # type: ignore[operator]  # typeshed's Real has no order with int
 
 
 def _read_options(options: object) -> Options:
