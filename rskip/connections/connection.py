@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from rskip.connections.gates import Gate
+from rskip.connections.normalised_sum import NormalisedSum
 from rskip.connections.norms import BatchNorm, GroupNorm, LayerNorm, RMSNorm, check_features
 from rskip.settings.errors import shown
 
@@ -94,6 +95,10 @@ class Connection(nn.Module):
             "profile": self.needs_profile,
         }
         return tuple(need for need, wanted in asked.items() if wanted)
+
+    def as_norms(self) -> NormalisedSum | None:
+        """The same formula as sums and normalisations, which the compiled kernels compute; None if it is another."""
+        return None
 
     def combine(self, x: Tensor, f: Tensor) -> Tensor:
         """The formula of y where the state is x. The result may be of a wider type than x."""

@@ -8,6 +8,7 @@ from typing import Literal
 from torch import Tensor
 
 from rskip.connections.connection import Connection, InnerNorm
+from rskip.connections.normalised_sum import NormalisedSum
 from rskip.connections.norms import build_norm
 from rskip.connections.place import Place
 from rskip.connections.registry import register_connection
@@ -61,6 +62,11 @@ class HybridNorm(Connection):
     def combine(self, x: Tensor, f: Tensor) -> Tensor:
         y = x + f
         return y if self.prenorm or self.norm is None else self.norm(y)
+
+    def as_norms(self) -> NormalisedSum:
+        if self.norm is None:
+            return NormalisedSum()
+        return NormalisedSum(branch_norm=self.norm) if self.prenorm else NormalisedSum(norms=(self.norm,))
 
     def extra_repr(self) -> str:
         return f"prenorm={self.prenorm}, {super().extra_repr()}"

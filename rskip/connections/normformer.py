@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from rskip.connections.connection import InnerNorm
+from rskip.connections.normalised_sum import NormalisedSum
 from rskip.connections.place import Place
 from rskip.connections.prenorm import PreNorm
 from rskip.connections.registry import register_connection
@@ -62,3 +63,6 @@ class NormFormer(PreNorm):
 
     def combine(self, x: Tensor, f: Tensor) -> Tensor:
         return x + f if self.skip_weight is None else self.skip_weight * x + f
+
+    def as_norms(self) -> NormalisedSum | None:
+        return None if self.skip_weight is not None else super().as_norms()

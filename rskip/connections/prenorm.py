@@ -5,6 +5,7 @@ from __future__ import annotations
 from torch import Tensor
 
 from rskip.connections.connection import Connection
+from rskip.connections.normalised_sum import NormalisedSum
 from rskip.connections.norms import build_norm
 from rskip.connections.registry import register_connection
 from rskip.settings.paper import Paper
@@ -34,3 +35,6 @@ class PreNorm(Connection):
 
     def combine(self, x: Tensor, f: Tensor) -> Tensor:
         return x + f
+
+    def as_norms(self) -> NormalisedSum | None:
+        return NormalisedSum(branch_norm=self.norm)

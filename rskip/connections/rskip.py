@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from rskip.connections.connection import Connection
+from rskip.connections.normalised_sum import NormalisedSum
 from rskip.connections.norms import build_norm
 from rskip.connections.options import Bounds, Positive
 from rskip.connections.registry import Factor, Fold, register_connection
@@ -64,6 +65,10 @@ class XSkip(Connection):
             z = torch.add(f if self.branch_scale == 1 else self.branch_scale * f, x, alpha=self.scale)
         return z if self.norm is None else self.norm(z)
 
+    def as_norms(self) -> NormalisedSum:
+        norms = () if self.norm is None else (self.norm,)
+        return NormalisedSum(norms=norms, scale=self.scale, branch_scale=self.branch_scale)
+
     def extra_repr(self) -> str:
         return f"scale={self.scale}, branch_scale={self.branch_scale}, {super().extra_repr()}"
 
@@ -94,6 +99,9 @@ class RSkip(Connection):
         for norm in self.norms:
             y = norm(x + y)
         return y
+
+    def as_norms(self) -> NormalisedSum:
+        return NormalisedSum(norms=tuple(self.norms))
 
     def extra_repr(self) -> str:
         return f"recursion={self.recursion}, {super().extra_repr()}"

@@ -1,0 +1,55 @@
+"""Connections that are sums and normalisations, which the compiled kernels compute."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from torch import nn
+
+from rskip.connections.norms import LayerNorm, RMSNorm
+
+if TYPE_CHECKING:
+    from rskip.connections.connection import Connection
+
+_FORMULA = ("branch_input", "combine", "before", "after", "forward")
+
+
+@dataclass(frozen=True, kw_only=True)
+class NormalisedSum:
+    """y_k = norm_k(scale·x + y_{k-1}) for k = 1..n, y_0 = branch_scale·f, y = y_n; without norms y = scale·x + y_0.
+
+    The branch is fed branch_norm(x), or x. All normalisations are `LayerNorm`, or all are `RMSNorm`.
+    """
+
+    norms: Sequence[nn.Module] = ()
+    scale: float = 1.0
+    branch_scale: float = 1.0
+    branch_norm: nn.Module | None = None
+
+
+def normalised_sum(connection: Connection) -> NormalisedSum | None:
+    """What the connection states by `as_norms`; None if kernels can't compute that.
+
+    A class that overrides any of the formula's methods doesn't inherit `as_norms`: it states its own, or none.
+    """
+    if vars(connection).keys() & {*_FORMULA, "as_norms"} or not _states_own_formula(type(connection)):
+        return None
+    stated = connection.as_norms()
+    if stated is None:
+        return None
+    norms = [norm for norm in (*stated.norms, stated.branch_norm) if norm is not None]
+    is_plain = all(type(norm) in (LayerNorm, RMSNorm) and norm.feature_dim == -1 for norm in norms)
+    of_one_kind = len({type(norm) for norm in stated.norms}) <= 1
+    are_numbers = all(isinstance(factor, (int, float)) for factor in (stated.scale, stated.branch_scale))
+    return stated if is_plain and of_one_kind and are_numbers else None
+
+
+def _states_own_formula(kind: type[Connection]) -> bool:
+    for base in kind.__mro__:
+        if "as_norms" in vars(base):
+            return True
+        if vars(base).keys() & {*_FORMULA}:
+            return False
+    return False
