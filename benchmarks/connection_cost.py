@@ -31,6 +31,7 @@ from torch.nn import functional
 
 from rskip.analysis.signals import similarity
 from rskip.connections import ConnectionSpec, Family, check_connection, list_connections, parse_connection
+from rskip.cpu.loss import cross_entropy_kernel
 from rskip.settings.errors import SettingError
 from rskip.transformer import Transformer, TransformerConfig
 from rskip.transformer.label_smoothing import label_smoothed_cross_entropy
@@ -86,7 +87,9 @@ def _features(model: Transformer, inputs: Inputs) -> Tensor:
 
 def _token_loss(model: Transformer, features: Tensor, target: Tensor) -> Tensor:
     weight = model.decoder.embed_tokens.weight
-    loss, _ = label_smoothed_cross_entropy(features, weight, target, epsilon=0.1, padding_index=PADDING)
+    loss, _ = label_smoothed_cross_entropy(
+        features, weight, target, epsilon=0.1, padding_index=PADDING, find_kernel=cross_entropy_kernel
+    )
     return loss / target.numel()
 
 

@@ -21,6 +21,7 @@ from measuring.record import append_record
 from torch.nn import functional
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
+from rskip.cpu.loss import cross_entropy_kernel
 from rskip.transformer.dropout import Dropout
 from rskip.transformer.label_smoothing import label_smoothed_cross_entropy
 
@@ -65,7 +66,9 @@ def loss(dtype: torch.dtype) -> tuple[Step, Step]:
         label_smoothed_nll_loss(log_probabilities, target.view(-1), 0.1, ignore_index=1)[0].backward()
 
     def ours() -> None:
-        label_smoothed_cross_entropy(features, weight, target, epsilon=0.1, padding_index=1)[0].backward()
+        label_smoothed_cross_entropy(
+            features, weight, target, epsilon=0.1, padding_index=1, find_kernel=cross_entropy_kernel
+        )[0].backward()
 
     return fairseqs, ours
 

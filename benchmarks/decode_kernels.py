@@ -1,4 +1,4 @@
-"""The parts of a decoding step on CPU that rskip computes in another way than plain PyTorch, side by side.
+"""The parts of a decoding step on CPU that the compiled kernels compute, beside plain PyTorch. Needs the kernels.
 
 64 sentences of 4 beams, 256/1024/4, 3 layers, 8,000 words. Both sides of a pair take turns; the ratio is the median of
 the rounds'. Prints a table and appends one line to study/results/benchmarks/decode_kernels.jsonl.
@@ -12,18 +12,16 @@ import argparse
 import json
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import torch
 from measuring.pairs import compare
 from measuring.record import append_record
 from torch import Tensor, nn
 
-from rskip.cpu import find_library
-from rskip.cpu.int8_linear import Int8Linear
-from rskip.cpu.packed_linear import PackedLinear
-from rskip.cpu.precision import set_precision
-from rskip.generation.candidates import Candidates, NativeScan, best_candidates, log_normaliser
+from rskip.cpu import CpuTransformer, find_library, for_inference
+from rskip.cpu.int8 import Int8Linear
+from rskip.cpu.linear import PackedLinear
+from rskip.generation.candidates import Candidates, NativeScan, Scan
 from rskip.transformer import Transformer, TransformerConfig
 from rskip.transformer.encoder import Memory
 
@@ -60,77 +58,51 @@ def linears() -> list[Part]:
 
 
 def vocabulary() -> list[Part]:
-    """Normalising and ranking the logits with PyTorch's functions, and ours."""
+    """Normalising and ranking the logits by PyTorch's functions, and by the kernel."""
     logits, offsets = torch.randn(SENTENCES, BEAM, VOCABULARY), torch.randn(SENTENCES, BEAM)
-    scratch = torch.empty_like(logits).view(-1)
+    library = find_library().library
+    assert library is not None, find_library().problem
 
-    def topk() -> Tensor:
-        return (logits + offsets[:, :, None]).view(SENTENCES, -1).topk(2 * BEAM)[0]
+    def best(scan: Scan | NativeScan) -> Candidates:
+        return scan.best(offsets - scan.normaliser, 2 * BEAM)
 
-    assert torch.equal(topk(), best_candidates(logits, offsets, 2 * BEAM).scores)
-    parts: list[Part] = [
-        ("log of the sum: logsumexp, one pass", lambda: logits.logsumexp(-1), lambda: log_normaliser(logits, scratch)),
-        ("best 8 continuations: topk, in stripes", topk, lambda: best_candidates(logits, offsets, 2 * BEAM)),
-    ]
-    if (library := find_library().library) is not None:
-        for dtype in (torch.float32, torch.bfloat16):
-            given = logits.to(dtype)
+    parts: list[Part] = []
+    for dtype in (torch.float32, torch.bfloat16):
+        given = logits.to(dtype)
 
-            def pytorch(given: Tensor = given) -> Candidates:
-                return best_candidates(given.float(), offsets - log_normaliser(given.float(), scratch), 2 * BEAM)
+        def pytorch(given: Tensor = given) -> Candidates:
+            return best(Scan(given.float()))
 
-            def kernel(given: Tensor = given) -> Candidates:
-                scan = NativeScan(given, library)
-                return scan.best(offsets - scan.normaliser, 2 * BEAM)
+        def kernel(given: Tensor = given) -> Candidates:
+            return best(NativeScan(given, library))
 
-            torch.testing.assert_close(kernel().scores, pytorch().scores)
-            name = str(dtype).removeprefix("torch.")
-            parts.append((f"the search over the vocabulary, {name}: PyTorch, kernel", pytorch, kernel))
+        torch.testing.assert_close(kernel().scores, pytorch().scores)
+        name = str(dtype).removeprefix("torch.")
+        parts.append((f"the search over the vocabulary, {name}: PyTorch, kernel", pytorch, kernel))
     return parts
 
 
-def beams(dtype: torch.dtype) -> Part:
-    """Steps whose beams are reordered: every beam a row whose cache is copied, and slots that a sentence shares."""
-    transformer, memory, parents = decoding(dtype, SENTENCES)
-    repeated = memory.reorder(torch.arange(SENTENCES).repeat_interleave(BEAM))
-    first = (torch.arange(SENTENCES) * BEAM)[:, None]
-
-    def copied() -> None:
-        state = transformer.decoder.start(repeated)
-        tokens = torch.full((SENTENCES * BEAM, 1), 2)
-        for step in range(STEPS):
-            transformer.decoder.step(tokens, state)
-            rows = (first + parents[step]).view(-1)
-            state.reorder(torch.zeros(len(rows), 1, dtype=torch.int64), rows)
-
-    name = f"{STEPS} decoder steps, {str(dtype).removeprefix('torch.')}: copied caches, shared slots"
-    return name, copied, steps(transformer.decoder, memory, parents)
-
-
 def kernels(dtype: torch.dtype, sentences: int) -> Part:
-    """The same steps by PyTorch and by the compiled kernels."""
-    transformer, memory, parents = decoding(dtype, sentences)
-    name = f"{STEPS} decoder steps, {str(dtype).removeprefix('torch.')}, {sentences} × {BEAM}: PyTorch, kernels"
-    return name, steps(transformer.decoder, memory, parents), steps(transformer, memory, parents)
-
-
-def decoding(dtype: torch.dtype, sentences: int) -> tuple[Transformer, Memory, Tensor]:
-    """A model with packed maps, the memory of drawn sentences, and the beams that continue at each step."""
-    transformer = set_precision(model(dtype), str(dtype).removeprefix("torch."))
+    """Steps whose beams are reordered, by PyTorch and by the compiled kernels."""
+    plain = model(dtype)
+    fast = for_inference(model(dtype), str(dtype).removeprefix("torch."))
     draw = torch.Generator().manual_seed(1)
     source = torch.randint(4, VOCABULARY, (sentences, 24), generator=draw)
-    return transformer, transformer.encode(source), torch.randint(0, BEAM, (STEPS, sentences, BEAM), generator=draw)
+    parents = torch.randint(0, BEAM, (STEPS, sentences, BEAM), generator=draw)
+    memory = plain.encode(source)
+    name = f"{STEPS} decoder steps, {str(dtype).removeprefix('torch.')}, {sentences} × {BEAM}: PyTorch, kernels"
+    return name, steps(plain, memory, parents), steps(fast, memory, parents)
 
 
-def steps(decoder: Any, memory: Memory, parents: Tensor) -> Callable[[], None]:
-    """All steps of `Decoder` or of `Transformer`, which takes the kernels."""
+def steps(model: Transformer | CpuTransformer, memory: Memory, parents: Tensor) -> Callable[[], None]:
+    """All steps."""
 
     def run() -> None:
-        state = decoder.start(memory)
-        decoder.step(torch.full((parents.size(1), 1), 2), state)
+        state = model.start(memory)
+        model.step(torch.full((parents.size(1), 1), 2), state)
         state.reorder(torch.zeros_like(parents[0]))
         for step in range(1, STEPS):
-            decoder.step(torch.full_like(parents[0], 2), state)
+            model.step(torch.full_like(parents[0], 2), state)
             state.reorder(parents[step])
 
     return run
@@ -152,7 +124,7 @@ def main() -> None:
     args = parser.parse_args()
 
     types = (torch.float32, torch.bfloat16)
-    parts = [*linears(), *vocabulary(), *map(beams, types), *map(compiled, types)]
+    parts = [*linears(), *vocabulary(), *map(compiled, types)]
     parts += [kernels(dtype, sentences) for sentences in (SENTENCES, 1) for dtype in types]
     rows = []
     print("| part: one way, the other | one, ms | other, ms | one / other |\n|---|---|---|---|")

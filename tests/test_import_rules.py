@@ -12,7 +12,8 @@ import pytest
 
 FLOORS = [
     {"files", "machine", "settings", "connections", "__version__"},
-    {"transformer", "cpu"},
+    {"transformer"},
+    {"cpu"},
     {"checkpoint", "generation", "text", "corpora", "records"},
     {"tasks"},
     {"translation", "vision", "captioning"},
@@ -79,6 +80,7 @@ def test_fairseq_compat_knows_nothing_of_rskip():
     [
         ("connections/a.py", "import numpy", "stands on torch alone"),
         ("transformer/a.py", "from rskip.text import TextPipeline", "stands above it"),
+        ("transformer/a.py", "def f():\n    from rskip.cpu import native_library", "stands above it"),
         ("text/a.py", "def f():\n    import rskip.cli.main", "stands above it"),
         ("zoo/a.py", "from fairseq_cli import train", "which fairseq_plugin and"),
         ("vision/a.py", "import torchvision.ops", "at its top"),

@@ -12,7 +12,7 @@ from decoding.processes import SystemProcess
 from decoding.rounds import Times, ratios, report, take_turns
 from decoding.systems import Tokens
 from decoding.workloads import RECURSIVE, STOCK, Workload
-from rskip.cpu.int8_linear import largest_int8_weight
+from rskip.cpu.int8 import largest_int8_weight
 
 FAIRSEQ, CT2, CT2_INT8 = "fairseq float32", "CTranslate2 float32", "CTranslate2 int8"
 BASELINES = {"fairseq_float32": FAIRSEQ, "ct2_float32": CT2, "ct2_int8": CT2_INT8}

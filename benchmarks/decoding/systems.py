@@ -11,7 +11,7 @@ from typing import Protocol
 
 import torch
 
-from rskip.cpu.precision import set_precision
+from rskip.cpu import for_inference
 from rskip.text import Dictionary
 from rskip.transformer import Transformer
 
@@ -77,4 +77,4 @@ def build_system(
 
         return Ours(OnnxTransformer(folder, read_settings(folder / ONNX_FILE)), search, threads=threads)
     model.move(torch.device(device))
-    return Ours(set_precision(model, precision), search, threads=threads)
+    return Ours(for_inference(model, precision), search, threads=threads)

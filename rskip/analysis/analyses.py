@@ -27,8 +27,8 @@ from rskip.analysis.measurement import Measurement
 from rskip.analysis.ratios import RatioRecorder
 from rskip.analysis.signals import SignalRecorder
 from rskip.connections import list_connections, parse_connection
-from rskip.cpu.int8_linear import Int8Linear
-from rskip.cpu.packed_linear import PackedLinear
+from rskip.cpu.int8 import Int8Linear
+from rskip.cpu.linear import PackedLinear
 from rskip.machine.environment import describe_environment
 from rskip.machine.terminal import Progress
 from rskip.settings.check import convert

@@ -21,7 +21,7 @@ from rskip.captioning.options import CAPTION_OPTIONS
 from rskip.captioning.pictures import read_picture
 from rskip.captioning.search import search_captions
 from rskip.checkpoint.files import WEIGHTS, checkpoint_sha256
-from rskip.cpu.precision import set_precision
+from rskip.cpu import CpuTransformer, for_inference
 from rskip.generation import Hypothesis, SearchOptions
 from rskip.machine.device import usable_device
 from rskip.machine.torch_errors import out_of_memory
@@ -94,7 +94,7 @@ class Captioner:
 
     def __init__(
         self,
-        model: CaptioningTransformer,
+        model: CaptioningTransformer | CpuTransformer,
         dictionary: Dictionary,
         *,
         backbone: Callable[[], Backbone],
@@ -135,15 +135,15 @@ class Captioner:
             file = folder / WEIGHTS
             model, words = load_captioning_model(folder, device)
         description = model.config.features
+        model = for_inference(model, precision)
         captioner = cls(model, words, backbone=lambda: backbone_of(description, weights, device=device))
         captioner.sha256 = checkpoint_sha256(file)
-        set_precision(model, precision)
         return captioner
 
     @property
     def device(self) -> torch.device:
         """Where the model is."""
-        return self.model.decoder.embed_tokens.weight.device
+        return self.model.device
 
     @property
     def backbone(self) -> Backbone:

@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from rskip.captioning.model import CaptioningTransformer
+from rskip.cpu import CpuTransformer
 from rskip.generation import Hypothesis, SearchOptions, SpecialTokens, beam_search
 from rskip.text import Dictionary
 
@@ -13,7 +14,7 @@ _WORDS = SpecialTokens.of(Dictionary)
 
 
 def search_captions(
-    model: CaptioningTransformer,
+    model: CaptioningTransformer | CpuTransformer,
     features: Tensor,
     padding: Tensor,
     grids: Tensor | None,
@@ -27,7 +28,7 @@ def search_captions(
     """
     if not len(padding):
         return []
-    device = model.decoder.embed_tokens.weight.device
+    device = model.device
     padding = padding.to(device)
     with torch.no_grad():
         memory = model.encode(features.to(device), padding, None if grids is None else grids.to(device))

@@ -1,5 +1,7 @@
-"""Kernels in C for what PyTorch computes slowly (docs/speed.md); where there are none PyTorch serves."""
+"""Inference on a CPU by kernels in C (docs/speed.md). Where they are not compiled, PyTorch serves."""
 
 from rskip.cpu.library import find_library, native_library
+from rskip.cpu.precision import PRECISIONS, set_precision
+from rskip.cpu.transformer import CpuTransformer, for_inference
 
-__all__ = ["find_library", "native_library"]
+__all__ = ["PRECISIONS", "CpuTransformer", "find_library", "for_inference", "native_library", "set_precision"]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from rskip.cpu import find_library
-from rskip.cpu.int8_linear import largest_int8_weight
+from rskip.cpu.int8 import largest_int8_weight
 from rskip.machine.findings import Findings
 
 

@@ -9,7 +9,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from rskip.cpu.library import Attention, Library, Seen, checked_indices
-from rskip.cpu.program import NativeStack, Program, unpadded
+from rskip.cpu.program import CpuStack, Program, unpadded
 from rskip.transformer.decoder import Decoder
 from rskip.transformer.encoder import Memory
 
@@ -18,8 +18,8 @@ _FIRST_SLOTS = 32  # of a sentence, and four a beam
 KeysValues = tuple[Tensor, Tensor]
 
 
-class NativeState:
-    """What `NativeDecoder` keeps between steps.
+class CpuState:
+    """What `CpuDecoder` keeps between steps.
 
     Keys and values lie in slots that a sentence's beams share, and each beam sees those of its own history. So beams
     are reordered, and sentences leave, by moving lists of slots alone.
@@ -27,7 +27,7 @@ class NativeState:
     """
 
     def __init__(
-        self, decoder: NativeDecoder, memory: list[KeysValues], padding: Tensor, *, attention: bool
+        self, decoder: CpuDecoder, memory: list[KeysValues], padding: Tensor, *, attention: bool
     ) -> None:
         sentences = padding.size(0)
         self.decoder = decoder
@@ -64,7 +64,7 @@ class NativeState:
         )  # fmt: skip
 
 
-class NativeDecoder(NativeStack["_Step"]):
+class CpuDecoder(CpuStack["_Step"]):
     """Steps as `Decoder`'s, all of whose parts but large linear maps and rare connections the kernels compute.
 
     Logits equal `Decoder`'s but for rounding: sums are in float32 also within bfloat16.
@@ -79,7 +79,7 @@ class NativeDecoder(NativeStack["_Step"]):
         return _Step(self.decoder, self.library, rows)
 
     @torch.no_grad()
-    def start(self, memory: Memory, *, attention: bool = False) -> NativeState:
+    def start(self, memory: Memory, *, attention: bool = False) -> CpuState:
         """As `Decoder.start`."""
         if memory.padding.shape != memory.states.shape[:2] or memory.padding.dtype != torch.bool:
             raise ValueError(
@@ -88,10 +88,10 @@ class NativeDecoder(NativeStack["_Step"]):
             )
         projected = [layer.encoder_attn.project(memory.states) for layer in self.decoder.decoder_layers()]
         joined = [(_joined(each.key), _joined(each.value)) for each in projected]
-        return NativeState(self, joined, memory.padding, attention=attention)
+        return CpuState(self, joined, memory.padding, attention=attention)
 
     @torch.no_grad()
-    def step(self, tokens: Tensor, state: NativeState) -> Tensor:
+    def step(self, tokens: Tensor, state: CpuState) -> Tensor:
         """As `Decoder.step`."""
         tokens = checked_indices(self.library, tokens, self.decoder.embed_tokens.num_embeddings, "tokens")
         if tokens.shape != state.slots.shape[:2]:
@@ -100,7 +100,7 @@ class NativeDecoder(NativeStack["_Step"]):
         self._open_slots(state, sentences, beams)
         return self.program(sentences * beams).compute(tokens, state)
 
-    def _open_slots(self, state: NativeState, sentences: int, beams: int) -> None:
+    def _open_slots(self, state: CpuState, sentences: int, beams: int) -> None:
         """A slot for the next position of each beam."""
         if not state.target:
             state.target = [_with_slots(each, _FIRST_SLOTS + 4 * beams) for each in state.memory]
@@ -158,7 +158,7 @@ class _Step:
         self.embedding.point("places", self.places)
         self.x = room.x
 
-    def compute(self, tokens: Tensor, state: NativeState) -> Tensor:
+    def compute(self, tokens: Tensor, state: CpuState) -> Tensor:
         """Logits (B, K, V) of what follows `tokens` (B, K)."""
         (sentences, beams), rows = tokens.shape, tokens.numel()
         self._embed(tokens, state.length)
@@ -178,7 +178,7 @@ class _Step:
             self.places.fill_(self.config.padding_index + length)
             self.embedding.point("positions", self.positions.rows)
 
-    def _see(self, state: NativeState) -> None:
+    def _see(self, state: CpuState) -> None:
         slots, beams = state.slots, state.slots.size(1)
         target, memory = self.seen_target, self.seen_memory
         target.point("place", state.places)

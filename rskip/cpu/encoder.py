@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from rskip.cpu.library import Library, Seen, checked_indices
-from rskip.cpu.program import NativeStack, Program, unpadded
+from rskip.cpu.program import CpuStack, Program, unpadded
 from rskip.transformer.encoder import Encoder, Memory
 from rskip.transformer.positions import token_positions
 
@@ -14,7 +14,7 @@ LONGEST_SOURCE = 256  # from there on PyTorch's attention is the faster one
 _ROWS = 512  # at once, of each thread: what its cache holds
 
 
-class NativeEncoder(NativeStack["_Encoding"]):
+class CpuEncoder(CpuStack["_Encoding"]):
     """Memories as `Encoder`'s, but for rounding: sums are in float32 also within bfloat16."""
 
     def __init__(self, encoder: Encoder, library: Library) -> None:

@@ -1,33 +1,79 @@
-"""Products of 8-bit integers, and what goes before and after them, by the compiled kernels. R rows, C features."""
+"""Linear maps in 8-bit integers, by the compiled kernels. R rows."""
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn import functional
 
-from rskip.cpu.library import Library, Linear8, Packing8, Quantised, Rescaled
+from rskip.cpu.library import Library, Linear8, Packing8, find_library
 from rskip.cpu.linear import linear_work
 
 _ZERO_POINT = 128  # of rows in 8 bits
 _MOST_AT_ONCE = 32  # features of the output
+_TINY = torch.finfo(torch.float32).tiny
 
 
-def native_quantised(library: Library, rows: Tensor) -> tuple[Tensor, Tensor]:
-    """Rows (R, C) in 8 bits, 128 being zero, and their scales (R,): the largest magnitude is 127 steps."""
-    rows = rows.contiguous()
-    output, scales = torch.empty(rows.shape, dtype=torch.uint8), torch.empty(len(rows))
-    arguments = Quantised(x=rows, output=output, scales=scales, features=rows.size(1))
-    library.quantise(arguments, len(rows), work=rows.numel())
-    return output, scales
+class Int8Linear(nn.Module):
+    """xWᵀ + b in 8-bit integers with 32-bit sums, for inference on a CPU. Shape: (..., in) -> (..., out), float32.
 
+    Weights have one scale per feature of the output, activations one per row, taken from the row itself (dynamic
+    quantisation), so that no row depends on its neighbours.
 
-def native_rescale_(library: Library, sums: Tensor, scales: Tensor, bias: Tensor | None) -> None:
-    """sums·scale + bias, in place: sums (R, C), contiguous, scales (R,), bias (C), all in float32."""
-    if scales.shape != sums.shape[:1] or (bias is not None and bias.shape != sums.shape[1:]):
-        raise ValueError(f"sums are {tuple(sums.shape)}: expected one scale per row and one bias per feature")
-    arguments = Rescaled(sums=sums, scales=scales, bias=bias, features=sums.size(1))
-    library.rescale(arguments, len(sums), work=sums.numel())
+    :param largest: weights are integers of at most this magnitude; None: what this processor adds exactly.
+    """
+
+    weight: Tensor
+    scales: Tensor
+    bias: Tensor | None
+
+    def __init__(self, linear: nn.Linear, largest: int | None = None) -> None:
+        super().__init__()
+        self.in_features, self.out_features = linear.in_features, linear.out_features
+        self.largest = largest or largest_int8_weight()
+        weight = linear.weight.detach().float()
+        scales = weight.abs().amax(1).clamp(min=_TINY) / self.largest
+        self.register_buffer("weight", (weight / scales[:, None]).round().to(torch.int8))
+        self.register_buffer("scales", scales)
+        self.register_buffer("bias", None if linear.bias is None else linear.bias.detach().float().clone())
+        self._unpack()
+
+    def _unpack(self) -> None:
+        self.packed: dict[str, PackedWeight8] = {}  # another dictionary where it may be of another weight
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in self.__dict__.items() if name != "packed"}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        super().__setstate__(state)
+        self._unpack()
+
+    def _load_from_state_dict(self, *args: Any, **kwargs: Any) -> None:
+        super()._load_from_state_dict(*args, **kwargs)
+        self._unpack()
+
+    def native_arguments(self, x: Tensor) -> Linear8:
+        """The kernel's arguments for this map of x (R, in), but for where the output goes."""
+        if "native" not in self.packed:
+            weight = PackedWeight8(self._library(), self.weight, self.scales, self.bias)
+            self.packed.setdefault("native", weight)  # keeps another thread's weight if that thread was faster
+        return self.packed["native"].arguments(x)
+
+    def _library(self) -> Library:
+        library = find_library().library
+        if library is None or self.largest > library.largest_weight:
+            raise RuntimeError(f"this processor adds no products of {self.largest}: convert the model to int8 here")
+        return library
+
+    def forward(self, x: Tensor) -> Tensor:
+        rows = x.reshape(-1, self.in_features).contiguous()
+        y = native_linear8(self._library(), self.native_arguments(rows), len(rows))
+        return y.view(*x.shape[:-1], self.out_features)
+
+    def extra_repr(self) -> str:
+        return f"in_features={self.in_features}, out_features={self.out_features}, bias={self.bias is not None}"
 
 
 class PackedWeight8:
@@ -62,3 +108,17 @@ def native_linear8(library: Library, arguments: Linear8, rows: int) -> Tensor:
     arguments.point("output", output)
     library.map8(arguments, rows, work=rows * linear_work(arguments))
     return output
+
+
+def largest_int8_weight() -> int:
+    """The largest 8-bit weight whose products with activations are added exactly here; 0: there is no such product.
+
+    127, or on x86 without VNNI 64, 7 bits: there two products are added in 16 bits, which hold 2 · 255 · 64.
+    """
+    library = find_library().library
+    return 0 if library is None else library.largest_weight
+
+
+def in_int8(model: nn.Module) -> bool:
+    """Whether linear maps of the model are in 8 bits: smaller ones may not be."""
+    return any(isinstance(module, Int8Linear) for module in model.modules())

@@ -167,13 +167,6 @@ class LogSoftmax(Arguments):
     _fields_ = _fields(_pointers, "words")
 
 
-class Quantised(Arguments):
-    """Quantises rows to 8 bits."""
-
-    _pointers = _pointers("x") | _pointers("output", torch.uint8) | _pointers("scales", torch.float32)
-    _fields_ = _fields(_pointers, "features")
-
-
 class Linear8(Arguments):
     """An 8-bit linear map."""
 
@@ -182,13 +175,6 @@ class Linear8(Arguments):
         | _pointers("offsets", torch.int32) | _pointers("output", torch.float32)
     )  # fmt: skip
     _fields_ = _fields(_pointers, "inputs outputs relu")
-
-
-class Rescaled(Arguments):
-    """Scales sums of 8-bit products back to the values that they represent."""
-
-    _pointers = _pointers("sums scales bias", torch.float32)
-    _fields_ = _fields(_pointers, "features")
 
 
 ATTEND, RESIDUAL, MAP, EMBED, MAP8 = range(5)
@@ -235,8 +221,6 @@ class Library:
         self.normalise = _kernel(functions, "normalise", Vocabulary)
         self.best = _kernel(functions, "best", Best)
         self.cross_entropy = _kernel(functions, "cross_entropy", CrossEntropy)
-        self.quantise = _kernel(functions, "quantise", Quantised)
-        self.rescale = _kernel(functions, "rescale", Rescaled)
         self.log_softmax = _kernel(functions, "log_softmax", LogSoftmax)
         self.log_softmax_gradient = _kernel(functions, "log_softmax_gradient", LogSoftmax)
         self.all_below = _declared(functions, "all_below", [c_void_p, c_int64, c_int64], c_int)

@@ -2,12 +2,66 @@
 
 from __future__ import annotations
 
-import torch
-from torch import Tensor
+from collections.abc import Callable
+from typing import Any
 
-from rskip.cpu.library import Library, Linear, Linear8, Packing
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from rskip.cpu.library import Library, Linear, Linear8, Packing, native_library
 
 _PRODUCTS_A_NUMBER = 16  # that take as long as a number that is read
+
+
+class PackedLinear(nn.Linear):
+    """xWᵀ + b over weights packed once, by the compiled kernels, for inference. Shape: (..., in) -> (..., out).
+
+    Takes over a linear map's parameters and packs them at the first use. Where no kernel suits, such as on another
+    device, it computes like `nn.Linear`. If parameters are changed in place by anything but `load_state_dict`, the
+    module doesn't notice and uses the old weights.
+    """
+
+    def __init__(self, linear: nn.Linear) -> None:
+        nn.Module.__init__(self)
+        self.in_features, self.out_features = linear.in_features, linear.out_features
+        self.weight, self.bias = linear.weight, linear.bias
+        self._unpack()
+
+    def _unpack(self) -> None:
+        self.packed: dict[str, Tensor] = {}  # another dictionary where it may be of another weight
+
+    def native_arguments(self, x: Tensor) -> Linear | None:
+        """The kernel's arguments for this map of x (R, in), but for where the output goes; None where none suits."""
+        library = None if x.requires_grad else native_library(self.weight)
+        return None if library is None else linear_arguments(x, self.weight, self._packed(library), self.bias)
+
+    def _packed(self, library: Library) -> Tensor:
+        if "native" not in self.packed:
+            self.packed.setdefault("native", pack_weight(library, self.weight))  # keeps a faster thread's
+        return self.packed["native"]
+
+    def _load_from_state_dict(self, *args: Any, **kwargs: Any) -> None:
+        super()._load_from_state_dict(*args, **kwargs)
+        self._unpack()
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in self.__dict__.items() if name != "packed"}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        super().__setstate__(state)
+        self._unpack()
+
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Any:
+        super()._apply(fn, recurse)
+        self._unpack()
+        return self
+
+    def forward(self, x: Tensor) -> Tensor:
+        library = None if x.requires_grad else native_library(self.weight)
+        if library is None:
+            return functional.linear(x, self.weight, self.bias)
+        return native_linear(library, x, self.weight, self._packed(library), self.bias)
 
 
 def pack_weight(library: Library, weight: Tensor) -> Tensor:

@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from rskip.cpu.library import CrossEntropy, Library, LogSoftmax, checked_indices, native_library
+from rskip.transformer.label_smoothing import Kernel
+
+
+def cross_entropy_kernel(like: Tensor) -> Kernel | None:
+    """`cross_entropy_` for logits of this tensor's type and device, if there is a kernel for them."""
+    library = native_library(like)
+    return None if library is None else partial(cross_entropy_, library)
 
 
 def cross_entropy_(

@@ -9,25 +9,23 @@ import torch
 from torch import nn
 
 from rskip.connections.linear import Linear
-from rskip.cpu import find_library
-from rskip.cpu.int8_linear import Int8Linear, in_int8, largest_int8_weight
-from rskip.cpu.packed_linear import PackedLinear
+from rskip.cpu.int8 import Int8Linear, in_int8, largest_int8_weight
+from rskip.cpu.library import find_library
+from rskip.cpu.linear import PackedLinear
 
 Model = TypeVar("Model", bound=nn.Module)
 
 PRECISIONS = ("float32", "bfloat16", "int8")
-# Linear maps of fewer weights gain nothing in int8 and stay in float32 (docs/speed.md).
-_FEWEST_INT8_WEIGHTS = 2**10
-_FEWEST_INT8_WEIGHTS_OF_ONEDNN = 2**16
+_FEWEST_INT8_WEIGHTS = 2**10  # linear maps of fewer gain nothing in int8 and stay in float32 (docs/speed.md)
 
 
 def set_precision(model: Model, precision: str) -> Model:
-    """Makes the model compute in `precision` from now on, for inference alone; gives the model, changed in place.
+    """Makes the model compute in `precision` from now on, for inference only; gives the model, changed in place.
 
-    float32; bfloat16, all of the model; int8, its larger linear maps alone, on a CPU. On a CPU the linear maps' weights
-    are packed for its matrix units. docs/speed.md has what each gains and costs.
+    float32; bfloat16, all of the model; int8, only its larger linear maps, by the compiled kernels on a CPU. Where
+    those are there, the weights of other linear maps are packed for them. docs/speed.md has what each gains and costs.
 
-    :raises ValueError: an unknown precision, one that this device or this PyTorch doesn't have, or a model that is in
+    :raises ValueError: an unknown precision, one that this device or processor doesn't have, or a model that is in
         int8 already, which has lost the rest.
     """
     if precision not in PRECISIONS:
@@ -39,19 +37,18 @@ def set_precision(model: Model, precision: str) -> Model:
         if device.type != "cpu":
             raise ValueError(f"int8 is for CPUs and the model is on {device}: use bfloat16 there")
         if not largest_int8_weight():
-            raise ValueError("this processor or PyTorch has no exact 8-bit products: use float32 or bfloat16")
+            reason = find_library().problem or "they have no exact 8-bit products on this processor"
+            raise ValueError(f"int8 needs the compiled kernels ({reason}): use float32 or bfloat16")
         _replace_linears(model.float(), (nn.Linear, Linear, PackedLinear), _in_int8)
     else:
         model.to(torch.bfloat16 if precision == "bfloat16" else torch.float32)
-        if device.type == "cpu":
+        if device.type == "cpu" and find_library().library is not None:
             _replace_linears(model, (nn.Linear, Linear), PackedLinear)
     return model.eval().requires_grad_(False)
 
 
 def _in_int8(linear: nn.Linear) -> nn.Module:
-    library = find_library().library
-    native = library is not None and library.largest_weight > 0
-    if linear.weight.numel() >= (_FEWEST_INT8_WEIGHTS if native else _FEWEST_INT8_WEIGHTS_OF_ONEDNN):
+    if linear.weight.numel() >= _FEWEST_INT8_WEIGHTS:
         return Int8Linear(linear)
     return linear if isinstance(linear, PackedLinear) else PackedLinear(linear)
 

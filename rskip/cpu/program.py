@@ -12,14 +12,9 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from rskip.connections import Connection, StackConnection, State
-from rskip.connections.deepnorm import DeepNorm
-from rskip.connections.hybridnorm import HybridNorm
-from rskip.connections.normformer import NormFormer
-from rskip.connections.norms import EPS, LayerNorm, RMSNorm
-from rskip.connections.prenorm import PreNorm
-from rskip.connections.rskip import RSkip, XSkip
-from rskip.connections.subln import SubLN
-from rskip.cpu.int8_linear import Int8Linear
+from rskip.connections.normalised_sum import NormalisedSum, normalised_sum
+from rskip.connections.norms import RMSNorm
+from rskip.cpu.int8 import Int8Linear
 from rskip.cpu.library import (
     ATTEND,
     EMBED,
@@ -33,12 +28,10 @@ from rskip.cpu.library import (
     Linear8,
     Operation,
     Operations,
-    Residual,
     Seen,
-    addresses,
 )
-from rskip.cpu.linear import linear_work
-from rskip.cpu.packed_linear import PackedLinear
+from rskip.cpu.linear import PackedLinear, linear_work
+from rskip.cpu.residual import residual_arguments
 from rskip.transformer.attention import MultiHeadAttention
 from rskip.transformer.embedding import EmbeddingModule
 from rskip.transformer.layers import TransformerLayer
@@ -65,8 +58,8 @@ class Room(NamedTuple):
 class Program:
     """Operations on rows, one after the other.
 
-    The kernels compute packed linear maps, attention, embedding, and xskip, rskip and prenorm connections with ln or
-    rms, each sentence's rows in one thread; the modules themselves compute what else there is.
+    The kernels compute packed linear maps, attention, embedding, and connections that state `as_norms`, each sentence's
+    rows in one thread; the modules themselves compute what else there is.
 
     :param like: of the rows' type.
     :param rows: the most that there will be.
@@ -130,7 +123,7 @@ class Program:
         if norm is None:
             return
         if isinstance(norm, (nn.LayerNorm, RMSNorm)):
-            self._put_residual(ResidualNorms([norm]), x, None, x)
+            self._put_residual(NormalisedSum(norms=[norm]), x, None, x)
         else:
             self._put_module(norm, x, x)
 
@@ -165,14 +158,14 @@ class Program:
             given, self._passed = connection.before(room.x[:rows] if self._passed is None else self._passed)
             room.given[:rows] = given
 
+        if (stated := normalised_sum(connection)) is not None:
+            if stated.branch_norm is None:
+                return room.x
+            self._put_residual(NormalisedSum(norms=[stated.branch_norm]), room.x, None, room.given)
+            return room.given
         if not connection.passes_x:
             self._passes_more = True
             self._put_part(compute)
-            return room.given
-        if (native := native_connection(connection)) is not None:
-            if native.branch_norm is None:
-                return room.x
-            self._put_residual(native.branch_norm, room.x, None, room.given)
             return room.given
         if type(connection).branch_input is Connection.branch_input:
             return room.x
@@ -186,10 +179,10 @@ class Program:
             assert self._passed is not None
             self._passed = connection.after(self._passed, room.f[:rows].clone())  # f is overwritten by the next branch
 
-        if not connection.passes_x:
+        if (stated := normalised_sum(connection)) is not None:
+            self._put_residual(stated, room.x, room.f, room.x)
+        elif not connection.passes_x:
             self._put_part(compute)
-        elif (native := native_connection(connection)) is not None:
-            self._put_residual(native, room.x, room.f, room.x)
         else:
             self._put_module(connection, room.x, room.x, room.f)
 
@@ -235,8 +228,8 @@ class Program:
         if norm is not None:
             self._put_module(lambda rows: norm(rows.unflatten(-1, (attention.heads, -1))).flatten(-2), x, x)
 
-    def _put_residual(self, norms: ResidualNorms, x: Tensor, f: Tensor | None, output: Tensor) -> None:
-        self._put(RESIDUAL, norms.arguments(x, f, output))
+    def _put_residual(self, stated: NormalisedSum, x: Tensor, f: Tensor | None, output: Tensor) -> None:
+        self._put(RESIDUAL, residual_arguments(stated, x, f, output))
 
     def _put(self, kernel: int, arguments: Any, *, work: int = 0) -> None:
         self._operations.append(Operation(arguments=arguments, kernel=kernel))
@@ -266,7 +259,7 @@ class Program:
         self._operations, self._work = [], 0
 
 
-class NativeStack(ABC, Generic[Steps]):
+class CpuStack(ABC, Generic[Steps]):
     """A stack of layers by programs, of which each thread keeps one.
 
     A stack whose modules or parameters are replaced, or packed anew, needs another.
@@ -314,54 +307,3 @@ def _parts(stack: nn.Module) -> list[tuple[dict[str, Any], str, Any]]:
         for name, part in held.items()
         if held is not module.__dict__ or (isinstance(module, (PackedLinear, Int8Linear)) and name == "packed")
     ]
-
-
-class ResidualNorms:
-    """y_0 = branch_scale·f, y_k = norm_k(scale·x + y_(k-1)), y = y_n; scale·x + y_0 without norms. Shape: (R, C)."""
-
-    def __init__(self, norms: list[Any], *, scale: float = 1.0, branch_scale: float = 1.0) -> None:
-        weights = [norm.weight for norm in norms]
-        biases = [norm.bias for norm in norms if isinstance(norm, nn.LayerNorm)]
-        self._parameters = weights + biases
-        self._fixed: dict[str, Any] = {
-            "weights": addresses(weights),
-            "biases": addresses(biases) if biases else None,
-            "norms": len(norms),
-            "scale": scale,
-            "branch_scale": branch_scale,
-            "epsilon": EPS,
-        }
-        self.branch_norm: ResidualNorms | None = None
-
-    def arguments(self, x: Tensor, f: Tensor | None, output: Tensor) -> Residual:
-        """The kernel's arguments. The output may be x or f."""
-        if any(each.dtype != x.dtype for each in self._parameters):
-            raise TypeError(f"the norms have other types than x, {x.dtype}: convert the whole model to one type")
-        return Residual(x=x, f=f, output=output, features=x.size(1), **self._fixed)
-
-
-def native_connection(connection: Connection) -> ResidualNorms | None:
-    """The connection as the kernel computes it, if it does."""
-    norms = (LayerNorm, RMSNorm)
-    if (
-        isinstance(connection, XSkip)
-        and type(connection) in (XSkip, DeepNorm)
-        and isinstance(connection.norm, (*norms, type(None)))
-    ):
-        own = [] if connection.norm is None else [connection.norm]
-        return ResidualNorms(own, scale=connection.scale, branch_scale=connection.branch_scale)
-    if type(connection) is RSkip and all(isinstance(norm, norms) for norm in connection.norms):
-        return ResidualNorms(list(connection.norms))
-    plain = type(connection) in (PreNorm, SubLN) or (type(connection) is NormFormer and connection.skip_weight is None)
-    if isinstance(connection, PreNorm) and plain and isinstance(connection.norm, norms):
-        return _of_prenorm(connection.norm)
-    if type(connection) is HybridNorm and isinstance(connection.norm, (*norms, type(None))):
-        own = [] if connection.norm is None else [connection.norm]
-        return _of_prenorm(own[0]) if connection.prenorm else ResidualNorms(own)
-    return None
-
-
-def _of_prenorm(norm: nn.Module) -> ResidualNorms:
-    joint = ResidualNorms([])
-    joint.branch_norm = ResidualNorms([norm])
-    return joint

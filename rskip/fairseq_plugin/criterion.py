@@ -12,6 +12,7 @@ from fairseq.criterions.label_smoothed_cross_entropy import (
     LabelSmoothedCrossEntropyCriterionConfig,
 )
 
+from rskip.cpu.loss import cross_entropy_kernel
 from rskip.transformer.label_smoothing import label_smoothed_cross_entropy
 
 
@@ -35,6 +36,7 @@ class ChunkedLabelSmoothedCrossEntropyCriterion(LabelSmoothedCrossEntropyCriteri
                 target=sample["target"],
                 epsilon=self.eps,
                 padding_index=self.padding_idx,
+                find_kernel=cross_entropy_kernel,
             ),
         )
         sample_size = sample["target"].size(0) if self.sentence_avg else sample["ntokens"]

@@ -18,7 +18,7 @@ from fairseq_compat.one_line_errors import UsageError
 from rskip.captioning.fairseq.model import CaptioningModel
 from rskip.captioning.model import CaptioningTransformer
 from rskip.checkpoint import Checkpoint, build_transformer, from_stock
-from rskip.cpu.precision import set_precision
+from rskip.cpu import CpuTransformer, for_inference
 from rskip.fairseq_plugin.flags import unsupported_flags
 from rskip.fairseq_plugin.model import ConnectionTransformer
 from rskip.generation import EnsembleDecoder, Hypothesis, SearchOptions, beam_search
@@ -40,7 +40,7 @@ class Transformers:
 
     def __init__(self, precision: str | None = None) -> None:
         self.precision = precision
-        self._built: WeakKeyDictionary[nn.Module, tuple[object, EncoderDecoder]] = WeakKeyDictionary()
+        self._built: WeakKeyDictionary[nn.Module, tuple[object, EncoderDecoder | CpuTransformer]] = WeakKeyDictionary()
 
     def of(self, model: nn.Module) -> Any:
         """The model as ours. Raises `UsageError` for one that is neither ours nor fairseq's `transformer`."""
@@ -50,7 +50,7 @@ class Transformers:
             known = self._built[model] = (version, self._build(model))
         return known[1]
 
-    def _build(self, model: nn.Module) -> EncoderDecoder:
+    def _build(self, model: nn.Module) -> EncoderDecoder | CpuTransformer:
         if type(model) not in _BUILDERS:
             raise UsageError(
                 "--task rskip_translation runs rskip's models and fairseq's transformer, "
@@ -63,8 +63,8 @@ class Transformers:
             first = next(iter(parameters.values()))
             transformer.to(device=first.device, dtype=first.dtype).eval()
             if not model._is_generation_fast or (self.precision is None and first.dtype == torch.float16):
-                return transformer
-            return set_precision(transformer, self.precision or str(first.dtype).removeprefix("torch."))
+                return for_inference(transformer)
+            return for_inference(transformer, self.precision or str(first.dtype).removeprefix("torch."))
         except ValueError as error:
             raise UsageError(f"--task rskip_translation: {error}") from error
 

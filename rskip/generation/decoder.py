@@ -8,9 +8,12 @@ from torch import Tensor
 
 
 class DecoderState(Protocol):
-    """What a decoder keeps between steps. `attention` (B, K, S) is the last step's, where `start` was asked for it."""
+    """What a decoder keeps between steps."""
 
-    attention: Tensor | None
+    @property
+    def attention(self) -> Tensor | None:
+        """(B, K, S), the last step's, where `start` was asked for it."""
+        ...
 
 
 class StepDecoder(Protocol):

@@ -111,7 +111,6 @@ class _Search:
             attention=None,
         )
         self.finished: list[list[_Finished]] = [[] for _ in range(count)]  # of each sentence
-        self.scratch: Tensor | None = None  # memory of the CPU that every step uses again
 
     def run(self, memory: Any, each_step: Callable[[int], None] | None) -> None:
         state = self.decoder.start(memory, attention=self.options.attention)
@@ -168,12 +167,7 @@ class _Search:
         library = native_library(logits) if self.options.unknown_penalty >= 0 and self.generator is None else None
         if library is not None and 2 * self.options.beam <= MOST_CANDIDATES:
             return NativeScan(logits, library)
-        logits = logits.float()
-        if logits.device.type != "cpu":
-            return Scan(logits, None)
-        if self.scratch is None or self.scratch.numel() < logits.numel():
-            self.scratch = torch.empty(logits.size(0) * self.options.beam * logits.size(2))
-        return Scan(logits, self.scratch)
+        return Scan(logits.float())
 
     def _sampled(self, tokens: Tensor, log_probabilities: Tensor, scores: Tensor) -> Candidates:
         beams = torch.arange(self.beams.scores.size(1), device=tokens.device).expand_as(tokens)

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from rskip.cpu import native_library
-from rskip.cpu.loss import cross_entropy_
-
 CHUNK = 256  # rows at a time: the float32 logits of one chunk stay in a CPU's last-level cache
-NATIVE_CHUNK = 512  # the compiled kernel makes no float32 copy
+KERNEL_CHUNK = 512  # a kernel makes no float32 copy
 GPU_LOGITS = 2**28  # logits at a time, 1 GiB in float32: 8,192 rows of 32,768 words
+
+# Of logits, labels, `confidence` and `with_gradient`: as `_cross_entropy`, with the gradient in place of the logits.
+Kernel = Callable[..., tuple[Tensor, Tensor]]
+FindKernel = Callable[[Tensor], Kernel | None]
 
 
 class _ChunkedLoss(torch.autograd.Function):
@@ -24,12 +26,18 @@ class _ChunkedLoss(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: Any, features: Tensor, weight: Tensor, target: Tensor, counts: Tensor | None, epsilon: float
+        ctx: Any,
+        features: Tensor,
+        weight: Tensor,
+        target: Tensor,
+        counts: Tensor | None,
+        epsilon: float,
+        kernel: Kernel | None,
     ) -> tuple[Tensor, Tensor]:
         with_gradients = any(ctx.needs_input_grad)
         ctx.epsilon, ctx.again = epsilon, features.dtype == torch.float16
         loss, nll, *gradients = _chunked(
-            features, weight, target, counts, epsilon, with_gradients=with_gradients and not ctx.again
+            features, weight, target, counts, epsilon, kernel, with_gradients=with_gradients and not ctx.again
         )
         if with_gradients:
             ctx.save_for_backward(*((features, weight, target, counts) if ctx.again else gradients))
@@ -37,14 +45,14 @@ class _ChunkedLoss(torch.autograd.Function):
         return loss, nll
 
     @staticmethod
-    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, Tensor | None, None, None, None]:
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, Tensor | None, None, None, None, None]:
         scale = gradients[0]
         if ctx.again:
             features, weight, target, counts = ctx.saved_tensors
-            found = _chunked(features, weight, target, counts, ctx.epsilon, with_gradients=True, scale=scale)
-            return found[2], found[3], None, None, None
+            found = _chunked(features, weight, target, counts, ctx.epsilon, None, with_gradients=True, scale=scale)
+            return found[2], found[3], None, None, None, None
         feature_gradient, weight_gradient = ctx.saved_tensors
-        return feature_gradient * scale, weight_gradient * scale, None, None, None
+        return feature_gradient * scale, weight_gradient * scale, None, None, None, None
 
 
 def _chunked(
@@ -53,6 +61,7 @@ def _chunked(
     target: Tensor,
     counts: Tensor | None,
     epsilon: float,
+    kernel: Kernel | None,
     *,
     with_gradients: bool,
     scale: Tensor | None = None,
@@ -70,13 +79,20 @@ def _chunked(
     feature_gradient = torch.empty_like(features) if with_gradients else None
     weight_gradient = torch.zeros_like(weight, dtype=exact) if with_gradients else None
     loss, nll = (torch.zeros((), dtype=exact, device=features.device) for _ in range(2))
-    size = _chunk_size(features, vocabulary)
+    size = _chunk_size(features, vocabulary, kernel)
     for start in range(0, features.size(0), size):
         rows = features[start : start + size]
         labels = target[start : start + size]
-        chunk_nll, log_normaliser, gradient = _cross_entropy(
-            rows @ weight.t(), labels, confidence=confidence, with_gradient=with_gradients, scale=scale
-        )
+        logits = rows @ weight.t()
+        if kernel is not None:
+            chunk_nll, log_normaliser = kernel(
+                logits, labels, confidence=confidence, with_gradient=with_gradients
+            )
+            gradient = logits if with_gradients else None
+        else:
+            chunk_nll, log_normaliser, gradient = _cross_entropy(
+                logits, labels, confidence=confidence, with_gradient=with_gradients, scale=scale
+            )
         if counts is not None:
             chunk_nll, log_normaliser = (each * counts[start : start + size] for each in (chunk_nll, log_normaliser))
         smooth = vocabulary * log_normaliser.sum() - (rows.to(exact) @ weight_sum).sum()
@@ -90,10 +106,10 @@ def _chunked(
     return loss, nll, feature_gradient, None if weight_gradient is None else weight_gradient.to(weight.dtype)
 
 
-def _chunk_size(features: Tensor, vocabulary: int) -> int:
+def _chunk_size(features: Tensor, vocabulary: int, kernel: Kernel | None) -> int:
     """Rows of a chunk."""
     if features.is_cpu:
-        return CHUNK if native_library(features) is None else NATIVE_CHUNK
+        return CHUNK if kernel is None else KERNEL_CHUNK
     chunks = -(-len(features) * vocabulary // GPU_LOGITS)
     return max(1, -(-len(features) // max(1, chunks)))
 
@@ -102,10 +118,6 @@ def _cross_entropy(
     logits: Tensor, labels: Tensor, *, confidence: float, with_gradient: bool, scale: Tensor | None
 ) -> tuple[Tensor, Tensor, Tensor | None]:
     """Negative log-likelihoods (N,), log-normalisers (N,), and softmax - confidence at the label, scaled (N, V)."""
-    library = native_library(logits)
-    if library is not None and scale is None:
-        found = cross_entropy_(library, logits, labels, confidence=confidence, with_gradient=with_gradient)
-        return *found, logits if with_gradient else None
     exact = torch.promote_types(logits.dtype, torch.float32)
     columns = labels[:, None]
     probabilities = logits.softmax(1, dtype=exact)
@@ -120,7 +132,13 @@ def _cross_entropy(
 
 
 def label_smoothed_cross_entropy(
-    features: Tensor, weight: Tensor, target: Tensor, *, epsilon: float, padding_index: int
+    features: Tensor,
+    weight: Tensor,
+    target: Tensor,
+    *,
+    epsilon: float,
+    padding_index: int,
+    find_kernel: FindKernel = lambda features: None,
 ) -> tuple[Tensor, Tensor]:
     """Sum over tokens of the label-smoothed and of the plain negative log-likelihood, in nats.
 
@@ -137,6 +155,8 @@ def label_smoothed_cross_entropy(
         target: true tokens, (N,) or (B, T).
         epsilon: label smoothing, in [0, 1).
         padding_index: targets that don't count.
+        find_kernel: gives a fast cross-entropy for tensors like the features, such as
+            `rskip.cpu.loss.cross_entropy_kernel`, or None.
     """
     kind = features.device.type
     if torch.is_autocast_enabled(kind):
@@ -150,5 +170,5 @@ def label_smoothed_cross_entropy(
     if not torch.is_grad_enabled():  # the function itself can't tell, and would compute gradients for nobody
         rows, weight = rows.detach(), weight.detach()
     with torch.autocast(kind, enabled=False):
-        loss, nll = _ChunkedLoss.apply(rows, weight, labels, counts, epsilon)
+        loss, nll = _ChunkedLoss.apply(rows, weight, labels, counts, epsilon, find_kernel(rows))
     return loss, nll

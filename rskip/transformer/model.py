@@ -2,21 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
-
 import torch
 from torch import Tensor, nn
 
-from rskip.cpu import native_library
 from rskip.transformer.config import StackConfig, TransformerConfig
 from rskip.transformer.decoder import Decoder
 from rskip.transformer.embedding import build_token_embedding
 from rskip.transformer.encoder import Encoder, Memory
 from rskip.transformer.state import IncrementalState
-
-if TYPE_CHECKING:
-    from rskip.cpu.decoder import NativeDecoder, NativeState
-    from rskip.cpu.encoder import NativeEncoder
 
 
 class EncoderDecoder(nn.Module):
@@ -27,12 +20,6 @@ class EncoderDecoder(nn.Module):
 
     config: StackConfig
     decoder: Decoder
-    _native_decoder: NativeDecoder | None = None
-
-    def __getstate__(self) -> dict[str, Any]:
-        from rskip.cpu.program import NativeStack  # here, since rskip.cpu imports this package
-
-        return {name: None if isinstance(part, NativeStack) else part for name, part in self.__dict__.items()}
 
     @property
     def device(self) -> torch.device:
@@ -41,15 +28,11 @@ class EncoderDecoder(nn.Module):
 
     @property
     def precision(self) -> str:
-        """What it computes in: "float32", "bfloat16", ..., or "int8"."""
-        from rskip.cpu.int8_linear import in_int8
-
-        return "int8" if in_int8(self) else str(self.decoder.embed_tokens.weight.dtype).removeprefix("torch.")
+        """What it computes in: "float32", "bfloat16", ..."""
+        return str(self.decoder.embed_tokens.weight.dtype).removeprefix("torch.")
 
     def move(self, device: torch.device) -> None:
-        """Moves it to the device. Raises `ValueError` where the device can't compute in its precision."""
-        if device.type != "cpu" and self.precision == "int8":
-            raise ValueError(f"an int8 model is for CPUs, not for {device}: load it in bfloat16 there")
+        """Moves it to the device."""
         self.to(device)
 
     @property
@@ -61,31 +44,15 @@ class EncoderDecoder(nn.Module):
         """Logits (B, T, V) of the token after each position of `prefix` (B, T)."""
         return self.decoder.decode(prefix, memory)
 
-    def start(self, memory: Memory, *, attention: bool = False) -> IncrementalState | NativeState:
-        """The state before the first token, with one beam a sentence of `memory`. See `Decoder.start`.
+    def start(self, memory: Memory, *, attention: bool = False) -> IncrementalState:
+        """The state before the first token, with one beam for each sentence of `memory`. See `Decoder.start`."""
+        return self.decoder.start(memory, attention=attention)
 
-        Where the compiled kernels suit, they compute what follows.
-        """
-        from rskip.cpu.decoder import NativeDecoder
-
-        library = native_library(self.decoder.embed_tokens.weight)
-        if library is None or self.training:
-            return self.decoder.start(memory, attention=attention)
-        if self._native_decoder is None or not self._native_decoder.current():
-            self._native_decoder = NativeDecoder(self.decoder, library)
-        return self._native_decoder.start(memory, attention=attention)
-
-    def step(self, tokens: Tensor, state: IncrementalState | NativeState) -> Tensor:
+    def step(self, tokens: Tensor, state: IncrementalState) -> Tensor:
         """Logits (B, K, V) of what follows `tokens` (B, K) in each beam of each sentence; the state takes them in."""
-        from rskip.cpu.decoder import NativeState
-
-        if isinstance(state, NativeState):
-            return state.decoder.step(tokens, state)
         return self.decoder.step(tokens, state)
 
-    def reorder(
-        self, state: IncrementalState | NativeState, parents: Tensor, sentences: Tensor | None = None
-    ) -> None:
+    def reorder(self, state: IncrementalState, parents: Tensor, sentences: Tensor | None = None) -> None:
         """Beam k continues `parents[:, k]`. See `IncrementalState.reorder`."""
         state.reorder(parents, sentences)
 
@@ -98,7 +65,6 @@ class Transformer(EncoderDecoder):
     """
 
     config: TransformerConfig
-    _native_encoder: NativeEncoder | None = None
 
     def __init__(self, config: TransformerConfig) -> None:
         super().__init__()
@@ -128,19 +94,9 @@ class Transformer(EncoderDecoder):
         return self.config.max_source_positions
 
     def encode(self, source: Tensor, *, padded: bool | None = None) -> Memory:
-        """Source tokens (B, S) to the memory that the decoder attends to. padded: see `Memory`.
-
-        Where the compiled kernels suit, they compute it: hooks of the encoder's modules see `forward` alone.
-        """
-        from rskip.cpu.encoder import LONGEST_SOURCE, NativeEncoder
-
-        library = native_library(self.encoder.embed_tokens.weight)
-        if library is None or self.training or torch.is_grad_enabled() or source.size(1) > LONGEST_SOURCE:
-            return self.encoder.encode(source, padded=padded)
-        if self._native_encoder is None or not self._native_encoder.current():
-            self._native_encoder = NativeEncoder(self.encoder, library)
-        return self._native_encoder.encode(source)
+        """Source tokens (B, S) to the memory that the decoder attends to. padded: see `Memory`."""
+        return self.encoder.encode(source, padded=padded)
 
     def forward(self, source: Tensor, prefix: Tensor) -> Tensor:
         """Logits (B, T, V) for source (B, S) and target prefix (B, T)."""
-        return self.decode(prefix, self.encoder.encode(source))
+        return self.decode(prefix, self.encode(source))

@@ -14,7 +14,7 @@ import torch
 from rskip.checkpoint import build_transformer, read_checkpoint
 from rskip.checkpoint.files import checkpoint_sha256
 from rskip.checkpoint.transformer import check_translates, check_vocabulary
-from rskip.cpu.precision import set_precision
+from rskip.cpu import for_inference
 from rskip.files.checksum import sha256_file
 from rskip.settings.errors import SettingError
 from rskip.text import Tokenizer
@@ -91,7 +91,7 @@ class StoredWeights:
         with _errors_about(self.file):
             model = build_transformer(self.checkpoint, **sizes)
             model.move(device)
-            return set_precision(model, precision or "float32")
+            return for_inference(model, precision or "float32")
 
 
 class StoredGraphs:

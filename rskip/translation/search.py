@@ -22,7 +22,10 @@ _USUAL_BEAM = 4
 
 
 class TranslationModel(StepDecoder, Protocol):
-    """What a `Translator` asks of its model, which pickles: `Transformer` is one, `OnnxTransformer` another."""
+    """What a `Translator` asks of its model, which pickles.
+
+    `Transformer`, `CpuTransformer` and `OnnxTransformer` are such models.
+    """
 
     @property
     def device(self) -> torch.device:

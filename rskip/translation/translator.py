@@ -76,7 +76,8 @@ class Translator:
             model tokens, separated by spaces, already. Default: what lies in `dictionaries` or beside the checkpoint.
         :param source_language, target_language: default: as the checkpoint says, or else its text pipeline or the names
             of the dictionaries' folder's files.
-        :param precision: "float32", "bfloat16" or "int8"; see `set_precision`. Default: float32, or ONNX graphs' own.
+        :param precision: "float32", "bfloat16" or "int8"; see `rskip.cpu.set_precision`. Default: float32, or the
+            ONNX graphs' own.
         :raises FileNotFoundError: something is missing. The message says what to give.
         :raises ValueError: damaged files, a checkpoint of another task or kind, dictionaries of another model, no such
             device.

@@ -21,7 +21,7 @@ from rskip.cli._options import flag_of
 from rskip.cli.main import build_parser, main
 from rskip.cli.translate import PRECISIONS, load_translator
 from rskip.cpu import precision
-from rskip.cpu.int8_linear import largest_int8_weight
+from rskip.cpu.int8 import largest_int8_weight
 from rskip.generation import SearchOptions
 from rskip.machine.device import bfloat16_is_slow
 from rskip.machine.ranks import Ranks

@@ -18,8 +18,6 @@ void rskip_best(const struct candidates *, int64_t, int64_t);
 void rskip_cross_entropy(const struct cross_entropy *, int64_t, int64_t);
 void rskip_log_softmax(const struct log_softmax *, int64_t, int64_t);
 void rskip_log_softmax_gradient(const struct log_softmax *, int64_t, int64_t);
-void rskip_quantise(const struct quantised *, int64_t, int64_t);
-void rskip_rescale(const struct rescaled *, int64_t, int64_t);
 void rskip_run(const struct program *, int64_t, int64_t);
 void rskip_pack(const struct packing *);
 int64_t rskip_packed_bytes(int64_t, int64_t, int64_t);
@@ -109,10 +107,6 @@ static void loss(int64_t rows, int64_t words, int type) {
     struct cross_entropy c = {.logits = l.logits, .labels = labels, .normalisers = room(rows, 4), .nll = room(rows, 4),
                               .words = words, .with_gradient = 1, .confidence = 0.9, .type = type};
     rskip_cross_entropy(&c, rows, 1);
-    struct quantised q = {.x = l.logits, .output = room(rows * words, 1), .scales = room(rows, 4), .features = words, .type = type};
-    rskip_quantise(&q, rows, 1);
-    struct rescaled r = {.sums = room(rows * words, 4), .scales = q.scales, .bias = room(words, 4), .features = words};
-    rskip_rescale(&r, rows, 1);
     done();
 }
 

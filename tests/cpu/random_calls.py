@@ -20,11 +20,9 @@ import rskip.cpu.library
 folder, calls = Path(sys.argv[1]), int(sys.argv[2])
 rskip.cpu.library.__file__ = str(folder / "library.py")
 
-from rskip.cpu import find_library  # noqa: E402
-from rskip.cpu.int8 import native_quantised, native_rescale_  # noqa: E402
+from rskip.cpu import CpuTransformer, find_library, for_inference  # noqa: E402
 from rskip.cpu.linear import native_linear, pack_weight  # noqa: E402
 from rskip.cpu.loss import cross_entropy_, log_softmax  # noqa: E402
-from rskip.cpu.precision import set_precision  # noqa: E402
 from rskip.generation.candidates import NativeScan  # noqa: E402
 from rskip.transformer import Transformer, TransformerConfig  # noqa: E402
 from rskip.transformer.encoder import Memory  # noqa: E402
@@ -53,14 +51,14 @@ def indices(*shape: int, below: int) -> torch.Tensor:
     return values.to(torch.int64 if draw.random() < 0.8 else draw.choice(TYPES))
 
 
-def model(precision: str) -> Transformer:
+def model(precision: str) -> CpuTransformer:
     sizes = {"embed_dim": 32, "ffn_embed_dim": 64, "attention_heads": 4, "layers": 2}
     sides = {f"{side}_{name}": value for side in ("encoder", "decoder") for name, value in sizes.items()}
     connections = {"encoder_connection": "2rskip+ln", "decoder_connection": "prenorm+rms"}
     config = TransformerConfig(
         source_vocabulary=WORDS, target_vocabulary=WORDS, max_target_positions=9, **sides, **connections
     )
-    return set_precision(Transformer(config), precision)
+    return for_inference(Transformer(config), precision)
 
 
 MODELS = [model("float32"), model("bfloat16"), *([model("int8")] if library.largest_weight else [])]
@@ -85,7 +83,7 @@ def translate() -> None:
 
 def linear_maps() -> None:
     used = draw.choice(MODELS)
-    layer = draw.choice(used.encoder_layers() if hasattr(used, "encoder_layers") else list(used.encoder.layers))
+    layer = draw.choice(used.model.encoder.encoder_layers())
     draw.choice([layer.fc1, layer.fc2, layer.self_attn.q_proj])(tensor(draw.randint(0, 5), draw.choice([32, 64])))
     weight = tensor(draw.randint(1, 70), draw.randint(1, 70))
     native_linear(library, tensor(3, weight.size(1)), weight, pack_weight(library, weight), None)
@@ -103,16 +101,10 @@ def candidates() -> None:
     scan.best(tensor(sentences, beams), draw.randint(0, 20))
 
 
-def eight_bits() -> None:
-    rows, features = draw.randint(0, 5), draw.randint(1, 70)
-    native_quantised(library, tensor(rows, features))
-    native_rescale_(library, tensor(rows, features), tensor(rows), draw.choice([None, tensor(features)]))
-
-
 outcomes: Counter[str] = Counter()
 for _ in range(calls):
     with torch.inference_mode(draw.random() < 0.5):
-        called = draw.choice([translate, translate, linear_maps, losses, candidates, eight_bits])
+        called = draw.choice([translate, translate, linear_maps, losses, candidates])
         try:
             called()
             outcomes[f"{called.__name__} done"] += 1

@@ -12,11 +12,9 @@ from functools import partial
 import pytest
 import torch
 
-import rskip.cpu
-from rskip.cpu import find_library, program
-from rskip.cpu.decoder import NativeState
+from rskip.cpu import CpuTransformer, find_library, for_inference, int8, linear, program, set_precision
+from rskip.cpu.decoder import CpuState
 from rskip.cpu.linear import linear_work
-from rskip.cpu.precision import set_precision
 from rskip.transformer.encoder import Memory
 
 pytestmark = pytest.mark.skipif(find_library().library is None, reason="the kernels are not compiled here")
@@ -25,9 +23,9 @@ pytestmark = pytest.mark.skipif(find_library().library is None, reason="the kern
 def assert_equal_decoding(model, source, *, beams, steps, leaving=(), tolerance=1e-5):
     """Both decode the same drawn tokens, reordered at every step; after the steps `leaving` a sentence leaves."""
     torch.manual_seed(3)
-    decoders = (model.decoder, model)
+    decoders = (model.model.decoder, model)
     with torch.inference_mode():
-        memory, native = model.encoder.encode(source), model.encode(source)
+        memory, native = model.model.encode(source), model.encode(source)
         seen = ~memory.padding
         torch.testing.assert_close(
             native.states[seen], memory.states[seen], rtol=0, atol=tolerance * memory.states[seen].abs().max().item()
@@ -49,7 +47,7 @@ def assert_equal_decoding(model, source, *, beams, steps, leaving=(), tolerance=
 
 @pytest.mark.parametrize("sentences", [1, 3])
 def test_every_connection(build, connection, source, sentences):
-    model = set_precision(build(connection), "float32")
+    model = for_inference(build(connection), "float32")
     assert_equal_decoding(model, source[-sentences:], beams=4, steps=8, leaving=(2, 4)[: sentences - 1])
 
 
@@ -65,28 +63,28 @@ def test_every_connection(build, connection, source, sentences):
     ids=str,
 )
 def test_every_shape(build, source, changes):
-    model = set_precision(build("2rskip+ln", **changes), "float32")
+    model = for_inference(build("2rskip+ln", **changes), "float32")
     for sentences in (1, 3):
         assert_equal_decoding(model, source[:sentences], beams=3, steps=4)
 
 
 def test_nothing_is_decoded_of_nothing(build):
     """No sentences, no source, no prefix: as without native code, and no error."""
-    model = set_precision(build("2rskip+ln"), "float32")
+    model = for_inference(build("2rskip+ln"), "float32")
     for shape in ((0, 4), (3, 0)):
         tokens = torch.full(shape, 5)
-        torch.testing.assert_close(model.encode(tokens).states, model.encoder.encode(tokens).states)
-        assert model(torch.full((shape[0], 4), 5), tokens).shape[:2] == shape
+        torch.testing.assert_close(model.encode(tokens).states, model.model.encode(tokens).states)
+        assert model.model(torch.full((shape[0], 4), 5), tokens).shape[:2] == shape
     memory = model.encode(torch.full((0, 4), 5))
     first = torch.full((0, 1), 2)
-    logits = [each.step(first, each.start(memory)) for each in (model.decoder, model)]
+    logits = [each.step(first, each.start(memory)) for each in (model.model, model)]
     torch.testing.assert_close(*logits)
 
 
 @pytest.mark.parametrize("sentences", [1, 3])
 def test_a_target_that_outgrows_its_slots(build, source, sentences):
     """Whether beams stay apart, so that each needs slots of its own, or not, and beyond the known positions."""
-    model = set_precision(build(max_target_positions=20), "float32")
+    model = for_inference(build(max_target_positions=20), "float32")
     assert_equal_decoding(model, source[:sentences], beams=5, steps=90)
     state = model.start(model.encode(source))
     apart = torch.arange(5).expand(3, 5)
@@ -97,10 +95,9 @@ def test_a_target_that_outgrows_its_slots(build, source, sentences):
 
 
 def test_bfloat16_and_int8(build, source):
-    assert_equal_decoding(set_precision(build("2rskip+ln"), "bfloat16"), source, beams=2, steps=3, tolerance=0.05)
-    model = build("2rskip+ln")
+    assert_equal_decoding(for_inference(build("2rskip+ln"), "bfloat16"), source, beams=2, steps=3, tolerance=0.05)
     try:
-        set_precision(model, "int8")
+        model = for_inference(build("2rskip+ln"), "int8")
     except ValueError:
         pytest.skip("this processor has no exact 8-bit products")
     assert_equal_decoding(model, source, beams=2, steps=3, tolerance=0.05)
@@ -109,22 +106,37 @@ def test_bfloat16_and_int8(build, source):
 def test_models_that_the_kernels_dont_suit(build, source):
     changes = (lambda model: model, lambda model: model.float().train(), lambda model: model.float())
     for suits, change in zip((False, False, True), changes, strict=True):  # in float64, in training
-        model = change(build())
-        assert isinstance(model.start(model.encode(source)), NativeState) == suits
+        model = for_inference(change(build()))
+        state = model.start(model.encode(source))
+        assert isinstance(state, CpuState) == suits
+        model.step(torch.full((3, 1), 2), state)
+        model.reorder(state, torch.zeros(3, 4, dtype=torch.long))
+        assert model.step(torch.full((3, 4), 2), state).shape == (3, 4, 29)
+
+
+@torch.no_grad()
+def test_a_model_that_is_left_as_it_is_decodes_by_its_latest_parameters(build, source):
+    """As in training, whose optimiser changes them in place."""
+    model = for_inference(build("2rskip+ln").float())
+    assert isinstance(model, CpuTransformer)
+    for _ in range(2):
+        assert_equal_decoding(model, source, beams=2, steps=3)
+        for parameter in model.model.parameters():
+            parameter.data.mul_(1.1)
 
 
 @pytest.mark.parametrize("change", ["loaded", "replaced", "converted"])
 def test_a_model_that_has_changed_since_it_decoded(build, source, change):
     """What was kept of the model as it was isn't used any more."""
-    model, other = set_precision(build(), "float32"), build().float()
+    model, other = for_inference(build(), "float32"), build().float()
     torch.nn.init.normal_(other.decoder.layers[0].fc1.weight)
     assert_equal_decoding(model, source, beams=2, steps=3)
     if change == "loaded":
-        model.load_state_dict(other.state_dict())
+        model.model.load_state_dict(other.state_dict())
     elif change == "replaced":
-        model.decoder.layers[0].fc1 = other.decoder.layers[0].fc1
+        model.model.decoder.layers[0].fc1 = other.decoder.layers[0].fc1
     else:
-        set_precision(model, "bfloat16")
+        set_precision(model.model, "bfloat16")
     assert_equal_decoding(model, source, beams=2, steps=3, tolerance=0.05)
     assert_equal_decoding(copy.deepcopy(model), source, beams=2, steps=3, tolerance=0.05)
 
@@ -139,7 +151,7 @@ def test_a_model_that_has_changed_since_it_decoded(build, source, change):
     ],
 )
 def test_tokens_that_are_not_in_the_vocabulary_are_refused(build, tokens, error, message):
-    model = set_precision(build(target_vocabulary=23), "float32")
+    model = for_inference(build(target_vocabulary=23), "float32")
     with torch.inference_mode(), pytest.raises(error, match=message):
         model.encode(torch.tensor(tokens))
     state = model.start(model.encode(torch.tensor([[4]])))
@@ -149,7 +161,7 @@ def test_tokens_that_are_not_in_the_vocabulary_are_refused(build, tokens, error,
 
 @torch.inference_mode()
 def test_indices_of_any_integer_type_are_the_same(build, source):
-    model = set_precision(build(), "float32")
+    model = for_inference(build(), "float32")
     memory = model.encode(source.int())
     assert torch.equal(memory.states, model.encode(source).states)
     first, parents, staying = torch.full((3, 1), 2), torch.zeros(2, 4, dtype=torch.long), torch.tensor([2, 0])
@@ -164,7 +176,7 @@ def test_indices_of_any_integer_type_are_the_same(build, source):
 
 @torch.inference_mode()
 def test_a_reordering_or_a_memory_that_is_not_the_states_is_refused(build, source):
-    model = set_precision(build(), "float32")
+    model = for_inference(build(), "float32")
     memory = model.encode(source)
     state = model.start(memory)
     model.step(torch.full((3, 1), 2), state)
@@ -187,9 +199,9 @@ def test_a_reordering_or_a_memory_that_is_not_the_states_is_refused(build, sourc
 @torch.inference_mode()
 def test_positions_that_another_thread_replaces_during_a_run_are_still_read(build, source, monkeypatch):
     """The position table stays alive until the kernels that read it return."""
-    model, tables = set_precision(build(), "float32"), []
+    model, tables = for_inference(build(), "float32"), []
     expected = copy.deepcopy(model).encode(source).states
-    embedding = model.encoder.embed_positions
+    embedding = model.model.encoder.embed_positions
     library = find_library().library
     run = library.run
 
@@ -203,7 +215,7 @@ def test_positions_that_another_thread_replaces_during_a_run_are_still_read(buil
     monkeypatch.setattr(library, "run", run_while_the_table_grows)
     assert torch.equal(model.encode(source).states, expected)
     state = model.start(model.encode(source))
-    embedding = model.decoder.embed_positions
+    embedding = model.model.decoder.embed_positions
     model.step(torch.full((3, 1), 2), state)
     assert len(tables) == 3
 
@@ -212,7 +224,7 @@ def test_positions_that_another_thread_replaces_during_a_run_are_still_read(buil
 def test_threads_that_use_a_fresh_model_at_once_read_the_same_weights(build, source, precision, monkeypatch):
     """Neither thread finds a packed weight, so both pack it. Afterwards the kernels read only one of the two."""
     try:
-        model = set_precision(build("2rskip+ln", encoder_ffn_embed_dim=64), precision)
+        model = for_inference(build("2rskip+ln", encoder_ffn_embed_dim=64), precision)
     except ValueError:
         pytest.skip("this processor has no exact 8-bit products")
     encode, both, read = torch.inference_mode()(model.encode), threading.Barrier(2, timeout=60), []
@@ -226,13 +238,13 @@ def test_threads_that_use_a_fresh_model_at_once_read_the_same_weights(build, sou
         read.append(arguments.weight)
         return linear_work(arguments)
 
-    for name in ("packed_linear.pack_weight", "int8_linear.PackedWeight8"):
-        module, pack = (getattr(rskip.cpu, name.split(".")[0]), name.split(".")[1])
+    for module, pack in ((linear, "pack_weight"), (int8, "PackedWeight8")):
         monkeypatch.setattr(module, pack, partial(beside_the_other, getattr(module, pack)))
     monkeypatch.setattr(program, "linear_work", record)
     with ThreadPoolExecutor(2) as pool:
         found = list(pool.map(encode, [source, source]))
     assert all(torch.equal(memory.states, expected) for memory in found)
-    packed = [each.packed["native"] for each in model.encoder.modules() if "native" in getattr(each, "packed", {})]
+    modules = model.model.encoder.modules()
+    packed = [each.packed["native"] for each in modules if "native" in getattr(each, "packed", {})]
     kept = [getattr(each, "weight", each).data_ptr() for each in packed]
     assert len(kept) == 12 and sorted(read) == sorted(2 * kept)

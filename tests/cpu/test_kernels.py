@@ -18,12 +18,13 @@ import torch
 from torch import nn
 
 import rskip.cpu.library
+from rskip.connections import NormalisedSum
 from rskip.cpu import find_library
-from rskip.cpu.int8 import PackedWeight8, native_linear8, native_quantised, native_rescale_
+from rskip.cpu.int8 import PackedWeight8, native_linear8
 from rskip.cpu.library import Attention, Found, Library, LogSoftmax, Seen
 from rskip.cpu.linear import linear_arguments, native_linear, pack_weight
 from rskip.cpu.loss import cross_entropy_, log_softmax
-from rskip.cpu.program import ResidualNorms
+from rskip.cpu.residual import residual_arguments
 from rskip.settings.errors import SettingError
 
 FILES = sorted(Path(rskip.cpu.library.__file__).parent.glob("_kernels*.so"))
@@ -74,25 +75,6 @@ def test_cross_entropy_and_its_gradient(library, dtype, words):
         torch.testing.assert_close(normalisers, logits.float().logsumexp(1), **kwargs)
         wanted = expected if with_gradient else logits.float()
         torch.testing.assert_close(found.float(), wanted, rtol=TOLERANCE[dtype], atol=2e-5, equal_nan=True)
-
-
-@pytest.mark.parametrize("dtype", TOLERANCE, ids=str)
-@pytest.mark.parametrize("features", [1, 7, 16, 203])
-def test_rows_to_8_bits_and_sums_back(library, dtype, features):
-    torch.manual_seed(features)
-    rows = (torch.randn(9, features) * torch.logspace(-3, 3, 9)[:, None]).to(dtype)
-    rows[3], rows[4, -1] = 0, math.nan
-    found, scales = native_quantised(library, rows)
-    expected = rows.float().abs().amax(1) / 127
-    torch.testing.assert_close(scales, expected.clamp(min=torch.finfo(torch.float32).tiny), equal_nan=True)
-    back, numbers = (found.float() - 128) * scales[:, None], torch.arange(9) != 4
-    assert ((back - rows.float()).abs() <= 0.501 * scales[:, None])[numbers].all()
-    sums, bias = torch.randn(9, features), torch.randn(features)
-    for given in (bias, None):
-        y = sums.clone()
-        native_rescale_(library, y, scales, given)
-        expected = sums * scales[:, None] + (0 if given is None else given)
-        torch.testing.assert_close(y, expected, equal_nan=True)
 
 
 @pytest.mark.parametrize("dtype", TOLERANCE, ids=str)
@@ -165,8 +147,8 @@ def test_connections_with_their_norms(library, dtype, kind):
         y = branch_scale * f.double()
         for norm in norms:
             y = copy.deepcopy(norm).double()(scale * x.double() + y)
-        joint = ResidualNorms(norms, scale=scale, branch_scale=branch_scale)
-        library.residual(joint.arguments(x, f, f), 5)
+        stated = NormalisedSum(norms=norms, scale=scale, branch_scale=branch_scale)
+        library.residual(residual_arguments(stated, x, f, f), 5)
         close(f, y if count else scale * x.double() + y, dtype)
 
 
@@ -212,8 +194,12 @@ def test_what_is_no_number_stays_so(library, dtype):
     x = torch.ones(3, 20).to(dtype)
     x[1, 7], x[2, 3] = math.nan, math.inf
     weight, norm, f = torch.ones(5, 20).to(dtype), nn.LayerNorm(20).to(dtype), x.clone()
-    library.residual(ResidualNorms([norm]).arguments(x, f, f), 3)
-    for y in (native_linear(library, x, weight, pack_weight(library, weight), None), f):
+    library.residual(residual_arguments(NormalisedSum(norms=[norm]), x, f, f), 3)
+    found = [native_linear(library, x, weight, pack_weight(library, weight), None), f]
+    if library.largest_weight:
+        packed = PackedWeight8(library, weight.to(torch.int8), torch.ones(5), None)
+        found.append(native_linear8(library, packed.arguments(x.float()), 3))
+    for y in found:
         assert y.isfinite().all(1).tolist() == [True, False, False]
 
 

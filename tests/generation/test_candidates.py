@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from rskip.cpu import find_library
-from rskip.generation.candidates import NativeScan, best_candidates, log_normaliser
+from rskip.generation.candidates import NativeScan, Scan
 
 needs_kernels = pytest.mark.skipif(find_library().library is None, reason="the kernels are not compiled here")
 
@@ -24,20 +24,24 @@ def test_candidates_are_the_best_of_all_beams(vocabulary, beams, kind, way):
     logits = torch.randn(6, beams, vocabulary)
     if way == "bfloat16":
         logits = logits.bfloat16()
-    scan = None if way == "PyTorch" else NativeScan(logits, find_library().library)
+
+    def scan():
+        return Scan(logits) if way == "PyTorch" else NativeScan(logits, find_library().library)
+
+    scanned = scan()
     if kind == "peaked":  # the best are neighbours: in one column, or at the vocabulary's end
         logits[:3, :, : vocabulary // 2 : max(vocabulary // 16, 1)] += 20
         logits[3:, :, -6:] += 20
     elif kind == "ties":
         logits.mul_(2).round_()
-    if scan is not None and kind != "forced":
-        scan = NativeScan(logits, find_library().library)
+    if kind != "forced":
+        scanned = scan()
     if kind == "forced":  # after the scan, as the search does
         logits[:, :, 1:] = -math.inf
     offsets = torch.randn(6, beams)
     offsets[0, -1] = -math.inf
     count = min(2 * beams, vocabulary - 1)
-    candidates = best_candidates(logits, offsets, count) if scan is None else scan.best(offsets, count)
+    candidates = scanned.best(offsets, count)
     totals = logits + offsets[:, :, None]
     expected = totals.view(6, -1).sort(descending=True)[0][:, :count]
     assert torch.equal(candidates.scores, expected)
@@ -57,11 +61,8 @@ def test_normaliser_is_log_sum_exp_at_any_size(shift, spread, way):
     logits = torch.randn(3, 2, 1000) * spread + shift
     logits[0, 0, :999] = -math.inf
     before = logits.clone()
-    if way == "PyTorch":
-        normaliser = log_normaliser(logits, torch.empty(2 * logits.numel()))
-    else:
-        normaliser = NativeScan(logits, find_library().library).normaliser
-    torch.testing.assert_close(normaliser, logits.double().logsumexp(-1).float(), rtol=1e-6, atol=2e-6)
+    scan = Scan(logits) if way == "PyTorch" else NativeScan(logits, find_library().library)
+    torch.testing.assert_close(scan.normaliser, logits.double().logsumexp(-1).float(), rtol=1e-6, atol=2e-6)
     assert torch.equal(logits, before)
 
 

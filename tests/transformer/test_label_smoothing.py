@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import pytest
 import torch
 
+from rskip.cpu.loss import cross_entropy_kernel
 from rskip.transformer.label_smoothing import CHUNK, label_smoothed_cross_entropy
 
 
@@ -17,6 +20,14 @@ def definition(features, weight, target, epsilon, padding_index):
     real = target != padding_index
     loss = -(wanted * log_probabilities).sum(1)[real].sum()
     return loss, -log_probabilities.gather(1, target[:, None])[:, 0][real].sum()
+
+
+@pytest.fixture(params=["PyTorch", "kernel"])
+def loss_of(request):
+    """The loss by PyTorch, and by the compiled kernel where there is one."""
+    if request.param == "PyTorch":
+        return label_smoothed_cross_entropy
+    return partial(label_smoothed_cross_entropy, find_kernel=cross_entropy_kernel)
 
 
 @pytest.mark.parametrize("epsilon", [0.0, 0.1, 0.4])
@@ -40,53 +51,51 @@ def test_value_and_gradient(count, epsilon):
         torch.testing.assert_close(ours, expected, rtol=1e-12, atol=1e-11)
 
 
-def test_the_compiled_loss_is_pytorchs(monkeypatch):
+def test_the_compiled_loss_is_pytorchs():
     """In float32 to its precision, over several chunks; without kernels both are PyTorch's."""
     torch.manual_seed(0)
     features, weight, target = torch.randn(1100, 16), torch.randn(400, 16), torch.randint(0, 400, (1100,))
     results = []
-    for native in (True, False):
-        if not native:
-            monkeypatch.setattr("rskip.transformer.label_smoothing.native_library", lambda tensor: None)
+    for options in ({}, {"find_kernel": cross_entropy_kernel}):
         f, w = features.clone().requires_grad_(), weight.clone().requires_grad_()
-        loss, nll = label_smoothed_cross_entropy(f, w, target, epsilon=0.1, padding_index=1)
+        loss, nll = label_smoothed_cross_entropy(f, w, target, epsilon=0.1, padding_index=1, **options)
         loss.backward()
         results.append((loss.detach(), nll, f.grad, w.grad))
     for found, expected in zip(*results, strict=True):
         torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-4)
 
 
-def test_a_target_beyond_the_vocabulary_is_an_error():
+def test_a_target_beyond_the_vocabulary_is_an_error(loss_of):
     for wrong in (9, -1):
         with pytest.raises((IndexError, RuntimeError), match="labels include .*: expected 0 to 8|out of bounds"):
-            label_smoothed_cross_entropy(
+            loss_of(
                 torch.randn(1, 4), torch.randn(9, 4), torch.tensor([wrong]), epsilon=0.0, padding_index=1
             )
 
 
-def test_extreme_logits_stay_finite():
+def test_extreme_logits_stay_finite(loss_of):
     features = torch.tensor([[300.0], [-300.0]], requires_grad=True)
     weight = torch.tensor([[1.0], [-1.0], [0.0]])
-    loss, nll = label_smoothed_cross_entropy(
+    loss, nll = loss_of(
         features, weight, torch.tensor([1, 1]), epsilon=0.0, padding_index=2
     )
     loss.backward()
     assert nll.item() == 600.0 and features.grad.tolist() == [[2.0], [0.0]]
 
 
-def test_bfloat16_loss_is_of_its_rounded_logits():
+def test_bfloat16_loss_is_of_its_rounded_logits(loss_of):
     torch.manual_seed(0)
     features = torch.randn(300, 16).bfloat16()
     weight = torch.randn(400, 16).bfloat16()
     target = torch.randint(2, 400, (300,))
-    loss, nll = label_smoothed_cross_entropy(features, weight, target, epsilon=0.1, padding_index=1)
+    loss, nll = loss_of(features, weight, target, epsilon=0.1, padding_index=1)
     expected = (features @ weight.T).float().log_softmax(-1).gather(1, target[:, None]).sum().neg()
     assert nll.dtype == torch.float32 and nll.item() == pytest.approx(expected.item(), rel=1e-6)
     exact, _ = definition(features.float(), weight.float(), target, 0.1, 1)
     assert loss.item() == pytest.approx(exact.item(), rel=1e-3)
 
 
-def test_bfloat16_gradients_are_those_of_float32_to_its_precision():
+def test_bfloat16_gradients_are_those_of_float32_to_its_precision(loss_of):
     torch.manual_seed(0)
     target = torch.randint(2, 400, (300,))
     results = []
@@ -94,20 +103,20 @@ def test_bfloat16_gradients_are_those_of_float32_to_its_precision():
         generator = torch.Generator().manual_seed(1)
         features = torch.randn(300, 16, generator=generator).bfloat16().to(dtype).requires_grad_()
         weight = torch.randn(400, 16, generator=generator).bfloat16().to(dtype).requires_grad_()
-        label_smoothed_cross_entropy(features, weight, target, epsilon=0.1, padding_index=1)[0].backward()
+        loss_of(features, weight, target, epsilon=0.1, padding_index=1)[0].backward()
         results.append((features.grad.float(), weight.grad.float()))
     for exact, rounded in zip(*results, strict=True):
         assert (rounded - exact).norm() < 0.01 * exact.norm()
 
 
-def test_no_gradient_is_computed_where_none_is_wanted(monkeypatch):
+def test_no_gradient_is_computed_where_none_is_wanted(loss_of, monkeypatch):
     features = torch.randn(5, 4, requires_grad=True)
     weight = torch.randn(9, 4, requires_grad=True)
     monkeypatch.setattr(torch, "zeros_like", None)  # what the gradients would be gathered in
     with torch.no_grad():
-        label_smoothed_cross_entropy(features, weight, torch.tensor([2] * 5), epsilon=0.1, padding_index=1)
+        loss_of(features, weight, torch.tensor([2] * 5), epsilon=0.1, padding_index=1)
     with pytest.raises(TypeError):
-        label_smoothed_cross_entropy(features, weight, torch.tensor([2] * 5), epsilon=0.1, padding_index=1)
+        loss_of(features, weight, torch.tensor([2] * 5), epsilon=0.1, padding_index=1)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])

@@ -8,8 +8,7 @@ import pytest
 import torch
 from torch._dynamo.utils import counters
 
-from rskip.cpu import find_library
-from rskip.cpu.precision import set_precision
+from rskip.cpu import find_library, for_inference
 from rskip.transformer import Transformer
 from rskip.transformer.stack import compile_layers
 
@@ -40,7 +39,7 @@ def test_decoding_token_by_token(build, kind, source, prefix):
         found = torch.cat([model.step(tokens[:, None], state) for tokens in prefix[order, 3:].T], dim=1)
         largest = expected.abs().max().item()
         torch.testing.assert_close(found.double(), expected[:, 3:], rtol=0, atol=tolerance * largest)
-        model = set_precision(model, "float32")
+        model = for_inference(model, "float32")
 
 
 @pytest.mark.parametrize("kind", ["fixed", "learned"])

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from rskip.cpu.int8_linear import largest_int8_weight
+from rskip.cpu.int8 import largest_int8_weight
 from rskip.generation import SearchOptions
 from rskip.translation import Translation, Translator, Workers
 from rskip.translation.metrics import score
@@ -134,7 +134,9 @@ def test_worker_processes_give_the_same_in_the_same_order_and_one_that_is_killed
     [("cpu", 0, "0 worker processes: expected at least 1"), ("meta", 2, "a model on the CPU, and this one is on meta")],
 )
 def test_workers_that_make_no_sense(translator: Translator, device: str, count: int, message: str) -> None:
-    with pytest.raises(ValueError, match=message), Workers(deepcopy(translator.model).to(device), count):
+    model = deepcopy(translator.model)
+    model.move(torch.device(device))
+    with pytest.raises(ValueError, match=message), Workers(model, count):
         pass
 
 

@@ -12,8 +12,8 @@ from unittest.mock import Mock
 import pytest
 import torch
 
+from rskip.cpu import PRECISIONS, for_inference
 from rskip.cpu.library import Found
-from rskip.cpu.precision import PRECISIONS, set_precision
 from rskip.text import Dictionary, Tokenizer, TokenText
 from rskip.transformer import Transformer, TransformerConfig
 from rskip.translation import Translator
@@ -162,7 +162,7 @@ def test_too_little_memory_is_told_with_what_to_change(monkeypatch: pytest.Monke
 def test_threads_that_share_a_fresh_translator(precision: str, kernels: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """Includes the first use, and position tables that grow while other threads read them."""
     if not kernels:
-        for module in ("cpu.library", "cpu.int8_linear", "cpu.precision"):
+        for module in ("cpu.library", "cpu.int8", "cpu.precision", "cpu.transformer"):
             monkeypatch.setattr(f"rskip.{module}.find_library", lambda: Found(None, "not used here"))
     sizes = {"encoder_embed_dim": 64, "decoder_embed_dim": 64, "encoder_ffn_embed_dim": 64, "decoder_ffn_embed_dim": 64}
     draw = random.Random(0)
@@ -173,7 +173,7 @@ def test_threads_that_share_a_fresh_translator(precision: str, kernels: bool, mo
     for threads in (1, 8):
         translator = tiny(max_source_positions=10, max_target_positions=10, **sizes)
         try:
-            set_precision(translator.model, precision)
+            translator.model = for_inference(translator.model, precision)
         except ValueError:
             pytest.skip("this processor has no exact 8-bit products")
         with ThreadPoolExecutor(threads) as pool:

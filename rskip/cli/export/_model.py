@@ -22,11 +22,13 @@ def add_export_arguments(parser: argparse.ArgumentParser) -> None:
 
 def load(args: argparse.Namespace) -> tuple[Translator, Transformer]:
     """The translator of a checkpoint, and its model."""
+    from rskip.cpu import CpuTransformer
     from rskip.transformer import Transformer
     from rskip.translation import Translator
     from rskip.translation.model_files import find_checkpoint
 
     path = find_checkpoint(model_path(args.model, task="translation"))
     translator = Translator.from_pretrained(path, **model_settings(args))
-    assert isinstance(translator.model, Transformer)
-    return translator, translator.model
+    model = translator.model.model if isinstance(translator.model, CpuTransformer) else translator.model
+    assert isinstance(model, Transformer)
+    return translator, model

@@ -14,5 +14,5 @@
 #include "int8.h"
 
 const struct kernels KERNELS = {attend, residual, map, embed, normalise, best,
-                                cross_entropy, log_softmax, log_softmax_gradient, quantise, rescale, pack, packed_bytes,
-                                map8, pack8, packed_bytes8, LARGEST_WEIGHT};
+                                cross_entropy, log_softmax, log_softmax_gradient, pack, packed_bytes, map8,
+                                pack8, packed_bytes8, LARGEST_WEIGHT};

@@ -1,4 +1,4 @@
-/* Before and after a product of 8-bit integers: rows to integers and their scale, and sums to what they stand for. */
+/* Products of 8-bit integers. */
 
 /* the lowest byte of each word */
 INLINE bytes lowest_bytes(words x) {
@@ -13,48 +13,29 @@ INLINE bytes lowest_bytes(words x) {
 #endif
 }
 
-INLINE void quantise_typed(const struct quantised *a, int64_t row, const int type) {
-    const int64_t count = a->features, start = row * count;
+/* A row x of `count` numbers in 8 bits: x is about scale·(output - 128). Gives the scale. */
+INLINE float quantise(const float *x, int64_t count, uint8_t *output) {
     integers most = {0}; /* compared as integers, magnitudes are in order, and a NaN is the largest */
     uint32_t maximum = 0;
     int64_t i = 0;
     for (; i + LANES <= count; i += LANES) {
-        const integers x = (integers)load(a->x, start + i, type) & 0x7fffffff, more = x > most;
-        most = (more & x) | (~more & most);
+        const integers sizes = (integers)load(x, i, FLOAT32) & 0x7fffffff, more = sizes > most;
+        most = (more & sizes) | (~more & most);
     }
     for (int lane = 0; lane < LANES; lane++) maximum = (uint32_t)most[lane] > maximum ? (uint32_t)most[lane] : maximum;
     for (; i < count; i++) {
-        const uint32_t x = as_bits(get(a->x, start + i, type)) & 0x7fffffff;
-        maximum = x > maximum ? x : maximum;
+        const uint32_t size = as_bits(x[i]) & 0x7fffffff;
+        maximum = size > maximum ? size : maximum;
     }
     const float step = as_float(maximum) / 127, scale = step < FLT_MIN ? FLT_MIN : step, factor = 1 / scale;
-    a->scales[row] = scale;
-    uint8_t *output = a->output + start;
     /* adding 1.5·2^23 leaves the nearest integer in the last bits; 128 is the integers' zero */
     for (i = 0; i + LANES <= count; i += LANES) {
-        const words x = (words)(load(a->x, start + i, type) * factor + (12582912.0f + 128));
-        const bytes narrow = lowest_bytes(x);
+        const words whole = (words)(load(x, i, FLOAT32) * factor + (12582912.0f + 128));
+        const bytes narrow = lowest_bytes(whole);
         memcpy(output + i, &narrow, sizeof narrow);
     }
-    for (; i < count; i++) output[i] = (uint8_t)as_bits(get(a->x, start + i, type) * factor + (12582912.0f + 128));
-}
-
-static void quantise(const struct quantised *a, int64_t first, int64_t last) {
-    for (int64_t row = first; row < last; row++) OF_TYPE(quantise_typed, a, row);
-}
-
-/* sums·scale + bias, in place */
-static void rescale(const struct rescaled *a, int64_t first, int64_t last) {
-    for (int64_t row = first; row < last; row++) {
-        float *y = a->sums + row * a->features;
-        const float scale = a->scales[row];
-        int64_t i = 0;
-        for (; i + LANES <= a->features; i += LANES) {
-            const vector x = load(y, i, FLOAT32) * scale;
-            store(y, i, a->bias ? x + load(a->bias, i, FLOAT32) : x, FLOAT32);
-        }
-        for (; i < a->features; i++) y[i] = y[i] * scale + (a->bias ? a->bias[i] : 0);
-    }
+    for (; i < count; i++) output[i] = (uint8_t)as_bits(x[i] * factor + (12582912.0f + 128));
+    return scale;
 }
 
 /* Products of 8-bit rows with 8-bit weights in panels, four input features after the other for each feature of y. */
@@ -130,10 +111,7 @@ static void map8(const struct linear8 *a, int64_t first, int64_t last) {
     uint8_t *x = calloc((last - first) * in + 1, 1);
     float *scales = numbers(last - first + 1);
     if (!x) abort();
-    for (int64_t row = first; row < last; row++) {
-        const struct quantised one = {.x = a->x + row * a->in, .output = x + (row - first) * in, .scales = scales + row - first, .features = a->in};
-        quantise_typed(&one, 0, FLOAT32);
-    }
+    for (int64_t row = 0; row < last - first; row++) scales[row] = quantise(a->x + (first + row) * a->in, a->in, x + row * in);
     for (int64_t panel = 0; panel < panels(a->out); panel++) {
         int64_t row = 0;
         for (; row + ROWS <= last - first; row += ROWS) product8(a, x + row * in, scales + row, first + row, panel, ROWS);

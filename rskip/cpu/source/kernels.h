@@ -112,25 +112,7 @@ struct log_softmax {
     int64_t type;
 };
 
-/* Rows in 8 bits: x is about scale·(output - 128). */
-struct quantised {
-    const void *x;                 /* (rows, C) */
-    uint8_t *output;               /* (rows, C) */
-    float *scales;                 /* (rows) */
-    int64_t features;
-    int64_t type;
-};
-
-/* scale·sums + bias, in place. */
-struct rescaled {
-    float *sums;                   /* (rows, C) */
-    const float *scales;           /* (rows) */
-    const float *bias;             /* (C) or null */
-    int64_t features;
-    int64_t type;                  /* float32 */
-};
-
-/* y = act(xWᵀ + b) by 8-bit products, of rows in 8 bits as above; its weight as `pack8` lays it. */
+/* y = act(xWᵀ + b) by 8-bit products, of rows in 8 bits with a scale each; its weight as `pack8` lays it. */
 struct linear8 {
     const float *x;                /* (rows, in) */
     const void *weight;            /* packed */
@@ -164,8 +146,6 @@ struct kernels {
     void (*cross_entropy)(const struct cross_entropy *, int64_t first, int64_t last);
     void (*log_softmax)(const struct log_softmax *, int64_t first, int64_t last);
     void (*log_softmax_gradient)(const struct log_softmax *, int64_t first, int64_t last);
-    void (*quantise)(const struct quantised *, int64_t first, int64_t last);
-    void (*rescale)(const struct rescaled *, int64_t first, int64_t last);
     void (*pack)(const struct packing *);
     int64_t (*packed_bytes)(int64_t in, int64_t out, int64_t type);
     void (*map8)(const struct linear8 *, int64_t first, int64_t last);

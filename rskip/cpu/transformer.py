@@ -1,0 +1,131 @@
+"""A Transformer for inference on a CPU. B sentences, K beams, S source length, V target vocabulary."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from rskip.cpu.decoder import CpuDecoder, CpuState
+from rskip.cpu.encoder import LONGEST_SOURCE, CpuEncoder
+from rskip.cpu.int8 import in_int8
+from rskip.cpu.library import Library, find_library, native_library
+from rskip.cpu.precision import set_precision
+from rskip.transformer.encoder import Encoder, Memory
+from rskip.transformer.model import EncoderDecoder
+from rskip.transformer.state import IncrementalState
+
+
+def for_inference(model: Any, precision: str | None = None) -> Any:
+    """The model as it is run for inference: on a CPU a `CpuTransformer`, if the kernels are compiled; else itself.
+
+    It is changed in place.
+
+    :param model: an `EncoderDecoder`, such as a `Transformer`, or what this gave of one.
+    :param precision: see `set_precision`. None: the model stays as it is, and what it decodes follows its parameters,
+        so that a model in training can be tried out.
+    :raises ValueError: what `set_precision` raises.
+    """
+    if isinstance(model, CpuTransformer):
+        model = model.model
+    if precision is not None:
+        set_precision(model, precision)
+    is_fast = model.device.type == "cpu" and find_library().library is not None
+    return CpuTransformer(model) if is_fast else model
+
+
+class CpuTransformer:
+    """A Transformer whose encoder and steps are computed by the compiled kernels, a `TranslationModel` as it is one.
+
+    Where no kernel suits (training, float64, another device, encoders of anything but tokens) it computes itself.
+    Threads may share one.
+
+    model: the Transformer.
+    """
+
+    def __init__(self, model: EncoderDecoder) -> None:
+        self.model: Any = model
+        self._encoder: CpuEncoder | None = None
+        self._decoder: CpuDecoder | None = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"model": self.model, "_encoder": None, "_decoder": None}
+
+    @property
+    def config(self) -> Any:
+        """Its model's."""
+        return self.model.config
+
+    @property
+    def device(self) -> torch.device:
+        """Where it is."""
+        return self.model.device
+
+    @property
+    def precision(self) -> str:
+        """What it computes in: "float32", "bfloat16", ..., or "int8"."""
+        return "int8" if in_int8(self.model) else self.model.precision
+
+    @property
+    def connection(self) -> str:
+        """The spec of its connections; where they differ, the encoder's / the decoder's."""
+        return self.model.connection
+
+    @property
+    def max_positions(self) -> int | None:
+        """The longest target, its end included, in tokens; None where any length will do."""
+        return self.model.max_positions
+
+    @property
+    def max_source_positions(self) -> int | None:
+        """The longest source, its end included, in tokens; None where any length will do."""
+        return self.model.max_source_positions
+
+    @property
+    def trained_source_positions(self) -> int:
+        """The longest source that fairseq would have trained on."""
+        return self.model.trained_source_positions
+
+    def move(self, device: torch.device) -> None:
+        """Moves it to the device, where PyTorch computes. Raises `ValueError` where it can't be in its precision."""
+        if device.type != "cpu" and self.precision == "int8":
+            raise ValueError(f"an int8 model is for CPUs, not for {device}: load it in bfloat16 there")
+        self.model.move(device)
+
+    def encode(self, source: Tensor, *inputs: Any, padded: bool | None = None) -> Memory:
+        """The memory of source tokens (B, S), or of what else the model encodes. padded: see `Memory`.
+
+        Hooks of the encoder's modules don't see what the kernels compute.
+        """
+        encoder = self.model.encoder
+        if not isinstance(encoder, Encoder):
+            return self.model.encode(source, *inputs)
+        library = self._library()
+        if library is None or torch.is_grad_enabled() or source.size(1) > LONGEST_SOURCE:
+            return self.model.encode(source, padded=padded)
+        if self._encoder is None or not self._encoder.current():
+            self._encoder = CpuEncoder(encoder, library)
+        return self._encoder.encode(source)
+
+    def start(self, memory: Memory, *, attention: bool = False) -> CpuState | IncrementalState:
+        """The state before the first token, with one beam for each sentence of `memory`. See `Decoder.start`."""
+        library = self._library()
+        if library is None:
+            return self.model.start(memory, attention=attention)
+        if self._decoder is None or not self._decoder.current():
+            self._decoder = CpuDecoder(self.model.decoder, library)
+        return self._decoder.start(memory, attention=attention)
+
+    def step(self, tokens: Tensor, state: CpuState | IncrementalState) -> Tensor:
+        """Logits (B, K, V) of what follows `tokens` (B, K) in each beam of each sentence; the state takes them in."""
+        return state.decoder.step(tokens, state) if isinstance(state, CpuState) else self.model.step(tokens, state)
+
+    def reorder(
+        self, state: CpuState | IncrementalState, parents: Tensor, sentences: Tensor | None = None
+    ) -> None:
+        """Beam k continues `parents[:, k]`. See `StepDecoder.reorder`."""
+        state.reorder(parents, sentences)
+
+    def _library(self) -> Library | None:
+        return None if self.model.training else native_library(self.model.decoder.embed_tokens.weight)

@@ -1,0 +1,160 @@
+"""A connection that states its formula as sums and normalisations is computed by the kernels; no other is."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from rskip.connections import (
+    HOST_NEEDS,
+    Connection,
+    NormalisedSum,
+    Place,
+    XSkip,
+    build_connection,
+    build_norm,
+    register_connection,
+)
+from rskip.connections import registry as families
+from rskip.connections.normalised_sum import normalised_sum
+from rskip.connections.norms import LayerNorm
+from rskip.cpu import find_library, for_inference
+from tests.cpu.test_decoder import assert_equal_decoding
+
+STATED = [
+    "1xskip", "2xskip+rms", "1xskip+ln:branch_scale=2", "3rskip+ln", "prenorm+ln", "deepnorm", "subln", "normformer",
+    "hybridnorm", "hybridnorm+rms:first=prenorm",
+]  # fmt: skip
+needs_kernels = pytest.mark.skipif(find_library().library is None, reason="the kernels are not compiled here")
+
+
+class Halved(Connection):
+    """norm(x/2 + F(norm(x))): a user's own."""
+
+    def __init__(self, features, *, norm, feature_dim=-1):
+        super().__init__(features, feature_dim=feature_dim)
+        self.inner, self.outer = (build_norm(norm, features, feature_dim) for _ in range(2))
+
+    def branch_input(self, x):
+        return self.inner(x)
+
+    def combine(self, x, f):
+        return self.outer(x / 2 + f)
+
+    def as_norms(self):
+        return NormalisedSum(norms=[self.outer], scale=0.5, branch_norm=self.inner)
+
+
+class Twice(Halved):
+    """Another formula, which it doesn't state."""
+
+    def combine(self, x, f):
+        return super().combine(x, 2 * f)
+
+
+class Before(Halved):
+    def before(self, state):
+        return state, state
+
+
+class Restated(Twice):
+    def as_norms(self):
+        return NormalisedSum(norms=[self.outer], scale=0.5, branch_scale=2, branch_norm=self.inner)
+
+
+@pytest.fixture
+def own(monkeypatch):
+    """The families `halved`, `twice` and `restated`."""
+    monkeypatch.setattr(families, "_families", dict(families._families))
+    for kind in (Halved, Twice, Restated):
+        register_connection(
+            kind.__name__.lower(), formula="norm(x/2 + f)", source="this test", norms=("ln", "rms"), text_only=True
+        )(kind)
+
+
+@needs_kernels
+@pytest.mark.parametrize("name", ["halved", "twice", "restated"])
+@pytest.mark.parametrize("norm", ["ln", "rms"])
+def test_a_users_connection_is_decoded_by_the_kernels_as_by_pytorch(name, norm, own, build, source, monkeypatch):
+    model = for_inference(build(f"{name}+{norm}"), "float32")
+    calls = []
+    for kind in (Halved, Twice, Restated):
+        monkeypatch.setattr(kind, "combine", _counted(calls, kind.combine))
+    with torch.inference_mode():
+        memory = model.encode(source)
+        model.step(torch.full((3, 1), 2), model.start(memory))
+    assert bool(calls) == (name == "twice")
+    monkeypatch.undo()
+    assert_equal_decoding(model, source, beams=3, steps=4)
+
+
+def _counted(calls, function):
+    def combine(self, x, f):
+        calls.append(self)
+        return function(self, x, f)
+
+    return combine
+
+
+@pytest.mark.parametrize("spec", STATED)
+def test_what_a_family_states_is_its_formula(spec):
+    place = Place("decoder", "encoder_attn", sublayer=2, sublayers=6, layer=1, layers=2, other_layers=2)
+    connection = build_connection(spec, 6, place=place, host_supplies=HOST_NEEDS)
+    stated = normalised_sum(connection)
+    for parameter in connection.parameters():
+        torch.nn.init.uniform_(parameter, 0.5, 1.5)
+    x, f = torch.randn(2, 5, 6)
+    torch.testing.assert_close(x if stated.branch_norm is None else stated.branch_norm(x), connection.branch_input(x))
+    y = stated.branch_scale * f
+    for norm in stated.norms:
+        y = norm(stated.scale * x + y)
+    torch.testing.assert_close(y if stated.norms else stated.scale * x + y, connection(x, f))
+
+
+def test_a_formula_is_not_inherited_by_a_class_that_changes_it():
+    assert normalised_sum(Halved(4, norm="ln")) is not None
+    assert normalised_sum(Twice(4, norm="ln")) is None
+    assert normalised_sum(Before(4, norm="ln")) is None
+    assert normalised_sum(Restated(4, norm="ln")).branch_scale == 2
+    plain = type("Plain", (Halved,), {})(4, norm="ln")
+    assert normalised_sum(plain) is not None
+    plain.combine = lambda x, f: x
+    assert normalised_sum(plain) is None
+    for spec in ("wskip+ln", "sas", "highway", "lns", "sandwich", "normformer:res_scale=true"):
+        place = None
+        if spec.startswith(("lns", "normformer")):
+            place = Place("encoder", "ffn", sublayer=2, sublayers=4, layer=1, layers=2, other_layers=2)
+        assert normalised_sum(build_connection(spec, 4, place=place, host_supplies=HOST_NEEDS)) is None
+
+
+class OtherNorm(LayerNorm):
+    def forward(self, z):
+        return z
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"norm": OtherNorm(4)},
+        {"norm": torch.nn.LayerNorm(4)},
+        {"norm": build_norm("gn1", 4, 1)},
+        {"norm": build_norm("ln", 4, 1)},
+        {"scale": torch.nn.Parameter(torch.ones(1))},
+    ],
+    ids=str,
+)
+def test_what_no_kernel_computes_is_none(changes):
+    connection = XSkip(4, scale=2.0, norm="ln", branch_scale=1.0)
+    assert normalised_sum(connection) is not None
+    for name, value in changes.items():
+        connection.__dict__.pop(name, None)
+        setattr(connection, name, value)
+    assert normalised_sum(connection) is None
+
+
+def test_norms_of_two_kinds_are_none():
+    class Mixed(Halved):
+        def as_norms(self):
+            return NormalisedSum(norms=[build_norm("ln", 4), build_norm("rms", 4)])
+
+    assert normalised_sum(Mixed(4, norm="ln")) is None
