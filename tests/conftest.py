@@ -11,7 +11,7 @@ import shutil
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from contextlib import ExitStack
 from functools import cache
 from pathlib import Path
@@ -27,21 +27,22 @@ ROOT = Path(__file__).resolve().parent.parent
 PROGRAMS = Path(sys.executable).parent
 
 # What the processes that are forked from have imported: what fairseq takes most of its time for; and fairseq, after
-# the packages of rskip that import much, whose `fairseq_plugin` is left to --user-dir.
-TORCH = [
-    "torch.distributed", "torch.nn.parallel", "torch.quantization", "hydra", "sacrebleu", "sacremoses",
-    "torch._dynamo",  # which the first optimiser of a process imports
-]  # fmt: skip
-FAIRSEQ = ["rskip.checkpoint", "rskip.generation", "fairseq.models", *(
+# torch._dynamo, which the first optimiser imports, and the packages of rskip that import much, whose `fairseq_plugin`
+# is left to --user-dir.
+TORCH = ["torch.distributed", "torch.nn.parallel", "torch.quantization", "hydra", "sacrebleu"]
+FAIRSEQ = ["torch._dynamo", "sacremoses", "rskip.checkpoint", "rskip.generation", "fairseq.models", *(
     f"fairseq_cli.{name}" for name in ("preprocess", "train", "generate", "interactive", "validate", "eval_lm")
 )]  # fmt: skip
 
 
-gc.disable()  # until the tests are collected: collecting them makes many objects, all of which stay
-
-
-def pytest_collection_finish() -> None:
-    gc.enable()
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """Collects tests without the garbage collector: they are many objects, all of which stay."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.enable()
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
