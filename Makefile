@@ -19,7 +19,7 @@ TESTS ?= not slow and not install
 # inputs of each kind that `make fuzz` tries, for an hour or more
 FUZZ ?= 5000
 
-.PHONY: help demo setup test tests test-slow test-install fuzz coverage lint bench faults docs dist clean distclean
+.PHONY: help demo setup test tests test-slow test-install fuzz coverage lint bench faults study docs dist clean distclean
 .DELETE_ON_ERROR:
 
 help:
@@ -32,6 +32,7 @@ help:
 	@echo 'make lint        ruff and mypy'
 	@echo 'make bench       the benchmarks'
 	@echo 'make faults      commands killed, without disk or network, two at once: what they survive, in study/results/robustness/faults.md'
+	@echo 'make study       what README.md and docs/ show of the records in study/results/, anew'
 	@echo 'make docs        the site: guides and API reference, in build/docs; fails on what is broken'
 	@echo 'make dist        source distribution and wheel of the last commit, checked, and their sums, in dist/'
 	@echo 'make setup       only set up $(VENV)/; PYTHON=python3.12 chooses the Python'
@@ -72,6 +73,9 @@ bench: setup
 
 faults: setup
 	@$(BIN)/python tests/faults/campaign.py
+
+study: setup
+	@$(BIN)/python -m study
 
 docs: $(STAMPS)/docs
 	@rm -rf build/docs build/doctrees docs/api

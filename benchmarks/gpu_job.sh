@@ -5,7 +5,7 @@
 #   scripts/gather-gpu-wheels.sh gpu-wheels                 on a machine with a network: what the GPU's lacks
 #   benchmarks/gpu_job.sh [--tiny] [--list] [STEP...]       on the GPU's machine, in a checkout; --list names the steps
 #
-# A step's output is gpu-job/STEP.log, records are gpu-job/*.jsonl, which are appended to the files of results/ by hand.
+# A step's output is gpu-job/STEP.log, records are gpu-job/*.jsonl, which are appended to the files of study/results/benchmarks/ by hand.
 # A step that is done is not repeated; one that failed doesn't stop the next. Where OUT is set, everything is packed
 # into $OUT/gpu_job.tar.gz after every step. --tiny shows on a CPU, in a few minutes, that the steps run.
 # PYTHON names the Python that has PyTorch (default: python3), JOB another folder than gpu-job, WHEELS than gpu-wheels.

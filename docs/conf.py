@@ -28,7 +28,7 @@ version = release = rskip.__version__
 
 extensions = ["myst_parser", "sphinx.ext.autodoc"]
 include_patterns = ["*.md", "docs/*.md", "docs/api/*.rst"]
-exclude_patterns = [".*", "build", "checkpoints", "data-bin", "outputs", "results", "runs", "rskip", "tests"]
+exclude_patterns = [".*", "build", "checkpoints", "data-bin", "outputs", "runs", "rskip", "study", "tests"]
 root_doc = "README"
 myst_heading_anchors = 4
 

@@ -55,6 +55,8 @@ def broken_rules(path: Path) -> Iterator[str]:
             yield f"{name}, which stands above it"
         if package in ("connections", "transformer") and first not in {"torch", "rskip", *sys.stdlib_module_names}:
             yield f"{name}, and {package} stands on torch alone"
+        if first == "study":
+            yield f"{name}, which is not part of the product"
         if first in ("fairseq", "fairseq_cli") and package not in ("fairseq_plugin", "captioning/fairseq"):
             yield f"{name}, which fairseq_plugin and captioning/fairseq alone may"
         if first == "torchvision" and top_level:
@@ -78,6 +80,7 @@ def test_fairseq_compat_knows_nothing_of_rskip():
 @pytest.mark.parametrize(
     ("path", "line", "rule"),
     [
+        ("experiments/a.py", "from study.costs import read_costs", "not part of the product"),
         ("connections/a.py", "import numpy", "stands on torch alone"),
         ("transformer/a.py", "from rskip.text import TextPipeline", "stands above it"),
         ("transformer/a.py", "def f():\n    from rskip.cpu import native_library", "stands above it"),

@@ -1,4 +1,4 @@
-"""The line that a benchmark leaves in results/."""
+"""The line that a benchmark leaves in study/results/benchmarks/."""
 
 from __future__ import annotations
 

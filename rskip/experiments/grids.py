@@ -3,23 +3,20 @@
 `field_cifar10` is of the rows of recipes/field_cifar10.yaml, which have two parts; `field/6x6` of those of
 recipes/field.yaml that begin with 6x6. A cell is the figure that its task ranks by, over the seeds; lines stand by
 their best cell. A cell that shares two seeds or more with that of the same setting in the file's first line is
-compared with it. Where the project has counted what a row's connection costs (`rskip.experiments.costs`), that stands
-beside it.
+compared with it. What else a project knows of a line may stand beside it (`Beside`).
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import fmean
-from typing import Any
+from typing import Any, Protocol
 
 from rskip.analysis.measurement import Measurement, Value
-from rskip.experiments.costs import BESIDE, Costs
-from rskip.experiments.recipe import Recipe
-from rskip.experiments.tables import (
+from rskip.experiments.comparisons import (
     COMPARED,
     SEEDS,
     Line,
@@ -29,12 +26,12 @@ from rskip.experiments.tables import (
     records_of_rows,
     run_command,
 )
+from rskip.experiments.recipe import Recipe
 from rskip.records import Record
 from rskip.records.address import run_address
-from rskip.records.statistics import difference
+from rskip.records.statistics import paired_difference
 from rskip.records.tables import Table, summarise
 from rskip.tasks import Column, Task
-from rskip.tasks.run import flat_config
 
 RISEN = 1.0  # a training whose loss ends so much above its lowest is taken to have diverged
 
@@ -69,15 +66,28 @@ class Cell:
         return ", ".join(said)
 
 
+class Beside(Protocol):
+    """What a project knows of a grid's lines from elsewhere, such as what their connections cost."""
+
+    def figures(self, line: Recipe, grid: Recipe) -> Mapping[str, float | None]:
+        """By heading; the same headings for every line.
+
+        :param line: the first recipe of the line; `grid`: that of the whole grid.
+        """
+
+    def note(self, grid: Recipe, headings: Collection[str]) -> str:
+        """What those of its headings say that are among these."""
+
+
 class Grids:
     """The grids of a project's recipes.
 
     :param rows: of all recipes.
-    :param records: all of results/; those with overrides are left out.
+    :param records: all; those with overrides are left out.
     """
 
-    def __init__(self, rows: Iterable[Recipe], records: Iterable[Record], costs: Costs) -> None:
-        self._costs = costs
+    def __init__(self, rows: Iterable[Recipe], records: Iterable[Record], beside: Beside | None = None) -> None:
+        self._beside = beside
         self._rows: dict[str, list[Recipe]] = {}
         for row in rows:
             if len(row.parts) > 1:
@@ -106,15 +116,14 @@ class Grids:
         columns |= _comparison_columns(ordered, compared)
         if main != ranked:
             columns[f"{main.heading} there"] = [_mean(_best(line), main.metric) for line in ordered]
-        counted_in = self._counted_in(name)
-        costs = [self._costs.beside(counted_in, _connection(line[0].row)) for line in ordered]
-        columns |= {name: [cost[at] for cost in costs] for at, name in enumerate(BESIDE)}
+        beside = [self._figures(name, line[0].row) for line in ordered]
+        columns |= {heading: [_shown(figures[heading]) for figures in beside] for heading in beside[0]}
         kept = [heading for heading, column in columns.items() if heading in ("row", *lasts) or any(column)]
         cells = [cell for line in ordered for cell in line]
         baseline = f"{self._rows[name][0].parts[-2]} in the same column, without seeds that diverged"
         notes = _notes(cells, ranked.heading) + comparison_notes(list(compared.values()), baseline=baseline)
-        if BESIDE.keys() & set(kept):
-            notes.append(self._costs.note(counted_in, kept))
+        if self._beside is not None and beside[0].keys() & set(kept):
+            notes.append(self._beside.note(self._rows[name][0], kept))
         places = {cell.row.address: (at, 1 + last) for at, line in enumerate(ordered) for last, cell in enumerate(line)}
         return Table(
             name=name,
@@ -136,12 +145,12 @@ class Grids:
 
     def measurement(self, name: str) -> Measurement:
         """What the table of this name shows, seed by seed: a row without a value is a seed that diverged, or a cell
-        without a record where it has no seed; those without a setting are what a line's connection costs.
+        without a record where it has no seed; those without a setting are what stands beside a line.
 
         :raises ValueError: as `table`.
         """
         task, rows = self._rows[name][0].task, list[tuple[Value, ...]]()
-        metric, counted_in = _ranked(task).metric, self._counted_in(name)
+        metric = _ranked(task).metric
         for line in self._lines(name):
             model = line[0].row.parts[-2]
             for cell in line:
@@ -149,7 +158,7 @@ class Grids:
                 setting, seeds = cell.row.parts[-1], [record.seed for record in cell.records]
                 rows += [(model, setting, seed, metric, ended.get(seed)) for seed in seeds]
                 rows += [] if seeds else [(model, setting, None, metric, None)]
-            beside = self._costs.figures(counted_in, _connection(line[0].row))
+            beside = self._figures(name, line[0].row)
             rows += [(model, "", None, quantity, figure) for quantity, figure in beside.items() if figure is not None]
         keys = ("model", "setting", "seed", "quantity", "value")
         return Measurement(analysis="grid", conditions={}, rows=[dict(zip(keys, row, strict=True)) for row in rows])
@@ -158,13 +167,8 @@ class Grids:
         """Its records, from the project's folder."""
         return [record.path for line in self._lines(name) for cell in line for record in cell.records]
 
-    def _counted_in(self, name: str) -> str:
-        """The model whose costs its lines show: one of their own layers if there is one, else their task's."""
-        row = self._rows[name][0]
-        train = flat_config(row.written)
-        layers = "x".join(str(train.get(f"train.{side}-layers")) for side in ("encoder", "decoder"))
-        own = f"{row.task.name}_{layers}"
-        return own if own in self._costs.models else row.task.name
+    def _figures(self, name: str, line: Recipe) -> Mapping[str, float | None]:
+        return {} if self._beside is None else self._beside.figures(line, self._rows[name][0])
 
     def _lines(self, name: str) -> list[list[Cell]]:
         """Its cells by line, the best line first."""
@@ -207,7 +211,7 @@ def _compare(lines: Sequence[Sequence[Cell]], baseline: str, ranked: Column) -> 
                 Line(row=cell.row, metric=ranked.metric, measure=ranked.heading, paper=(), records=cell.ended)
                 for cell in cells
             )
-            seen = difference(ours.values, theirs.values)
+            seen = paired_difference(ours.values, theirs.values)
             if line is not base and seen and len(seen.seeds) > 1:
                 found.append(replace(ours, baseline=theirs, difference=seen))
     return {line.row.address: line for line in corrected(found)}
@@ -234,11 +238,8 @@ def _mean(cell: Cell | None, metric: str) -> str:
     return str(summarise(values)) if values else ""
 
 
-def _connection(row: Recipe) -> str:
-    """What it is called where costs are counted: the spec, and a value residual beside it."""
-    train = flat_config(row.written)
-    values = train.get("train.value-residual")
-    return f"{train.get('train.connection', '')}{f' value-residual={values}' if values else ''}"
+def _shown(figure: float | None) -> str:
+    return "" if figure is None else f"{figure:.2f}"
 
 
 def _notes(cells: Sequence[Cell], ranked: str) -> list[str]:

@@ -28,13 +28,13 @@ from rskip.settings.check import convert, field_names
 from rskip.settings.errors import SettingError, did_you_mean, joined
 from rskip.settings.text import parse_overrides, read_yaml, set_dotted
 from rskip.tasks import Task, find_task, tasks
-from rskip.tasks.run import ProbeSettings, config_difference
+from rskip.tasks.run import ProbeSettings, config_difference, flat_config
 
 FOLDER = Path("recipes")
 _HASH = re.compile(r"-[0-9a-f]{8}$")  # at the end of a run's address, where settings are overridden
 
 
-class PaperFigure(msgspec.Struct, frozen=True, kw_only=True):
+class PaperScore(msgspec.Struct, frozen=True, kw_only=True):
     """A figure that a paper published for what a variant runs, by one of its task's measures. Never a result of ours.
 
     :param tables: where, such as "rSkip Table 2".
@@ -108,7 +108,7 @@ class Recipe:
     parts: tuple[str, ...]
     task: Task[Any]
     own: OwnFields
-    paper: tuple[PaperFigure, ...]
+    paper: tuple[PaperScore, ...]
     written: Mapping[str, Any]
     overrides: Mapping[str, Any] = field(default_factory=dict)
 
@@ -160,9 +160,16 @@ class Recipe:
     def check_record(self, record: Record) -> None:
         """Refuses a record of other settings. A setting that the record lacks is newer: it had its default.
 
+        Of a recipe whose settings can't be read, those that it gives are compared.
+
         :raises ValueError: the recipe says other settings than the record.
         """
-        if difference := config_difference(record.config, self.config, given=self.written):
+        try:
+            before, now = record.config, self.config
+        except SettingError:
+            given, then = flat_config(self.written), flat_config(record.config)
+            before, now = {key: then[key] for key in given if key in then}, given
+        if difference := config_difference(before, now, given=self.written):
             raise ValueError(
                 f"{record.path} was made with other settings ({difference}): for another run give the change with "
                 f"--set, or remove {record.path} and runs/{self.run}/{record.seed}"
@@ -327,7 +334,7 @@ def _build(
         parts=variant.parts,
         task=task,
         own=fields,
-        paper=tuple(_paper_figure(each, task, f"paper[{number}]") for number, each in enumerate(fields.paper)),
+        paper=tuple(_paper_score(each, task, f"paper[{number}]") for number, each in enumerate(fields.paper)),
         written={key: value for key, value in content.items() if key not in own and value is not None},
         overrides=effective,
     )
@@ -346,7 +353,7 @@ def _own_fields(content: Mapping[str, Any], variants: Mapping[str, Any]) -> OwnF
     return own
 
 
-def _paper_figure(content: Mapping[str, Any], task: Task[Any], name: str) -> PaperFigure:
+def _paper_score(content: Mapping[str, Any], task: Task[Any], name: str) -> PaperScore:
     for key in content:
         if key not in (*task.measures, "table", "note"):
             raise SettingError.of_unknown_key(name, key, [*task.measures, "table", "note"])
@@ -359,7 +366,7 @@ def _paper_figure(content: Mapping[str, Any], task: Task[Any], name: str) -> Pap
         measures = " or ".join(f"{{{measure}: 6.02, table: rSkip Table 1}}" for measure in task.measures)
         raise SettingError.of_value(name, dict(content), measures)
     key, figure = figures[0]
-    return PaperFigure(
+    return PaperScore(
         tables=tuple(tables),
         key=key,
         measure=task.measures[key],

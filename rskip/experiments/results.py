@@ -8,10 +8,9 @@ from pathlib import Path
 
 import msgspec
 
-from rskip.experiments.costs import Costs, read_costs
-from rskip.experiments.grids import Grids
+from rskip.experiments.comparisons import SEEDS, Comparisons, no_table
+from rskip.experiments.grids import Beside, Grids
 from rskip.experiments.recipe import Recipe, all_recipes
-from rskip.experiments.tables import SEEDS, Tables, no_table
 from rskip.records import RESULTS, Record, read_records
 from rskip.records.address import new_addresses
 from rskip.records.tables import Table
@@ -26,14 +25,13 @@ class Results:
     """A project's records and tables. comparisons: the papers' tables and those of recipes with baselines."""
 
     records: Sequence[Record]
-    comparisons: Tables
+    comparisons: Comparisons
     grids: Grids
-    costs: Costs
 
     @property
     def names(self) -> tuple[str, ...]:
         """Of all tables."""
-        return (*self.comparisons.names, *self.grids.names, *self.costs.tables)
+        return (*self.comparisons.names, *self.grids.names)
 
     def table(self, name: str, *, seeds: Sequence[int] = SEEDS) -> Table:
         """The table of this name.
@@ -44,16 +42,15 @@ class Results:
         """
         if name in self.grids.names:
             return self.grids.table(name)
-        if name in self.costs.tables:
-            return self.costs.table(name)
         if name not in self.comparisons.names:
             raise no_table(name, self.names)
         return self.comparisons.table(name, seeds=seeds)
 
 
-def read_results(root: Path) -> Results:
+def read_results(root: Path, *, beside: Beside | None = None) -> Results:
     """The results of a project.
 
+    :param beside: what grids show beside their lines.
     :raises FileNotFoundError: there is no results folder.
     :raises ValueError: a bad recipe, or a bad record, or one whose figures were edited.
     """
@@ -64,8 +61,7 @@ def read_results(root: Path) -> Results:
     records = _readdressed([record for folder in dict.fromkeys(folders) for record in read_records(folder)], recipes)
     for record in records:
         check_agreement(record)
-    comparisons, costs = Tables(recipes, records), read_costs(root)
-    return Results(records, comparisons, Grids(recipes, records, costs), costs)
+    return Results(records, Comparisons(recipes, records), Grids(recipes, records, beside))
 
 
 def _readdressed(records: Sequence[Record], recipes: Sequence[Recipe]) -> list[Record]:

@@ -30,7 +30,7 @@ class Difference(msgspec.Struct, frozen=True, kw_only=True):
     p: float | None = None
 
 
-def difference(ours: Mapping[int, float], baseline: Mapping[int, float]) -> Difference | None:
+def paired_difference(ours: Mapping[int, float], baseline: Mapping[int, float]) -> Difference | None:
     """What `ours` has over `baseline`, both a figure a seed; None where they share no seed.
 
     :raises ValueError: a difference is not finite, or a test needs SciPy, which is missing.

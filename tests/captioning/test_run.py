@@ -193,8 +193,9 @@ def test_features_are_extracted_once_and_what_is_done_is_not_done_again(project,
     assert len(commands()) == 2
     again = read_record(project / "results/mine/sees/1.json")
     assert (again.metrics, again.training) == (before.metrics, before.training)
+    capsys.readouterr()
     assert main(["report"]) == 0
-    table = (project / "results/README.md").read_text()
+    table = capsys.readouterr().out
     assert "## flickr8k" in table and "| CIDEr |" in table
 
 

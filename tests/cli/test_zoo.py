@@ -13,6 +13,7 @@ from rskip.cli.main import main
 from rskip.records import read_record
 from rskip.zoo.model_card import describe, model_card
 from rskip.zoo.registry import read_registry, write_registry
+from study.__main__ import main as study
 
 RUN = "multi30k_en_de/2rskip_ln"
 RECORDS = Path("study/results/runs", RUN)
@@ -106,13 +107,13 @@ def test_publish_of_two_seeds_says_their_mean_and_spread(two_seeds: Path) -> Non
 def test_report_brings_entry_card_and_table_up_to_date_with_the_records(
     two_seeds: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main(["zoo", "publish", RUN]) == main(["report"]) == main(["report", "--check"]) == 0
+    assert main(["zoo", "publish", RUN]) == study([]) == study(["--check"]) == 0
     assert read_registry(two_seeds / "checkpoints.json")[NAME].figures[1].seeds == (1, 2)
     Path(RECORDS, "2.json").unlink()
     capsys.readouterr()
-    assert main(["report", "--check"]) == 1
-    assert f"{NAME} in checkpoints.json; run `rskip report`\n" in capsys.readouterr().err
-    assert main(["report"]) == main(["report", "--check"]) == 0
+    assert study(["--check"]) == 1
+    assert f"{NAME} in checkpoints.json; run `make study`\n" in capsys.readouterr().err
+    assert study([]) == study(["--check"]) == 0
     made = read_registry(two_seeds / "checkpoints.json")[NAME]
     assert made.figures[1].seeds == (1,)
     assert (two_seeds / "checkpoints" / RUN / "README.md").read_text(encoding="utf-8") == model_card(made)
@@ -120,9 +121,9 @@ def test_report_brings_entry_card_and_table_up_to_date_with_the_records(
     before, dictionary = (two_seeds / "checkpoints.json").read_bytes(), Path("checkpoints", RUN, "dict.de.txt")
     dictionary.unlink()
     capsys.readouterr()
-    assert main(["report"]) == 2
+    assert study([]) == 2
     restore = f"{dictionary} is not as checkpoints.json has it: restore it, or publish the run again, `rskip zoo"
-    assert capsys.readouterr().err.startswith(f"rskip report: error: {restore}")
+    assert capsys.readouterr().err.startswith(f"study: error: {restore}")
     assert (two_seeds / "checkpoints.json").read_bytes() == before
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from rskip.experiments.recipe import (
-    PaperFigure,
+    PaperScore,
     Recipe,
     find_recipe,
     load_recipe,
@@ -101,7 +101,7 @@ def test_what_does_not_change_the_result_is_not_in_the_config(write: Write) -> N
     )
     assert more.config == plain.config and more.run == plain.run
     assert more.own.expected == {"sacrebleu": 38, "minutes": 4, "machine": "m"}
-    assert more.paper == (PaperFigure(tables=("rSkip Table 2",), key="bleu", measure="BLEU", figure=31.45),)
+    assert more.paper == (PaperScore(tables=("rSkip Table 2",), key="bleu", measure="BLEU", figure=31.45),)
     assert (more.own.description, more.own.show, more.own.probe) == ("x", 3, ProbeSettings(every=25))
 
 

@@ -1,18 +1,16 @@
-"""Tables from records: exact text, means and deviations, files that are out of date, `rskip report`."""
+"""Tables of runs: exact text, means and deviations, records that disagree, `rskip report`."""
 
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from rskip.analysis.measurement import Measurement
 from rskip.cli.main import main
-from rskip.experiments.report import outdated_tables, results_table
+from rskip.experiments.overview import overview, results_table
+from rskip.experiments.recipe import load_recipe
 from rskip.experiments.results import check_agreement, read_results
 from rskip.records import Record
 from rskip.settings.errors import SettingError
@@ -63,7 +61,7 @@ def test_signatures_that_differ_name_their_runs(make_record: MakeRecord) -> None
 
 
 def test_an_overridden_run_is_a_row_that_says_what_was_changed(make_record: MakeRecord) -> None:
-    changed = make_record(run="numbers-12345678", overrides={"train.lr": 0.003})
+    changed = make_record(overrides={"train.lr": 0.003})
     assert "| numbers with train.lr=0.003 |" in results_table([make_record(), changed])
 
 
@@ -115,12 +113,12 @@ def test_each_task_has_its_own_columns_and_each_dataset_its_heading(make_record:
     metrics = {"sacrebleu": 27.0, "compound_split_bleu": 28.6, "accuracy": 7.5}
     for record in (*seeds, make_record(metrics=metrics, signatures={"compound_split_bleu": "split"})):
         record.write(tmp_path / record.path)
-    overview = outdated_tables(tmp_path, read_results(tmp_path))[tmp_path / "results" / "README.md"]
-    assert "\n## cifar10\n\n| run | parameters | seeds | error, % | accuracy, % | tr" in overview
+    text = overview(read_results(tmp_path).records)
+    assert "## cifar10\n\n| run | parameters | seeds | error, % | accuracy, % | tr" in text
     assert (
         "\n## numbers-en-de\n\n| run | parameters | seeds | sacreBLEU | compound BLEU | exactly right, % | tr"
-    ) in overview
-    assert "| 27.00 (one seed) | 28.60 (one seed) | 7.50 (one seed) |" in overview and "BLEU: `split`." in overview
+    ) in text
+    assert "| 27.00 (one seed) | 28.60 (one seed) | 7.50 (one seed) |" in text and "BLEU: `split`." in text
 
 
 def test_a_figure_that_disagrees_with_its_record_was_edited(make_record: MakeRecord) -> None:
@@ -146,31 +144,43 @@ def test_a_figure_that_disagrees_with_its_record_was_edited(make_record: MakeRec
 @pytest.fixture
 def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (tmp_path / "results").mkdir()
-    (tmp_path / "README.md").write_text("<!-- rskip report: begin n* -->\n<!-- rskip report: end n* -->\n")
     monkeypatch.chdir(tmp_path)
     return tmp_path
 
 
-def test_tables_are_written_then_up_to_date_then_out_of_date(
+def test_without_a_name_all_runs_are_printed(
     project: Path, make_record: MakeRecord, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    (project / "docs").mkdir()
-    (project / "docs" / "guide.md").write_text("no tables\n")
-    for record in (make_record(), make_record(run="numbers-1", overrides={"train.lr": 1}), make_record(recipe="other")):
+    assert main(["report"]) == 0 and capsys.readouterr().out == "No records yet.\n"
+    for record in (make_record(), make_record(overrides={"train.lr": 1}), make_record(recipe="other")):
         record.write(record.path)
     assert main(["report"]) == 0
-    assert capsys.readouterr().out == "results/README.md: written\nREADME.md: written\n"
-    readme, overview = (project / "README.md").read_text(), (project / "results/README.md").read_text()
-    assert f"\n{results_table([make_record()])}\n" in readme, "runs with overrides are in results/README.md alone"
-    assert "| numbers with train.lr=1 |" in overview and "| other |" in overview
-    assert main(["report"]) == main(["report", "--check"]) == 0
-    assert capsys.readouterr().out == "every table and figure is up to date\n"
-    make_record(metrics={"sacrebleu": 38.01}).write(Path("results/numbers/1.json"))
-    assert main(["report", "--check"]) == 1
-    assert capsys.readouterr().err == (
-        "rskip report: out of date with their data: results/README.md, README.md; run `rskip report`\n"
+    printed = capsys.readouterr().out
+    assert printed.startswith("## numbers-en-de\n\n" + HEADINGS)
+    assert [line.split(" | ")[0] for line in printed.splitlines() if "Zuse" in line] == [
+        "| numbers", "| numbers with train.lr=1", "| other"
+    ]  # fmt: skip
+
+
+def test_a_record_under_a_runs_old_name_counts_for_its_address(
+    project: Path, make_record: MakeRecord, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (project / "recipes").mkdir()
+    (project / "recipes/mine.yaml").write_text(
+        "kind: translation\ncorpus: numbers-en-de\ntrain: {arch: transformer_rskip_ln_tiny, max-epoch: 12}\n"
+        "baseline: a\nvariants: {a: {}, b: {train: {lr: 1.0}}}\n"
     )
-    assert (project / "README.md").read_text() == readme
+    for variant in ("a", "b"):
+        record = make_record(recipe=f"mine_{variant}", config=load_recipe(f"mine/{variant}").config)
+        record.write(record.path)
+        content = json.loads(record.path.read_text()) | {"schema": 1, "run": f"mine_{variant}"}
+        del content["variant"]
+        record.path.write_text(json.dumps(content))
+    assert [record.run for record in read_results(project).records] == ["mine/a", "mine/b"]
+    assert main(["report", "mine"]) == 0
+    printed = capsys.readouterr().out
+    assert "mine/a" in printed and printed.count("38.00 (one seed)") == 2
+    assert main(["run", "mine/a", "--commands"]) == 0 and capsys.readouterr().out == ""
 
 
 def test_what_can_not_be_made_into_tables_is_one_line(
@@ -183,109 +193,6 @@ def test_what_can_not_be_made_into_tables_is_one_line(
         assert main(["report"]) == 2
         error = capsys.readouterr().err
         assert error.startswith("rskip report: error: results/numbers/1.json: ") and error.count("\n") == 1
-    assert not Path("results/README.md").exists()
     Path("results/numbers/1.json").unlink()
-    Path("docs").mkdir()
-    Path("docs/a.md").write_text("<!-- rskip report: begin a -->\n")
-    assert main(["report"]) == 2
-    assert "docs/a.md: the table a has no end marker" in capsys.readouterr().err
-
-
-def test_no_records_and_no_folder(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    texts = outdated_tables(project, read_results(project))
-    assert texts[project / "results" / "README.md"].endswith("\nNo records yet.\n")
-    assert "\nNo records yet.\n" in texts[project / "README.md"]
     with pytest.raises(FileNotFoundError, match="no folder results in"):
         read_results(project / "results")
-
-
-GRADIENTS = [
-    {"model": "sas", "depth": 8, "block": block, "stage": "layer1", "name": "", "sublayer": "", "gradient": 0.5}
-    for block in (1, 2)
-]
-
-
-@pytest.fixture
-def figures(project: Path, make_record: MakeRecord) -> Path:
-    """docs/figures/ with the figures `gradients`, of a measurement, and `curves`, of two seeds' records."""
-    folder = project / "docs" / "figures"
-    Measurement(analysis="gradients", conditions={}, rows=GRADIENTS).write(folder / "measured.json")
-    for seed in (1, 2):
-        make_record(seed=seed).write(Path(f"results/numbers/{seed}.json"))
-    (folder / "figures.yaml").write_text(
-        "gradients:\n  source: docs/figures/measured.json\n  title: Gradients\n"
-        "curves:\n  source: [results/numb*/*.json]\n  labels: {numbers: n}\n"
-    )
-    return folder
-
-
-def test_figures_are_written_then_up_to_date_then_out_of_date(
-    figures: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    pytest.importorskip("matplotlib")
-    assert main(["report"]) == 0
-    names = [f"docs/figures/{name}" for name in ("gradients.csv", "gradients.svg", "curves.csv", "curves.svg")]
-    assert [line.partition(":")[0] for line in capsys.readouterr().out.splitlines()][2:] == names
-    assert (figures / "curves.csv").read_text() == (
-        "model,seed,epoch,quantity,value\nn,1,1,valid_loss,4.0\nn,2,1,valid_loss,4.0\nn,mean,1,valid_loss,4.0\n"
-    )
-    drawn = {name: Path(name).read_bytes() for name in names}
-
-    def outdated() -> list[str]:
-        status = main(["report", "--check"])
-        error = capsys.readouterr().err
-        assert status == bool(error)
-        return error.removeprefix("rskip report: out of date with their data: ").split(";")[0].split(", ")
-
-    monkeypatch.setitem(sys.modules, "matplotlib", None)  # which neither needs where nothing is out of date
-    assert main(["report"]) == 0 and outdated() == [""]
-    assert capsys.readouterr().out == "" and {name: Path(name).read_bytes() for name in names} == drawn
-    changed = [{**row, "gradient": 0.25} for row in GRADIENTS]
-    Measurement(analysis="gradients", conditions={}, rows=changed).write(figures / "measured.json")
-    assert outdated() == names[:2]
-    assert main(["report"]) == 2
-    assert "a picture needs matplotlib: pip install" in capsys.readouterr().err
-    assert outdated() == names[1:2], "a picture of other data than the CSV beside it"
-    Path(names[3]).unlink()
-    (figures / "figures.yaml").write_text((figures / "figures.yaml").read_text().replace("Gradients", "The gradients"))
-    assert outdated() == [names[1], names[3]]
-
-
-def test_figures_that_can_not_be_made_are_one_line(figures: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    at = "rskip report: error: docs/figures/figures.yaml: "
-    for text, message in (
-        ("a: {source: results/x.json}", f"{at}a.source is 'results/x.json': expected a file that is there"),
-        ("a: {source: [/x.json]}", f"{at}a.source is ['/x.json']: expected a file in docs/figures/ or results/"),
-        ("a: {source: results/../x.json}", f"{at}a.source is 'results/../x.json': expected a file in docs/figures/"),
-        ("a: {source: docs/figures/measured.json, titel: b}", f"{at}unknown key a.titel; did you mean title?"),
-        ("a: {title: b}", f"{at}a.source is missing: expected a file in docs/figures/ or results/"),
-        ("A b: {}", f"{at}A b is a key: expected a name of a-z, 0-9 and _"),
-        ("a: {source: docs/figures/measured.json, models: [sass]}", f"{at}a.models is 'sass': expected sas; did you"),
-        ("a: {source: [results/*/1.json, docs/figures/measured.json]}", f"{at}a curves and gradients in one figure: "),
-        (
-            "a: {source: docs/figures/measured.json, kind: maps}",
-            f"{at}a.kind is 'maps': expected blocks, cells, curves,",
-        ),
-        ("a: {source: docs/figures/figures.yaml}", "docs/figures/figures.yaml: not valid JSON"),
-        ("a: {source: docs/figures/a.jsonl}", f"{at}a.source is 'docs/figures/a.jsonl': expected RUN/SEED.probe.jsonl"),
-    ):
-        (figures / "a.jsonl").touch()
-        (figures / "figures.yaml").write_text(text)
-        for command in (["report"], ["report", "--check"]):
-            assert main(command) == 2
-            error = capsys.readouterr().err
-            assert message in error and error.count("\n") == 1
-
-
-def test_the_committed_tables_and_figures_are_made_from_the_committed_data(
-    root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """In a copy without what else lies there, such as the record of `make demo`."""
-    pytest.importorskip("scipy", reason="the committed tables have statistics: pip install -e '.[report]'")
-    tracked = subprocess.run(["git", "ls-files", "-z"], cwd=root, capture_output=True, text=True, check=True).stdout
-    for name in tracked.split("\0")[:-1]:
-        if (root / name).is_file():
-            (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
-            (tmp_path / name).symlink_to(root / name)
-    monkeypatch.chdir(tmp_path)
-    assert main(["report", "--check"]) == 0, capsys.readouterr().err

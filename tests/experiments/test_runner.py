@@ -166,10 +166,10 @@ def test_mistakes_come_before_any_work(project: Path, line_fitting: Task[Any], c
 def test_without_rows_they_are_listed_with_what_is_done_and_what_is_missing(project: Path, capsys: Capture) -> None:
     Path("recipes/rows.yaml").write_text(SWEEP)
     assert main(["run", "recipes/rows.yaml", "--variants", "fast", "slow", "--seeds", "1", "2"]) == 0
-    assert main(["run", "recipes/rows_faster.yaml", "--seeds", "3"]) == 0, "a row's name is a recipe of its own"
-    assert names("results") == ["rows_fast/1.json", "rows_fast/2.json", "rows_faster/3.json",
-                                "rows_slow/1.json", "rows_slow/2.json"]  # fmt: skip
-    Path("results/rows_slow/1.json").unlink()
+    assert main(["run", "rows/faster", "--seeds", "3"]) == 0, "an address is a recipe of its own"
+    assert names("results") == ["rows/fast/1.json", "rows/fast/2.json", "rows/faster/3.json",
+                                "rows/slow/1.json", "rows/slow/2.json"]  # fmt: skip
+    Path("results/rows/slow/1.json").unlink()
     capsys.readouterr()
     before = names(".")
     assert main(["run", "recipes/rows.yaml", "--seeds", "1", "2", "3"]) == 0
@@ -188,10 +188,10 @@ def test_rows_are_run_seed_by_seed(project: Path, capsys: Capture) -> None:
     Path("recipes/rows.yaml").write_text(SWEEP)
     assert main(["run", "recipes/rows.yaml", "--variants", "fast*", "--seeds", "2", "1"]) == 0
     printed = capsys.readouterr().out
-    assert re.findall(r"^(rows_\w+, seed \d)$", printed, re.MULTILINE) == [
-        "rows_fast, seed 2", "rows_faster, seed 2", "rows_fast, seed 1", "rows_faster, seed 1"
+    assert re.findall(r"^(rows/\w+, seed \d)$", printed, re.MULTILINE) == [
+        "rows/fast, seed 2", "rows/faster, seed 2", "rows/fast, seed 1", "rows/faster, seed 1"
     ]  # fmt: skip
-    assert printed.count("where to look next") == 1 and "runs/rows_faster/1/trained" in printed
+    assert printed.count("where to look next") == 1 and "runs/rows/faster/1/trained" in printed
 
 
 def test_a_dry_run_prints_each_command_once_and_does_nothing(project: Path, capsys: Capture) -> None:
@@ -200,7 +200,7 @@ def test_a_dry_run_prints_each_command_once_and_does_nothing(project: Path, caps
     assert main(["run", "recipes/rows.yaml", *arguments]) == 0
     assert capsys.readouterr().out.splitlines() == [
         "points --slope 3.0 --from 'a b'",
-        *(f"fit rows_{row} --seed {seed} --gpus 4" for seed in (1, 2) for row in ("fast", "slow")),
+        *(f"fit rows/{row} --seed {seed} --gpus 4" for seed in (1, 2) for row in ("fast", "slow")),
     ]
     assert names(".") == ["recipes/mine.yaml", "recipes/rows.yaml"]
 

@@ -13,9 +13,11 @@ from typing import Any
 
 import msgspec
 
+from rskip.experiments.recipe import Recipe
 from rskip.records.tables import Table
 from rskip.settings.check import convert
 from rskip.settings.text import parse_json, read_text
+from rskip.tasks.run import flat_config
 
 FILE = Path("study", "results", "benchmarks", "connection_cost.jsonl")
 PREFIX = "connection_cost_"  # of its tables' names, before the model's, which is its task's kind
@@ -70,7 +72,10 @@ class _Line(msgspec.Struct, frozen=True, kw_only=True):
 
 @dataclass(frozen=True)
 class Costs:
-    """The costs of a project. of: by model and connection. dates: of each model's last line."""
+    """The costs of a project, which stand beside the lines of grids.
+
+    of: by model and connection. dates: of each model's last line.
+    """
 
     models: Mapping[str, Model] = field(default_factory=dict)
     of: Mapping[str, Mapping[str, Cost]] = field(default_factory=dict)
@@ -81,17 +86,19 @@ class Costs:
         """Names of its tables."""
         return tuple(PREFIX + model for model in self.models)
 
-    def figures(self, model: str, connection: str) -> dict[str, float | None]:
-        """What BESIDE names; None where it isn't known."""
+    def figures(self, line: Recipe, grid: Recipe) -> dict[str, float | None]:
+        """What BESIDE names of a line's connection; None where it isn't known."""
+        return self._figures(self._model(grid), _connection(line))
+
+    def _figures(self, model: str, connection: str) -> dict[str, float | None]:
         if model not in self.models or connection not in self.of[model]:
             return dict.fromkeys(BESIDE)
         cost, base = (self.of[model][each] for each in (connection, self.models[model].baseline))
         calls, memory = cost.calls / base.calls, cost.kept_megabytes / base.kept_megabytes
         return {"time": cost.update_ratio, "calls": calls, "memory": memory, ALIKE: cost.alike}
 
-    def beside(self, model: str, connection: str) -> list[str]:
-        """The same as text; empty where one isn't known."""
-        return ["" if figure is None else f"{figure:.2f}" for figure in self.figures(model, connection).values()]
+    def _texts(self, model: str, connection: str) -> list[str]:
+        return ["" if figure is None else f"{figure:.2f}" for figure in self._figures(model, connection).values()]
 
     def table(self, name: str) -> Table:
         """One model's table, the baseline first."""
@@ -107,7 +114,7 @@ class Costs:
                 f"{cost.parameters:,}",
                 *(f"{calls:,}" for calls in (cost.calls_forward, cost.calls_backward)),
                 *(f"{each:,.0f}" for each in (cost.megabytes_forward, cost.megabytes_backward, cost.kept_megabytes)),
-                *self.beside(model, cost.connection),
+                *self._texts(model, cost.connection),
             ]
             for cost in sorted(self.of[model].values(), key=lambda cost: cost.connection != base)
         ]
@@ -118,16 +125,33 @@ class Costs:
             title=name,
             headings=headings,
             rows=[[row[at] for at in kept] for row in rows],
-            notes=[f"{self.note(model, headings)} Last measured {self.dates[model][:10]}."],
+            notes=[f"{self._note(model, headings)} Last measured {self.dates[model][:10]}."],
         )
 
-    def note(self, model: str, headings: Collection[str]) -> str:
+    def note(self, grid: Recipe, headings: Collection[str]) -> str:
         """What those of BESIDE say that are among the headings."""
+        return self._note(self._model(grid), headings)
+
+    def _model(self, grid: Recipe) -> str:
+        """The model whose costs a grid's lines show: one of their own layers if there is one, else their task's."""
+        train = flat_config(grid.written)
+        layers = "x".join(str(train.get(f"train.{side}-layers")) for side in ("encoder", "decoder"))
+        own = f"{grid.task.name}_{layers}"
+        return own if own in self.models else grid.task.name
+
+    def _note(self, model: str, headings: Collection[str]) -> str:
         named = [words for heading, words in BESIDE.items() if heading in headings and heading != ALIKE]
         listed = " and ".join([", ".join(named[:-1]), named[-1]])
         of_models = f"; {ALIKE}: {BESIDE[ALIKE]}; all" if ALIKE in headings else ","
         baseline, description = self.models[model].baseline, self.models[model].description
         return f"{listed[0].upper()}{listed[1:]}: × `{baseline}`'s{of_models} in a {description}."
+
+
+def _connection(recipe: Recipe) -> str:
+    """What it is called where costs are counted: the spec, and a value residual beside it."""
+    train = flat_config(recipe.written)
+    values = train.get("train.value-residual")
+    return f"{train.get('train.connection', '')}{f' value-residual={values}' if values else ''}"
 
 
 def read_costs(root: Path) -> Costs:

@@ -13,9 +13,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from rskip.experiments.recipe import PaperFigure, Recipe
+from rskip.experiments.recipe import PaperScore, Recipe
 from rskip.records import Record
-from rskip.records.statistics import CONFIDENCE, POWER, Difference, detectable, difference, holm
+from rskip.records.statistics import CONFIDENCE, POWER, Difference, detectable, holm, paired_difference
 from rskip.records.tables import Summary, Table, summarise
 from rskip.settings.errors import SettingError, did_you_mean
 from rskip.tasks.run import flat_config
@@ -44,7 +44,7 @@ class Line:
     row: Recipe
     metric: str
     measure: str
-    paper: tuple[PaperFigure, ...]
+    paper: tuple[PaperScore, ...]
     records: tuple[Record, ...]
     baseline: Line | None = None
     difference: Difference | None = None
@@ -79,7 +79,7 @@ class Line:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Comparison(Table):
+class ComparisonTable(Table):
     """A table whose lines are compared over seeds; a cell in bold is a difference that the seeds show."""
 
     lines: Sequence[Line]
@@ -100,7 +100,7 @@ def records_of_rows(records: Iterable[Record]) -> dict[str, list[Record]]:
     return found
 
 
-class Tables:
+class Comparisons:
     """The tables of a project: what its recipes say, and the records in results/.
 
     :param recipes: all.
@@ -122,14 +122,14 @@ class Tables:
         self.of_papers = tuple(self._rows)
         self.of_recipes = tuple(name for name in studies if name not in self._rows)
         self._rows |= {name: studies[name] for name in self.of_recipes}
-        self._made: dict[tuple[str, tuple[int, ...]], Comparison] = {}
+        self._made: dict[tuple[str, tuple[int, ...]], ComparisonTable] = {}
         self._records = records_of_rows(records)
 
     @property
     def names(self) -> tuple[str, ...]:
         return (*self.of_papers, *self.of_recipes)
 
-    def table(self, name: str, *, seeds: Sequence[int] = SEEDS) -> Comparison:
+    def table(self, name: str, *, seeds: Sequence[int] = SEEDS) -> ComparisonTable:
         """The table of this name.
 
         :param seeds: that every row is to have.
@@ -142,19 +142,19 @@ class Tables:
             made = self._made[name, tuple(seeds)] = self._make(name, seeds)
         return made
 
-    def _make(self, name: str, seeds: Sequence[int]) -> Comparison:
+    def _make(self, name: str, seeds: Sequence[int]) -> ComparisonTable:
         title, rows = self._titles.get(name), self._rows[name]
         lines = [line for row in rows for line in self._lines(row, title, seeds)]
         for at, line in enumerate(lines):
             wanted = (line.row.baseline, line.metric)
             baseline = next((each for each in lines if (each.row.address, each.metric) == wanted), None)
-            found = difference(line.values, baseline.values) if baseline else None
+            found = paired_difference(line.values, baseline.values) if baseline else None
             lines[at] = replace(line, baseline=baseline, difference=found)
         lines = corrected(lines)
         cells = _cells(lines)
         ours = next(at for at, heading in enumerate(cells) if heading.startswith("our"))
         shown = {at: list(cells).index("difference") for at, line in enumerate(lines) if line.shown}
-        return Comparison(
+        return ComparisonTable(
             name=name,
             title=title or name,
             lines=lines,
@@ -199,7 +199,7 @@ def no_table(name: str, known: Sequence[str]) -> SettingError:
     return SettingError("", f"no table {name}{did_you_mean(name, known)}; the tables: {listed}")
 
 
-def begun(table: Comparison) -> list[Path]:
+def begun(table: ComparisonTable) -> list[Path]:
     """Folders of the missing runs that were started in the current folder: they are going on, or were stopped."""
     folders = [Path("runs", line.row.address, str(seed)) for line in table.lines for seed in line.missing]
     return [folder for folder in dict.fromkeys(folders) if (folder / "run.json").exists()]

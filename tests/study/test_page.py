@@ -14,9 +14,9 @@ from typing import Any
 import pytest
 
 from rskip.analysis.measurement import Measurement
-from rskip.cli.main import main
-from rskip.experiments.costs import FILE as COSTS
 from rskip.records import Record
+from study.__main__ import main
+from study.costs import FILE as COSTS
 
 MakeRecord = Callable[..., Record]
 COMMIT = "0123456789abcdef"
@@ -36,18 +36,18 @@ def page(tmp_path_factory: pytest.TempPathFactory, make_record: MakeRecord) -> P
     for module in ("matplotlib", "scipy"):
         pytest.importorskip(module)
     root = tmp_path_factory.mktemp("project")
-    for folder in ("docs/figures", "recipes", "results"):
+    for folder in ("docs/figures", "recipes", "results", COSTS.parent):
         (root / folder).mkdir(parents=True)
     conditions = {"examples": 7, "git": {"commit": COMMIT, "dirty": True}, "machine": {"cpu": "Zuse Z4", "threads": 1}}
     for name, analysis, rows in (("lines", "gradients", GRADIENTS), ("cells", "trace", TRACE)):
         measured = Measurement(analysis=analysis, conditions=conditions, rows=rows)
         measured.write(root / f"docs/figures/{name}_measured.json")
-    (root / "docs/figures/figures.yaml").write_text(
+    (root / "study/figures.yaml").write_text(
         "lines: {title: Lines, source: docs/figures/lines_measured.json}\n"
         "cells: {title: Cells, source: docs/figures/cells_measured.json, quantities: [gradient]}\n"
-        "curve: {title: Curve, source: results/mine_plain/*.json, quantities: [valid_loss]}\n"
+        "curve: {title: Curve, source: results/mine/plain/*.json, quantities: [valid_loss]}\n"
     )
-    (root / "docs/claims.yaml").write_text(
+    (root / "study/claims.yaml").write_text(
         f"costs: {{}}\npapers:\n  - name: P\n    title: A paper\n    claims: [{CLAIM}]\n"
     )
     (root / "recipes/mine.yaml").write_text(
@@ -65,22 +65,22 @@ def page(tmp_path_factory: pytest.TempPathFactory, make_record: MakeRecord) -> P
     config = {"kind": "translation", "corpus": "a"}
     for row, figures in {"plain": (8.0, 9.0, 7.0), "twice": (9.0, 10.1, 7.9)}.items():
         for seed, bleu in enumerate(figures, 1):
-            git = {"commit": COMMIT, "dirty": False}
-            made = make_record(recipe=f"mine_{row}", seed=seed, config=config, metrics={"sacrebleu": bleu}, git=git)
+            more = {"metrics": {"sacrebleu": bleu}, "git": {"commit": COMMIT, "dirty": False}}
+            made = make_record(recipe="mine", variant=row, seed=seed, config=config, **more)
             made.write(root / made.path)
     unscored = {"metrics": {}, "signatures": {}, "curve": [], "checkpoint_sha256": None}
-    others = [make_record(recipe="mine_worse", config=config, **unscored)]
+    others = [make_record(recipe="mine", variant="worse", config=config, **unscored)]
     betas = {"train.adam-betas": "(0.9, 0.98)"}
-    others.append(make_record(recipe="mine_plain", run="mine_plain-0a1b", config=config, overrides=betas))
+    others.append(make_record(recipe="mine", variant="plain", config=config, overrides=betas))
     for name, lr, loss in (("r1", {}, 4.5), ("r2", {"lr": 2.0}, 4.0)):
         content = {"metrics": {"sacrebleu": 30.0, "valid_loss": loss}, "curve": [{"epoch": 1, "valid_loss": loss}]}
         there = {**config, "train": {"connection": "sas", **lr}}
-        others.append(make_record(recipe=f"grid_sas_{name}", config=there, **content))
+        others.append(make_record(recipe="grid", variant=f"sas_{name}", config=there, **content))
     for made in others:
         made.write(root / made.path)
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(root)
-        assert main(["report", "--html", "page.html"]) == 0
+        assert main(["--html", "page.html"]) == 0
     return root / "page.html"
 
 
@@ -110,19 +110,19 @@ def test_the_page_holds_all_that_it_shows_and_says_where_numbers_are_from(page: 
     addresses.feed(text)
     assert addresses.outside == [] and addresses.inside <= addresses.ids
     assert not re.search(r"@import|url\((?!#)", text)
-    assert {"figure-lines", "figure-cells", "record-mine_twice-3"} <= addresses.ids
-    assert '9.00 ± 1.10 (seeds <a href="#record-mine_twice-1">1</a>' in text and "+1.00 [+0.75, +1.25]" in text
+    assert {"figure-lines", "figure-cells", "record-mine/twice-3"} <= addresses.ids
+    assert '9.00 ± 1.10 (seeds <a href="#record-mine/twice-1">1</a>' in text and "+1.00 [+0.75, +1.25]" in text
     assert (
         "examples 7; commit 0123456789 with changes; Zuse Z4, 1 thread; "
         "values: <code>docs/figures/lines.csv</code></figcaption>"
     ) in text
-    assert '<a href="#record-mine_plain-3"><code>results/mine_plain/3.json</code></a>; values: ' in text
-    assert '"mine_plain, validation loss, mean, epoch 1: 4"' in text
-    assert "<td>0123456789</td>" in text and "<code>results/mine_twice/3.json</code>" in text
+    assert '<a href="#record-mine/plain-3"><code>results/mine/plain/3.json</code></a>; values: ' in text
+    assert '"mine/plain, validation loss, mean, epoch 1: 4"' in text
+    assert "<td>0123456789</td>" in text and "<code>results/mine/twice/3.json</code>" in text
     assert "rskip run recipes/mine.yaml --variants twice --seeds 3</code>" in text
     assert "--variants plain --seeds 1 --set &#x27;train.adam-betas=&quot;(0.9, 0.98)&quot;&#x27;</code>" in text
-    assert '<td>1 diverged (seed <a href="#record-mine_worse-1">1</a>)</td>' in text
-    assert '"record-mine_worse-1">mine_worse</span></th><td>1</td><td>diverged</td>' in text
+    assert '<td>1 diverged (seed <a href="#record-mine/worse-1">1</a>)</td>' in text
+    assert '"record-mine/worse-1">mine/worse</span></th><td>1</td><td>diverged</td>' in text
     assert "<td>It is &lt;so&gt;</td>" in text and '<b class="untested">untested</b>' in text
 
 
@@ -176,7 +176,7 @@ def test_what_excludes_each_other_is_one_line(
 ) -> None:
     monkeypatch.chdir(page.parent)
     for other in (["mine"], ["--check"]):
-        assert main(["report", "--html", "other.html", *other]) == 2
+        assert main(["--html", "other.html", *other]) == 2
         assert capsys.readouterr().err.count("\n") == 1
     assert not Path("other.html").exists()
 
@@ -225,11 +225,11 @@ def test_in_a_browser_values_show_on_hover_tables_sort_and_the_page_prints(page:
         return [cell.text.split("\n")[0] for cell in all_of("#our-comparisons tbody th")]
 
     (heading,) = [each for each in all_of("#our-comparisons th button") if each.text == "our sacreBLEU"]
-    orders, others = [], ["mine_worse", "mine_none"]
+    orders, others = [], ["mine/worse", "mine/none"]
     for _ in range(2):
         heading.click()
         orders.append(first_column())
-    assert orders == [["mine_plain", "mine_twice", *others], ["mine_twice", "mine_plain", *others]]
+    assert orders == [["mine/plain", "mine/twice", *others], ["mine/twice", "mine/plain", *others]]
     assert all_of("#our-comparisons th[aria-sort]")[0].get_attribute("aria-sort") == "descending"
     assert base64.b64decode(browser.print_page()).startswith(b"%PDF")
     assert all_of("nav")[0].is_displayed()

@@ -1,10 +1,10 @@
-"""The claims of both papers: docs/claims.yaml says what each is and how it is tested here; the verdicts are computed.
+"""The claims of both papers: study/claims.yaml says what each is and how it is tested here; the verdicts are computed.
 
 A claim is judged by one of these:
 
     checks      figures of committed measurements and records, each held against a limit
     tests       tests of the suite that prove it exactly; refuted_by: that prove the contrary
-    compared    differences in a paper's table (`rskip.experiments.tables`), which its seeds have to show
+    compared    differences in a paper's table (`rskip.experiments.comparisons`), which its seeds have to show
     untested    why not
 
 Checks beside the last two are what is known from elsewhere, and judge nothing.
@@ -24,7 +24,7 @@ from typing import Annotated, Any, Literal, TypedDict
 
 import msgspec
 
-from rskip.experiments.tables import Comparison, Line, Tables
+from rskip.experiments.comparisons import Comparisons, ComparisonTable, Line
 from rskip.files.state import read_state
 from rskip.records.tables import markdown_table, markdown_text
 from rskip.settings.check import check, convert
@@ -33,7 +33,7 @@ from rskip.settings.text import read_yaml
 
 FILE, PAGE = Path("study", "claims.yaml"), Path("docs", "claims.md")
 Verdict = Literal["agrees", "disagrees", "untested"]
-_Source = Annotated[str, msgspec.Meta(pattern=r"^(docs/figures|study/results)/(?!.*\.\.).+\.json$")]
+_Source = Annotated[str, msgspec.Meta(pattern=r"^(docs/figures|(study/)?results)/(?!.*\.\.).+\.json$")]
 _Test = Annotated[str, msgspec.Meta(pattern=r"^tests/[\w/]+\.py::test_\w+$", extra={"expected": "FILE::TEST"})]
 
 
@@ -131,7 +131,7 @@ class Paper(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Ledger(msgspec.Struct, frozen=True, kw_only=True):
-    """docs/claims.yaml.
+    """study/claims.yaml.
 
     :param costs: what a run of a recipe's file takes, by its name.
     """
@@ -161,8 +161,8 @@ class Judged:
         return ". ".join(part.rstrip(".") for part in (self.figure, self.claim.note, self.why) if part)
 
 
-def judge_claims(root: Path, tables: Tables) -> list[tuple[Paper, list[Judged]]]:
-    """Each paper of docs/claims.yaml and its claims with their verdicts; none without the file.
+def judge_claims(root: Path, tables: Comparisons) -> list[tuple[Paper, list[Judged]]]:
+    """Each paper of study/claims.yaml and its claims with their verdicts; none without the file.
 
     :raises SettingError: a claim names what is not there.
     """
@@ -214,14 +214,14 @@ def count_verdicts(claims: Sequence[Judged]) -> str:
 _HEADER = """\
 # The papers' claims
 
-Made from `docs/claims.yaml`, committed measurements and records by `rskip report`; don't edit it by hand. A verdict is
+Made from `study/claims.yaml`, committed measurements and records by `make study`; don't edit it by hand. A verdict is
 computed: by figures that are held against a limit, by tests of the suite that prove a claim or its contrary, or by
 differences that a table's seeds show. Where something else than the paper's setting was measured, the verdict says
 what: both papers show gradients of trained models, so what disagrees at initialisation is no contradiction of those.
 [results.md](results.md) says what follows."""
 
 
-def _judge(claim: Claim, root: Path, tables: Tables, costs: Mapping[str, str]) -> Judged:
+def _judge(claim: Claim, root: Path, tables: Comparisons, costs: Mapping[str, str]) -> Judged:
     figures = [(each, _figure(each, root)) for each in claim.checks]
     figure = "; ".join(_said(each, value) for each, value in figures)
     command = claim.command or ""
@@ -239,7 +239,7 @@ def _judge(claim: Claim, root: Path, tables: Tables, costs: Mapping[str, str]) -
     return Judged(claim=claim, verdict=verdict, figure="exactly", command=command or f"pytest {' '.join(tests)}")
 
 
-def _judge_compared(claim: Claim, tables: Tables, costs: Mapping[str, str], *, known: str) -> Judged:
+def _judge_compared(claim: Claim, tables: Comparisons, costs: Mapping[str, str], *, known: str) -> Judged:
     figures = [known] if known else []
     missing: list[Line] = []
     holds: list[bool | None] = []
@@ -271,7 +271,7 @@ def _judge_compared(claim: Claim, tables: Tables, costs: Mapping[str, str], *, k
     return Judged(claim=claim, verdict=verdict, figure="; ".join(figures), command=command, why=why)
 
 
-def _line(table: Comparison, row: str) -> Line:
+def _line(table: ComparisonTable, row: str) -> Line:
     """The row's first figure."""
     for line in table.lines:
         if line.row.address == row:

@@ -8,11 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from rskip.cli.main import main
-from rskip.experiments.claims import FILE, claims_page, judge_claims
-from rskip.experiments.tables import Tables
+from rskip.experiments.comparisons import Comparisons
+from rskip.experiments.recipe import all_recipes
 from rskip.records import Record
 from rskip.settings.errors import SettingError
+from study.__main__ import main
+from study.claims import FILE, claims_page, judge_claims
 
 MakeRecord = Callable[..., Record]
 ROWS = [
@@ -27,7 +28,7 @@ RECIPE = "kind: translation\ncorpus: a\nbaseline: plain\nrows: {plain: {}, twice
 def project(tmp_path: Path, make_record: MakeRecord, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The current folder, with a measurement, a recipe, a test, and records: `twice` is 1 above the baseline."""
     monkeypatch.chdir(tmp_path)
-    for folder in ("docs/figures", "recipes", "tests"):
+    for folder in ("docs/figures", "recipes", "study", "tests"):
         (tmp_path / folder).mkdir(parents=True)
     content = {"analysis": "gradients", "conditions": {}, "rows": ROWS}
     (tmp_path / "docs/figures/a.json").write_text(json.dumps(content))
@@ -37,7 +38,7 @@ def project(tmp_path: Path, make_record: MakeRecord, monkeypatch: pytest.MonkeyP
         for seed, bleu in enumerate(figures, 1):
             config = {"kind": "translation", "corpus": "a"}
             more = {"config": config, "metrics": {"sacrebleu": bleu}, "parameters": 100 + seed}
-            made = make_record(recipe=f"mine_{row}", seed=seed, **more)
+            made = make_record(recipe="mine", variant=row, seed=seed, **more)
             made.write(made.path)
     return tmp_path
 
@@ -52,7 +53,7 @@ def judge(project: Path, *claims: str) -> list[tuple[str, str, str]]:
     from rskip.records import read_records
 
     write(project, *claims)
-    ((_, judged),) = judge_claims(project, Tables(project, read_records(project / "results")))
+    ((_, judged),) = judge_claims(project, Comparisons(all_recipes(project), read_records(project / "results")))
     return [(each.verdict, each.figure, each.why) for each in judged]
 
 
@@ -70,7 +71,7 @@ def test_figures_are_taken_of_measurements_and_records_and_held_against_limits(p
         checked("take: trend", "above: -0.5"),
         checked("take: trend", "below: 0", model="2xskip"),
         checked("take: share_above, limit: 2", "above: 0.4"),
-        'checks: [{says: "{:.0f}", value: {file: results/mine_plain/2.json, of: parameters}, above: 101}]',
+        'checks: [{says: "{:.0f}", value: {file: results/mine/plain/2.json, of: parameters}, above: 101}]',
     ) == [
         ("agrees", "it is 4.00", ""),
         ("disagrees", "it is 4.00", ""),
@@ -90,32 +91,32 @@ def test_a_table_agrees_or_disagrees_only_where_its_seeds_show_it(project: Path,
 
     assert judge(
         project,
-        compared("mine_twice", "higher"),
-        compared("mine_twice", "lower"),
-        compared("mine_thrice", "higher"),
-        compared("mine_twice, mine_thrice", "lower"),
+        compared("mine/twice", "higher"),
+        compared("mine/twice", "lower"),
+        compared("mine/thrice", "higher"),
+        compared("mine/twice, mine/thrice", "lower"),
     ) == [
-        ("agrees", "mine_twice: +1.00", ""),
-        ("disagrees", "mine_twice: +1.00", ""),
+        ("agrees", "mine/twice: +1.00", ""),
+        ("disagrees", "mine/twice: +1.00", ""),
         ("untested", "", "no records; a run of `mine`: an hour"),
-        ("disagrees", "mine_twice: +1.00", ""),
+        ("disagrees", "mine/twice: +1.00", ""),
     ]
     for seed, bleu in enumerate((36.0, 39.5, 38.0), 1):
         config = {"kind": "translation", "corpus": "a"}
-        record = make_record(recipe="mine_thrice", seed=seed, config=config, metrics={"sacrebleu": bleu})
+        record = make_record(recipe="mine", variant="thrice", seed=seed, config=config, metrics={"sacrebleu": bleu})
         record.write(record.path)
-    ((verdict, figure, why),) = judge(project, compared("mine_thrice", "lower"))
+    ((verdict, figure, why),) = judge(project, compared("mine/thrice", "lower"))
     assert (verdict, why) == ("untested", "more seeds are needed")
-    assert figure == "mine_thrice: -0.17, not shown: 3 pairs of seeds detect 7.43"
+    assert figure == "mine/thrice: -0.17, not shown: 3 pairs of seeds detect 7.43"
     known = checked("take: first", "above: 5")  # which is not so, and judges nothing
-    ((verdict, figure, _),) = judge(project, f"{compared('mine_twice', 'higher')}, {known}")
-    assert (verdict, figure) == ("agrees", "it is 4.00; mine_twice: +1.00")
+    ((verdict, figure, _),) = judge(project, f"{compared('mine/twice', 'higher')}, {known}")
+    assert (verdict, figure) == ("agrees", "it is 4.00; mine/twice: +1.00")
 
 
 def test_tests_prove_or_refute_and_the_page_counts(project: Path) -> None:
     tests = "[tests/test_a.py::test_it]"
     write(project, f"tests: {tests}, note: so", f"refuted_by: {tests}", "untested: too dear, paper_says: three")
-    page = claims_page(judge_claims(project, Tables(project, [])))
+    page = claims_page(judge_claims(project, Comparisons(all_recipes(project), [])))
     assert "A paper: 1 agrees, 1 disagrees, 1 is untested." in page
     assert page.endswith(
         "| section 1 | It is so | **agrees** | exactly. so | `pytest tests/test_a.py::test_it` |\n"
@@ -131,11 +132,11 @@ def test_what_is_wrong_with_a_claim_is_one_line(project: Path, capsys: pytest.Ca
         (checked("take: first", "above: 1", model="x"), "where is {'model': 'x'}: expected one row"),
         ("tests: [tests/test_a.py::test_that]", "tests is 'tests/test_a.py::test_that': expected a test of the suite"),
         ("compared: [{table: mine, rows: [x], are: lower}]", "compared.rows is 'x': expected a row of mine"),
-        ("compared: [{table: mine, rows: [mine_plain], are: lower}]", "expected a row that has a baseline in mine"),
+        ("compared: [{table: mine, rows: [mine/plain], are: lower}]", "expected a row that has a baseline in mine"),
         ("compared: [{table: his, rows: [x], are: lower}]", "no table his"),
         ('checks: [{says: "x", value: {file: results/a.json, of: b}}]', "says"),
         (
-            'checks: [{says: "{}", value: {file: results/mine_plain/1.json, of: metrics.x}, above: 1}]',
+            'checks: [{says: "{}", value: {file: results/mine/plain/1.json, of: metrics.x}, above: 1}]',
             "of is 'metrics.x'",
         ),
         (checked("take: first", "over: {take: last}"), "checks[0] has no limit: expected above, below, or judges"),
@@ -147,9 +148,9 @@ def test_what_is_wrong_with_a_claim_is_one_line(project: Path, capsys: pytest.Ca
         (checked("take: count", "over: {of: model, take: first}, above: 1"), "expected finite numbers in docs/"),
     ):
         write(project, claim)
-        assert main(["report", "--check"]) == 2
+        assert main(["--check"]) == 2
         error = capsys.readouterr().err
-        assert error.startswith("rskip report: error: docs/claims.yaml: ") and error.count("\n") == 1
+        assert error.startswith("study: error: study/claims.yaml: ") and error.count("\n") == 1
         assert message in error
 
 
@@ -165,9 +166,9 @@ def test_a_damaged_measurement_of_a_claim_is_one_line(project: Path, capsys: pyt
         ({**whole, "rows": [row]}, "of is 'gradient': expected finite numbers in docs/figures/a.json, not 'x'"),
     ):
         (project / "docs/figures/a.json").write_text(json.dumps(content))
-        assert main(["report", "--check"]) == 2
+        assert main(["--check"]) == 2
         error = capsys.readouterr().err
-        assert error.startswith("rskip report: error: docs/claims.yaml: ") and error.count("\n") == 1
+        assert error.startswith("study: error: study/claims.yaml: ") and error.count("\n") == 1
         assert message in error
 
 
@@ -178,7 +179,7 @@ def test_what_a_check_says_has_one_place(project: Path, says: str) -> None:
 
 
 def test_every_claim_of_the_project_has_a_command_or_says_why_there_is_none(root: Path) -> None:
-    judged = [each for _, claims in judge_claims(root, Tables(root, [])) for each in claims]
+    judged = [each for _, claims in judge_claims(root, Comparisons(all_recipes(root), [])) for each in claims]
     assert len(judged) > 60
     without = [each.claim.untested for each in judged if not each.command]
     assert without == [

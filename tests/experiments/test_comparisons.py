@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from rskip.cli.main import main
+from rskip.experiments.comparisons import Comparisons
 from rskip.experiments.recipe import all_recipes, load_recipe, read_recipes
-from rskip.experiments.tables import Tables
 from rskip.experiments.variants import merge
 from rskip.records import Record
 
@@ -57,7 +57,7 @@ COMMAND = "rskip run recipes/mine.yaml --variants"
 
 
 def test_a_table_without_records_has_the_papers_figures_and_the_commands_that_fill_it(project: Path) -> None:
-    tables = Tables(all_recipes(), [])
+    tables = Comparisons(all_recipes(), [])
     assert tables.names == ("some-table-1", "some-section-2", "mine")
     table = tables.table("some-table-1", seeds=[1, 7])
     assert table.render("text").splitlines() == [
@@ -83,7 +83,7 @@ def test_seeds_are_compared_in_pairs_and_one_is_no_comparison(project: Path, rec
     records = [record("plain", seed, bleu) for seed, bleu in ((1, 38.0), (2, 39.0), (3, 37.0))]
     records += [record("twice", seed, bleu) for seed, bleu in ((1, 39.0), (2, 40.1), (3, 37.9))]
     records += [record("thrice", 3, 37.5)]
-    table = Tables(all_recipes(), records).table("mine")
+    table = Comparisons(all_recipes(), records).table("mine")
     assert table.render("markdown") == (
         "| row | our sacreBLEU | difference | p | detectable |\n| --- | --- | --- | --- | --- |\n"
         "| mine/plain | 38.00 ± 1.00 (3) |  |  |  |\n"
@@ -110,7 +110,7 @@ def test_p_is_corrected_for_all_comparisons_of_the_table(project: Path, record: 
     pytest.importorskip("scipy")
     figures = {"plain": (38.0, 39.0, 37.0), "twice": (39.0, 40.1, 37.9), "thrice": (38.0, 40.0, 36.5)}
     records = [record(row, seed, bleu) for row, bleus in figures.items() for seed, bleu in enumerate(bleus, 1)]
-    _, twice, thrice = Tables(all_recipes(), records).table("mine").lines
+    _, twice, thrice = Comparisons(all_recipes(), records).table("mine").lines
     assert twice.difference and thrice.difference and twice.difference.p and twice.corrected
     assert twice.corrected == pytest.approx(2 * twice.difference.p) and thrice.corrected == thrice.difference.p
     assert (twice.shown, thrice.shown) == (True, False)
@@ -119,14 +119,14 @@ def test_p_is_corrected_for_all_comparisons_of_the_table(project: Path, record: 
 def test_a_precision_that_the_rows_do_not_share_is_said(project: Path, record: Callable[..., Record]) -> None:
     text = RECIPE.replace("thrice: {}", "thrice: {train: {bf16: true}}")
     (project / "recipes" / "mine.yaml").write_text(text)
-    notes = Tables(all_recipes(), []).table("mine").notes
+    notes = Comparisons(all_recipes(), []).table("mine").notes
     assert "mine/thrice and its baseline differ in train.bf16: True against none." in notes
     records = [record("plain", 1, 38.0), record("thrice", 1, 39.0)]
-    notes = Tables(all_recipes(), records).table("mine").notes
+    notes = Comparisons(all_recipes(), records).table("mine").notes
     assert not any(note.startswith("mine/thrice") for note in notes), "asked for another, computed in the same"
     other = {**TRAINING, "precision": None}
     records[1] = record("thrice", 1, 39.0, training=other)
-    notes = Tables(all_recipes(), records).table("mine").notes
+    notes = Comparisons(all_recipes(), records).table("mine").notes
     assert "mine/thrice and its baseline differ in precision: not recorded against float32." in notes
 
 
@@ -196,17 +196,3 @@ def test_a_run_that_has_begun_is_named(project: Path, capsys: pytest.CaptureFixt
     out, error = capsys.readouterr()
     assert out.count("\n") == 2 and out.endswith(f",{COMMAND} twice --seeds 1 2 3\n")
     assert error == "rskip report: runs/mine/twice/2 has begun and has no record yet: its command resumes it\n"
-
-
-def test_tables_stand_in_documents_and_in_one_file_of_all(project: Path, record: Callable[..., Record]) -> None:
-    record("plain", 1, 38.0)
-    document = "<!-- rskip report: begin some-table-1 -->\n<!-- rskip report: end some-table-1 -->\n"
-    (project / "README.md").write_text(document)
-    assert main(["report"]) == main(["report", "--check"]) == 0
-    whole, readme = (project / "docs/tables.md").read_text(), (project / "README.md").read_text()
-    assert [line for line in whole.splitlines() if line.startswith("## ")] == [
-        "## Some Table 1", "## Some section 2", "## mine"
-    ]  # fmt: skip
-    assert "| mine/plain | 30.0; 31.0 (of others) |  | 38.00 (one seed) |" in whole and "| mine/plain | 30" in readme
-    record("plain", 1, 38.1)
-    assert main(["report", "--check"]) == 1

@@ -13,11 +13,12 @@ import pytest
 import yaml
 
 from rskip.analysis.measurement import Measurement
-from rskip.experiments.costs import FILE as COSTS
-from rskip.experiments.page import results_page
-from rskip.experiments.report import outdated_tables
 from rskip.experiments.results import read_results
 from rskip.records import Record
+from study.costs import FILE as COSTS
+from study.costs import read_costs
+from study.documents import outdated_texts
+from study.page import results_page
 
 MakeRecord = Callable[..., Record]
 NAME = "\"'><img src=x onerror=alert(1)>&a"  # a file name, so it has no slash
@@ -64,7 +65,7 @@ def project(tmp_path: Path, make_record: MakeRecord, monkeypatch: pytest.MonkeyP
     for module in ("matplotlib", "scipy"):
         pytest.importorskip(module)
     monkeypatch.chdir(tmp_path)
-    for folder in ("docs/figures", "recipes", "results"):
+    for folder in ("docs/figures", "recipes", "results", COSTS.parent):
         (tmp_path / folder).mkdir(parents=True)
     row = {"description": hostile("description"), "expected": {"machine": hostile("expected.machine")}}
     row["paper"] = [{"bleu": 30.0, "table": hostile("paper.table"), "note": hostile("paper.note")}]
@@ -78,8 +79,8 @@ def project(tmp_path: Path, make_record: MakeRecord, monkeypatch: pytest.MonkeyP
             there = {**config, **({"train": recipe["rows"]["twice"]["train"]} if name == "twice" else {})}
             metrics, signed = {"sacrebleu": bleu}, {"sacrebleu": "signature"}
             more = {"seed": seed, "config": there, "metrics": metrics, "signatures": signed}
-            records.append(make_record(recipe=f"{NAME}_{name}", **more))
-    known = {"kind": "translation", "seed": 3, "checkpoint_sha256": "0" * 64, "parameters": 1, "schema": 1}
+            records.append(make_record(recipe=NAME, variant=name, **more))
+    known = {"kind": "translation", "seed": 3, "checkpoint_sha256": "0" * 64, "parameters": 1, "schema": 2}
     known |= {"curve": [{"epoch": 1, "valid_loss": 1.0}], "metrics": {"sacrebleu": 1.0, hostile("metric"): 1.0}}
     mappings = {
         "config": {"kind": "translation", "corpus": hostile("record.corpus"), hostile("config key"): 1},
@@ -93,8 +94,8 @@ def project(tmp_path: Path, make_record: MakeRecord, monkeypatch: pytest.MonkeyP
         "published": {hostile("published key"): hostile("published value")},
     }
     texts = {each.name: hostile(f"record.{each.name}") for each in msgspec.structs.fields(Record)
-             if each.name not in known and each.name not in mappings}  # fmt: skip
-    assert set(texts) == {"recipe", "run", "date"}
+             if each.name not in known and each.name not in mappings and each.name != "path"}  # fmt: skip
+    assert set(texts) == {"recipe", "variant", "date"}
     records.append(Record(**known, **mappings, **texts))
     for number, record in enumerate(records):
         record.write(tmp_path / f"results/{number}/{record.seed}.json")
@@ -104,14 +105,14 @@ def project(tmp_path: Path, make_record: MakeRecord, monkeypatch: pytest.MonkeyP
     claims = [{**claim, "checks": [checked]}, {**claim, "untested": hostile("untested")}]
     paper = {"name": hostile("claims.name"), "title": hostile("claims.title"), "claims": claims}
     ledger = {"costs": {hostile("cost of"): hostile("cost")}, "papers": [paper]}
-    (tmp_path / "docs/claims.yaml").write_text(yaml.safe_dump(ledger))
+    (tmp_path / "study/claims.yaml").write_text(yaml.safe_dump(ledger))
     machine = {"cpu": hostile("measured on"), "threads": 1}
     conditions = {hostile("condition"): hostile("conditions"), "git": {"commit": "a" * 40}, "machine": machine}
     places = {name: hostile(f"measured {name}") for name in ("model", "stage", "name", "sublayer")}
     measured = Measurement(analysis="gradients", conditions=conditions, rows=[{**row, **places} for row in ROWS])
     measured.write(tmp_path / f"docs/figures/{NAME}.json")
     figure = {"title": hostile("figure title"), "source": "docs/figures/*.json"}
-    (tmp_path / "docs/figures/figures.yaml").write_text(yaml.safe_dump({"lines": figure}))
+    (tmp_path / "study/figures.yaml").write_text(yaml.safe_dump({"lines": figure}))
     cost = {"model": "translation", "parameters": 1, "kept_megabytes": 2.0, "calls_forward": 1, "calls_backward": 1}
     cost |= {"megabytes_forward": 1.0, "megabytes_backward": 1.0}
     models = {"translation": {"description": hostile("model"), "baseline": hostile("cost baseline")}}
@@ -147,7 +148,7 @@ def test_no_field_becomes_markup_on_the_page(project: Path, hostile: Hostile) ->
 
 def test_no_field_becomes_html_in_markdown(project: Path) -> None:
     """Checks the text outside code spans, because Markdown escapes those itself."""
-    texts = outdated_tables(project, read_results(project))
+    texts = outdated_texts(project, read_results(project), read_costs(project))
     assert {path.name for path in texts} == {"README.md", "tables.md", "claims.md"}
     for path, text in texts.items():
         assert "script" in text

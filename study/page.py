@@ -1,7 +1,7 @@
-"""One page of all results, `rskip report --html FILE`: tables, figures, claims, and where each number is from.
+"""One page of all results, `python -m study --html FILE`: tables, figures, claims, and where each number is from.
 
 The page opens from disk and asks no network: style, script and pictures are in it. The pictures are the charts of
-`rskip report` with a target at every value (`rskip.analysis.figures.svg_with_values`); page.js shows what a target
+docs/figures/ with a target at every value (`rskip.analysis.figures.svg_with_values`); page.js shows what a target
 says, and sorts tables.
 """
 
@@ -10,20 +10,22 @@ from __future__ import annotations
 import json
 import re
 import shlex
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from html import escape
 from pathlib import Path
 from typing import Any
 
 from rskip.analysis.figures import svg_with_values
-from rskip.experiments.claims import Judged, Paper, count_verdicts, judge_claims
-from rskip.experiments.report import FIGURES, FigureFiles, figures, machine_label, run_label
+from rskip.experiments.comparisons import Comparisons, run_command
+from rskip.experiments.overview import machine_label, run_label
 from rskip.experiments.results import read_results
-from rskip.experiments.tables import Tables, run_command
 from rskip.files.whole import atomic_file
 from rskip.records import Record
 from rskip.records.tables import Table
 from rskip.tasks import task_of_record
+from study.claims import Judged, Paper, count_verdicts, judge_claims
+from study.costs import read_costs
+from study.figures import FIGURES, FigureFiles, figures
 
 _ASSETS = Path(__file__).parent
 # what keeps the page from asking anything of a network
@@ -42,11 +44,12 @@ def write_page(root: Path, path: Path) -> None:
 
 def results_page(root: Path) -> str:
     """The page's HTML."""
-    results = read_results(root)
-    records, tables, costs = results.records, results.comparisons, results.costs
+    costs = read_costs(root)
+    results = read_results(root, beside=costs)
+    records, tables = results.records, results.comparisons
     compared = map(tables.table, tables.of_recipes)
     crossed = map(results.grids.table, results.grids.names)
-    anchors = {_record_anchor(record) for record in records}
+    anchors = {record.path.relative_to(root): _record_anchor(record) for record in records}
     sections = {
         "Our comparisons": "".join(_table(table) for table in compared if table.records),
         "Grids": "".join(_table(table) for table in crossed if any(any(row[1:]) for row in table.rows)),
@@ -68,7 +71,7 @@ def results_page(root: Path) -> str:
         f'<meta http-equiv="Content-Security-Policy" content="{_POLICY}">'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
         f"<style>\n{style}</style></head><body>\n<h1>Results</h1>"
-        "<p>Made by <code>rskip report --html</code> from the committed records, measurements and recipes. "
+        "<p>Made by <code>python -m study --html</code> from the committed records, measurements and recipes. "
         "Point at a value in a figure to read it, or open its CSV; click a heading to sort a table; a seed's number "
         f"leads to its record.</p>\n<nav>{links}</nav>\n{body}"
         f'<div id="says" role="status"></div>\n<script>\n{script}</script></body></html>\n'
@@ -101,7 +104,7 @@ def _seeds(cell: str, records: Sequence[Record]) -> str:
     return f"{figure} (seed{'s' if len(records) > 1 else ''} {links})"
 
 
-def _figure(made: FigureFiles, anchors: Collection[str]) -> str:
+def _figure(made: FigureFiles, anchors: Mapping[Path, str]) -> str:
     conditions = {key: value for key, value in made.conditions.items() if key not in ("git", "machine", "packages")}
     told = [", ".join(f"{key} {value}" for key, value in conditions.items() if value is not None)]
     told += [f"commit {_commit(git)}"] if (git := made.conditions.get("git")) else []
@@ -116,11 +119,11 @@ def _figure(made: FigureFiles, anchors: Collection[str]) -> str:
     )
 
 
-def _source(source: str, anchors: Collection[str]) -> str:
+def _source(source: str, anchors: Mapping[Path, str]) -> str:
     """A figure's source, with a link to its record where it is of one."""
     shown, path = f"<code>{escape(source)}</code>", Path(source)
-    anchor = f"record-{path.parent.name}-{path.name.partition('.')[0]}"
-    return f'<a href="#{escape(anchor)}">{shown}</a>' if anchor in anchors else shown
+    anchor = anchors.get(path.with_name(f"{path.name.partition('.')[0]}.json"), "")
+    return f'<a href="#{escape(anchor)}">{shown}</a>' if anchor else shown
 
 
 def _claims(paper: Paper, judged: Sequence[Judged]) -> str:
@@ -139,7 +142,7 @@ def _claims(paper: Paper, judged: Sequence[Judged]) -> str:
     return f"<h3>{escape(paper.name)}</h3>{said}{_html_table(paper.name, headings, rows)}"
 
 
-def _records(records: Sequence[Record], tables: Tables) -> str:
+def _records(records: Sequence[Record], tables: Comparisons) -> str:
     rows = []
     for record in records:
         metric, heading = task_of_record(record).columns[0]
@@ -164,7 +167,7 @@ def _records(records: Sequence[Record], tables: Tables) -> str:
     return _html_table("Records", headings, rows)
 
 
-def _origin(record: Record, tables: Tables) -> list[str]:
+def _origin(record: Record, tables: Comparisons) -> list[str]:
     """The record's file, and what makes it where a recipe has its row."""
     origin = [f"`{record.path}`"]
     if row := tables.recipes.get(record.address):

@@ -1,0 +1,115 @@
+"""The table of all runs: one row per run, the mean over its seeds; `rskip report`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import groupby
+from statistics import fmean
+from typing import Any
+
+from rskip.records import Record
+from rskip.records.tables import markdown_table, markdown_text, summarise
+from rskip.tasks import Column, dataset_of_record, task_of_record, tasks
+from rskip.tasks.run import config_difference
+
+NO_RECORDS = "No records yet.\n"
+
+
+def overview(records: Iterable[Record]) -> str:
+    """The tables of all runs, each under the dataset that they were scored on."""
+    by_data: dict[str, list[Record]] = {}
+    for record in records:
+        by_data.setdefault(dataset_of_record(record), []).append(record)
+    parts = [f"## {markdown_text(name)}\n\n{results_table(by_data[name])}" for name in sorted(by_data)]
+    return "\n".join(parts) or NO_RECORDS
+
+
+def results_table(records: Iterable[Record]) -> str:
+    """A table of the runs, the signatures of its scores below it; "No records yet." where there are none.
+
+    A figure is the mean ± the sample standard deviation over the run's seeds, or one seed's figure.
+
+    :raises ValueError: a run's records were made with different settings or scorers.
+    """
+    runs = [_check_run(list(group)) for _, group in groupby(records, key=lambda record: record.run)]
+    if not runs:
+        return NO_RECORDS
+    columns = [
+        (task.name, column)
+        for task in tasks().values()
+        for column in task.columns
+        if any(run[0].kind == task.name and any(column.metric in record.metrics for record in run) for run in runs)
+    ]
+    headings = [column.heading for _, column in columns]
+    rows = [
+        [
+            run_label(run[0]),
+            f"{run[0].parameters:,}",
+            ", ".join(str(record.seed) for record in run),
+            *(_figure(run, column) if run[0].kind == kind else "" for kind, column in columns),
+            f"{fmean(record.training['seconds'] for record in run) / 60:.0f}",
+            "; ".join(dict.fromkeys(machine_label(record.machine) for record in run)),
+        ]
+        for run in runs
+    ]
+    table = markdown_table(["run", "parameters", "seeds", *headings, "training, minutes", "machine"], rows)
+    return "\n".join([table, "", *_notes(runs), ""])
+
+
+def _check_run(run: list[Record]) -> list[Record]:
+    first = run[0]
+    for other in run[1:]:
+        if other.config != first.config:
+            raise ValueError(
+                f"{first.path} and {other.path} were made with different settings "
+                f"({config_difference(first.config, other.config)}): remove the one that is out of date"
+            )
+    scored = _scored(run)
+    for other in scored[1:]:
+        if other.signatures != scored[0].signatures:
+            raise ValueError(f"{scored[0].path} and {other.path} were scored differently: they can't be averaged")
+    return run
+
+
+def _scored(run: Sequence[Record]) -> list[Record]:
+    return [record for record in run if not record.diverged]
+
+
+def _figure(run: Sequence[Record], column: Column) -> str:
+    values = [record.metrics[column.metric] for record in run if column.metric in record.metrics]
+    diverged = sum(record.diverged for record in run)
+    said = [f"{diverged} diverged" if len(run) > 1 else "diverged"] if diverged else []
+    if values:
+        said.insert(0, f"{summarise(values)} ({'one seed' if len(values) == 1 else f'{len(values)} seeds'})")
+    return ", ".join(said)
+
+
+def run_label(record: Record) -> str:
+    """The recipe's name, and what was overridden."""
+    changes = ", ".join(f"{key}={value}" for key, value in record.overrides.items())
+    return f"{record.address} with {changes}" if changes else record.address
+
+
+def machine_label(machine: Mapping[str, Any]) -> str:
+    """The GPUs, or the processor and its threads."""
+    if machine.get("gpu"):
+        count = machine.get("gpus", 1)
+        return f"{count} × {machine['gpu']}" if count > 1 else str(machine["gpu"])
+    return f"{machine['cpu']}, {machine['threads']} thread{'s' if machine['threads'] != 1 else ''}"
+
+
+def _notes(runs: Sequence[Sequence[Record]]) -> list[str]:
+    notes = []
+    if any(len(run) > 1 for run in runs):
+        notes.append("± is the sample standard deviation over seeds.")
+    signed: dict[tuple[str, str], list[Record]] = {}
+    for run in runs:
+        for record in _scored(run)[:1]:
+            for metric, signature in record.signatures.items():
+                signed.setdefault((metric, signature), []).append(run[0])
+    for (metric, signature), firsts in signed.items():
+        others = any(m == metric and s != signature for m, s in signed)
+        of = f" of {', '.join(map(run_label, firsts))}" if others else ""
+        heading = dict(task_of_record(firsts[0]).columns).get(metric, metric)
+        notes.append(f"{heading}{of}: `{signature}`.")
+    return ["  \n".join(map(markdown_text, notes))] if notes else []

@@ -1,0 +1,78 @@
+"""Make what README.md and docs/ show of the records, in the project's folder: `make study`.
+
+    python -m study                         writes what is out of date
+    python -m study --check                 changes nothing; exit status 1 where something is out of date
+    python -m study --html results.html     writes tables, figures and claims as one page
+    python -m study field/6x6               prints a table: as `rskip report`, with what connections cost
+
+Written are study/results/README.md, docs/tables.md, docs/claims.md, the tables in README.md and docs/, the figures, and
+what checkpoints.json and the models' cards say of runs that have new records.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import get_args
+
+from rskip.experiments.results import read_results
+from rskip.records.tables import Format, write_documents
+from rskip.zoo import publishing
+from rskip.zoo.registry import CARD, FILE_NAME
+from study.costs import read_costs
+from study.documents import outdated_texts
+from study.figures import figures
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Returns 1 where --check finds what is out of date, 2 for a mistake."""
+    parser = argparse.ArgumentParser(
+        prog="python -m study", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    what = parser.add_mutually_exclusive_group()
+    what.add_argument("tables", nargs="*", default=[], metavar="NAME", help="print this table")
+    parser.add_argument("--format", choices=get_args(Format), default="text", help="of printed tables (default: text)")
+    what.add_argument("--check", action="store_true", help="change nothing, and say what is out of date")
+    what.add_argument("--html", type=Path, metavar="FILE", help="write one page of all results")
+    args = parser.parse_args(arguments)
+    try:
+        return _run(args, Path())
+    except (OSError, ValueError) as error:
+        print(f"study: error: {error}", file=sys.stderr)
+        return 2
+
+
+def _run(args: argparse.Namespace, root: Path) -> int:
+    if args.html:
+        from study.page import write_page
+
+        write_page(root, args.html)
+        print(f"{args.html}: written")
+        return 0
+    costs = read_costs(root)
+    results = read_results(root, beside=costs)
+    for name in args.tables:
+        print((costs if name in costs.tables else results).table(name).render(args.format), end="")
+    if args.tables:
+        return 0
+    texts, made = outdated_texts(root, results, costs), figures(root, results)
+    models = publishing.outdated_models(results.records)
+    if args.check:
+        of_models = [f"{entry.name} in {FILE_NAME}" for entry in models]
+        outdated = [*texts, *(path for figure in made for path in figure.outdated()), *of_models]
+        if outdated:
+            print(f"study: out of date: {', '.join(map(str, outdated))}; run `make study`", file=sys.stderr)
+        return 1 if outdated else 0
+    written = [*write_documents(texts), *(path for figure in made for path in figure.write())]
+    for entry in models:
+        publishing.register(entry)
+        written += [Path(FILE_NAME), Path(str(entry.folder), CARD)]
+    written += write_documents(publishing.outdated_tables(root))
+    print("\n".join(f"{path}: written" for path in dict.fromkeys(written)) or "every table and figure is up to date")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,157 @@
+"""The figures of docs/, made of the records and measurements that study/figures.yaml names (`Figure`, by name).
+
+A figure's CSV, docs/figures/NAME.csv, holds what is drawn and comes out the same byte for byte; NAME.svg keeps the
+checksum of what it was drawn from, since its own bytes differ between versions of matplotlib.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Annotated, Any
+
+import msgspec
+
+from rskip.analysis.charts import Chart, View, chart, joined, learning_curves
+from rskip.analysis.figures import draw_chart
+from rskip.analysis.measurement import Measurement, read_measurement
+from rskip.analysis.trace import read_trace
+from rskip.experiments.results import Results
+from rskip.files.whole import atomic_file
+from rskip.records import read_record
+from rskip.settings.check import convert
+from rskip.settings.errors import SettingError
+from rskip.settings.text import read_yaml
+
+FIGURES, LIST = Path("docs", "figures"), Path("study", "figures.yaml")
+_Name = Annotated[str, msgspec.Meta(pattern=r"^[a-z0-9_]+$", extra={"expected": "a name of a-z, 0-9 and _"})]
+_Source = Annotated[str, msgspec.Meta(pattern=r"^(docs/figures|(study/)?results)/(?!.*\.\.)")]
+_SOURCES = "a file in docs/figures/ or study/results/, or a list of them"
+
+
+class Figure(View, frozen=True, kw_only=True):
+    """A figure in study/figures.yaml: a view of its sources' data, or of a grid's records.
+
+    :param source: files from the project's folder, as shell patterns: measurements in docs/figures/, or records
+        results/RUN/SEED.json for their learning curves, or traces results/RUN/SEED.probe.jsonl. All are overlaid.
+    :param grid: the name of a grid's table.
+    """
+
+    source: Annotated[_Source | tuple[_Source, ...], msgspec.Meta(extra={"expected": _SOURCES})] = ()
+    grid: str = ""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not self.source and not self.grid:
+            raise SettingError("source", "is missing", expected=f"{_SOURCES}; or grid, a table's name")
+        if self.source and self.grid:
+            raise SettingError("grid", "has a source beside it", expected="one of them")
+
+
+@dataclass(frozen=True)
+class FigureFiles:
+    """A figure's files, beside each other, and what they should hold.
+
+    :param stem: the files' path without .csv and .svg.
+    :param sources: what it is made of, from the project's folder.
+    :param conditions: of its measurement; empty for records.
+    """
+
+    stem: Path
+    title: str
+    chart: Chart
+    sources: tuple[str, ...] = ()
+    conditions: Mapping[str, Any] = field(default_factory=dict)
+
+    @cached_property
+    def csv(self) -> str:
+        return self.chart.to_csv()
+
+    @property
+    def drawn_from(self) -> str:
+        """The sum of all that the picture shows, which it keeps."""
+        return hashlib.sha256(f"{self.chart.kind}\n{self.title}\n{self.csv}".encode()).hexdigest()
+
+    def outdated(self) -> list[Path]:
+        """The CSV if it differs, and the picture if it was drawn from other data or is missing."""
+        table, picture = (self.stem.with_suffix(suffix) for suffix in (".csv", ".svg"))
+        outdated = [] if table.is_file() and table.read_text(encoding="utf-8") == self.csv else [table]
+        if not picture.is_file() or self.drawn_from.encode() not in picture.read_bytes():
+            outdated.append(picture)
+        return outdated
+
+    def write(self) -> list[Path]:
+        """Writes what is out of date, the CSV first; returns the paths.
+
+        :raises ValueError: matplotlib is missing.
+        """
+        outdated = self.outdated()
+        for path in outdated:
+            if path.suffix != ".csv":
+                draw_chart(self.chart, path, title=self.title, description=self.drawn_from)
+                continue
+            with atomic_file(path) as temporary:
+                temporary.write_text(self.csv, encoding="utf-8")
+        return outdated
+
+
+def figures(root: Path, results: Results) -> list[FigureFiles]:
+    """All figures of the project; none without study/figures.yaml.
+
+    :raises SettingError: a figure can't be made; names the figure, the key and what is wrong.
+    """
+    file = root / LIST
+    if not file.is_file():
+        return []
+    source = str(LIST)
+    chosen = convert(read_yaml(file), dict[_Name, Figure], source=source)
+    made = []
+    for name, figure in chosen.items():
+        try:
+            if figure.grid:
+                grids = results.grids
+                if figure.grid not in grids.names:
+                    raise SettingError.of_value("grid", figure.grid, ", ".join(grids.names))
+                sources, measurement = grids.sources(figure.grid), grids.measurement(figure.grid)
+            else:
+                paths = _source_paths(root, figure)
+                sources = [path.relative_to(root) for path in paths]
+                measurement = _read_sources(root, paths)
+            files = FigureFiles(
+                stem=root / FIGURES / name,
+                title=figure.title,
+                chart=chart(measurement, figure),
+                sources=tuple(map(str, sources)),
+                conditions=measurement.conditions,
+            )
+            made.append(files)
+        except SettingError as error:
+            raise (error if error.source else error.within(name, source=source)) from None
+    return made
+
+
+def _source_paths(root: Path, figure: Figure) -> list[Path]:
+    found: list[Path] = []
+    for pattern in [figure.source] if isinstance(figure.source, str) else figure.source:
+        paths = [path for path in sorted(root.glob(pattern)) if not path.name.startswith(".")]
+        if not paths:
+            raise SettingError.of_value("source", pattern, "a file that is there, or a pattern of such files")
+        found += [path for path in paths if path not in found]
+    return found
+
+
+def _read_sources(root: Path, found: Sequence[Path]) -> Measurement:
+    records = [path for path in found if path.suffix == ".json" and FIGURES not in path.relative_to(root).parents]
+    measurements = [learning_curves(map(read_record, records))] if records else []
+    for path in found:
+        if path.suffix == ".jsonl":
+            seed = path.name.removesuffix(".probe.jsonl")
+            if not seed.isdecimal():
+                raise SettingError.of_value("source", str(path.relative_to(root)), "RUN/SEED.probe.jsonl of a trace")
+            measurements.append(read_trace(path, model=read_record(path.with_name(f"{seed}.json")).run, seed=int(seed)))
+        elif path not in records:
+            measurements.append(read_measurement(path))
+    return joined(measurements)
