@@ -13,8 +13,9 @@ import pytest
 import torch
 from torch import nn
 
-from rskip.cpu import CpuTransformer, precision
+from rskip.cpu import CpuTransformer, for_inference, precision
 from rskip.cpu.int8 import Int8Linear, largest_int8_weight
+from rskip.cpu.library import Found
 from rskip.cpu.linear import PackedLinear
 from rskip.cpu.precision import PRECISIONS, set_precision
 
@@ -174,3 +175,14 @@ def test_a_model_whose_output_projection_is_too_small_for_int8_is_in_int8(build)
     assert CpuTransformer(model).precision == "int8"
     with pytest.raises(ValueError, match="can't be in float32 again"):
         set_precision(model, "float32")
+
+
+def test_without_kernels_pytorch_runs_the_model_as_it_is(build, source, monkeypatch):
+    for module in ("library", "int8", "precision", "transformer"):
+        monkeypatch.setattr(f"rskip.cpu.{module}.find_library", lambda: Found(None, "not compiled"))
+    model = build("2rskip+ln").float()
+    expected = model.encode(source).states
+    assert for_inference(model, "float32") is model and not isinstance(model.decoder.output_projection, PackedLinear)
+    torch.testing.assert_close(model.encode(source).states, expected.detach())
+    with pytest.raises(ValueError, match=r"int8 needs the compiled kernels \(not compiled\): use float32 or bfloat16"):
+        for_inference(model, "int8")
