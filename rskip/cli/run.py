@@ -95,7 +95,7 @@ def run(args: argparse.Namespace) -> int:
                 own = [record for record in records if record.run == recipe.run]
                 record = export_model(recipe, own, mirror=args.mirror)
                 print(f"checkpoints/{record.run}: seed {record.seed}, in {recipe.task.published_dtype}")
-                print(f"rskip zoo publish {record.run}   makes it a model of checkpoints.json, or updates that")
+                print(f"rskip zoo publish {record.run} --seed {record.seed}   makes it a model of checkpoints.json")
     except CommandFailed as error:
         print(f"rskip run: error: {error}", file=sys.stderr)
         return 1

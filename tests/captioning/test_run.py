@@ -308,6 +308,8 @@ def test_publish_writes_weights_that_caption_the_same(project):
     model, dictionary = load_captioning_model(folder)
     assert model.config.encoder_connection == "2rskip+ln" and "dog" in dictionary
 
+    (project / "recipes").mkdir()
+    (project / "mine.yaml").rename(project / "recipes/mine.yaml")  # where a run's recipe is looked for
     assert main(["zoo", "publish", "mine/sees"]) == 0
     entry = read_registry(project / "checkpoints.json")["captioning_transformer_tiny_2rskip_ln.flickr8k"]
     record = read_record(project / f"results/mine/sees/{entry.seed}.json")

@@ -274,7 +274,9 @@ def test_publish_writes_the_first_seeds_weights_as_they_are_and_the_zoo_loads_th
     theirs, _ = load_model(project / "runs/mine/2/training")
     assert "checkpoints/mine: seed 2, in float32" in capsys.readouterr().out
 
-    assert main(["zoo", "publish", "mine"]) == 0
+    (project / "recipes").mkdir()
+    (project / "mine.yaml").rename(project / "recipes/mine.yaml")  # where a run's recipe is looked for
+    assert main(["zoo", "publish", "mine", "--seed", "2"]) == 0
     entry = read_registry(project / "checkpoints.json")["preact_resnet8_2rskip_ln.cifar10"]
     record = read_record(project / "results/mine/2.json")
     assert (entry.seed, entry.dtype, entry.figures[0].value) == (2, "float32", record.metrics["error"])
