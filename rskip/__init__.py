@@ -1,6 +1,7 @@
 """Residual connections for Transformers and ResNets."""
 
 import importlib
+import sys
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -20,4 +21,9 @@ def __getattr__(name: str) -> object:
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), "load", "zoo"} - {"TYPE_CHECKING", "importlib"})
+    return sorted({*globals(), "load", "zoo"} - {"TYPE_CHECKING", "importlib", "sys"})
+
+
+# `--user-dir PATH/rskip` imports this package, also where fairseq_compat's start-up hook is not installed.
+if "fairseq" in sys.modules and hasattr(sys.modules["fairseq"], "models"):
+    import rskip.fairseq_plugin  # noqa: F401

@@ -148,3 +148,15 @@ assert "transformer_rskip_ln_tiny" in ARCH_MODEL_REGISTRY
 """
     process = forked("-c", code, folder=tmp_path, fairseq=False)
     assert process.returncode == 0, process.stderr
+
+
+def test_a_user_dir_registers_the_models_without_the_patch_too(tmp_path, forked):
+    code = f"""
+from argparse import Namespace
+from fairseq import utils
+utils.import_user_module(Namespace(user_dir={str(ROOT / "rskip")!r}))
+from fairseq.models import ARCH_MODEL_REGISTRY
+assert "transformer_rskip_ln_tiny" in ARCH_MODEL_REGISTRY
+"""
+    process = forked("-c", code, folder=tmp_path, without="user-dir")
+    assert process.returncode == 0, process.stderr
