@@ -13,7 +13,7 @@ from rskip.machine.environment import installed_version
 from rskip.settings.check import Checked, convert
 from rskip.settings.text import read_json
 from rskip.text.subwords import BytePairEncoding, SubwordKind, Subwords, subwords_class
-from rskip.text.tokeniser import PunctuationNormaliser, TokeniserKind, build_tokeniser
+from rskip.text.words import PunctuationNormaliser, TokeniserKind, build_tokeniser
 
 CONFIG_FILE = "pipeline.json"
 FORMAT = 1  # which is not written; a later one is

@@ -14,7 +14,7 @@ from sacrebleu.metrics import BLEU
 from sacremoses import MosesPunctNormalizer
 
 from rskip.text.pipeline import tool_versions
-from rskip.text.tokeniser import MosesTokeniser
+from rskip.text.words import MosesTokeniser
 
 LANGUAGE = "de"
 GERMAN_TOKENS, OWN_TOKENS = "moses-de", "own"

@@ -16,7 +16,7 @@ from rskip.corpora.stages.setting import Setting, progress
 from rskip.files.whole import atomic_file
 from rskip.machine.workers import in_order
 from rskip.text.pipeline import LanguageText, TextConfig
-from rskip.text.tokeniser import MosesTokeniser, WhitespaceTokeniser
+from rskip.text.words import MosesTokeniser, WhitespaceTokeniser
 
 WORDS, DIGESTS, REPORTS, REFERENCE = "words", "digests", "reports", "reference"
 

@@ -11,7 +11,7 @@ import pytest
 import sacremoses.tokenize
 from sacremoses import MosesPunctNormalizer, MosesTokenizer
 
-from rskip.text.tokeniser import MosesTokeniser, PunctuationNormaliser, _letters_compiled_as_ranges
+from rskip.text.words import MosesTokeniser, PunctuationNormaliser, _letters_compiled_as_ranges
 
 SENTENCES = [
     "The U.S.A. won 3.5 p.m. vs. them... etc. and so on.",

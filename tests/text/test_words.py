@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from rskip.text.pipeline import LanguageText, TextConfig
-from rskip.text.tokeniser import MosesTokeniser, PunctuationNormaliser, build_tokeniser
+from rskip.text.words import MosesTokeniser, PunctuationNormaliser, build_tokeniser
 
 
 @pytest.mark.parametrize(
