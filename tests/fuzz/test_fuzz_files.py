@@ -272,7 +272,7 @@ def test_pictures(kind: str, first: Damage, second: Damage) -> None:
 
 
 def documents() -> Iterator[tuple[str, Path, Callable[[Path], Any]]]:
-    yield "record", sorted((ROOT / "results").glob("multi30k*/*.json"))[0], read_record
+    yield "record", sorted((ROOT / "study/results/runs").glob("multi30k*/*/*.json"))[0], read_record
     yield "registry", ROOT / "checkpoints.json", read_registry
 
 
