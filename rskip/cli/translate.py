@@ -251,8 +251,8 @@ def load_translator(args: argparse.Namespace, ranks: Ranks) -> Translator:
     args.model = model_path(args.model, task="translation")
     if not args.model.exists():
         raise FileNotFoundError(
-            f"no model {args.model}: expected its folder or checkpoint{model_nearby(args.model.name)}, or a name of "
-            "`rskip zoo list`"
+            f"no model {args.model}: expected its folder or checkpoint{model_nearby(args.model.as_posix())}, or a name "
+            "of `rskip zoo list`"
         )
     file = find_model(args.model)
     on_cpu = args.precision == "int8" or file.name == ONNX_FILE
@@ -278,7 +278,10 @@ def model_nearby(name: str) -> str:
     """The translation model in the folder `checkpoints` or in the working folder that is named most alike, in words."""
     from rskip.settings.errors import nearest
 
-    folders = {path.parent for place in (".", "checkpoints") for path in Path(place).glob("*/**/dict.*.txt")}
-    found = {folder.name: folder for folder in sorted(folders) if (folder / "model.safetensors").is_file()}
+    found: dict[str, Path] = {}
+    for place in (".", "checkpoints"):
+        for folder in sorted({path.parent for path in Path(place).glob("*/**/dict.*.txt")}):
+            if (folder / "model.safetensors").is_file():
+                found[folder.relative_to(place).as_posix()] = folder
     names = nearest(name, found) or [*found][:1]
     return f", such as {found[names[0]]}" if names else ""
