@@ -39,7 +39,7 @@ class CpuTransformer:
     """A Transformer whose encoder and steps are computed by the compiled kernels, a `TranslationModel` as it is one.
 
     Where no kernel suits (training, float64, another device, encoders of anything but tokens) it computes itself.
-    Threads may share one.
+    What else a Transformer has, such as `state_dict`, it has too. Threads may share one.
 
     model: the Transformer.
     """
@@ -48,6 +48,11 @@ class CpuTransformer:
         self.model: Any = model
         self._encoder: CpuEncoder | None = None
         self._decoder: CpuDecoder | None = None
+
+    def __getattr__(self, name: str) -> Any:
+        if name == "model":  # of an object that is being unpickled
+            raise AttributeError(name)
+        return getattr(self.model, name)
 
     def __getstate__(self) -> dict[str, Any]:
         return {"model": self.model, "_encoder": None, "_decoder": None}
