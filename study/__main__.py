@@ -31,11 +31,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
         prog="python -m study", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    what = parser.add_mutually_exclusive_group()
-    what.add_argument("tables", nargs="*", default=[], metavar="NAME", help="print this table")
+    parser.add_argument("tables", nargs="*", metavar="NAME", help="print this table")
     parser.add_argument("--format", choices=get_args(Format), default="text", help="of printed tables (default: text)")
-    what.add_argument("--check", action="store_true", help="change nothing, and say what is out of date")
-    what.add_argument("--html", type=Path, metavar="FILE", help="write one page of all results")
+    parser.add_argument("--check", action="store_true", help="change nothing, and say what is out of date")
+    parser.add_argument("--html", type=Path, metavar="FILE", help="write one page of all results")
     args = parser.parse_args(arguments)
     try:
         return _run(args, Path())
@@ -45,6 +44,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _run(args: argparse.Namespace, root: Path) -> int:
+    if sum(map(bool, (args.tables, args.check, args.html))) > 1:
+        raise ValueError("NAME, --check and --html exclude each other: give one of them")
     if args.html:
         from study.page import write_page
 

@@ -115,7 +115,8 @@ def figures(root: Path, results: Results) -> list[FigureFiles]:
                 grids = results.grids
                 if figure.grid not in grids.names:
                     raise SettingError.of_value("grid", figure.grid, ", ".join(grids.names))
-                sources, measurement = grids.sources(figure.grid), grids.measurement(figure.grid)
+                sources = [path.relative_to(root) for path in grids.sources(figure.grid)]
+                measurement = grids.measurement(figure.grid)
             else:
                 paths = _source_paths(root, figure)
                 sources = [path.relative_to(root) for path in paths]

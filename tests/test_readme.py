@@ -76,7 +76,7 @@ def test_paths_exist(monkeypatch):
         for target in re.findall(r"\]\(([^)#]+)\)", text):
             if "://" not in target:
                 assert (document.parent / target).exists(), f"{document.name}: {target}"
-        named.update(re.findall(r"\b(?:recipes|checkpoints|benchmarks|scripts)/[\w/.-]+\.\w+", text))
+        named.update(re.findall(r"(?<![\w/])(?:recipes|checkpoints|benchmarks|scripts)/[\w/.-]+\.\w+", text))
     for target in sorted(named):
         if target.startswith("recipes/"):
             assert load_recipes(ROOT / target), target  # a file, or a row of one

@@ -164,7 +164,7 @@ class Grids:
         return Measurement(analysis="grid", conditions={}, rows=[dict(zip(keys, row, strict=True)) for row in rows])
 
     def sources(self, name: str) -> list[Path]:
-        """Its records, from the project's folder."""
+        """The paths of its records."""
         return [record.path for line in self._lines(name) for cell in line for record in cell.records]
 
     def _figures(self, name: str, line: Recipe) -> Mapping[str, float | None]:

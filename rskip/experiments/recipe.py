@@ -11,7 +11,6 @@ from __future__ import annotations
 import copy
 import math
 import os
-import re
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -23,7 +22,7 @@ import msgspec
 
 from rskip.experiments.variants import Variant, choose_variants, merge, read_variants
 from rskip.records import RESULTS, Record, record_path
-from rskip.records.address import new_addresses, run_address
+from rskip.records.address import new_addresses, run_address, without_hash
 from rskip.settings.check import convert, field_names
 from rskip.settings.errors import SettingError, did_you_mean, joined
 from rskip.settings.text import parse_overrides, read_yaml, set_dotted
@@ -31,7 +30,6 @@ from rskip.tasks import Task, find_task, tasks
 from rskip.tasks.run import ProbeSettings, config_difference, flat_config
 
 FOLDER = Path("recipes")
-_HASH = re.compile(r"-[0-9a-f]{8}$")  # at the end of a run's address, where settings are overridden
 
 
 class PaperScore(msgspec.Struct, frozen=True, kw_only=True):
@@ -283,7 +281,7 @@ def find_recipe(name: str | os.PathLike[str]) -> tuple[Path, str | None]:
 
 def results_folder(run: str) -> Path:
     """Where the records of a run lie, by its address: where its recipe in recipes/ says, else results/."""
-    for stem in (run.split("/")[0], _HASH.sub("", run)):
+    for stem in (run.split("/")[0], without_hash(run)):
         if "/" not in stem and (path := FOLDER / f"{stem}.yaml").is_file():
             return Path(str(_read_content(path).get("results") or RESULTS))
     return RESULTS

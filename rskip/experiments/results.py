@@ -6,13 +6,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-import msgspec
-
 from rskip.experiments.comparisons import SEEDS, Comparisons, no_table
 from rskip.experiments.grids import Beside, Grids
 from rskip.experiments.recipe import Recipe, all_recipes
 from rskip.records import RESULTS, Record, read_records
 from rskip.records.address import new_addresses
+from rskip.records.record import readdressed
 from rskip.records.tables import Table
 from rskip.settings.errors import SettingError
 from rskip.tasks import task_of_record
@@ -66,13 +65,11 @@ def read_results(root: Path, *, beside: Beside | None = None) -> Results:
 
 def _readdressed(records: Sequence[Record], recipes: Sequence[Recipe]) -> list[Record]:
     """The records by run and seed, those with a run's old name under its address."""
-    of = {recipe.address: recipe for recipe in recipes}
-    new = new_addresses((record.address for record in records), of)
-    found = []
-    for record in records:
-        if recipe := of.get(new.get(record.address, "")):
-            record = msgspec.structs.replace(record, recipe=recipe.path.stem, variant=recipe.variant)
-        found.append(record)
+    new = new_addresses((record.address for record in records), [recipe.address for recipe in recipes])
+    found = [
+        readdressed(record, record.run.replace(record.address, new.get(record.address, record.address), 1))
+        for record in records
+    ]
     return sorted(found, key=lambda record: (record.run, record.seed))
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,11 @@ def run_address(recipe: str, variant: str | None, overrides: Mapping[str, Any] |
         return address
     canonical = json.dumps(dict(overrides), sort_keys=True, separators=(",", ":"))
     return f"{address}-{hashlib.sha256(canonical.encode()).hexdigest()[:8]}"
+
+
+def without_hash(run: str) -> str:
+    """The address of what was run, without the hash of overrides."""
+    return re.sub(r"-[0-9a-f]{8}$", "", run)
 
 
 def old_name(address: str) -> str:

@@ -13,7 +13,7 @@ import msgspec
 from rskip.files.state import as_state, read_state
 from rskip.files.whole import atomic_file
 from rskip.machine.environment import Git, Machine
-from rskip.records.address import run_address, run_path
+from rskip.records.address import old_name, run_address, run_path, without_hash
 from rskip.settings.check import check, convert
 from rskip.settings.errors import SettingError
 from rskip.settings.kinds import Count, Whole
@@ -153,9 +153,20 @@ def read_record(path: Path) -> Record:
 
 def read_records(folder: Path) -> list[Record]:
     """All records under a results folder, by run and seed; none where the folder is missing."""
-    return sorted(map(read_record, folder.rglob(_FILES)), key=lambda record: (record.run, record.seed))
+    paths = [path for depth in ("*", "*/*") for path in folder.glob(f"{depth}/{_FILES}")]
+    return sorted(map(read_record, paths), key=lambda record: (record.run, record.seed))
 
 
 def read_run_records(run: str, results: Path = RESULTS) -> list[Record]:
     """The records of one run's seeds, by its address and by seed; none where it has none."""
-    return sorted(map(read_record, run_path(results, run, "").glob(_FILES)), key=lambda record: record.seed)
+    paths = {path.name: path for name in (old_name(run), run) for path in (results / name).glob(_FILES)}
+    records = [readdressed(read_record(path), run) for path in paths.values()]
+    return sorted(records, key=lambda record: record.seed)
+
+
+def readdressed(record: Record, run: str) -> Record:
+    """The record under its run's address, where it has the run's old name; others as they are."""
+    if record.run == run or record.run != old_name(run):
+        return record
+    recipe, _, variant = (without_hash(run) if record.overrides else run).partition("/")
+    return msgspec.structs.replace(record, schema=_SCHEMAS[-1], recipe=recipe, variant=variant or None)

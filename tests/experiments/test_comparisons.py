@@ -151,9 +151,8 @@ def test_what_is_wrong_is_one_line(
         capsys, "mine"
     )
     (project / "recipes" / "mine.yaml").write_text(RECIPE.replace("baseline: plain", "baseline: plane"))
-    assert "recipes/mine.yaml: baseline is 'plane': expected a variant of the file (did you mean 'plain'?)" in error_of(
-        capsys, "mine"
-    )
+    said = "mine.yaml, variant plain: baseline is 'plane': expected a variant of the file (did you mean 'plain'?)"
+    assert said in error_of(capsys, "mine")
 
 
 @pytest.mark.parametrize(

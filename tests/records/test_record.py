@@ -60,7 +60,8 @@ def test_a_record_of_a_run_without_an_address_is_read_under_its_old_name(
     del content["variant"]
     old.write_text(json.dumps(content))
     (found,) = read_run_records(record.run)
-    assert (found.run, found.path) == (old.parent.name, old) and record_path(record.run, 1) == old
+    assert (found.run, found.address, found.path) == (record.run, "my_study/sas", old)
+    assert read_record(old).run == old.parent.name and record_path(record.run, 1) == old
     with pytest.raises(SettingError, match="unknown key run"):
         old.write_text(json.dumps(content | {"schema": 2}))
         read_record(old)

@@ -130,8 +130,8 @@ def test_grids_and_costs_are_tables_like_the_others(page: Path) -> None:
     grids, costs = re.findall(r'<section id="(?:grids|costs)">(.*?)</section>', page.read_text(encoding="utf-8"))
     assert re.findall("<h3>(.*?)</h3>", grids) == ["grid"], "nothing is known of the other"
     assert (
-        '<tr><th scope="row">sas</th><td>4.50 (seed <a href="#record-grid_sas_r1-1">1</a>)</td>'
-        '<td><b>4.00 (seed <a href="#record-grid_sas_r2-1">1</a>)</b></td>'
+        '<tr><th scope="row">sas</th><td>4.50 (seed <a href="#record-grid/sas_r1-1">1</a>)</td>'
+        '<td><b>4.00 (seed <a href="#record-grid/sas_r2-1">1</a>)</b></td>'
         "<td>30.00</td><td>600.50</td><td>1.00</td></tr>"
     ) in grids
     assert '<table aria-label="connection_cost_translation">' in costs

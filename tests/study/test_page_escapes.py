@@ -91,7 +91,6 @@ def project(tmp_path: Path, make_record: MakeRecord, monkeypatch: pytest.MonkeyP
         "packages": {hostile("package"): hostile("version")},
         "machine": {"cpu": hostile("cpu"), "threads": 1, "gpu": None},
         "git": {"commit": '"><b>' + hostile("commit"), "dirty": True},
-        "published": {hostile("published key"): hostile("published value")},
     }
     texts = {each.name: hostile(f"record.{each.name}") for each in msgspec.structs.fields(Record)
              if each.name not in known and each.name not in mappings and each.name != "path"}  # fmt: skip
@@ -137,7 +136,7 @@ def test_no_field_becomes_markup_on_the_page(project: Path, hostile: Hostile) ->
     shown = page.text + "".join(value or "" for _, attrs in page.tags for value in attrs.values())
     seen = {field for field in hostile.fields if f"{{{field}}}" in shown or f"({field})" in shown}
     unseen = {"expected.machine", "config key", "record.corpus", "recipe.corpus", "metric", "signature", "data key",
-              "data value", "package", "version", "published key", "published value", "cost of", "cost",
+              "data value", "package", "version", "cost of", "cost",
               "measured name", "cost date", "record.date", "commit"}  # fmt: skip
     assert set(hostile.fields) - seen <= unseen, "shown, as text"
     identifiers = {attrs["id"] for _, attrs in page.tags if "id" in attrs}
