@@ -220,7 +220,7 @@ def test_a_baseline_that_sees_nothing_needs_no_features(project, capsys):
 def test_self_critical_training_begins_with_the_first_ones_best_checkpoint(project):
     assert run("--variants", "rewarded", "--set", "checkpoint=last") == 0
     first, second = commands()
-    (folder,) = (project / "runs").iterdir()
+    (folder,) = (project / "runs/mine").iterdir()
     assert f"--finetune-from-model {folder.relative_to(project)}/1/checkpoints/checkpoint_last.pt" in second
     assert "--criterion self_critical" in second and "--label-smoothing" not in second and "--lr 1e-05" in second
     assert f"--save-dir {folder.relative_to(project)}/1/checkpoints-self_critical" in second
@@ -241,7 +241,7 @@ def test_each_stage_trains_in_the_precision_that_its_flags_ask_for(project, monk
     first, second = commands()
     assert "--bf16" not in first and "--bf16" in second
     assert "the recipe says" not in capsys.readouterr().out
-    (record,) = (read_record(path) for path in project.glob("results/*/1.json"))
+    (record,) = (read_record(path) for path in project.glob("results/*/*/1.json"))
     assert record.training["precision"] == {"train": "float32", "self_critical": "bfloat16"}
     assert record.precision == "float32 (train), bfloat16 (self_critical)"
     assert main(["report"]) == 0

@@ -80,7 +80,7 @@ def test_mistakes_are_one_line(few_images, few_pairs, root, tmp_path, monkeypatc
         (["signals", str(caption)], ["flickr8k/sas holds no model that can be analysed"]),
         (["signals", str(caption), "--task", "translation"], ["task 'captioning'", "not of translation"]),
         (["signals", RESNET, "--task", "translation"], ["--task is 'translation'", "is a model for vision"]),
-        (["signals", str(resnet), "--task", "translation", *data], ["no translation model"]),
+        (["signals", str(resnet), "--task", "translation", *data], ["of the task 'vision'", "not of translation"]),
         (["signals", str(tmp_path / "other.pt")], ["other.pt holds no model that can be analysed", "give its task"]),
         (["signals", str(tmp_path / "empty"), "--task", "vision"], ["holds no model"]),
         (["signals", "b2t", "--task", "translation", "--depth", "1", *data], ["B2T passes on more than x"]),

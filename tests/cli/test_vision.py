@@ -389,8 +389,9 @@ def test_settings_that_no_training_can_have(data, tmp_path, capsys):
     refused(capsys, message, "train", str(recipe), "--depth", "9", *output)
 
 
-def test_a_recipe_of_another_kind(root, tmp_path, capsys):
-    recipe = str(root / "recipes" / "multi30k_en_de_1xskip_ln.yaml")
+def test_a_recipe_of_another_kind(root, tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(root)
+    recipe = "multi30k_en_de/1xskip_ln"
     refused(capsys, "is a recipe of kind translation, expected vision", "train", recipe, "--output", str(tmp_path))
 
 
