@@ -140,7 +140,7 @@ def test_no_field_becomes_markup_on_the_page(project: Path, hostile: Hostile) ->
               "measured name", "cost date", "record.date", "commit"}  # fmt: skip
     assert set(hostile.fields) - seen <= unseen, "shown, as text"
     identifiers = {attrs["id"] for _, attrs in page.tags if "id" in attrs}
-    assert f"record-{NAME}_plain-1" in identifiers and {f"#{each}" for each in identifiers} >= {
+    assert f"record-{NAME}/plain-1" in identifiers and {f"#{each}" for each in identifiers} >= {
         address for tag, address in ((tag, attrs.get("href")) for tag, attrs in page.tags) if tag == "a"
     }
 
