@@ -24,7 +24,7 @@ from rskip.text import TextPipeline
 tasks = pytest.importorskip("fairseq.tasks", reason="needs fairseq: run `rskip setup-fairseq`")
 
 SENTENCES = 6
-OURS, RSKIP, STOCK = "multi30k_en_de_1xskip_ln.pt", "multi30k_en_de_2rskip_ln.pt", "stock.pt"
+OURS, RSKIP, STOCK = "1xskip_ln.pt", "2rskip_ln.pt", "stock.pt"
 SHORT = ["--max-len-a", "1.2", "--max-len-b", "10"]
 PAD, END = 1, 2
 Hypotheses = list[list[dict[str, Any]]]
@@ -35,7 +35,7 @@ def multi30k(root, shared, tmp_path_factory, fairseq_program) -> Path:
     """A folder with the committed models as fairseq's files, one of them as a stock `transformer` too, and in `bin`
     the first test sentences and an empty one."""
     folder = tmp_path_factory.mktemp("multi30k")
-    weights = root / "checkpoints"
+    weights = root / "checkpoints/multi30k_en_de"
     for name in (OURS, RSKIP):
         write_checkpoint(folder / name, read_checkpoint(weights / name.removesuffix(".pt") / "model.safetensors"))
     checkpoint = read_checkpoint(folder / OURS)
