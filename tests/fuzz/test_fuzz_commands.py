@@ -70,7 +70,7 @@ def places(model: Path, tmp_path: Path) -> dict[str, str]:
         "MODEL": str(model),
         "FOLDER": str(tmp_path / "folder"),
         "EMPTY": str(tmp_path / "empty"),
-        "RECIPE": str(ROOT / "recipes" / "multi30k_en_de_sas.yaml"),
+        "RECIPE": str(ROOT / "recipes" / "multi30k_en_de.yaml"),
     }
 
 
