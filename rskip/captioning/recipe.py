@@ -1,4 +1,4 @@
-"""The settings of a captioning run, which its recipe gives: what its result depends on."""
+"""The settings of a captioning run, as its recipe gives them. The result depends on all of them."""
 
 from __future__ import annotations
 

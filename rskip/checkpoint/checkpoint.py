@@ -28,10 +28,10 @@ class Checkpoint:
     """A model's tensors and what is needed to build the model again.
 
     :param model: fairseq's parameter names to tensors. Tied parameters are names of one tensor.
-    :param config: `task`, `model` (the settings that it is built from, of fairseq's models under its flat names),
-        `arch`, `source_lang` and `target_lang` (None where the task has none, or where fairseq guessed the languages
-        from the data folder), and what else the task keeps. Plain JSON values. `structured` is true if fairseq
-        separates the model's settings from the run's; `model` then holds only the model's.
+    :param config: plain JSON values: `task`, `model` (the settings that it is built from; for fairseq's models, under
+        fairseq's flat names), `arch`, `source_lang` and `target_lang` (None if the task has no languages, or if fairseq
+        guessed them from the data folder), and the task's own values. `structured` is true if fairseq separates the
+        model's settings from the run's; `model` then holds only the model's.
     :param averaged_from: file names of the checkpoints that this is the average of; empty for one from training.
     :param fairseq_state: everything else that fairseq's own file held, apart from the optimiser's state; None where the
         checkpoint came from somewhere else. A .pt file is written from it: there it overrides `config`.

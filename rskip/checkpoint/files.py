@@ -1,14 +1,14 @@
-"""Checkpoints' files: fairseq's .pt, or safetensors, as the name says; and the folder of a published model.
+"""Files of checkpoints, fairseq's .pt or safetensors by their suffix, and the folder of a published model.
 
-A safetensors file holds tensors and metadata: `tied` (JSON: name to the name that its tensor is stored under) and
-`format`. In the format "rskip-1" the metadata also has `config` (JSON, see Checkpoint.config) and `averaged_from`
-(JSON: file names), so that one file is a whole model. In the format "rskip-2" config.json beside the file has them:
+A safetensors file holds tensors and metadata: `format`, and `tied` (JSON: maps a name to the name that stores its
+tensor). In the format "rskip-1" the metadata also holds `config` (JSON, see Checkpoint.config) and `averaged_from`
+(JSON: file names), so one file is a complete model. In the format "rskip-2" they are in config.json beside the file:
 
-    config.json         `format` (1), `task`, `model` (the settings that it is built from), and what else the task keeps
+    config.json         `format` (1), `task`, `model` (the settings that it is built from), and the task's own values
     model.safetensors   the tensors
     ...                 the task's further files, such as dictionaries
 
-This folder is the form that every task publishes its models in. No pickle, no machine paths.
+Every task publishes its models as such a folder. It holds neither pickles nor paths of a machine.
 """
 
 from __future__ import annotations
@@ -36,9 +36,9 @@ from rskip.settings.errors import SettingError, shown
 from rskip.settings.text import parse_json, read_json
 
 CONFIG, WEIGHTS = "config.json", "model.safetensors"
-WHOLE, BESIDE = "rskip-1", "rskip-2"  # where a safetensors file's config is
+WHOLE, BESIDE = "rskip-1", "rskip-2"  # formats of safetensors files: config inside, or in config.json
 FORMAT = 1  # of config.json
-OF_EVERY_TASK = ("task", "arch", "source_lang", "target_lang")  # in a `Checkpoint.config`, beside `model`
+OF_EVERY_TASK = ("task", "arch", "source_lang", "target_lang")  # keys of every `Checkpoint.config`, with `model`
 
 
 def read_checkpoint(path: str | os.PathLike[str]) -> Checkpoint:
@@ -110,17 +110,17 @@ def read_config(path: Path) -> dict[str, Any]:
 
 
 def checkpoint_sha256(path: Path) -> str:
-    """Hexadecimal SHA-256 of a checkpoint's file, and of config.json where that lies beside published weights."""
+    """Hexadecimal SHA-256 of a checkpoint's file, combined with that of config.json for published weights."""
     files = [path, *([path.with_name(CONFIG)] if path.name == WEIGHTS and path.with_name(CONFIG).is_file() else [])]
     sums = [sha256_file(file) for file in files]
     return sums[0] if len(sums) == 1 else hashlib.sha256("".join(sums).encode()).hexdigest()
 
 
 def read_safetensors(path: Path) -> Checkpoint:
-    """Reads what `write_safetensors` or `write_model` wrote; tied names are one tensor again.
+    """Reads a file that `write_safetensors` or `write_model` wrote. Tied names share one tensor again.
 
-    :raises FileNotFoundError: no file there, or no config.json beside it.
-    :raises ValueError: damaged, not from rskip, or of a format that a later rskip writes.
+    :raises FileNotFoundError: the file, or config.json beside it, is missing.
+    :raises ValueError: the file is damaged, not from rskip, or has the format of a later rskip.
     """
     with _opened(path) as file:
         metadata = file.metadata() or {}
@@ -146,7 +146,7 @@ def _opened(path: Path) -> Iterator[Any]:
 
 
 def _settings(path: Path, metadata: Mapping[str, str]) -> tuple[dict[str, Any], tuple[str, ...]]:
-    """`Checkpoint.config` and `Checkpoint.averaged_from`, of the file itself or of config.json beside it."""
+    """`Checkpoint.config` and `Checkpoint.averaged_from`, from the file itself or from config.json beside it."""
     _check_format(path, metadata.get("format"))
     if metadata.get("format") == WHOLE:
         source, config = _damaged(path), _parsed(path, metadata, "config", "{}")
@@ -206,9 +206,9 @@ def _sort_metadata(path: Path) -> None:
 
 
 def _check_format(path: Path, found: str | None) -> None:
-    """Refuses another program's file, and a later rskip's.
+    """Refuses files of other programs and of later versions of rskip.
 
-    Image models that rskip published before it wrote "rskip-2" have no format; config.json beside them says the rest.
+    Image models published before "rskip-2" have no `format`. They are accepted if config.json is beside them.
     """
     beside = path.with_name(CONFIG)
     if found == WHOLE or (found in (None, BESIDE) and beside.is_file()):

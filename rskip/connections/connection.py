@@ -27,20 +27,20 @@ HOST_NEEDS: tuple[HostNeed, ...] = get_args(HostNeed)
 
 
 class Connection(nn.Module):
-    """Decides what a block's branch is fed, and how its output f goes on to the next block.
+    """Decides what a block's branch receives, and what the block passes to the next one, given the branch's output f.
 
     Every model calls two methods, `before` and `after`:
 
         given, kept = connection.before(state)
         state = connection.after(kept, branch(given))
 
-    The state is x, or a tuple of tensors that begins as the stack's `enter` has it. It is a value: nothing is kept on
-    the module, so activations can be recomputed and positions decoded one by one. Tensors are (B, T, C) with
+    The state is x, or a tuple of tensors; the stack's `enter` returns the first one. It is a value: no module stores
+    it, so activations can be recomputed and positions decoded one by one. Tensors are (B, T, C) with
     feature_dim=-1, (N, C, H, W) with feature_dim=1. Names of members are checkpoint API.
 
-    A connection of your own derives from this class and is made known by `register_connection`. Where the state is x,
-    as in most families, it implements `combine` only, the formula of y in terms of x and f, and `branch_input` if the
-    branch isn't fed x itself. Where blocks pass on more, it overrides `before` and `after`.
+    Your own connection derives from this class, and `register_connection` gives it a name. In most families the state
+    is x. Then the class implements `combine`, the formula of y in terms of x and f, and also `branch_input` if the
+    branch's input isn't x itself. If blocks pass on more than x, it overrides `before` and `after`.
     """
 
     needs_profile = False  # whether a pass over data sets its initial values (see `admin_profiling`)
@@ -52,7 +52,7 @@ class Connection(nn.Module):
         self.feature_dim = feature_dim
 
     def before(self, state: State) -> tuple[Tensor, State]:
-        """What the branch is fed, and what `after` is given."""
+        """The branch's input, and the value to pass to `after`."""
         x = one_tensor(state, self)
         return self.branch_input(x), x
 
@@ -62,12 +62,12 @@ class Connection(nn.Module):
         return y
 
     def branch_input(self, x: Tensor) -> Tensor:
-        """What the branch is fed where the state is x: x itself, unless the connection normalises it first."""
+        """The branch's input if the state is x: x itself, unless the connection normalises it first."""
         return x
 
     @property
     def passes_x(self) -> bool:
-        """Whether x alone goes from block to block, as `branch_input` and `forward` have it."""
+        """Whether blocks pass on only x, so that `branch_input` and `forward` can be called."""
         return passes_x(type(self))
 
     @property
@@ -97,7 +97,7 @@ class Connection(nn.Module):
         return tuple(need for need, wanted in asked.items() if wanted)
 
     def as_norms(self) -> NormalisedSum | None:
-        """The same formula as sums and normalisations, which the compiled kernels compute; None if it is another."""
+        """The formula as sums and normalisations, which the compiled kernels compute; None if it has another form."""
         return None
 
     def combine(self, x: Tensor, f: Tensor) -> Tensor:
@@ -149,12 +149,12 @@ class Connection(nn.Module):
 
 
 def passes_x(kind: type[Connection]) -> bool:
-    """Whether connections of this class pass on x alone."""
+    """Whether connections of this class pass on only x."""
     return not overrides(kind, "before", "after")
 
 
 def overrides(kind: type[Connection], *names: str) -> bool:
-    """Whether the class has its own of any of these members of Connection."""
+    """Whether the class overrides any of these members of Connection."""
     return any(getattr(kind, name) is not getattr(Connection, name) for name in names)
 
 

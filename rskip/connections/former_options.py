@@ -1,4 +1,4 @@
-"""What `register_connection(options=...)` took before options were annotated parameters. Older user-dirs import it."""
+"""The former way to declare options, `register_connection(options=...)`, for older user-dirs."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ def _warn(name: str, annotation: str) -> None:
 
 
 def Number(default: float, *, positive: bool = False, least: float = -MOST, most: float = MOST) -> Option:
-    """A number from `least` to `most`; where it is `positive`, from 1e-6."""
+    """A number from `least` to `most`. With `positive` it is at least 1e-6."""
     _warn("Number", "float, or Annotated[float, Bounds(ge=..., le=...)]")
     return Option(float, default, Bounds(max(LEAST, least) if positive else least, most))
 
@@ -31,6 +31,6 @@ def Flag(default: bool) -> Option:
 
 
 def Choice(*words: str) -> Option:
-    """One of the words, of which the first is the default."""
+    """One of the words; the first is the default."""
     _warn("Choice", "Literal[...]")
     return Option(str, words[0], words=words)

@@ -1,4 +1,4 @@
-"""Connections that are sums and normalisations, which the compiled kernels compute."""
+"""Connections that consist of sums and normalisations; the compiled kernels compute them."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _FORMULA = ("branch_input", "combine", "before", "after", "forward")
 class NormalisedSum:
     """y_k = norm_k(scale·x + y_{k-1}) for k = 1..n, y_0 = branch_scale·f, y = y_n; without norms y = scale·x + y_0.
 
-    The branch is fed branch_norm(x), or x. All normalisations are `LayerNorm`, or all are `RMSNorm`.
+    The branch's input is branch_norm(x), or x without one. All normalisations are `LayerNorm`, or all are `RMSNorm`.
     """
 
     norms: Sequence[nn.Module] = ()
@@ -30,9 +30,9 @@ class NormalisedSum:
 
 
 def normalised_sum(connection: Connection) -> NormalisedSum | None:
-    """What the connection states by `as_norms`; None if kernels can't compute that.
+    """The result of the connection's `as_norms`; None if the kernels can't compute it.
 
-    A class that overrides any of the formula's methods doesn't inherit `as_norms`: it states its own, or none.
+    A class that overrides one of the formula's methods doesn't inherit `as_norms`: it may define its own.
     """
     if vars(connection).keys() & {*_FORMULA, "as_norms"} or not _states_own_formula(type(connection)):
         return None

@@ -1,4 +1,4 @@
-"""Options of a connection: annotated parameters of its class, as `init: float = 0`, whose texts a spec holds."""
+"""Options of a connection: annotated parameters of its class, such as `init: float = 0`; specs give their values."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from rskip.settings.errors import SettingError, did_you_mean
 
 OptionValue = float | bool | str
 
-LEAST, MOST = 1e-6, 1e6  # of what is above 0: beyond them float32 loses x or f, or overflows
+LEAST, MOST = 1e-6, 1e6  # bounds of positive numbers: outside, float32 loses x or f, or overflows
 OPTION_NAME = re.compile(r"[a-z][a-z0-9_]*")
 
 
 @dataclass(frozen=True)
 class Bounds:
-    """The least and the greatest value of a number: `rank: Annotated[int, Bounds(1, 4096)] = 16`."""
+    """The smallest and the largest value of a number: `rank: Annotated[int, Bounds(1, 4096)] = 16`."""
 
     ge: float = -MOST
     le: float = MOST
@@ -33,7 +33,7 @@ class Option:
     """An option of a family.
 
     :param kind: bool, int, float, or str for one of `words`.
-    :param words: what a text may be; in lower case, without spaces and commas.
+    :param words: the values of a text option, in lower case, without spaces and commas.
     """
 
     kind: type
@@ -50,7 +50,7 @@ class Option:
                 raise ValueError(f"expected words in lower case, without spaces and commas, not {word!r}")
 
     def read(self, text: str) -> OptionValue:
-        """The value that `text` means. SettingError, without a name, says what is expected."""
+        """Converts `text` to a value. Raises `SettingError`, without a name, for an invalid text."""
         value: OptionValue | None
         if self.kind is bool:
             expected, value = "true or false", {"true": True, "false": False}.get(text)
@@ -80,9 +80,9 @@ def options_of(connection: type, taken: Collection[str]) -> dict[str, Option]:
     """The options that the class's constructor declares, by name.
 
     An option is a parameter with a default and one of these annotations: `bool`, a `Literal` of words, `int` or
-    `float`, or such a number as `Annotated[int, Bounds(1, 64)]`.
+    `float`, or a number with bounds, such as `Annotated[int, Bounds(1, 64)]`.
 
-    :param taken: parameters that are no options.
+    :param taken: names of parameters that are not options.
     """
     options = {}
     for name, parameter in inspect.signature(connection).parameters.items():
@@ -94,12 +94,12 @@ def options_of(connection: type, taken: Collection[str]) -> dict[str, Option]:
 
 
 def _evaluated(annotation: Any, connection: type) -> Any:
-    """An annotation that is a text (`from __future__ import annotations`) as what it means; None where it can't be."""
+    """Evaluates an annotation that is a string (`from __future__ import annotations`); None if that fails."""
     if not isinstance(annotation, str):
         return annotation
     try:
         return eval(annotation, inspect.getattr_static(connection, "__init__").__globals__)
-    except Exception:  # a name that only type checkers import: no option's
+    except Exception:  # a name that only type checkers import: not an option's annotation
         return None
 
 

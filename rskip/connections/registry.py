@@ -76,17 +76,17 @@ class Family:
     :param check: raises ValueError for a spec whose parts contradict each other.
     :param fold: the simpler connection that one of a spec becomes for inference; None where there is none.
 
-    `register_connection` reads the following from the class, unless they are given to it:
+    `register_connection` reads the following from the class, unless the caller passes them:
 
     :param options: its options by name: the annotated parameters of the class (see `options_of`).
-    :param passes: what goes from block to block: x alone, several streams of x's shape where the class overrides
-        `before` or `after`. "history", the outputs of all earlier layers too, has to be given.
-    :param needs_place: whether the class is also given `place`, a Place: where it has such a parameter.
-    :param needs_branch: whether a model must build what `inner_norms` and `scales_heads` ask for: where the class
-        overrides them.
-    :param needs_profile: whether a pass over data sets its initial values, as the class says.
-    :param text_only: whether features must come last; a function decides it by the spec. They must where blocks pass
-        on more than x, need a profiling pass, or both feed their branch something other than x and close their stack.
+    :param passes: what blocks pass on: "x", or "streams" (several tensors of x's shape) if the class overrides `before`
+        or `after`. The caller must pass "history", for blocks that also read the outputs of all earlier layers.
+    :param needs_place: whether the class takes `place`, a Place: true if its constructor has that parameter.
+    :param needs_branch: whether a model must build the modules that `inner_norms` and `scales_heads` ask for: true if
+        the class overrides them.
+    :param needs_profile: whether a pass over data sets its initial values: the class's own `needs_profile`.
+    :param text_only: whether features must come last, or a function of the spec that decides it. True if blocks pass on
+        more than x or need a profiling pass, or if the class overrides `branch_input` and closes its stack.
     """
 
     name: str
@@ -153,7 +153,7 @@ class Family:
 
 
 def _read_class(name: str, cls: type[Connection], fields: dict[str, Any]) -> dict[str, Any]:
-    """Family's fields: those that are given, and what the class says of the others."""
+    """The fields of Family: those that the caller passed, and the rest as read from the class."""
     factor = fields.get("factor")
     if not (isinstance(cls, type) and issubclass(cls, Connection)):
         raise _wrong(name, "its class", f"one derived from Connection, not {cls!r}")
@@ -184,7 +184,7 @@ def _wrong(family: str, name: str, expected: str) -> ValueError:
 
 _families: dict[str, Family] = {}
 
-# Published weights bear these names. Of the other families' a class of one's own may take any: it may be the older one.
+# Published weights use these names. A user's class may take any other family's name: it may be older than the family.
 _KEPT = ("highway", "prenorm", "rskip", "sas", "wskip", "xskip")
 _OWN = __name__.partition(".")[0] + "."
 
@@ -192,12 +192,14 @@ _OWN = __name__.partition(".")[0] + "."
 def register_connection(
     name: str, *, formula: str, source: str, paper: Paper | None = None, **fields: Any
 ) -> Callable[[ConnectionClass], ConnectionClass]:
-    """Class decorator that makes a Connection known as `name` in specs; `fields` are Family's other fields, of which
-    the class says most.
+    """Class decorator that registers a Connection under a name for specs.
 
-    The same class may be registered again (its module imported twice), and one of one's own may replace a family of
-    rskip's that no published weights name. ValueError where another class has the name, or where it is not made of
-    lower-case letters, digits and underscores, a letter first; and where the fields or the class can't be so.
+    The same class may be registered again, since its module may be imported twice. Your own class may replace one of
+    rskip's families if no published weights use it.
+
+    :param name: lower-case letters, digits and underscores, a letter first.
+    :param fields: the other fields of `Family`. Most are read from the class.
+    :raises ValueError: another class has the name, or the name, a field or the class is invalid.
     """
     if not (isinstance(name, str) and re.fullmatch(r"[a-z][a-z0-9_]*", name)):
         raise ValueError(f"a connection's name is lower-case letters, digits and underscores, not {name!r}")

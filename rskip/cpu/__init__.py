@@ -1,4 +1,4 @@
-"""Inference on a CPU by kernels in C (docs/speed.md). Where they are not compiled, PyTorch serves."""
+"""Inference on a CPU by kernels in C (docs/speed.md). If they are not compiled, PyTorch computes."""
 
 from rskip.cpu.library import find_library, native_library
 from rskip.cpu.precision import PRECISIONS, set_precision

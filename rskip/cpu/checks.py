@@ -1,4 +1,4 @@
-"""Checks what inference on this CPU is fast with."""
+"""Checks for fast inference on this CPU."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from rskip.machine.findings import Findings
 
 
 def check_kernels(findings: Findings) -> None:
-    """The compiled kernels that translation on a CPU is faster with."""
+    """Reports the compiled kernels, which speed up translation on a CPU."""
     found = find_library()
     if found.library is None:
         findings.show("compiled kernels", "none")
@@ -18,6 +18,6 @@ def check_kernels(findings: Findings) -> None:
 
 
 def check_int8(findings: Findings) -> None:
-    """How many bits of an 8-bit model's weights this processor multiplies."""
+    """Reports the number of weight bits that this processor multiplies in an 8-bit model."""
     bits = {0: "none on this processor", 64: "7-bit weights, as this processor has no VNNI", 127: "8-bit weights"}
     findings.show("int8 on the CPU", bits[largest_int8_weight()])

@@ -1,4 +1,4 @@
-"""Linear maps in 8-bit integers, by the compiled kernels. R rows."""
+"""Linear maps in 8-bit integers, computed by the compiled kernels. R rows."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Int8Linear(nn.Module):
         self._unpack()
 
     def _unpack(self) -> None:
-        self.packed: dict[str, PackedWeight8] = {}  # another dictionary where it may be of another weight
+        self.packed: dict[str, PackedWeight8] = {}  # a new dictionary when the weight may have changed
 
     def __getstate__(self) -> dict[str, Any]:
         return {name: value for name, value in self.__dict__.items() if name != "packed"}
@@ -55,7 +55,7 @@ class Int8Linear(nn.Module):
         self._unpack()
 
     def native_arguments(self, x: Tensor) -> Linear8:
-        """The kernel's arguments for this map of x (R, in), but for where the output goes."""
+        """The kernel's arguments for this map of x (R, in), without the output's address."""
         if "native" not in self.packed:
             weight = PackedWeight8(self._library(), self.weight, self.scales, self.bias)
             self.packed.setdefault("native", weight)  # keeps another thread's weight if that thread was faster

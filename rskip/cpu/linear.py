@@ -17,8 +17,8 @@ _PRODUCTS_A_NUMBER = 16  # that take as long as a number that is read
 class PackedLinear(nn.Linear):
     """xWᵀ + b over weights packed once, by the compiled kernels, for inference. Shape: (..., in) -> (..., out).
 
-    Takes over a linear map's parameters and packs them at the first use. Where no kernel suits, such as on another
-    device, it computes like `nn.Linear`. If parameters are changed in place by anything but `load_state_dict`, the
+    Takes over a linear map's parameters and packs them on first use. If no kernel fits, such as on another device, it
+    computes like `nn.Linear`. If parameters are changed in place by anything but `load_state_dict`, the
     module doesn't notice and uses the old weights.
     """
 
@@ -29,10 +29,10 @@ class PackedLinear(nn.Linear):
         self._unpack()
 
     def _unpack(self) -> None:
-        self.packed: dict[str, Tensor] = {}  # another dictionary where it may be of another weight
+        self.packed: dict[str, Tensor] = {}  # a new dictionary when the weight may have changed
 
     def native_arguments(self, x: Tensor) -> Linear | None:
-        """The kernel's arguments for this map of x (R, in), but for where the output goes; None where none suits."""
+        """The kernel's arguments for this map of x (R, in), without the output's address; None if no kernel fits."""
         library = None if x.requires_grad else native_library(self.weight)
         return None if library is None else linear_arguments(x, self.weight, self._packed(library), self.bias)
 

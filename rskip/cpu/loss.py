@@ -13,7 +13,7 @@ from rskip.transformer.label_smoothing import Kernel
 
 
 def cross_entropy_kernel(like: Tensor) -> Kernel | None:
-    """`cross_entropy_` for logits of this tensor's type and device, if there is a kernel for them."""
+    """`cross_entropy_` for logits of this tensor's type and device; None without a kernel for them."""
     library = native_library(like)
     return None if library is None else partial(cross_entropy_, library)
 

@@ -16,17 +16,18 @@ from rskip.cpu.linear import PackedLinear
 Model = TypeVar("Model", bound=nn.Module)
 
 PRECISIONS = ("float32", "bfloat16", "int8")
-_FEWEST_INT8_WEIGHTS = 2**10  # linear maps of fewer gain nothing in int8 and stay in float32 (docs/speed.md)
+_FEWEST_INT8_WEIGHTS = 2**10  # smaller linear maps gain nothing in int8 and stay in float32 (docs/speed.md)
 
 
 def set_precision(model: Model, precision: str) -> Model:
-    """Makes the model compute in `precision` from now on, for inference only; gives the model, changed in place.
+    """Changes the model, in place, to compute in `precision` from now on, for inference only. Returns the model.
 
-    float32; bfloat16, all of the model; int8, only its larger linear maps, by the compiled kernels on a CPU. Where
-    those are there, the weights of other linear maps are packed for them. docs/speed.md has what each gains and costs.
+    "float32" and "bfloat16" convert the whole model. "int8" converts only its larger linear maps, and needs the
+    compiled kernels on a CPU. If the kernels are compiled, the weights of the other linear maps are packed for them.
+    docs/speed.md lists gains and costs.
 
-    :raises ValueError: an unknown precision, one that this device or processor doesn't have, or a model that is in
-        int8 already, which has lost the rest.
+    :raises ValueError: an unknown precision, one that this device or processor lacks, or a model that is already in
+        int8, whose original weights are lost.
     """
     if precision not in PRECISIONS:
         raise ValueError(f"unknown precision {precision!r}: expected one of {', '.join(PRECISIONS)}")

@@ -58,11 +58,11 @@ class Room(NamedTuple):
 class Program:
     """Operations on rows, one after the other.
 
-    The kernels compute packed linear maps, attention, embedding, and connections that state `as_norms`, each sentence's
-    rows in one thread; the modules themselves compute what else there is.
+    The kernels compute packed linear maps, attention, embedding, and connections with `as_norms`. One thread computes
+    all rows of a sentence. The modules themselves compute the rest.
 
-    :param like: of the rows' type.
-    :param rows: the most that there will be.
+    :param like: a tensor of the rows' type.
+    :param rows: the largest number of rows.
     """
 
     def __init__(self, library: Library, like: Tensor, rows: int) -> None:

@@ -1,4 +1,4 @@
-"""Sums and normalisations by the compiled kernels. R rows, C features."""
+"""Sums and normalisations, computed by the compiled kernels. R rows, C features."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from rskip.cpu.library import Residual, addresses
 
 
 def residual_arguments(stated: NormalisedSum, x: Tensor, f: Tensor | None, output: Tensor) -> Residual:
-    """The kernel's arguments for x, f and output (R, C), where output may be x or f. Its branch_norm has no part.
+    """The kernel's arguments for x, f and output (R, C). The output may be x or f. `branch_norm` is not used.
 
-    :param f: None: 0.
+    :param f: None means 0.
     """
     norms: Sequence[Any] = stated.norms
     weights = [norm.weight for norm in norms]

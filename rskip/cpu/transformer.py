@@ -18,14 +18,12 @@ from rskip.transformer.state import IncrementalState
 
 
 def for_inference(model: Any, precision: str | None = None) -> Any:
-    """The model as it is run for inference: on a CPU a `CpuTransformer`, if the kernels are compiled; else itself.
+    """The model for inference: on a CPU a `CpuTransformer` if the kernels are compiled, otherwise the model.
 
-    It is changed in place.
-
-    :param model: an `EncoderDecoder`, such as a `Transformer`, or what this gave of one.
-    :param precision: see `set_precision`. None: the model stays as it is, and what it decodes follows its parameters,
-        so that a model in training can be tried out.
-    :raises ValueError: what `set_precision` raises.
+    :param model: an `EncoderDecoder`, such as a `Transformer`, or a result of this function. It is changed in place.
+    :param precision: see `set_precision`. None: the model stays as it is, and the result uses its current parameters,
+        so a model can be tested during training.
+    :raises ValueError: as `set_precision`.
     """
     if isinstance(model, CpuTransformer):
         model = model.model
@@ -36,10 +34,10 @@ def for_inference(model: Any, precision: str | None = None) -> Any:
 
 
 class CpuTransformer:
-    """A Transformer whose encoder and steps are computed by the compiled kernels, a `TranslationModel` as it is one.
+    """A Transformer whose encoder and steps the compiled kernels compute; a `TranslationModel`, as Transformer is.
 
-    Where no kernel suits (training, float64, another device, encoders of anything but tokens) it computes itself.
-    What else a Transformer has, such as `state_dict`, it has too. Threads may share one.
+    If no kernel fits (training, float64, another device, an encoder of other inputs than tokens), the Transformer
+    itself computes. All other attributes, such as `state_dict`, are the Transformer's. Threads may share one.
 
     model: the Transformer.
     """
@@ -50,7 +48,7 @@ class CpuTransformer:
         self._decoder: CpuDecoder | None = None
 
     def __getattr__(self, name: str) -> Any:
-        if name == "model":  # of an object that is being unpickled
+        if name == "model":  # an object that is being unpickled
             raise AttributeError(name)
         return getattr(self.model, name)
 
@@ -79,12 +77,12 @@ class CpuTransformer:
 
     @property
     def max_positions(self) -> int | None:
-        """The longest target, its end included, in tokens; None where any length will do."""
+        """The maximum length of a target in tokens, including its end; None without a limit."""
         return self.model.max_positions
 
     @property
     def max_source_positions(self) -> int | None:
-        """The longest source, its end included, in tokens; None where any length will do."""
+        """The maximum length of a source in tokens, including its end; None without a limit."""
         return self.model.max_source_positions
 
     @property
@@ -93,13 +91,13 @@ class CpuTransformer:
         return self.model.trained_source_positions
 
     def move(self, device: torch.device) -> None:
-        """Moves it to the device, where PyTorch computes. Raises `ValueError` where it can't be in its precision."""
+        """Moves it to the device, where PyTorch computes. Raises `ValueError` if the device lacks its precision."""
         if device.type != "cpu" and self.precision == "int8":
             raise ValueError(f"an int8 model is for CPUs, not for {device}: load it in bfloat16 there")
         self.model.move(device)
 
     def encode(self, source: Tensor, *inputs: Any, padded: bool | None = None) -> Memory:
-        """The memory of source tokens (B, S), or of what else the model encodes. padded: see `Memory`.
+        """The memory of source tokens (B, S), or of the model's other inputs. padded: see `Memory`.
 
         Hooks of the encoder's modules don't see what the kernels compute.
         """

@@ -3,7 +3,7 @@
 `field_cifar10` is of the rows of recipes/field_cifar10.yaml, which have two parts; `field/6x6` of those of
 recipes/field.yaml that begin with 6x6. A cell is the figure that its task ranks by, over the seeds; lines stand by
 their best cell. A cell that shares two seeds or more with that of the same setting in the file's first line is
-compared with it. What else a project knows of a line may stand beside it (`Beside`).
+compared with it. A line may show further values, such as costs (`Beside`).
 """
 
 from __future__ import annotations
@@ -67,23 +67,24 @@ class Cell:
 
 
 class Beside(Protocol):
-    """What a project knows of a grid's lines from elsewhere, such as what their connections cost."""
+    """Further values for the lines of a grid, such as the costs of their connections."""
 
     def figures(self, line: Recipe, grid: Recipe) -> Mapping[str, float | None]:
-        """By heading; the same headings for every line.
+        """The values by heading. The headings are the same for every line.
 
-        :param line: the first recipe of the line; `grid`: that of the whole grid.
+        :param line: the first recipe of the line.
+        :param grid: the first recipe of the grid.
         """
 
     def note(self, grid: Recipe, headings: Collection[str]) -> str:
-        """What those of its headings say that are among these."""
+        """A note that explains the given headings, as far as they are its own."""
 
 
 class Grids:
     """The grids of a project's recipes.
 
     :param rows: of all recipes.
-    :param records: all; those with overrides are left out.
+    :param records: all records; those with overrides are ignored.
     """
 
     def __init__(self, rows: Iterable[Recipe], records: Iterable[Record], beside: Beside | None = None) -> None:

@@ -16,7 +16,7 @@ NO_RECORDS = "No records yet.\n"
 
 
 def overview(records: Iterable[Record]) -> str:
-    """The tables of all runs, each under the dataset that they were scored on."""
+    """The tables of all runs, one per dataset that they were scored on."""
     by_data: dict[str, list[Record]] = {}
     for record in records:
         by_data.setdefault(dataset_of_record(record), []).append(record)

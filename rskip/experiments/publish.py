@@ -1,4 +1,4 @@
-"""A finished run's weights in checkpoints/<run>/, as a model of checkpoints.json."""
+"""Publishes a finished run's weights to checkpoints/<run>/, as a model of checkpoints.json."""
 
 from __future__ import annotations
 
@@ -47,9 +47,9 @@ def records_seen(recipe: Recipe, seeds: Sequence[int]) -> list[Record]:
 
 
 def export_model(recipe: Recipe, records: Sequence[Record], *, mirror: str | None = None) -> Record:
-    """Writes the weights of one of the recipe's runs, as its task chooses, to checkpoints/<run>/; returns its record.
+    """Writes the weights of one seed, which the task chooses, to checkpoints/<run>/. Returns that seed's record.
 
-    A model of checkpoints.json that the run has is replaced by them. Otherwise `publish_model` makes one.
+    If the run has a model in checkpoints.json, the model is replaced. If not, checkpoints.json stays as it is.
 
     :raises OSError, ValueError, CommandFailed: as `publish_model`.
     """
@@ -73,19 +73,19 @@ def publish_model(
     variant: str | None = None,
     mirror: str | None = None,
 ) -> ModelEntry:
-    """Makes or replaces the model of a run, in the current folder, which is the project's.
+    """Makes or replaces the model of a run. The current folder must be the project's.
 
-    The weights that the model has stay, and its entry is made anew. Where it has none, or of another seed than `seed`,
-    or they or the run's record are not those that its entry tells of, they are published again first.
+    If the published weights match the model's entry, only the entry is renewed. The weights are published again if they
+    are missing, are of another seed than `seed`, or if they or the run's record don't match the entry.
 
-    :param seed: whose weights; None: those that the model has, else as the task chooses.
-    :param url: base address where the files are served too; None: as it was.
-    :param variant: last part of the model's name; None: as it was.
+    :param seed: the seed whose weights are published; None: the present one, or as the task chooses.
+    :param url: address of a folder that also serves the files; None: unchanged.
+    :param variant: last part of the model's name; None: unchanged.
     :param mirror: where the dataset is, for scoring.
     :raises FileNotFoundError: no such run, seed or recipe, or the run's files are gone.
-    :raises ValueError: a path in place of a name; what can't be published: files that are not those of the run's
-        record, too many bytes, a worse score when they are read back. Weights and registry are then as they were.
-    :raises CommandFailed: scoring the weights failed, likewise.
+    :raises ValueError: a path instead of a name, files that don't match the run's record, too many bytes, or a worse
+        score after reading the weights back. Weights and checkpoints.json then stay as they were.
+    :raises CommandFailed: scoring the weights failed. Everything then stays as it was.
     """
     _check_run(run)
     folder, results = FOLDER / run, results_folder(run)
@@ -146,7 +146,7 @@ def _run_to_publish(run: str, records: Sequence[Record], seed: int | None) -> tu
 
 
 def _publish(recipe: Recipe, record: Record, *, mirror: str | None, name: Mapping[str, str | None]) -> ModelEntry:
-    """Writes the folder of the weights, then the entry. What `plan_entry` refuses is refused before either."""
+    """Writes the folder of the weights, then the entry. `plan_entry` refuses invalid models before that."""
     with one_at_a_time(FOLDER / recipe.run):
         with _exported(recipe, record, mirror=mirror) as (building, record, score):
             records = read_run_records(recipe.run, Path(recipe.own.results))
@@ -157,8 +157,10 @@ def _publish(recipe: Recipe, record: Record, *, mirror: str | None, name: Mappin
 
 @contextmanager
 def _exported(recipe: Recipe, record: Record, *, mirror: str | None) -> Iterator[tuple[Path, Record, float]]:
-    """Gives a run's weights in a folder that becomes checkpoints/<run> where the block ends well, its record as it is
-    now, and the main metric of the weights."""
+    """Yields the folder with a run's weights, the run's present record, and the main metric of the weights.
+
+    The folder becomes checkpoints/<run> if the block succeeds.
+    """
     run = Run(name=recipe.run, seed=record.seed, settings=recipe.settings, mirror=mirror, gpus=gpus_to_use(None))
     task, trained = recipe.task, recipe.task.scored_file(run)
     record = read_record(record.path)
@@ -171,7 +173,7 @@ def _exported(recipe: Recipe, record: Record, *, mirror: str | None) -> Iterator
 
 
 def _check_run(run: str) -> None:
-    """Refuses what is no run's address."""
+    """Refuses a text that is not a run's address."""
     if not re.fullmatch(r"[\w.-]*\w(/\w[\w.-]*)?", run):
         raise ValueError(f"{run!r} is no run: expected its address, such as multi30k_en_de/sas")
     results = results_folder(run)

@@ -1,9 +1,9 @@
 """Recipes: one YAML file says everything that the results of a study's runs depend on.
 
-A recipe has fields of its own (`OwnFields` and `variants`) and the settings of its task (`rskip.tasks`). `variants`
-make a file a sweep: see `rskip.experiments.variants`. A variant's run has the address RECIPE/VARIANT, where RECIPE is
-the file's name without `.yaml`. Only the settings decide what a run computes; they are its *config*. Overrides
-(`--set train.lr=0.003`) change settings, so they name another run.
+A recipe has its own fields (`OwnFields` and `variants`) and the settings of its task (`rskip.tasks`). `variants`
+turn a file into a sweep: see `rskip.experiments.variants`. A variant's run has the address RECIPE/VARIANT, where
+RECIPE is the file's name without `.yaml`. Only the settings decide what a run computes; they are its *config*.
+Overrides (`--set train.lr=0.003`) change settings, so they name another run.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ FOLDER = Path("recipes")
 
 
 class PaperScore(msgspec.Struct, frozen=True, kw_only=True):
-    """A figure that a paper published for what a variant runs, by one of its task's measures. Never a result of ours.
+    """A score that a paper published for a variant, in one of its task's metrics. Never one of our results.
 
-    :param tables: where, such as "rSkip Table 2".
-    :param key: the measure's in recipes.
-    :param measure: its name.
-    :param note: what sets it apart from the table's other figure for the same variant.
+    :param tables: the paper's tables, such as "rSkip Table 2".
+    :param key: the metric's key in recipes.
+    :param measure: the metric's name.
+    :param note: distinguishes it from the table's other score for the same variant.
     """
 
     tables: tuple[str, ...]
@@ -67,7 +67,7 @@ class Resources(msgspec.Struct, frozen=True, kw_only=True):
 class OwnFields(msgspec.Struct, frozen=True, kw_only=True):
     """What a recipe says beside its settings.
 
-    :param baseline: the variant that tables compare a variant with; itself or "" stands for none.
+    :param baseline: the variant that tables compare this one with; itself or "" means none.
     :param expected: what its author saw: metrics by their names in records, `minutes` of training, on which `machine`.
     :param paper: papers' figures, each `{<measure>: figure, table: where}`; `table` may be a list, and `note` say more.
     :param show: how many outputs are printed of a run.
@@ -89,14 +89,14 @@ class OwnFields(msgspec.Struct, frozen=True, kw_only=True):
 
 @dataclass(frozen=True, kw_only=True)
 class Recipe:
-    """One variant of a recipe's file, or the whole of a file without variants, after its overrides were applied.
+    """One variant of a recipe's file, or a whole file without variants, with overrides applied.
 
-    Its settings are read when they are first asked for: a table needs none where there is no record, and reading them
-    may import PyTorch and a user's code.
+    Its settings are read on first use: tables don't need them if there is no record, and reading them may import
+    PyTorch and a user's code.
 
     :param path: the file.
-    :param variant: None of a file without variants.
-    :param parts: the names that a grid's variant is put together from, one of each mapping; of another its own.
+    :param variant: its name; None if the file has no variants.
+    :param parts: the parts of a grid variant's name, one from each mapping; for other variants, the name itself.
     :param written: the settings as they are written, without defaults and unchecked.
     :param overrides: dotted key to value, only those that change something.
     """
@@ -117,17 +117,17 @@ class Recipe:
 
     @property
     def run(self) -> str:
-        """The address of its runs, with a hash of the overrides if any: see `rskip.records.address`."""
+        """The address of its runs, with a hash of any overrides: see `rskip.records.address`."""
         return run_address(self.path.stem, self.variant, self.overrides)
 
     @property
     def baseline(self) -> str | None:
-        """The address of what tables compare this one with."""
+        """The address of its baseline in tables; None without one."""
         return None if self.own.baseline in ("", self.variant) else run_address(self.path.stem, self.own.baseline)
 
     @property
     def source(self) -> str:
-        """Where it is written, in words."""
+        """Its file and variant, in words."""
         return str(self.path) if self.variant is None else f"{self.path}, variant {self.variant}"
 
     @cached_property
@@ -141,7 +141,7 @@ class Recipe:
 
     @cached_property
     def config(self) -> dict[str, Any]:
-        """Everything that the result depends on, as plain JSON values with defaults. Imports no user code.
+        """Everything that the result depends on, as plain JSON values, including defaults. Imports no user code.
 
         :raises SettingError: as `settings`.
         """
@@ -152,15 +152,15 @@ class Recipe:
             raise error.within(source=self.source) from None
 
     def record_path(self, seed: int) -> Path:
-        """Where the record of a seed lies, or will lie."""
+        """The path of a seed's record, which may not exist yet."""
         return record_path(self.run, seed, Path(self.own.results))
 
     def check_record(self, record: Record) -> None:
-        """Refuses a record of other settings. A setting that the record lacks is newer: it had its default.
+        """Refuses a record with other settings. A setting that the record lacks is newer; the run had its default.
 
-        Of a recipe whose settings can't be read, those that it gives are compared.
+        If the recipe's settings can't be read, only those that it gives are compared.
 
-        :raises ValueError: the recipe says other settings than the record.
+        :raises ValueError: the settings of recipe and record differ.
         """
         try:
             before, now = record.config, self.config
@@ -183,13 +183,13 @@ class Recipe:
 def load_recipe(
     name: str | os.PathLike[str], *, variant: str | None = None, overrides: Sequence[str] = ()
 ) -> Recipe:
-    """Reads and checks what one run runs: a variant, or a file without variants.
+    """Reads and checks one variant, or a file without variants.
 
     :param name: as `find_recipe` takes it.
     :param overrides: texts `dotted.key=value`, the value in YAML.
     :raises FileNotFoundError: no such file.
-    :raises SettingError: one line that names the file, the key, and the nearest known key; no such variant; or the file
-        has variants, and none is named.
+    :raises SettingError: one line that names the file, the key, and the nearest known key; no such variant; or the
+        file has variants, and the name doesn't choose one.
     """
     path, named = find_recipe(name)
     variant = variant or named
@@ -203,11 +203,11 @@ def load_recipe(
 def load_recipes(
     name: str | os.PathLike[str], *, variants: Sequence[str] | None = None, overrides: Sequence[str] = ()
 ) -> list[Recipe]:
-    """Reads and checks a file's variants, in its order; a file without variants is one recipe.
+    """Reads and checks the variants of a file, in its order. A file without variants is one recipe.
 
     :param name: as `find_recipe` takes it.
-    :param variants: which, by name or shell pattern; None: the one that `name` has, or all.
-    :param overrides: as `load_recipe`, for each of them.
+    :param variants: names or shell patterns; None: the variant in `name`, or all.
+    :param overrides: as for `load_recipe`; applied to each variant.
     :raises FileNotFoundError: as `load_recipe`.
     :raises SettingError: as `load_recipe`, or no such variant.
     """
@@ -218,16 +218,16 @@ def load_recipes(
         variants = [named]
     recipes = read_recipes(path, variants=variants, overrides=parse_overrides(overrides))
     for recipe in recipes:
-        recipe.settings  # noqa: B018  (says what is wrong)
+        recipe.settings  # noqa: B018  (raises SettingError if they are wrong)
     return recipes
 
 
 def read_recipes(
     path: Path, *, variants: Sequence[str] | None = None, overrides: Mapping[str, Any] | None = None
 ) -> list[Recipe]:
-    """A file's variants without their settings, which are read when they are asked for.
+    """A file's variants. Their settings are read on first use.
 
-    :raises SettingError: as `load_recipes`, of the recipe's own fields and its variants.
+    :raises SettingError: as `load_recipes`, but only for the recipe's own fields and its variants.
     """
     content = _read_content(path)
     try:
@@ -249,18 +249,18 @@ def read_recipes(
 
 
 def all_recipes(root: Path = Path()) -> list[Recipe]:
-    """What all files in recipes/ say, as `read_recipes`.
+    """The recipes of all files in recipes/.
 
-    :raises SettingError: likewise.
+    :raises SettingError: as `read_recipes`.
     """
     return [recipe for path in sorted((root / FOLDER).glob("*.yaml")) for recipe in read_recipes(path)]
 
 
 def find_recipe(name: str | os.PathLike[str]) -> tuple[Path, str | None]:
-    """The file, and which of its variants, None for all.
+    """Finds a recipe's file, and the variant that the name chooses; None means all.
 
-    :param name: the path of a file, `recipes/FILE.yaml`, or an address, `FILE` or `FILE/VARIANT`, of a file in recipes/
-        of the current folder; VARIANT may be a shell pattern.
+    :param name: the path of a file, such as `recipes/FILE.yaml`; or `FILE` or `FILE/VARIANT` for a file in recipes/ of
+        the current folder, where VARIANT may be a shell pattern.
     :raises FileNotFoundError: no such file.
     """
     path, variant = Path(name), None
@@ -280,7 +280,7 @@ def find_recipe(name: str | os.PathLike[str]) -> tuple[Path, str | None]:
 
 
 def results_folder(run: str) -> Path:
-    """Where the records of a run lie, by its address: where its recipe in recipes/ says, else results/."""
+    """The folder of a run's records: the one that its recipe in recipes/ names, otherwise results/."""
     for stem in (run.split("/")[0], without_hash(run)):
         if "/" not in stem and (path := FOLDER / f"{stem}.yaml").is_file():
             return Path(str(_read_content(path).get("results") or RESULTS))
@@ -288,7 +288,7 @@ def results_folder(run: str) -> Path:
 
 
 def _addresses(folder: Path) -> list[str]:
-    """Of all files that can be read."""
+    """The addresses in all files that can be read."""
     found: list[str] = []
     for path in sorted(folder.glob("*.yaml")) if folder.is_dir() else ():
         with suppress(SettingError):
@@ -297,7 +297,7 @@ def _addresses(folder: Path) -> list[str]:
 
 
 def _read_content(path: Path) -> dict[str, Any]:
-    """The file's keys and values; what it calls `rows` are variants."""
+    """The file's keys and values, with `rows` renamed to `variants`."""
     content = read_yaml(path)
     if not isinstance(content, dict):
         kind = "nothing" if content is None else f"a {type(content).__name__}"
@@ -339,7 +339,7 @@ def _build(
 
 
 def _own_fields(content: Mapping[str, Any], variants: Mapping[str, Any]) -> OwnFields:
-    """:raises SettingError: a field is wrong, or the baseline is none of the file's variants."""
+    """:raises SettingError: a field is wrong, or the baseline is not a variant of the file."""
     own = convert({key: content[key] for key in field_names(OwnFields) if content.get(key) is not None}, OwnFields)
     for key, value in own.expected.items():
         if isinstance(value, str) != (key == "machine"):

@@ -49,7 +49,7 @@ class Results:
 def read_results(root: Path, *, beside: Beside | None = None) -> Results:
     """The results of a project.
 
-    :param beside: what grids show beside their lines.
+    :param beside: further values for the lines of grids.
     :raises FileNotFoundError: there is no results folder.
     :raises ValueError: a bad recipe, or a bad record, or one whose figures were edited.
     """
@@ -64,7 +64,7 @@ def read_results(root: Path, *, beside: Beside | None = None) -> Results:
 
 
 def _readdressed(records: Sequence[Record], recipes: Sequence[Recipe]) -> list[Record]:
-    """The records by run and seed, those with a run's old name under its address."""
+    """The records, sorted by run and seed, with addresses instead of old names."""
     new = new_addresses((record.address for record in records), [recipe.address for recipe in recipes])
     found = [
         readdressed(record, record.run.replace(record.address, new.get(record.address, record.address), 1))

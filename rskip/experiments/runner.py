@@ -209,7 +209,7 @@ def print_commands(
 
 
 def variants_table(recipes: Sequence[Recipe], *, seeds: Sequence[int]) -> str:
-    """Which variants of a file are done: one line for each, its seeds with and without a record. Several lines."""
+    """One line per variant of a file, with its seeds that have a record and those that lack one."""
     lines = []
     descriptions = {recipe.own.description for recipe in recipes}
     width = max(len(recipe.variant or "") for recipe in recipes)

@@ -1,6 +1,6 @@
-"""The variants of a recipe: names, and what each changes of the file's common content, in any field but a few.
+"""The variants of a recipe: each has a name, and changes some of the file's common content.
 
-`variants` is a mapping of them, or a list of such mappings, of which every combination is a variant: a grid.
+`variants` maps names to changes. A list of such mappings is a grid: every combination of their names is a variant.
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ _Name = Annotated[
 
 
 class Variant(NamedTuple):
-    """What a variant changes, and the names that it is put together from, one of each mapping."""
+    """The changes of a variant, and the parts of its name, one from each mapping."""
 
     parts: tuple[str, ...]
     changes: dict[str, Any]
 
 
 def read_variants(content: Mapping[str, Any]) -> dict[str, Variant]:
-    """The variants of a recipe's content by name, in its order; none of one without.
+    """The variants in a recipe's content by name, in the order of the file; empty if it has none.
 
-    :raises SettingError: a name or a change that can't be.
+    :raises SettingError: an invalid name or change.
     """
     if "variants" not in content:
         return {}
@@ -48,9 +48,9 @@ def read_variants(content: Mapping[str, Any]) -> dict[str, Variant]:
 
 
 def choose_variants(patterns: Sequence[str], known: Mapping[str, Any]) -> list[str]:
-    """Those that a name or shell pattern stands for, in the file's order.
+    """The variants that match a name or shell pattern, in the file's order.
 
-    :raises SettingError: a pattern stands for none.
+    :raises SettingError: a pattern matches none.
     """
     for pattern in patterns:
         if not any(fnmatchcase(name, pattern) for name in known):
@@ -60,7 +60,7 @@ def choose_variants(patterns: Sequence[str], known: Mapping[str, Any]) -> list[s
 
 
 def merge(common: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
-    """The common content with a variant's keys set, level by level."""
+    """Merges the changes of a variant into the common content, also within nested mappings."""
     merged = copy.deepcopy(dict(common))
     for key, value in changes.items():
         before = merged.get(key)
@@ -69,7 +69,7 @@ def merge(common: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, An
 
 
 def _combinations(grid: list[dict[str, Any]]) -> dict[str, Variant]:
-    """A variant for every choice of one of each mapping: the first mapping varies slowest, and a later change wins."""
+    """All combinations of one variant per mapping. The first mapping varies slowest; later changes win."""
     if not grid or not all(grid):
         name = "variants" if not grid else f"variants[{grid.index({})}]"
         raise SettingError(name, "is empty", expected="a variant or more")

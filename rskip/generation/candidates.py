@@ -67,7 +67,7 @@ class NativeScan:
 
 
 class Scan:
-    """As `NativeScan`, by PyTorch, of float32 logits."""
+    """Like `NativeScan`, computed by PyTorch from float32 logits."""
 
     def __init__(self, logits: Tensor) -> None:
         self.logits = logits

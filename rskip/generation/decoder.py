@@ -12,7 +12,7 @@ class DecoderState(Protocol):
 
     @property
     def attention(self) -> Tensor | None:
-        """(B, K, S), the last step's, where `start` was asked for it."""
+        """The attention of the last step (B, K, S); None unless requested from `start`."""
         ...
 
 
@@ -21,7 +21,7 @@ class StepDecoder(Protocol):
 
     @property
     def max_positions(self) -> int | None:
-        """The longest target, its end included, in tokens; None where any length will do."""
+        """The maximum length of a target in tokens, including its end; None without a limit."""
         ...
 
     def start(self, memory: Any, *, attention: bool = False) -> DecoderState:

@@ -1,4 +1,4 @@
-"""What a beam search finds, also as plain values, which JSON and other processes take."""
+"""The result of a beam search, also as plain values for JSON and for other processes."""
 
 from __future__ import annotations
 

@@ -133,7 +133,7 @@ class SearchOptions(Checked):
         return replace(self, **settings)
 
     def penalty(self, length: float) -> float:
-        """What the log-probability of a hypothesis of so many tokens, the end included, is divided by."""
+        """The divisor of the log-probability of a hypothesis with `length` tokens, including the end."""
         base = length if self.length_penalty_kind == "fairseq" else (5 + length) / 6
         return float(base) ** self.length_penalty
 

@@ -1,4 +1,4 @@
-"""What a search does to the logits of a step before it takes the best: one processor for each rule.
+"""Changes to the logits of a step before the search takes the best tokens: one processor per rule.
 
 B sentences, K beams, T tokens so far, V vocabulary.
 """
@@ -17,12 +17,12 @@ from rskip.generation.special_tokens import SpecialTokens
 
 
 class Step(NamedTuple):
-    """How far a search is.
+    """The position of a search.
 
-    length: T, the tokens of every hypothesis.
-    tokens: (B, K, T + 1) the hypotheses, each behind its start, on the CPU.
-    prefixes: the first tokens of each sentence that are forced, filled up with padding.
-    limits: the most tokens of each sentence before its end.
+    length: T, the number of tokens of every hypothesis.
+    tokens: (B, K, T + 1) the start token and the tokens of each hypothesis, on the CPU.
+    prefixes: the forced first tokens of each sentence, padded at the end.
+    limits: the maximum number of tokens of each sentence, without its end.
     """
 
     length: int
@@ -32,7 +32,7 @@ class Step(NamedTuple):
 
 
 class StepProcessor(Protocol):
-    """Changes the logits (B, K, V) of a step in place. Only a negative `UnknownPenalty` may make one larger."""
+    """Changes the logits (B, K, V) of a step in place. Only a negative `UnknownPenalty` may increase a logit."""
 
     def __call__(self, logits: Tensor, step: Step) -> None: ...
 
@@ -53,7 +53,7 @@ def build_processors(options: SearchOptions, special: SpecialTokens) -> list[Ste
 
 
 class UnknownPenalty:
-    """Makes the unknown token less probable, or with a negative penalty more."""
+    """Makes the unknown token less probable, or more probable if the penalty is negative."""
 
     def __init__(self, penalty: float, unknown: int) -> None:
         self.penalty, self.unknown = penalty, unknown
@@ -63,7 +63,7 @@ class UnknownPenalty:
 
 
 class Forbidden:
-    """A token that never follows."""
+    """Forbids a token everywhere."""
 
     def __init__(self, token: int) -> None:
         self.token = token
@@ -73,7 +73,7 @@ class Forbidden:
 
 
 class MinLength:
-    """No end before `length` tokens."""
+    """Forbids the end before `length` tokens."""
 
     def __init__(self, length: int, end: int) -> None:
         self.length, self.end = length, end
@@ -84,7 +84,7 @@ class MinLength:
 
 
 class NoRepeatedNgrams:
-    """No n-gram of `size` tokens twice in a hypothesis."""
+    """Forbids a second occurrence of an n-gram of `size` tokens in a hypothesis."""
 
     def __init__(self, size: int, padding: int) -> None:
         self.size, self.padding = size, padding
@@ -97,9 +97,9 @@ class NoRepeatedNgrams:
 
 
 class ForcedTokens:
-    """Where a token is forced, by a prefix or as the end at the greatest length, no other one follows.
+    """Allows only the forced token, if a prefix forces one, or if the maximum length forces the end.
 
-    :param rules: what else forbids tokens. A forced token follows whatever they forbid.
+    :param rules: the processors that forbid tokens. They can't forbid a forced token.
     """
 
     def __init__(self, rules: Iterable[StepProcessor], special: SpecialTokens) -> None:
@@ -117,7 +117,7 @@ class ForcedTokens:
             logits[rows] = torch.full_like(logits[rows], -math.inf).scatter_(2, index, allowed)
 
     def _forced(self, step: Step) -> list[tuple[int, int]]:
-        """The rows whose next token is forced, each with it."""
+        """The rows whose next token is forced, each with that token."""
         length, limits, prefixes = step.length, step.limits, step.prefixes
         if min(limits) > length >= len(prefixes[0]):
             return []
@@ -129,10 +129,10 @@ class ForcedTokens:
 
 
 def repeated_ngram_tokens(hypotheses: Tensor, size: int, *, filler: int) -> Tensor:
-    """The tokens (R, N) that would complete an n-gram of `size` tokens which their row already has.
+    """The tokens (R, N) that would repeat an n-gram of `size` tokens of their row.
 
-    :param hypotheses: (R, T) the tokens so far, without the start, which size 1 would forbid too.
-    :param filler: fills rows up; a row's tokens may come twice.
+    :param hypotheses: (R, T) the tokens so far. They lack the start token, which size 1 would otherwise forbid.
+    :param filler: pads the rows. A token may occur twice in a row.
     """
     if hypotheses.size(1) < size:
         return hypotheses[:, :0]
@@ -143,5 +143,5 @@ def repeated_ngram_tokens(hypotheses: Tensor, size: int, *, filler: int) -> Tens
 
 
 def _beside(logits: Tensor, tensor: Tensor) -> Tensor:
-    """The tensor, which is on the CPU, on the logits' device, without a wait for it."""
+    """Copies the tensor from the CPU to the logits' device, without waiting."""
     return tensor if logits.device.type == "cpu" else tensor.to(logits.device, non_blocking=True)

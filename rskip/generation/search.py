@@ -41,8 +41,8 @@ def beam_search(
 
     :param memory: what the decoder starts from, one row a sentence.
     :param source_lengths: (B,) tokens of each source, its end included.
-    :param prefix: (B, P) first tokens that are forced, filled up with padding on the right.
-    :param each_step: is called with the number of each step, from 1, before it.
+    :param prefix: (B, P) forced first tokens, padded on the right.
+    :param each_step: called before each step with its number, from 1.
     :raises ValueError: the model's logits are not numbers.
     """
     if not len(source_lengths):

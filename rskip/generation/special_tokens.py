@@ -1,4 +1,4 @@
-"""Which tokens of a dictionary a search treats in a way of their own."""
+"""The tokens of a dictionary that a search handles specially."""
 
 from __future__ import annotations
 

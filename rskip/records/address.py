@@ -1,4 +1,4 @@
-"""The address of a run, `recipe/variant`, and the one rule for the name that it had before, `recipe_variant`."""
+"""The address of a run, `recipe/variant`, and the rule for its old name, `recipe_variant`."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from rskip.settings.errors import SettingError
 
 
 def run_address(recipe: str, variant: str | None, overrides: Mapping[str, Any] | None = None) -> str:
-    """`recipe/variant`, or `recipe` of a recipe without variants, and a hash of the overrides if there are any.
+    """`recipe/variant`, or `recipe` if the recipe has no variants, and a hash of the overrides if there are any.
 
-    It names the run's folder in runs/, results/ and checkpoints/.
+    It is also the path of the run's folder in runs/, results/ and checkpoints/.
     """
     address = recipe if variant is None else f"{recipe}/{variant}"
     if not overrides:
@@ -25,25 +25,25 @@ def run_address(recipe: str, variant: str | None, overrides: Mapping[str, Any] |
 
 
 def without_hash(run: str) -> str:
-    """The address of what was run, without the hash of overrides."""
+    """A run's address without the hash of overrides."""
     return re.sub(r"-[0-9a-f]{8}$", "", run)
 
 
 def old_name(address: str) -> str:
-    """The name of a run before it had an address."""
+    """The name that a run with this address had in earlier versions."""
     return address.replace("/", "_")
 
 
 def run_path(folder: Path, run: str, name: str) -> Path:
-    """`folder/run/name`; where only the run's old name has it, that."""
+    """`folder/run/name`, or the path under the run's old name if only that exists."""
     path, old = folder / run / name, folder / old_name(run) / name
     return old if old.exists() and not path.exists() else path
 
 
 def new_addresses(names: Iterable[str], addresses: Iterable[str]) -> dict[str, str]:
-    """What old names among `names` stand for; other names, and those that are an address, are left out.
+    """Maps the old names among `names` to addresses. Omits unknown names and names that are addresses.
 
-    :param addresses: of all recipes.
+    :param addresses: those of all recipes.
     :raises SettingError: an old name stands for two addresses.
     """
     known, wanted = set(addresses), set(names)

@@ -18,8 +18,8 @@ from rskip.settings.check import check, convert
 from rskip.settings.errors import SettingError
 from rskip.settings.kinds import Count, Whole
 
-RESULTS = Path("results")  # where records lie, unless a recipe says another folder
-_SCHEMAS = (1, 2)  # in 1 `recipe` is the run's old name, and `run` is beside it; the last is written
+RESULTS = Path("results")  # the folder of records, unless a recipe names another one
+_SCHEMAS = (1, 2)  # of files; the last is written. In 1 `recipe` is the run's old name, and `run` a field
 _ADVICE = "restore the file, or remove it and run again"
 _FILES = "[!.]*.json"  # not what a killed process left of one that it wrote
 
@@ -47,22 +47,22 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
     """One run's record.
 
     :param recipe: name of the recipe's file, without `.yaml`.
-    :param variant: of the recipe; None of a recipe without variants.
-    :param kind: the task's, as in the recipe.
+    :param variant: the recipe's variant; None if the recipe has none.
+    :param kind: the task's name, as in the recipe.
     :param config: everything that the result depends on.
-    :param metrics: final figures by name; BLEU, chrF, error and accuracy are percentages. None of a training that
+    :param metrics: final scores by name; BLEU, chrF, error and accuracy are percentages. Empty if the training
         diverged.
-    :param signatures: the scorer's signature of a metric, where it has one.
-    :param curve: one mapping an epoch.
-    :param training: `seconds` (over all sessions), `pieces` (how many sessions), `precision` (one for all stages, or
-        one per stage where they differ), and the task's own figures.
-    :param parameters: how many the model has.
-    :param checkpoint_sha256: of the file that was scored; None of a training that diverged.
+    :param signatures: the scorer's signature for each metric that has one.
+    :param curve: one mapping per epoch.
+    :param training: `seconds` (over all sessions), `pieces` (the number of sessions), `precision` (one for all stages,
+        or one per stage if they differ), and the task's own values.
+    :param parameters: the model's number of parameters.
+    :param checkpoint_sha256: checksum of the file that was scored; None if the training diverged.
     :param data: what the data was made from.
-    :param packages: versions; with `machine` and `git`: of the last session of the training.
+    :param packages: versions. `packages`, `machine` and `git` describe the last session of the training.
     :param git: None outside a checkout.
     :param date: when the record was written, ISO 8601, UTC.
-    :param path: where the record lies. It is not part of the file.
+    :param path: the record's file. It is not part of the file's content.
     """
 
     schema: int = _SCHEMAS[-1]
@@ -113,7 +113,7 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def precision(self) -> str:
-        """The precision of the training in words; of several stages that differ one for each; "" if not recorded."""
+        """The precision of the training in words, per stage if the stages differ; "" if not recorded."""
         recorded = self.training.get("precision") or ""
         if isinstance(recorded, str):
             return recorded
@@ -121,12 +121,12 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def address(self) -> str:
-        """`recipe/variant`: what of which recipe was run."""
+        """`recipe/variant`, without a hash of overrides."""
         return run_address(self.recipe, self.variant)
 
     @property
     def run(self) -> str:
-        """The run's address, which is also its folder's name: with a hash where settings were overridden."""
+        """The run's address, which is also the path of its folder; with a hash if settings were overridden."""
         return run_address(self.recipe, self.variant, self.overrides)
 
     def write(self, path: Path) -> None:
@@ -138,7 +138,7 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def record_path(run: str, seed: int, results: Path = RESULTS) -> Path:
-    """`results/<recipe>/<variant>/<seed>.json`, by the run's address."""
+    """`results/<recipe>/<variant>/<seed>.json`, for a run's address."""
     return run_path(results, run, f"{seed}.json")
 
 
@@ -147,25 +147,25 @@ def read_record(path: Path) -> Record:
     content = read_state(path, dict[str, Any], advice=_ADVICE)
     if content.get("schema") == _SCHEMAS[0]:
         content.pop("run", None)
-    content.pop("published", None)  # what records told of published weights before checkpoints.json alone did
+    content.pop("published", None)  # older records described published weights, which only checkpoints.json does now
     return as_state({**content, "path": path}, Record, source=str(path), advice=_ADVICE)
 
 
 def read_records(folder: Path) -> list[Record]:
-    """All records under a results folder, by run and seed; none where the folder is missing."""
+    """All records under a results folder, sorted by run and seed; empty if the folder is missing."""
     paths = [path for depth in ("*", "*/*") for path in folder.glob(f"{depth}/{_FILES}")]
     return sorted(map(read_record, paths), key=lambda record: (record.run, record.seed))
 
 
 def read_run_records(run: str, results: Path = RESULTS) -> list[Record]:
-    """The records of one run's seeds, by its address and by seed; none where it has none."""
+    """The records of one run, given its address, sorted by seed."""
     paths = {path.name: path for name in (old_name(run), run) for path in (results / name).glob(_FILES)}
     records = [readdressed(read_record(path), run) for path in paths.values()]
     return sorted(records, key=lambda record: record.seed)
 
 
 def readdressed(record: Record, run: str) -> Record:
-    """The record under its run's address, where it has the run's old name; others as they are."""
+    """The record with its run's address if it has the run's old name; otherwise unchanged."""
     if record.run == run or record.run != old_name(run):
         return record
     recipe, _, variant = (without_hash(run) if record.overrides else run).partition("/")

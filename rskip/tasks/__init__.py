@@ -1,4 +1,4 @@
-"""Tasks: what a recipe can train. Each has a folder of its own, such as rskip/translation, with its `task.py`."""
+"""Tasks: the kinds of training that a recipe can name. Each is a folder with a `task.py`, such as rskip/vision."""
 
 from rskip.tasks.registry import (
     dataset_of_record,

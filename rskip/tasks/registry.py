@@ -1,4 +1,4 @@
-"""The tasks that are known by name: translation, vision, captioning, and registered ones."""
+"""The tasks by name: translation, vision, captioning, and those that users register."""
 
 from __future__ import annotations
 
@@ -13,22 +13,22 @@ from rskip.tasks.task import Task
 if TYPE_CHECKING:
     from rskip.records import Record
 
-# Imported when the task is first asked for.
+# Each is imported on first use.
 _OURS = {
     "translation": "rskip.translation.task:TranslationTask",
     "vision": "rskip.vision.task:VisionTask",
     "captioning": "rskip.captioning.task:CaptioningTask",
 }
-# Names that files of earlier versions have.
+# Names in the files of earlier versions.
 _FORMER = {"image-classification": "vision", "image-captioning": "captioning"}
 
 _tasks: dict[str, Task[Any]] = {}
 
 
 def register_task(task: Task[Any], *, former: Sequence[str] = ()) -> None:
-    """Makes a task known by its name.
+    """Registers a task under its name.
 
-    :param former: other names of it, in recipes, records and registries that were written earlier.
+    :param former: its earlier names, which recipes, records and registries may contain.
     :raises ValueError: the task has a `kind` that is not its name.
     """
     if (kind := getattr(task, "kind", task.name)) != task.name:
@@ -41,7 +41,7 @@ def register_task(task: Task[Any], *, former: Sequence[str] = ()) -> None:
 
 
 def task_name(name: Any) -> Any:
-    """The name of the task that has this name or had it formerly; anything else is returned as given."""
+    """The present name of a task, given its present or a former name. Other values are returned unchanged."""
     return _FORMER.get(name, name) if isinstance(name, str) else name
 
 
@@ -53,7 +53,7 @@ def tasks() -> dict[str, Task[Any]]:
 def find_task(name: object, *, setting: str = "task") -> Task[Any]:
     """The task of that name.
 
-    :param setting: that holds the name, for errors.
+    :param setting: the setting that holds the name, for errors.
     :raises SettingError: the name is unknown.
     """
     known = {**_OURS, **_tasks}

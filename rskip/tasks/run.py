@@ -25,7 +25,7 @@ from rskip.tasks.process import child_environment, run_logged
 SettingsT = TypeVar("SettingsT")
 
 _Precision = Literal["float32", "bfloat16", "float16"]
-FIRST_STAGE = "train"  # most runs have one training, the first of several has no other name
+FIRST_STAGE = "train"  # of a run's only or first training
 SESSION = "rskip run | "  # begins the line of train.log that says what a session runs on
 
 
@@ -42,7 +42,7 @@ class ProbeSettings(msgspec.Struct, frozen=True, kw_only=True):
 class Run(Generic[SettingsT]):
     """What a task trains and scores.
 
-    :param name: the run's address, `recipe/variant`, which is the folder's under runs/ and results/.
+    :param name: the run's address, `recipe/variant`, which is also its folder in runs/ and results/.
     :param mirror: where the dataset is; None: at its public source.
     :param gpus: how many train, 0 for the CPU.
     :param lock: of the folder, which the training inherits.
@@ -69,7 +69,7 @@ class Run(Generic[SettingsT]):
         resumed: bool,
         report: Callable[[], None],
     ) -> None:
-        """Runs a session of a training to its end, its output in the folder's train.log.
+        """Runs a session of a training to its end. Its output goes to train.log in the folder.
 
         :param command: gives the command line, by the precision that the training computes in.
         :param stage: which of the run's trainings.
@@ -95,7 +95,7 @@ class Run(Generic[SettingsT]):
         )
 
     def begin_session(self, *, stage: str = FIRST_STAGE, asked: str = "float32", resumed: bool = False) -> str:
-        """Writes into the log what a session of a training runs on; returns the precision that it computes in.
+        """Logs the environment of a training session, and returns the precision that it computes in.
 
         `train` calls it; a task that trains in this process does so itself.
 
@@ -126,7 +126,7 @@ class _Session(TypedDict):
 
 
 class Session(_Session, total=False):
-    """The environment of a training session. Older logs lack `precision`, and sessions of the first stage `stage`."""
+    """The environment of a training session. Older logs lack `precision`; sessions of the first stage lack `stage`."""
 
     precision: str
     stage: str
@@ -183,11 +183,11 @@ class RunFolder:
             raise SettingError.of_value("gpus", count, expected, advice="give that, or move the folder away")
 
     def keep_precision(self, chosen: str, *, stage: str = FIRST_STAGE, resumed: bool = False) -> str:
-        """The precision that a training was started in, which its checkpoints need; `chosen` if it starts now."""
+        """The precision that a training started in, which its checkpoints need; `chosen` if it starts now."""
         first = self.path / "precision"
         file = first if stage == FIRST_STAGE else first.with_name(f"precision-{stage}")
         if not file.exists():
-            if resumed and first.exists():  # by an earlier version, which trained all stages in the first one's
+            if resumed and first.exists():  # an earlier version started it, which trained all stages in one precision
                 chosen = self._read_precision(first)
             _write(file, chosen)
         return self._read_precision(file)
@@ -273,10 +273,10 @@ def trained_in(sessions: Sequence[Session]) -> str | dict[str, str | None] | Non
 def config_difference(
     before: Mapping[str, Any], now: Mapping[str, Any], *, given: Mapping[str, Any] | None = None
 ) -> str:
-    """Each differing key once, as `train.lr: 0.005 there, 0.003 now; train.bf16: none there, True now`; "" if none is.
+    """Lists each differing key once: `train.lr: 0.005 there, 0.003 now; train.bf16: none there, True now`. May be "".
 
-    :param given: the settings of `now` that were given, where the others are defaults. A default that `before` lacks
-        is of a setting that came later, and no difference. None: all were given.
+    :param given: the settings of `now` that the recipe gives; the others are defaults. If `before` lacks a setting with
+        a default, the setting is newer, which is not a difference. None: all were given.
     """
     old, new = flat_config(before), flat_config(now)
     keys = {**old, **(new if given is None else flat_config(given))}

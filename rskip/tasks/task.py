@@ -1,11 +1,11 @@
-"""What a task is: all that differs between translation, vision, captioning and others.
+"""The interface `Task`: everything that differs between translation, vision, captioning and other tasks.
 
     recipe -> settings -> train -> score -> record -> tables
                                    export -> registry -> load
 
-`rskip run`, `rskip report`, `rskip zoo` and `rskip.load` know no task by name: they look it up. Your own task is a
-class derived from `Task`, whose instance you give to `register_task`. A method may be written in the class, or
-`imported` from the module that does the work.
+`rskip run`, `rskip report`, `rskip zoo` and `rskip.load` don't depend on a task's name: they look it up. Your own task
+is a class derived from `Task`; pass an instance to `register_task`. Write a method in the class, or use `imported` with
+the module that does the work.
 """
 
 from __future__ import annotations
@@ -79,13 +79,13 @@ class ModelDescription(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class imported:  # noqa: N801  (used like a function)
-    """A method or attribute of a task that a module holds, which is imported when it is first used.
+    """A method or attribute of a task that is imported from another module on first use.
 
         class MyTask(Task):
             train = imported("mine.training")
             settings = imported("mine.recipe:MySettings")
 
-    :param where: the module, and the function's name behind a colon where it is not the attribute's.
+    :param where: MODULE, or MODULE:NAME if the attribute has another name there.
     """
 
     def __init__(self, where: str) -> None:
@@ -101,7 +101,7 @@ class imported:  # noqa: N801  (used like a function)
 class Task(ABC, Generic[SettingsT]):
     """A task.
 
-    :cvar name: in recipes, records, checkpoints.json and `rskip zoo list --task`.
+    :cvar name: its name in recipes, records, checkpoints.json and `rskip zoo list --task`.
     :cvar programs: that training and scoring start, installed beside Python.
     :cvar probed: whether its training writes what a recipe's `probe` asks for.
     :cvar columns: the metrics that tables show, the main one first.
@@ -211,7 +211,7 @@ class Task(ABC, Generic[SettingsT]):
     def export_weights(self, run: Run[SettingsT], record: Record, folder: Path) -> dict[str, Any]:
         """Writes model.safetensors, and what loading it needs, into a folder that is to be published.
 
-        :returns: the main metric of the published weights, read back, by its name.
+        :returns: the main metric of the published weights after reading them back, by its name.
         :raises FileNotFoundError: the run's files are gone.
         :raises ValueError: they are not those of its record.
         """

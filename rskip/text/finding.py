@@ -1,4 +1,4 @@
-"""The tokenizer of a model, wherever its files lie: dictionaries, text pipeline, and the languages that name them."""
+"""Finds the tokenizer of a model: its dictionaries, its text pipeline, and the languages that name these files."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from rskip.text.pipeline import CONFIG_FILE, TextConfig, TextPipeline, TokenText
 from rskip.text.subwords import BytePairEncoding, SentencePiece, Subwords
 from rskip.text.tokenizer import Text, Tokenizer
 
-TOKENS = "tokens"  # in place of a text pipeline's path: sentences are tokens already
+TOKENS = "tokens"  # instead of a text pipeline's path, if sentences are tokens already
 _FASTBPE = re.compile(rb"\S+ \S+ \d+\n")
 _COUNT = re.compile(rb" \d+$", re.MULTILINE)
 
@@ -52,13 +52,13 @@ def find_tokenizer(
 ) -> Tokenizer:
     """The tokenizer of a model.
 
-    :param model: its file. What belongs to it may lie beside it.
-    :param dictionaries: the folder of dict.<language>.txt, where it is given.
+    :param model: the model's file. The tokenizer's files may be beside it.
+    :param dictionaries: the folder of dict.<language>.txt, if given.
     :param text: see `find_text`.
-    :param languages: source and target, where they are given.
-    :param own_languages: those that the model's file names.
-    :param data: folders of the data that it was trained on.
-    :raises FileNotFoundError: something is missing. The message says what to give.
+    :param languages: source and target, if given.
+    :param own_languages: source and target as named in the model's file.
+    :param data: folders of its training data.
+    :raises FileNotFoundError: a file is missing. The message says what to give.
     :raises ValueError: a damaged file, or a text pipeline for other languages.
     """
     given = [] if dictionaries is None else [Path(dictionaries)]

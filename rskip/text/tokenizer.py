@@ -1,4 +1,4 @@
-"""Raw sentences to the token ids of a model, and its token ids to raw sentences."""
+"""Converts raw sentences to the token ids of a model, and token ids to raw sentences."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ Text = TextPipeline | TokenText
 
 
 class Tokenizer:
-    """What a translation model reads and writes: its text pipeline and both dictionaries. Threads may share one.
+    """The text pipeline and both dictionaries of a translation model. Threads may share one.
 
-    A source goes through two steps, `tokens` and `ids`, between which a long sentence can be split; `encode` is both.
+    `encode` runs two steps, `tokens` and `ids`. A long sentence can be split between them.
 
-    :param text: raw sentences to model tokens and back.
-    :param source: the source language's tokens and their ids.
-    :param target: those of the target language.
+    :param text: converts raw sentences to model tokens and back.
+    :param source: tokens of the source language and their ids.
+    :param target: tokens of the target language and their ids.
     """
 
     def __init__(self, text: Text, source: Dictionary, target: Dictionary) -> None:
@@ -36,7 +36,7 @@ class Tokenizer:
         return cls(text, *(Dictionary.load(Path(folder) / f"dict.{language}.txt") for language in languages))
 
     def save(self, folder: str | Path) -> None:
-        """Writes what `load` reads; no text/ where sentences are tokens already."""
+        """Writes the files that `load` reads; without text/ if sentences are tokens already."""
         self.text.save(Path(folder) / "text")
         for dictionary, language in ((self.source, self.source_language), (self.target, self.target_language)):
             dictionary.save(Path(folder) / f"dict.{language}.txt")
@@ -50,18 +50,18 @@ class Tokenizer:
         return self.text.target_language
 
     def encode(self, sentence: str) -> list[int]:
-        """Ids of a raw source sentence's tokens, the end included. NUL bytes count as spaces.
+        """Ids of a raw source sentence's tokens, including the end. NUL bytes count as spaces.
 
         :raises ValueError: text of several lines, or that is not Unicode.
         """
         return self.ids(self.tokens(sentence))
 
     def encode_prefix(self, text: str) -> list[int]:
-        """Ids of raw target text that a translation begins with. Raises `ValueError` as `encode` does."""
+        """Ids of raw target text for the beginning of a translation. Raises `ValueError` as `encode` does."""
         return _known_ids(_tokens(text, self.text.encode_target), self.target)
 
     def decode(self, ids: Iterable[int]) -> str:
-        """The raw sentence of the target's ids, with or without the end."""
+        """The raw sentence of target ids, given with or without the end."""
         return self.text.decode(self.target.decode(ids))
 
     def tokens(self, sentence: str) -> list[str]:
@@ -69,7 +69,7 @@ class Tokenizer:
         return _tokens(sentence, self.text.encode)
 
     def ids(self, tokens: Sequence[str]) -> list[int]:
-        """Ids of a source's model tokens, the end included."""
+        """Ids of the model tokens of a source, including the end."""
         return [*_known_ids(tokens, self.source), Dictionary.eos_index]
 
 
@@ -86,7 +86,7 @@ def _tokens(sentence: str, encode: Callable[[str], str]) -> list[str]:
 
 
 def _known_ids(tokens: Sequence[str], dictionary: Dictionary) -> list[int]:
-    """A token that looks like padding, a start or an end is as unknown as any other word."""
+    """Treats tokens that look like padding, a start or an end as unknown words."""
     special = (dictionary.bos_index, dictionary.pad_index, dictionary.eos_index)
     found = map(dictionary.index, tokens)
     return [dictionary.unk_index if index in special else index for index in found]

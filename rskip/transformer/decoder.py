@@ -51,8 +51,8 @@ class Decoder(EmbeddingModule):
     def features(self, prefix: Tensor, memory: Memory | None, state: IncrementalState | None = None) -> Tensor:
         """The last layer's output at every position of `prefix` (B, T). Shape: (B, T, C).
 
-        With a state, which has the memory too, `prefix` (B, K) is the last token of each beam, and the state takes it
-        in. Then no layer is dropped.
+        With a state, which also holds the memory, `prefix` (B, K) is the last token of each beam. It is added to the
+        state, and no layer is dropped.
         """
         config = self.config
         caches: Iterable[LayerCache | None]

@@ -1,6 +1,6 @@
 """The layers of both stacks: branches joined by the connections that they are given.
 
-What passes from branch to branch is a State: the one tensor x, or what else the connections keep.
+A State passes from branch to branch: the tensor x, or the tensors that the connections pass on.
 
 B batch, T target length, S source length, H heads, C features. Member names are checkpoint API: fairseq's where the
 part is the same, and `<branch>_connection` for the connection that joins a branch.

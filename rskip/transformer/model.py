@@ -28,7 +28,7 @@ class EncoderDecoder(nn.Module):
 
     @property
     def precision(self) -> str:
-        """What it computes in: "float32", "bfloat16", ..."""
+        """The number format that it computes in: "float32", "bfloat16", ..."""
         return str(self.decoder.embed_tokens.weight.dtype).removeprefix("torch.")
 
     def move(self, device: torch.device) -> None:
@@ -37,7 +37,7 @@ class EncoderDecoder(nn.Module):
 
     @property
     def max_positions(self) -> int | None:
-        """The longest target, its end included, in tokens; None where any length will do."""
+        """The maximum length of a target in tokens, including its end; None without a limit."""
         return self.config.max_target_positions if self.config.decoder_learned_pos else None
 
     def decode(self, prefix: Tensor, memory: Memory) -> Tensor:
@@ -80,7 +80,7 @@ class Transformer(EncoderDecoder):
 
     @property
     def max_source_positions(self) -> int | None:
-        """The longest source, its end included, in tokens; None where any length will do."""
+        """The maximum length of a source in tokens, including its end; None without a limit."""
         return self.config.max_source_positions if self.config.encoder_learned_pos else None
 
     @property

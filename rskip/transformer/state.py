@@ -1,7 +1,7 @@
-"""What decoding token by token keeps. B sentences, K beams, H heads, N target positions, S source length.
+"""The state of decoding token by token. B sentences, K beams, H heads, N target positions, S source length.
 
-All beams of a sentence share the keys and values of every position that one of them decoded. A mask says which of them
-are a beam's history, so only the mask moves when beams are reordered.
+All beams of a sentence share the keys and values of all decoded positions. A mask marks the positions in each beam's
+history, so reordering the beams changes only the mask.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from rskip.transformer.attention import KeyValue
 
 @dataclass
 class LayerCache:
-    """The keys and values that one decoder layer keeps.
+    """The keys and values of one decoder layer.
 
-    memory: of the memory (B, H, S, D). target: of the positions so far (B, H, N, D). attention: (B, K, S), the weights
-    over the memory at the last step, if they are wanted.
+    memory: those of the memory (B, H, S, D). target: those of the positions so far (B, H, N, D). attention: (B, K, S),
+    the weights over the memory at the last step, if requested.
     """
 
     memory: KeyValue
@@ -28,7 +28,7 @@ class LayerCache:
     attention: Tensor | None = None
 
     def extend(self, new: KeyValue) -> KeyValue:
-        """Adds those of each beam's next position (B, H, K, D), and gives all."""
+        """Appends the keys and values of each beam's next position (B, H, K, D), and returns all."""
         past = self.target
         if past is not None:
             new = KeyValue(torch.cat([past.key, new.key], 2), torch.cat([past.value, new.value], 2))
@@ -36,21 +36,22 @@ class LayerCache:
         return new
 
     def select(self, sentences: Tensor) -> None:
-        """Keeps the named sentences, in their order."""
+        """Keeps only the given sentences, in the given order."""
         self.memory = _selected(self.memory, sentences)
         if self.target is not None:
             self.target = _selected(self.target, sentences)
 
 
 class IncrementalState:
-    """The target so far, and each layer's keys and values of it and of the memory.
+    """The target so far, and each layer's keys and values of the target and of the memory.
 
-    length: positions so far. position: (1, 1), the last one's index of an embedding. memory_mask: (B, 1, 1, S), added
-    to scores, or None without padding. mask: (B, 1, K, N), added to scores, 0 for the positions that a beam sees.
+    length: number of positions so far. position: (1, 1), the embedding index of the last one. memory_mask:
+    (B, 1, 1, S), added to scores, or None without padding. mask: (B, 1, K, N), added to scores, 0 for the positions
+    that a beam sees.
 
     :param memory: each layer's keys and values of the memory.
-    :param position: the index before the first.
-    :param attention: whether each step's attention over the memory is wanted.
+    :param position: the embedding index before the first position.
+    :param attention: whether each step keeps its attention over the memory.
     """
 
     def __init__(
@@ -66,11 +67,11 @@ class IncrementalState:
 
     @property
     def attention(self) -> Tensor | None:
-        """(B, K, S), the last layer's weights over the memory at the last step, if they are wanted."""
+        """The last layer's weights over the memory at the last step (B, K, S), if requested."""
         return self.layers[-1].attention
 
     def advance(self) -> None:
-        """Goes to the next position of each beam, which only that beam sees."""
+        """Adds a position for each beam, which only that beam sees."""
         sentences, _, beams, _ = self.mask.shape
         own = self.mask.new_full((beams, beams), float("-inf")).fill_diagonal_(0)
         self.mask = torch.cat([self.mask, own.expand(sentences, 1, -1, -1)], 3)

@@ -1,6 +1,6 @@
-"""The value residual: each self-attention but its stack's first mixes the first one's values into its own.
+"""The value residual: every self-attention after a stack's first mixes the values of the first into its own.
 
-Source: Zhou et al. 2025, Value Residual Learning, its Identity-ResFormer and Learnable-ResFormer. B batch, H heads,
+Source: Zhou et al. 2025, Value Residual Learning (Identity-ResFormer and Learnable-ResFormer). B batch, H heads,
 T positions, D features of a head.
 """
 
@@ -14,18 +14,19 @@ from torch import Tensor, nn
 
 @dataclass
 class FirstValues:
-    """What a stack's first self-attention has as values (B, H, T, D) in one forward pass; None before it ran.
+    """The values (B, H, T, D) of a stack's first self-attention in one forward pass; None before it has run.
 
-    Each forward pass makes one, and gives it to every layer.
+    Each forward pass creates one and passes it to every layer.
     """
 
     values: Tensor | None = None
 
 
 class ValueResidual(nn.Module):
-    """λ₁V₁ + λ₂V of the first layer's values V₁ and a layer's own V, λ₁ and λ₂ 1/2, or learned from there.
+    """λ₁V₁ + λ₂V, from the first layer's values V₁ and a layer's own V.
 
-    In the first layer V₁ is V. Members: `factors` (2), where learned: λ₁, λ₂.
+    λ₁ and λ₂ are 1/2, or start there and are learned. In the first layer V₁ is V. Member: `factors` (2), λ₁ and λ₂
+    if they are learned.
     """
 
     def __init__(self, *, learned: bool, layer: int) -> None:
@@ -40,9 +41,9 @@ class ValueResidual(nn.Module):
             nn.init.constant_(self.factors, 0.5)
 
     def forward(self, own: Tensor, first: FirstValues) -> Tensor:
-        """The values that are attended to. Shape: of the layer's own."""
+        """The values that the layer attends to, in the shape of its own."""
         if self.is_first:
-            if first.values is None:  # they are there when activations are recomputed
+            if first.values is None:  # already set when activations are recomputed
                 first.values = own
             return own
         assert first.values is not None
@@ -52,5 +53,5 @@ class ValueResidual(nn.Module):
 
 
 def build_value_residual(kind: str, layer: int) -> ValueResidual | None:
-    """What `value_residual` of a model's configuration names, for the stack's layer of this number, from 1."""
+    """The value residual of a layer, by `value_residual` in the model's configuration. Layers are numbered from 1."""
     return None if kind == "none" else ValueResidual(learned=kind == "learned", layer=layer)

@@ -1,4 +1,4 @@
-"""What an update of a translation training is made of: the same tokens on any number of GPUs."""
+"""The batches of a translation training: an update has the same tokens on any number of GPUs."""
 
 from __future__ import annotations
 

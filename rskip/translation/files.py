@@ -59,7 +59,7 @@ class FileTranslation:
     """How jobs are done.
 
     journal: all that decides what is written, for the journal of an output that can be resumed.
-    workers: processes that search; 1: this one.
+    workers: number of processes that search; 1 means this process.
     """
 
     translator: Translator
@@ -141,7 +141,7 @@ class FoundBatch(msgspec.Struct, frozen=True, kw_only=True):
 
 @dataclass(frozen=True)
 class WindowSearcher:
-    """Tells the progress of a window as `searcher` does its batches, and keeps each in the window's journal.
+    """Shows the progress of a window while `searcher` searches its batches, and writes each batch to the journal.
 
     A batch that the journal has is not searched again. The batches of a window depend on its lines and the settings
     alone, and they are done in order.
@@ -155,7 +155,7 @@ class WindowSearcher:
     def __call__(
         self, batches: Sequence[Sequence[Segment]], options: SearchOptions
     ) -> Iterator[list[list[Hypothesis]]]:
-        """The batches' hypotheses, out of the journal or searched for."""
+        """The hypotheses of the batches, from the journal or from a search."""
         sizes = [sum(len(segment.source) for segment in batch) for batch in batches]
         done = 0
         for number, found in enumerate(self._found(batches, options)):
@@ -193,7 +193,7 @@ def translate_window(
 ) -> list[Translation]:
     """The sentences' translations. Sampling has a seed for each window number: resumed, it draws the same.
 
-    :param begin: is called, when the sentences have been read, with what was done with each.
+    :param begin: called after the sentences have been read, with the notes on each.
     """
     options = replace(options, seed=options.seed + number) if options.sampling else options
     sources = translator.read(sentences, options, too_long=batches.too_long, limit=batches.max_source_positions)

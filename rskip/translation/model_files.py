@@ -1,4 +1,4 @@
-"""A model's files on disk: which file it is, what that says, and its checksum."""
+"""A model's files on disk: finds the model's file, reads it, and computes its checksum."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def find_checkpoint(path: str | os.PathLike[str]) -> Path:
 
 
 def open_model(path: str | os.PathLike[str]) -> StoredWeights | StoredGraphs:
-    """What the model's file holds, before the model is built."""
+    """The content of the model's file, before the model is built."""
     file = find_model(path)
     return StoredGraphs(file) if file.name == ONNX_FILE else StoredWeights(file)
 
@@ -71,9 +71,9 @@ def open_model(path: str | os.PathLike[str]) -> StoredWeights | StoredGraphs:
 class StoredWeights:
     """A model's checkpoint.
 
-    languages: source and target, where it names them.
-    data: folders of the data that it was trained on.
-    text: None: the text pipeline has to be found.
+    languages: source and target; None where the checkpoint doesn't name them.
+    data: folders of its training data.
+    text: None, since the text pipeline has to be found.
     """
 
     text: str | None = None
@@ -86,7 +86,7 @@ class StoredWeights:
         self.languages = self.checkpoint.config["source_lang"], self.checkpoint.config["target_lang"]
 
     def build(self, tokenizer: Tokenizer, *, precision: str | None, device: torch.device) -> TranslationModel:
-        """The model on the device; its vocabularies have to be the tokenizer's."""
+        """The model on the device. Its vocabularies must match the tokenizer."""
         sizes = {"source_vocabulary": len(tokenizer.source), "target_vocabulary": len(tokenizer.target)}
         with _errors_about(self.file):
             model = build_transformer(self.checkpoint, **sizes)
@@ -95,7 +95,7 @@ class StoredWeights:
 
 
 class StoredGraphs:
-    """A model's ONNX graphs. `text` is TOKENS where sentences are tokens already."""
+    """A model's ONNX graphs. `text` is TOKENS if sentences are tokens already."""
 
     def __init__(self, file: Path) -> None:
         self.file, self.settings, self.data = file, read_settings(file), list[Path]()
@@ -103,7 +103,7 @@ class StoredGraphs:
         self.text = TOKENS if self.settings.text == TOKENS else None
 
     def build(self, tokenizer: Tokenizer, *, precision: str | None, device: torch.device) -> TranslationModel:
-        """As `StoredWeights.build`, on the CPU."""
+        """Like `StoredWeights.build`, on the CPU."""
         own = self.settings.precision
         with _errors_about(self.file):
             check_vocabulary("source", self.settings.source_vocabulary, len(tokenizer.source))

@@ -54,7 +54,7 @@ def _translate(run: Run[TranslationSettings], *, weights: Path, data: Path) -> T
 
 
 def describe(folder: Path, record: Record) -> ModelDescription:
-    """The model in a published folder, by its config.json and the corpus of its record."""
+    """The model in a published folder, described by its config.json and the corpus of its record."""
     path = folder / WEIGHTS
     if (user_dir := record.config.get("train", {}).get("user-dir")) is not None:
         import_user_dir(Path(user_dir))  # it registers its connections

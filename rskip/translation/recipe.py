@@ -1,4 +1,4 @@
-"""The settings of a translation run, which its recipe gives: what its result depends on."""
+"""The settings of a translation run, as its recipe gives them. The result depends on all of them."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from rskip.tasks.fairseq.recipe import check_flags, check_training
 
 TOKENS_PER_UPDATE = "tokens-per-update"  # in `train`, though no flag of fairseq-train
 USER_DIR = "rskip"  # of fairseq, unless train.user-dir says another
-NOT_FAIRSEQS = (TOKENS_PER_UPDATE, "user-dir")  # in `train`: what the flags of fairseq-train are made without
+NOT_FAIRSEQS = (TOKENS_PER_UPDATE, "user-dir")  # settings in `train` that are not flags of fairseq-train
 _SET_BY_A_RUN = {
     "train": {
         "source-lang": "it is the corpus's",
@@ -79,8 +79,8 @@ class TranslationSettings(msgspec.Struct, frozen=True, kw_only=True):
     :param corpus: a name that `rskip prepare` knows.
     :param prepare: how it is prepared, the corpus's defaults filled in.
     :param train: flags of fairseq-train without the leading dashes, with `arch`, and `tokens-per-update` (see
-        `rskip.translation.training`). A flag that is true is given bare, one that is false or null is left out.
-        `user-dir` is a folder of one's own, which is imported here too, so that its connections have names.
+        `rskip.translation.training`). A flag that is true is passed without a value; a false or null one is left out.
+        `user-dir` is your own folder. It is imported here too, so that its connections have names.
     :param generate: likewise of fairseq-generate.
     :raises SettingError: a value that can't be, or two that contradict.
     """
@@ -142,7 +142,7 @@ def _resolve(settings: TranslationSettings) -> None:
 
 
 def _check_connections(train: Mapping[str, Flag]) -> None:
-    """Imports the user-dir first, whose connections have names then."""
+    """Imports the user-dir first, which registers its connections."""
     if train.get("user-dir") is not None:
         import_user_dir(Path(str(train["user-dir"])))
     for flag in _CONNECTION_FLAGS:

@@ -1,4 +1,4 @@
-"""The search for translations of segments, in batches of like lengths.
+"""The search for translations of segments, in batches of similar lengths.
 
 B segments, S source length, T target length.
 """
@@ -44,7 +44,7 @@ class TranslationModel(StepDecoder, Protocol):
 
     @property
     def max_source_positions(self) -> int | None:
-        """The longest source, its end included, in tokens; None where any length will do."""
+        """The maximum length of a source in tokens, including its end; None without a limit."""
         ...
 
     @property
@@ -53,23 +53,23 @@ class TranslationModel(StepDecoder, Protocol):
         ...
 
     def move(self, device: torch.device) -> None:
-        """Moves it to the device. Raises `ValueError` where it can't compute there."""
+        """Moves it to the device. Raises `ValueError` if it can't compute there."""
         ...
 
     def encode(self, source: Tensor, *, padded: bool | None = None) -> Any:
-        """The memory, which `start` takes, of source tokens (B, S), filled up with padding on the right.
+        """The memory of source tokens (B, S), as an argument of `start`. The tokens are padded on the right.
 
-        padded: whether there is any; None: not known.
+        padded: whether there is any padding; None if unknown.
         """
         ...
 
 
 @dataclass(frozen=True)
 class Segment:
-    """What is translated as one: a sentence or a part of one.
+    """A unit of translation: a sentence or a part of one.
 
-    source: indices of its tokens, the end included.
-    prefix: indices of the target tokens that its translation begins with.
+    source: indices of its tokens, including the end.
+    prefix: indices of the first tokens of its translation.
     """
 
     source: list[int]
@@ -77,10 +77,10 @@ class Segment:
 
 
 class Searcher(Protocol):
-    """Finds the best hypotheses of each batch's segments, batch after batch: an argument of `Translator.translate`.
+    """Finds the best hypotheses of the segments of each batch. It is an argument of `Translator.translate`.
 
-    `ModelSearcher` searches in this process, `rskip.translation.workers.Workers` in several, and
-    `rskip.translation.files.WindowSearcher` lets another one search while it shows progress and keeps what is found.
+    `ModelSearcher` searches in this process, `rskip.translation.workers.Workers` in several processes.
+    `rskip.translation.files.WindowSearcher` wraps another searcher, shows progress and keeps the results.
     """
 
     def __call__(
@@ -92,7 +92,7 @@ class Searcher(Protocol):
 class ModelSearcher:
     """Searches with a model in this process.
 
-    each_step: is called with the number of each step of a batch's search, from 1.
+    each_step: called before each step of a batch's search with the step's number, from 1.
     """
 
     model: TranslationModel
@@ -101,7 +101,7 @@ class ModelSearcher:
     def __call__(
         self, batches: Sequence[Sequence[Segment]], options: SearchOptions
     ) -> Iterator[list[list[Hypothesis]]]:
-        """Raises `ValueError` where the device has not enough memory."""
+        """Raises `ValueError` if the device runs out of memory."""
         return (search_batch(self.model, batch, options, each_step=self.each_step) for batch in batches)
 
 

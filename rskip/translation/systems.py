@@ -1,4 +1,4 @@
-"""A system's translations of a test set as files have them, and its scores as a file.
+"""Reads a system's translations of a test set from files, and writes its scores to a file.
 
 `rskip evaluate` scores them with `rskip.translation.metrics`.
 """

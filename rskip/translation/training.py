@@ -35,7 +35,7 @@ def train(run: Run[TranslationSettings]) -> None:
 def training_of(run: Run[TranslationSettings]) -> FairseqTraining:
     """The run's training.
 
-    :raises ValueError: an update can't be divided among so many GPUs.
+    :raises ValueError: an update can't be divided among this number of GPUs.
     """
     settings = run.settings
     flags = {name: value for name, value in settings.train.items() if name not in NOT_FAIRSEQS}

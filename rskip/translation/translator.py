@@ -25,20 +25,20 @@ _BLANK = (TranslatedHypothesis(text="", score=0.0, tokens=(), token_scores=(), a
 
 
 class Translator:
-    """A Transformer with the tokenizer that it was trained with. `translate` has two halves, and these two hops::
+    """A Transformer with its tokenizer. `translate` runs two steps, which can also be called separately::
 
-        sources = translator.read(sentences, options)        # raw text to tokens, in segments where it is too long
-        translations = translator.search(sources, options)   # a searcher's hypotheses, and those to raw text
+        sources = translator.read(sentences, options)        # raw text to tokens; long sentences to segments
+        translations = translator.search(sources, options)   # the searcher's hypotheses, converted to raw text
 
     Threads may share a translator: translating changes nothing. `options` are the defaults of its search: a beam of 4,
-    length penalty 1, and at most 2·S + 50 target tokens. Between the languages that are usually translated the one side
-    rarely has twice the other's subword units, and 50 more are room for short sentences; the bound follows the source,
-    so text of any length can be translated, and a model that repeats itself stops.
+    length penalty 1, and at most 2·S + 50 target tokens. For common language pairs, one side rarely has twice as many
+    subword units as the other; 50 more leave room for short sentences. The limit grows with the source, so text of any
+    length can be translated, and a model that repeats itself stops.
 
-    :param model: on the device where it is to run, in evaluation mode.
-    :param tokenizer: raw sentences to its source's token ids, its target's token ids to raw sentences.
+    :param model: the model in evaluation mode, on the device to run on.
+    :param tokenizer: converts raw sentences to source ids, and target ids to raw sentences.
 
-    file: of the model; None where it was not read from one.
+    file: the model's file; None if the model was not read from a file.
     """
 
     def __init__(
@@ -162,7 +162,7 @@ class Translator:
             has; otherwise "keep" has no limit, and that of "cut" and "split" is the longest source that fairseq
             would have trained on (max_source_positions).
         :param prefixes: for each sentence raw text that its translation must begin with; "" or None for none.
-        :param searcher: where to search, such as `Workers`; default: in this process.
+        :param searcher: runs the search, such as `Workers`; default: in this process.
         :param settings: fields of `SearchOptions` to change, such as `beam=5`.
         :raises SentenceError: a sentence of several lines or of too many tokens.
         :raises ValueError: settings that make no sense.

@@ -1,4 +1,4 @@
-"""The search for translations in several processes beside each other."""
+"""The search for translations in several parallel processes."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ class Workers:
         with Workers(translator.model, 4) as workers:
             translator.translate(sentences, searcher=workers)
 
-    For many sentences on a CPU: several threads on one batch do less. Each process takes a few seconds to start, and as
-    much memory as this one. They end with the block, and with the process that started them, whatever ends it. A
-    program that is a script needs `if __name__ == "__main__":`, as with all of Python's multiprocessing.
+    Use it for many sentences on a CPU, where several threads on one batch are slower. Each process takes a few seconds
+    to start, and as much memory as this one. The processes end with the block, or when the process that started them
+    ends for any reason. A script needs `if __name__ == "__main__":`, as always with Python's multiprocessing.
 
-    :raises ValueError: fewer than one, or a model that is on another device.
+    :raises ValueError: a count below one, or a model on another device.
     """
 
     def __init__(self, model: TranslationModel, count: int) -> None:
@@ -45,9 +45,9 @@ class Workers:
     def __call__(
         self, batches: Sequence[Sequence[Segment]], options: SearchOptions
     ) -> Iterator[list[list[Hypothesis]]]:
-        """Searches the batches beside each other and gives what is found in their order. Threads may share it.
+        """Searches the batches in parallel and yields the results in their order. Threads may share it.
 
-        :raises ValueError: what `search_batch` raises, or a process was ended.
+        :raises ValueError: as `search_batch`, or a process was ended.
         """
         try:
             for batch in self._processes.pool.map(_search, batches, repeat(options)):

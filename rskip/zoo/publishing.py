@@ -1,4 +1,4 @@
-"""A run's model in checkpoints.json: its entry, made from its folder and the run's records, its card, the tables."""
+"""Writes models to checkpoints.json: entries from a folder and a run's records, model cards, and tables of models."""
 
 from __future__ import annotations
 
@@ -41,9 +41,9 @@ _DTYPES = {"F32": "float32", "F16": "float16", "BF16": "bfloat16"}
 
 
 def register(entry: ModelEntry) -> None:
-    """Makes or replaces a model in checkpoints.json of the current folder, and writes its card beside its weights.
+    """Adds or replaces a model in checkpoints.json of the current folder, and writes its card beside its weights.
 
-    :raises ValueError: another run's model has the name, or the models take too many bytes; nothing is written then.
+    :raises ValueError: another run's model has the name, or the models take too many bytes. Nothing is written then.
     """
     with one_at_a_time(Path(FILE_NAME)):
         entries = _with(_read_entries(), entry)
@@ -61,13 +61,13 @@ def plan_entry(
     url: str | None = None,
     variant: str | None = None,
 ) -> ModelEntry:
-    """The entry of a run's model: figures of the published weights, and mean and spread over the run's seeds.
+    """The entry of a run's model: scores of the published weights, and mean and std over the run's seeds.
 
     Nothing is written.
 
-    :param files: the model's folder, or the one that is to become it.
-    :param record: of the seed whose weights these are.
-    :param records: of all the run's seeds.
+    :param files: the model's folder, or the temporary folder that will become it.
+    :param record: the record of the seed whose weights these are.
+    :param records: the records of all seeds of the run.
     :param score: the main metric of the published weights.
     :raises FileNotFoundError: a file of the folder is missing.
     :raises ValueError: files, figures and records that don't belong together, a name that another run has, or too many
@@ -110,11 +110,11 @@ def plan_entry(
 
 
 def renewed(entry: ModelEntry, records: Sequence[Record], **changes: str | None) -> ModelEntry:
-    """The entry as the run's records are now; its files, weights and their score stay.
+    """The entry updated to the run's present records. Its files, its weights and their score stay.
 
-    :param records: of all the run's seeds.
-    :param changes: `url` and `variant`, where they are to be others.
-    :raises ValueError: the files or the records are not those that the entry was made from.
+    :param records: the records of all seeds of the run.
+    :param changes: a new `url` or `variant`.
+    :raises ValueError: the files or the record don't match the entry.
     """
     if (found := mismatch(entry, records)) is not None:
         run = run_of(entry)
@@ -126,7 +126,7 @@ def renewed(entry: ModelEntry, records: Sequence[Record], **changes: str | None)
 
 
 def mismatch(entry: ModelEntry, records: Sequence[Record]) -> str | None:
-    """How the model's folder, or its run's record, is not the one that the entry tells of; None where both are."""
+    """Says how the model's folder or its run's record differs from the entry; None if both match."""
     files = files_of(Path(str(entry.folder)))
     for name in sorted({*files, *entry.files}):
         if files.get(name) != entry.files.get(name):
@@ -140,12 +140,12 @@ def mismatch(entry: ModelEntry, records: Sequence[Record]) -> str | None:
 
 
 def outdated_models(records: Sequence[Record]) -> list[ModelEntry]:
-    """The models of checkpoints.json whose runs have other records by now, as their entries should be.
+    """New entries for the models of checkpoints.json whose runs have changed records.
 
-    Nothing is written; `register` makes it so. Models whose weights are not in checkpoints/ stay as they are.
+    Nothing is written; `register` writes an entry. Models whose weights are not in checkpoints/ are left out.
 
-    :param records: of all runs.
-    :raises ValueError: a file of a model that is not as its entry has it, and what `plan_entry` refuses.
+    :param records: the records of all runs.
+    :raises ValueError: a model's file doesn't match its entry, or `plan_entry` refuses the new entry.
     """
     found = []
     for entry in _read_entries().values():
@@ -174,9 +174,10 @@ def choose_name(
     url: str | None = None,
     variant: str | None = None,
 ) -> dict[str, str | None]:
-    """The address (`url`) and the variant of a run's model: those given, else those that it has in checkpoints.json.
+    """The `url` and `variant` of a run's model: as given, otherwise as in checkpoints.json.
 
-    :param overrides, config: of the run's recipe or records.
+    :param overrides: the overrides of the run's recipe or records.
+    :param config: the config of the run's recipe or records.
     :raises SettingError: no address, no word, or no variant where the recipe was overridden.
     """
     if (before := find_entry(run)) is not None:
@@ -194,9 +195,9 @@ def choose_name(
 
 
 def files_of(folder: Path) -> dict[str, ModelFile]:
-    """Size and sum of every file that loading the folder's model needs, the weights first.
+    """Size and checksum of every file that loading the folder's model needs, the weights first.
 
-    Hidden files are none of it: a process that was killed while it wrote leaves such.
+    Hidden files are ignored: a process that was killed while writing leaves them.
     """
     paths = {path.relative_to(folder).as_posix(): path for path in folder.rglob("[!.]*") if path.is_file()}
     names = sorted(paths.keys() - {CARD}, key=lambda name: (name != WEIGHTS, name))

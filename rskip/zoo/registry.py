@@ -1,7 +1,7 @@
-"""checkpoints.json, the one description of each published model: its entries, and how they are read and written.
+"""Reads and writes checkpoints.json, the only description of the published models.
 
-The file lies in the root of the repository, and in the package where that is installed. Every field of an entry is
-checked when it is made. Nothing here imports PyTorch or any model.
+The file is in the root of the repository, and in the installed package. Every field of an entry is checked when the
+entry is created. This module imports neither PyTorch nor any model.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _NAMES = r"[^\\:\x00-\x1f]+"
 Text = Annotated[str, Meta(pattern=r"\S")]
 Url = Annotated[str, Meta(pattern=r"^https?://\S+$", extra={"expected": "an https:// address without spaces"})]
 RelativePath = Annotated[str, Meta(pattern=f"{_INSIDE}{_NAMES}$", extra={"expected": "a relative path"})]
-FilePath = Annotated[  # beside the weights nothing that can hold a pickle
+FilePath = Annotated[  # beside the weights, only files that can't hold a pickle
     str,
     Meta(
         pattern=rf"{_INSIDE}(model\.safetensors|{_NAMES}\.(json|txt|bpe|model))$",
@@ -99,9 +99,10 @@ class ModelEntry(msgspec.Struct, frozen=True, kw_only=True):
     :param files: path within the folder, with "/", to size and sum. The weights are model.safetensors.
     :param dtype: the number format that the weights are stored in.
     :param figures: what it reaches.
-    :param recipe: what was run, `recipe/variant`; `overrides`: what of it was overridden.
-    :param seed: of the run whose weights these are.
-    :param checkpoint_sha256: of the trained file that they were made from; None where it is not known.
+    :param recipe: the run's `recipe/variant`.
+    :param overrides: the settings that were overridden.
+    :param seed: the seed of the weights.
+    :param checkpoint_sha256: checksum of the trained file that the weights were made from; None if unknown.
     :param commit: that the published run was made with; None where it was made outside a checkout.
     :param uncommitted_changes: whether there were changes beside that commit; None where it is not known.
     :param licence: of code and weights.
@@ -196,13 +197,13 @@ def read_registry(path: Path | None = None) -> dict[str, ModelEntry]:
 
 
 def _of_format_1(content: Any) -> Any:
-    """An entry of the first format, which named its recipe by a path, and listed records in place of a seed."""
+    """Converts an entry of the first format, which had the recipe's path, and a list of records instead of a seed."""
     try:
         seed, recipe = content["figures"][0]["seeds"][0], content["recipe"]
         kept = {key: value for key, value in content.items() if key != "records"}
         return {**kept, "recipe": recipe.removeprefix("recipes/").removesuffix(".yaml"), "seed": seed}
     except (AttributeError, IndexError, KeyError, TypeError):
-        return content  # reading it says what is wrong
+        return content  # converting it raises the error
 
 
 def read_entry(name: str, content: Any, *, source: str = FILE_NAME) -> ModelEntry:

@@ -13,7 +13,7 @@ INLINE bytes lowest_bytes(words x) {
 #endif
 }
 
-/* A row x of `count` numbers in 8 bits: x is about scale·(output - 128). Gives the scale. */
+/* Converts a row x of `count` numbers to 8 bits: x is about scale·(output - 128). Returns the scale. */
 INLINE float quantise(const float *x, int64_t count, uint8_t *output) {
     integers most = {0}; /* compared as integers, magnitudes are in order, and a NaN is the largest */
     uint32_t maximum = 0;

@@ -1,4 +1,4 @@
-/* What the kernels are given; rskip/cpu/library.py has the same structures. Sizes and strides count elements. */
+/* Arguments of the kernels; rskip/cpu/library.py defines the same structures. Sizes and strides count elements. */
 #ifndef RSKIP_KERNELS_H
 #define RSKIP_KERNELS_H
 
@@ -112,7 +112,7 @@ struct log_softmax {
     int64_t type;
 };
 
-/* y = act(xWᵀ + b) by 8-bit products, of rows in 8 bits with a scale each; its weight as `pack8` lays it. */
+/* y = act(xWᵀ + b) by 8-bit products. Each 8-bit row has a scale; the weight is laid out as `pack8` writes it. */
 struct linear8 {
     const float *x;                /* (rows, in) */
     const void *weight;            /* packed */

@@ -1,1 +1,1 @@
-"""What the tasks share that train a Transformer through fairseq's programs."""
+"""Code shared by the tasks that train a Transformer with fairseq's programs."""

@@ -1,4 +1,4 @@
-"""The paper that a published Transformer's connection is from."""
+"""The paper that introduced a published Transformer's connection."""
 
 from __future__ import annotations
 

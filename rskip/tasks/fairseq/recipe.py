@@ -1,4 +1,4 @@
-"""What recipes of the tasks share that train by fairseq-train: checks of its flags, and what records say of them."""
+"""Checks and record fields that are shared by the recipes of tasks that train with fairseq-train."""
 
 from __future__ import annotations
 
@@ -22,17 +22,17 @@ _SIZES = ("embed-dim", "ffn-embed-dim", "layers", "attention-heads")
 
 
 def check_flags(section: str, flags: Mapping[str, Flag], refused: Mapping[str, str]) -> None:
-    """Refuses what is not a flag, and flags that a run sets itself.
+    """Refuses names that are not flags, and flags that a run sets itself.
 
     :param section: the setting that holds the flags.
-    :param refused: the flags that a recipe can't set, and why.
-    :raises SettingError: such a flag.
+    :param refused: the flags that a recipe can't set, with the reason.
+    :raises SettingError: a refused flag.
     """
     for name in flags:
         setting = f"{section}.{name}"
         if not name or name.startswith("-") or "_" in name or "=" in name:
             wanted = name.lstrip("-").replace("_", "-")
-            raise SettingError(setting, f"is no flag: write it without leading dashes and underscores, as {wanted}")
+            raise SettingError(setting, f"is not a flag: write it without leading dashes and underscores, as {wanted}")
         if name in refused:
             raise SettingError(setting, f"can't be set in a recipe: {refused[name]}")
 
@@ -40,9 +40,9 @@ def check_flags(section: str, flags: Mapping[str, Flag], refused: Mapping[str, s
 def check_training(
     section: str, flags: Mapping[str, Flag], *, refused: Mapping[str, str], architecture: str
 ) -> None:
-    """The same for flags of fairseq-train, which must name an architecture and the training's end.
+    """Checks flags of fairseq-train. They must also name an architecture and the end of the training.
 
-    :param architecture: an example.
+    :param architecture: an example for error messages.
     :raises SettingError: a flag that `check_flags` refuses, or a missing one.
     """
     for name in flags.keys() & _GIVEN_TO_A_RUN.keys():

@@ -1,4 +1,4 @@
-"""One training by fairseq-train, which is a stage of a run: its command, its sessions and its end."""
+"""One training by fairseq-train, which is a stage of a run: command, sessions and end."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ class FairseqTraining:
     """One training by fairseq-train.
 
     :param stage: the section of the recipe that holds its flags.
-    :param data: the data folder, task and user-dir, as words of the command.
-    :param flags: fairseq-train's flags of the recipe, for the run's number of GPUs.
-    :param options: further words of the command, such as which checkpoints are kept.
+    :param data: arguments for the data folder, task and user-dir.
+    :param flags: the recipe's flags of fairseq-train, for the run's number of GPUs.
+    :param options: further arguments, such as the checkpoints to keep.
     :param checkpoints: the folder of its checkpoints.
-    :param finished: the file that says that the training came to its end.
-    :param start: the checkpoint that it begins with; None: initial weights, or those of the profiling pass.
+    :param finished: the file that marks a completed training.
+    :param start: the checkpoint that it starts from; None: initial weights, or those of the profiling pass.
     """
 
     run: Run[Any]
@@ -42,7 +42,7 @@ class FairseqTraining:
 
     @property
     def done(self) -> bool:
-        """Whether the training came to its end."""
+        """Whether the training is complete."""
         return self.finished.exists()
 
     @property
@@ -51,7 +51,7 @@ class FairseqTraining:
         return next((name for flag, name in _LOW_PRECISION.items() if self.flags.get(flag)), "float32")
 
     def complete(self) -> None:
-        """Trains to the end, from the last checkpoint if there is one. Does nothing for a training that is done."""
+        """Trains to the end, from the last checkpoint if there is one. Does nothing if the training is complete."""
         if self.done:
             return
         self.checkpoints.mkdir(parents=True, exist_ok=True)
@@ -70,7 +70,7 @@ class FairseqTraining:
     def command(self, precision: str) -> list[str]:
         """`fairseq-train`, under `torchrun` for several GPUs. It resumes from `checkpoint_last.pt` by itself.
 
-        :param precision: "float32" trains in float32 whatever the recipe's flags ask for.
+        :param precision: "float32" overrides the precision that the recipe's flags ask for.
         """
         run, gpus = self.run, self.run.gpus
         program = ["fairseq-train"]
@@ -104,7 +104,7 @@ class FairseqTraining:
 
     @property
     def _first_weights(self) -> list[str]:
-        """The words of the command that the first weights and the first batch depend on."""
+        """The arguments that decide the first weights and the first batch."""
         return [*self.data, "--seed", str(self.run.seed), *self._recipe_flags("float32")]
 
     def _recipe_flags(self, precision: str) -> list[str]:
