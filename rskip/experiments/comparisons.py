@@ -15,6 +15,7 @@ from typing import Any
 
 from rskip.experiments.recipe import PaperScore, Recipe
 from rskip.records import Record
+from rskip.records.address import run_path
 from rskip.records.statistics import CONFIDENCE, POWER, Difference, detectable, holm, paired_difference
 from rskip.records.tables import Summary, Table, summarise
 from rskip.settings.errors import SettingError, did_you_mean
@@ -201,7 +202,7 @@ def no_table(name: str, known: Sequence[str]) -> SettingError:
 
 def begun(table: ComparisonTable) -> list[Path]:
     """Folders of the missing runs that were started in the current folder: they are going on, or were stopped."""
-    folders = [Path("runs", line.row.address, str(seed)) for line in table.lines for seed in line.missing]
+    folders = [run_path(Path("runs"), line.row.address, str(seed)) for line in table.lines for seed in line.missing]
     return [folder for folder in dict.fromkeys(folders) if (folder / "run.json").exists()]
 
 

@@ -8,12 +8,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from rskip.experiments.recipe import Recipe, load_recipe, results_folder
+from rskip.experiments.recipe import Recipe, load_recipe, results_folder, run_named
 from rskip.files.checksum import sha256_file
 from rskip.files.lock import one_at_a_time
 from rskip.files.whole import recover, whole_folder
 from rskip.machine.environment import gpus_to_use
 from rskip.records import Record, read_record, read_run_records
+from rskip.records.address import old_name
+from rskip.records.record import readdressed
 from rskip.settings.errors import did_you_mean
 from rskip.tasks import task_of_record
 from rskip.tasks.run import Run
@@ -87,6 +89,7 @@ def publish_model(
         score after reading the weights back. Weights and checkpoints.json then stay as they were.
     :raises CommandFailed: scoring the weights failed. Everything then stays as it was.
     """
+    run = run_named(run)
     _check_run(run)
     folder, results = FOLDER / run, results_folder(run)
     if folder.parent.is_dir():  # else there is nothing to recover, and the lock would make it
@@ -163,7 +166,7 @@ def _exported(recipe: Recipe, record: Record, *, mirror: str | None) -> Iterator
     """
     run = Run(name=recipe.run, seed=record.seed, settings=recipe.settings, mirror=mirror, gpus=gpus_to_use(None))
     task, trained = recipe.task, recipe.task.scored_file(run)
-    record = read_record(record.path)
+    record = readdressed(read_record(record.path), recipe.run)
     if not trained.is_file():
         raise FileNotFoundError(f"{trained} is gone: remove {record.path} and run the recipe again to publish it")
     if sha256_file(trained) != record.checkpoint_sha256:
@@ -178,5 +181,5 @@ def _check_run(run: str) -> None:
         raise ValueError(f"{run!r} is no run: expected its address, such as multi30k_en_de/sas")
     results = results_folder(run)
     runs = {path.parent.relative_to(results).as_posix() for path in results.rglob("*.json")}
-    if run not in runs and (near := did_you_mean(run, runs)):
+    if not runs & {run, old_name(run)} and (near := did_you_mean(run, runs)):
         raise FileNotFoundError(f"{results / run} has no record{near}: give a run that has, or run it first")

@@ -287,6 +287,17 @@ def results_folder(run: str) -> Path:
     return RESULTS
 
 
+def run_named(name: str) -> str:
+    """The address of the run that is called so: by it, or by its old name where a file in recipes/ has the run.
+
+    :raises SettingError: an old name stands for two addresses.
+    """
+    stem = without_hash(name)
+    if "/" in name or (FOLDER / f"{stem}.yaml").is_file():
+        return name
+    return new_addresses([stem], _addresses(FOLDER)).get(stem, stem) + name.removeprefix(stem)
+
+
 def _addresses(folder: Path) -> list[str]:
     """The addresses in all files that can be read."""
     found: list[str] = []

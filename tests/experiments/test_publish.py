@@ -77,6 +77,18 @@ def test_the_tasks_choice_is_published_unless_a_seed_is(runs: Path, line_fitting
     assert snapshot() == before
 
 
+def test_a_run_of_before_is_published_under_its_address(runs: Path) -> None:
+    recipe = Path("recipes/mine.yaml")
+    recipe.rename("recipes/mine_a.yaml")
+    assert main(["run", "mine_a"]) == 0
+    Path("recipes/mine_a.yaml").rename(recipe)
+    recipe.write_text(recipe.read_text() + "variants: {a: {}}\n")
+    for run in ("mine/a", "mine_a"):
+        assert main(["zoo", "publish", run, "--variant", "before"]) == 0
+        entry = read_registry(Path("checkpoints.json"))[f"{NAME}.before"]
+        assert (entry.recipe, entry.folder) == ("mine/a", "checkpoints/mine/a")
+
+
 def train_again() -> None:
     record = read_record(record_path("mine", 2))
     trained = Path("runs/mine/2/trained.safetensors")

@@ -181,6 +181,11 @@ def test_a_record_under_a_runs_old_name_counts_for_its_address(
     printed = capsys.readouterr().out
     assert "mine/a" in printed and printed.count("38.00 (one seed)") == 2
     assert main(["run", "mine/a", "--commands"]) == 0 and capsys.readouterr().out == ""
+    assert main(["analyse", "curves", "mine_a"]) == 0 and "mine/a" in capsys.readouterr().out
+    Path("runs/mine_a/2").mkdir(parents=True)
+    Path("runs/mine_a/2/run.json").touch()
+    assert main(["report", "mine"]) == 0
+    assert "runs/mine_a/2 has begun" in capsys.readouterr().err
 
 
 def test_what_can_not_be_made_into_tables_is_one_line(

@@ -55,12 +55,13 @@ def run(args: argparse.Namespace) -> None:
 
 def _records(name: str) -> list[Record]:
     """:raises ValueError: neither a record nor a run that has one."""
-    from rskip.experiments.recipe import results_folder
+    from rskip.experiments.recipe import results_folder, run_named
     from rskip.records import read_record, read_run_records
     from rskip.settings.errors import SettingError, nearest
 
     if Path(name).suffix == ".json":
         return [read_record(Path(name))]
+    name = run_named(name)
     results = results_folder(name)
     records = read_run_records(name, results)
     if not records:
