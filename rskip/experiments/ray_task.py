@@ -1,4 +1,4 @@
-"""A run as a task of Ray: `rskip run` of one row and seed, in the worker's process group, in the shared folder."""
+"""A run as a task of Ray: `rskip run` of one variant and seed, in the worker's process group, in the shared folder."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One run: a seed of a recipe's row, the folder that it works in, and the sessions of its training."""
+"""One run: a seed of a recipe's variant, the folder that it works in, and the sessions of its training."""
 
 from __future__ import annotations
 
