@@ -36,8 +36,8 @@ _SET_BY_A_RUN = {
 class FeaturesOf(msgspec.Struct, frozen=True, kw_only=True):
     """Which features the model sees.
 
-    :param backbone: a network of `rskip caption extract`, which a run extracts with once for all variants; "constant": one
-        feature, the same for each picture.
+    :param backbone: a network of `rskip caption extract`, used once for all variants; "constant": one feature,
+        the same for each picture.
     :param weights: the file of its weights.
     :param store: a folder of features that is there, in place of a backbone.
     """
