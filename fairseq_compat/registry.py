@@ -14,15 +14,15 @@ REGISTRY: list[Patch] = [*PATCHES]
 
 
 def enabled_patches() -> list[Patch]:
-    """The patches that FAIRSEQ_COMPAT_DISABLE leaves on."""
+    """The patches that FAIRSEQ_COMPAT_DISABLE doesn't name."""
     disabled = {name.strip() for name in os.environ.get("FAIRSEQ_COMPAT_DISABLE", "").split(",")}
     return [patch for patch in REGISTRY if not disabled & {patch.name, "all"}]
 
 
 def add_patches(patches: Iterable[Patch]) -> None:
-    """Adds a plug-in's patches, each once. Modules that are imported already are patched at once, others later.
+    """Adds a plug-in's patches, each only once. Modules that are already imported are patched at once.
 
-    :raises ValueError: another patch has the name, or a patch would change how a module's own code runs.
+    :raises ValueError: another patch has the name, or a patch has `during`.
     """
     startup.register()
     for patch in patches:

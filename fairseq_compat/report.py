@@ -1,8 +1,8 @@
-"""`python -m fairseq_compat.report [USER_DIR]`: one JSON object, whether each patch is in force in a fresh process.
+"""`python -m fairseq_compat.report [USER_DIR]`: one JSON object that shows which patches are active.
 
 {"hook": true, "fairseq": "0.12.2", "patches": [{"name": "bf16", "symptom": "--bf16 asks ...", "active": true}, ...]}.
-"hook" tells whether the start-up hook ran in this process by itself. "fairseq" is null and "error" says why if fairseq
-can't be imported. With USER_DIR, as in `--user-dir`, the patches of that plug-in are reported too.
+"hook" is true if the start-up hook ran in this process. If fairseq can't be imported, "fairseq" is null and "error"
+gives the reason. With USER_DIR, as in `--user-dir`, the patches of that plug-in are reported too.
 """
 
 from __future__ import annotations

@@ -1,1 +1,1 @@
-"""This project's own evidence, which is not part of the product: records, claims, costs, figures; `make study`."""
+"""This project's own evidence, which is not installed: records, claims, costs, figures; run by `make study`."""

@@ -1,12 +1,12 @@
-"""Make what README.md and docs/ show of the records, in the project's folder: `make study`.
+"""Write the tables and figures of README.md and docs/ from the records, in the project's folder: `make study`.
 
-    python -m study                         writes what is out of date
-    python -m study --check                 changes nothing; exit status 1 where something is out of date
+    python -m study                         updates all files that are out of date
+    python -m study --check                 changes nothing; exit status 1 if a file is out of date
     python -m study --html results.html     writes tables, figures and claims as one page
-    python -m study field/6x6               prints a table: as `rskip report`, with what connections cost
+    python -m study field/6x6               prints a table like `rskip report`, with the costs of connections
 
-Written are study/results/README.md, docs/tables.md, docs/claims.md, the tables in README.md and docs/, the figures, and
-what checkpoints.json and the models' cards say of runs that have new records.
+It writes study/results/README.md, docs/tables.md, docs/claims.md, the tables in README.md and docs/, and the figures.
+For runs with new records it also updates checkpoints.json and the model cards.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ from study.figures import figures
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Returns 1 where --check finds what is out of date, 2 for a mistake."""
+    """Returns 1 if --check finds a file out of date, 2 for a mistake."""
     parser = argparse.ArgumentParser(
         prog="python -m study", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("tables", nargs="*", metavar="NAME", help="print this table")
-    parser.add_argument("--format", choices=get_args(Format), default="text", help="of printed tables (default: text)")
-    parser.add_argument("--check", action="store_true", help="change nothing, and say what is out of date")
+    parser.add_argument("--format", choices=get_args(Format), default="text", help="output format (default: text)")
+    parser.add_argument("--check", action="store_true", help="change nothing, and list files that are out of date")
     parser.add_argument("--html", type=Path, metavar="FILE", help="write one page of all results")
     args = parser.parse_args(arguments)
     try:

@@ -1,13 +1,13 @@
-"""The claims of both papers: study/claims.yaml says what each is and how it is tested here; the verdicts are computed.
+"""The claims of both papers: study/claims.yaml describes each and its test; the verdicts are computed.
 
 A claim is judged by one of these:
 
-    checks      figures of committed measurements and records, each held against a limit
-    tests       tests of the suite that prove it exactly; refuted_by: that prove the contrary
-    compared    differences in a paper's table (`rskip.experiments.comparisons`), which its seeds have to show
-    untested    why not
+    checks      values from committed measurements and records, each compared with a limit
+    tests       tests of the suite that prove the claim; refuted_by: tests that prove the contrary
+    compared    differences in a paper's table (`rskip.experiments.comparisons`) that our seeds have to show
+    untested    the reason why it is not tested
 
-Checks beside the last two are what is known from elsewhere, and judge nothing.
+Checks in addition to the last two show related results, and don't affect the verdict.
 """
 
 from __future__ import annotations
@@ -162,7 +162,7 @@ class Judged:
 
 
 def judge_claims(root: Path, tables: Comparisons) -> list[tuple[Paper, list[Judged]]]:
-    """Each paper of study/claims.yaml and its claims with their verdicts; none without the file.
+    """The claims of each paper in study/claims.yaml, with verdicts; empty without the file.
 
     :raises SettingError: a claim names what is not there.
     """

@@ -1,7 +1,6 @@
-"""What connections cost in training, as benchmarks/connection_cost.py counted and timed it.
+"""The costs of connections in training, as counted and timed by benchmarks/connection_cost.py.
 
-The last line of its file that has a figure of a connection counts: what is counted again replaces the older, and what
-is timed later joins it.
+For each value of a connection, the last line of the benchmark's file that has it counts.
 """
 
 from __future__ import annotations
@@ -20,9 +19,9 @@ from rskip.settings.text import parse_json, read_text
 from rskip.tasks.run import flat_config
 
 FILE = Path("study", "results", "benchmarks", "connection_cost.jsonl")
-PREFIX = "connection_cost_"  # of its tables' names, before the model's, which is its task's kind
+PREFIX = "connection_cost_"  # of its tables' names; the name of the model (its task) follows
 ALIKE = "alike"
-BESIDE = {  # a table's headings, and what they say; all but ALIKE are over the baseline's
+BESIDE = {  # headings and their meanings; all but ALIKE are relative to the baseline
     "time": "time of an update",
     "calls": "operator calls",
     "memory": "memory kept for the backward pass",
@@ -31,17 +30,17 @@ BESIDE = {  # a table's headings, and what they say; all but ALIKE are over the 
 
 
 class Model(msgspec.Struct, frozen=True, kw_only=True):
-    """What connections were compared in, and the one that they are compared with."""
+    """The model in which connections are compared, and the baseline connection."""
 
     description: str
     baseline: str
 
 
 class Cost(msgspec.Struct, frozen=True, kw_only=True):
-    """One connection in one model; None of what is not timed yet.
+    """One connection in one model. Times that were not measured yet are None.
 
-    :param kept_megabytes: that a forward pass keeps for the backward one on a CPU, in float32.
-    :param update_ratio: time of an update over one with the baseline, on a CPU.
+    :param kept_megabytes: memory that a forward pass keeps for the backward pass, on a CPU in float32.
+    :param update_ratio: time of an update relative to the baseline, on a CPU.
     :param alike: mean cosine between two positions of a sentence behind the untrained encoder; None without one.
     """
 
@@ -72,9 +71,9 @@ class _Line(msgspec.Struct, frozen=True, kw_only=True):
 
 @dataclass(frozen=True)
 class Costs:
-    """The costs of a project, which stand beside the lines of grids.
+    """The costs of a project's connections, which the lines of grids show.
 
-    of: by model and connection. dates: of each model's last line.
+    of: costs by model and connection. dates: the date of each model's last line.
     """
 
     models: Mapping[str, Model] = field(default_factory=dict)
@@ -87,7 +86,7 @@ class Costs:
         return tuple(PREFIX + model for model in self.models)
 
     def figures(self, line: Recipe, grid: Recipe) -> dict[str, float | None]:
-        """What BESIDE names of a line's connection; None where it isn't known."""
+        """The values of a line's connection, with the headings of BESIDE; None if unknown."""
         return self._figures(self._model(grid), _connection(line))
 
     def _figures(self, model: str, connection: str) -> dict[str, float | None]:
@@ -133,7 +132,7 @@ class Costs:
         return self._note(self._model(grid), headings)
 
     def _model(self, grid: Recipe) -> str:
-        """The model whose costs a grid's lines show: one of their own layers if there is one, else their task's."""
+        """The model whose costs a grid shows: the one with the grid's layers if there is one, otherwise its task's."""
         train = flat_config(grid.written)
         layers = "x".join(str(train.get(f"train.{side}-layers")) for side in ("encoder", "decoder"))
         own = f"{grid.task.name}_{layers}"

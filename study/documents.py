@@ -1,9 +1,9 @@
-"""The documents that are made of the records: study/results/README.md, docs/tables.md, docs/claims.md, and tables
-within README.md and docs/.
+"""Makes documents from the records: study/results/README.md, docs/tables.md, docs/claims.md, and the tables in
+README.md and docs/.
 
-A table stands between the lines `<!-- study: begin NAME -->` and `<!-- study: end NAME -->`, where NAME is that of any
-table (`rskip report`, and what connections cost: `study.costs`), or a shell pattern of runs such as `multi30k_en_de/*`;
-runs with overrides are left to study/results/README.md.
+A table is between the lines `<!-- study: begin NAME -->` and `<!-- study: end NAME -->`. NAME is a table of `rskip
+report` or of `study.costs`, or a shell pattern of runs, such as `multi30k_en_de/*`. Only study/results/README.md shows
+runs with overrides.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ _HEADER = "# Results\n\nMade from the records in this folder by `make study`; do
 
 
 def outdated_texts(root: Path, results: Results, costs: Costs) -> dict[Path, str]:
-    """The documents that differ from what the records say, or are missing, with the text that they should have.
+    """The documents that are out of date or missing, with their new text.
 
-    :raises ValueError: a record that doesn't agree with its recipe, or a bad marker.
+    :raises ValueError: a record doesn't match its recipe, or a marker is invalid.
     """
     comparisons = results.comparisons
     whole = {OVERVIEW: f"{_HEADER}\n{overview(results.records)}"}

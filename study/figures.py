@@ -1,7 +1,7 @@
-"""The figures of docs/, made of the records and measurements that study/figures.yaml names (`Figure`, by name).
+"""Makes the figures of docs/ from the records and measurements that study/figures.yaml lists (`Figure`, by name).
 
-A figure's CSV, docs/figures/NAME.csv, holds what is drawn and comes out the same byte for byte; NAME.svg keeps the
-checksum of what it was drawn from, since its own bytes differ between versions of matplotlib.
+A figure's data, docs/figures/NAME.csv, is reproducible byte for byte. NAME.svg is not, since it depends on the version
+of matplotlib; it therefore contains a checksum of its data.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Figure(View, frozen=True, kw_only=True):
     """A figure in study/figures.yaml: a view of its sources' data, or of a grid's records.
 
     :param source: files from the project's folder, as shell patterns: measurements in docs/figures/, or records
-        results/RUN/SEED.json for their learning curves, or traces results/RUN/SEED.probe.jsonl. All are overlaid.
+        results/RUN/SEED.json for their learning curves, or probes results/RUN/SEED.probe.jsonl. All are overlaid.
     :param grid: the name of a grid's table.
     """
 
@@ -53,11 +53,11 @@ class Figure(View, frozen=True, kw_only=True):
 
 @dataclass(frozen=True)
 class FigureFiles:
-    """A figure's files, beside each other, and what they should hold.
+    """The two files of a figure, and their expected content.
 
-    :param stem: the files' path without .csv and .svg.
-    :param sources: what it is made of, from the project's folder.
-    :param conditions: of its measurement; empty for records.
+    :param stem: the path of both files, without .csv and .svg.
+    :param sources: the files that it is made from, relative to the project's folder.
+    :param conditions: conditions of its measurement; empty for records.
     """
 
     stem: Path
@@ -72,11 +72,11 @@ class FigureFiles:
 
     @property
     def drawn_from(self) -> str:
-        """The sum of all that the picture shows, which it keeps."""
+        """The checksum of all data in the SVG, which the SVG contains."""
         return hashlib.sha256(f"{self.chart.kind}\n{self.title}\n{self.csv}".encode()).hexdigest()
 
     def outdated(self) -> list[Path]:
-        """The CSV if it differs, and the picture if it was drawn from other data or is missing."""
+        """The CSV if it differs, and the SVG if it is missing or was drawn from other data."""
         table, picture = (self.stem.with_suffix(suffix) for suffix in (".csv", ".svg"))
         outdated = [] if table.is_file() and table.read_text(encoding="utf-8") == self.csv else [table]
         if not picture.is_file() or self.drawn_from.encode() not in picture.read_bytes():

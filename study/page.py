@@ -1,4 +1,4 @@
-"""One page of all results, `python -m study --html FILE`: tables, figures, claims, and where each number is from.
+"""One page of all results, `python -m study --html FILE`: tables, figures, claims, and the source of each number.
 
 The page opens from disk and asks no network: style, script and pictures are in it. The pictures are the charts of
 docs/figures/ with a target at every value (`rskip.analysis.figures.svg_with_values`); page.js shows what a target

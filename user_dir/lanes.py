@@ -1,4 +1,4 @@
-"""Two lanes: a branch reads their sum and writes to one, and they change places (after Gomez et al. 2017, RevNet)."""
+"""Two lanes: a branch reads their sum and writes to one, and they are swapped (after Gomez et al. 2017, RevNet)."""
 
 import rskip.connections as connections
 

@@ -1,4 +1,4 @@
-"""ReZero: y = x + αf, with one learned α a block that starts at 0 (Bachlechner et al. 2020)."""
+"""ReZero: y = x + αf, with one learned α per block, which starts at 0 (Bachlechner et al. 2020)."""
 
 import torch
 

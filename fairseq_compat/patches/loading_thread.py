@@ -1,7 +1,7 @@
-"""Ends fairseq's thread that loads batches before Python ends.
+"""Ends fairseq's thread for loading batches before Python exits.
 
-A training that ends within an epoch leaves that daemon thread running. If Python ends it while it runs C++ code of
-PyTorch, the whole process aborts, although everything was done.
+If a training ends within an epoch, this daemon thread is still running. If Python kills it while it runs C++ code of
+PyTorch, the process aborts, although all its work is done.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from fairseq_compat.patch import Patch
 
 
 def end_at_exit(module: Any) -> None:
-    """Has Python wait at exit for the batch that each thread of `fairseq.data.iterators` is loading."""
+    """Makes Python wait at exit until each thread of `fairseq.data.iterators` has loaded its present batch."""
 
     def end_all() -> None:
         for thread in threading.enumerate():
@@ -27,11 +27,11 @@ def end_at_exit(module: Any) -> None:
 
 
 def end(thread: Any) -> None:
-    """Ends a `BackgroundConsumer` after the batch that it is loading."""
+    """Ends a `BackgroundConsumer` after its present batch."""
     thread._max_len = 0
     while thread.is_alive():
         try:
-            thread._queue.get(timeout=0.1)  # it may be waiting for room
+            thread._queue.get(timeout=0.1)  # the thread may wait for room in its queue
         except queue.Empty:
             continue
 

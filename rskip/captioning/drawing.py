@@ -26,10 +26,10 @@ _STYLE = {"text.parse_math": False}  # captions and file names may contain dolla
 def drawn(
     captions: Iterable[CaptionedPicture], *, attention: Sequence[Path] | None, sheet: Path | None
 ) -> Iterator[CaptionedPicture]:
-    """Passes captioned images on, and draws those that have a caption.
+    """Yields captioned images unchanged, and draws those that have a caption.
 
-    :param attention: the file of each image's attention; None: none is drawn.
-    :param sheet: where all images are drawn with their captions, after the last one; None: nowhere.
+    :param attention: the file for each image's attention; None: no drawings.
+    :param sheet: the file for a sheet of all images with captions, drawn after the last image; None: no sheet.
     """
     on_sheet = []
     for number, each in enumerate(captions):

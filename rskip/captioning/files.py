@@ -81,7 +81,7 @@ def write_captions(
 ) -> dict[str, str]:
     """Writes a line of JSON for each picture, and gives the errors of those that can't be read, by path.
 
-    :param precision: what the captioner was loaded in.
+    :param precision: the precision that the captioner was loaded in.
     :param report: is called with the number of pictures that are done.
     :raises StoppedError: something stopped it behind the first batch; the output can be resumed.
     :raises ValueError: the output was begun with other settings or pictures, or its journal is damaged.

@@ -1,4 +1,4 @@
-"""Where `rskip caption` writes: each image's attention has a file of its own, and no output overwrites an image."""
+"""Output paths of `rskip caption`: each image's attention has its own file, and no output overwrites an image."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from pathlib import Path
 def check_outputs(pictures: Sequence[Path], outputs: Mapping[str, Sequence[Path]]) -> None:
     """Refuses outputs that would overwrite an image or each other.
 
-    :param outputs: the files of each output, by the name that errors give it.
-    :raises ValueError: names the output and the file.
+    :param outputs: the files of each output, by the output's name in errors.
+    :raises ValueError: an output would overwrite a file; names both.
     """
     there = [(name, path) for name, paths in outputs.items() for path in paths if path.exists()]
     given = {path.resolve() for path in pictures} if there else set()

@@ -83,7 +83,7 @@ def find_pictures(paths: Iterable[str | os.PathLike[str]]) -> list[Path]:
 def find_named_pictures(folder: Path) -> list[tuple[str, Path]]:
     """The images of a folder and its subfolders, sorted, each with its path inside the folder as its name.
 
-    :raises FileNotFoundError: no such folder, or no images in it.
+    :raises FileNotFoundError: the folder is missing or has no images.
     """
     if not folder.is_dir():
         raise FileNotFoundError(f"{folder}: no such folder: expected the folder of the pictures")

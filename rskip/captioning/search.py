@@ -24,7 +24,7 @@ def search_captions(
     """The best hypotheses of each image, on the model's device, best first.
 
     :param features, padding, grids: what `batch_features` gives.
-    :param special: default: those of `rskip.text.Dictionary`.
+    :param special: special tokens; by default those of `rskip.text.Dictionary`.
     """
     if not len(padding):
         return []

@@ -1,4 +1,4 @@
-"""Captioning: captions are prepared, features extracted once, fairseq trains, and captions of a split are scored."""
+"""The task captioning: prepares captions, extracts features once, trains with fairseq, and scores captions."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class CaptioningTask(Task[Any]):
-    """Images to sentences, by a Transformer over features of the images."""
+    """Converts images to sentences with a Transformer over image features."""
 
     name = "captioning"
     programs = ("fairseq-train",)

@@ -1,7 +1,7 @@
-"""Training a captioning model with fairseq-train: cross-entropy, then, where a recipe says so, self-critical training.
+"""Trains a captioning model with fairseq-train: with cross-entropy, then self-critically if the recipe asks for it.
 
-Every stage's output is whole or absent, and a stage whose output is there is not repeated, so a run that was stopped
-anywhere goes on from there.
+Every stage writes its output atomically, and is not repeated if its output exists. So a stopped run can be resumed from
+any point.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from rskip.tasks.fairseq.log import TrainLog, read_train_log
 from rskip.tasks.fairseq.training import FairseqTraining
 from rskip.tasks.run import FIRST_STAGE, Run, precision_here
 
-_STAGE = "rskip stage | "  # begins the line of train.log that says which training follows
+_STAGE = "rskip stage | "  # begins the line of train.log that names the next stage
 _BEST = ("--eval-cider", "--best-checkpoint-metric", "cider", "--maximize-best-checkpoint-metric")
 
 
 def check(settings: CaptioningSettings, *, gpus: int) -> None:
-    """:raises SettingError: an update's pictures can't be divided among so many GPUs."""
+    """:raises SettingError: the images of an update can't be divided among this number of GPUs."""
     if gpus > 1:
         for section, flags in settings.stages().items():
             size = flags.get("batch-size")
@@ -43,13 +43,13 @@ def train(run: Run[CaptioningSettings]) -> None:
 
 
 def trainings_of(run: Run[CaptioningSettings]) -> list[FairseqTraining]:
-    """The trainings of the run's stages. Each begins with the checkpoint that the one before ends with."""
+    """The trainings of the run's stages. Each starts from the final checkpoint of the previous one."""
     trainings: list[FairseqTraining] = []
     for stage, given in run.settings.stages().items():
         flags = dict(given)
         if run.gpus > 1:
             size = flags["batch-size"]
-            assert isinstance(size, int), "check has seen to it"
+            assert isinstance(size, int), "`check` ensures it"
             flags["batch-size"] = size // run.gpus
         training = FairseqTraining(
             run=run,
@@ -66,7 +66,7 @@ def trainings_of(run: Run[CaptioningSettings]) -> list[FairseqTraining]:
 
 
 def scored_file(run: Run[CaptioningSettings]) -> Path:
-    """What the last stage ends with."""
+    """The final checkpoint of the last stage."""
     return _trained(trainings_of(run)[-1])
 
 
@@ -75,7 +75,7 @@ def _trained(training: FairseqTraining) -> Path:
 
 
 def commands(run: Run[CaptioningSettings]) -> list[list[str]]:
-    """Prepare, extract, initialise where a connection needs it, train; captions are scored within the run."""
+    """The commands to prepare, extract, initialise (if the connection needs it) and train. Scoring has no command."""
     stages = [each.commands(precision_here(each.precision, gpus=run.gpus)) for each in trainings_of(run)]
     return [*prepare_commands(run), *(command for stage in stages for command in stage)]
 

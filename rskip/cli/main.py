@@ -1,11 +1,11 @@
 """`rskip SUBCOMMAND ...`: finds the subcommand's file, parses its arguments, runs it.
 
 A subcommand is a module of this package: `rskip setup-fairseq` is `setup_fairseq.py`. The first line of its docstring
-is its help; it has `add_arguments(parser)` and `run(args) -> int | None`, an exit status. A folder groups commands of
-two words: `rskip zoo list` is `zoo/list.py`. A folder's own `__init__.py` may have both functions too: it is what
-`rskip caption` does unless the next word is one of its commands, so `rskip caption extract` is `caption/extract.py`,
-and `rskip caption ./extract` captions a folder of that name. A mistake of the user's (ValueError, OSError) becomes one
-line on stderr and exit status 2.
+is its help. It has the functions `add_arguments(parser)` and `run(args) -> int | None` (an exit status). A folder holds
+commands of two words: `rskip zoo list` is `zoo/list.py`. If the `__init__.py` of a folder has both functions, it is a
+command itself. `rskip caption` runs `caption/__init__.py`, unless the next word is a command of the folder: `rskip
+caption extract` runs `caption/extract.py`. A user's mistake (ValueError, OSError) becomes one line on stderr and exit
+status 2.
 """
 
 from __future__ import annotations
@@ -29,16 +29,16 @@ TERMINATED = 128 + signal.SIGTERM
 
 
 def subcommands(group: ModuleType = rskip.cli) -> list[str]:
-    """Names of the commands in a group, as typed; none of a module that is no group.
+    """Names of the commands in a group, as typed; empty if the module is not a group.
 
-    Modules whose name begins with an underscore are shared by several.
+    Modules whose name begins with an underscore are shared code, not commands.
     """
     modules = {module.name for module in pkgutil.iter_modules(getattr(group, "__path__", ()))} - {"main"}
     return sorted(name.replace("_", "-") for name in modules if not name.startswith("_"))
 
 
 def subcommand_module(name: str, group: ModuleType = rskip.cli) -> ModuleType:
-    """The module of a command of a group."""
+    """The module of a command in a group."""
     return importlib.import_module(f"{group.__name__}.{name.replace('-', '_')}")
 
 
@@ -70,7 +70,7 @@ def build_parser(argv: Sequence[str]) -> argparse.ArgumentParser:
 
 
 def _add_subcommands(parser: argparse.ArgumentParser, group: ModuleType, argv: Sequence[str], metavar: str) -> None:
-    """Adds the command that `argv` begins with, or all of the group if it begins with none."""
+    """Adds the command that `argv` begins with; if it begins with no command, adds all commands of the group."""
     choices = parser.add_subparsers(metavar=metavar, required=group is not rskip.cli)
     names = subcommands(group)
     for name in names if not argv or argv[0] not in names else argv[:1]:
@@ -83,7 +83,7 @@ def _add_subcommands(parser: argparse.ArgumentParser, group: ModuleType, argv: S
             formatter_class=argparse.RawDescriptionHelpFormatter,
             allow_abbrev=False,
         )
-        if name not in argv[:1]:  # some load what declares their arguments
+        if name not in argv[:1]:  # declaring arguments loads further modules in some commands
             continue
         inner = subcommands(module)
         if inner and (not hasattr(module, "run") or argv[1:2] and argv[1] in inner):

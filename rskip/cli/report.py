@@ -1,8 +1,8 @@
 """Print tables of results.
 
-Without NAME it prints all runs that have a record, one row each. NAME is a table in which variants are compared: a
-recipe's, such as flickr8k, a grid's, such as field/6x6, or a paper's, such as rskip-table-1, with the paper's figures.
-Where seeds allow, differences from the baseline are tested.
+Without NAME it prints all runs that have a record, one row each. NAME is a table that compares variants: a recipe, such
+as flickr8k; a grid, such as field/6x6; or a paper's table, such as rskip-table-1, with the paper's scores. With two
+seeds or more, differences from the baseline are tested.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--seeds", type=int, nargs="+", default=SEEDS, metavar="N",
-        help="seeds that every variant is to have (default: 1 2 3)",
+        help="seeds that every variant should have (default: 1 2 3)",
     )  # fmt: skip
 
 

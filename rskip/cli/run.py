@@ -13,11 +13,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the subcommand's arguments."""
     parser.add_argument(
         "recipe", metavar="RECIPE",
-        help="RECIPE/VARIANT of the files in recipes/, such as multi30k_en_de/sas; RECIPE; or the path of a file",
+        help="RECIPE or RECIPE/VARIANT in recipes/, such as multi30k_en_de/sas; or the path of a recipe file",
     )  # fmt: skip
     parser.add_argument(
         "--variants", "--rows", nargs="+", metavar="VARIANT",
-        help="which variants of the file, by name or shell pattern; without any they are listed, with what is done",
+        help="variants of the file to run, by name or shell pattern (default: list them and their finished seeds)",
     )  # fmt: skip
     parser.add_argument(
         "--seeds", type=int, nargs="+", default=[1], metavar="N", help="one run each (default: 1)"
@@ -53,7 +53,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Runs the variants once per seed; exit status 1 where a training failed by itself, or a run on Ray."""
+    """Runs the variants once per seed. Exit status 1 if a training failed by itself, or if a run on Ray failed."""
     from rskip.experiments.publish import export_model, records_seen
     from rskip.experiments.recipe import find_recipe, load_recipes
     from rskip.experiments.runner import missing_runs, print_commands, run_recipes, run_words, variants_table

@@ -16,7 +16,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Checks the tools, installs what is missing; pip's exit status if pip fails."""
+    """Checks the tools and installs missing packages. Returns pip's exit status if pip fails."""
     from rskip.machine.fairseq_setup import FAIRSEQ, check_tools, installation_steps, is_installed
 
     if is_installed():

@@ -112,10 +112,10 @@ def made_record(folder: Path, kind: type[T]) -> T:
 
 
 def describe_made(made: Mapping[str, Any], kept: Sequence[str]) -> dict[str, Any]:
-    """What a run's record says of a prepared folder: some keys of its corpus.json, and checksums of inputs and files.
+    """Describes a prepared folder for a run's record: some keys of its corpus.json, and checksums of inputs and files.
 
     :param made: the content of corpus.json.
-    :param kept: keys that are described if they are there.
+    :param kept: the keys to copy, if present.
     """
     files = json.dumps(made["files"], sort_keys=True)
     return {

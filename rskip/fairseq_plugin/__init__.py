@@ -1,8 +1,8 @@
 """What `--user-dir rskip` brings to fairseq: Transformers whose residual connections are chosen by name.
 
-Importing this package registers everything with fairseq, and is the only way to do so. The `user-dir` patch of
-fairseq_compat imports it for `--user-dir rskip`; a user-dir of your own and Python programs import it themselves.
-With rskip/captioning/fairseq/, the only package that imports fairseq.
+Importing this package is the only way to register rskip with fairseq. The `user-dir` patch of fairseq_compat imports it
+for `--user-dir rskip`; your own user-dir or Python program imports it itself. Only this package and
+rskip/captioning/fairseq/ import fairseq.
 """
 
 from fairseq_compat.one_line_errors import add_ending

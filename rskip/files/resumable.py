@@ -1,4 +1,4 @@
-"""An output file that an interrupted command can be resumed from, and the parts of it that several processes write.
+"""Output files that an interrupted command can resume, also if several processes write parts of them.
 
 While it is written, `output` is `output.partial` (`output.partial-2of3` of the second of three processes) with a
 journal beside it, which says how it is made and how far it is. A window that is being translated has a journal too,
@@ -195,7 +195,7 @@ def part_path(output: Path, part: int = 0, parts: int = 1) -> Path:
 
 
 def unfinished_parts(output: Path) -> list[Path]:
-    """What interrupted runs have left of `output`; none without a line or a batch."""
+    """The unfinished parts of `output` that interrupted runs left, if they hold a line or a batch."""
     if not output.parent.is_dir():
         return []
     found = [

@@ -1,4 +1,4 @@
-"""Checks of fairseq: its compiler, its needs, and the patches that are in force."""
+"""Checks of fairseq: compiler, requirements and active patches."""
 
 from __future__ import annotations
 

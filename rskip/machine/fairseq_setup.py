@@ -1,4 +1,4 @@
-"""What installing fairseq 0.12.2 needs, and what pip is asked for."""
+"""The requirements for installing fairseq 0.12.2, and the pip commands that install it."""
 
 from __future__ import annotations
 
@@ -65,9 +65,9 @@ def check_tools() -> None:
 class Step:
     """A part of the installation.
 
-    :param line: what it does, for the user.
+    :param line: a description for the user.
     :param command: of pip.
-    :param environment: variables for it, in addition to this process's.
+    :param environment: environment variables in addition to this process's.
     """
 
     line: str
@@ -76,9 +76,9 @@ class Step:
 
 
 def installation_steps() -> list[Step]:
-    """First fairseq's needs, as far as they are missing, then fairseq without its own list of requirements.
+    """Installs the missing requirements of fairseq, then fairseq without its own list of requirements.
 
-    That list has metadata that pip refuses.
+    pip refuses the metadata of that list.
     """
     pip = [sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
     constraints = constraints_file().as_uri()

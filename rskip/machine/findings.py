@@ -1,4 +1,4 @@
-"""What `rskip doctor` finds out."""
+"""The findings of `rskip doctor`."""
 
 from __future__ import annotations
 

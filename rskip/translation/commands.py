@@ -1,4 +1,4 @@
-"""The commands that a translation run stands for: prepare, initialise, train, average, translate."""
+"""The commands that a translation run consists of: prepare, initialise, train, average, translate."""
 
 from __future__ import annotations
 

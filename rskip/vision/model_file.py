@@ -68,7 +68,7 @@ class _Training(TypedDict):
 
 
 class PublishedConfig(msgspec.Struct, frozen=True, kw_only=True):
-    """What config.json, beside published weights, says of the model."""
+    """The content of config.json beside published weights."""
 
     model: ModelConfig
     dataset: Dataset
@@ -196,7 +196,7 @@ def _read_pt(path: Path) -> tuple[ModelDescription, dict[str, Tensor]]:
 
 
 def _read_published(path: Path) -> tuple[ModelDescription, dict[str, Tensor]]:
-    """The weights of a published folder, and what config.json says."""
+    """The weights of a published folder, and the content of its config.json."""
     checkpoint, source = read_safetensors(path), str(path.with_name(CONFIG))
     if task_name(task := checkpoint.config["task"]) != TASK:
         raise SettingError.of_value("task", task, TASK, source=source)

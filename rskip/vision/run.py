@@ -1,4 +1,4 @@
-"""A run's training, by `rskip vision train` in a process of its own, and the commands that the run stands for."""
+"""A run's training, by `rskip vision train` in its own process, and the commands that a run consists of."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from rskip.vision.training.training_folder import TrainingFolder
 
 
 def train(run: Run[VisionSettings]) -> None:
-    """Trains to the end, from the last checkpoint where there is one."""
+    """Trains to the end, from the last checkpoint if there is one."""
     ensure_images(run.settings.train.dataset, mirror=run.mirror)
     print(f"{run.name}, seed {run.seed}", flush=True)
     folder = training_folder(run)

@@ -19,7 +19,7 @@ Precision = Literal["float32", "bfloat16"]
 Positive = Annotated[float, Meta(gt=0)]
 Share = Annotated[float, Meta(ge=0, lt=1)]
 _LATER = ("shortcut_input", "decay")
-_REMOVED = ("cuda_graph",)  # of earlier versions: it changed only how fast a training was
+_REMOVED = ("cuda_graph",)  # settings of earlier versions; it changed only the speed of a training
 _ONLY_FOR = {"step": ("warmup_iterations", "milestones"), "one_cycle": ("warmup_share", "final_lr")}
 
 
@@ -97,7 +97,7 @@ class TrainingSettings:
     ] = True
     compile: Annotated[
         bool,
-        Meta(description="compile the model by torch.compile, which takes minutes"),
+        Meta(description="compile the model with torch.compile, which takes minutes"),
     ] = False
     sync_batch_norm: Annotated[bool, Meta(description="batch statistics of all GPUs together")] = False
     evaluate_every: Annotated[
@@ -152,7 +152,7 @@ class TrainingSettings:
 
 
 def without_removed(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """The settings of a recipe or checkpoint without those that rskip had once and no longer needs."""
+    """The settings of a recipe or checkpoint, without those that rskip has removed."""
     return {name: value for name, value in settings.items() if name not in _REMOVED}
 
 

@@ -1,4 +1,4 @@
-"""Vision: a PreAct-ResNet is trained on CIFAR, and its last iterate is evaluated, never the best one."""
+"""The task vision: trains a PreAct-ResNet on CIFAR, and evaluates its last iterate, never the best one."""
 
 from __future__ import annotations
 

@@ -1,3 +1,3 @@
-"""The parts of captioning that run within fairseq: model, task and self-critical criterion."""
+"""The parts of captioning that fairseq runs: model, task and self-critical criterion."""
 
-import rskip.fairseq_plugin  # noqa: F401  (they build on it, and it registers them: whichever is imported first)
+import rskip.fairseq_plugin  # noqa: F401  (these modules need it, and it registers them)

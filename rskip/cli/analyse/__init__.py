@@ -35,10 +35,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--depth", nargs="+", type=int, default=[], metavar="N",
         help="of models at initialisation: of a PreAct-ResNet, or the layers of each of a Transformer's stacks",
     )  # fmt: skip
-    parser.add_argument("--task", metavar="TASK", help="of a connection's model (default: vision)")
+    parser.add_argument("--task", metavar="TASK", help="task of a connection's model (default: vision)")
     parser.add_argument(
         "--output", type=Path, metavar="FOLDER",
-        help="write ANALYSIS.json and .csv there too, and .svg where matplotlib is installed",
+        help="folder to also write ANALYSIS.json and .csv to, and .svg if matplotlib is installed",
     )  # fmt: skip
     add_options(parser, Conditions)
 

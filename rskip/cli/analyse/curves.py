@@ -25,7 +25,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--over", choices=("epoch", "update"), default="epoch", help="(default: epoch)")
     parser.add_argument(
         "--output", type=Path, metavar="FOLDER",
-        help="write curves.json and .csv there too, and .svg where matplotlib is installed",
+        help="folder to also write curves.json and .csv to, and .svg if matplotlib is installed",
     )  # fmt: skip
 
 

@@ -1,14 +1,14 @@
-"""Say what is on pictures: a line a picture, or JSON lines of a folder, with a captioning model.
+"""Caption images with a captioning model: one line per image, or JSON lines for a folder.
 
     rskip caption dog.jpg cat.jpg --model MODEL
     rskip caption pictures --model MODEL --output captions.jsonl
     rskip caption dog.jpg --model MODEL --attention looked
     rskip caption a.jpg b.jpg c.jpg d.jpg e.jpg f.jpg --model MODEL --sheet sheet.png
 
-`rskip caption extract` makes the features that models are trained on; a folder of pictures of that name is ./extract.
-A picture that can't be read is left out and listed at the end; the exit status is 2 then. With --output FILE each
-picture has a line of JSON, with its caption or its error. FILE.partial becomes FILE when whole; --resume goes on with
-what an interrupted run left.
+`rskip caption extract` extracts the features that models are trained on; write ./extract for a folder of that name. An
+image that can't be read is left out and listed at the end; the exit status is then 2. With --output FILE there is one
+line of JSON per image, with its caption or its error. FILE.partial becomes FILE when complete; --resume continues an
+interrupted run.
 """
 
 from __future__ import annotations

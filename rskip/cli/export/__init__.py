@@ -1,1 +1,1 @@
-"""Write a model for other programs: ONNX graphs, CTranslate2, or fairseq with its own Transformer."""
+"""Write a model for other programs: ONNX, CTranslate2, or fairseq."""

@@ -1,4 +1,4 @@
-"""What every export reads: a model and its translator."""
+"""Arguments and loading that all exports share."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def add_export_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--model", required=True, metavar="MODEL", help="its folder or checkpoint, or a name of `rskip zoo list`"
     )
-    parser.add_argument("--force", action="store_true", help="replace what an earlier export wrote there")
+    parser.add_argument("--force", action="store_true", help="replace the files of an earlier export")
 
 
 def load(args: argparse.Namespace) -> tuple[Translator, Transformer]:

@@ -1,4 +1,4 @@
-"""Write a folder that ctranslate2.Translator opens, the text pipeline in it.
+"""Write a folder that ctranslate2.Translator opens, with the text pipeline.
 
 λxskip+ln, 1xskip+ln:branch_scale=β, prenorm+ln, deepnorm, layerscale+ln and askip+ln (learned, depth) are, or
 fold into, what CTranslate2 computes; other connections are refused. Needs CTranslate2: pip install 'rskip[ct2]'.
@@ -21,7 +21,7 @@ CONTENTS = ("model.bin", "config.json", "*_vocabulary.json", "text")
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--output", type=Path, required=True, metavar="FOLDER")
-    parser.add_argument("--quantization", choices=QUANTIZATIONS, help="of the weights (default: float32)")
+    parser.add_argument("--quantization", choices=QUANTIZATIONS, help="number format of the weights (default: float32)")
     add_model_arguments(parser)
     add_export_arguments(parser)
 

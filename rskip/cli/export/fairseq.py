@@ -1,4 +1,4 @@
-"""Write a .pt file for fairseq-generate --user-dir rskip, or with --stock for fairseq alone.
+"""Write a .pt file for fairseq-generate --user-dir rskip, or with --stock for fairseq without rskip.
 
 Tensors are stored as they are; with --stock in float32, under the names of fairseq's `transformer`.
 
@@ -23,7 +23,8 @@ if TYPE_CHECKING:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--output", type=Path, required=True, metavar="FILE.pt")
     parser.add_argument(
-        "--stock", action="store_true", help="fairseq's own `transformer`, for connections that are or fold into its"
+        "--stock", action="store_true",
+        help="as fairseq's own `transformer`, if the connection is or folds into its own"
     )
     add_export_arguments(parser)
 

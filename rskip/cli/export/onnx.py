@@ -1,4 +1,4 @@
-"""Write a folder of ONNX graphs, which rskip translate --model takes, for one sentence at a time.
+"""Write a folder of ONNX graphs for rskip translate --model, for one sentence at a time.
 
 encoder.onnx and step.onnx (standard operators, any connection), dictionaries, text pipeline, and onnx.json, which says
 what a runtime must know. Logits are compared with the model's. Needs onnx, onnxscript and onnxruntime:
@@ -20,7 +20,7 @@ CONTENTS = ("*.onnx", "*.onnx.data", "onnx.json", "dict.*.txt", "text")
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--output", type=Path, required=True, metavar="FOLDER")
-    parser.add_argument("--quantization", choices=("int8",), help="of the linear maps (default: float32)")
+    parser.add_argument("--quantization", choices=("int8",), help="number format of the linear maps (default: float32)")
     add_model_arguments(parser)
     add_export_arguments(parser)
 

@@ -1,4 +1,4 @@
-"""What both commands of images take, and what they make of too little memory."""
+"""Arguments of `rskip vision`'s commands, and their error for too little memory."""
 
 from __future__ import annotations
 

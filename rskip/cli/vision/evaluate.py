@@ -1,4 +1,4 @@
-"""Evaluate a model: error, a table of the classes, the most confused ones, images per second.
+"""Evaluate a model: error, a table of the classes, the most confused classes, images per second.
 
 MODEL is the folder of a training (its model.pt, the last iterate; else checkpoint.pt), one of these
 files, a folder of published weights (model.safetensors, config.json), or a name that `rskip zoo list` shows.
@@ -43,9 +43,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--json", action="store_true", help="print everything as one JSON object instead")
     expected = parser.add_argument_group("what the model must be", "A model of anything else is refused.")
-    expected.add_argument("--dataset", choices=("cifar10", "cifar100"), help="that it was trained on")
-    expected.add_argument("--depth", type=int, metavar="N", help="such as 110")
-    expected.add_argument("--connection", metavar="SPEC", help="such as 2rskip+ln")
+    expected.add_argument("--dataset", choices=("cifar10", "cifar100"), help="dataset that it was trained on")
+    expected.add_argument("--depth", type=int, metavar="N", help="depth, such as 110")
+    expected.add_argument("--connection", metavar="SPEC", help="connection, such as 2rskip+ln")
 
 
 @out_of_memory_as_mistake()

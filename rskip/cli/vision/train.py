@@ -1,11 +1,11 @@
 """Train one model.
 
-The settings come from a recipe of kind vision, or from options alone; an option beside a
-recipe replaces the recipe's setting. Whatever is not given is the papers' (64,000 iterations of 128 images).
+The settings come from a recipe of kind vision, from options, or from both; options override the recipe. The defaults
+are the papers' settings (64,000 iterations of 128 images).
 
-The same command again resumes from the last checkpoint in --output. SIGTERM and Ctrl-C save and stop. Exit status: 0
-when the training is at its end, 143 or 130 when it was stopped by a signal, 2 for a mistake in what was given, 1 when
-the training failed by itself (the loss was not finite).
+To resume from the last checkpoint in --output, repeat the command. SIGTERM and Ctrl-C save and stop. Exit status: 0 if
+the training is complete, 143 or 130 if a signal stopped it, 2 for a mistake in the arguments, 8 if the training
+diverged (a loss or weight is infinite or NaN).
 """
 
 from __future__ import annotations

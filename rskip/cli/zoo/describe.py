@@ -1,4 +1,4 @@
-"""Describe a pretrained model: data, scores, where it comes from, licence, files.
+"""Describe a pretrained model: data, scores, origin, licence, files.
 
     rskip zoo describe transformer_tiny_2rskip_ln.multi30k.en-de
 """
@@ -9,7 +9,7 @@ import argparse
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("name", metavar="NAME", help="as `rskip zoo list` shows it")
+    parser.add_argument("name", metavar="NAME", help="name of the model, as in `rskip zoo list`")
 
 
 def run(args: argparse.Namespace) -> None:

@@ -11,11 +11,11 @@ import argparse
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "patterns", nargs="*", metavar="PATTERN", help="text that names hold, or a shell pattern; one has to match"
+        "patterns", nargs="*", metavar="PATTERN", help="part of a name, or a shell pattern; lists models that match any"
     )
     parser.add_argument("--task", metavar="TASK", help="translation, vision or captioning")
-    parser.add_argument("--connection", metavar="SPEC", help="of the model, such as 2rskip+ln")
-    parser.add_argument("--json", action="store_true", help="print whole entries, by name, as one JSON object")
+    parser.add_argument("--connection", metavar="SPEC", help="connection of the model, such as 2rskip+ln")
+    parser.add_argument("--json", action="store_true", help="print complete entries, by name, as one JSON object")
 
 
 def run(args: argparse.Namespace) -> None:

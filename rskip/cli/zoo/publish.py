@@ -1,10 +1,9 @@
-"""Make a model of checkpoints.json of a finished run.
+"""Publish a finished run as a model in checkpoints.json.
 
-The run's weights, of one seed, are written to checkpoints/RUN without the optimiser's state, as safetensors, and scored
-again. Where the model is there already, of this seed, only its entry is made anew. Metrics are mean and standard
-deviation over the records of all the run's seeds. Then the model's card and the tables of models in README.md and docs/
-are made from checkpoints.json. Nothing is replaced unless files, records and score fit each other. Run it in the
-project's folder.
+It writes the weights of one seed to checkpoints/RUN, as safetensors without the optimiser's state, and scores them
+again. If the model of this seed exists already, only its entry is renewed. Metrics are mean and standard deviation over
+the records of all seeds of the run. Then the model's card and the tables of models in README.md and docs/ are written
+from checkpoints.json. Nothing is replaced unless files, records and score match. Run it in the project's folder.
 
     rskip zoo publish multi30k_en_de/2rskip_ln
 """
@@ -21,13 +20,13 @@ from rskip.cli.main import termination_raises
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("run", metavar="RUN", help="the run's address, such as multi30k_en_de/2rskip_ln")
     parser.add_argument(
-        "--seed", type=int, metavar="N", help="whose weights (default: those published, else as `rskip run` chooses)"
+        "--seed", type=int, metavar="N", help="seed of the weights (default: the published one, or as `rskip run`)"
     )
     parser.add_argument(
-        "--variant", metavar="WORD", help="ends the model's name, to tell it from another's (default: as it was)"
+        "--variant", metavar="WORD", help="last part of the model's name, to keep names apart (default: unchanged)"
     )
-    parser.add_argument("--url", help="of a folder where the files are served too (default: as it was)")
-    parser.add_argument("--mirror", help="where the dataset is, for scoring, as `rskip run` takes it")
+    parser.add_argument("--url", help="address of a folder that also serves the files (default: unchanged)")
+    parser.add_argument("--mirror", help="location of the dataset for scoring, as for `rskip run`")
 
 
 def run(args: argparse.Namespace) -> int:

@@ -1,4 +1,4 @@
-"""Patches of fairseq that need rskip, one per file. fairseq_compat declares, installs and reports them."""
+"""Patches of fairseq that need rskip, one per file. fairseq_compat installs and reports them."""
 
 from __future__ import annotations
 

@@ -8,7 +8,7 @@ from fairseq_compat.patch import Patch
 
 
 def take_our_wrapper(module: Any) -> None:
-    """Wraps `FP16Optimizer.build_optimizer`: the trainer names its wrapper itself, and takes ours around our Adam."""
+    """Wraps `FP16Optimizer.build_optimizer`, so that the trainer uses our wrapper around our Adam."""
     from rskip.fairseq_plugin import adam
 
     wrapper = module.FP16Optimizer

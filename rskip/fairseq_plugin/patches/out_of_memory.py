@@ -1,4 +1,4 @@
-"""Names a batch that memory doesn't suffice for, and what to lower, before fairseq skips the batch or ends."""
+"""If a batch doesn't fit in memory, names it and the flags to lower, before fairseq skips the batch or ends."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def advice(sample: dict[str, Any]) -> str:
 
 
 def name_the_batch(module: Any) -> None:
-    """Wraps the tasks' forward and backward pass. The error is raised again: on a GPU fairseq skips the batch."""
+    """Wraps the tasks' forward and backward pass. It raises the error again: on a GPU fairseq skips the batch."""
     original = module.FairseqTask.train_step
 
     @functools.wraps(original)
@@ -49,7 +49,7 @@ def active() -> bool:
 OUT_OF_MEMORY = Patch(
     name="out-of-memory",
     modules=("fairseq.tasks.fairseq_task",),
-    symptom="a batch that memory doesn't suffice for: nothing says how large it is and which flags to change",
+    symptom="a batch doesn't fit in memory, and no message gives its size or the flags to lower",
     after=name_the_batch,
     active=active,
 )

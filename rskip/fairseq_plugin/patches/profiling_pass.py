@@ -1,4 +1,4 @@
-"""Refuses to train a model that should have had its profiling pass (`rskip initialise`)."""
+"""Refuses to train a model that still needs its profiling pass (`rskip initialise`)."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from rskip.connections import is_profiled
 
 
 def refuse_unprofiled(module: Any) -> None:
-    """Wraps `FairseqTask.begin_epoch`: a model that is not profiled is refused before its first epoch."""
+    """Wraps `FairseqTask.begin_epoch`, to refuse a model without its profiling pass before the first epoch."""
     from rskip.fairseq_plugin.model import ConnectionModel
 
     original = module.FairseqTask.begin_epoch
@@ -40,7 +40,7 @@ def active() -> bool:
 PROFILING_PASS = Patch(
     name="profiling-pass",
     modules=("fairseq.tasks.fairseq_task",),
-    symptom="--connection admin without --finetune-from-model: it trains from weights that no profiling pass has set",
+    symptom="--connection admin without --finetune-from-model: training starts without its profiling pass",
     after=refuse_unprofiled,
     active=active,
 )

@@ -1,4 +1,4 @@
-"""Refuses to resume a training with other connections, also where their parameters would fit."""
+"""Refuses to resume a training with other connections, even if their parameters would fit."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from rskip.settings.errors import SettingError
 
 
 def compare_connections(module: Any) -> None:
-    """Wraps `Trainer.load_checkpoint`: a checkpoint is compared with the flags before a parameter is loaded."""
+    """Wraps `Trainer.load_checkpoint`, to compare a checkpoint with the flags before it loads a parameter."""
     original, checkpoint_utils = module.Trainer.load_checkpoint, module.checkpoint_utils
 
     @functools.wraps(original)
@@ -74,7 +74,7 @@ def active() -> bool:
 RESUMED_CONNECTIONS = Patch(
     name="resumed-connections",
     modules=("fairseq.trainer",),
-    symptom="a training is resumed with another --connection whose parameters fit: it goes on as another model",
+    symptom="a training is resumed with another --connection whose parameters fit, and continues as another model",
     after=compare_connections,
     active=active,
 )

@@ -1,4 +1,4 @@
-"""Ends a training with the `rskip run` that started it, and saves nothing once another has taken the run over."""
+"""Ends a training with the `rskip run` that started it. Refuses to save after another process took the run over."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from rskip.machine.workers import end_with_parent
 
 
 def check_lock(module: Any) -> None:
-    """Wraps `torch_persistent_save`: it looks at the run's lock first. Does nothing of a training without one."""
+    """Wraps `torch_persistent_save`, to check the run's lock first. Does nothing for a training without a lock."""
     save, lock = module.torch_persistent_save, FolderLock.inherited()
     if lock is not None:
-        end_with_parent()  # that may be torchrun
+        end_with_parent()  # the parent may be torchrun
 
     @functools.wraps(save)
     def torch_persistent_save(*arguments: Any, **options: Any) -> None:
@@ -39,7 +39,7 @@ def active() -> bool:
 RUN_LOCK = Patch(
     name="run-lock",
     modules=("fairseq.checkpoint_utils",),
-    symptom="a run that another process took over: its training goes on and writes into the other's checkpoints",
+    symptom="another process takes over a run: the first training continues and overwrites its checkpoints",
     after=check_lock,
     active=active,
 )

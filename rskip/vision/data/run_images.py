@@ -1,4 +1,4 @@
-"""The images of a run, downloaded where they are missing, and what its record says of them."""
+"""The images of a run: downloads missing ones, and describes them for the run's record."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Chooses a training's precision for its machine, and keeps what the training in its folder began with."""
+"""Chooses a training's precision for its machine. A resumed training keeps its choices."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ CHOSEN = ("precision", "compile")
 
 
 def begun_with(folder: Path) -> dict[str, Any]:
-    """What was chosen when the training in this folder began; empty without a training."""
+    """The choices made when the training in this folder began; empty without a training."""
     settings: Any = TrainingFolder(folder).begun_with()
     return {} if settings is None else {name: settings[name] for name in CHOSEN}
 
@@ -38,12 +38,12 @@ def choose(
     ranks: Ranks,
     slow: int | None,
 ) -> tuple[TrainingSettings, list[str]]:
-    """The settings with the precision chosen, and a note if it is not the one that was asked for.
+    """The settings with the chosen precision, and a note if it differs from the requested one.
 
-    A setting that was given stays. Otherwise a training that has begun keeps its own.
+    Explicit settings stay. For the others, a resumed training keeps its own.
 
-    :param said: names of the settings that were given.
-    :param folder: the training's.
+    :param said: names of the explicit settings.
+    :param folder: the training's folder.
     :param slow: see `slow_rank`.
     """
     begun = {} if {*CHOSEN} <= {*said} else begun_with(folder)

@@ -167,7 +167,7 @@ def train(
 
 
 def _check_device(settings: TrainingSettings, place: torch.device) -> None:
-    """:raises SettingError: settings that this process's device is not for."""
+    """:raises SettingError: this process's device doesn't support the settings."""
     if settings.precision == "bfloat16" and place.type == "cuda" and bfloat16_is_slow(place):
         problem = f"is 'bfloat16' and {place} is a {device_name(place)}, which has none"
         raise SettingError("precision", problem, expected="float32", advice="or hide this GPU by CUDA_VISIBLE_DEVICES")

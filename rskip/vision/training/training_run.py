@@ -288,7 +288,7 @@ class TrainingRun:
         self.iteration += 1
 
     def _update(self, plan: BatchPlan) -> None:
-        """What an iteration does on the device."""
+        """The part of an iteration that runs on the device."""
         images, labels = self.batches.make(plan)
         logits, loss = self._loss(self._trained, images, labels)
         self.optimiser.zero_grad()
