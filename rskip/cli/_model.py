@@ -35,7 +35,7 @@ def add_model_arguments(parser: Any, *, dictionaries_required: bool = False) -> 
         "--user-dir",
         type=Path,
         metavar="FOLDER",
-        help="that fairseq-train was given, where the model's connection is of one's own",
+        help="the user-dir of fairseq-train, if the model has your own connection",
     )
 
 

@@ -1,8 +1,8 @@
-"""Tables that compare runs: the papers', whose rows recipes name (`paper`), and those of a recipe's own rows.
+"""Tables that compare variants: the papers' tables, whose scores recipes hold in `paper`, and tables of one recipe.
 
-`rskip-table-1` is the table whose figures recipes are given with `table: rSkip Table 1`; `flickr8k` is the table of the
-rows of recipes/flickr8k.yaml, where a row has a `baseline`. Each line is a row's figure: ours over its seeds, the
-paper's beside it, and the difference to its baseline by seed pairs.
+`rskip-table-1` has all scores with `table: rSkip Table 1` in a recipe. `flickr8k` has the variants of
+recipes/flickr8k.yaml, if a variant has a `baseline`. Each line is a metric of a variant: our mean over seeds, the
+paper's score, and the difference from the baseline by pairs of seeds.
 """
 
 from __future__ import annotations

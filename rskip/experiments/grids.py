@@ -145,8 +145,10 @@ class Grids:
         )
 
     def measurement(self, name: str) -> Measurement:
-        """What the table of this name shows, seed by seed: a row without a value is a seed that diverged, or a cell
-        without a record where it has no seed; those without a setting are what stands beside a line.
+        """The content of the table of this name, seed by seed.
+
+        A row without a value is a seed that diverged; without a seed too, it is a cell without records. Rows without a
+        setting are further values of a line.
 
         :raises ValueError: as `table`.
         """

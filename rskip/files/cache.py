@@ -27,7 +27,7 @@ ALWAYS_SUMMED = 64 << 20
 """Files of at most this many bytes are summed whenever they are verified; it takes a fraction of a second."""
 
 PACKED = (".gz", ".xz")
-"""In a folder of one's own there may be NAME.gz or NAME.xz in place of NAME."""
+"""A user's own folder may hold NAME.gz or NAME.xz instead of NAME."""
 
 
 @dataclass(frozen=True)

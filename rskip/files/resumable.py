@@ -1,8 +1,8 @@
 """Output files that an interrupted command can resume, also if several processes write parts of them.
 
-While it is written, `output` is `output.partial` (`output.partial-2of3` of the second of three processes) with a
-journal beside it, which says how it is made and how far it is. A window that is being translated has a journal too,
-`output.partial.window7`, of its batches that are done.
+An unfinished `output` is named `output.partial` (`output.partial-2of3` for the second of three processes). A journal
+beside it records its settings and its progress. A window in progress also has a journal of its finished batches,
+`output.partial.window7`.
 """
 
 from __future__ import annotations
@@ -190,7 +190,7 @@ class ResumableFile:
 
 
 def part_path(output: Path, part: int = 0, parts: int = 1) -> Path:
-    """The file that is written until `output` is whole: the one part, or part `part` of several, from 0."""
+    """The file that is written until `output` is complete: its only part, or part `part` of several, from 0."""
     return output.with_name(f"{output.name}.partial" + (f"-{part + 1}of{parts}" if parts > 1 else ""))
 
 

@@ -34,8 +34,8 @@ def on_host(*tensors: Tensor) -> tuple[Tensor, ...]:
 class NativeScan:
     """One pass over logits (B, K, V) in float32 or bfloat16 by the native kernels.
 
-    normaliser: (B, K), log Σ exp(logits) over the vocabulary. `best` reads the same logits, of which some may have
-    become smaller.
+    normaliser: (B, K), log Σ exp(logits) over the vocabulary. `best` reads the same logits; some may have been
+    decreased since.
     """
 
     def __init__(self, logits: Tensor, library: Library) -> None:

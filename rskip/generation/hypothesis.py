@@ -36,17 +36,17 @@ FlatBatch = list[list[_FlatHypothesis]]
 
 
 def flat(found: Sequence[Sequence[Hypothesis]]) -> FlatBatch:
-    """A batch's hypotheses as plain values, which JSON takes too."""
+    """The hypotheses of a batch as plain values, also for JSON."""
     return [[_flat(each) for each in hypotheses] for hypotheses in found]
 
 
 def rebuilt(values: FlatBatch) -> list[list[Hypothesis]]:
-    """What `flat` was given."""
+    """The inverse of `flat`."""
     return [[_rebuilt(*each) for each in hypotheses] for hypotheses in values]
 
 
 def _flat(hypothesis: Hypothesis) -> _FlatHypothesis:
-    """Without tensors, which would travel between processes through shared memory, one file each."""
+    """Avoids tensors: between processes each would need a file in shared memory."""
     scores, attention = hypothesis.token_scores, hypothesis.attention
     return (
         hypothesis.tokens.tolist(),

@@ -155,8 +155,8 @@ def label_smoothed_cross_entropy(
         target: true tokens, (N,) or (B, T).
         epsilon: label smoothing, in [0, 1).
         padding_index: targets that don't count.
-        find_kernel: gives a fast cross-entropy for tensors like the features, such as
-            `rskip.cpu.loss.cross_entropy_kernel`, or None.
+        find_kernel: returns a fast cross-entropy for tensors like the features, or None;
+            such as `rskip.cpu.loss.cross_entropy_kernel`.
     """
     kind = features.device.type
     if torch.is_autocast_enabled(kind):

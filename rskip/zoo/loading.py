@@ -28,14 +28,14 @@ def load(
         translator("A dog runs.")
 
     Weights are safetensors, verified by their sum before they are opened. `rskip.zoo.files.model_folder` says where
-    they are looked for. A model of a task of one's own is what that task's `load` gives.
+    they are looked for. For your own task, the result is what the task's `load` returns.
 
     :param name: one of `rskip.zoo.list_models()`.
     :param device: where the model is to be; default: the CPU.
     :param dtype: what it computes in, a torch.dtype or its name; default: float32, whatever the weights are stored in.
         Translators and captioners: float32, bfloat16, or on a CPU "int8". Classifiers: float32, bfloat16 or float16.
     :raises ValueError: an unknown name (the nearest are offered), no such device, a dtype that the model doesn't have,
-        a connection of one's own that is not registered, a damaged file.
+        your own connection without its registration, a damaged file.
     :raises FileNotFoundError: the model's files are nowhere to be had.
     :raises OSError: the server can't be reached, or the cache can't be written.
     """

@@ -124,7 +124,7 @@ def _note(entry: ModelEntry) -> str:
 
 
 def _heading(entry: ModelEntry, figure: Figure) -> str:
-    task = tasks().get(entry.task)  # None: of a task of one's own whose module is not imported
+    task = tasks().get(entry.task)  # None: a user's task whose module is not imported
     return dict((*task.columns, *task.more_figures)).get(figure.metric, figure.metric) if task else figure.metric
 
 

@@ -23,8 +23,9 @@ if TYPE_CHECKING:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--output", type=Path, required=True, metavar="FILE.pt")
     parser.add_argument(
-        "--stock", action="store_true",
-        help="as fairseq's own `transformer`, if the connection is or folds into its own"
+        "--stock",
+        action="store_true",
+        help="as fairseq's own `transformer`; the model's connection must equal its own or fold into it",
     )
     add_export_arguments(parser)
 
