@@ -151,10 +151,13 @@ class RunFolder:
             "(process {process}): wait for it, or stop it and repeat the command to go on",
         )
 
-    def bind(self, config: Mapping[str, Any], *, given: Mapping[str, Any] | None = None) -> None:
+    def bind(
+        self, config: Mapping[str, Any], *, given: Mapping[str, Any] | None = None, removed: Sequence[str] = ()
+    ) -> None:
         """Writes the config into a new folder.
 
         :param given: as `config_difference` takes it.
+        :param removed: likewise.
         :raises ValueError: the folder belongs to another config.
         """
         file = self.path / "run.json"
@@ -162,7 +165,7 @@ class RunFolder:
             _write(file, json.dumps(config, indent=2))
             return
         started_with = read_state(file, dict[str, Any], advice=self._anew)
-        if difference := config_difference(started_with, config, given=given):
+        if difference := config_difference(started_with, config, given=given, removed=removed):
             raise ValueError(
                 f"{self.path} was started with other settings ({difference}): "
                 "for another run override the recipe's, or move that folder away"
@@ -271,16 +274,22 @@ def trained_in(sessions: Sequence[Session]) -> str | dict[str, str | None] | Non
 
 
 def config_difference(
-    before: Mapping[str, Any], now: Mapping[str, Any], *, given: Mapping[str, Any] | None = None
+    before: Mapping[str, Any],
+    now: Mapping[str, Any],
+    *,
+    given: Mapping[str, Any] | None = None,
+    removed: Sequence[str] = (),
 ) -> str:
     """Lists each differing key once: `train.lr: 0.005 there, 0.003 now; train.bf16: none there, True now`. May be "".
 
     :param given: the settings of `now` that the recipe gives; the others are defaults. If `before` lacks a setting with
         a default, the setting is newer, which is not a difference. None: all were given.
+    :param removed: dotted keys that are not compared, see `Task.removed`.
     """
     old, new = flat_config(before), flat_config(now)
     keys = {**old, **(new if given is None else flat_config(given))}
-    differing = [key for key in {**old, **new} if key in keys and old.get(key) != new.get(key)]
+    compared = [key for key in {**old, **new} if key in keys and key not in removed]
+    differing = [key for key in compared if old.get(key) != new.get(key)]
     return "; ".join(f"{key}: {_shown(old, key)} there, {_shown(new, key)} now" for key in differing)
 
 

@@ -113,6 +113,7 @@ class Task(ABC, Generic[SettingsT]):
     :cvar model_files: what a published model is built from beside its weights, as shell patterns.
     :cvar published_dtype: what weights are published in.
     :cvar recorded: the type of a run record's config. Holds the keys that rskip reads; a record may have others.
+    :cvar removed: dotted keys of settings that earlier versions had; none of them changed a result.
     :cvar example: how to use a loaded model, in Python; `{name}` stands for the model's name.
     """
 
@@ -127,6 +128,7 @@ class Task(ABC, Generic[SettingsT]):
     model_files: ClassVar[tuple[str, ...]] = ()
     published_dtype: ClassVar[str] = "float32"
     recorded: ClassVar[Any] = dict[str, Any]
+    removed: ClassVar[tuple[str, ...]] = ()
     example: ClassVar[str] = 'import rskip\n\nmodel = rskip.load("{name}")'
 
     @property

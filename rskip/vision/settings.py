@@ -19,7 +19,7 @@ Precision = Literal["float32", "bfloat16"]
 Positive = Annotated[float, Meta(gt=0)]
 Share = Annotated[float, Meta(ge=0, lt=1)]
 _LATER = ("shortcut_input", "decay")
-_REMOVED = ("cuda_graph",)  # settings of earlier versions; it changed only the speed of a training
+REMOVED = ("cuda_graph",)  # settings of earlier versions; it changed only the speed of a training
 _ONLY_FOR = {"step": ("warmup_iterations", "milestones"), "one_cycle": ("warmup_share", "final_lr")}
 
 
@@ -153,7 +153,7 @@ class TrainingSettings:
 
 def without_removed(settings: Mapping[str, Any]) -> dict[str, Any]:
     """The settings of a recipe or checkpoint, without those that rskip has removed."""
-    return {name: value for name, value in settings.items() if name not in _REMOVED}
+    return {name: value for name, value in settings.items() if name not in REMOVED}
 
 
 def learning_rate(settings: TrainingSettings, iteration: int) -> float:

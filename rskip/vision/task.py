@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, TypedDict
 
 from rskip.records import Record
 from rskip.tasks.task import Column, Task, imported
+from rskip.vision.settings import REMOVED
 
 if TYPE_CHECKING:
     import torch
@@ -35,6 +36,7 @@ class VisionTask(Task[Any]):
     precisions = ("float32", "bfloat16", "float16")
     model_files = ("config.json",)
     recorded = _Recorded
+    removed = tuple(f"train.{name}" for name in REMOVED)
     example = """\
 import rskip
 from PIL import Image
