@@ -34,6 +34,8 @@ def test_last_figures_are_printed_and_the_curves_written(runs: Path, capsys: pyt
     assert len(read_measurement(Path("a/b/curves.json")).rows) == 4
     assert main(["analyse", "curves", "results/numbers/2.json"]) == 0
     assert capsys.readouterr().out.splitlines()[1:] == ["numbers     2      2         5.5"]
+    assert main(["analyse", "curves", "results/numbers/"]) == 0
+    assert [line.split()[1] for line in capsys.readouterr().out.splitlines()] == ["seed", "1", "2", "mean"]
 
 
 def test_what_is_not_there_is_one_line(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:

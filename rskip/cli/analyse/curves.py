@@ -17,7 +17,9 @@ if TYPE_CHECKING:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("runs", nargs="+", metavar="RUN", help="a run, such as flickr8k/sas, or the path of a record")
+    parser.add_argument(
+        "runs", nargs="+", metavar="RUN", help="a run, such as flickr8k/sas, or the path of a record or its folder"
+    )
     parser.add_argument(
         "--quantities", nargs="+", default=[], metavar="NAME",
         help="figures of an epoch, as records call them (default: the losses and errors)",
@@ -63,7 +65,7 @@ def _records(name: str) -> list[Record]:
         return [read_record(Path(name))]
     name = run_named(name)
     results = results_folder(name)
-    records = read_run_records(name, results)
+    records = read_run_records(name, results) or read_run_records(Path(name).name, Path(name).parent)
     if not records:
         near = nearest(name, {path.parent.relative_to(results).as_posix() for path in results.rglob("*.json")})
         advice = f"did you mean {near[0]}?" if near else ""
