@@ -1,7 +1,8 @@
 """The state of decoding token by token. B sentences, K beams, H heads, N target positions, S source length.
 
 All beams of a sentence share the keys and values of all decoded positions. A mask marks the positions in each beam's
-history, so reordering the beams changes only the mask.
+history, so reordering the beams changes only the mask. On a CPU, positions that no beam sees any more are removed
+whenever the number of positions has doubled.
 """
 
 from __future__ import annotations
@@ -12,6 +13,8 @@ import torch
 from torch import Tensor
 
 from rskip.transformer.attention import KeyValue
+
+_FEWEST = 64  # positions, until then none are looked for that no beam sees
 
 
 @dataclass
@@ -34,6 +37,13 @@ class LayerCache:
             new = KeyValue(torch.cat([past.key, new.key], 2), torch.cat([past.value, new.value], 2))
         self.target = new
         return new
+
+    def keep(self, positions: Tensor) -> None:
+        """Keeps these positions (B, N') of each sentence's target."""
+        if self.target is not None:
+            _, heads, _, features = self.target.key.shape
+            index = positions[:, None, :, None].expand(-1, heads, -1, features)
+            self.target = KeyValue(self.target.key.gather(2, index), self.target.value.gather(2, index))
 
     def select(self, sentences: Tensor) -> None:
         """Keeps only the given sentences, in the given order."""
@@ -64,6 +74,7 @@ class IncrementalState:
         self.mask = key.new_zeros(key.size(0), 1, 1, 0)
         self.layers = [LayerCache(each) for each in memory]
         self.layers[-1].wants_attention = attention
+        self._room = _FEWEST
 
     @property
     def attention(self) -> Tensor | None:
@@ -90,6 +101,18 @@ class IncrementalState:
             for layer in self.layers:
                 layer.select(sentences)
         self.mask = self.mask.gather(2, parents[:, None, :, None].expand(-1, -1, -1, self.mask.size(3)))
+        if self.mask.size(3) > self._room and self.mask.device.type == "cpu":
+            self._leave_out_unseen()
+
+    def _leave_out_unseen(self) -> None:
+        """Keeps what a beam sees. Only on a CPU: another device would have to be waited for."""
+        seen = self.mask[:, 0].eq(0).any(1)  # (B, N)
+        most = int(seen.sum(1).max())
+        positions = seen.int().argsort(dim=1, descending=True, stable=True)[:, :most]
+        self.mask = self.mask.gather(3, positions[:, None, None].expand(-1, -1, self.mask.size(2), -1))
+        for layer in self.layers:
+            layer.keep(positions)
+        self._room = max(_FEWEST, 2 * most)
 
 
 def _selected(pair: KeyValue, rows: Tensor) -> KeyValue:

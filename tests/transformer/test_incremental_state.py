@@ -91,3 +91,12 @@ def test_a_state_leaves_the_memory_as_it_was(build):
     state.reorder(torch.zeros(7, 1, dtype=torch.long), sentences)
     for found, expected in zip((memory.states, memory.padding, memory.mask), before, strict=True):
         assert torch.equal(found, expected)
+
+
+def test_what_no_beam_sees_takes_no_room(build):
+    model, steps, beams = build(), 150, 5
+    state = model.start(model.encode(torch.full((2, 3), 4)))
+    for _ in range(steps):
+        model.step(torch.full((2, state.mask.size(2)), 2), state)
+        state.reorder(torch.zeros(2, beams, dtype=torch.long))
+    assert state.layers[0].target.key.size(2) == state.mask.size(3) < 2 * steps < beams * steps
