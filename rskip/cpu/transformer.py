@@ -55,6 +55,10 @@ class CpuTransformer:
     def __getstate__(self) -> dict[str, Any]:
         return {"model": self.model, "_encoder": None, "_decoder": None}
 
+    def __call__(self, *inputs: Any) -> Tensor:
+        """The model's forward pass, which it computes itself."""
+        return self.model(*inputs)
+
     @property
     def config(self) -> Any:
         """Its model's."""

@@ -115,6 +115,13 @@ def test_models_that_the_kernels_dont_suit(build, source):
 
 
 @torch.no_grad()
+def test_a_forward_pass_is_the_models(build, source):
+    model = for_inference(build("2rskip+ln"), "float32")
+    prefix = torch.full((len(source), 2), 2)
+    assert torch.equal(model(source, prefix), model.model(source, prefix))
+
+
+@torch.no_grad()
 def test_a_model_that_is_left_as_it_is_decodes_by_its_latest_parameters(build, source):
     """As in training, whose optimiser changes them in place."""
     model = for_inference(build("2rskip+ln").float())
