@@ -81,7 +81,8 @@ class Family:
     :param options: its options by name: the annotated parameters of the class (see `options_of`).
     :param passes: what blocks pass on: "x", or "streams" (several tensors of x's shape) if the class overrides `before`
         or `after`. The caller must pass "history", for blocks that also read the outputs of all earlier layers.
-    :param needs_place: whether the class takes `place`, a Place: true if its constructor has that parameter.
+    :param needs_place: whether the class takes `place`, a Place: true if its constructor has that parameter
+        without a default.
     :param needs_branch: whether a model must build the modules that `inner_norms` and `scales_heads` ask for: true if
         the class overrides them.
     :param needs_profile: whether a pass over data sets its initial values: the class's own `needs_profile`.
@@ -159,9 +160,10 @@ def _read_class(name: str, cls: type[Connection], fields: dict[str, Any]) -> dic
         raise _wrong(name, "its class", f"one derived from Connection, not {cls!r}")
     if not (factor is None or isinstance(factor, Factor)):
         raise _wrong(name, "factor", f"a Factor, not {factor!r}")
+    place = inspect.signature(cls).parameters.get("place")
     read: dict[str, Any] = {
         "passes": "x" if passes_x(cls) else "streams",
-        "needs_place": "place" in inspect.signature(cls).parameters,
+        "needs_place": place is not None and place.default is place.empty,
         "needs_branch": overrides(cls, "inner_norms", "scales_heads"),
         "needs_profile": cls.needs_profile,
         **fields,

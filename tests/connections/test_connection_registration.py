@@ -200,6 +200,18 @@ def test_most_of_a_family_is_read_from_its_class():
     assert (family.works_on, family.needs, family.options) == (("text",), ("place",), {})
 
 
+def test_a_place_with_a_default_is_not_needed():
+    @register_connection("anywhere", formula="x + f", source="a test")
+    class Anywhere(Connection):
+        def __init__(self, features: int, *, place: Place | None = None, feature_dim: int = -1) -> None:
+            super().__init__(features, feature_dim=feature_dim)
+
+        def combine(self, x: Tensor, f: Tensor) -> Tensor:
+            return x + f
+
+    assert isinstance(build_connection("anywhere", 4), Anywhere)
+
+
 def test_a_class_with_its_own_before_and_after_passes_on_streams_unless_it_says_history():
     members = {"before": lambda self, state: (state[0], state), "after": lambda self, kept, f: (*kept, f)}
     cls = type("Pairs", (Connection,), members)
