@@ -17,7 +17,7 @@ from rskip.zoo.hub import entry_points as _entry_points
 # what torch.hub looks for before it calls an entry, by the names that they are imported by
 dependencies = ["torch", "numpy", "safetensors", "msgspec", "sacremoses", "subword_nmt", "tqdm"]
 
-# torch.hub takes this folder off the path's front again, but the processes of Translator.parallel import rskip too
+# torch.hub takes this folder off the path's front again, but the processes of `Workers` import rskip too
 if (_folder := str(_Path(__file__).resolve().parent)) not in _sys.path[1:]:
     _sys.path.append(_folder)
 
