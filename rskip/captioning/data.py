@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import Any
 
 from rskip.captioning.captions import CaptionedImage, read_split
-from rskip.captioning.preparation import CaptionOptions, CaptionRecord, find_pictures, prepare_captions
+from rskip.captioning.preparation import CaptionOptions, CaptionRecord, find_corpus_pictures, prepare_captions
 from rskip.captioning.recipe import CONSTANT, CaptioningSettings
 from rskip.corpora import find_caption_corpus
 from rskip.corpora.corpus import SPLITS
-from rskip.corpora.record import describe_made, made_record, read_record
+from rskip.corpora.record import describe_made, made_record, read_corpus_record
 from rskip.files.lock import one_at_a_time
 from rskip.files.state import read_state
 from rskip.tasks.fairseq.flags import flags_to_arguments
@@ -41,7 +41,7 @@ def ensure_data(run: Run[CaptioningSettings]) -> Path:
     """Returns the data folder, made as `rskip prepare` makes it; without a mirror one that is there is taken."""
     settings, folder = run.settings, data_folder(run.settings)
     if run.mirror is None and folder.is_dir():
-        record = read_record(folder)
+        record = read_corpus_record(folder)
         now = settings.corpus, asdict(settings.prepare)
         if record is not None and (record.get("corpus"), record.get("options")) == now:
             return folder
@@ -65,7 +65,7 @@ def ensure_features(run: Run[CaptioningSettings]) -> None:
         if not (missing := _missing(store, images)):
             return
         corpus = find_caption_corpus(settings.corpus)
-        pictures = find_pictures(corpus, images=None, mirror=run.mirror)
+        pictures = find_corpus_pictures(corpus, images=None, mirror=run.mirror)
         paths: Mapping[str, Path] = pictures.paths if pictures else {}
         if lacking := [name for name in missing if name not in paths]:
             place = f"in {pictures.folder}" if pictures else "as the mirror's images/ or in the cache"
@@ -149,7 +149,7 @@ def prepare_commands(run: Run[CaptioningSettings]) -> list[list[str]]:
     commands = [["rskip", "prepare", settings.corpus, *output, *flags_to_arguments({**options, **mirror})]]
     if features.backbone not in (None, CONSTANT):
         corpus = find_caption_corpus(settings.corpus)
-        pictures = find_pictures(corpus, images=None, mirror=run.mirror)
+        pictures = find_corpus_pictures(corpus, images=None, mirror=run.mirror)
         folder = str(pictures.folder) if pictures else "IMAGES"
         given = {key: getattr(features, key) for key in ("weights", "size", "regions", "dtype")}
         store = ["--output", feature_store(settings), *flags_to_arguments(given)]

@@ -22,7 +22,7 @@ from rskip.corpora.fetch import ADDRESSES, fetch
 from rskip.corpora.record import FORMAT, CorpusRecord, made_record, needs_build, write_record
 from rskip.files.archives import extract
 from rskip.files.cache import cache_folder, expanded_path
-from rskip.files.checksum import difference
+from rskip.files.checksum import file_difference
 from rskip.files.lock import one_at_a_time
 from rskip.files.names import line_name
 from rskip.files.text_lines import read_lines
@@ -71,8 +71,8 @@ def prepare_captions(
     """Makes `output`, whole or not at all: a line an image in train.jsonl, valid.jsonl and test.jsonl, dict.txt, and
     corpus.json, which counts what was taken and left out.
 
-    Of captioned pictures those are taken that are there: `find_pictures` says where. Without a folder of pictures all
-    are taken. Every caption of a picture that is taken is kept.
+    Without a folder of pictures every captioned picture is taken, else those that are in the folder
+    (`find_corpus_pictures`). Every caption of a picture that is taken is kept.
 
     :param mirror: a folder or base URL that holds the corpus's archive, or a folder with the archive's texts.
     :param offline: download nothing.
@@ -83,7 +83,7 @@ def prepare_captions(
     :raises OSError: the server can't be reached, or a disk is full.
     """
     output, options = Path(output).resolve(), options or CaptionOptions()
-    pictures = find_pictures(corpus, images=images, mirror=mirror)
+    pictures = find_corpus_pictures(corpus, images=images, mirror=mirror)
     planned: dict[str, Any] = {
         "format": FORMAT,
         "corpus": corpus.name,
@@ -117,7 +117,7 @@ def prepare_captions(
     return True
 
 
-def find_pictures(corpus: CaptionCorpus, *, images: str | Path | None, mirror: str | None) -> Pictures | None:
+def find_corpus_pictures(corpus: CaptionCorpus, *, images: str | Path | None, mirror: str | None) -> Pictures | None:
     """The corpus's pictures: in `images`, else within the mirror folder, else within the cache; None: in none of them.
 
     :raises FileNotFoundError: `images` is no folder.
@@ -180,7 +180,7 @@ def _fetch_texts(corpus: CaptionCorpus, *, mirror: str | None, offline: bool) ->
     path, unpacked = fetched_archive.path, cache_folder() / corpus.folder / "texts" / fetched_archive.sha256[:16]
     members = extract(path, [file.name for file in texts.values()], unpacked)
     for file in texts.values():
-        if wrong := difference(members[file.name], size=file.size, sha256=file.sha256):
+        if wrong := file_difference(members[file.name], size=file.size, sha256=file.sha256):
             raise ValueError(f"{path}: member {file.name} {wrong}: expected the one of {file.url}")
     return {key: members[file.name] for key, file in texts.items()}
 

@@ -242,7 +242,7 @@ def load_translator(args: argparse.Namespace, ranks: Ranks) -> Translator:
     from rskip.cli._options import with_flags
     from rskip.machine.device import bfloat16_is_slow, usable_device
     from rskip.translation import Translator
-    from rskip.translation.model_files import find_model
+    from rskip.translation.model_files import find_model_file
     from rskip.translation.onnx_decoder import ONNX_FILE
     from rskip.translation.options import CpuSettings
 
@@ -254,7 +254,7 @@ def load_translator(args: argparse.Namespace, ranks: Ranks) -> Translator:
             f"no model {args.model}: expected its folder or checkpoint{model_nearby(args.model.as_posix())}, or a name "
             "of `rskip zoo list`"
         )
-    file = find_model(args.model)
+    file = find_model_file(args.model)
     on_cpu = args.precision == "int8" or file.name == ONNX_FILE
     device = args.device or ("cuda" if torch.cuda.is_available() and not on_cpu else "cpu")
     if device == "cuda" and ranks.count > 1:

@@ -18,7 +18,7 @@ from rskip.files.cache import (
     unpacking_folder,
     verified,
 )
-from rskip.files.checksum import difference, sha256_file
+from rskip.files.checksum import file_difference, sha256_file
 from rskip.files.download import download
 from rskip.files.whole import disk_space
 from rskip.settings.errors import SettingError
@@ -106,7 +106,7 @@ def _from_cache(files: Sequence[UpstreamFile], cache: Path) -> _Get:
         path = cache / file.name
         found = verified(path, url=file.url, size=file.size, sha256=file.sha256)
         if found is None:
-            wrong = difference(path, size=file.size, sha256=file.sha256) or "is not what it was when it came"
+            wrong = file_difference(path, size=file.size, sha256=file.sha256) or "is not what it was when it came"
             raise ValueError(f"offline: {path} is damaged, or another version: it {wrong}: run once online")
         return found
 
@@ -132,7 +132,7 @@ def _from_folder(files: Sequence[UpstreamFile], folder: Path, cache: Path) -> _G
     def get(file: UpstreamFile, stop: threading.Event) -> FetchedFile:
         path = found[file]
         if path.name == file.name:
-            if wrong := difference(path, size=file.size, sha256=file.sha256):
+            if wrong := file_difference(path, size=file.size, sha256=file.sha256):
                 raise ValueError(f"{path} {wrong}; it was left as it is: replace it by {file.url}")
             return FetchedFile(path, path.stat().st_size, file.sha256 or sha256_file(path))
         return unpack(path, unpacked / file.name, url=file.url, size=file.size, sha256=file.sha256)

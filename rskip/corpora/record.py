@@ -95,7 +95,7 @@ def write_record(folder: Path, record: dict[str, Any]) -> None:
         temporary.write_text(text + "\n", encoding="utf-8")
 
 
-def read_record(folder: Path) -> CorpusRecord | None:
+def read_corpus_record(folder: Path) -> CorpusRecord | None:
     """What corpus.json says; None where there is none, or one that is not ours."""
     try:
         return read_state(folder / RECORD_FILE, CorpusRecord, advice="")
@@ -144,13 +144,13 @@ def needs_build(folder: Path, planned: dict[str, Any], *, force: bool) -> bool:
     """
     if not folder.exists() or (folder.is_dir() and not any(folder.iterdir())):
         return True
-    record = read_record(folder)
+    record = read_corpus_record(folder)
     if record is None:
         problem = f"{folder} was not made by rskip prepare (it has no {RECORD_FILE} of its own)"
         raise OutputError(problem, advice="choose another {output}")
     known = {*record["files"], RECORD_FILE}
     held = {path.relative_to(folder).as_posix() for path in folder.rglob("*") if not path.is_dir()}
-    differs = difference(record, planned) or _damage(folder, record, held)
+    differs = record_difference(record, planned) or _damage(folder, record, held)
     if differs is None:
         return False
     if not force:
@@ -172,7 +172,7 @@ def _damage(folder: Path, record: CorpusRecord, held: set[str]) -> str | None:
     return None
 
 
-def difference(record: Mapping[str, Any], planned: Mapping[str, Any]) -> str | None:
+def record_difference(record: Mapping[str, Any], planned: Mapping[str, Any]) -> str | None:
     """How a record, or the state of an unfinished folder, differs from a plan, as a sentence's end; None: not at all.
 
     Sizes and sums that the plan doesn't know are taken as they were recorded.
@@ -237,7 +237,7 @@ class WorkFolder:
         """
         if self.path.exists():
             state = self._state()
-            differs = None if state is None else difference(state, planned)
+            differs = None if state is None else record_difference(state, planned)
             if differs is not None and not force:
                 problem = f"{self.path} was left by an unfinished run and {differs}"
                 advice = "repeat that command, choose another {output}, or start again with {force}"

@@ -17,7 +17,7 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
-from rskip.files.checksum import difference, sha256_file
+from rskip.files.checksum import file_difference, sha256_file
 from rskip.files.lock import one_at_a_time
 from rskip.files.state import read_state
 from rskip.files.whole import atomic_file
@@ -159,7 +159,7 @@ def unpack(
                 shutil.copyfileobj(source, target, 1 << 20)
         except (EOFError, zlib.error, gzip.BadGzipFile, lzma.LZMAError) as error:
             raise ValueError(f"{packed} is damaged or cut short ({error}): replace it by a whole one") from error
-        if wrong := difference(path, size=size, sha256=sha256, md5=md5):
+        if wrong := file_difference(path, size=size, sha256=sha256, md5=md5):
             raise ValueError(f"{packed}, unpacked, {wrong}; it was left as it is: replace it by {url}")
         return keep_metadata(path, url=packed.as_uri(), version=version, sha256=sha256)
 

@@ -21,7 +21,9 @@ def file_sum(path: str | os.PathLike[str], kind: str) -> str:
     return digest.hexdigest()
 
 
-def difference(path: Path, *, size: int | None = None, sha256: str | None = None, md5: str | None = None) -> str | None:
+def file_difference(
+    path: Path, *, size: int | None = None, sha256: str | None = None, md5: str | None = None
+) -> str | None:
     """In what the file is not the one that is meant, as words that follow its name; None where it is.
 
     Its bytes are read every time: a damage that leaves size and date as they were is found too, and 10 MB take a few

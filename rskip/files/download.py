@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from email.message import Message
 from pathlib import Path
 
-from rskip.files.checksum import difference
+from rskip.files.checksum import file_difference
 from rskip.files.lock import one_at_a_time
 from rskip.files.state import read_state
 from rskip.files.whole import require_space
@@ -100,7 +100,7 @@ def download(
     :raises OSError: the disk is full, or can't be written.
     :raises Stopped: `stop` was set; what was received is kept.
     """
-    find_wrong = functools.partial(difference, size=size, sha256=sha256, md5=md5)
+    find_wrong = functools.partial(file_difference, size=size, sha256=sha256, md5=md5)
     sum_known, before = bool(sha256 or md5), _identity(target)
     with one_at_a_time(target):
         if find_wrong(target) is None if sum_known else _identity(target) not in (None, before):

@@ -27,7 +27,7 @@ _SUFFIXES = (".safetensors", ".pt")
 _PREFERRED = ("model.safetensors", "model.pt", "averaged.pt", "checkpoint_best.pt", "checkpoint_last.pt")
 
 
-def find_model(path: str | os.PathLike[str]) -> Path:
+def find_model_file(path: str | os.PathLike[str]) -> Path:
     """onnx.json of the folder `path` of ONNX graphs, or `path` where it is that; else what `find_checkpoint` finds."""
     file = Path(path)
     file = file if file.name == ONNX_FILE else file / ONNX_FILE
@@ -64,7 +64,7 @@ def find_checkpoint(path: str | os.PathLike[str]) -> Path:
 
 def open_model(path: str | os.PathLike[str]) -> StoredWeights | StoredGraphs:
     """The content of the model's file, before the model is built."""
-    file = find_model(path)
+    file = find_model_file(path)
     return StoredGraphs(file) if file.name == ONNX_FILE else StoredWeights(file)
 
 
@@ -118,7 +118,7 @@ class StoredGraphs:
 
 def model_sha256(path: str | os.PathLike[str], tokenizer: Tokenizer) -> str:
     """Hexadecimal SHA-256 of the model at `path`, and of its dictionaries and text pipeline."""
-    parts = [checkpoint_sha256(find_model(path)), tokenizer.source_language, tokenizer.target_language]
+    parts = [checkpoint_sha256(find_model_file(path)), tokenizer.source_language, tokenizer.target_language]
     for dictionary in (tokenizer.source, tokenizer.target):
         parts.append(hashlib.sha256("\n".join(dictionary.tokens).encode("utf-8")).hexdigest())
     with tempfile.TemporaryDirectory() as folder:

@@ -18,7 +18,7 @@ import numpy
 import torch
 from torch import Tensor
 
-from rskip.files.checksum import difference
+from rskip.files.checksum import file_difference
 from rskip.machine.torch_errors import out_of_memory
 from rskip.settings.check import Checked, convert
 from rskip.settings.errors import SettingError
@@ -95,7 +95,7 @@ def read_settings(file: Path) -> OnnxSettings:
         path = file.parent / name
         if not path.is_file():
             raise FileNotFoundError(f"{path} is missing, which {ONNX_FILE} names: export the model again")
-        if difference(path, sha256=sha256):
+        if file_difference(path, sha256=sha256):
             raise ValueError(f"{path} was changed, its sha256 is not that of {ONNX_FILE}: export the model again")
     return settings
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from urllib.parse import quote
 
 from rskip.files.cache import expanded_path
-from rskip.files.checksum import difference
+from rskip.files.checksum import file_difference
 from rskip.files.whole import disk_space
 from rskip.zoo.registry import WEIGHTS, ModelEntry
 
@@ -126,7 +126,8 @@ def _is_whole(folder: Path, entry: ModelEntry) -> bool:
     """Whether the folder has every file as it should be; not, where one can't be read."""
     try:
         return all(
-            difference(folder / path, size=file.size, sha256=file.sha256) is None for path, file in entry.files.items()
+            file_difference(folder / path, size=file.size, sha256=file.sha256) is None
+            for path, file in entry.files.items()
         )
     except OSError:
         return False
@@ -135,7 +136,7 @@ def _is_whole(folder: Path, entry: ModelEntry) -> bool:
 def _checked(folder: Path, entry: ModelEntry, *, advice: str) -> Path:
     for path, file in entry.files.items():
         try:
-            wrong = difference(folder / path, size=file.size, sha256=file.sha256)
+            wrong = file_difference(folder / path, size=file.size, sha256=file.sha256)
         except OSError as error:
             raise OSError(f"{folder / path} can't be read ({error.strerror}): {advice}") from error
         if wrong:

@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from rskip.machine.terminal import columns
 from rskip.records.tables import Summary, markdown_table, markdown_text
 from rskip.tasks import find_task, tasks
-from rskip.zoo.registry import OF_WEIGHTS, Figure, ModelEntry, find_model, read_registry
+from rskip.zoo.registry import OF_WEIGHTS, ModelEntry, ModelScore, find_model, read_registry
 
 _TABLE_NOTE = (
     "The figure of one seed is that of the published weights; of several seeds it is the runs' mean ± sample standard "
@@ -103,7 +103,7 @@ def list_text(entries: Iterable[ModelEntry]) -> str:
     return columns(lines, left=(0, 2))
 
 
-def main_figure(entry: ModelEntry) -> Figure:
+def main_figure(entry: ModelEntry) -> ModelScore:
     """The figure that stands for a model: of the first metric, over as many seeds as there are, else of the weights."""
     first = [figure for figure in entry.figures if figure.metric == entry.figures[0].metric]
     return max(first, key=lambda figure: (len(figure.seeds), figure.of == OF_WEIGHTS))
@@ -123,22 +123,22 @@ def _note(entry: ModelEntry) -> str:
     return f"± is the sample standard deviation over seeds. The weights are those of seed {entry.seed}."
 
 
-def _heading(entry: ModelEntry, figure: Figure) -> str:
+def _heading(entry: ModelEntry, figure: ModelScore) -> str:
     task = tasks().get(entry.task)  # None: a user's task whose module is not imported
     return dict((*task.columns, *task.more_figures)).get(figure.metric, figure.metric) if task else figure.metric
 
 
-def _value(figure: Figure) -> str:
+def _value(figure: ModelScore) -> str:
     return str(Summary(figure.value, figure.spread))
 
 
-def _seeds(figure: Figure) -> str:
+def _seeds(figure: ModelScore) -> str:
     if len(figure.seeds) == 1:
         return f"one seed ({figure.seeds[0]})"
     return f"{len(figure.seeds)} seeds ({', '.join(map(str, figure.seeds))})"
 
 
-def _figure_in_words(entry: ModelEntry, figure: Figure) -> str:
+def _figure_in_words(entry: ModelEntry, figure: ModelScore) -> str:
     how = f"as published in {entry.dtype}" if figure.of == OF_WEIGHTS else "as trained"
     seeds = ", ".join(map(str, figure.seeds))
     of = f"seed {seeds}" if len(figure.seeds) == 1 else f"mean ± deviation of seeds {seeds}"

@@ -22,9 +22,9 @@ from rskip.zoo.registry import (
     OF_RUN,
     OF_WEIGHTS,
     WEIGHTS,
-    Figure,
     ModelEntry,
     ModelFile,
+    ModelScore,
     Url,
     read_registry,
     write_registry,
@@ -249,13 +249,13 @@ def _check_agreement(published: Record, records: Sequence[Record]) -> None:
 
 def _figures(
     published: Record, records: Sequence[Record], score: float, *, task: Task[Any], model: ModelDescription
-) -> Iterator[Figure]:
+) -> Iterator[ModelScore]:
     """The figure of the published weights, then each metric's mean over the seeds that didn't diverge."""
     records = sorted((record for record in records if not record.diverged), key=lambda record: record.seed)
 
-    def figure(metric: str, values: list[float], seeds: list[int], of: Any) -> Figure:
+    def figure(metric: str, values: list[float], seeds: list[int], of: Any) -> ModelScore:
         summary = summarise(values)
-        return Figure(
+        return ModelScore(
             dataset=model.measured_on,
             split=model.split,
             metric=metric,

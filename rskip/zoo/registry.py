@@ -52,7 +52,7 @@ class ModelFile(msgspec.Struct, frozen=True, kw_only=True):
     sha256: Sha256
 
 
-class Figure(msgspec.Struct, frozen=True, kw_only=True):
+class ModelScore(msgspec.Struct, frozen=True, kw_only=True):
     """One figure of a model.
 
     :param dataset: such as multi30k-en-de.
@@ -125,7 +125,7 @@ class ModelEntry(msgspec.Struct, frozen=True, kw_only=True):
     url: Url | None
     files: Mapping[FilePath, ModelFile]
     dtype: Literal["float32", "float16", "bfloat16"]
-    figures: Annotated[tuple[Figure, ...], Meta(min_length=1)]
+    figures: Annotated[tuple[ModelScore, ...], Meta(min_length=1)]
     recipe: RelativePath
     overrides: Mapping[str, Any] = {}
     seed: int

@@ -12,7 +12,7 @@ from rskip.captioning.preparation import CaptionOptions, prepare_captions, summa
 from rskip.cli.main import main
 from rskip.corpora import CAPTION_CORPORA, find_caption_corpus, find_corpus
 from rskip.corpora.corpus import UpstreamFile
-from rskip.corpora.record import OutputError, read_record
+from rskip.corpora.record import OutputError, read_corpus_record
 from rskip.settings.errors import SettingError
 from rskip.text import Dictionary
 
@@ -79,7 +79,7 @@ def test_only_pictures_that_are_there_are_taken(flickr8k, tmp_path, place):
         "2 captioned pictures are not in the folder, such as b.jpg",
         "2 files of the folder are of no split, such as g.jpg.1",
     ]
-    record = read_record(output)
+    record = read_corpus_record(output)
     assert record["images"] == {"train": 2, "valid": 1, "test": 1} and record["captions"]["train"] == 10
     (folder / "b.jpg").touch()
     with pytest.raises(OutputError, match="was prepared from other versions"):
@@ -139,7 +139,7 @@ def test_karpathys_splits(tmp_path):
     add_pictures(tmp_path / "images/val2014", splits)
     assert prepare_captions(corpus, tmp_path / "data", mirror=str(tmp_path))
     assert [image.name for image in read_split(tmp_path / "data", "train")] == ["val2014/a.jpg", "val2014/b.jpg"]
-    assert read_record(tmp_path / "data")["captions"] == {"train": 10, "valid": 5, "test": 5}
+    assert read_corpus_record(tmp_path / "data")["captions"] == {"train": 10, "valid": 5, "test": 5}
     for content, message in (
         ({"images": [{"split": "train"}]}, "is not Karpathy's JSON of captions"),
         ({"images": [image("a.jpg", "holdout")]}, "is not Karpathy's JSON of captions"),

@@ -19,7 +19,7 @@ from rskip.captioning.captions import read_split
 from rskip.captioning.features import Features, FeatureStore, FeatureWriter
 from rskip.captioning.preparation import CaptionRecord
 from rskip.corpora.cleaning import CleaningReport
-from rskip.corpora.record import TranslationRecord, made_record, read_record
+from rskip.corpora.record import TranslationRecord, made_record, read_corpus_record
 from rskip.files.cache import verified
 from rskip.files.folder_lock import Owner, read_owner
 from rskip.files.resumable import Entry, ResumableFile, _batch_journal
@@ -30,7 +30,7 @@ from rskip.tasks.run import SESSION, RunFolder
 from rskip.translation.files import FoundBatch
 from rskip.vision.scoring import _read_evaluation
 from rskip.vision.training.curve import CurvePoint, read_curve
-from rskip.vision.training.training_folder import Checkpoint, TrainingFolder, read_checkpoint
+from rskip.vision.training.training_folder import TrainingCheckpoint, TrainingFolder, read_training_checkpoint
 from tests.fuzz.contract import holds
 from tests.fuzz.test_fuzz_files import damaged, damages, edited, edits, in_json
 from tests.fuzz.values import given
@@ -111,7 +111,7 @@ STATES = [
     State("a.json", [{"url": "u", "version": "", "size": 1, "sha256": "0", "date": "", "modified": 3}], metadata),
     State("corpus.json", [PREPARED], lambda path: made_record(path.parent, TranslationRecord), dict),
     State("corpus.json", [CAPTIONED], lambda path: made_record(path.parent, CaptionRecord), dict),
-    State("corpus.json", [PREPARED], lambda path: read_record(path.parent)),
+    State("corpus.json", [PREPARED], lambda path: read_corpus_record(path.parent)),
     State("cleaning.json", [CleaningReport(()).to_dict()], CleaningReport.read, CleaningReport),
     State("train.jsonl", [{"image": "a", "captions": ["A."], "tokens": ["a"]}] * 2,
           lambda path: read_split(path.parent, "train"), list),
@@ -173,13 +173,13 @@ def test_damaged_checkpoints(tmp_path: Path) -> None:
             torch.save(edited(whole, edit), path)
         except (UnicodeEncodeError, OverflowError, RecursionError):  # pickle can't hold the value
             return
-        found = holds(read_checkpoint, path)
-        assert isinstance(found, (Checkpoint, ValueError))
-        if isinstance(found, Checkpoint):
+        found = holds(read_training_checkpoint, path)
+        assert isinstance(found, (TrainingCheckpoint, ValueError))
+        if isinstance(found, TrainingCheckpoint):
             assert found.curve == [POINT] or all(isinstance(point, CurvePoint) for point in found.curve)
 
     torch.save(whole, path)
-    assert isinstance(read_checkpoint(path), Checkpoint)
+    assert isinstance(read_training_checkpoint(path), TrainingCheckpoint)
     changed()
 
 

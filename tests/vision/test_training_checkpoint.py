@@ -12,7 +12,7 @@ import torch
 from rskip.machine.ranks import Ranks
 from rskip.vision.data import ImageSet
 from rskip.vision.training import Diverged, TrainingFolder, TrainingSettings
-from rskip.vision.training.training_folder import check_same_training, read_checkpoint
+from rskip.vision.training.training_folder import check_same_training, read_training_checkpoint
 from rskip.vision.training.training_run import TrainingRun
 
 
@@ -50,7 +50,7 @@ def test_an_older_checkpoint_may_name_a_setting_that_is_gone(run, tmp_path):
     """`cuda_graph` changed only how fast a training was."""
     run.step()
     run.save()
-    checkpoint = read_checkpoint(run.files.checkpoint)
+    checkpoint = read_training_checkpoint(run.files.checkpoint)
     checkpoint.settings["cuda_graph"] = True
     settings = run.settings.to_dict()
     check_same_training(run.files.checkpoint, checkpoint, settings=settings, seed=1, processes=1)

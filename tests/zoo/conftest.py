@@ -14,7 +14,7 @@ from rskip.checkpoint import Checkpoint, write_model
 from rskip.files.checksum import sha256_file
 from rskip.settings.paper import Paper
 from rskip.vision.cifar_resnet import PreActResNet, preact_resnet
-from rskip.zoo.registry import Figure, ModelEntry, ModelFile, read_registry, write_registry
+from rskip.zoo.registry import ModelEntry, ModelFile, ModelScore, read_registry, write_registry
 
 CLASSIFIER = "preact_resnet8_2rskip_ln.cifar10"
 CLASSES = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
@@ -76,7 +76,7 @@ def make_entry() -> MakeEntry:
             "files": files,
             "dtype": "float32",
             "figures": (
-                Figure(
+                ModelScore(
                     dataset="cifar10", split="test", metric="error", value=90.0, spread=None, seeds=(1,),
                     signature=None, of="published weights",
                 ),

@@ -14,7 +14,7 @@ import msgspec
 import pytest
 import torch
 
-from rskip.files.checksum import difference
+from rskip.files.checksum import file_difference
 from rskip.zoo.files import cached_folder, model_folder
 from rskip.zoo.registry import ModelEntry, ModelFile
 
@@ -97,9 +97,9 @@ def test_a_cache_that_cannot_be_read_leaves_the_mirror(
     def unreadable(path: Path, **expected: Any) -> str | None:
         if path.is_relative_to(cached):
             raise OSError(number, os.strerror(number), str(path))
-        return difference(path, **expected)
+        return file_difference(path, **expected)
 
-    monkeypatch.setattr("rskip.zoo.files.difference", unreadable)
+    monkeypatch.setattr("rskip.zoo.files.file_difference", unreadable)
     assert model_folder(entry, root=installed) == mirror
 
 
@@ -123,7 +123,7 @@ def test_a_file_of_the_mirror_that_cannot_be_read_is_named(
     def unreadable(path: Path, **expected: Any) -> str | None:
         raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path))
 
-    monkeypatch.setattr("rskip.zoo.files.difference", unreadable)
+    monkeypatch.setattr("rskip.zoo.files.file_difference", unreadable)
     with pytest.raises(OSError) as error:
         model_folder(entry, root=installed)
     assert str(error.value) == (

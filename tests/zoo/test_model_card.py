@@ -7,10 +7,10 @@ import pytest
 
 from rskip.settings.paper import Paper
 from rskip.zoo.model_card import describe, list_text, main_figure, model_card, models_table
-from rskip.zoo.registry import OF_RUN, OF_WEIGHTS, Figure, ModelEntry, ModelFile
+from rskip.zoo.registry import OF_RUN, OF_WEIGHTS, ModelEntry, ModelFile, ModelScore
 
 replace = msgspec.structs.replace
-OF_FILE = Figure(
+OF_FILE = ModelScore(
     dataset="d-en-de",
     split="test",
     metric="sacrebleu",

@@ -32,7 +32,7 @@ from rskip.zoo.publishing import (
     register,
     renewed,
 )
-from rskip.zoo.registry import OF_RUN, OF_WEIGHTS, Figure, ModelEntry, read_registry, write_registry
+from rskip.zoo.registry import OF_RUN, OF_WEIGHTS, ModelEntry, ModelScore, read_registry, write_registry
 
 RUN, FAST = "cifar10_preact20/2rskip_ln", "cifar10_preact20/2rskip_ln_fast"
 NAME = "preact_resnet20_2rskip_ln.cifar10"
@@ -107,10 +107,10 @@ def test_an_entry_has_the_figures_of_the_weights_and_of_all_seeds() -> None:
     common: dict[str, Any] = {"dataset": "cifar10", "split": "test", "signature": None}
     seeds = (1, 2, 3)
     assert entry.figures == (
-        Figure(**common, metric="error", value=9.0, spread=None, seeds=(2,), of=OF_WEIGHTS),
-        Figure(**common, metric="error", value=8.5, spread=0.5, seeds=seeds, of=OF_RUN),
-        Figure(**common, metric="accuracy", value=91.5, spread=0.5, seeds=seeds, of=OF_RUN),
-        Figure(**common, metric="top5_error", value=0.5, spread=0.25, seeds=seeds, of=OF_RUN),
+        ModelScore(**common, metric="error", value=9.0, spread=None, seeds=(2,), of=OF_WEIGHTS),
+        ModelScore(**common, metric="error", value=8.5, spread=0.5, seeds=seeds, of=OF_RUN),
+        ModelScore(**common, metric="accuracy", value=91.5, spread=0.5, seeds=seeds, of=OF_RUN),
+        ModelScore(**common, metric="top5_error", value=0.5, spread=0.25, seeds=seeds, of=OF_RUN),
     )
     assert (entry.name, entry.task, entry.architecture) == (NAME, "vision", "preact_resnet20")
     assert (entry.folder, entry.url, entry.dtype) == (f"checkpoints/{RUN}", "https://example.org", "float32")

@@ -13,7 +13,7 @@ import numpy as np
 
 from rskip.corpora.cleaning import CleaningReport
 from rskip.corpora.inspection.binarised import DataFolder, Integers, MmapSentences, find_data
-from rskip.corpora.record import CLEANING_FILE, read_record
+from rskip.corpora.record import CLEANING_FILE, read_corpus_record
 from rskip.text.dictionary import Dictionary
 from rskip.text.pipeline import CONFIG_FILE, TextPipeline
 
@@ -139,7 +139,7 @@ def inspect_data(folder: str | Path, *, lopsided: int = 3, examples: int = 3, se
     shown, split = next(iter(splits.items()))
     drawn = sorted(random.Random(seed).sample(range(split.sentences), min(examples, split.sentences)))
     train_counts = dict(zip(data.languages, splits["train"].counts, strict=True)) if "train" in splits else {}
-    record, decoders = read_record(data.path), _decoders(data)
+    record, decoders = read_corpus_record(data.path), _decoders(data)
     figures = {
         "data": str(data.path),
         "source_language": data.languages[0],

@@ -17,7 +17,7 @@ import torch
 
 from rskip.files.archives import extract
 from rskip.files.cache import cache_folder, expanded_path, file_or_packed, unpack, unpacking_folder
-from rskip.files.checksum import difference
+from rskip.files.checksum import file_difference
 from rskip.files.download import download as download_file
 from rskip.files.lock import one_at_a_time
 from rskip.files.whole import disk_space
@@ -126,7 +126,7 @@ def _verify(folder: Path, dataset: type[CIFAR10]) -> None:
         path = folder / name
         if not path.is_file():
             raise FileNotFoundError(f"{path} is missing: {again}")
-        if wrong := difference(path, md5=expected):
+        if wrong := file_difference(path, md5=expected):
             raise ValueError(f"{path} is damaged: it {wrong}: {again}")
 
 

@@ -22,7 +22,7 @@ from rskip.vision.data import load_cifar
 from rskip.vision.evaluation import device_name
 from rskip.vision.settings import TrainingSettings
 from rskip.vision.training.curve import CurvePoint
-from rskip.vision.training.training_folder import TrainingFolder, check_same_training, read_checkpoint
+from rskip.vision.training.training_folder import TrainingFolder, check_same_training, read_training_checkpoint
 from rskip.vision.training.training_run import Observer, TrainingRun
 
 SIGNALS = (signal.SIGTERM, signal.SIGINT)
@@ -100,7 +100,7 @@ def train(
             if ranks.first:
                 stack.enter_context(files.lock())
         with ranks.together():
-            checkpoint = read_checkpoint(files.checkpoint)
+            checkpoint = read_training_checkpoint(files.checkpoint)
             if checkpoint is not None:
                 check_same_training(
                     files.checkpoint, checkpoint, settings=settings.to_dict(), seed=seed, processes=ranks.count

@@ -105,7 +105,7 @@ class Generators(_Generators):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Checkpoint:
+class TrainingCheckpoint:
     """A training's state after an iteration. The fields' names are those in the file.
 
     settings: `TrainingSettings.to_dict()`; seed; processes: how many train together. Only a training that has the same
@@ -133,7 +133,7 @@ class Checkpoint:
     pieces: list[Session]
 
 
-def write_checkpoint(path: Path, checkpoint: Checkpoint) -> None:
+def write_training_checkpoint(path: Path, checkpoint: TrainingCheckpoint) -> None:
     """Writes the file whole or not at all.
 
     :raises OSError: no room on the disk or no permission; the file before stays.
@@ -155,7 +155,7 @@ def save_whole(path: Path, content: object, *, consequence: str) -> None:
         temporary.write_bytes(memory.getbuffer())
 
 
-def read_checkpoint(path: Path) -> Checkpoint | None:
+def read_training_checkpoint(path: Path) -> TrainingCheckpoint | None:
     """The checkpoint on the CPU; None where there is none. No pickle is run.
 
     :raises ValueError: a file that is cut off, damaged or none of ours.
@@ -164,11 +164,11 @@ def read_checkpoint(path: Path) -> Checkpoint | None:
         return None
     advice = "move it away to start anew"
     content = read_torch_file(path, kind="file of `rskip vision train`", advice=f"; {advice}")
-    return as_state(content, Checkpoint, source=str(path), advice=advice)
+    return as_state(content, TrainingCheckpoint, source=str(path), advice=advice)
 
 
 def check_same_training(
-    path: Path, checkpoint: Checkpoint, *, settings: Mapping[str, Any], seed: int, processes: int
+    path: Path, checkpoint: TrainingCheckpoint, *, settings: Mapping[str, Any], seed: int, processes: int
 ) -> None:
     """:raises ValueError: the checkpoint is of a training with other settings, each named with both values."""
     there = {**without_removed(checkpoint.settings), "seed": checkpoint.seed, "processes": checkpoint.processes}

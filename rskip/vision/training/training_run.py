@@ -25,12 +25,12 @@ from rskip.vision.evaluation import Evaluation, OutputsNotFinite, device_name, e
 from rskip.vision.settings import TrainingSettings, learning_rate
 from rskip.vision.training.curve import Curve, CurvePoint, Meter, TensorBoardCurve
 from rskip.vision.training.training_folder import (
-    Checkpoint,
     Generators,
     Session,
+    TrainingCheckpoint,
     TrainingFolder,
     save_whole,
-    write_checkpoint,
+    write_training_checkpoint,
 )
 
 CHECK_EVERY = 100  # iterations from one look at the loss to the next: a look waits for a GPU
@@ -159,7 +159,7 @@ class TrainingRun:
         for name, buffer in self.model.named_buffers():
             buffer.copy_(statistics[name])
 
-    def restore(self, checkpoint: Checkpoint) -> None:
+    def restore(self, checkpoint: TrainingCheckpoint) -> None:
         """Restores the training's state from an earlier session's checkpoint.
 
         :raises ValueError: the checkpoint doesn't belong to this training.
@@ -179,7 +179,7 @@ class TrainingRun:
         self._earlier_sessions = checkpoint.pieces
         self._session["from"] = checkpoint.iteration
 
-    def _difference(self, checkpoint: Checkpoint) -> str | None:
+    def _difference(self, checkpoint: TrainingCheckpoint) -> str | None:
         """How a checkpoint differs from this training's; None if no difference is found."""
         if checkpoint.iterations != self.iterations:
             return f"its training has {checkpoint.iterations:,} iterations, expected {self.iterations:,}"
@@ -414,7 +414,7 @@ class TrainingRun:
                     number: {name: _on_cpu(buffer) for name, buffer in each.items()}
                     for number, each in optimiser["state"].items()
                 }
-                checkpoint = Checkpoint(
+                checkpoint = TrainingCheckpoint(
                     settings=self.settings.to_dict(),
                     seed=self.seed,
                     processes=self.ranks.count,
@@ -429,7 +429,7 @@ class TrainingRun:
                     pieces=sessions,
                 )
                 self.files.check_lock()
-                write_checkpoint(self.files.checkpoint, checkpoint)
+                write_training_checkpoint(self.files.checkpoint, checkpoint)
         self._saved = self.iteration
 
     def _weights(self) -> dict[str, Tensor]:
