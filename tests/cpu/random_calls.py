@@ -21,6 +21,7 @@ folder, calls = Path(sys.argv[1]), int(sys.argv[2])
 rskip.cpu.library.__file__ = str(folder / "library.py")
 
 from rskip.cpu import CpuTransformer, find_library, for_inference  # noqa: E402
+from rskip.cpu.int8 import PackedWeight8, native_linear8  # noqa: E402
 from rskip.cpu.linear import native_linear, pack_weight  # noqa: E402
 from rskip.cpu.loss import cross_entropy_, log_softmax  # noqa: E402
 from rskip.generation.candidates import NativeScan  # noqa: E402
@@ -101,10 +102,18 @@ def candidates() -> None:
     scan.best(tensor(sentences, beams), draw.randint(0, 20))
 
 
+def eight_bits() -> None:
+    outputs, inputs = draw.randint(1, 70), draw.randint(1, 70)
+    weight, x = tensor(outputs, inputs, like=torch.int8), tensor(draw.randint(0, 5), inputs)
+    bias = draw.choice([None, torch.randn(len(weight))])
+    packed = PackedWeight8(library, weight, torch.rand(len(weight)), bias)
+    native_linear8(library, packed.arguments(x), len(x))
+
+
 outcomes: Counter[str] = Counter()
 for _ in range(calls):
     with torch.inference_mode(draw.random() < 0.5):
-        called = draw.choice([translate, translate, linear_maps, losses, candidates])
+        called = draw.choice([translate, translate, linear_maps, losses, candidates, *[eight_bits] * bool(library.largest_weight)])
         try:
             called()
             outcomes[f"{called.__name__} done"] += 1

@@ -482,7 +482,7 @@ def test_the_commands_of_a_papers_row_follow_each_other_and_twenty_updates_learn
 ) -> None:
     pytest.importorskip("fairseq")
     monkeypatch.chdir(tmp_path)
-    recipe = load_recipe(ROOT / "iwslt15_en_vi/base_2rskip_ln", overrides=SMALL)
+    recipe = load_recipe(ROOT / "recipes/iwslt15_en_vi.yaml", variant="base_2rskip_ln", overrides=SMALL)
     run = Run(name="small", seed=1, settings=recipe.settings)
     (_, _, _, _, data, *_), *commands = recipe.task.commands(run)
     generator = random.Random(1)
