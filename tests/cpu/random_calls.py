@@ -110,10 +110,11 @@ def eight_bits() -> None:
     native_linear8(library, packed.arguments(x), len(x))
 
 
+CALLED = [translate, translate, linear_maps, losses, candidates, *([eight_bits] if library.largest_weight else [])]
 outcomes: Counter[str] = Counter()
 for _ in range(calls):
     with torch.inference_mode(draw.random() < 0.5):
-        called = draw.choice([translate, translate, linear_maps, losses, candidates, *[eight_bits] * bool(library.largest_weight)])
+        called = draw.choice(CALLED)
         try:
             called()
             outcomes[f"{called.__name__} done"] += 1
