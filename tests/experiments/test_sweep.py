@@ -142,8 +142,8 @@ def descendants(process: int) -> list[int]:
 def test_a_run_that_is_killed_or_its_machine_goes_on_elsewhere_and_a_failed_one_stops_no_other(
     tiny: Path, machines: TwoMachines
 ) -> None:
-    run, first = ["run", "recipes/tiny.yaml", "--gpus", "0"], Path("runs/tiny_base/1")
-    broken = Path("runs/tiny_broken/1/checkpoints")  # where a folder can't be made
+    run, first = ["run", "recipes/tiny.yaml", "--gpus", "0"], Path("runs/tiny/base/1")
+    broken = Path("runs/tiny/broken/1/checkpoints")  # where a folder can't be made
     broken.parent.mkdir(parents=True)
     broken.touch()
 
@@ -165,7 +165,7 @@ def test_a_run_that_is_killed_or_its_machine_goes_on_elsewhere_and_a_failed_one_
     finally:
         driver.kill()
     assert driver.returncode == 1
-    assert errors.startswith(f"rskip run: error: tiny_broken, seed 1: {broken}: File exists")
+    assert errors.startswith(f"rskip run: error: tiny/broken, seed 1: {broken}: File exists")
     assert errors.count("\n") == 1
     (path,) = Path("results").rglob("*.json")
     record = json.loads(path.read_text())
