@@ -126,7 +126,7 @@ def test_flags_are_the_settings_with_their_defaults(capsys):
         "--channels-last, --no-channels-last images lie",
         "--sync-batch-norm, --no-sync-batch-norm batch statistics of all GPUs together (default: no)",
         "changes speed and rounding alone (default: yes)",
-        "--compile, --no-compile compile the model by torch.compile, which takes minutes (default: no)",
+        "--compile, --no-compile compile the model with torch.compile, which takes minutes (default: no)",
         "--save-every N",
     ):
         assert words in text
