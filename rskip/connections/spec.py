@@ -245,7 +245,7 @@ def _check_factor(family: Family, factor: float | None, rest: str) -> float | No
     name, given = family.name, _write_number(factor) + family.name + rest
     if family.factor is None:
         if factor is not None:
-            raise _wrong(given, f"no λ before {name}", advice=f"write {name + rest!r}")
+            raise _wrong(given, f"no λ before {name}", advice=f"write {shown(name + rest)}")
         return None
     most = _MOST if family.factor.integer else MOST
     valid = "an integer of at least 1" if family.factor.integer else f"a number from {LEAST:g} to {MOST:g}"

@@ -152,6 +152,7 @@ pair = st.tuples(names | texts | parts, numbers | texts | parts | st.sampled_fro
 @example("xskip", True, None, ())
 @example("xskip", 1, ["ln"], ())
 @example("x" * 600, 1, None, ())
+@example("admin", 2, "x" * 600, [])
 @example("wskip", None, "ln", (("init", 10**5000),))
 @given(
     st.sampled_from([*BUILT_IN, "SAS", "e5"]) | parts,

@@ -51,7 +51,7 @@ def test_the_defaults_are_the_papers():
 def test_committed_records_hold_the_settings_byte_for_byte(root: Path):
     """Records, run.json and checkpoint.pt hold `to_dict`; another form of it would be another run."""
     found = 0
-    for path in sorted(root.glob("results/*/*.json")):
+    for path in sorted((root / "study/results/runs").rglob("[0-9]*.json")):
         record = json.loads(path.read_text(encoding="utf-8"))
         if record["kind"] == "vision":
             settings = convert(record["config"]["train"], TrainingSettings)
