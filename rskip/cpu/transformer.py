@@ -52,6 +52,9 @@ class CpuTransformer:
             raise AttributeError(name)
         return getattr(self.model, name)
 
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.model!r})"
+
     def __getstate__(self) -> dict[str, Any]:
         return {"model": self.model, "_encoder": None, "_decoder": None}
 
