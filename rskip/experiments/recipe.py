@@ -147,7 +147,7 @@ class Recipe:
         """
         try:
             self._check_keys()
-            return {"kind": self.task.name, **self.task.row_config(self.written)}
+            return {"kind": self.task.name, **self.task.variant_config(self.written)}
         except SettingError as error:
             raise error.within(source=self.source) from None
 

@@ -10,6 +10,7 @@ the module that does the work.
 
 from __future__ import annotations
 
+import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from importlib import import_module
@@ -131,6 +132,16 @@ class Task(ABC, Generic[SettingsT]):
     removed: ClassVar[tuple[str, ...]] = ()
     example: ClassVar[str] = 'import rskip\n\nmodel = rskip.load("{name}")'
 
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        own = vars(cls)
+        if "variant_config" in own:
+            cls.row_config = own["variant_config"]
+        elif "row_config" in own:
+            text = f"{cls.__name__}.row_config is the former name of variant_config: rename the method"
+            warnings.warn(text, DeprecationWarning, stacklevel=3)  # the class, behind a frame of ABCMeta
+            cls.variant_config = own["row_config"]  # type: ignore[method-assign]
+
     @property
     @abstractmethod
     def settings(self) -> type[SettingsT]:
@@ -145,12 +156,14 @@ class Task(ABC, Generic[SettingsT]):
         plain: dict[str, Any] = settings.to_plain() if hasattr(settings, "to_plain") else to_plain(settings)
         return plain
 
-    def row_config(self, written: Mapping[str, Any]) -> dict[str, Any]:
+    def variant_config(self, written: Mapping[str, Any]) -> dict[str, Any]:
         """The config for a variant's settings. Doesn't run user code.
 
         :raises SettingError: as `read_settings` does.
         """
         return self.config(self.read_settings(written))
+
+    row_config = variant_config  # the former name, for older classes that override it
 
     def dataset(self, config: Mapping[str, Any]) -> str:
         """Name of what a record's config was scored on, under which its table stands."""

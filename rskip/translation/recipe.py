@@ -121,8 +121,8 @@ class TranslationSettings(msgspec.Struct, frozen=True, kw_only=True):
         }
 
 
-def row_config(written: Mapping[str, Any]) -> dict[str, Any]:
-    """See `Task.row_config`."""
+def variant_config(written: Mapping[str, Any]) -> dict[str, Any]:
+    """See `Task.variant_config`."""
     train = written.get("train")
     if not isinstance(train, Mapping):
         return convert(written, TranslationSettings).to_plain()

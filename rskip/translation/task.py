@@ -43,7 +43,7 @@ translator("Two dogs are playing in the snow.")
 translator.translate(["A man sleeps.", "A dog runs."], beam=5, nbest=3)"""
 
     settings = imported("rskip.translation.recipe:TranslationSettings")
-    row_config = imported("rskip.translation.recipe")
+    variant_config = imported("rskip.translation.recipe")
     dataset = staticmethod(dataset)
     architecture_changes = staticmethod(architecture_changes)
     check = imported("rskip.translation.batches")
