@@ -85,7 +85,7 @@ benchmark() { # FILE ARGUMENTS...
     shift
     echo "$python benchmarks/$name.py --device $device --output $job/$name.jsonl $*"
 }
-# study STEP DATA RECIPE ROWS SEEDS ROW: with --tiny a few updates of the one row, on a generated corpus or at depth 8
+# study STEP DATA RECIPE VARIANTS SEEDS VARIANT: with --tiny a few updates of the last variant, on a generated corpus or at depth 8
 study() {
     local options="--variants '$4' --seeds $5 --gpus 1"
     if [ -n "$tiny" ]; then

@@ -79,10 +79,10 @@ class Check(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Compared(msgspec.Struct, frozen=True, kw_only=True):
-    """Rows of a table whose figures are to be lower or higher than their baselines'."""
+    """Variants of a table whose figures are to be lower or higher than their baselines'."""
 
     table: str
-    rows: Annotated[tuple[str, ...], msgspec.Meta(min_length=1, extra={"expected": "a row or more"})]
+    variants: Annotated[tuple[str, ...], msgspec.Meta(min_length=1, extra={"expected": "a variant or more"})]
     are: Literal["lower", "higher"]
 
 
@@ -245,13 +245,13 @@ def _judge_compared(claim: Claim, tables: Comparisons, costs: Mapping[str, str],
     holds: list[bool | None] = []
     for compared in claim.compared:
         table = tables.table(compared.table)
-        for row in compared.rows:
-            line = _line(table, row)
+        for variant in compared.variants:
+            line = _line(table, variant)
             if line.difference is None:
                 missing += [each for each in (line, line.baseline) if each is not None and not each.records]
                 holds.append(None)
                 continue
-            figures.append(f"{row}: {line.difference.mean:+.2f}")
+            figures.append(f"{variant}: {line.difference.mean:+.2f}")
             if line.shown:
                 holds.append((line.difference.mean < 0) == (compared.are == "lower"))
                 continue
@@ -265,20 +265,21 @@ def _judge_compared(claim: Claim, tables: Comparisons, costs: Mapping[str, str],
     verdict: Verdict = "disagrees" if False in holds else "untested" if None in holds else "agrees"
     why = ""
     if verdict == "untested":
-        names = dict.fromkeys(line.row.path.stem for line in missing)
+        names = dict.fromkeys(line.recipe.path.stem for line in missing)
         parts = ["no records" if missing else "more seeds are needed"]
         why = "; ".join(parts + [f"a run of `{name}`: {costs[name]}" for name in names if name in costs])
     return Judged(claim=claim, verdict=verdict, figure="; ".join(figures), command=command, why=why)
 
 
-def _line(table: ComparisonTable, row: str) -> Line:
-    """The row's first figure."""
+def _line(table: ComparisonTable, variant: str) -> Line:
+    """The variant's first figure."""
     for line in table.lines:
-        if line.row.address == row:
+        if line.recipe.address == variant:
             if line.baseline is None:
-                raise SettingError.of_value("compared.rows", row, f"a row that has a baseline in {table.name}")
+                expected = f"a variant that has a baseline in {table.name}"
+                raise SettingError.of_value("compared.variants", variant, expected)
             return line
-    raise SettingError.of_value("compared.rows", row, f"a row of {table.name}")
+    raise SettingError.of_value("compared.variants", variant, f"a variant of {table.name}")
 
 
 def _figure(each: Check, root: Path) -> float:

@@ -56,7 +56,7 @@ def outdated_texts(root: Path, results: Results, costs: Costs) -> dict[Path, str
 
 
 def _all_tables(tables: Comparisons) -> str:
-    """The papers' tables, then those of recipes whose rows no paper has."""
+    """The papers' tables, then those of recipes whose variants no paper has."""
     parts = [_TABLES_HEADER]
     for name in tables.names:
         table = tables.table(name)

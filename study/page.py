@@ -168,11 +168,11 @@ def _records(records: Sequence[Record], tables: Comparisons) -> str:
 
 
 def _origin(record: Record, tables: Comparisons) -> list[str]:
-    """The record's file, and what makes it where a recipe has its row."""
+    """The record's file, and what makes it where a recipe has its variant."""
     origin = [f"`{record.path}`"]
-    if row := tables.recipes.get(record.address):
+    if recipe := tables.recipes.get(record.address):
         changes = [shlex.quote(f"{key}={json.dumps(value)}") for key, value in record.overrides.items()]
-        command = [run_command(row.path, [row], [record.seed]), *(["--set", *changes] if changes else [])]
+        command = [run_command(recipe.path, [recipe], [record.seed]), *(["--set", *changes] if changes else [])]
         origin.append(f"`{' '.join(command)}`")
     return origin
 

@@ -79,7 +79,7 @@ def test_paths_exist(monkeypatch):
         named.update(re.findall(r"(?<![\w/])(?:recipes|checkpoints|benchmarks|scripts)/[\w/.-]+\.\w+", text))
     for target in sorted(named):
         if target.startswith("recipes/"):
-            assert load_recipes(ROOT / target), target  # a file, or a row of one
+            assert load_recipes(ROOT / target), target  # a file, or a variant of one
         else:
             assert (ROOT / target).exists(), target
 

@@ -1,4 +1,4 @@
-"""What a run trains on, made where it is missing: prepared captions, and a store of features that rows share."""
+"""What a run trains on, made where it is missing: prepared captions, and a store of features that variants share."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ from rskip.settings.errors import SettingError, did_you_mean
 from rskip.tasks.run import flat_config
 
 SEEDS = (1, 2, 3)
-_CONNECTION = ("train.arch", "train.connection")  # what rows are expected to differ in
+_CONNECTION = ("train.arch", "train.connection")  # what variants are expected to differ in
 _PRECISION = ("train.bf16", "train.fp16", "train.precision")  # what was asked for
 COMPARED = ("difference", "p", "detectable")  # headings
 _DECIMALS = 4
@@ -30,19 +30,20 @@ _DECIMALS = 4
 
 @dataclass(frozen=True, kw_only=True)
 class Line:
-    """One figure of a row.
+    """One figure of a variant.
 
+    :param recipe: the variant.
     :param metric: its name in records.
     :param measure: what the table calls it.
     :param paper: the papers' figures for it in this table.
-    :param records: of the row's seeds, by seed.
+    :param records: of the variant's seeds, by seed.
     :param baseline: the line that it is compared with.
     :param corrected: p after Holm over the table.
     :param detectable: the smallest difference that so many pairs show (`statistics.detectable`).
     :param missing: seeds without a record, of those asked for.
     """
 
-    row: Recipe
+    recipe: Recipe
     metric: str
     measure: str
     paper: tuple[PaperScore, ...]
@@ -76,7 +77,7 @@ class Line:
     @property
     def command(self) -> str:
         """What makes the missing records; "" where none is missing."""
-        return run_command(self.row.path, [self.row], self.missing) if self.missing else ""
+        return run_command(self.recipe.path, [self.recipe], self.missing) if self.missing else ""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -86,14 +87,15 @@ class ComparisonTable(Table):
     lines: Sequence[Line]
 
 
-def run_command(path: Path, rows: Sequence[Recipe], seeds: Iterable[int]) -> str:
+def run_command(path: Path, recipes: Sequence[Recipe], seeds: Iterable[int]) -> str:
     """`rskip run` of these variants of a file."""
-    named = [f"--variants {' '.join(str(row.variant) for row in rows)}"] if rows[0].variant is not None else []
+    names = [str(recipe.variant) for recipe in recipes if recipe.variant is not None]
+    named = [f"--variants {' '.join(names)}"] if names else []
     return " ".join(["rskip run", f"recipes/{path.name}", *named, f"--seeds {' '.join(map(str, seeds))}"])
 
 
-def records_of_rows(records: Iterable[Record]) -> dict[str, list[Record]]:
-    """Of each run, without those with overrides, which are of no row."""
+def records_by_run(records: Iterable[Record]) -> dict[str, list[Record]]:
+    """The records of each run. Records with overrides are left out, since they belong to no variant."""
     found: dict[str, list[Record]] = {}
     for record in records:
         if not record.overrides:
@@ -110,21 +112,21 @@ class Comparisons:
 
     def __init__(self, recipes: Iterable[Recipe], records: Iterable[Record]) -> None:
         self.recipes = {recipe.address: recipe for recipe in recipes}
-        self._rows: dict[str, list[Recipe]] = {}
+        self._of_table: dict[str, list[Recipe]] = {}
         self._titles: dict[str, str] = {}
         of_files: dict[str, list[Recipe]] = {}
         for recipe in self.recipes.values():
             of_files.setdefault(recipe.path.stem, []).append(recipe)
             for title in dict.fromkeys(table for figure in recipe.paper for table in figure.tables):
                 self._titles.setdefault(_slug(title), title)
-                self._rows.setdefault(_slug(title), []).append(recipe)
-        studies = {name: rows for name, rows in of_files.items() if any(row.baseline for row in rows)}
-        self._rows = dict(sorted(self._rows.items(), key=lambda item: _natural(item[0])))
-        self.of_papers = tuple(self._rows)
-        self.of_recipes = tuple(name for name in studies if name not in self._rows)
-        self._rows |= {name: studies[name] for name in self.of_recipes}
+                self._of_table.setdefault(_slug(title), []).append(recipe)
+        studies = {name: found for name, found in of_files.items() if any(recipe.baseline for recipe in found)}
+        self._of_table = dict(sorted(self._of_table.items(), key=lambda item: _natural(item[0])))
+        self.of_papers = tuple(self._of_table)
+        self.of_recipes = tuple(name for name in studies if name not in self._of_table)
+        self._of_table |= {name: studies[name] for name in self.of_recipes}
         self._made: dict[tuple[str, tuple[int, ...]], ComparisonTable] = {}
-        self._records = records_of_rows(records)
+        self._records = records_by_run(records)
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -133,22 +135,22 @@ class Comparisons:
     def table(self, name: str, *, seeds: Sequence[int] = SEEDS) -> ComparisonTable:
         """The table of this name.
 
-        :param seeds: that every row is to have.
+        :param seeds: that every variant is to have.
         :raises SettingError: there is none.
-        :raises ValueError: a record was made with other settings than its row has now, or SciPy is missing.
+        :raises ValueError: a record was made with other settings than its variant has now, or SciPy is missing.
         """
-        if name not in self._rows:
+        if name not in self._of_table:
             raise no_table(name, self.names)
         if (made := self._made.get((name, tuple(seeds)))) is None:
             made = self._made[name, tuple(seeds)] = self._make(name, seeds)
         return made
 
     def _make(self, name: str, seeds: Sequence[int]) -> ComparisonTable:
-        title, rows = self._titles.get(name), self._rows[name]
-        lines = [line for row in rows for line in self._lines(row, title, seeds)]
+        title = self._titles.get(name)
+        lines = [line for recipe in self._of_table[name] for line in self._lines(recipe, title, seeds)]
         for at, line in enumerate(lines):
-            wanted = (line.row.baseline, line.metric)
-            baseline = next((each for each in lines if (each.row.address, each.metric) == wanted), None)
+            wanted = (line.recipe.baseline, line.metric)
+            baseline = next((each for each in lines if (each.recipe.address, each.metric) == wanted), None)
             found = paired_difference(line.values, baseline.values) if baseline else None
             lines[at] = replace(line, baseline=baseline, difference=found)
         lines = corrected(lines)
@@ -161,8 +163,8 @@ class Comparisons:
             lines=lines,
             headings=list(cells),
             rows=list(zip(*cells.values(), strict=True)),
-            words=len(cells.keys() & {"row", "baseline", "measure"}),
-            descriptions=[line.row.own.description for line in lines],
+            words=len(cells.keys() & {"variant", "baseline", "measure"}),
+            descriptions=[line.recipe.own.description for line in lines],
             bold=shown.items(),
             records={(at, ours): line.records for at, line in enumerate(lines) if line.records},
             notes=_notes(lines),
@@ -170,20 +172,20 @@ class Comparisons:
             numbers=[_numbers(line) for line in lines],
         )
 
-    def _lines(self, row: Recipe, title: str | None, seeds: Sequence[int]) -> list[Line]:
-        records = tuple(self._records.get(row.address, ()))
+    def _lines(self, recipe: Recipe, title: str | None, seeds: Sequence[int]) -> list[Line]:
+        records = tuple(self._records.get(recipe.address, ()))
         for record in records:
-            row.check_record(record)
-        figures = [figure for figure in row.paper if title in figure.tables]
-        main = row.task.columns[0]
-        metrics = {column.metric for column in (*row.task.columns, *row.task.more_figures)}
+            recipe.check_record(record)
+        figures = [figure for figure in recipe.paper if title in figure.tables]
+        main = recipe.task.columns[0]
+        metrics = {column.metric for column in (*recipe.task.columns, *recipe.task.more_figures)}
         missing = tuple(seed for seed in seeds if seed not in {record.seed for record in records})
         lines = []
         for key in dict.fromkeys(figure.key for figure in figures) if title else [main.metric]:
             of_key = tuple(figure for figure in figures if figure.key == key)
             lines.append(
                 Line(
-                    row=row,
+                    recipe=recipe,
                     metric=key if key in metrics else main.metric,
                     measure=of_key[0].measure if of_key else main.heading,
                     paper=of_key,
@@ -202,7 +204,7 @@ def no_table(name: str, known: Sequence[str]) -> SettingError:
 
 def begun(table: ComparisonTable) -> list[Path]:
     """Folders of the missing runs that were started in the current folder: they are going on, or were stopped."""
-    folders = [run_path(Path("runs"), line.row.address, str(seed)) for line in table.lines for seed in line.missing]
+    folders = [run_path(Path("runs"), line.recipe.address, str(seed)) for line in table.lines for seed in line.missing]
     return [folder for folder in dict.fromkeys(folders) if (folder / "run.json").exists()]
 
 
@@ -224,19 +226,19 @@ def corrected(lines: Sequence[Line]) -> list[Line]:
 def _notes(lines: Sequence[Line]) -> list[str]:
     notes = []
     if not any(line.records for line in lines):
-        notes.append("No row has a record yet.")
+        notes.append("No variant has a record yet.")
     if any(line.ours and line.ours.spread is not None for line in lines):
         notes.append("Ours: mean ± sample standard deviation (seeds).")
     notes += comparison_notes(lines)
     for key in dict.fromkeys(figure.key for line in lines for figure in line.paper if figure.key != line.metric):
         scored = next(line for line in lines if any(figure.key == key for figure in line.paper))
-        heading = dict(scored.row.task.columns)[scored.metric]
+        heading = dict(scored.recipe.task.columns)[scored.metric]
         notes.append(f"{scored.measure}: the paper names no scorer; ours is {heading}.")
     signatures = dict.fromkeys(record.signatures.get(line.metric) for line in lines for record in line.records)
     notes += [f"{lines[0].measure}: `{signature}`." for signature in signatures if signature]
-    for line in {line.row.address: line for line in lines if line.baseline}.values():
+    for line in {line.recipe.address: line for line in lines if line.baseline}.values():
         if changes := _changes(line):
-            notes.append(f"{line.row.address} and its baseline differ in {'; '.join(changes)}.")
+            notes.append(f"{line.recipe.address} and its baseline differ in {'; '.join(changes)}.")
     return notes
 
 
@@ -264,9 +266,9 @@ def comparison_notes(lines: Sequence[Line], *, baseline: str = "") -> list[str]:
 
 
 def _changes(line: Line) -> list[str]:
-    """What a row and its baseline differ in beside the connection: setting, value, the baseline's."""
+    """What a variant and its baseline differ in beside the connection: setting, value, the baseline's."""
     assert line.baseline is not None
-    now, before = flat_config(line.row.written), flat_config(line.baseline.row.written)
+    now, before = flat_config(line.recipe.written), flat_config(line.baseline.recipe.written)
     precisions = [
         {record.precision or "not recorded" for record in each.records}
         for each in (line, line.baseline)
@@ -280,7 +282,7 @@ def _changes(line: Line) -> list[str]:
 
 
 def _baselines(lines: Sequence[Line]) -> list[str]:
-    return list(dict.fromkeys(line.baseline.row.address for line in lines if line.baseline))
+    return list(dict.fromkeys(line.baseline.recipe.address for line in lines if line.baseline))
 
 
 def _slug(title: str) -> str:
@@ -294,12 +296,12 @@ def _natural(name: str) -> tuple[Any, ...]:
 
 
 def _commands(lines: Sequence[Line]) -> list[str]:
-    """What makes the missing records, rows of one file together."""
+    """What makes the missing records, variants of one file together."""
     missing: dict[tuple[Path, tuple[int, ...]], dict[str, Recipe]] = {}
     for line in lines:
         if line.missing:
-            missing.setdefault((line.row.path, line.missing), {})[line.row.address] = line.row
-    return [run_command(path, list(rows.values()), seeds) for (path, seeds), rows in missing.items()]
+            missing.setdefault((line.recipe.path, line.missing), {})[line.recipe.address] = line.recipe
+    return [run_command(path, list(recipes.values()), seeds) for (path, seeds), recipes in missing.items()]
 
 
 def _cells(lines: Sequence[Line]) -> dict[str, Sequence[str]]:
@@ -308,8 +310,8 @@ def _cells(lines: Sequence[Line]) -> dict[str, Sequence[str]]:
     baselines = _baselines(lines)
     measure = "" if several else lines[0].measure
     cells: dict[str, Sequence[str]] = {
-        "row": [line.row.address for line in lines],
-        "baseline": [line.baseline.row.address if line.baseline and len(baselines) > 1 else "" for line in lines],
+        "variant": [line.recipe.address for line in lines],
+        "baseline": [line.baseline.recipe.address if line.baseline and len(baselines) > 1 else "" for line in lines],
         "measure": [line.measure if several else "" for line in lines],
         f"paper's {measure}".rstrip(): [_papers(line) for line in lines],
         "paper's difference": [_signed(line.of_the_paper) for line in lines],
@@ -342,10 +344,10 @@ def _numbers(line: Line) -> dict[str, Any]:
         "detectable": line.detectable,
     }
     return {
-        "row": line.row.address,
-        "description": line.row.own.description,
+        "variant": line.recipe.address,
+        "description": line.recipe.own.description,
         "measure": line.metric,
-        "baseline": line.baseline.row.address if line.baseline else "",
+        "baseline": line.baseline.recipe.address if line.baseline else "",
         "seeds": " ".join(map(str, line.values)),
         **{name: "" if value is None else round(value, _DECIMALS) for name, value in numbers.items()},
         "command": line.command,

@@ -1,6 +1,6 @@
-"""Tables of recipes whose rows are a grid: a line for each name of the last mapping but one, a column of the last.
+"""Tables of recipes whose variants are a grid: a line per name of the last mapping but one, columns of the last.
 
-`field_cifar10` is of the rows of recipes/field_cifar10.yaml, which have two parts; `field/6x6` of those of
+`field_cifar10` is of the variants of recipes/field_cifar10.yaml, which have two parts; `field/6x6` of those of
 recipes/field.yaml that begin with 6x6. A cell is the figure that its task ranks by, over the seeds; lines stand by
 their best cell. A cell that shares two seeds or more with that of the same setting in the file's first line is
 compared with it. A line may show further values, such as costs (`Beside`).
@@ -23,7 +23,7 @@ from rskip.experiments.comparisons import (
     comparison_cells,
     comparison_notes,
     corrected,
-    records_of_rows,
+    records_by_run,
     run_command,
 )
 from rskip.experiments.recipe import Recipe
@@ -38,13 +38,14 @@ RISEN = 1.0  # a training whose loss ends so much above its lowest is taken to h
 
 @dataclass(frozen=True, kw_only=True)
 class Cell:
-    """One row's records.
+    """One variant's records.
 
+    :param recipe: the variant.
     :param ended: those that didn't diverge.
-    :param figures: theirs that the row is ranked by.
+    :param figures: theirs that the variant is ranked by.
     """
 
-    row: Recipe
+    recipe: Recipe
     records: tuple[Record, ...]
     ended: tuple[Record, ...]
     figures: tuple[float, ...]
@@ -83,63 +84,65 @@ class Beside(Protocol):
 class Grids:
     """The grids of a project's recipes.
 
-    :param rows: of all recipes.
+    :param recipes: all.
     :param records: all records; those with overrides are ignored.
     """
 
-    def __init__(self, rows: Iterable[Recipe], records: Iterable[Record], beside: Beside | None = None) -> None:
+    def __init__(self, recipes: Iterable[Recipe], records: Iterable[Record], beside: Beside | None = None) -> None:
         self._beside = beside
-        self._rows: dict[str, list[Recipe]] = {}
-        for row in rows:
-            if len(row.parts) > 1:
-                name = run_address(row.path.stem, "_".join(row.parts[:-2]) or None)
-                self._rows.setdefault(name, []).append(row)
-        self._records = records_of_rows(records)
+        self._of_table: dict[str, list[Recipe]] = {}
+        for recipe in recipes:
+            if len(recipe.parts) > 1:
+                name = run_address(recipe.path.stem, "_".join(recipe.parts[:-2]) or None)
+                self._of_table.setdefault(name, []).append(recipe)
+        self._records = records_by_run(records)
 
     @property
     def names(self) -> tuple[str, ...]:
         """Of the tables."""
-        return tuple(self._rows)
+        return tuple(self._of_table)
 
     def table(self, name: str) -> Table:
         """The table of this name.
 
-        :raises ValueError: a record was made with other settings than its row has now.
+        :raises ValueError: a record was made with other settings than its variant has now.
         """
-        task, ordered = self._rows[name][0].task, self._lines(name)
-        lasts = [cell.row.parts[-1] for cell in ordered[0]]
+        task, ordered = self._of_table[name][0].task, self._lines(name)
+        lasts = [cell.recipe.parts[-1] for cell in ordered[0]]
         ranked, main = _ranked(task), task.columns[0]
         columns = {
-            "row": [line[0].row.parts[-2] for line in ordered],
+            "variant": [line[0].recipe.parts[-2] for line in ordered],
             **{last: [str(line[at]) for line in ordered] for at, last in enumerate(lasts)},
         }
-        compared = _compare(ordered, self._rows[name][0].parts[-2], ranked)
+        compared = _compare(ordered, self._of_table[name][0].parts[-2], ranked)
         columns |= _comparison_columns(ordered, compared)
         if main != ranked:
             columns[f"{main.heading} there"] = [_mean(_best(line), main.metric) for line in ordered]
-        beside = [self._figures(name, line[0].row) for line in ordered]
+        beside = [self._figures(name, line[0].recipe) for line in ordered]
         columns |= {heading: [_shown(figures[heading]) for figures in beside] for heading in beside[0]}
-        kept = [heading for heading, column in columns.items() if heading in ("row", *lasts) or any(column)]
+        kept = [heading for heading, column in columns.items() if heading in ("variant", *lasts) or any(column)]
         cells = [cell for line in ordered for cell in line]
-        baseline = f"{self._rows[name][0].parts[-2]} in the same column, without seeds that diverged"
+        baseline = f"{self._of_table[name][0].parts[-2]} in the same column, without seeds that diverged"
         notes = _notes(cells, ranked.heading) + comparison_notes(list(compared.values()), baseline=baseline)
         if self._beside is not None and beside[0].keys() & set(kept):
-            notes.append(self._beside.note(self._rows[name][0], kept))
-        places = {cell.row.address: (at, 1 + last) for at, line in enumerate(ordered) for last, cell in enumerate(line)}
+            notes.append(self._beside.note(self._of_table[name][0], kept))
+        places = {
+            cell.recipe.address: (at, 1 + last) for at, line in enumerate(ordered) for last, cell in enumerate(line)
+        }
         return Table(
             name=name,
             title=name,
             headings=kept,
             rows=[list(row) for row in zip(*(columns[heading] for heading in kept), strict=True)],
             bold=[
-                *(places[cell.row.address] for cell in map(_best, ordered) if cell),
+                *(places[cell.recipe.address] for cell in map(_best, ordered) if cell),
                 *(
-                    (places[row][0], kept.index(_at(COMPARED[0], line.row)))
-                    for row, line in compared.items()
+                    (places[address][0], kept.index(_at(COMPARED[0], line.recipe)))
+                    for address, line in compared.items()
                     if line.shown
                 ),
             ],
-            records={places[cell.row.address]: cell.records for cell in cells if cell.records},
+            records={places[cell.recipe.address]: cell.records for cell in cells if cell.records},
             notes=notes,
             commands=_commands(cells),
         )
@@ -152,16 +155,16 @@ class Grids:
 
         :raises ValueError: as `table`.
         """
-        task, rows = self._rows[name][0].task, list[tuple[Value, ...]]()
+        task, rows = self._of_table[name][0].task, list[tuple[Value, ...]]()
         metric = _ranked(task).metric
         for line in self._lines(name):
-            model = line[0].row.parts[-2]
+            model = line[0].recipe.parts[-2]
             for cell in line:
                 ended = {record.seed: figure for record, figure in zip(cell.ended, cell.figures, strict=True)}
-                setting, seeds = cell.row.parts[-1], [record.seed for record in cell.records]
+                setting, seeds = cell.recipe.parts[-1], [record.seed for record in cell.records]
                 rows += [(model, setting, seed, metric, ended.get(seed)) for seed in seeds]
                 rows += [] if seeds else [(model, setting, None, metric, None)]
-            beside = self._figures(name, line[0].row)
+            beside = self._figures(name, line[0].recipe)
             rows += [(model, "", None, quantity, figure) for quantity, figure in beside.items() if figure is not None]
         keys = ("model", "setting", "seed", "quantity", "value")
         return Measurement(analysis="grid", conditions={}, rows=[dict(zip(keys, row, strict=True)) for row in rows])
@@ -171,21 +174,21 @@ class Grids:
         return [record.path for line in self._lines(name) for cell in line for record in cell.records]
 
     def _figures(self, name: str, line: Recipe) -> Mapping[str, float | None]:
-        return {} if self._beside is None else self._beside.figures(line, self._rows[name][0])
+        return {} if self._beside is None else self._beside.figures(line, self._of_table[name][0])
 
     def _lines(self, name: str) -> list[list[Cell]]:
         """Its cells by line, the best line first."""
         lines: dict[str, list[Cell]] = {}
-        for row in self._rows[name]:
-            lines.setdefault(row.parts[-2], []).append(self._cell(row, _ranked(row.task).metric))
+        for recipe in self._of_table[name]:
+            lines.setdefault(recipe.parts[-2], []).append(self._cell(recipe, _ranked(recipe.task).metric))
         return sorted(lines.values(), key=lambda line: min(cell.order for cell in line))
 
-    def _cell(self, row: Recipe, metric: str) -> Cell:
-        records = tuple(self._records.get(row.address, ()))
+    def _cell(self, recipe: Recipe, metric: str) -> Cell:
+        records = tuple(self._records.get(recipe.address, ()))
         for record in records:
-            row.check_record(record)
+            recipe.check_record(record)
         ended = tuple(record for record in records if metric in record.metrics and not _rose(record, metric))
-        return Cell(row=row, records=records, ended=ended, figures=tuple(each.metrics[metric] for each in ended))
+        return Cell(recipe=recipe, records=records, ended=ended, figures=tuple(each.metrics[metric] for each in ended))
 
 
 def _ranked(task: Task[Any]) -> Column:
@@ -205,35 +208,35 @@ def _best(line: Sequence[Cell]) -> Cell | None:
 
 
 def _compare(lines: Sequence[Sequence[Cell]], baseline: str, ranked: Column) -> dict[str, Line]:
-    """Cells that share two seeds or more with the baseline's of the same setting, by the row's name."""
-    base = next(line for line in lines if line[0].row.parts[-2] == baseline)
+    """Cells that share two seeds or more with the baseline's of the same setting, by the variant's address."""
+    base = next(line for line in lines if line[0].recipe.parts[-2] == baseline)
     found = []
     for line in lines:
         for cells in zip(line, base, strict=True):
             ours, theirs = (
-                Line(row=cell.row, metric=ranked.metric, measure=ranked.heading, paper=(), records=cell.ended)
+                Line(recipe=cell.recipe, metric=ranked.metric, measure=ranked.heading, paper=(), records=cell.ended)
                 for cell in cells
             )
             seen = paired_difference(ours.values, theirs.values)
             if line is not base and seen and len(seen.seeds) > 1:
                 found.append(replace(ours, baseline=theirs, difference=seen))
-    return {line.row.address: line for line in corrected(found)}
+    return {line.recipe.address: line for line in corrected(found)}
 
 
 def _comparison_columns(lines: Sequence[Sequence[Cell]], compared: Mapping[str, Line]) -> dict[str, list[str]]:
     """Those of the settings in which cells were compared."""
     columns: dict[str, list[str]] = {}
     for cells in zip(*lines, strict=True):
-        found = [compared.get(cell.row.address) for cell in cells]
+        found = [compared.get(cell.recipe.address) for cell in cells]
         if any(found):
             rows = [comparison_cells(line) if line else ("",) * len(COMPARED) for line in found]
             for heading, column in zip(COMPARED, zip(*rows, strict=True), strict=True):
-                columns[_at(heading, cells[0].row)] = list(column)
+                columns[_at(heading, cells[0].recipe)] = list(column)
     return columns
 
 
-def _at(heading: str, row: Recipe) -> str:
-    return f"{heading}, {row.parts[-1]}"
+def _at(heading: str, recipe: Recipe) -> str:
+    return f"{heading}, {recipe.parts[-1]}"
 
 
 def _mean(cell: Cell | None, metric: str) -> str:
@@ -248,7 +251,7 @@ def _shown(figure: float | None) -> str:
 def _notes(cells: Sequence[Cell], ranked: str) -> list[str]:
     records = [record for cell in cells for record in cell.records]
     if not records:
-        return ["No row has a record yet."]
+        return ["No variant has a record yet."]
     notes = [f"Cells: {ranked}, mean ± sample standard deviation (seeds); the best first, and of a line in bold."]
     if any(cell.diverged for cell in cells):
         notes.append(
@@ -261,7 +264,7 @@ def _notes(cells: Sequence[Cell], ranked: str) -> list[str]:
     if len(precisions) > 1:
         notes.append(f"Computed in {' and '.join(precisions)}: cells of two precisions are no comparison.")
     signatures = dict.fromkeys(signature for record in records for signature in record.signatures.items())
-    main = cells[0].row.task.columns[0]
+    main = cells[0].recipe.task.columns[0]
     notes += [f"{main.heading}: `{signature}`." for metric, signature in signatures if metric == main.metric]
     return notes
 
@@ -270,10 +273,10 @@ def _commands(cells: Sequence[Cell]) -> list[str]:
     """What fills the empty cells, a column at a time; a pattern where most are empty: `run` passes by what is there."""
     of_column: dict[str, list[Cell]] = {}
     for cell in cells:
-        of_column.setdefault(cell.row.parts[-1], []).append(cell)
+        of_column.setdefault(cell.recipe.parts[-1], []).append(cell)
     commands = []
     for last, column in of_column.items():
-        missing = [cell.row for cell in column if not cell.records]
+        missing = [cell.recipe for cell in column if not cell.records]
         if 2 * len(missing) > len(column):
             pattern = "_".join([*missing[0].parts[:-2], "*", last])
             commands.append(f"rskip run recipes/{missing[0].path.name} --variants '{pattern}'")

@@ -35,9 +35,9 @@ class Results:
     def table(self, name: str, *, seeds: Sequence[int] = SEEDS) -> Table:
         """The table of this name.
 
-        :param seeds: that every row of a comparison is to have.
+        :param seeds: that every variant of a comparison is to have.
         :raises SettingError: there is none.
-        :raises ValueError: a record was made with other settings than its row has now, or SciPy is missing.
+        :raises ValueError: a record was made with other settings than its variant has now, or SciPy is missing.
         """
         if name in self.grids.names:
             return self.grids.table(name)

@@ -45,7 +45,7 @@ train:
 generate: {beam: 2, max_length: 6}
 show: 1
 paper: [{cider: 126.3, table: SAS Table 5}]
-rows:
+variants:
   sees: {description: it sees}
   blind: {description: it does not, features: {backbone: constant}}
   rewarded: {description: in two stages, self_critical: {lr: 1e-5, label-smoothing: null, max-epoch: 1}}

@@ -41,11 +41,12 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def record(project: Path, make_record: MakeRecord) -> Callable[..., Record]:
-    """`record("twice", 1, 38.0)` makes and writes the record of a row and a seed."""
+    """`record("twice", 1, 38.0)` makes and writes the record of a variant and a seed."""
 
-    def make(row: str, seed: int, bleu: float, **changes: object) -> Record:
-        content = {"config": load_recipe(f"mine/{row}").config, "metrics": {"sacrebleu": bleu}, "training": TRAINING}
-        made = make_record(recipe="mine", variant=row, seed=seed, **{**content, **changes})
+    def make(variant: str, seed: int, bleu: float, **changes: object) -> Record:
+        config = load_recipe(f"mine/{variant}").config
+        content = {"config": config, "metrics": {"sacrebleu": bleu}, "training": TRAINING}
+        made = make_record(recipe="mine", variant=variant, seed=seed, **{**content, **changes})
         made.write(made.path)
         return made
 
@@ -63,11 +64,11 @@ def test_a_table_without_records_has_the_papers_figures_and_the_commands_that_fi
     assert table.render("text").splitlines() == [
         "Some Table 1",
         "",
-        "row                   paper's BLEU  paper's difference  our BLEU",
+        "variant               paper's BLEU  paper's difference  our BLEU",
         "mine/plain  30.0; 31.0 (of others)",
         "mine/twice                    30.5               +0.50",
         "",
-        "No row has a record yet.",
+        "No variant has a record yet.",
         "Differences are to mine/plain, by pairs of seeds.",
         "BLEU: the paper names no scorer; ours is sacreBLEU.",
         "mine/twice and its baseline differ in train.clip-norm: 1.0 against none.",
@@ -85,7 +86,7 @@ def test_seeds_are_compared_in_pairs_and_one_is_no_comparison(project: Path, rec
     records += [record("thrice", 3, 37.5)]
     table = Comparisons(all_recipes(), records).table("mine")
     assert table.render("markdown") == (
-        "| row | our sacreBLEU | difference | p | detectable |\n| --- | --- | --- | --- | --- |\n"
+        "| variant | our sacreBLEU | difference | p | detectable |\n| --- | --- | --- | --- | --- |\n"
         "| mine/plain | 38.00 ± 1.00 (3) |  |  |  |\n"
         "| mine/twice | 39.00 ± 1.10 (3) | **+1.00 [+0.75, +1.25] (3 pairs)** | 0.003 | 0.33 |\n"
         "| mine/thrice | 37.50 (one seed) | +0.50 (one pair) |  |  |\n\n"
@@ -109,14 +110,14 @@ def test_seeds_are_compared_in_pairs_and_one_is_no_comparison(project: Path, rec
 def test_p_is_corrected_for_all_comparisons_of_the_table(project: Path, record: Callable[..., Record]) -> None:
     pytest.importorskip("scipy")
     figures = {"plain": (38.0, 39.0, 37.0), "twice": (39.0, 40.1, 37.9), "thrice": (38.0, 40.0, 36.5)}
-    records = [record(row, seed, bleu) for row, bleus in figures.items() for seed, bleu in enumerate(bleus, 1)]
+    records = [record(variant, seed, bleu) for variant, bleus in figures.items() for seed, bleu in enumerate(bleus, 1)]
     _, twice, thrice = Comparisons(all_recipes(), records).table("mine").lines
     assert twice.difference and thrice.difference and twice.difference.p and twice.corrected
     assert twice.corrected == pytest.approx(2 * twice.difference.p) and thrice.corrected == thrice.difference.p
     assert (twice.shown, thrice.shown) == (True, False)
 
 
-def test_a_precision_that_the_rows_do_not_share_is_said(project: Path, record: Callable[..., Record]) -> None:
+def test_a_precision_that_the_variants_do_not_share_is_said(project: Path, record: Callable[..., Record]) -> None:
     text = RECIPE.replace("thrice: {}", "thrice: {train: {bf16: true}}")
     (project / "recipes" / "mine.yaml").write_text(text)
     notes = Comparisons(all_recipes(), []).table("mine").notes
@@ -170,7 +171,7 @@ def test_what_is_wrong_is_one_line(
         ),
     ],
 )
-def test_a_setting_that_the_row_has_no_more_is_seen(
+def test_a_setting_that_the_variant_has_no_more_is_seen(
     project: Path, make_record: MakeRecord, settings: dict, change: dict, said: str
 ) -> None:
     """Holds for flags and typed settings with any default, and runs no user code."""
@@ -178,9 +179,9 @@ def test_a_setting_that_the_row_has_no_more_is_seen(
 
     path, written = project / "recipes" / "other.yaml", merge(settings, change)
     path.write_text(yaml.safe_dump(written))
-    (row,) = read_recipes(path)
-    record = make_record(recipe="other", kind=written["kind"], config=dict(row.config))
-    row.check_record(record)
+    (recipe,) = read_recipes(path)
+    record = make_record(recipe="other", kind=written["kind"], config=dict(recipe.config))
+    recipe.check_record(record)
     del written["train"][said.partition(":")[0].removeprefix("train.")]
     path.write_text(yaml.safe_dump(written))
     (now,) = read_recipes(path)

@@ -42,11 +42,11 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def record(project: Path, make_record: MakeRecord) -> Callable[..., None]:
-    """`record("twice", 1, 4.5, lr=2)` writes the record of a small row and a seed that ends with this loss."""
+    """`record("twice", 1, 4.5, lr=2)` writes the record of a small variant and a seed that ends with this loss."""
 
-    def make(row: str, seed: int, loss: float | None, *, lr: int, lowest: float = 5.0, bleu: float = 30.0) -> None:
+    def make(name: str, seed: int, loss: float | None, *, lr: int, lowest: float = 5.0, bleu: float = 30.0) -> None:
         content: dict[str, Any] = {
-            "config": load_recipe(f"mine/small_{row}_lr{lr}").config,
+            "config": load_recipe(f"mine/small_{name}_lr{lr}").config,
             "training": {"seconds": 60.0, "pieces": 1, "precision": "float32"},
             "metrics": {"sacrebleu": bleu, "valid_loss": loss},
             "curve": [{"epoch": 1, "valid_loss": lowest}, {"epoch": 2, "valid_loss": loss}],
@@ -55,7 +55,7 @@ def record(project: Path, make_record: MakeRecord) -> Callable[..., None]:
             content |= {"metrics": {}, "signatures": {}, "checkpoint_sha256": None, "curve": []}
         elif math.isnan(loss):  # what a log that says so leaves
             content |= {"metrics": {"sacrebleu": bleu}, "curve": []}
-        made = make_record(recipe="mine", variant=f"small_{row}_lr{lr}", seed=seed, **content)
+        made = make_record(recipe="mine", variant=f"small_{name}_lr{lr}", seed=seed, **content)
         made.write(made.path)
 
     return make
@@ -68,12 +68,12 @@ def test_without_records_a_grid_has_its_lines_and_the_commands_that_fill_it(
     assert capsys.readouterr().out.splitlines() == [
         "mine/large",
         "",
-        "row    lr2  lr1",
+        "variant  lr2  lr1",
         "plain",
         "twice",
         "gates",
         "",
-        "No row has a record yet.",
+        "No variant has a record yet.",
         "",
         "Missing:",
         "",
@@ -92,7 +92,7 @@ def test_cells_are_compared_with_the_first_lines_where_they_share_seeds(
     record("gates", 1, 4.8, lr=2)
     assert main(["report", "mine/small", "--format", "markdown"]) == 0
     lines = capsys.readouterr().out.splitlines()
-    assert lines[0] == "| row | lr2 | lr1 | difference, lr2 | p, lr2 | detectable, lr2 | sacreBLEU there |"
+    assert lines[0] == "| variant | lr2 | lr1 | difference, lr2 | p, lr2 | detectable, lr2 | sacreBLEU there |"
     assert lines[2:4] == [
         "| twice | **4.30 ± 0.10 (3)** |  | **-0.30 [-0.32, -0.28] (3 pairs)** | < 0.001 | 0.03 | 30.00 ± 0.00 |",
         "| plain | **4.60 ± 0.10 (3)** |  |  |  |  | 30.00 ± 0.00 |",

@@ -22,7 +22,7 @@ kind: line
 slope: 3.0
 expected: {distance: 0.02, minutes: 1}
 show: 2
-rows:
+variants:
   fast: {description: few steps, train: {steps: 5}}
   slow: {description: many steps, train: {steps: 30}, paper: [{distance: 0.01, table: Legendre Table 1}]}
 """

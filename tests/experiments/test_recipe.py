@@ -135,8 +135,8 @@ def test_a_variant_is_what_the_file_says_with_what_it_changes(write: Write) -> N
 
 
 def test_merging_goes_level_by_level_and_leaves_what_is_merged_as_it_was() -> None:
-    common, row = {"a": {"b": {"c": 1, "d": [1]}}, "e": {"f": 1}}, {"a": {"b": {"c": None}}, "e": 2, "g": {"h": 3}}
-    assert merge(common, row) == {"a": {"b": {"c": None, "d": [1]}}, "e": 2, "g": {"h": 3}}
+    common, changes = {"a": {"b": {"c": 1, "d": [1]}}, "e": {"f": 1}}, {"a": {"b": {"c": None}}, "e": 2, "g": {"h": 3}}
+    assert merge(common, changes) == {"a": {"b": {"c": None, "d": [1]}}, "e": 2, "g": {"h": 3}}
     assert common == {"a": {"b": {"c": 1, "d": [1]}}, "e": {"f": 1}}
 
 
@@ -165,13 +165,13 @@ variants:
 
 def test_variants_are_chosen_by_name_or_pattern_in_the_files_order(write: Write) -> None:
     path = write(SWEEP)
-    for rows, expected in {
+    for chosen, expected in {
         ("2rskip_ln", "skip_ln"): ["skip_ln", "2rskip_ln"],
         ("*_ln",): ["skip_ln", "2rskip_ln"],
         ("lr*", "lr1.6e-2"): ["lr1.6e-2"],
         ("*",): ["skip_ln", "2rskip_ln", "lr1.6e-2"],
     }.items():
-        assert [recipe.variant for recipe in load_recipes(path, variants=rows)] == expected
+        assert [recipe.variant for recipe in load_recipes(path, variants=chosen)] == expected
     message = re.escape("no variant 2rksip_ln (did you mean '2rskip_ln'?); its variants: skip_ln, 2rskip_ln, lr1.6e-2")
     with pytest.raises(SettingError, match=message):
         load_recipes(path, variants=["skip_ln", "2rksip_ln"])

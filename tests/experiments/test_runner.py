@@ -22,7 +22,7 @@ MINE = "recipes/mine.yaml"
 SWEEP = """
 kind: line
 slope: 3.0
-rows: {fast: {description: few steps, train: {steps: 5}}, slow: {description: many, train: {steps: 30}}, faster: }
+variants: {fast: {description: few steps, train: {steps: 5}}, slow: {description: many, train: {steps: 30}}, faster: }
 """
 Capture = pytest.CaptureFixture[str]
 
@@ -141,7 +141,7 @@ def test_a_folder_that_is_in_use_is_left_alone(project: Path, capsys: Capture) -
 
 
 def test_mistakes_come_before_any_work(project: Path, line_fitting: Task[Any], capsys: Capture) -> None:
-    Path("recipes/rows.yaml").write_text(SWEEP)
+    Path("recipes/sweep.yaml").write_text(SWEEP)
     line_fitting.programs = ("absent-program",)  # type: ignore[misc]
     for arguments, message in [
         (["recipes/absent.yaml"], "no recipe recipes/absent.yaml"),
@@ -153,77 +153,78 @@ def test_mistakes_come_before_any_work(project: Path, line_fitting: Task[Any], c
         ([MINE, "--gpus", "99"], "99"),
         ([MINE, "--gpus", "-1", "--dry-run"], "-1"),
         ([MINE, "--variants", "fast"], "no variant fast; its variants: none: the file is one run"),
-        (["recipes/rows.yaml", "--variants", "fsat"], "no variant fsat (did you mean 'fast'?)"),
-        (["recipes/rows.yaml", "--set", "train.steps=0"], "recipes/rows.yaml, variant fast: train.steps is 0"),
+        (["recipes/sweep.yaml", "--variants", "fsat"], "no variant fsat (did you mean 'fast'?)"),
+        (["recipes/sweep.yaml", "--rows", "fsat"], "no variant fsat (did you mean 'fast'?)"),  # the former name
+        (["recipes/sweep.yaml", "--set", "train.steps=0"], "recipes/sweep.yaml, variant fast: train.steps is 0"),
         ([MINE], "absent-program is not installed in this environment"),
     ]:
         assert main(["run", *arguments]) == 2
         error = capsys.readouterr().err
         assert message in error and error.count("\n") == 1
-    assert names(".") == ["recipes/mine.yaml", "recipes/rows.yaml"]
+    assert names(".") == ["recipes/mine.yaml", "recipes/sweep.yaml"]
 
 
-def test_without_rows_they_are_listed_with_what_is_done_and_what_is_missing(project: Path, capsys: Capture) -> None:
-    Path("recipes/rows.yaml").write_text(SWEEP)
-    assert main(["run", "recipes/rows.yaml", "--variants", "fast", "slow", "--seeds", "1", "2"]) == 0
-    assert main(["run", "rows/faster", "--seeds", "3"]) == 0, "an address is a recipe of its own"
-    assert names("results") == ["rows/fast/1.json", "rows/fast/2.json", "rows/faster/3.json",
-                                "rows/slow/1.json", "rows/slow/2.json"]  # fmt: skip
-    Path("results/rows/slow/1.json").unlink()
+def test_without_variants_they_are_listed_with_what_is_done_and_what_is_missing(project: Path, capsys: Capture) -> None:
+    Path("recipes/sweep.yaml").write_text(SWEEP)
+    assert main(["run", "recipes/sweep.yaml", "--variants", "fast", "slow", "--seeds", "1", "2"]) == 0
+    assert main(["run", "sweep/faster", "--seeds", "3"]) == 0, "an address is a recipe of its own"
+    assert names("results") == ["sweep/fast/1.json", "sweep/fast/2.json", "sweep/faster/3.json",
+                                "sweep/slow/1.json", "sweep/slow/2.json"]  # fmt: skip
+    Path("results/sweep/slow/1.json").unlink()
     capsys.readouterr()
     before = names(".")
-    assert main(["run", "recipes/rows.yaml", "--seeds", "1", "2", "3"]) == 0
+    assert main(["run", "recipes/sweep.yaml", "--seeds", "1", "2", "3"]) == 0
     assert capsys.readouterr().out == (
-        "recipes/rows.yaml has 3 variants; --variants NAME ... runs them\n"
+        "recipes/sweep.yaml has 3 variants; --variants NAME ... runs them\n"
         "  fast    seeds done 1, 2; missing 3   few steps\n"
         "  slow    seeds done 2; missing 1, 3   many\n"
         "  faster  seeds done 3; missing 1, 2\n"
     )
-    assert main(["run", "recipes/rows.yaml", "--set", "train.lr=0.2"]) == 0
+    assert main(["run", "recipes/sweep.yaml", "--set", "train.lr=0.2"]) == 0
     assert capsys.readouterr().out.count("seeds missing 1") == 3, "with --set they are other runs"
     assert names(".") == before
 
 
-def test_rows_are_run_seed_by_seed(project: Path, capsys: Capture) -> None:
-    Path("recipes/rows.yaml").write_text(SWEEP)
-    assert main(["run", "recipes/rows.yaml", "--variants", "fast*", "--seeds", "2", "1"]) == 0
+def test_variants_are_run_seed_by_seed(project: Path, capsys: Capture) -> None:
+    Path("recipes/sweep.yaml").write_text(SWEEP)
+    assert main(["run", "recipes/sweep.yaml", "--variants", "fast*", "--seeds", "2", "1"]) == 0
     printed = capsys.readouterr().out
-    assert re.findall(r"^(rows/\w+, seed \d)$", printed, re.MULTILINE) == [
-        "rows/fast, seed 2", "rows/faster, seed 2", "rows/fast, seed 1", "rows/faster, seed 1"
+    assert re.findall(r"^(sweep/\w+, seed \d)$", printed, re.MULTILINE) == [
+        "sweep/fast, seed 2", "sweep/faster, seed 2", "sweep/fast, seed 1", "sweep/faster, seed 1"
     ]  # fmt: skip
-    assert printed.count("where to look next") == 1 and "runs/rows/faster/1/trained" in printed
+    assert printed.count("where to look next") == 1 and "runs/sweep/faster/1/trained" in printed
 
 
 def test_a_dry_run_prints_each_command_once_and_does_nothing(project: Path, capsys: Capture) -> None:
-    Path("recipes/rows.yaml").write_text(SWEEP)
+    Path("recipes/sweep.yaml").write_text(SWEEP)
     arguments = ["--variants", "fast", "slow", "--seeds", "1", "2", "--gpus", "4", "--mirror", "a b", "--dry-run"]
-    assert main(["run", "recipes/rows.yaml", *arguments]) == 0
+    assert main(["run", "recipes/sweep.yaml", *arguments]) == 0
     assert capsys.readouterr().out.splitlines() == [
         "points --slope 3.0 --from 'a b'",
-        *(f"fit rows/{row} --seed {seed} --gpus 4" for seed in (1, 2) for row in ("fast", "slow")),
+        *(f"fit sweep/{variant} --seed {seed} --gpus 4" for seed in (1, 2) for variant in ("fast", "slow")),
     ]
-    assert names(".") == ["recipes/mine.yaml", "recipes/rows.yaml"]
+    assert names(".") == ["recipes/mine.yaml", "recipes/sweep.yaml"]
 
 
 def test_commands_are_those_of_the_missing_runs_and_a_slurm_array_runs_one_each(
     project: Path, root: Path, capsys: Capture
 ) -> None:
-    Path("recipes/rows.yaml").write_text(SWEEP)
-    assert main(["run", "recipes/rows.yaml", "--variants", "fast", "--seeds", "2"]) == 0
+    Path("recipes/sweep.yaml").write_text(SWEEP)
+    assert main(["run", "recipes/sweep.yaml", "--variants", "fast", "--seeds", "2"]) == 0
     capsys.readouterr()
     arguments = ["--variants", "f*", "--seeds", "1", "2", "--mirror", "a b", "--gpus", "3", "--set", "show=1"]
-    assert main(["run", "recipes/rows.yaml", *arguments, "--commands"]) == 0
+    assert main(["run", "recipes/sweep.yaml", *arguments, "--commands"]) == 0
     printed = capsys.readouterr().out
     assert printed.splitlines() == [
-        f"rskip run recipes/rows.yaml --variants {row} --seeds {seed} --set show=1 --gpus 3 --mirror 'a b'"
-        for row, seed in (("fast", 1), ("faster", 1), ("faster", 2))
+        f"rskip run recipes/sweep.yaml --variants {variant} --seeds {seed} --set show=1 --gpus 3 --mirror 'a b'"
+        for variant, seed in (("fast", 1), ("faster", 1), ("faster", 2))
     ]
     Path("commands.txt").write_text(printed)
     Path(".venv/bin").mkdir(parents=True)
     Path(".venv/bin/rskip").write_text('#!/bin/sh\nprintf "%s|" $OMP_NUM_THREADS "$@"\n')
     Path(".venv/bin/rskip").chmod(0o755)
     for number, output, status in (
-        ("2", "4|run|recipes/rows.yaml|--variants|faster|--seeds|1|--set|show=1|--gpus|3|--mirror|a b|", 0),
+        ("2", "4|run|recipes/sweep.yaml|--variants|faster|--seeds|1|--set|show=1|--gpus|3|--mirror|a b|", 0),
         ("4", "", 2),
     ):
         process = subprocess.run(
@@ -234,10 +235,10 @@ def test_commands_are_those_of_the_missing_runs_and_a_slurm_array_runs_one_each(
     assert process.stderr == "slurm-array.sh: error: commands.txt has no line 4: give --array=1-3\n"
 
 
-def test_publish_is_of_each_row(project: Path, capsys: Capture) -> None:
-    Path("recipes/rows.yaml").write_text(SWEEP)
-    assert main(["run", "recipes/rows.yaml", "--variants", "*", "--seeds", "2", "1", "--publish"]) == 0
+def test_publish_is_of_each_variant(project: Path, capsys: Capture) -> None:
+    Path("recipes/sweep.yaml").write_text(SWEEP)
+    assert main(["run", "recipes/sweep.yaml", "--variants", "*", "--seeds", "2", "1", "--publish"]) == 0
     said = capsys.readouterr().out
     for variant in ("fast", "faster", "slow"):
-        assert f"checkpoints/rows/{variant}: seed 2, in float32" in said
-        assert Path("checkpoints/rows", variant, "model.safetensors").is_file()
+        assert f"checkpoints/sweep/{variant}: seed 2, in float32" in said
+        assert Path("checkpoints/sweep", variant, "model.safetensors").is_file()

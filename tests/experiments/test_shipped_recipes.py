@@ -1,4 +1,4 @@
-"""Every row of recipes/: it loads, is what its name and its paper say, and made the records that are committed."""
+"""Every variant of recipes/: it loads, is what its name and its paper say, and made the records that are committed."""
 
 from __future__ import annotations
 
@@ -137,7 +137,7 @@ def read_text(recipe: Recipe) -> str:
 
 
 def grid_names(study: str) -> dict[str, dict[str, Any]]:
-    """The rows' names that a grid has to have, and the settings that they stand for."""
+    """The variants' names that a grid has to have, and the settings that they stand for."""
     *before, rates = GRIDS[study]
     first, connections = "".join([f"{study}/", *(f"{next(iter(each))}_" for each in before)]), []
     for name in RECIPES:
@@ -152,7 +152,7 @@ def grid_names(study: str) -> dict[str, dict[str, Any]]:
     }
 
 
-def test_there_is_a_row_for_every_row_of_the_papers_and_of_our_studies() -> None:
+def test_there_is_a_variant_for_every_row_of_the_papers_and_of_our_studies() -> None:
     assert set(RECIPES) == {
         "numbers_en_de_demo",
         *(f"multi30k_en_de/{name}" for name in ("1xskip_ln", "2xskip_ln", "2rskip_ln", "prenorm_ln", "sas")),
@@ -186,11 +186,11 @@ def test_the_fields_studies_have_every_family_that_works_there_and_differ_in_wha
         return {parse_connection(spec).family for spec in specs}
 
     ours = [each for each in list_connections() if each.connection.__module__.startswith("rskip.")]
-    assert families("field") == {each.name for each in ours}, "a family is missing: give it a row of recipes/field.yaml"
+    assert families("field") == {each.name for each in ours}, "a family has no variant in recipes/field.yaml"
     assert families("field_cifar10") == {each.name for each in ours if "images" in each.works_on}
 
 
-def test_a_file_begins_with_commands_that_run_its_rows() -> None:
+def test_a_file_begins_with_commands_that_run_its_variants() -> None:
     for name, recipes in FILES.items():
         header = re.match(r"(#.*\n)+", read_text(recipes[0]))
         assert header, name
@@ -199,12 +199,12 @@ def test_a_file_begins_with_commands_that_run_its_rows() -> None:
         for words in commands:
             assert words[2] == f"recipes/{name}.yaml"
             if "--variants" in words:
-                rows = words[words.index("--variants") + 1 :]
-                named = rows[: next((at for at, word in enumerate(rows) if word.startswith("--")), len(rows))]
+                chosen = words[words.index("--variants") + 1 :]
+                named = list(itertools.takewhile(lambda word: not word.startswith("--"), chosen))
                 assert load_recipes(ROOT / words[2], variants=named), name
 
 
-def test_a_row_says_what_it_is_and_what_to_expect() -> None:
+def test_a_variant_says_what_it_is_and_what_to_expect() -> None:
     wrong = []
     for name, recipe in RECIPES.items():
         expected = dict(recipe.own.expected)
@@ -221,7 +221,7 @@ def test_a_row_says_what_it_is_and_what_to_expect() -> None:
     assert wrong == []
 
 
-def test_committed_records_and_registered_models_were_made_by_the_rows_as_they_are() -> None:
+def test_committed_records_and_registered_models_were_made_by_the_variants_as_they_are() -> None:
     def again(address: str, overrides: Any) -> Recipe:
         file, _, variant = address.partition("/")
         texts = [f"{key}={json.dumps(value)}" for key, value in overrides.items()]
@@ -297,10 +297,10 @@ def test_the_papers_tables_have_their_variants() -> None:
     assert set(tables.of_papers) == {*TABLES, "sas-table-5"}
     for name, variants in TABLES.items():
         table = tables.table(name)
-        assert {line.row.address for line in table.lines if line.paper} == variants, name
+        assert {line.recipe.address for line in table.lines if line.paper} == variants, name
         compared = [line for line in table.lines if line.baseline is not None]
-        firsts = {line.baseline.row.address for line in compared if line.baseline}
-        assert {line.row.address for line in compared} | firsts == variants, f"{name}: each is compared, or a baseline"
+        firsts = {line.baseline.recipe.address for line in compared if line.baseline}
+        assert {line.recipe.address for line in compared} | firsts == variants, f"{name}: compared, or a baseline"
     assert len(tables.table("sas-table-5").lines) == 16
 
 
@@ -312,13 +312,13 @@ def parse(command: list[str], *, generation: bool = False) -> Namespace:
 
 
 def connection_of(name: str) -> str:
-    """The connection that a row's name ends in, as a spec: `..._2rskip_ln` -> `2rskip+ln`."""
+    """The connection that a variant's name ends in, as a spec: `..._2rskip_ln` -> `2rskip+ln`."""
     match = re.search(r"[_/](\d[xr]skip(_ln)?|sas)(_sas_settings)?$", name)
     assert match, name
     return match[1].replace("_", "+")
 
 
-def test_fairseq_takes_the_flags_of_every_row_and_a_papers_row_is_what_its_name_and_the_paper_say() -> None:
+def test_fairseq_takes_the_flags_of_every_variant_and_a_papers_variant_is_what_its_name_and_the_paper_say() -> None:
     for name, recipe in TRANSLATION.items():
         if name.startswith(tuple(GRIDS)) and not name.endswith("_sas_lr4e-3"):
             continue
@@ -368,7 +368,7 @@ def test_an_update_has_the_papers_tokens_on_any_number_of_gpus() -> None:
             assert 1024 <= planned.max_tokens <= 4096
 
 
-def test_rows_that_are_compared_differ_only_in_what_their_names_and_the_paper_say() -> None:
+def test_variants_that_are_compared_differ_only_in_what_their_names_and_the_paper_say() -> None:
     def configs(prefix: str, recipes: dict[str, Recipe], without: tuple[str, ...]) -> list[dict[str, Any]]:
         found = []
         for name, recipe in recipes.items():
@@ -417,7 +417,7 @@ def hours(recipe: Recipe) -> tuple[float, bool]:
     return train.iterations * train.batch_size / speed / 3600, train.connection in rates
 
 
-def test_a_row_of_images_is_what_its_name_and_the_papers_say() -> None:
+def test_a_variant_of_images_is_what_its_name_and_the_papers_say() -> None:
     for name, recipe in VISION.items():
         if name.startswith("field"):
             continue
@@ -446,7 +446,7 @@ def test_a_row_of_images_is_what_its_name_and_the_papers_say() -> None:
         assert said and float(said[1]) == pytest.approx(expected, rel=0.25) and bool(said[2]) != own_speed, name
 
 
-def test_a_row_of_captions_is_what_its_name_and_the_paper_say() -> None:
+def test_a_variant_of_captions_is_what_its_name_and_the_paper_say() -> None:
     for name, connection in COCO.items():
         cross_entropy, self_critical = (
             RECIPES[f"sas_table5/{name}_{stage}"] for stage in ("cross_entropy", "self_critical")
@@ -456,15 +456,15 @@ def test_a_row_of_captions_is_what_its_name_and_the_paper_say() -> None:
         assert cross_entropy.settings.train == self_critical.settings.train
         assert list(self_critical.settings.stages()) == ["train", "self_critical"]
         assert len({each.measure for each in self_critical.paper}) == 8
-    rows = [RECIPES[f"flickr8k/{name}"].settings for name in ("1xskip_ln", "2rskip_ln", "sas", "no_image")]
-    assert [row.train["arch"].removeprefix("captioning_transformer_") for row in rows] == [
+    settings = [RECIPES[f"flickr8k/{name}"].settings for name in ("1xskip_ln", "2rskip_ln", "sas", "no_image")]
+    assert [each.train["arch"].removeprefix("captioning_transformer_") for each in settings] == [
         "skip_ln_tiny",
         "rskip_ln_tiny",
         "sas_tiny",
         "skip_ln_tiny",
     ]
-    assert len({str({**row.to_plain()["train"], "arch": ""}) for row in rows}) == 1
-    assert [row.features.backbone for row in rows] == ["tf_efficientnet_lite0"] * 3 + ["constant"]
+    assert len({str({**each.to_plain()["train"], "arch": ""}) for each in settings}) == 1
+    assert [each.features.backbone for each in settings] == ["tf_efficientnet_lite0"] * 3 + ["constant"]
 
 
 SMALL = [
@@ -477,7 +477,7 @@ SMALL = [
 
 
 @pytest.mark.slow
-def test_the_commands_of_a_papers_row_follow_each_other_and_twenty_updates_learn_something(
+def test_the_commands_of_a_papers_variant_follow_each_other_and_twenty_updates_learn_something(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fairseq_program: Callable[..., Any]
 ) -> None:
     pytest.importorskip("fairseq")

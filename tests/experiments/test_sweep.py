@@ -49,7 +49,7 @@ average: {last: 2}
 generate: {beam: 1, max-len-a: 0, max-len-b: 10, max-tokens: 8000}
 evaluate: {split: valid}
 resources: {cores: 1}
-rows: {base: , broken: }
+variants: {base: , broken: }
 """
 Capture = pytest.CaptureFixture[str]
 

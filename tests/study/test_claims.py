@@ -21,7 +21,8 @@ ROWS = [
     for model, gradients in (("1xskip", (4.0, 3.0, 2.0, 1.0)), ("2xskip", (8.0, 8.0, 1.0, 2.0)))
     for block, gradient in enumerate(gradients, 1)
 ]
-RECIPE = "kind: translation\ncorpus: a\nbaseline: plain\nrows: {plain: {}, twice: {}, thrice: {}}\n"
+RECIPE = "kind: translation\ncorpus: a\nbaseline: plain\nvariants: {plain: {}, twice: {}, thrice: {}}\n"
+COMPARED = "compared: [{table: %s, variants: [%s], are: lower}]"
 
 
 @pytest.fixture
@@ -34,11 +35,11 @@ def project(tmp_path: Path, make_record: MakeRecord, monkeypatch: pytest.MonkeyP
     (tmp_path / "docs/figures/a.json").write_text(json.dumps(content))
     (tmp_path / "recipes/mine.yaml").write_text(RECIPE)
     (tmp_path / "tests/test_a.py").write_text("def test_it():\n    pass\n")
-    for row, figures in {"plain": (38.0, 39.0, 37.0), "twice": (39.0, 40.1, 37.9)}.items():
+    for variant, figures in {"plain": (38.0, 39.0, 37.0), "twice": (39.0, 40.1, 37.9)}.items():
         for seed, bleu in enumerate(figures, 1):
             config = {"kind": "translation", "corpus": "a"}
             more = {"config": config, "metrics": {"sacrebleu": bleu}, "parameters": 100 + seed}
-            made = make_record(recipe="mine", variant=row, seed=seed, **more)
+            made = make_record(recipe="mine", variant=variant, seed=seed, **more)
             made.write(made.path)
     return tmp_path
 
@@ -86,8 +87,8 @@ def test_figures_are_taken_of_measurements_and_records_and_held_against_limits(p
 def test_a_table_agrees_or_disagrees_only_where_its_seeds_show_it(project: Path, make_record: MakeRecord) -> None:
     pytest.importorskip("scipy")
 
-    def compared(rows: str, are: str) -> str:
-        return f"compared: [{{table: mine, rows: [{rows}], are: {are}}}]"
+    def compared(variants: str, are: str) -> str:
+        return f"compared: [{{table: mine, variants: [{variants}], are: {are}}}]"
 
     assert judge(
         project,
@@ -131,9 +132,9 @@ def test_what_is_wrong_with_a_claim_is_one_line(project: Path, capsys: pytest.Ca
         (checked("take: only", "above: 1"), "where is {'model': '1xskip'}: expected one row of docs/figures/a.json"),
         (checked("take: first", "above: 1", model="x"), "where is {'model': 'x'}: expected one row"),
         ("tests: [tests/test_a.py::test_that]", "tests is 'tests/test_a.py::test_that': expected a test of the suite"),
-        ("compared: [{table: mine, rows: [x], are: lower}]", "compared.rows is 'x': expected a row of mine"),
-        ("compared: [{table: mine, rows: [mine/plain], are: lower}]", "expected a row that has a baseline in mine"),
-        ("compared: [{table: his, rows: [x], are: lower}]", "no table his"),
+        (COMPARED % ("mine", "x"), "compared.variants is 'x': expected a variant of mine"),
+        (COMPARED % ("mine", "mine/plain"), "expected a variant that has a baseline in mine"),
+        (COMPARED % ("his", "x"), "no table his"),
         ('checks: [{says: "x", value: {file: results/a.json, of: b}}]', "says"),
         (
             'checks: [{says: "{}", value: {file: results/mine/plain/1.json, of: metrics.x}, above: 1}]',
@@ -142,7 +143,7 @@ def test_what_is_wrong_with_a_claim_is_one_line(project: Path, capsys: pytest.Ca
         (checked("take: first", "over: {take: last}"), "checks[0] has no limit: expected above, below, or judges"),
         (checked("take: first", "judges: false"), "checks have no limit: expected a check that judges, or `untested`"),
         (checked("take: first", "judges: false, above: 1"), "judges is false, but the check has a limit"),
-        ("compared: [{table: mine, rows: [], are: lower}]", "rows is []: expected a row or more"),
+        (COMPARED % ("mine", ""), "variants is []: expected a variant or more"),
         (checked("take: trend", "above: -1", model="1xskip, block: 1"), "expected two rows or more of"),
         (checked("take: first", "over: {take: share_above, limit: 9}, above: 1"), "over is 0 in docs/figures/a.json"),
         (checked("take: count", "over: {of: model, take: first}, above: 1"), "expected finite numbers in docs/"),

@@ -31,7 +31,7 @@ def write_costs(*lines: dict[str, Any]) -> None:
     FILE.write_text("".join(json.dumps({"date": "2026-02-03T04:05:06+00:00", **line}) + "\n" for line in lines))
 
 
-def test_costs_counted_at_a_rows_own_depth_stand_there_and_only_there(
+def test_costs_counted_at_a_variants_own_depth_stand_there_and_only_there(
     project: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     deep = {"translation_18x18": {"description": "Transformer of 36 layers", "baseline": "1xskip+ln"}}
@@ -41,7 +41,7 @@ def test_costs_counted_at_a_rows_own_depth_stand_there_and_only_there(
     for name, alike, layers in (("small", "0.25", 2), ("large", "0.75", 36)):
         assert main([f"mine/{name}"]) == 0
         lines = capsys.readouterr().out.splitlines()
-        assert [line.split() for line in lines[3:5]] == [[row, "1.00", "1.00", alike] for row in ("plain", "twice")]
+        assert [line.split() for line in lines[3:5]] == [[each, "1.00", "1.00", alike] for each in ("plain", "twice")]
         assert sum(line.endswith(f"in a Transformer of {layers} layers.") for line in lines) == 1
 
 
@@ -64,7 +64,7 @@ def test_lines_stand_by_their_best_cell_and_what_diverged_says_so(
     )
     assert main(["mine/small", "--format", "markdown"]) == 0
     assert capsys.readouterr().out == (
-        "| row | lr2 | lr1 | sacreBLEU there | time | calls | memory | alike |\n"
+        "| variant | lr2 | lr1 | sacreBLEU there | time | calls | memory | alike |\n"
         "| --- | --- | --- | --- | --- | --- | --- | --- |\n"
         "| twice | **4.30 ± 0.14 (2)** | diverged | 33.50 ± 0.71 |  |  |  |  |\n"
         "| plain | **4.50 (1)** | 4.80 ± 0.14 (2) | 30.00 |  | 1.00 | 1.00 | 0.76 |\n"

@@ -52,9 +52,10 @@ def page(tmp_path_factory: pytest.TempPathFactory, make_record: MakeRecord) -> P
     )
     (root / "recipes/mine.yaml").write_text(
         "kind: translation\ncorpus: a\nbaseline: plain\n"
-        "rows: {plain: {description: x + f}, twice: {}, worse: {}, none: {}}\n"
+        "variants: {plain: {description: x + f}, twice: {}, worse: {}, none: {}}\n"
     )
-    grid = "kind: translation\ncorpus: a\nrows: [{%s: {train: {connection: %s}}}, {r1: {}, r2: {train: {lr: 2.0}}}]\n"
+    grid = "kind: translation\ncorpus: a\n"
+    grid += "variants: [{%s: {train: {connection: %s}}}, {r1: {}, r2: {train: {lr: 2.0}}}]\n"
     for name, connection in (("grid", "sas"), ("unknown", "highway")):
         (root / f"recipes/{name}.yaml").write_text(grid % (connection, connection))
     cost = {"model": "translation", "parameters": 1, "kept_megabytes": 2.0, "calls_backward": 1}
@@ -63,10 +64,10 @@ def page(tmp_path_factory: pytest.TempPathFactory, make_record: MakeRecord) -> P
     models = {"translation": {"description": "Transformer", "baseline": "1xskip+ln"}}
     (root / COSTS).write_text(json.dumps({"date": "2026-02-03", "models": models, "rows": rows}) + "\n")
     config = {"kind": "translation", "corpus": "a"}
-    for row, figures in {"plain": (8.0, 9.0, 7.0), "twice": (9.0, 10.1, 7.9)}.items():
+    for variant, figures in {"plain": (8.0, 9.0, 7.0), "twice": (9.0, 10.1, 7.9)}.items():
         for seed, bleu in enumerate(figures, 1):
             more = {"metrics": {"sacrebleu": bleu}, "git": {"commit": COMMIT, "dirty": False}}
-            made = make_record(recipe="mine", variant=row, seed=seed, config=config, **more)
+            made = make_record(recipe="mine", variant=variant, seed=seed, config=config, **more)
             made.write(root / made.path)
     unscored = {"metrics": {}, "signatures": {}, "curve": [], "checkpoint_sha256": None}
     others = [make_record(recipe="mine", variant="worse", config=config, **unscored)]

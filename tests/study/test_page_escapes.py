@@ -67,16 +67,17 @@ def project(tmp_path: Path, make_record: MakeRecord, monkeypatch: pytest.MonkeyP
     monkeypatch.chdir(tmp_path)
     for folder in ("docs/figures", "recipes", "results", COSTS.parent):
         (tmp_path / folder).mkdir(parents=True)
-    row = {"description": hostile("description"), "expected": {"machine": hostile("expected.machine")}}
-    row["paper"] = [{"bleu": 30.0, "table": hostile("paper.table"), "note": hostile("paper.note")}]
+    variant = {"description": hostile("description"), "expected": {"machine": hostile("expected.machine")}}
+    variant["paper"] = [{"bleu": 30.0, "table": hostile("paper.table"), "note": hostile("paper.note")}]
     recipe = {"kind": "translation", "corpus": hostile("recipe.corpus"), "baseline": "plain"}
-    recipe["rows"] = {"plain": row, "twice": {**row, "train": {hostile("train key"): hostile("train value")}}}
+    train = {hostile("train key"): hostile("train value")}
+    recipe["variants"] = {"plain": variant, "twice": {**variant, "train": train}}
     (tmp_path / f"recipes/{NAME}.yaml").write_text(yaml.safe_dump(recipe))
     config = {key: value for key, value in recipe.items() if key in ("kind", "corpus")}
     records = []
     for seed in (1, 2):
         for name, bleu in (("plain", 30.0), ("twice", 31.0 + seed)):
-            there = {**config, **({"train": recipe["rows"]["twice"]["train"]} if name == "twice" else {})}
+            there = {**config, **({"train": train} if name == "twice" else {})}
             metrics, signed = {"sacrebleu": bleu}, {"sacrebleu": "signature"}
             more = {"seed": seed, "config": there, "metrics": metrics, "signatures": signed}
             records.append(make_record(recipe=NAME, variant=name, **more))
