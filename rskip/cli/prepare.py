@@ -1,7 +1,8 @@
-"""Make a corpus ready for fairseq-train: download, verify, clean, tokenise, segment, binarise.
+"""Make a corpus, or your own text, ready for training: clean, tokenise, segment, binarise.
 
     rskip prepare --list
     rskip prepare multi30k-en-de --list
+    rskip prepare --source train.en --target train.de --output data
     rskip prepare multi30k-en-de
     rskip prepare wmt14-en-de --output data-bin/wmt14 --workers 16
     rskip prepare flickr8k --images Flicker8k_Dataset
@@ -14,13 +15,18 @@ from __future__ import annotations
 import argparse
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from rskip.cli.main import termination_raises
+
+if TYPE_CHECKING:
+    from rskip.corpora.corpus import Corpus
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     from rskip.captioning.preparation import CaptionOptions
     from rskip.cli._options import add_options
+    from rskip.cli._own_text import add_own_text_arguments
     from rskip.corpora import PrepareOptions
     from rskip.machine.environment import available_cores
 
@@ -38,7 +44,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--force", action="store_true", help="replace a folder that was prepared, or begun, with other options"
     )
 
-    files = parser.add_argument_group("files")
+    add_own_text_arguments(parser)
+    files = parser.add_argument_group("files of a corpus")
     files.add_argument(
         "--mirror", metavar="PLACE", help="folder or base URL with the upstream files under their own names"
     )
@@ -58,19 +65,20 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     cleaning.add_argument(
         "--no-clean", dest="clean", action="store_false", default=None, help="no cleaning but the options given here"
     )
-    add_options(cleaning, PrepareOptions, only=("max_words", "max_ratio", "empty", "duplicates"))
+    add_options(cleaning, PrepareOptions, only=("max_words", "max_characters", "max_ratio", "empty", "duplicates"))
     cleaning.add_argument(
         "--keep-duplicates", dest="duplicates", action="store_false", help="the same as --no-drop-duplicates"
     )
     add_options(cleaning, PrepareOptions, only=("leaks", "languages", "remove_non_printing", "entities"))
     units = parser.add_argument_group("subword units")
     add_options(units, PrepareOptions, only=("subwords", "size", "learn_sample", "bpe_dropout"))
-    add_options(parser.add_argument_group("data"), PrepareOptions, only=("shards", "pairs", "seed"))
+    add_options(parser.add_argument_group("data"), PrepareOptions, only=("shards", "valid", "test", "pairs", "seed"))
     add_options(parser.add_argument_group("captions of pictures"), CaptionOptions)
 
 
 def run(args: argparse.Namespace) -> int | None:
     from rskip.cli._options import said_of_flag
+    from rskip.cli._own_text import given_own_corpus, own_text_flag
     from rskip.corpora import CAPTION_CORPORA, CORPORA, PrepareOptions, describe, find_corpus, overview
     from rskip.corpora.record import OutputError
     from rskip.settings.errors import SettingError
@@ -81,14 +89,22 @@ def run(args: argparse.Namespace) -> int | None:
         else:
             print(describe(CAPTION_CORPORA.get(args.corpus) or find_corpus(args.corpus)))
         return None
-    if args.corpus is None:
-        raise ValueError("which corpus? `rskip prepare --list` shows them")
+    own_text = own_text_flag(args)
+    if args.corpus is None and own_text is None:
+        raise ValueError("which corpus? `rskip prepare --list` shows them; your own text: --source FILE --target FILE")
+    if args.corpus is not None and own_text is not None:
+        raise ValueError(f"{own_text} is for your own text: expected it, or the corpus {args.corpus}, but not both")
     if args.workers < 1:
         raise ValueError(f"--workers is {args.workers}: expected 1 or more")
-    output = Path(args.output or Path("data-bin") / args.corpus)
     try:
         with termination_raises():
-            (_prepare_captions if args.corpus in CAPTION_CORPORA else _prepare)(args, output)
+            if own_text is not None:
+                with given_own_corpus(args) as corpus:
+                    _prepare(args, corpus)
+            elif args.corpus in CAPTION_CORPORA:
+                _prepare_captions(args)
+            else:
+                _prepare(args, find_corpus(args.corpus))
     except SettingError as error:
         raise said_of_flag(error, PrepareOptions) from error
     except OutputError as error:
@@ -97,14 +113,19 @@ def run(args: argparse.Namespace) -> int | None:
     return None
 
 
-def _prepare(args: argparse.Namespace, output: Path) -> None:
+def _output(args: argparse.Namespace, name: str) -> Path:
+    return Path(args.output or Path("data-bin") / name)
+
+
+def _prepare(args: argparse.Namespace, corpus: Corpus) -> None:
     from rskip.captioning.preparation import CaptionOptions
     from rskip.cli._options import flag_of, given_options
-    from rskip.corpora import PrepareOptions, find_corpus, prepare
+    from rskip.corpora import PrepareOptions, prepare
     from rskip.corpora.cleaning import CleaningReport
+    from rskip.corpora.own_corpus import OwnCorpus, reading_report
     from rskip.corpora.record import CLEANING_FILE, TranslationRecord, data_path, made_record
 
-    corpus = find_corpus(args.corpus)
+    output = _output(args, corpus.name)
     options = PrepareOptions(**given_options(args, PrepareOptions))
     captioning = {"images": args.images, **given_options(args, CaptionOptions)}
     if given := [name for name, value in captioning.items() if value is not None]:
@@ -120,6 +141,8 @@ def _prepare(args: argparse.Namespace, output: Path) -> None:
         force=args.force,
     )
     record = made_record(output, TranslationRecord)
+    if made and isinstance(corpus, OwnCorpus):
+        print(reading_report(corpus, record))
     if made and (output / CLEANING_FILE).exists():
         print(CleaningReport.read(output / CLEANING_FILE).table())
     counts = ", ".join(f"{split} {count:,}" for split, count in record["sentences"].items())
@@ -128,11 +151,12 @@ def _prepare(args: argparse.Namespace, output: Path) -> None:
         print(f"train on all shards with: fairseq-train {data_path(output, record)}")
 
 
-def _prepare_captions(args: argparse.Namespace, output: Path) -> None:
+def _prepare_captions(args: argparse.Namespace) -> None:
     from rskip.captioning.preparation import CaptionOptions, prepare_captions, summary
     from rskip.cli._options import flag_of, given_options
     from rskip.corpora import PrepareOptions, find_caption_corpus
 
+    output = _output(args, args.corpus)
     if given := given_options(args, PrepareOptions):
         flag = flag_of(PrepareOptions, next(iter(given)))
         raise ValueError(f"{flag} is for corpora of two languages: {args.corpus} has captions of pictures")

@@ -12,6 +12,8 @@ from pathlib import Path
 from rskip.corpora.corpus import SPLITS, Corpus, GeneratedCorpus, Pair, PublishedCorpus, Text
 from rskip.corpora.formats import TextFile, read_pairs
 from rskip.corpora.options import PrepareOptions
+from rskip.corpora.own_corpus import OwnCorpus
+from rskip.corpora.split_off import deal_pairs
 from rskip.files.whole import whole_folder
 from rskip.machine.terminal import Progress
 
@@ -87,8 +89,16 @@ def split_texts(
     """Every text of every split, in order.
 
     :param files: where the corpus's texts lie, unpacked.
-    :param generated: the folder of a generated corpus's pairs, which are written there where it is missing.
+    :param generated: the folder of the pairs of a generated corpus, or of the user's own files as they are dealt to
+        the splits, which are written there where it is missing.
     """
+    if isinstance(corpus, OwnCorpus):
+        if not generated.exists():
+            _deal(corpus, options, generated)
+        return [
+            SplitText(split=split, name=name, sides=_sides(generated, f"{split}-{number}", f"{name} ({split})"))
+            for split, number, name in _own_parts(corpus)
+        ]
     if isinstance(corpus, GeneratedCorpus):
         if not generated.exists():
             _generate(corpus, options, generated)
@@ -109,6 +119,31 @@ def split_texts(
         for split, texts in corpus.splits.items()
         for parallel in texts
     ]
+
+
+def _own_parts(corpus: OwnCorpus) -> list[tuple[str, int, str]]:
+    """Split, number in the split and name of each text."""
+    return [
+        (split, number, name)
+        for split in corpus.split_names
+        for number, name in enumerate([text.name for text in corpus.texts.get(split, ())] or [f"{split}, split off"])
+    ]
+
+
+def _deal(corpus: OwnCorpus, options: PrepareOptions, folder: Path) -> None:
+    """Writes the user's own pairs, each to its split."""
+    sizes = {split: getattr(options, split) for split in corpus.split_off}
+    with whole_folder(folder) as building, ExitStack() as stack:
+        files = {
+            (split, number): [
+                stack.enter_context(side.path.open("w", encoding="utf-8", newline="\n"))
+                for side in _sides(building, f"{split}-{number}")
+            ]
+            for split, number, _ in _own_parts(corpus)
+        }
+        for split, number, pair in deal_pairs(corpus, sizes=sizes, seed=options.seed or 0, cleaning=options.cleaning):
+            for file, sentence in zip(files[split, number], pair, strict=True):
+                file.write(f"{sentence}\n")
 
 
 def _generate(corpus: GeneratedCorpus, options: PrepareOptions, folder: Path) -> None:

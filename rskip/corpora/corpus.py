@@ -82,6 +82,7 @@ class CleaningOptions(Checked):
     :param entities: "keep", or "unescape": HTML entities such as `&quot;` become characters, before tokenisation.
     :param empty: pairs with an empty side.
     :param max_words: pairs with a side longer than this.
+    :param max_characters: likewise in characters, spaces between words included.
     :param max_ratio: pairs whose longer side has more than so many times the words of the shorter one.
     :param duplicates: all but the first of equal pairs.
     :param leaks: pairs that are also in valid or test.
@@ -93,6 +94,7 @@ class CleaningOptions(Checked):
     entities: Entities = "keep"
     empty: bool = False
     max_words: Count | None = None
+    max_characters: Count | None = None
     max_ratio: float | None = None
     duplicates: bool = False
     leaks: bool = False
@@ -137,6 +139,16 @@ class Corpus:
     citation: str
     defaults: PrepareDefaults = PrepareDefaults()
 
+    @property
+    def choices(self) -> Mapping[str, int]:
+        """The options that only corpora of this kind have, with their defaults."""
+        return {}
+
+    @property
+    def split_names(self) -> list[str]:
+        """train, valid, test, and further test sets in the order of their numbers."""
+        return list(SPLITS)
+
 
 @dataclass(frozen=True, kw_only=True)
 class PublishedCorpus(Corpus):
@@ -148,6 +160,12 @@ class PublishedCorpus(Corpus):
 
     folder: str
     splits: Mapping[str, tuple[ParallelText, ...]]
+
+    @property
+    def split_names(self) -> list[str]:
+        tests = sorted((split for split in self.splits if split.startswith("test")), key=lambda name: (len(name), name))
+        assert {"train", "valid", *tests} == set(self.splits)
+        return ["train", "valid", *tests]
 
     def upstream_files(self) -> list[UpstreamFile]:
         """The files of this corpus's two languages, each once, in the order of use."""
@@ -172,6 +190,10 @@ class GeneratedCorpus(Corpus):
     pairs: int
     seed: int
     packages: tuple[str, ...]
+
+    @property
+    def choices(self) -> Mapping[str, int]:
+        return {"pairs": self.pairs, "seed": self.seed}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -291,6 +313,8 @@ def _dropped(cleaning: CleaningOptions) -> Iterator[str]:
         yield "empty"
     if cleaning.max_words is not None:
         yield f"more than {cleaning.max_words} words"
+    if cleaning.max_characters is not None:
+        yield f"more than {cleaning.max_characters} characters"
     if cleaning.max_ratio is not None:
         yield f"one side over {cleaning.max_ratio:g} times the other"
     if cleaning.languages:

@@ -2,24 +2,23 @@
 
 from __future__ import annotations
 
-import gzip
 import html.entities
 import re
-import zlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from html.parser import HTMLParser
 from itertools import zip_longest
 from pathlib import Path
-from typing import IO, cast
+from typing import cast
 
 from rskip.corpora.corpus import Format, Pair
+from rskip.files.packed import open_unpacked
 from rskip.files.text_lines import decoded_lines
 
 
 @dataclass(frozen=True)
 class TextFile:
-    """A file of sentences, as it is or packed by gzip (`.gz`).
+    """A file of sentences, as it is or packed (`rskip.files.packed`).
 
     Formats: "lines", a sentence a line. "sgm" and "xml", the segments of a NIST test set (WMT's src.sgm and ref.sgm,
     IWSLT's dev and test sets), entities unescaped. "ted", IWSLT's train.tags files as fairseq's prepare-iwslt14.sh
@@ -70,28 +69,19 @@ def read_pairs(source: TextFile, target: TextFile, *, sentences: int | None) -> 
 
 
 def read_sentences(path: Path, *, name: str = "") -> Iterator[str]:
-    """Lines of a text file, or of a gzip file (`.gz`), without their ends and a byte order mark at the beginning.
+    """Lines of a text file, which may be packed, without their ends and a byte order mark at the beginning.
 
     Only a line feed, or a carriage return and a line feed, ends a line. Every other character is left as it is.
 
     :param name: what errors call the file; its path where empty.
-    :raises ValueError: the text is not UTF-8, or a gzip file is truncated or damaged. Names the file and the line.
+    :raises ValueError: the text is not UTF-8, or a packed file is truncated or damaged. Names the file and the line.
     """
     name = name or str(path)
     number = 0
-    with _open_bytes(path) as file:
-        try:
-            for line in decoded_lines(file, name):
-                number += 1
-                yield line
-        except (EOFError, zlib.error, gzip.BadGzipFile) as error:
-            raise ValueError(
-                f"{name} is damaged or cut short after line {number} ({error}): fetch the whole file again"
-            ) from error
-
-
-def _open_bytes(path: Path) -> IO[bytes]:
-    return cast(IO[bytes], gzip.open(path, "rb")) if path.suffix == ".gz" else path.open("rb")
+    with open_unpacked(path, name=name, place=lambda: f" after line {number}") as file:
+        for line in decoded_lines(file, name):
+            number += 1
+            yield line
 
 
 _TALK_DATA = re.compile(r"\s*</?(url|talkid|keywords|speaker|reviewer|translator|doc)\b[^>]*>")

@@ -8,7 +8,7 @@ from typing import Annotated, Any, get_type_hints
 
 from msgspec import Meta
 
-from rskip.corpora.corpus import CleaningOptions, Corpus, Entities, GeneratedCorpus
+from rskip.corpora.corpus import CleaningOptions, Corpus, Entities
 from rskip.settings.check import Checked
 from rskip.settings.errors import SettingError
 from rskip.settings.kinds import Count
@@ -16,7 +16,16 @@ from rskip.text.subwords import SubwordKind
 
 Option = str | int | float | bool
 NO_LIMIT = 0
-"""Of `max_words` and `max_ratio`: any length or ratio."""
+"""Of `max_words`, `max_characters` and `max_ratio`: any length or ratio."""
+
+_SPLIT_OFF = "text of your own that comes without such a set"
+_OF_SOME = {
+    "pairs": "generated corpora",
+    "valid": _SPLIT_OFF,
+    "test": _SPLIT_OFF,
+    "seed": "generated corpora and sets that are split off",
+}
+"""Options that only some corpora have (`Corpus.choices`)."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,7 +45,15 @@ class PrepareOptions(Checked):
         Meta(description="BPE merges or SentencePiece units (default: the corpus's own)", extra={"flag": "bpe-size"}),
     ] = None
     pairs: Annotated[Count | None, Meta(description="training pairs of a generated corpus")] = None
-    seed: Annotated[int | None, Meta(description="of a generated corpus")] = None
+    valid: Annotated[
+        Count | None, Meta(description="pairs of your own text that become the validation set, if no file is given")
+    ] = None
+    test: Annotated[
+        Count | None, Meta(description="pairs of your own text that become the test set, if no file is given")
+    ] = None
+    seed: Annotated[
+        int | None, Meta(description="random seed of a generated corpus, and of what is split off your own text")
+    ] = None
     clean: Annotated[bool, Meta(description="False: no cleaning but what is asked for")] = True
     remove_non_printing: Annotated[bool | None, Meta(description="remove control and format characters")] = None
     entities: Annotated[
@@ -47,6 +64,9 @@ class PrepareOptions(Checked):
     ] = None
     max_words: Annotated[
         Annotated[int, Meta(ge=0)] | None, Meta(description="drop pairs with a longer side; 0: any length")
+    ] = None
+    max_characters: Annotated[
+        Annotated[int, Meta(ge=0)] | None, Meta(description="likewise in characters; 0: any length")
     ] = None
     max_ratio: Annotated[
         float | None,
@@ -103,12 +123,12 @@ class PrepareOptions(Checked):
         resolved: dict[str, Any] = {"clean": True}
         if self.size is None:
             resolved["size"] = corpus.defaults.size
-        for name in ("pairs", "seed"):
-            if isinstance(corpus, GeneratedCorpus):
+        for name, kind in _OF_SOME.items():
+            if name in corpus.choices:
                 if getattr(self, name) is None:
-                    resolved[name] = getattr(corpus, name)
+                    resolved[name] = corpus.choices[name]
             elif getattr(self, name) is not None:
-                raise SettingError(name, f"is for generated corpora: {corpus.name} is published")
+                raise SettingError(name, f"is for {kind}, not for {corpus.name}")
         for field in dataclasses.fields(CleaningOptions):
             off = _of_cleaning(field.default)
             default = _of_cleaning(getattr(corpus.defaults.cleaning, field.name))

@@ -14,6 +14,7 @@ from rskip.corpora.corpus import CleaningOptions, Corpus, GeneratedCorpus, Publi
 from rskip.corpora.fetch import FetchedFile, fetch
 from rskip.corpora.formats import TextFile
 from rskip.corpora.options import PrepareOptions
+from rskip.corpora.own_corpus import OwnCorpus
 from rskip.corpora.record import (
     CLEANING_FILE,
     RECORD_FILE,
@@ -137,7 +138,7 @@ def _setting(corpus: Corpus, options: PrepareOptions, *, work: WorkFolder, worke
 
 def _make_result(setting: Setting, corpus: Corpus, files: Mapping[UpstreamFile, Path]) -> dict[str, Any]:
     """Makes all of the work folder's `result` but corpus.json; gives what is known only afterwards."""
-    splits = [split for split in corpus_splits(corpus) if split != "train"]
+    splits = [split for split in corpus.split_names if split != "train"]
     chunks, sentences = _tokenise(setting, corpus, files, splits)
     kept, report = deduplicate(setting, chunks)
     pipeline = learn(setting, kept)
@@ -152,24 +153,20 @@ def _make_result(setting: Setting, corpus: Corpus, files: Mapping[UpstreamFile, 
         binarise_shard(setting, folder, shard, in_shard)
     _put_together(setting, report)
     packages = [*setting.config.versions, *(corpus.packages if isinstance(corpus, GeneratedCorpus) else ())]
+    read = {}
+    if isinstance(corpus, OwnCorpus):
+        read = corpus.description
+        split_off = sum(sentences[split] for split in corpus.split_off)
+        read["left_out"] = sum(text.pairs for text in corpus.texts["train"]) - sentences["train"] - split_off
     return {
         "sentences": {"train": pairs, **held_out},
         "dictionary_size": len(Dictionary.load(folder / DICTIONARY)),
+        **read,
         "homepage": corpus.homepage,
         "licence": corpus.licence,
         "citation": corpus.citation,
         "tools": tool_versions(*packages, "fairseq"),
     }
-
-
-def corpus_splits(corpus: Corpus) -> list[str]:
-    """train, valid, test, and further test sets in the order of their numbers."""
-    if isinstance(corpus, GeneratedCorpus):
-        return ["train", "valid", "test"]
-    assert isinstance(corpus, PublishedCorpus)
-    tests = sorted((split for split in corpus.splits if split.startswith("test")), key=lambda name: (len(name), name))
-    assert {"train", "valid", *tests} == set(corpus.splits)
-    return ["train", "valid", *tests]
 
 
 class _Tokenised(TypedDict):

@@ -11,6 +11,7 @@ from typing import Any, TypedDict, TypeVar
 
 from rskip.corpora.corpus import Corpus, PublishedCorpus
 from rskip.corpora.options import PrepareOptions
+from rskip.corpora.own_corpus import OwnCorpus
 from rskip.files.checksum import sha256_file
 from rskip.files.state import read_state
 from rskip.files.whole import atomic_file, put_in_place
@@ -52,6 +53,15 @@ class TranslationRecord(CorpusRecord):
     dictionary_size: Whole
 
 
+class OwnRecord(TranslationRecord):
+    """Content of corpus.json for sentence pairs of the user's own files.
+
+    `left_out` counts training pairs that have the source sentence of a pair that was split off.
+    """
+
+    left_out: Whole
+
+
 class OutputError(ValueError):
     """The folder that is to be made can't be; what is there would be lost.
 
@@ -78,6 +88,8 @@ def plan(corpus: Corpus, options: PrepareOptions) -> dict[str, Any]:
         "options": options.to_plain(),
         "inputs": {},
     }
+    if isinstance(corpus, OwnCorpus):
+        planned["inputs"] = corpus.inputs
     if isinstance(corpus, PublishedCorpus):
         planned["inputs"] = {
             file.name: {"url": file.url, "size": file.size, "sha256": file.sha256} for file in corpus.upstream_files()
@@ -184,10 +196,10 @@ def record_difference(record: Mapping[str, Any], planned: Mapping[str, Any]) -> 
         return None
     if "corpus" in changed:
         return f"holds {record.get('corpus')}, not {planned['corpus']}"
+    if "inputs" in changed:
+        return "was prepared from other versions of the input files"
     if "options" in changed:
         return f"was prepared with {_listed(record.get('options'))}, not with {_listed(planned['options'])}"
-    if "inputs" in changed:
-        return "was prepared from other versions of the upstream files"
     if "tools" in changed:
         return f"was prepared by {_listed(record.get('tools'))}, not by {_listed(planned['tools'])}"
     return "was prepared by another version of rskip"

@@ -289,4 +289,5 @@ def _unknown(name: str) -> SettingError:
     known = [*CORPORA, *CAPTION_CORPORA]
     near = [each for each in known if name and each.startswith(name.lower())] or nearest(name.lower(), known)
     hint = f"did you mean {' or '.join(map(repr, near))}? " if near else ""
-    return SettingError("", f"unknown corpus {name!r}: {hint}`rskip prepare --list` shows all")
+    ways = "`rskip prepare --list` shows all; your own text: `rskip prepare --source FILE --target FILE`"
+    return SettingError("", f"unknown corpus {name!r}: {hint}{ways}")

@@ -2,23 +2,20 @@
 
 from __future__ import annotations
 
-import bz2
 import contextlib
 import difflib
 import errno
-import gzip
-import lzma
 import os
 import shutil
 import stat
 import tarfile
 import zipfile
-import zlib
-from collections.abc import Callable, Collection, Generator, Iterator
+from collections.abc import Collection, Generator, Iterator
 from pathlib import Path, PurePosixPath
-from typing import IO, Any, cast
+from typing import IO, cast
 
 from rskip.files.lock import one_at_a_time
+from rskip.files.packed import is_damage, unpacker
 from rskip.files.whole import require_space, whole_folder
 from rskip.machine.terminal import Progress
 
@@ -30,9 +27,6 @@ UNSUSPICIOUS = 64 << 20
 
 BLOCK = 1 << 20
 
-_OPENERS: dict[bytes, Callable[[IO[bytes]], Any]] = {b"\x1f\x8b": gzip.open, b"BZh": bz2.open, b"\xfd7zXZ\0": lzma.open}
-
-
 _Contents = Generator[tuple[str, int, IO[bytes]], None, list[str]]
 """Name, size and content of wanted members, each to be read before the next; at last the names of all members."""
 
@@ -40,10 +34,10 @@ _Contents = Generator[tuple[str, int, IO[bytes]], None, list[str]]
 def extract(archive: Path, members: Collection[str], folder: Path) -> dict[str, Path]:
     """Extracts the named members, each to folder/<member>, and nothing else.
 
-    The archive is one of tar (as it is, or packed by gzip, bzip2 or xz) or zip, whatever its name says. It is read
-    once, to its end. The folder, which nothing else may use, appears or is replaced when all members are whole and the
-    archive's own checksums are right (a plain tar has none for its contents); one that has the members is left as it
-    is. Members that are not named are not looked at.
+    The archive is one of tar (as it is, or packed by gzip, bzip2, xz or zstd) or zip, whatever its name says. It is
+    read once, to its end. The folder, which nothing else may use, appears or is replaced when all members are whole and
+    the archive's own checksums are right (a plain tar has none for its contents); one that has the members is left as
+    it is. Members that are not named are not looked at.
 
     :param members: their paths in the archive, such as "training/europarl-v7.de-en.en".
     :returns: where each member is.
@@ -74,10 +68,12 @@ def _extract(archive: Path, members: Collection[str], folder: Path) -> None:
                 shutil.copyfileobj(content, output, BLOCK)
                 output.flush()
                 os.fsync(output.fileno())
-    except (tarfile.TarError, zipfile.BadZipFile, EOFError, zlib.error, lzma.LZMAError, OSError, RuntimeError) as error:
-        # Without a number an OSError comes from gzip or bz2; EINVAL: a damaged zip file's places for its members are
-        # before its beginning. RuntimeErrors come from zipfile: a member is encrypted, or packed in an unknown way.
-        if isinstance(error, OSError) and error.errno not in (None, errno.EINVAL):
+    except Exception as error:
+        # EINVAL: a damaged zip file's places for its members are before its beginning. RuntimeErrors come from
+        # zipfile: a member is encrypted, or packed in an unknown way.
+        misplaced = isinstance(error, OSError) and error.errno == errno.EINVAL
+        not_archive = isinstance(error, (tarfile.TarError, zipfile.BadZipFile, RuntimeError))
+        if not (misplaced or not_archive or is_damage(error)):
             raise
         raise ValueError(
             f"{archive} is damaged, cut short or not an archive ({error}): expected tar, tar.gz, tar.bz2, tar.xz or "
@@ -93,7 +89,7 @@ def _contents(archive: Path, wanted: Collection[str]) -> Iterator[tuple[str, int
         if beginning.startswith(b"PK"):
             names = yield from _zip_contents(archive, file, wanted)
         else:
-            opener = next((opener for magic, opener in _OPENERS.items() if beginning.startswith(magic)), None)
+            opener = unpacker(beginning, str(archive))
             name, size = f"extract {archive.name}", archive.stat().st_size
             with (
                 opener(file) if opener else contextlib.nullcontext(file) as unpacked,

@@ -117,7 +117,7 @@ def test_other_inputs_and_other_corpora_are_refused(
     with pytest.raises(ValueError, match="tiny holds tiny-en-de, not numbers-en-de: choose another output"):
         prepare(CORPORA["numbers-en-de"], output)
     (mirror / "test.en.gz").write_bytes((mirror / "val.en.gz").read_bytes())
-    with pytest.raises(ValueError, match="was prepared from other versions of the upstream files"):
+    with pytest.raises(ValueError, match="was prepared from other versions of the input files"):
         prepare(make_corpus(), output, mirror=str(mirror))
 
 

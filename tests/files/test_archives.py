@@ -19,7 +19,7 @@ from typing import Any
 
 import pytest
 
-from rskip.files import archives
+from rskip.files import archives, packed
 from rskip.files.archives import extract
 
 TEXTS = {
@@ -127,7 +127,7 @@ def test_packed_archive_is_read_once(make: Any, tmp_path: Path, monkeypatch: pyt
             raise AssertionError("seeks")
 
     archive = make()
-    monkeypatch.setitem(archives._OPENERS, b"\x1f\x8b", lambda file: Counted(fileobj=file))
+    monkeypatch.setitem(packed._OPENERS, b"\x1f\x8b", lambda file: Counted(fileobj=file))
     extract(archive, [FRENCH, GERMAN, ENGLISH], tmp_path / "out")
     assert sum(read) == len(gzip.decompress(archive.read_bytes()))
 

@@ -22,7 +22,7 @@ def looked_for(options: CleaningOptions) -> tuple[str, ...]:
     """Those of REASONS for which these options drop pairs."""
     switches = {
         EMPTY: options.empty,
-        TOO_LONG: options.max_words is not None,
+        TOO_LONG: options.max_words is not None or options.max_characters is not None,
         LOPSIDED: options.max_ratio is not None,
         LEAK: options.leaks,
         WRONG_LANGUAGE: options.languages,
@@ -94,6 +94,8 @@ class PairCleaner:
         if options.empty and not shorter:
             return EMPTY
         if options.max_words is not None and longer > options.max_words:
+            return TOO_LONG
+        if options.max_characters is not None and max(map(len, words)) > options.max_characters:
             return TOO_LONG
         if options.max_ratio is not None and longer > options.max_ratio * shorter:
             return LOPSIDED

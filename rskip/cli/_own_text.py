@@ -1,0 +1,123 @@
+"""Arguments of `rskip prepare` that name the user's own files."""
+
+from __future__ import annotations
+
+import argparse
+import shutil
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from rskip.corpora.own_corpus import OwnCorpus
+    from rskip.corpora.own_text import OwnText
+
+_SPLITS = {"train": "to train on", "valid": "of the validation set", "test": "of a test set; several are several sets"}
+_KINDS = ("source", "target", "prefix", "table")
+
+
+def add_own_text_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declares the flags of source and target files, prefixes and tables for each split."""
+    group = parser.add_argument_group(
+        "your own text",
+        "In place of CORPUS. Files may be packed (.gz, .xz, .zst, .bz2). A validation or test set that is not given is "
+        "split off the training text (--valid, --test, --seed).",
+    )
+    for split, what in _SPLITS.items():
+        metavars = {"source": "FILE", "target": "FILE", "prefix": "PREFIX", "table": "FILE"}
+        helps = {
+            "source": f"source sentences {what}, one per line",
+            "target": "their translations, line by line",
+            "prefix": "instead: files PREFIX.SOURCE and PREFIX.TARGET of the two --languages",
+            "table": "instead: a pair per line, in columns between tabs or as a JSON object; - is standard input",
+        }
+        for kind in _KINDS:
+            flag, dest = _flag(split, kind), _dest(split, kind)
+            group.add_argument(flag, dest=dest, nargs="+", metavar=metavars[kind], help=helps[kind])
+    both = ("SOURCE", "TARGET")
+    group.add_argument(
+        "--columns",
+        nargs=2,
+        metavar=both,
+        help="numbers or names of a table's columns (default: the languages where it has such names, else 1 2)",
+    )
+    group.add_argument(
+        "--languages",
+        dest="language_codes",
+        nargs=2,
+        metavar=both,
+        help="codes such as en de (default: the ends of the files' names, such as train.en or train.de.gz)",
+    )
+
+
+def own_text_flag(args: argparse.Namespace) -> str | None:
+    """The first flag given that is for the user's own text; None where none is."""
+    flags = {_dest(split, kind): _flag(split, kind) for split in _SPLITS for kind in _KINDS}
+    flags |= {"columns": "--columns", "language_codes": "--languages"}
+    return next((flag for dest, flag in flags.items() if getattr(args, dest) is not None), None)
+
+
+@contextmanager
+def given_own_corpus(args: argparse.Namespace) -> Iterator[OwnCorpus]:
+    """The corpus of the files that were given, which is usable within the block.
+
+    :raises ValueError: flags that don't go together; what `own_corpus` raises.
+    """
+    from rskip.corpora.own_corpus import own_corpus
+    from rskip.corpora.own_text import choose_languages
+
+    with tempfile.TemporaryDirectory(prefix="rskip-prepare-") as folder:
+        texts = {split: _texts(args, split, Path(folder)) for split in _SPLITS}
+        if not texts["train"]:
+            raise ValueError("no text to train on: give --source and --target, --train-prefix or --table")
+        source, target = choose_languages([text for each in texts.values() for text in each], args.language_codes)
+        yield own_corpus(texts, source=source, target=target)
+
+
+def _flag(split: str, kind: str) -> str:
+    return f"--{kind}" if split == "train" and kind != "prefix" else f"--{split}-{kind}"
+
+
+def _dest(split: str, kind: str) -> str:
+    return f"own_{split}_{kind}"
+
+
+def _texts(args: argparse.Namespace, split: str, folder: Path) -> list[OwnText]:
+    from rskip.corpora.formats import TextFile
+    from rskip.corpora.own_text import Table, files_of_prefixes, paired_files
+
+    given = {kind: getattr(args, _dest(split, kind)) for kind in _KINDS}
+    texts: list[OwnText] = []
+    for kind, other in (("source", "target"), ("target", "source")):
+        if given[kind] and not given[other]:
+            raise ValueError(f"{_flag(split, kind)} is given without {_flag(split, other)}: expected both")
+    if given["source"]:
+        for name in (*given["source"], *given["target"]):
+            if name == "-":
+                raise ValueError(
+                    f"- (standard input) holds one text: give both sides as a table, {_flag(split, 'table')} -"
+                )
+        texts += paired_files([Path(name) for name in given["source"]], [Path(name) for name in given["target"]])
+    if given["prefix"]:
+        if args.language_codes is None:
+            flag = _flag(split, "prefix")
+            raise ValueError(f"{flag} needs the languages that its files end in: give --languages, such as en de")
+        texts += files_of_prefixes(given["prefix"], args.language_codes)
+    columns = None if args.columns is None else (args.columns[0], args.columns[1])
+    for name in given["table"] or ():
+        file = TextFile(_standard_input(folder), name="standard input") if name == "-" else TextFile(Path(name))
+        texts.append(Table(file, columns))
+    return texts
+
+
+def _standard_input(folder: Path) -> Path:
+    """Standard input as a file, since it is read several times."""
+    path = folder / "standard-input"
+    if path.exists():
+        raise ValueError("standard input is given twice: it can be read once")
+    with path.open("wb") as file:
+        shutil.copyfileobj(sys.stdin.buffer, file, 1 << 20)
+    return path

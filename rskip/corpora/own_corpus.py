@@ -1,0 +1,188 @@
+"""A corpus of the user's own files: what they hold, and how it is prepared by default."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from rskip.corpora.corpus import CleaningOptions, Corpus, PrepareDefaults
+from rskip.corpora.own_text import OwnText
+from rskip.files.checksum import sha256_file
+from rskip.machine.terminal import Progress, columns
+from rskip.settings.errors import SettingError
+
+HELD_OUT = ("valid", "test")
+LARGEST_SPLIT, SPLIT_SHARE = 2_000, 20
+"""A validation or test set that is split off has one pair in SPLIT_SHARE, but at most LARGEST_SPLIT."""
+
+SIZES = ((10_000, 2_000), (50_000, 4_000), (200_000, 8_000), (1_000_000, 16_000))
+LARGEST_SIZE = 32_000
+"""Subword units by training pairs: below 10,000 pairs 2,000, and so on; from a million on LARGEST_SIZE."""
+
+WITHOUT_SPACES = {"bo", "dz", "ja", "km", "lo", "my", "th", "yue", "zh"}
+"""Languages written without spaces between words: a limit in words, or a ratio of them, says nothing of them."""
+
+LONGEST_HELD_OUT = 20_000
+"""Characters of a sentence of a validation or test set, which is never cleaned."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class TextSummary:
+    """What a text holds.
+
+    :param name: unlike those of the split's other texts.
+    :param words: of source and target, between spaces.
+    """
+
+    name: str
+    text: OwnText
+    pairs: int
+    words: tuple[int, int]
+
+
+@dataclass(frozen=True, kw_only=True)
+class OwnCorpus(Corpus):
+    """A corpus of the user's own files. `own_corpus` makes it.
+
+    :param texts: those of train, and of valid, test, test1, ... where they are given.
+    :param split_off: how many pairs of train valid and test get by default, where they are not given.
+    :param inputs: name, size and checksum of each file, by what it is given as, such as "train.en".
+    """
+
+    texts: Mapping[str, tuple[TextSummary, ...]]
+    split_off: Mapping[str, int]
+    inputs: Mapping[str, Mapping[str, str | int]] = field(repr=False)
+
+    @property
+    def choices(self) -> dict[str, int]:
+        return {**self.split_off, "seed": 1} if self.split_off else {}
+
+    @property
+    def split_names(self) -> list[str]:
+        """train, valid, and the test sets in their order."""
+        return list(dict.fromkeys(["train", "valid", "test", *self.texts]))
+
+    @property
+    def description(self) -> dict[str, Any]:
+        """What was read, for corpus.json."""
+        return {
+            "read": {
+                split: [{"name": text.name, "pairs": text.pairs, "words": list(text.words)} for text in texts]
+                for split, texts in self.texts.items()
+            }
+        }
+
+
+def own_corpus(texts: Mapping[str, Sequence[OwnText]], *, source: str, target: str) -> OwnCorpus:
+    """Reads every text once, so that bad input is found before any work.
+
+    :param texts: those of train and, if given, of valid, which are read one after another; those of test, each a test
+        set of its own.
+    :param source: code of the language translated from, such as "en".
+    :raises ValueError: an empty or damaged file, sides of unequal length, a file that is given twice.
+    :raises OSError: a file can't be read.
+    """
+    if not texts.get("train"):
+        raise SettingError("", "no text to train on", expected="source and target files, or tables")
+    given = {"train": texts["train"], **({"valid": texts["valid"]} if texts.get("valid") else {})}
+    given |= {f"test{number or ''}": [text] for number, text in enumerate(texts.get("test", ()))}
+    inputs = _sums(given, (source, target))
+    read = {split: _read_all(split, of_split, (source, target)) for split, of_split in given.items()}
+    pairs = sum(summary.pairs for summary in read["train"])
+    share = min(LARGEST_SPLIT, max(1, pairs // SPLIT_SHARE))
+    return OwnCorpus(
+        name=f"own-{source}-{target}",
+        source=source,
+        target=target,
+        homepage="",
+        licence="that of the files it was made from",
+        citation="",
+        defaults=PrepareDefaults(cleaning=default_cleaning(source, target), size=default_size(pairs)),
+        texts=read,
+        split_off={split: share for split in HELD_OUT if split not in read},
+        inputs=inputs,
+    )
+
+
+def default_size(pairs: int) -> int:
+    """How many subword units are learnt by default from so many pairs."""
+    return next((size for below, size in SIZES if pairs < below), LARGEST_SIZE)
+
+
+def default_cleaning(source: str, target: str) -> CleaningOptions:
+    """What is dropped by default: what can't be of use to any training, by generous limits."""
+    spaces = not {source, target} & WITHOUT_SPACES
+    return CleaningOptions(
+        empty=True,
+        max_words=250 if spaces else None,
+        max_characters=5_000,
+        max_ratio=9 if spaces else None,
+        duplicates=True,
+        leaks=True,
+    )
+
+
+def _sums(given: Mapping[str, Sequence[OwnText]], languages: tuple[str, str]) -> dict[str, dict[str, str | int]]:
+    """:raises ValueError: the two sides of a text are one file, or two texts are the same."""
+    inputs: dict[str, dict[str, str | int]] = {}
+    seen: dict[tuple[str, ...], str] = {}
+    for split, texts in given.items():
+        for number, text in enumerate(texts, start=1):
+            sums = [sha256_file(file.path) for file in text.files]
+            names = " and ".join(str(file) for file in text.files)
+            if len(set(sums)) < len(sums):
+                raise ValueError(f"{names} have the same content: expected a source file and its translation")
+            if (earlier := seen.setdefault(tuple(sums), f"{names} ({split})")) != f"{names} ({split})":
+                raise ValueError(f"{names} ({split}) and {earlier} have the same content: give each file once")
+            for file, side, sum_ in zip(text.files, languages if len(sums) == 2 else ["table"], sums, strict=True):
+                key = f"{split}.{side}" + (f".{number}" if len(texts) > 1 else "")
+                name, size = Path(str(file)).name, file.path.stat().st_size
+                inputs[key] = {"file": name, "size": size, "sha256": sum_}
+    return inputs
+
+
+def _read_all(split: str, texts: Sequence[OwnText], languages: tuple[str, str]) -> tuple[TextSummary, ...]:
+    names: list[str] = []
+    for text in texts:
+        number = next(n for n in itertools.count(1) if f"{text.stem}{f'-{n}' if n > 1 else ''}" not in names)
+        names.append(f"{text.stem}{f'-{number}' if number > 1 else ''}")
+    return tuple(_read(split, name, text, languages) for name, text in zip(names, texts, strict=True))
+
+
+def _read(split: str, name: str, text: OwnText, languages: tuple[str, str]) -> TextSummary:
+    pairs, words = 0, [0, 0]
+    with Progress(f"read {name}", unit=" pairs") as bar:
+        for pair in text.pairs(languages):
+            pairs += 1
+            bar.update()
+            for side, sentence in enumerate(pair):
+                words[side] += len(sentence.split())
+                if split != "train" and len(sentence) > LONGEST_HELD_OUT:
+                    raise ValueError(
+                        f"{text.files[min(side, len(text.files) - 1)]}: sentence {pairs:,} has {len(sentence):,} "
+                        f"characters: expected at most {LONGEST_HELD_OUT:,} in a validation or test set"
+                    )
+    return TextSummary(name=name, text=text, pairs=pairs, words=(words[0], words[1]))
+
+
+def reading_report(corpus: OwnCorpus, made: Mapping[str, Any]) -> str:
+    """What was read and what was split off, for the terminal; without a last line end.
+
+    :param made: the content of the made folder's corpus.json.
+    """
+    rows: list[tuple[str, ...]] = [("read", "file", "pairs", f"words {corpus.source}", f"words {corpus.target}")]
+    for split, texts in corpus.texts.items():
+        for summary in texts:
+            files = ", ".join(str(file) for file in summary.text.files)
+            rows.append((split, files, f"{summary.pairs:,}", *(f"{count:,}" for count in summary.words)))
+    lines = [columns(rows, left=(0, 1))]
+    if corpus.split_off:
+        counts = " and ".join(f"{made['options'][split]:,} pairs for {split}" for split in corpus.split_off)
+        line = f"split off train: {counts} (seed {made['options']['seed']})"
+        if left_out := made["left_out"]:
+            line += f"; {left_out:,} further pairs with the same source sentences were left out"
+        lines.append(line)
+    return "\n".join(lines)

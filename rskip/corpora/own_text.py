@@ -1,0 +1,199 @@
+"""Parallel text of the user's own: two files that translate each other line by line, or one table with both sides."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import chain, islice
+from pathlib import Path
+from typing import Any
+
+from rskip.corpora.corpus import Pair
+from rskip.corpora.formats import TextFile, read_pairs
+from rskip.files.packed import SUFFIXES
+from rskip.settings.errors import shown
+
+LANGUAGE = re.compile(r"[a-z]{2,3}(_[A-Za-z]{2,4})?")
+_TWO_LETTERS = re.compile(r"(?P<stem>.+?)\.(?P<language>[a-z]{2})")
+_BOTH = re.compile(r"(?P<stem>.*?)[._-]?(?P<source>[a-z]{2})-(?P<target>[a-z]{2})\.(tsv|txt|jsonl|json)")
+_BREAKS = re.compile(r"\s*[\r\n]+\s*")
+
+
+@dataclass(frozen=True)
+class PairedFiles:
+    """A file with the source sentences and one with their translations, a sentence a line."""
+
+    source: TextFile
+    target: TextFile
+
+    @property
+    def files(self) -> tuple[TextFile, ...]:
+        return self.source, self.target
+
+    @property
+    def stem(self) -> str:
+        """The source file's name without its language."""
+        name = without_packing(Path(str(self.source)).name)
+        match = _TWO_LETTERS.fullmatch(name)
+        return match["stem"] if match else name
+
+    @property
+    def languages(self) -> tuple[str, str] | None:
+        """What the files' names end in (train.en, train.de.gz); None where that is no two-letter code."""
+        found = [_TWO_LETTERS.fullmatch(without_packing(Path(str(file)).name)) for file in self.files]
+        return (found[0]["language"], found[1]["language"]) if found[0] and found[1] else None
+
+    def pairs(self, languages: tuple[str, str]) -> Iterator[Pair]:
+        """Raw pairs.
+
+        :raises ValueError: as `read_pairs`.
+        """
+        return read_pairs(self.source, self.target, sentences=None)
+
+
+@dataclass(frozen=True)
+class Table:
+    """A pair a line: columns between tabs, or JSON objects (JSONL), whichever the first line is.
+
+    :param columns: of the source and of the target: numbers from 1, or names. A file of tabs has names if its first
+        line holds them. None: the languages' codes where the file has such names, else the first two columns.
+    """
+
+    file: TextFile
+    columns: tuple[str, str] | None = None
+
+    @property
+    def files(self) -> tuple[TextFile, ...]:
+        return (self.file,)
+
+    @property
+    def stem(self) -> str:
+        name = without_packing(Path(str(self.file)).name)
+        match = _BOTH.fullmatch(name)
+        return (match["stem"] if match else "") or name.partition(".")[0]
+
+    @property
+    def languages(self) -> tuple[str, str] | None:
+        """The names of its columns where both are two-letter codes, or what the file's name says (news.en-de.tsv)."""
+        if self.columns and all(re.fullmatch("[a-z]{2}", column) for column in self.columns):
+            return self.columns
+        match = _BOTH.fullmatch(without_packing(Path(str(self.file)).name))
+        return (match["source"], match["target"]) if match else None
+
+    def pairs(self, languages: tuple[str, str]) -> Iterator[Pair]:
+        """Raw pairs. A line break within a JSON string becomes a space.
+
+        :raises ValueError: a line without both columns, or one that is not a JSON object; names file and line.
+        """
+        lines = self.file.read()
+        first = list(islice(lines, 1))
+        if not first:
+            raise ValueError(f"{self.file} is empty: expected a pair of sentences a line")
+        if _json_object(first[0]) is not None:
+            return self._of_json(chain(first, lines), self.columns or languages)
+        cells = first[0].split("\t")
+        columns = self.columns or (languages if set(languages) <= set(cells) else ("1", "2"))
+        if all(column.isdecimal() for column in columns):
+            return self._of_tabs(chain(first, lines), (int(columns[0]) - 1, int(columns[1]) - 1), 1)
+        for column in columns:
+            if column not in cells:
+                problem = f"{self.file} has no column {column!r}: its first line holds {shown(cells)}"
+                raise ValueError(f"{problem}: name columns that are there, or give their numbers (--columns 1 2)")
+        return self._of_tabs(lines, (cells.index(columns[0]), cells.index(columns[1])), 2)
+
+    def _of_tabs(self, lines: Iterator[str], columns: tuple[int, int], first: int) -> Iterator[Pair]:
+        for number, line in enumerate(lines, start=first):
+            cells = line.split("\t")
+            if max(columns) >= len(cells):
+                expected = f"at least {max(columns) + 1}, separated by tabs"
+                raise ValueError(f"{self.file}: line {number} has {len(cells)} columns: expected {expected}")
+            yield cells[columns[0]], cells[columns[1]]
+
+    def _of_json(self, lines: Iterator[str], keys: tuple[str, str]) -> Iterator[Pair]:
+        for number, line in enumerate(lines, start=1):
+            if not line.strip():
+                continue
+            if (row := _json_object(line)) is None:
+                raise ValueError(f"{self.file}: line {number} is not a JSON object, as the first line is")
+            if isinstance(nested := row.get("translation"), dict):  # as Hugging Face's datasets have it
+                row = nested
+            for key in keys:
+                if not isinstance(row.get(key), str):
+                    expected = f"a text as {key!r}; its keys are {shown(list(row))}"
+                    raise ValueError(f"{self.file}: line {number}: expected {expected}: name two keys with --columns")
+            yield _one_line(row[keys[0]]), _one_line(row[keys[1]])
+
+
+OwnText = PairedFiles | Table
+
+
+def _json_object(line: str) -> dict[str, Any] | None:
+    if not line.lstrip().startswith("{"):
+        return None
+    try:
+        found = json.loads(line)
+    except ValueError:
+        return None
+    return found if isinstance(found, dict) else None
+
+
+def _one_line(text: str) -> str:
+    return _BREAKS.sub(" ", text).encode(errors="replace").decode()  # JSON may hold half a surrogate pair
+
+
+def without_packing(name: str) -> str:
+    """A file's name without .gz, .xz, .zst or .bz2."""
+    return next((name.removesuffix(suffix) for suffix in SUFFIXES if name.endswith(suffix)), name)
+
+
+def paired_files(sources: Sequence[Path], targets: Sequence[Path]) -> list[OwnText]:
+    """The n-th source file with the n-th target file.
+
+    :raises ValueError: another number of source files than of target files.
+    """
+    if len(sources) != len(targets):
+        counts = f"{len(sources)} source files and {len(targets)} target files"
+        raise ValueError(f"{counts} were given: expected as many of each, since the n-th translate each other")
+    return [PairedFiles(TextFile(source), TextFile(target)) for source, target in zip(sources, targets, strict=True)]
+
+
+def files_of_prefixes(prefixes: Sequence[str], languages: tuple[str, str]) -> list[OwnText]:
+    """PREFIX.<source> and PREFIX.<target> of each prefix, as fairseq-preprocess takes them; either may be packed.
+
+    :raises FileNotFoundError: no such file.
+    """
+    source, target = ([_of_prefix(f"{prefix}.{language}") for prefix in prefixes] for language in languages)
+    return paired_files(source, target)
+
+
+def _of_prefix(name: str) -> Path:
+    for suffix in ("", *SUFFIXES):
+        if (path := Path(name + suffix)).exists():
+            return path
+    raise FileNotFoundError(f"no file {name}, nor a packed one ({', '.join(SUFFIXES)}): check prefix and languages")
+
+
+def choose_languages(texts: Sequence[OwnText], given: Sequence[str] | None) -> tuple[str, str]:
+    """Source and target language: what was given, or else what the names of the files say.
+
+    :raises ValueError: neither says them, they contradict each other, or both are the same.
+    """
+    said = {found: text for text in texts if (found := text.languages) is not None}
+    if given is None and not said:
+        names = " and ".join(str(file) for file in texts[0].files)
+        raise ValueError(f"which languages? {names} ends in no language's code: give them, such as --languages en de")
+    if given is None and len(said) > 1:
+        (first, one), (second, other) = list(said.items())[:2]
+        says = f"{one.files[0]} says {' and '.join(first)}, but {other.files[0]} says {' and '.join(second)}"
+        raise ValueError(f"which languages? {says}: give the sides in the same order, or --languages")
+    source, target = given or next(iter(said))
+    for language in (source, target):
+        if not LANGUAGE.fullmatch(language):
+            raise ValueError(f"language {shown(language)}: expected a code, such as en, de or zh")
+    if source == target:
+        raise ValueError(
+            f"both languages are {source}: fairseq names files by language, so give two codes that differ (--languages)"
+        )
+    return source, target

@@ -1,0 +1,76 @@
+"""Validation and test sets split off training text, so that no source sentence is on both sides."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+from array import array
+from collections.abc import Callable, Iterator
+
+import numpy as np
+
+from rskip.corpora.cleaning import PairCleaner
+from rskip.corpora.corpus import CleaningOptions, Pair
+from rskip.corpora.own_corpus import OwnCorpus
+from rskip.settings.errors import SettingError
+
+
+def deal_pairs(
+    corpus: OwnCorpus, *, sizes: dict[str, int], seed: int, cleaning: CleaningOptions
+) -> Iterator[tuple[str, int, Pair]]:
+    """Every pair of the corpus with its split and the number of its text in that split, from 0.
+
+    Of the source sentences that differ, those with the smallest hash of seed and sentence become test, the next ones
+    valid: adding text changes few of them. Each gets the first of its pairs that cleaning would keep (with words as
+    they stand between spaces). Its other pairs are left out.
+
+    :param sizes: how many pairs are split off train as valid and test.
+    :raises SettingError: train has too few source sentences.
+    """
+    languages = (corpus.source, corpus.target)
+    usable = _usable(cleaning, languages)
+    owner = _chosen(corpus, sizes, seed, usable)
+    taken: set[int | None] = set()
+    for split, texts in corpus.texts.items():
+        for number, summary in enumerate(texts):
+            for pair in summary.text.pairs(languages):
+                key = _key(pair[0], seed) if split == "train" and owner else None
+                if key not in owner:
+                    yield split, number, pair
+                elif key not in taken and usable(pair):
+                    taken.add(key)
+                    yield owner[key], 0, pair
+
+
+def _chosen(
+    corpus: OwnCorpus, sizes: dict[str, int], seed: int, usable: Callable[[Pair], bool]
+) -> dict[int | None, str]:
+    """Which split gets a source sentence of train, by its key."""
+    if not sizes:
+        return {}
+    keys = array("Q")
+    for summary in corpus.texts["train"]:
+        keys.extend(_key(pair[0], seed) for pair in summary.text.pairs((corpus.source, corpus.target)) if usable(pair))
+    distinct = np.unique(np.frombuffer(keys, dtype=np.uint64)) if keys else np.empty(0, dtype=np.uint64)
+    if len(distinct) <= sum(sizes.values()):
+        wanted = " and ".join(f"{count:,} for {split}" for split, count in sizes.items())
+        raise SettingError(
+            "",
+            f"the training text has {len(distinct):,} different source sentences that cleaning keeps",
+            expected=f"more than the {sum(sizes.values()):,} that are split off ({wanted})",
+            advice="give more text, split off fewer, or give the sets themselves",
+        )
+    owner: dict[int | None, str] = {}
+    for split in sorted(sizes):  # test before valid: another size of valid leaves test as it is
+        owner.update(dict.fromkeys(distinct[len(owner) : len(owner) + sizes[split]].tolist(), split))
+    return owner
+
+
+def _key(source: str, seed: int) -> int:
+    content = f"{seed}\n{' '.join(source.split())}".encode()
+    return int.from_bytes(hashlib.blake2b(content, digest_size=8).digest(), "little")
+
+
+def _usable(cleaning: CleaningOptions, languages: tuple[str, str]) -> Callable[[Pair], bool]:
+    cleaner = PairCleaner(dataclasses.replace(cleaning, empty=True, leaks=False, languages=False), languages=languages)
+    return lambda pair: cleaner.reason((" ".join(pair[0].split()), " ".join(pair[1].split()))) is None

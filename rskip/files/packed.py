@@ -1,0 +1,80 @@
+"""Files that are packed by gzip, bzip2, xz or zstd, opened as what they hold."""
+
+from __future__ import annotations
+
+import bz2
+import gzip
+import importlib
+import lzma
+import zlib
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO, Any, cast
+
+SUFFIXES = (".gz", ".xz", ".zst", ".bz2")
+"""Endings of packed files' names."""
+
+_OPENERS: dict[bytes, Callable[[IO[bytes]], Any]] = {b"\x1f\x8b": gzip.open, b"BZh": bz2.open, b"\xfd7zXZ\0": lzma.open}
+
+
+@contextmanager
+def open_unpacked(path: Path, *, name: str = "", place: Callable[[], str] = str) -> Iterator[IO[bytes]]:
+    """Opens a file's content for reading. Its first bytes say whether and how it is packed. A
+    file that only its name calls packed is damaged.
+
+    :param name: what errors call the file; its path where empty.
+    :param place: gives words that an error says of how far the reader came.
+    :raises ValueError: a packed file is damaged or cut short, also while it is read within the block; or zstd is
+        needed and not installed.
+    """
+    name = name or str(path)
+    with path.open("rb") as file:
+        beginning = file.read(6)
+        file.seek(0)
+        opener = unpacker(beginning, name)
+        if opener is None and (path.suffix not in SUFFIXES or not beginning):
+            yield file
+            return
+        try:
+            if opener is None:
+                raise EOFError(f"its first bytes are not those of a {path.suffix} file")
+            with opener(file) as unpacked:
+                yield cast(IO[bytes], unpacked)
+        except Exception as error:
+            if not is_damage(error):
+                raise
+            raise ValueError(
+                f"{name} is damaged or cut short{place()} ({error}): fetch the whole file again"
+            ) from error
+
+
+def unpacker(beginning: bytes, name: str) -> Callable[[IO[bytes]], Any] | None:
+    """The function that opens a packed file's content, by the file's first six bytes; None where it is not packed.
+
+    :raises ValueError: zstd is needed and not installed; names the file by `name`.
+    """
+    if beginning.startswith(b"\x28\xb5\x2f\xfd"):
+        if (zstd := _zstd()) is None:
+            advice = "install it with pip install 'rskip[zstd]', or unpack the file with zstd -d"
+            raise ValueError(f"{name} is packed by zstd, which this Python can't read: {advice}")
+        return cast("Callable[[IO[bytes]], Any]", zstd.open)
+    return next((opener for magic, opener in _OPENERS.items() if beginning.startswith(magic)), None)
+
+
+def is_damage(error: Exception) -> bool:
+    """Whether reading a packed file raised this because its bytes are not what they were."""
+    if isinstance(error, OSError):
+        return error.errno is None  # from gzip and bz2
+    zstd = _zstd()
+    return isinstance(error, (EOFError, zlib.error, lzma.LZMAError, *((zstd.ZstdError,) if zstd else ())))
+
+
+def _zstd() -> Any:
+    """The module of zstd: Python's own from 3.14 on, else its backport; None where there is neither."""
+    for module in ("compression.zstd", "backports.zstd"):
+        try:
+            return importlib.import_module(module)
+        except ImportError:
+            continue
+    return None
