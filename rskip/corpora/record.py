@@ -129,12 +129,16 @@ def describe_made(made: Mapping[str, Any], kept: Sequence[str]) -> dict[str, Any
     :param made: the content of corpus.json.
     :param kept: the keys to copy, if present.
     """
-    files = json.dumps(made["files"], sort_keys=True)
     return {
         **{key: made[key] for key in kept if key in made},
         "inputs": {name: file["sha256"] for name, file in made.get("inputs", {}).items()},
-        "files_sha256": hashlib.sha256(files.encode()).hexdigest(),
+        "files_sha256": files_sha256(made["files"]),
     }
+
+
+def files_sha256(files: Mapping[str, str]) -> str:
+    """One checksum of the files of a prepared folder, from the checksums in its corpus.json."""
+    return hashlib.sha256(json.dumps(files, sort_keys=True).encode()).hexdigest()
 
 
 def data_path(folder: Path, record: CorpusRecord) -> str:
@@ -161,8 +165,8 @@ def needs_build(folder: Path, planned: dict[str, Any], *, force: bool) -> bool:
         problem = f"{folder} was not made by rskip prepare (it has no {RECORD_FILE} of its own)"
         raise OutputError(problem, advice="choose another {output}")
     known = {*record["files"], RECORD_FILE}
-    held = {path.relative_to(folder).as_posix() for path in folder.rglob("*") if not path.is_dir()}
-    differs = record_difference(record, planned) or _damage(folder, record, held)
+    held = _files(folder)
+    differs = record_difference(record, planned) or damage(folder, record)
     if differs is None:
         return False
     if not force:
@@ -173,8 +177,9 @@ def needs_build(folder: Path, planned: dict[str, Any], *, force: bool) -> bool:
     return True
 
 
-def _damage(folder: Path, record: CorpusRecord, held: set[str]) -> str | None:
+def damage(folder: Path, record: CorpusRecord) -> str | None:
     """What is wrong with a prepared folder's files, as a sentence's end: one is gone or cut off."""
+    held = _files(folder)
     for name in [*record["files"], RECORD_FILE]:
         if name not in held:
             return f"lacks {name}"
@@ -182,6 +187,10 @@ def _damage(folder: Path, record: CorpusRecord, held: set[str]) -> str | None:
         if expected is not None and (size := (folder / name).stat().st_size) != expected:
             return f"is damaged ({name} has {size:,} bytes, not {expected:,})"
     return None
+
+
+def _files(folder: Path) -> set[str]:
+    return {path.relative_to(folder).as_posix() for path in folder.rglob("*") if not path.is_dir()}
 
 
 def record_difference(record: Mapping[str, Any], planned: Mapping[str, Any]) -> str | None:

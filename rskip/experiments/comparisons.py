@@ -204,7 +204,11 @@ def no_table(name: str, known: Sequence[str]) -> SettingError:
 
 def begun(table: ComparisonTable) -> list[Path]:
     """Folders of the missing runs that were started in the current folder: they are going on, or were stopped."""
-    folders = [run_path(Path("runs"), line.recipe.address, str(seed)) for line in table.lines for seed in line.missing]
+    folders = [
+        run_path(Path(line.recipe.own.runs), line.recipe.address, str(seed))
+        for line in table.lines
+        for seed in line.missing
+    ]
     return [folder for folder in dict.fromkeys(folders) if (folder / "run.json").exists()]
 
 
@@ -269,10 +273,7 @@ def _changes(line: Line) -> list[str]:
     """What a variant and its baseline differ in beside the connection: setting, value, the baseline's."""
     assert line.baseline is not None
     now, before = flat_config(line.recipe.written), flat_config(line.baseline.recipe.written)
-    precisions = [
-        {record.precision or "not recorded" for record in each.records}
-        for each in (line, line.baseline)
-    ]
+    precisions = [{record.precision or "not recorded" for record in each.records} for each in (line, line.baseline)]
     expected = (*_CONNECTION, *(_PRECISION if all(precisions) else ()))  # what was computed in says more
     keys = [key for key in {**before, **now} if now.get(key) != before.get(key) and key not in expected]
     changes = [f"{key}: {now.get(key, 'none')} against {before.get(key, 'none')}" for key in keys]

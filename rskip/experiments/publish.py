@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from rskip.experiments.recipe import Recipe, load_recipe, results_folder, run_named
+from rskip.experiments.runner import plan_runs
 from rskip.files.checksum import sha256_file
 from rskip.files.lock import one_at_a_time
 from rskip.files.whole import recover, whole_folder
@@ -18,7 +19,6 @@ from rskip.records.address import old_name
 from rskip.records.record import readdressed
 from rskip.settings.errors import did_you_mean
 from rskip.tasks import task_of_record
-from rskip.tasks.run import Run
 from rskip.zoo.publishing import (
     FOLDER,
     check_score,
@@ -164,7 +164,7 @@ def _exported(recipe: Recipe, record: Record, *, mirror: str | None) -> Iterator
 
     The folder becomes checkpoints/<run> if the block succeeds.
     """
-    run = Run(name=recipe.run, seed=record.seed, settings=recipe.settings, mirror=mirror, gpus=gpus_to_use(None))
+    ((_, run),) = plan_runs([recipe], seeds=[record.seed], mirror=mirror, gpus=gpus_to_use(None))
     task, trained = recipe.task, recipe.task.scored_file(run)
     record = readdressed(read_record(record.path), recipe.run)
     if not trained.is_file():

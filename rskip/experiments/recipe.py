@@ -20,6 +20,7 @@ from typing import Annotated, Any
 
 import msgspec
 
+from rskip.experiments.foreign import foreign_config
 from rskip.experiments.variants import Variant, choose_variants, merge, read_variants
 from rskip.records import RESULTS, Record, record_path
 from rskip.records.address import new_addresses, run_address, without_hash
@@ -27,9 +28,10 @@ from rskip.settings.check import convert, field_names
 from rskip.settings.errors import SettingError, did_you_mean, joined
 from rskip.settings.text import parse_overrides, read_yaml, set_dotted
 from rskip.tasks import Task, find_task, tasks
-from rskip.tasks.run import ProbeSettings, config_difference, flat_config
+from rskip.tasks.run import RUNS, ProbeSettings, config_difference, flat_config
 
 FOLDER = Path("recipes")
+_Folder = Annotated[str, msgspec.Meta(min_length=1, extra={"expected": "a folder"})]
 
 
 class PaperScore(msgspec.Struct, frozen=True, kw_only=True):
@@ -74,6 +76,7 @@ class OwnFields(msgspec.Struct, frozen=True, kw_only=True):
     :param probe: how often the training is looked at; None: never.
     :param resources: what a run takes of a machine, where many are run at once.
     :param results: the folder of the records.
+    :param runs: the folder of the runs' folders.
     """
 
     kind: str
@@ -84,7 +87,8 @@ class OwnFields(msgspec.Struct, frozen=True, kw_only=True):
     show: Annotated[int, msgspec.Meta(ge=0)] = 0
     probe: ProbeSettings | None = None
     resources: Resources = Resources()
-    results: Annotated[str, msgspec.Meta(min_length=1, extra={"expected": "a folder"})] = str(RESULTS)
+    results: _Folder = str(RESULTS)
+    runs: _Folder = str(RUNS)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -170,7 +174,7 @@ class Recipe:
         if difference := config_difference(before, now, given=self.written, removed=self.task.removed):
             raise ValueError(
                 f"{record.path} was made with other settings ({difference}): for another run give the change with "
-                f"--set, or remove {record.path} and runs/{self.run}/{record.seed}"
+                f"--set, or remove {record.path} and {self.own.runs}/{self.run}/{record.seed}"
             )
 
     def _check_keys(self) -> None:
@@ -180,9 +184,7 @@ class Recipe:
                 raise SettingError.of_unknown_key("", key, [*field_names(OwnFields), "variants", *known])
 
 
-def load_recipe(
-    name: str | os.PathLike[str], *, variant: str | None = None, overrides: Sequence[str] = ()
-) -> Recipe:
+def load_recipe(name: str | os.PathLike[str], *, variant: str | None = None, overrides: Sequence[str] = ()) -> Recipe:
     """Reads and checks one variant, or a file without variants.
 
     :param name: as `find_recipe` takes it.
@@ -313,6 +315,11 @@ def _read_content(path: Path) -> dict[str, Any]:
     if not isinstance(content, dict):
         kind = "nothing" if content is None else f"a {type(content).__name__}"
         raise SettingError("", f"it holds {kind}", expected="keys and values of a recipe", source=str(path))
+    if "kind" not in content and (other := foreign_config(content)) is not None:
+        program, command = other
+        how = f"`{command.format(folder=path.parent, name=path.stem, path=path)}` takes it"
+        expected = "a recipe, which has a `kind`"
+        raise SettingError("", f"is a configuration of {program}", expected=expected, advice=how, source=str(path))
     if "rows" in content:
         if "variants" in content:
             raise SettingError("rows", "are the variants' old name", expected="one of them", source=str(path))
@@ -328,7 +335,7 @@ def _build(
     content, effective = copy.deepcopy(variant.changes), {}
     for key, value in overrides.items():
         section = key.split(".")[0]
-        if section in ("kind", "results", "rows", "variants"):
+        if section in ("kind", "results", "rows", "runs", "variants"):
             raise SettingError(section, "can't be overridden", advice="write another recipe")
         before = set_dotted(content, key, value)
         if section not in own and before != value:

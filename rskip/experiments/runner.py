@@ -7,6 +7,7 @@ import shlex
 import shutil
 from collections.abc import Sequence
 from datetime import datetime, timezone
+from pathlib import Path
 from typing import Any
 
 from rskip.experiments.recipe import Recipe
@@ -75,6 +76,7 @@ def plan_runs(
                 mirror=mirror,
                 gpus=gpus,
                 probe=recipe.own.probe,
+                runs=Path(recipe.own.runs),
             ),
         )
         for seed in seeds

@@ -17,7 +17,7 @@ import msgspec
 from rskip.settings.check import convert
 from rskip.settings.errors import SettingError, did_you_mean
 
-_COMMON = ("kind", "results", "rows", "variants")  # the same for all variants of a file
+_COMMON = ("kind", "results", "rows", "runs", "variants")  # the same for all variants of a file
 _Name = Annotated[
     str, msgspec.Meta(pattern="^[a-z0-9][a-z0-9_.-]*$", extra={"expected": "a variant's name, as 2rskip_ln"})
 ]

@@ -13,36 +13,15 @@ from rskip.captioning.fairseq import model as captioning_model
 from rskip.fairseq_plugin import model
 from rskip.fairseq_plugin.flags import OF_DATA, check_flags
 from rskip.transformer import TransformerConfig
+from rskip.transformer.architectures import CONNECTIONS, SIZES, Size, architecture
 from rskip.transformer.config import StackConfig
-
-CONNECTIONS = {
-    "skip_ln": "1xskip+ln",
-    "xskip": "2xskip",
-    "xskip_ln": "2xskip+ln",
-    "wskip_ln": "wskip+ln",
-    "rskip_ln": "2rskip+ln",
-    "sas": "sas",
-    "prenorm": "prenorm+ln",
-}
-
-# features, features inside the feed-forward branch, heads, layers of each stack
-SIZES = {
-    "": (512, 2048, 8, 6),
-    "_tiny": (128, 256, 4, 4),
-    "_small": (256, 1024, 4, 3),
-    "_iwslt": (512, 1024, 4, 6),
-    "_2layer": (512, 2048, 8, 2),
-    "_big": (1024, 4096, 16, 6),
-}
 
 # Captioning's are fewer: those of SAS Table 5, and this project's own.
 CAPTIONING_CONNECTIONS = ("skip_ln", "rskip_ln", "sas")
-CAPTIONING_SIZES = {"": SIZES[""], "_small": SIZES["_small"], "_tiny": (256, 512, 4, 2)}
+CAPTIONING_SIZES = {"": SIZES["base"], "_small": SIZES["small"], "_tiny": Size(256, 512, 4, 2)}
 
 
-def _architecture(
-    kind: type[StackConfig], connection: str, size: tuple[int, int, int, int]
-) -> Callable[[Namespace], None]:
+def _architecture(kind: type[StackConfig], connection: str, size: Size) -> Callable[[Namespace], None]:
     features, inner_features, heads, layers = size
 
     def fill_in(args: Namespace) -> None:
@@ -72,10 +51,12 @@ def _register(model_name: str, name: str, fill_in: Callable[[Namespace], None]) 
 
 
 for _name, _spec in CONNECTIONS.items():
-    for _suffix, _size in SIZES.items():
-        _register(model.MODEL_NAME, f"transformer_{_name}{_suffix}", _architecture(TransformerConfig, _spec, _size))
+    for _size in SIZES:
+        _fill_in = _architecture(TransformerConfig, _spec, SIZES[_size])
+        _register(model.MODEL_NAME, architecture(_name, _size), _fill_in)
 
 for _name in CAPTIONING_CONNECTIONS:
-    for _suffix, _size in CAPTIONING_SIZES.items():
+    for _suffix, _of_captioning in CAPTIONING_SIZES.items():
         _arch = f"captioning_transformer_{_name}{_suffix}"
-        _register(captioning_model.MODEL_NAME, _arch, _architecture(CaptioningConfig, CONNECTIONS[_name], _size))
+        _fill_in = _architecture(CaptioningConfig, CONNECTIONS[_name], _of_captioning)
+        _register(captioning_model.MODEL_NAME, _arch, _fill_in)

@@ -25,6 +25,7 @@ from rskip.tasks.process import child_environment, run_logged
 SettingsT = TypeVar("SettingsT")
 
 _Precision = Literal["float32", "bfloat16", "float16"]
+RUNS = Path("runs")  # unless a recipe names another folder
 FIRST_STAGE = "train"  # of a run's only or first training
 SESSION = "rskip run | "  # begins the line of train.log that says what a session runs on
 
@@ -46,6 +47,7 @@ class Run(Generic[SettingsT]):
     :param mirror: where the dataset is; None: at its public source.
     :param gpus: how many train, 0 for the CPU.
     :param lock: of the folder, which the training inherits.
+    :param runs: the folder that holds the folders of runs.
     """
 
     name: str
@@ -55,10 +57,11 @@ class Run(Generic[SettingsT]):
     gpus: int = 0
     probe: ProbeSettings | None = None
     lock: FolderLock | None = None
+    runs: Path = RUNS
     folder: RunFolder = field(init=False)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "folder", RunFolder(run_path(Path("runs"), self.name, str(self.seed))))
+        object.__setattr__(self, "folder", RunFolder(run_path(self.runs, self.name, str(self.seed))))
 
     def train(
         self,

@@ -17,7 +17,8 @@ def commands(run: Run[TranslationSettings]) -> list[list[str]]:
     precision = precision_here(training.precision, gpus=run.gpus)
     training_commands = training.commands(precision)
     scoring = generate_command(run, checkpoint=scored_file(run))
-    return [prepare_command(run), *training_commands, average_command(run), scoring]
+    preparing = [prepare_command(run)] if run.settings.data is None else []
+    return [*preparing, *training_commands, average_command(run), scoring]
 
 
 def prepare_command(run: Run[TranslationSettings]) -> list[str]:

@@ -1,4 +1,4 @@
-"""The data folder that a run trains on, made where it is missing, and what fairseq is given of it."""
+"""The data folder that a run trains on, made where its corpus is not prepared yet, and what fairseq is given of it."""
 
 from __future__ import annotations
 
@@ -8,13 +8,16 @@ from pathlib import Path
 from typing import Any
 
 from rskip.corpora import PrepareOptions, find_corpus, prepare
+from rskip.corpora.prepared import find_pairs
 from rskip.corpora.record import TranslationRecord, describe_made, made_record, shard_folders
 from rskip.machine.environment import available_cores
 from rskip.translation.recipe import TranslationSettings
 
 
 def data_folder(settings: TranslationSettings) -> Path:
-    """`data-bin/<corpus>`, with a hash of the options where they are not the corpus's own."""
+    """The folder that the settings name, or `data-bin/<corpus>`, with a hash of options that are not the corpus's."""
+    if settings.data is not None:
+        return Path(settings.data)
     if settings.prepare == PrepareOptions().resolve(find_corpus(settings.corpus)):
         return Path("data-bin", settings.corpus)
     canonical = json.dumps(settings.prepare.to_plain(), sort_keys=True)
@@ -22,10 +25,18 @@ def data_folder(settings: TranslationSettings) -> Path:
 
 
 def ensure_data(settings: TranslationSettings, *, mirror: str | None) -> Path:
-    """Returns the data folder, made as `rskip prepare` makes it where it is not there whole."""
-    folder, corpus = data_folder(settings), find_corpus(settings.corpus)
-    prepare(corpus, folder, options=settings.prepare, mirror=mirror, workers=available_cores())
+    """Returns the data folder. That of a corpus is made as `rskip prepare` makes it where it is not there whole."""
+    folder = data_folder(settings)
+    if settings.data is None:
+        corpus = find_corpus(settings.corpus)
+        prepare(corpus, folder, options=settings.prepare, mirror=mirror, workers=available_cores())
     return folder
+
+
+def languages(settings: TranslationSettings) -> tuple[str, str]:
+    """Codes of the languages translated from and to."""
+    corpus = find_corpus(settings.corpus) if settings.data is None else find_pairs(settings.data)
+    return corpus.source, corpus.target
 
 
 def describe_data(folder: Path) -> dict[str, Any]:
@@ -40,6 +51,10 @@ def data_arguments(settings: TranslationSettings) -> list[str]:
     fairseq reads one of several shards an epoch. It could guess the languages from the data folder, but would then not
     write them into its checkpoints.
     """
-    corpus, folders = find_corpus(settings.corpus), shard_folders(data_folder(settings), settings.prepare.shards)
-    languages = ["--source-lang", corpus.source, "--target-lang", corpus.target]
-    return [":".join(map(str, folders)), *languages, "--user-dir", settings.user_dir]
+    shards = settings.prepare.shards if settings.data is None else find_pairs(settings.data).shards
+    source, target = languages(settings)
+    return [
+        ":".join(map(str, shard_folders(data_folder(settings), shards))),
+        *("--source-lang", source, "--target-lang", target),
+        *("--user-dir", settings.user_dir),
+    ]

@@ -19,7 +19,7 @@ from rskip.records import Record
 from rskip.tasks.fairseq.publishing import paper_of
 from rskip.tasks.run import Run
 from rskip.tasks.task import ModelDescription
-from rskip.translation.data import ensure_data
+from rskip.translation.data import data_folder, ensure_data, languages
 from rskip.translation.recipe import TranslationSettings, import_user_dir
 from rskip.translation.scoring import DECIMALS, Translations, read_translations, translate
 from rskip.translation.training import scored_file
@@ -33,15 +33,21 @@ def export_weights(run: Run[TranslationSettings], record: Record, folder: Path) 
 
     :returns: sacreBLEU of the weights read back.
     """
-    data, corpus = ensure_data(run.settings, mirror=run.mirror), find_corpus(run.settings.corpus)
+    data = ensure_data(run.settings, mirror=run.mirror)
+    write_files(run, folder)
+    translations = _translate(run, weights=folder / WEIGHTS, data=data)
+    return {"sacrebleu": round(translations.score()["sacrebleu"].value, DECIMALS)}
+
+
+def write_files(run: Run[TranslationSettings], folder: Path) -> None:
+    """Writes the files of `export_weights`, without scoring them."""
+    data, (source, target) = data_folder(run.settings), languages(run.settings)
     checkpoint = read_checkpoint(scored_file(run))
-    checkpoint.config.update(task="translation", source_lang=corpus.source, target_lang=corpus.target)
+    checkpoint.config.update(task="translation", source_lang=source, target_lang=target)
     write_model(folder, checkpoint, dtype=torch.float16)
     shutil.copytree(data / "text", folder / "text")
     for dictionary in data.glob("dict.*.txt"):
         shutil.copyfile(dictionary, folder / dictionary.name)
-    translations = _translate(run, weights=folder / WEIGHTS, data=data)
-    return {"sacrebleu": round(translations.score()["sacrebleu"].value, DECIMALS)}
 
 
 def _translate(run: Run[TranslationSettings], *, weights: Path, data: Path) -> Translations:
@@ -58,6 +64,11 @@ def describe(folder: Path, record: Record) -> ModelDescription:
     path = folder / WEIGHTS
     if (user_dir := record.config.get("train", {}).get("user-dir")) is not None:
         import_user_dir(Path(user_dir))  # it registers its connections
+    if (own := record.config.get("data")) is not None:
+        raise ValueError(
+            f"{record.run} was trained on {own}, which is no registered corpus: a published model names its data's "
+            f"source and licence; use the folder itself, Translator.from_pretrained({str(folder)!r})"
+        )
     corpus, split = find_corpus(record.config["corpus"]), record.config["evaluate"]["split"]
     named = _CORPUS.fullmatch(corpus.name)
     assert named is not None, corpus.name

@@ -13,6 +13,7 @@ import msgspec
 from rskip.connections import parse_connection
 from rskip.connections.norms import NORMS_OF_IMAGES
 from rskip.corpora import PrepareOptions, find_corpus
+from rskip.corpora.prepared import find_pairs
 from rskip.generation import SearchOptions
 from rskip.settings.check import convert, to_plain
 from rskip.settings.errors import SettingError
@@ -76,8 +77,10 @@ class EvaluateSettings(msgspec.Struct, frozen=True, kw_only=True):
 class TranslationSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Settings of one translation run.
 
-    :param corpus: a name that `rskip prepare` knows.
+    :param corpus: a name that `rskip prepare` knows; with `data`, the name in that folder's corpus.json.
     :param prepare: how it is prepared, the corpus's defaults filled in.
+    :param data: in place of `corpus`, a folder that `rskip prepare` made, seen from the current folder.
+    :param data_sha256: with `data`, the checksum of the folder's files, filled in. Another one is refused.
     :param train: flags of fairseq-train without the leading dashes, with `arch`, and `tokens-per-update` (see
         `rskip.translation.training`). A flag that is true is passed without a value; a false or null one is left out.
         `user-dir` is your own folder. It is imported here too, so that its connections have names.
@@ -85,8 +88,12 @@ class TranslationSettings(msgspec.Struct, frozen=True, kw_only=True):
     :raises SettingError: a value that can't be, or two that contradict.
     """
 
-    corpus: Annotated[str, msgspec.Meta(min_length=1, extra={"expected": "a name such as multi30k-en-de"})]
+    corpus: str = ""
     prepare: PrepareOptions = PrepareOptions()
+    data: Annotated[str, msgspec.Meta(min_length=1, extra={"expected": "a folder that rskip prepare made"})] | None = (
+        None
+    )
+    data_sha256: str | None = None
     train: Flags
     average: AverageSettings = AverageSettings()
     generate: Flags = {}
@@ -114,9 +121,10 @@ class TranslationSettings(msgspec.Struct, frozen=True, kw_only=True):
 
     def to_plain(self) -> dict[str, Any]:
         """Everything that the result depends on, as plain JSON values."""
+        of_folder = {"data": self.data, "data_sha256": self.data_sha256}
         return {
             "corpus": self.corpus,
-            "prepare": self.prepare.to_plain(),
+            **({"prepare": self.prepare.to_plain()} if self.data is None else of_folder),
             **{name: to_plain(getattr(self, name)) for name in ("train", "average", "generate", "evaluate")},
         }
 
@@ -133,12 +141,36 @@ def variant_config(written: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _resolve(settings: TranslationSettings) -> None:
+    if settings.data is not None:
+        _resolve_folder(settings, settings.data)
+        return
+    if settings.data_sha256 is not None:
+        raise SettingError("data_sha256", "is given without data", expected="both, or a corpus")
+    if not settings.corpus:
+        expected = "a name such as multi30k-en-de, or in its place data: a folder that `rskip prepare` made"
+        raise SettingError("corpus", "is missing", expected=expected)
     corpus = find_corpus(settings.corpus)
     try:
         prepare = settings.prepare.resolve(corpus)
     except SettingError as error:
         raise error.within("prepare") from None
     msgspec.structs.force_setattr(settings, "prepare", prepare)
+
+
+def _resolve_folder(settings: TranslationSettings, path: str) -> None:
+    """Takes corpus and checksum from the folder; where the settings give them, compares them."""
+    if settings.prepare != PrepareOptions():
+        raise SettingError("prepare", f"is given, but {path} is prepared already", expected="data without prepare")
+    try:
+        found = find_pairs(path)
+    except (OSError, ValueError) as error:
+        raise SettingError("data", f"can't be used: {error}") from None
+    for name, value in (("corpus", found.corpus), ("data_sha256", found.sha256)):
+        given = getattr(settings, name)
+        if given and given != value:
+            advice = "give the folder that the recipe was written for, or take that line out of the recipe"
+            raise SettingError.of_value(name, given, f"{value!r}, as {path} has it", advice=advice)
+        msgspec.structs.force_setattr(settings, name, value)
 
 
 def _check_connections(train: Mapping[str, Flag]) -> None:

@@ -14,11 +14,11 @@ from fairseq_compat.one_line_errors import UsageError
 from rskip.checkpoint import read_checkpoint
 from rskip.checkpoint.transformer import build_transformer
 from rskip.connections import list_connections
-from rskip.fairseq_plugin.architectures import CONNECTIONS, SIZES
 from rskip.fairseq_plugin.flags import config_from_args, flag_of, unsupported_flags
 from rskip.transformer import TransformerConfig
+from rskip.transformer.architectures import CONNECTIONS, SIZES, architecture
 
-ARCHITECTURES = [f"transformer_{connection}{size}" for connection in CONNECTIONS for size in SIZES]
+ARCHITECTURES = [architecture(connection, size) for connection in CONNECTIONS for size in SIZES]
 SMALL = ["--encoder-embed-dim", "16", "--encoder-ffn-embed-dim", "8", "--share-all-embeddings"]
 
 

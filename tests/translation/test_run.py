@@ -10,7 +10,6 @@ import signal
 import subprocess
 import sys
 import time
-from argparse import Namespace
 from pathlib import Path
 
 import pytest
@@ -18,15 +17,11 @@ import torch
 
 from rskip.checkpoint import read_checkpoint
 from rskip.cli.main import main
-from rskip.corpora import PrepareOptions, find_corpus, prepare
 from rskip.experiments.recipe import load_recipe
 from rskip.files.checksum import sha256_file
 from rskip.records import read_record
-from rskip.text import TextPipeline
 from rskip.translation.data import data_folder
-from rskip.translation.metrics import read_lines
-
-SENTENCES, SPOILT = 200, 26  # of the test set: how many there are, and how many are translated wrongly
+from tests.translation.conftest import RUN_BY_PYTHON, SENTENCES, SPOILT
 
 RECIPE = """
 kind: translation
@@ -40,58 +35,13 @@ expected: {accuracy: 87.0, minutes: 1}
 """
 
 PYTHON = sys.executable
-# pip's way to begin a script: a shebang can't name an interpreter in a folder with a space
-RUN_BY_PYTHON = f"""#!/bin/sh
-'''exec' "{PYTHON}" "$0" "$@"
-' '''
-"""
-
-
-@pytest.fixture(scope="module")
-def fakes(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """bin/ (the programs), a prepared corpus, a checkpoint, and what fairseq-generate will print."""
-    root = tmp_path_factory.mktemp("fakes")
-    (root / "bin").mkdir()
-    for source in (Path(__file__).parent / "fake_fairseq").glob("*.py"):
-        program = root / "bin" / f"fairseq-{source.stem}"
-        program.write_text(f"{RUN_BY_PYTHON}{source.read_text()}")
-        program.chmod(0o755)
-    checks = root / "bin" / "python"  # fairseq's parser refuses nothing
-    checks.write_text("#!/bin/sh\necho {}\n")
-    checks.chmod(0o755)
-    options = PrepareOptions(pairs=300, size=80)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(sys, "executable", str(root / "bin" / "python"))
-        prepare(find_corpus("numbers-en-de"), root / "prepared", options=options)
-    settings = Namespace(arch="transformer_rskip_ln_tiny")
-    state = {"cfg": {"model": settings}, "model": {"weight": torch.linspace(0, 1, 5)}}
-    torch.save(state, root / "checkpoint.pt")
-    pipeline = TextPipeline.load(root / "prepared" / "text")
-    record = json.loads((root / "prepared" / "corpus.json").read_text())
-    for language in ("en", "de"):
-        reference = root / "prepared" / "reference" / f"test.{language}"
-        reference.write_text("\n".join(read_lines(reference)[:SENTENCES]) + "\n")
-        record["sizes"][f"reference/test.{language}"] = reference.stat().st_size
-    (root / "prepared" / "corpus.json").write_text(json.dumps(record))
-    lines = []
-    for index, sentence in enumerate(read_lines(root / "prepared" / "reference" / "test.de")):
-        tokens = pipeline.encode_target(sentence)
-        lines += [f"T-{index}\t{tokens}", f"H-{index}\t-0.1\t{tokens if index >= SPOILT else 'x'}"]
-    (root / "translations.txt").write_text("\n".join(reversed(lines)) + "\n")
-    return root
 
 
 @pytest.fixture
-def project(fakes: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def project(faked: Path) -> Path:
     """A folder to run in, with the recipe; fairseq's programs are the fakes."""
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(sys, "executable", str(fakes / "bin" / "python"))
-    monkeypatch.setenv("FAKE_CHECKPOINT", str(fakes / "checkpoint.pt"))
-    monkeypatch.setenv("FAKE_TRANSLATIONS", str(fakes / "translations.txt"))
-    monkeypatch.setenv("OMP_NUM_THREADS", "3")
-    monkeypatch.setattr("rskip.machine.device.bfloat16_is_slow", lambda device: False)
-    (tmp_path / "mine.yaml").write_text(RECIPE)
-    return tmp_path
+    (faked / "mine.yaml").write_text(RECIPE)
+    return faked
 
 
 @pytest.fixture

@@ -151,6 +151,11 @@ class MmapSentences:
     def __len__(self) -> int:
         return len(self._sizes)
 
+    @property
+    def sizes(self) -> NDArray[np.int32]:
+        """How many indices each sentence has, its end mark included."""
+        return self._sizes
+
     def sentence(self, row: int) -> Integers:
         """Indices of one sentence, counted from 0."""
         return self._block(range(row, row + 1))[1]

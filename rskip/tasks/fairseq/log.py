@@ -11,6 +11,7 @@ from statistics import fmean
 from typing import Any
 
 from rskip.files.state import parse_state_line
+from rskip.machine.terminal import duration
 from rskip.settings.errors import SettingError
 from rskip.tasks.run import SESSION, epoch_line
 
@@ -129,14 +130,27 @@ def _read_figures(tag: str, text: str, *, source: str) -> dict[str, float | None
     return figures
 
 
-def epoch_lines(log: Path) -> list[str]:
-    """A line for each epoch of a log that has ended."""
+def epoch_lines(log: Path, *, epochs: int = 0, updates: int = 0) -> list[str]:
+    """A line for each epoch of a log that has ended, with an estimate of the time to the end of the training.
+
+    :param epochs: of the whole training; 0: not known.
+    :param updates: likewise. If both are known, the earlier end counts.
+    """
     with log.open(encoding="utf-8", errors="replace") as lines:
         curve = read_train_log(lines, log_file=log).curve
-    return [_epoch_line(epoch) for epoch in curve if epoch.seconds is not None]
+    return [_epoch_line(epoch, _left(epoch, epochs, updates)) for epoch in curve if epoch.seconds is not None]
 
 
-def _epoch_line(epoch: Epoch) -> str:
+def _left(epoch: Epoch, epochs: int, updates: int) -> str:
+    """The rest of the training after an epoch, if it goes on as fast as until then."""
+    parts = [epoch.epoch / epochs if epochs else 0.0, (epoch.update or 0) / updates if updates else 0.0]
+    done = max(parts)
+    if not 0 < done < 1 or not epoch.seconds:
+        return ""
+    return f", about {duration(epoch.seconds * (1 - done) / done)} left"
+
+
+def _epoch_line(epoch: Epoch, left: str) -> str:
     figures = []
     if epoch.train_loss is not None:
         figures.append(f"train loss {epoch.train_loss:.3f}")
@@ -145,4 +159,4 @@ def _epoch_line(epoch: Epoch) -> str:
     if epoch.valid_ppl is not None:
         figures.append(f"ppl {epoch.valid_ppl:.2f}")
     figures += [f"{name.replace('_', ' ')} {value:.3f}" for name, value in epoch.more.items()]
-    return epoch_line(epoch.epoch, figures, epoch.seconds or 0)
+    return epoch_line(epoch.epoch, figures, epoch.seconds or 0) + left

@@ -37,9 +37,7 @@ def check_flags(section: str, flags: Mapping[str, Flag], refused: Mapping[str, s
             raise SettingError(setting, f"can't be set in a recipe: {refused[name]}")
 
 
-def check_training(
-    section: str, flags: Mapping[str, Flag], *, refused: Mapping[str, str], architecture: str
-) -> None:
+def check_training(section: str, flags: Mapping[str, Flag], *, refused: Mapping[str, str], architecture: str) -> None:
     """Checks flags of fairseq-train. They must also name an architecture and the end of the training.
 
     :param architecture: an example for error messages.

@@ -62,10 +62,15 @@ class FairseqTraining:
             stage=self.stage,
             asked=self.precision,
             resumed=(self.checkpoints / "checkpoint_last.pt").exists(),
-            report=EpochLines(self.run.folder.train_log, epoch_lines),
+            report=EpochLines(self.run.folder.train_log, self._epoch_lines),
         )
         with atomic_file(self.finished) as temporary:
             temporary.write_text("training came to its end\n")
+
+    def _epoch_lines(self, log: Path) -> list[str]:
+        ends = (self.flags.get(name) for name in ("max-epoch", "max-update"))
+        epochs, updates = (end if isinstance(end, int) else 0 for end in ends)
+        return epoch_lines(log, epochs=epochs, updates=updates)
 
     def command(self, precision: str) -> list[str]:
         """`fairseq-train`, under `torchrun` for several GPUs. It resumes from `checkpoint_last.pt` by itself.

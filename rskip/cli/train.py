@@ -1,0 +1,98 @@
+"""Train a translation model on a data folder, with settings chosen by the size of the corpus and the machine.
+
+    rskip train data --output model
+    rskip train data --output model --connection 2rskip+ln --size small --minutes 60
+    rskip train data --output model --set train.dropout=0.3 average.last=5
+
+DATA is a folder that `rskip prepare` made. The command trains with fairseq-train, averages the last checkpoints and
+scores the test set. DIR then holds the model, which `rskip translate --model DIR` takes; recipe.yaml, which `rskip run`
+repeats with other seeds and settings; the run's folder; and its record. docs/recipes.md has the rule by which
+settings are chosen.
+
+To resume an interrupted training, repeat the command. Exit status: 0 done; 2 for a mistake in the arguments or the
+data; 8 if the training diverged (a loss or weight is infinite or NaN).
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+from rskip.cli.main import termination_raises
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declares the command's arguments."""
+    from rskip.transformer.architectures import SIZES
+    from rskip.translation.plan import CONNECTION
+
+    parser.add_argument("data", metavar="DATA", help="a folder that `rskip prepare` made")
+    parser.add_argument(
+        "--output", type=Path, metavar="DIR", help="folder of the model (default: models/NAME, where DATA is NAME)"
+    )
+    parser.add_argument("--seed", type=int, default=1, metavar="N", help="decides all chance (default: %(default)s)")
+    model = parser.add_argument_group("model")
+    model.add_argument(
+        "--connection", default=CONNECTION, metavar="SPEC", help="of every residual block (default: %(default)s)"
+    )
+    model.add_argument("--size", metavar=f"{{{','.join(SIZES)}}}", help="of the architecture (default: by the rule)")
+    schedule = parser.add_argument_group("schedule", "By default as many updates as the rule says.")
+    length = schedule.add_mutually_exclusive_group()
+    length.add_argument("--epochs", type=int, metavar="N", help="passes over the training set")
+    length.add_argument("--updates", type=int, metavar="N", help="updates of the weights")
+    schedule.add_argument(
+        "--minutes",
+        type=float,
+        metavar="X",
+        help="plan fewer updates if they would take longer; measures the speed first",
+    )
+    schedule.add_argument(
+        "--set", action="append", nargs="+", default=[], metavar="KEY=VALUE", dest="overrides",
+        help="change any setting of the recipe, such as train.dropout=0.3; train.X is fairseq-train's --X",
+    )  # fmt: skip
+    machine = parser.add_argument_group("machine")
+    machine.add_argument("--gpus", type=int, metavar="N", help="train on N GPUs, 0: on the CPU (default: 1 if any)")
+    machine.add_argument(
+        "--precision",
+        metavar="{float32,bfloat16,float16}",
+        help="of the training (default: what the machine is fast in)",
+    )
+    parser.add_argument("--dry-run", action="store_true", help="print recipe and commands, and do nothing")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Trains, or resumes. Exit status 1 if the training failed by itself, 8 if it diverged."""
+    from rskip.experiments.quick_start import Request, ending, planned, train_model
+    from rskip.settings.errors import SettingError
+    from rskip.tasks.process import DIVERGED, CommandFailed
+    from rskip.translation.plan import Choices
+
+    if args.minutes is not None and not args.minutes > 0:
+        raise SettingError.of_value("minutes", args.minutes, "a number above 0")
+    choices = {name: getattr(args, name) for name in Choices.__struct_fields__}
+    request = Request(
+        data=args.data.rstrip("/") or args.data,
+        output=args.output or Path("models", Path(args.data).resolve().name),
+        choices=Choices(**choices),
+        minutes=args.minutes,
+        seed=args.seed,
+        overrides=[text for group in args.overrides for text in group],
+        gpus=args.gpus,
+    )
+    if args.dry_run:
+        recipe, commands = planned(request)
+        print("\n".join(["", recipe, *commands]))
+        return 0
+    try:
+        with termination_raises():
+            record = train_model(request)
+    except CommandFailed as error:
+        print(f"rskip train: error: {error}", file=sys.stderr)
+        return 1
+    if record.diverged:
+        rate = record.config["train"]["lr"]
+        print(f"rskip train: error: the training diverged: try --set train.lr={rate / 2:g}", file=sys.stderr)
+        return DIVERGED
+    print(ending(request, record))
+    return 0

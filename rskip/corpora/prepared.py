@@ -1,0 +1,88 @@
+"""A data folder of sentence pairs that exists: its languages, its parts, and a checksum of what it holds."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from rskip.corpora.inspection.binarised import find_data
+from rskip.corpora.record import (
+    RECORD_FILE,
+    TranslationRecord,
+    damage,
+    files_sha256,
+    made_record,
+    read_corpus_record,
+    shard_folders,
+)
+
+_IMAGES = (".jpg", ".jpeg", ".png", ".webp", ".npz")
+
+
+@dataclass(frozen=True, kw_only=True)
+class PreparedPairs:
+    """A data folder that `rskip prepare` made.
+
+    :param corpus: its name in corpus.json.
+    :param source: code of the language translated from.
+    :param target: code of the language translated to.
+    :param shards: parts of the training set.
+    :param sha256: checksum of the checksums of all its files.
+    """
+
+    path: Path
+    corpus: str
+    source: str
+    target: str
+    shards: int
+    sha256: str
+
+    @property
+    def folders(self) -> list[Path]:
+        """The folders that hold the training set, of which fairseq-train reads one per epoch."""
+        return shard_folders(self.path, self.shards)
+
+
+def find_pairs(path: str | Path) -> PreparedPairs:
+    """The data folder at `path`. Its files are not read, only corpus.json and the names of the others.
+
+    :raises FileNotFoundError: no such folder, or a dictionary is missing.
+    :raises ValueError: a folder of something else, such as images, captions or text in one language; one that
+        fairseq-preprocess made, which has neither text pipeline nor references; or a file is missing or cut off.
+    """
+    path = Path(path)
+    if path.is_dir():
+        _refuse_other_kinds(path)
+    found = find_data(path)
+    if not (path / RECORD_FILE).is_file():
+        raise ValueError(
+            f"{path} has no {RECORD_FILE}: expected a folder that `rskip prepare` made; fairseq-preprocess keeps "
+            "neither the text pipeline nor the raw test sentences, so train on its folder with fairseq-train"
+        )
+    record = made_record(path, TranslationRecord)
+    if (wrong := damage(path, record)) is not None:
+        raise ValueError(f"{path} {wrong}: prepare it again with `rskip prepare`")
+    return PreparedPairs(
+        path=path,
+        corpus=record.get("corpus") or path.resolve().name,
+        source=found.languages[0],
+        target=found.languages[1],
+        shards=max(found.shards, 1),
+        sha256=files_sha256(record["files"]),
+    )
+
+
+def _refuse_other_kinds(path: Path) -> None:
+    """Names the command that takes a folder of captions or of images."""
+    if "captions" in (read_corpus_record(path) or {}):
+        raise ValueError(
+            f"{path} holds captions of images: expected sentence pairs; a recipe of kind captioning trains on captions "
+            "(`rskip run flickr8k/2rskip_ln`)"
+        )
+    inner = [each for folder in sorted(path.iterdir()) if folder.is_dir() for each in list(folder.iterdir())[:20]]
+    images = [each for each in [*path.iterdir(), *inner] if each.suffix.lower() in _IMAGES]
+    if images and not (path / RECORD_FILE).exists():
+        raise ValueError(
+            f"{path} holds images, such as {images[0].relative_to(path)}: expected sentence pairs that `rskip prepare` "
+            "made; `rskip vision train --data FOLDER` trains on images"
+        )

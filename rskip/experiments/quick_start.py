@@ -1,0 +1,226 @@
+"""From a data folder to a trained, scored model: writes a recipe and runs it. `rskip train` does this.
+
+The output folder holds the model (config.json, model.safetensors, text/, dictionaries), recipe.yaml, the run's folder
+and its record. `rskip run OUTPUT/recipe.yaml --seeds 2 3` goes on.
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+import shutil
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from rskip.checkpoint.files import WEIGHTS
+from rskip.corpora.prepared import find_pairs
+from rskip.experiments.recipe import OwnFields, load_recipe
+from rskip.experiments.runner import plan_runs, run_seed
+from rskip.files.lock import one_at_a_time
+from rskip.files.whole import atomic_file
+from rskip.machine.device import bfloat16_is_slow
+from rskip.machine.environment import gpus_to_use
+from rskip.records import Record
+from rskip.settings.check import convert, field_names
+from rskip.settings.text import parse_overrides, read_yaml, set_dotted
+from rskip.tasks.fairseq.flags import check_fairseq_flags
+from rskip.tasks.process import executable
+from rskip.tasks.run import Run
+from rskip.translation.corpus_size import measure
+from rskip.translation.plan import Choices, Hardware, Plan, make_plan
+from rskip.translation.publishing import write_files
+from rskip.translation.recipe import TranslationSettings
+from rskip.translation.speed import updates_within
+from rskip.translation.training import fairseq_flags
+
+RECIPE, _RUNS = "recipe.yaml", "runs"
+_SIGNED = ("sacrebleu", "chrf")
+_SHOWN = 3  # translations at the end
+
+
+@dataclass(frozen=True, kw_only=True)
+class Request:
+    """What is to be trained.
+
+    :param data: a folder that `rskip prepare` made.
+    :param output: the folder that is made.
+    :param choices: what the user decides of the plan.
+    :param minutes: most time that the updates may take on this machine; None: the plan decides.
+    :param seed: decides all chance.
+    :param overrides: texts `dotted.key=value` that change settings of the recipe.
+    :param gpus: how many train, 0 for the CPU; None: one if there is one.
+    """
+
+    data: str
+    output: Path
+    choices: Choices = field(default_factory=Choices)
+    minutes: float | None = None
+    seed: int = 1
+    overrides: Sequence[str] = ()
+    gpus: int | None = None
+
+    @property
+    def command(self) -> str:
+        """The `rskip train` that it stands for, without the output folder and the number of GPUs."""
+        default, words = Choices(), ["rskip", "train", self.data]
+        for name in Choices.__struct_fields__:
+            if (value := getattr(self.choices, name)) != getattr(default, name):
+                words += [f"--{name}", str(value)]
+        if self.minutes is not None:
+            words += ["--minutes", f"{self.minutes:g}"]
+        if self.seed != 1:
+            words += ["--seed", str(self.seed)]
+        return shlex.join([*words, *(["--set", *self.overrides] if self.overrides else [])])
+
+
+def train_model(request: Request) -> Record:
+    """Trains, scores and writes the model; a model that is there is not trained again, an interrupted one is resumed.
+
+    :returns: the run's record; without metrics if the training diverged, and then there is no model.
+    :raises ValueError: wrong data, settings or output folder.
+    :raises FileNotFoundError: no such data folder, or fairseq is not set up.
+    :raises CommandFailed: the training failed by itself; a repetition resumes it.
+    """
+    executable("fairseq-train")
+    gpus = gpus_to_use(request.gpus)
+    with one_at_a_time(request.output):
+        path = request.output / RECIPE
+        if not (request.output / _RUNS).exists():  # nothing is trained yet
+            _check_free(request.output)
+            _write_recipe(path, _plan_recipe(request, gpus=gpus))
+        else:
+            _check_same(path, request)
+    recipe = load_recipe(path)
+    ((_, run),) = plan_runs([recipe], seeds=[request.seed], mirror=None, gpus=gpus)
+    recipe.task.check(recipe.settings, gpus=gpus)
+    if not recipe.record_path(run.seed).exists():
+        print("\n".join(map(shlex.join, recipe.task.commands(run))), flush=True)
+    record = run_seed(recipe, run)
+    if not record.diverged:
+        _write_model(run, request.output)
+    return record
+
+
+def planned(request: Request) -> tuple[str, list[str]]:
+    """The recipe that `train_model` would write, and the commands that it stands for. Writes nothing.
+
+    :raises ValueError: as `train_model`.
+    """
+    gpus = gpus_to_use(request.gpus)
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder, RECIPE)
+        _write_recipe(path, _plan_recipe(request, gpus=gpus))
+        recipe = load_recipe(path)
+        ((_, run),) = plan_runs([recipe], seeds=[request.seed], mirror=None, gpus=gpus)
+        return path.read_text(encoding="utf-8"), [shlex.join(words) for words in recipe.task.commands(run)]
+
+
+def _check_free(output: Path) -> None:
+    """Refuses a folder that holds something else."""
+    if output.exists() and not output.is_dir():
+        raise ValueError(f"{output} is a file: expected a folder, new or of the same training; choose another --output")
+    held = sorted(each.name for each in output.iterdir()) if output.is_dir() else []
+    if held and held != [RECIPE]:
+        what = "another model" if WEIGHTS in held else held[0]
+        raise ValueError(f"{output} holds {what} and no {RECIPE} of `rskip train`: choose another --output")
+
+
+def _check_same(path: Path, request: Request) -> None:
+    """Refuses to go on with another training than the one that was begun."""
+    content = read_yaml(path) if path.exists() else None
+    begun = content.get("description") if isinstance(content, dict) else None
+    if begun != request.command:
+        raise ValueError(
+            f"{path.parent} holds what `{begun}` began, but this is `{request.command}`: repeat that command to go "
+            "on, or choose another --output"
+        )
+
+
+def _plan_recipe(request: Request, *, gpus: int) -> dict[str, Any]:
+    """The content of the recipe."""
+    data = find_pairs(request.data)
+    corpus, hardware = measure(data), _hardware(gpus)
+    print(f"{data.path}: {corpus.pairs:,} pairs, {data.source} to {data.target}; {corpus.vocabulary:,} subwords")
+    plan = make_plan(corpus, hardware, request.choices)
+    content = _content(request, plan)
+    if request.minutes is not None:
+        run = Run(name="speed", seed=request.seed, settings=_settings(content), gpus=gpus)
+        limit, seconds = updates_within(request.minutes, run)
+        print(f"measured: {seconds:.2f} s per update; {request.minutes:g} minutes have room for {limit:,} updates")
+        plan = make_plan(corpus, hardware, request.choices, limit=limit)
+        content = _content(request, plan)
+    print(f"{plan}; connection {request.choices.connection}", flush=True)
+    check_fairseq_flags(fairseq_flags(_settings(content)))
+    return content
+
+
+def _hardware(gpus: int) -> Hardware:
+    device = torch.device("cuda", 0) if gpus else torch.device("cpu")
+    return Hardware(gpus=gpus, bfloat16=not bfloat16_is_slow(device))
+
+
+def _content(request: Request, plan: Plan) -> dict[str, Any]:
+    content: dict[str, Any] = {
+        "kind": "translation",
+        "description": request.command,
+        "runs": str(request.output / _RUNS),
+        "results": str(request.output / "results"),
+        "data": request.data,
+        **plan.settings(),
+        "evaluate": {"split": "test"},
+        "show": _SHOWN,
+    }
+    for key, value in parse_overrides(request.overrides).items():
+        set_dotted(content, key, value)
+    return content
+
+
+def _settings(content: Mapping[str, Any]) -> TranslationSettings:
+    """:raises SettingError: an override is wrong."""
+    own = field_names(OwnFields)
+    return convert({key: value for key, value in content.items() if key not in own}, TranslationSettings)
+
+
+def _write_recipe(path: Path, content: Mapping[str, Any]) -> None:
+    import yaml
+
+    heading = (
+        "# Written by `rskip train`. The same settings with other seeds: rskip run THIS_FILE --seeds 2 3\n"
+        "# Add `variants:` to compare settings, such as connections (docs/recipes.md).\n"
+    )
+    text = yaml.safe_dump(dict(content), sort_keys=False, allow_unicode=True, width=120)
+    with atomic_file(path) as temporary:
+        temporary.write_text(heading + text, encoding="utf-8")
+
+
+def _write_model(run: Run[TranslationSettings], output: Path) -> None:
+    """Moves the model's files into the output folder, the weights last: if they are there, the model is whole."""
+    if (output / WEIGHTS).exists():
+        return
+    building = output / ".model.partial"
+    shutil.rmtree(building, ignore_errors=True)
+    write_files(run, building)
+    for each in sorted(building.iterdir(), key=lambda path: path.name == WEIGHTS):
+        if (output / each.name).is_dir():
+            shutil.rmtree(output / each.name)
+        os.replace(each, output / each.name)
+    building.rmdir()
+
+
+def ending(request: Request, record: Record) -> str:
+    """What came out, and what to do with it. Several lines."""
+    output = shlex.quote(str(request.output))
+    return "\n".join(
+        [
+            "",
+            *(f"{metric}: {signature}" for metric, signature in record.signatures.items() if metric in _SIGNED),
+            f"{request.output} holds the model",
+            f"  rskip translate --model {output} FILE --output TRANSLATION",
+            f"  rskip run {shlex.quote(str(request.output / RECIPE))} --seeds 2 3",
+        ]
+    )

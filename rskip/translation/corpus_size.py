@@ -1,0 +1,91 @@
+"""The size of a prepared corpus, counted as a training meets it: sentences, tokens, vocabulary, batches."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rskip.corpora.inspection.binarised import MmapSentences
+from rskip.corpora.prepared import PreparedPairs
+from rskip.text.dictionary import Dictionary
+
+MULTIPLE = 8  # fairseq-train's --required-batch-size-multiple
+_FEW = 500_000  # pairs whose batches are counted one by one; of more they are estimated
+_FILLED = 0.93  # of a batch's tokens, in large corpora
+
+
+@dataclass(frozen=True, kw_only=True)
+class CorpusSize:
+    """The size of a training set. Tokens count the end mark of each sentence.
+
+    :param source: tokens of each sentence of the source language.
+    :param target: tokens of its translation.
+    :param vocabulary: entries of the dictionaries, together if there are two.
+    :param joined: whether both languages have one dictionary.
+    """
+
+    source: NDArray[np.int32] = field(repr=False)
+    target: NDArray[np.int32] = field(repr=False)
+    vocabulary: int
+    joined: bool
+
+    @property
+    def pairs(self) -> int:
+        """Sentence pairs."""
+        return len(self.source)
+
+    @property
+    def tokens(self) -> int:
+        """Tokens of the longer side of each pair, as fairseq counts a batch, without padding."""
+        return int(np.maximum(self.source, self.target).sum(dtype=np.int64))
+
+    def batches(self, max_tokens: int) -> int:
+        """Batches of one epoch of fairseq-train with this `--max-tokens`, on one GPU or CPU; of many an estimate."""
+        if self.pairs > _FEW:
+            return -(-self.tokens // int(_FILLED * max_tokens))
+        order = np.lexsort((self.target, self.source))  # as fairseq sorts: similar lengths share a batch
+        longest = np.maximum(self.source, self.target)[order]
+        return count_batches(longest[longest <= max_tokens].tolist(), max_tokens)
+
+
+def count_batches(lengths: list[int], max_tokens: int) -> int:
+    """Batches that fairseq makes of sentences in this order: as many as fit, in multiples of 8 where there are 8.
+
+    :param lengths: tokens of each pair's longer side, none more than `max_tokens`.
+    """
+    batches, begin, end = 0, 0, 0  # sentences begin to end are a batch; those from end on may join it
+    longest = longest_after = 0
+    for position, length in enumerate(lengths):
+        longest_after = max(longest_after, length)
+        sentences = position + 1 - begin
+        overflow = sentences * max(longest, longest_after) > max_tokens
+        if overflow:
+            if longest_after * (position + 1 - end) > max_tokens:  # those after it are too many for one batch too
+                batches, end, longest_after = batches + 1, position, length
+            batches, begin, longest = batches + 1, end, 0
+        if overflow or sentences < MULTIPLE or sentences % MULTIPLE == 0:
+            end, longest, longest_after = position + 1, max(longest, longest_after), 0
+    return batches + (begin < end) + (end < len(lengths))
+
+
+def measure(data: PreparedPairs) -> CorpusSize:
+    """The size of the training set in a data folder.
+
+    :raises FileNotFoundError: a file is missing.
+    :raises ValueError: a file is damaged, or there is nothing to train on.
+    """
+    sides = []
+    for language in (data.source, data.target):
+        prefix = f"train.{data.source}-{data.target}.{language}"
+        sides.append(np.concatenate([MmapSentences(folder / prefix).sizes for folder in data.folders]))
+    if len(sides[0]) != len(sides[1]) or not len(sides[0]):
+        raise ValueError(
+            f"{data.path} has {len(sides[0]):,} training sentences in {data.source} and {len(sides[1]):,} in "
+            f"{data.target}: expected as many, and at least one; prepare it again"
+        )
+    files = [data.path / f"dict.{language}.txt" for language in (data.source, data.target)]
+    joined = files[0].read_bytes() == files[1].read_bytes()
+    vocabulary = sum(len(Dictionary.load(file)) for file in files[: 1 if joined else 2])
+    return CorpusSize(source=sides[0], target=sides[1], vocabulary=vocabulary, joined=joined)

@@ -1,0 +1,191 @@
+"""The choice of a training's settings from the size of its corpus and from the machine. docs/recipes.md explains it.
+
+The number of updates grows with the square root of the number of tokens, from the measured schedule of
+recipes/multi30k_en_de.yaml (29,000 pairs, size tiny). For the 4.5 million pairs of WMT'14 it gives 118,000, near the
+100,000 of Vaswani et al. (2017).
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import msgspec
+
+from rskip.connections import parse_connection
+from rskip.settings.check import check
+from rskip.settings.errors import SettingError
+from rskip.settings.kinds import Count
+from rskip.tasks.fairseq.flags import Flag
+from rskip.transformer.architectures import CONNECTIONS, SIZES, architecture
+from rskip.translation.corpus_size import CorpusSize
+
+CONNECTION = "2xskip+ln"
+"""The default. It costs what the Transformer's own connection costs and folds into a vanilla model; no connection has
+ended better at the size tiny, and with 6 + 6 layers it trains where 1xskip+ln hardly begins (docs/field.md)."""
+
+SizeName = Literal["tiny", "small", "iwslt", "2layer", "base", "big"]
+Precision = Literal["float32", "bfloat16", "float16"]
+
+_UPDATES = 6944  # of the first anchor, whose pairs have so many tokens:
+_TOKENS = 467_086
+_SMALL, _LARGE = 60_000, 1_000_000  # pairs from which a larger architecture is chosen
+_EPOCHS = 20  # a plan of at least so many counts by epochs, a shorter one by updates
+_CHECKPOINTS = 50  # written by a plan that counts by updates
+_AVERAGED = 10
+_PATIENCE = 10  # validations without a lower loss
+
+
+class Choices(msgspec.Struct, frozen=True, kw_only=True):
+    """What a user decides of the plan. None: the rule decides.
+
+    :param connection: of every residual block.
+    :param size: of the architecture.
+    :param epochs: passes over the corpus; not with `updates`.
+    :param updates: updates of the weights.
+    :param precision: in which the model is trained.
+    """
+
+    connection: str = CONNECTION
+    size: SizeName | None = None
+    epochs: Count | None = None
+    updates: Count | None = None
+    precision: Precision | None = None
+
+    def __post_init__(self) -> None:
+        """:raises SettingError: a value that can't be, or both epochs and updates."""
+        check(self)
+        parse_connection(self.connection)
+        if self.epochs is not None and self.updates is not None:
+            raise SettingError("epochs", "is given beside updates", expected="one of them")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Hardware:
+    """What of the machine a plan depends on.
+
+    :param gpus: how many train; 0 for the CPU.
+    :param bfloat16: whether it multiplies bfloat16 faster than float32.
+    """
+
+    gpus: int
+    bfloat16: bool
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plan:
+    """The settings of one training, and the numbers that they were chosen by.
+
+    :param size: the architecture's, a key of SIZES.
+    :param parameters: of the model, without biases and norms.
+    :param updates: how many there will be.
+    :param per_epoch: updates of one pass over the corpus.
+    :param train: flags of fairseq-train, as a recipe's `train` has them.
+    :param averaged: how many of the last checkpoints are averaged.
+    """
+
+    size: str
+    parameters: int
+    updates: int
+    per_epoch: int
+    train: dict[str, Flag]
+    averaged: int
+
+    def settings(self) -> dict[str, Any]:
+        """The sections `train`, `average` and `generate` of a recipe."""
+        generate = {"beam": 4, "lenpen": 1.0, "max-tokens": 8000}
+        return {"train": dict(self.train), "average": {"last": self.averaged}, "generate": generate}
+
+    def __str__(self) -> str:
+        features, inner_features, heads, layers = SIZES[self.size]
+        epochs, tokens = self.updates / self.per_epoch, self.train.get("tokens-per-update", self.train["max-tokens"])
+        return (
+            f"size {self.size}: {features} features, {inner_features} inner, {heads} heads, {layers} + {layers} "
+            f"layers, {self.parameters / 1e6:.1f} million weights; {self.updates:,} updates ({epochs:.0f} epochs) "
+            f"of {tokens:,} tokens; dropout {self.train['dropout']:g}"
+        )
+
+
+def make_plan(corpus: CorpusSize, hardware: Hardware, choices: Choices, *, limit: int | None = None) -> Plan:
+    """The plan for a corpus on a machine.
+
+    :param limit: most updates, where time limits them; None: as many as the rule says.
+    """
+    size = choices.size or _choose_size(corpus.pairs, gpus=hardware.gpus)
+    parameters = SIZES[size].parameters(corpus.vocabulary)
+    per_update = 2048 if size == "tiny" else 25_000 if size in ("base", "big") else 4096
+    batch = min(per_update, 4096)
+    per_epoch = math.ceil(corpus.batches(batch) * batch / per_update)
+    wanted = choices.updates or round(_UPDATES * math.sqrt(corpus.tokens / _TOKENS))
+    if choices.epochs is not None:
+        wanted = choices.epochs * per_epoch
+    updates = wanted if limit is None else max(min(wanted, limit), 1)
+    length, updates, averaged = _length(updates, per_epoch, by_epoch=updates == wanted and choices.epochs is not None)
+    connection = parse_connection(choices.connection)
+    careful = connection.family == "sas"  # it breaks at the others' rate (docs/sas.md)
+    rate = 4e-3 if size == "tiny" else float(f"{(SIZES[size].features * 4000) ** -0.5:.2g}")
+    train: dict[str, Flag] = {
+        **_architecture(str(connection), size),
+        **({"share-all-embeddings": True} if corpus.joined else {"share-decoder-input-output-embed": True}),
+        "optimizer": "adam",
+        "adam-betas": "(0.9, 0.98)",
+        "clip-norm": 1.0 if careful else 0.0,
+        "weight-decay": 0.0,
+        "lr": rate / 2 if careful else rate,
+        "lr-scheduler": "polynomial_decay",
+        "total-num-update": updates,
+        "warmup-updates": min(800 if size == "tiny" else 4000, updates // 8),
+        "dropout": _dropout(corpus.tokens / parameters),
+        "criterion": "rskip_label_smoothed_cross_entropy",
+        "label-smoothing": 0.1,
+        **({"tokens-per-update": per_update} if per_update > batch else {}),
+        "max-tokens": batch,
+        **length,
+        "patience": _PATIENCE,
+        **_precision(choices.precision, hardware),
+    }
+    return Plan(
+        size=size,
+        parameters=parameters,
+        updates=updates,
+        per_epoch=per_epoch,
+        train=train,
+        averaged=averaged,
+    )
+
+
+def _choose_size(pairs: int, *, gpus: int) -> str:
+    if pairs < _SMALL:
+        return "tiny"
+    if gpus == 0:
+        return "small"
+    return "iwslt" if pairs < _LARGE else "base"
+
+
+def _length(updates: int, per_epoch: int, *, by_epoch: bool) -> tuple[dict[str, Flag], int, int]:
+    """Flags that end a training after about so many updates, how many there will be, and checkpoints to average."""
+    epochs = max(round(updates / per_epoch), 1)
+    if by_epoch or epochs >= _EPOCHS:
+        return {"max-epoch": epochs}, epochs * per_epoch, min(_AVERAGED, math.ceil(epochs / 3))
+    interval = max(updates // _CHECKPOINTS, 1)
+    averaged = min(_AVERAGED, max(updates // interval // 3, 1))
+    return {"max-update": updates, "save-interval-updates": interval}, updates, averaged
+
+
+def _architecture(connection: str, size: str) -> dict[str, Flag]:
+    for name, spec in CONNECTIONS.items():
+        if spec == connection:
+            return {"arch": architecture(name, size)}
+    return {"arch": architecture("skip_ln", size), "connection": connection}
+
+
+def _dropout(tokens_per_weight: float) -> float:
+    """The fewer tokens there are for each weight, the more dropout."""
+    return 0.3 if tokens_per_weight < 0.1 else 0.2 if tokens_per_weight < 1 else 0.1
+
+
+def _precision(asked: str | None, hardware: Hardware) -> dict[str, Flag]:
+    if asked is None:
+        asked = "bfloat16" if hardware.bfloat16 else "float16" if hardware.gpus else "float32"
+    return {} if asked == "float32" else {"bf16" if asked == "bfloat16" else "fp16": True}

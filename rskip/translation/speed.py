@@ -1,0 +1,50 @@
+"""How fast a translation training goes on this machine, measured by its first updates."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+import tempfile
+from dataclasses import replace
+from pathlib import Path
+
+from rskip.tasks.process import child_environment, run_logged
+from rskip.tasks.run import Run, precision_here
+from rskip.translation.recipe import TranslationSettings
+from rskip.translation.training import training_of
+
+_UPDATES, _INTERVAL = 50, 10
+_LINE = re.compile(r"\| INFO \| train_inner \| (\{.*\})$", re.MULTILINE)
+_FOR_UPDATES = 0.85  # of the time; the rest is for starting, validating, saving and scoring
+
+
+def updates_within(minutes: float, run: Run[TranslationSettings]) -> tuple[int, float]:
+    """How many updates fit into a time, and the seconds of each, from a training of 50 updates that leaves nothing.
+
+    :raises CommandFailed: the training failed; as `run_logged`.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        probe = replace(run, runs=Path(folder), probe=None)
+        training, log = training_of(probe), Path(folder, "log")
+        probing = ["--max-update", str(_UPDATES), "--log-interval", str(_INTERVAL), "--no-save", "--disable-validation"]
+        command = [*training.command(precision_here(training.precision, gpus=run.gpus)), *probing]
+        run_logged(command, log=log, environment=child_environment(processes=max(run.gpus, 1)))
+        seconds = seconds_per_update(log.read_text(encoding="utf-8", errors="replace"))
+    return max(math.floor(60 * minutes * _FOR_UPDATES / seconds), 1), seconds
+
+
+def seconds_per_update(log: str) -> float:
+    """The mean over the updates after the first lines, which count what happens once.
+
+    :raises ValueError: the log has too few updates.
+    """
+    lines = [json.loads(match) for match in _LINE.findall(log)]
+    points = [(float(line["num_updates"]), float(line["wall"])) for line in lines if "wall" in line]
+    if len(points) < 2 or points[-1][0] <= points[0][0]:
+        raise ValueError(
+            f"the training set is too small to measure the speed: the training ended before {_UPDATES} updates; give "
+            "--epochs or --updates in place of --minutes"
+        )
+    (first, begun), (last, ended) = points[0], points[-1]
+    return max(ended - begun, 0.5) / (last - first)  # fairseq writes whole seconds

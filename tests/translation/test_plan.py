@@ -1,0 +1,137 @@
+"""The rule that chooses a training's settings: its values at sizes that docs/recipes.md names, and its limits."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from rskip.experiments.recipe import load_recipe
+from rskip.settings.check import convert
+from rskip.settings.errors import SettingError
+from rskip.translation.corpus_size import CorpusSize
+from rskip.translation.plan import Choices, Hardware, Plan, make_plan
+from rskip.translation.recipe import TranslationSettings
+
+CPU, GPU = Hardware(gpus=0, bfloat16=True), Hardware(gpus=1, bfloat16=True)
+
+
+def corpus(pairs: int, *, length: int = 16, vocabulary: int = 10_000, joined: bool = True) -> CorpusSize:
+    """Pairs whose longer side has `length` tokens."""
+    source, target = np.full(pairs, length, dtype=np.int32), np.full(pairs, length - 1, dtype=np.int32)
+    return CorpusSize(source=source, target=target, vocabulary=vocabulary, joined=joined)
+
+
+def plan(pairs: int, hardware: Hardware = CPU, *, limit: int | None = None, length: int = 16, **choices: Any) -> Plan:
+    return make_plan(corpus(pairs, length=length), hardware, Choices(**choices), limit=limit)
+
+
+class Multi30k(CorpusSize):
+    """Multi30k English-German as `rskip prepare` makes it: its tokens and batches, without its sentences."""
+
+    pairs, tokens = 29_000, 467_086
+
+    def batches(self, max_tokens: int) -> int:
+        assert max_tokens == 2048
+        return 248
+
+
+def test_multi30k_gets_the_settings_of_its_recipe() -> None:
+    empty = np.empty(0, dtype=np.int32)
+    chosen = make_plan(Multi30k(source=empty, target=empty, vocabulary=9792, joined=True), CPU, Choices())
+    recipe = load_recipe("recipes/multi30k_en_de.yaml", variant="2xskip_ln").config
+    settings = chosen.settings()
+    assert settings["train"].pop("patience") == 10
+    assert settings["train"] == recipe["train"]
+    assert settings["average"] == recipe["average"] and settings["generate"] == recipe["generate"]
+    assert (chosen.updates, chosen.per_epoch) == (6944, 248)
+
+
+@pytest.mark.parametrize(
+    ("pairs", "length", "hardware", "size", "updates", "tokens", "dropout"),
+    [
+        (1_000, 18, CPU, "tiny", 1_359, 2048, 0.3),
+        (5_000, 18, CPU, "tiny", 3_060, 2048, 0.3),
+        (30_000, 25, CPU, "tiny", 8_625, 2048, 0.2),
+        (160_000, 25, CPU, "small", 20_000, 4096, 0.2),
+        (160_000, 25, GPU, "iwslt", 20_000, 4096, 0.2),
+        (4_500_000, 29, GPU, "base", 117_894, 25_000, 0.1),
+    ],
+)
+def test_size_updates_and_dropout_follow_the_corpus(
+    pairs: int, length: int, hardware: Hardware, size: str, updates: int, tokens: int, dropout: float
+) -> None:
+    chosen = plan(pairs, hardware, length=length)
+    assert chosen.size == size
+    assert chosen.updates == updates
+    assert chosen.train.get("tokens-per-update", chosen.train["max-tokens"]) == tokens
+    assert chosen.train["dropout"] == dropout
+
+
+def test_the_number_of_updates_grows_with_the_root_of_the_tokens() -> None:
+    two, eight = (plan(pairs, size="tiny").updates for pairs in (200_000, 800_000))
+    assert eight == pytest.approx(2 * two, abs=1)
+
+
+def test_a_plan_of_few_epochs_counts_updates_and_writes_fifty_checkpoints() -> None:
+    train = plan(2_000_000, length=30).train
+    assert "max-epoch" not in train
+    assert train["save-interval-updates"] == train["max-update"] // 50
+    assert train["total-num-update"] == train["max-update"]
+
+
+def test_choices_and_a_limit_override_the_rule() -> None:
+    chosen = plan(29_000, epochs=6, size="small", connection="2rskip+ln", precision="float32")
+    assert (chosen.train["max-epoch"], chosen.averaged) == (6, 2)
+    assert chosen.train["arch"] == "transformer_rskip_ln_small"
+    assert "bf16" not in chosen.train and "fp16" not in chosen.train
+    limited = plan(29_000, limit=1000)
+    assert limited.updates <= 1000 and limited.train["total-num-update"] == limited.train["max-update"] == 1000
+    assert plan(29_000, updates=500, limit=1000).updates == 500
+    assert plan(29_000, limit=10**9).train == plan(29_000).train
+
+
+def test_a_connection_without_an_architecture_of_its_name_is_a_flag() -> None:
+    train = plan(29_000, connection="askip+ln").train
+    assert (train["arch"], train["connection"]) == ("transformer_skip_ln_tiny", "askip+ln")
+
+
+def test_sas_gets_half_the_rate_and_a_clipped_gradient() -> None:
+    sas, other = (plan(29_000, connection=connection).train for connection in ("sas", "2xskip+ln"))
+    assert (sas["lr"], sas["clip-norm"]) == (0.002, 1.0) and (other["lr"], other["clip-norm"]) == (0.004, 0.0)
+
+
+def test_precision_is_what_the_machine_is_fast_in() -> None:
+    assert "bf16" in plan(100, CPU).train
+    assert plan(100, Hardware(gpus=0, bfloat16=False)).train.keys().isdisjoint({"bf16", "fp16"})
+    assert plan(100, Hardware(gpus=1, bfloat16=False)).train["fp16"] is True
+
+
+def test_two_dictionaries_share_the_decoders_embeddings_only() -> None:
+    train = make_plan(corpus(100, joined=False), CPU, Choices()).train
+    assert "share-all-embeddings" not in train and train["share-decoder-input-output-embed"] is True
+
+
+@pytest.mark.parametrize("pairs", [1, 100, 60_000, 1_000_000])
+@pytest.mark.parametrize("hardware", [CPU, GPU])
+@pytest.mark.parametrize("choices", [{}, {"epochs": 1}, {"updates": 1}, {"updates": 7}, {"size": "big"}])
+def test_every_plan_is_a_recipe(pairs: int, hardware: Hardware, choices: dict[str, Any]) -> None:
+    settings = plan(pairs, hardware, **choices).settings()
+    convert({"corpus": "numbers-en-de", **settings}, TranslationSettings)
+
+
+@pytest.mark.parametrize(
+    ("choices", "said"),
+    [
+        ({"size": "huge"}, "size is 'huge': expected "),
+        ({"epochs": 0}, "epochs is 0: expected "),
+        ({"epochs": 3, "updates": 100}, "epochs is given beside updates"),
+        ({"connection": "2rskp"}, "connection is '2rskp': expected "),
+        ({"precision": "int8"}, "precision is 'int8': expected "),
+    ],
+)
+def test_what_can_not_be_chosen_is_one_line(choices: dict[str, Any], said: str) -> None:
+    with pytest.raises(SettingError) as raised:
+        Choices(**choices)
+    assert str(raised.value).startswith(said)

@@ -1,0 +1,174 @@
+"""`rskip train` with small programs (fake_fairseq/) in fairseq's place, and recipes that name a data folder."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+
+from rskip.cli.main import main
+from rskip.corpora.record import write_record
+from rskip.experiments.recipe import load_recipe
+from rskip.files.checksum import sha256_file
+from rskip.records import read_record
+from rskip.settings.text import read_yaml
+
+TRAIN = ["train", "data", "--output", "model", "--epochs", "4", "--gpus", "0"]
+RECORD = Path("model/results/recipe/1.json")
+
+
+@pytest.fixture
+def project(faked: Path, fakes: Path) -> Path:
+    """The current folder, with a data folder."""
+    shutil.copytree(fakes / "prepared", faked / "data")
+    return faked
+
+
+def trainings(project: Path) -> int:
+    path = project / "calls.jsonl"
+    calls = [json.loads(line)["argv"] for line in path.read_text().splitlines()] if path.exists() else []
+    return sum("--save-dir" in argv for argv in calls)
+
+
+def test_it_leaves_a_model_its_recipe_and_its_record(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(TRAIN) == 0
+    printed = capsys.readouterr().out
+    names = ["config.json", "dict.de.txt", "dict.en.txt", "model.safetensors", "recipe.yaml", "results", "runs", "text"]
+    assert sorted(path.name for path in (project / "model").iterdir()) == names
+    record = read_record(project / RECORD)
+    assert record.config["data"] == "data" and record.config["corpus"] == "numbers-en-de"
+    assert record.config["data_sha256"] == record.data["files_sha256"]
+    assert record.checkpoint_sha256 == sha256_file(project / "model/runs/recipe/1/averaged.pt")
+    (command,) = [line for line in printed.splitlines() if line.startswith("fairseq-train data ")]
+    assert "--save-dir model/runs/recipe/1/checkpoints" in command and "--max-epoch 4" in command
+    assert "epoch   1   train loss 6.000   valid loss 4.500   ppl 8.00   0.2 min, about 30 s left\n" in printed
+    assert printed.count("  source     ") == 3
+    assert "sacrebleu: nrefs:1|" in printed and "chrf: nrefs:1|" in printed
+    assert "rskip translate --model model FILE" in printed
+
+
+def test_the_same_command_again_trains_no_more(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(TRAIN) == main(TRAIN) == 0
+    assert trainings(project) == 1
+    assert "is there already: not run again" in capsys.readouterr().out
+
+
+def test_an_interrupted_training_is_resumed(
+    project: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("FAKE_FAIL", "2")
+    assert main(TRAIN) == 1
+    assert not (project / "model/model.safetensors").exists()
+    monkeypatch.delenv("FAKE_FAIL")
+    assert main(TRAIN) == 0
+    assert "resuming" in capsys.readouterr().out
+    assert read_record(project / RECORD).training["pieces"] == 2
+
+
+def test_the_recipe_runs_with_other_seeds_and_has_the_same_config(project: Path) -> None:
+    assert main(TRAIN) == 0
+    assert main(["run", "model/recipe.yaml", "--seeds", "1", "2", "--gpus", "0"]) == 0
+    first, second = (read_record(project / f"model/results/recipe/{seed}.json") for seed in (1, 2))
+    assert first.config == second.config == load_recipe("model/recipe.yaml").config
+    assert trainings(project) == 2
+
+
+@pytest.mark.parametrize(
+    ("more", "said"),
+    [
+        (
+            ["--connection", "sas"],
+            "holds what `rskip train data --epochs 4` began, but this is `rskip train data --con",
+        ),
+        (["--set", "train.dropout=0.1"], "--set train.dropout=0.1`: repeat that command to go on, or choose another"),
+        (["--seed", "2"], "`rskip train data --epochs 4 --seed 2`"),
+    ],
+)
+def test_another_training_is_not_written_over_the_first(
+    project: Path, more: list[str], said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(TRAIN) == 0
+    assert main([*TRAIN, *more]) == 2
+    assert said in capsys.readouterr().err
+
+
+def test_other_data_in_the_same_folder_is_another_training(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(TRAIN) == 0
+    record = json.loads((project / "data/corpus.json").read_text())
+    (project / "data/reference/test.en").write_text("one\n" * 200)
+    (project / "data/corpus.json").unlink()
+    write_record(project / "data", {name: value for name, value in record.items() if name not in ("files", "sizes")})
+    assert main(TRAIN) == 2
+    assert "was made with other settings (data_sha256: " in capsys.readouterr().err
+
+
+def test_a_mistake_before_the_training_leaves_the_folder_free(
+    project: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main([*TRAIN, "--set", "average.last=9"]) == 2
+    assert "average.last is 9, but train.max-epoch is 4" in capsys.readouterr().err
+    assert main(TRAIN) == 0
+
+
+@pytest.mark.parametrize("name", ["model.safetensors", "notes.txt"])
+def test_a_folder_that_holds_something_else_is_left_alone(
+    project: Path, name: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (project / "model").mkdir()
+    (project / "model" / name).write_text("mine")
+    assert main(TRAIN) == 2
+    held = "another model" if name == "model.safetensors" else name
+    assert f"model holds {held} and no recipe.yaml of `rskip train`" in capsys.readouterr().err
+    assert [path.name for path in (project / "model").iterdir()] == [name]
+
+
+def test_a_training_that_diverges_leaves_a_record_and_no_model(
+    project: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("FAKE_DIVERGE", "2")
+    assert main(TRAIN) == 8
+    assert "the training diverged: try --set train.lr=0.002" in capsys.readouterr().err
+    assert read_record(project / RECORD).diverged
+    assert not (project / "model/model.safetensors").exists()
+
+
+def test_a_dry_run_prints_recipe_and_commands(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([*TRAIN, "--dry-run"]) == 0
+    printed = capsys.readouterr().out
+    assert "\ndata: data\n" in printed and "\nfairseq-train data --source-lang en --target-lang de " in printed
+    assert not (project / "model").exists()
+
+
+def test_a_recipe_on_a_data_folder_refuses_what_contradicts_it(project: Path) -> None:
+    recipe = project / "mine.yaml"
+    text = "kind: translation\ndata: data\ntrain: {arch: transformer_sas_tiny, max-epoch: 3}\naverage: {last: 2}\n"
+    recipe.write_text(text)
+    config = load_recipe(recipe).config
+    assert "prepare" not in config
+    recipe.write_text(f"{text}corpus: numbers-en-de\ndata_sha256: {config['data_sha256']}\n")
+    assert load_recipe(recipe).config == config
+    for line, said in [
+        ("corpus: wmt14-en-de", "corpus is 'wmt14-en-de': expected 'numbers-en-de', as data has it"),
+        ("data_sha256: abc", "data_sha256 is 'abc': expected "),
+        ("prepare: {size: 9}", "prepare is given, but data is prepared already"),
+    ]:
+        recipe.write_text(f"{text}{line}\n")
+        with pytest.raises(ValueError, match=said):
+            load_recipe(recipe)
+    recipe.write_text(text.replace("data: data", "data: elsewhere"))
+    with pytest.raises(ValueError, match="data can't be used: elsewhere does not exist"):
+        load_recipe(recipe)
+    recipe.write_text(text.replace("data: data\n", ""))
+    with pytest.raises(ValueError, match="corpus is missing: expected a name .* or in its place data"):
+        load_recipe(recipe)
+
+
+def test_the_recipe_is_written_as_a_person_writes_one(project: Path) -> None:
+    assert main([*TRAIN, "--set", "train.dropout=0.25", "--connection", "sas"]) == 0
+    content = read_yaml(project / "model/recipe.yaml")
+    assert list(content) == [
+        "kind", "description", "runs", "results", "data", "train", "average", "generate", "evaluate", "show",
+    ]  # fmt: skip
+    assert content["train"]["dropout"] == 0.25 and content["train"]["arch"] == "transformer_sas_tiny"
