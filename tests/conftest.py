@@ -161,8 +161,8 @@ def forked(environment: Environment) -> Iterator[Callable[..., Process]]:
     with ExitStack() as servers:
 
         @cache
-        def server(fairseq: bool) -> subprocess.Popen[str]:
-            command = [sys.executable, str(ROOT / "tests" / "fork_server.py"), *TORCH, *(FAIRSEQ if fairseq else [])]
+        def server() -> subprocess.Popen[str]:
+            command = [sys.executable, str(ROOT / "tests" / "fork_server.py"), *TORCH]
             pipe = subprocess.PIPE
             process = subprocess.Popen(command, env=environment(), stdin=pipe, stdout=pipe, text=True)
             servers.enter_context(process)
@@ -172,12 +172,13 @@ def forked(environment: Environment) -> Iterator[Callable[..., Process]]:
         def run(
             *arguments: str, folder: Path, fairseq: bool = True, without: str = "", text: str = "", **variables: str
         ) -> Process:
-            process = server(fairseq and not without)
+            process = server()
             request = {
                 "arguments": arguments,
                 "folder": str(folder),
                 "environment": environment(FAIRSEQ_COMPAT_DISABLE=without, **variables),
                 "text": text,
+                "modules": FAIRSEQ if fairseq and not without else [],
             }
             assert process.stdin and process.stdout
             print(json.dumps(request), file=process.stdin, flush=True)
@@ -190,9 +191,7 @@ def forked(environment: Environment) -> Iterator[Callable[..., Process]]:
 def own_process(environment: Environment) -> Callable[..., Process]:
     """Runs one of the environment's programs (`fairseq-train`, `torchrun`) in a folder, as a shell would."""
 
-    def run(
-        name: str, *arguments: str, folder: Path, without: str = "", text: str = "", **variables: str
-    ) -> Process:
+    def run(name: str, *arguments: str, folder: Path, without: str = "", text: str = "", **variables: str) -> Process:
         return subprocess.run(
             [str(PROGRAMS / name), *arguments],
             cwd=folder,
@@ -223,9 +222,7 @@ def reversed_words(tmp_path_factory: pytest.TempPathFactory, fairseq_program: Ca
     folder = tmp_path_factory.mktemp("reversed-words")
     generator = random.Random(1)
     for split, count in (("train", 200), ("valid", 20), ("test", 20)):
-        sentences = [
-            [f"w{generator.randrange(20)}" for _ in range(generator.randint(2, 8))] for _ in range(count)
-        ]
+        sentences = [[f"w{generator.randrange(20)}" for _ in range(generator.randint(2, 8))] for _ in range(count)]
         for language, step in (("a", 1), ("b", -1)):
             lines = "".join(" ".join(sentence[::step]) + "\n" for sentence in sentences)
             (folder / f"{split}.{language}").write_text(lines)

@@ -1,8 +1,9 @@
 """Forks processes that go on as `python ARGUMENTS...` would, with PyTorch (and fairseq, where asked) imported already.
 
 `python fork_server.py MODULE...` imports the modules once, which is most of such a process's time. A request is a JSON
-line on stdin, {"arguments", "folder", "environment", "text"}; its answer is a JSON line on stdout, {"returncode",
-"stdout", "stderr"}. `arguments` are ["-c", CODE] or a Python program and its arguments.
+line on stdin, {"arguments", "folder", "environment", "text", "modules"}; its answer is a JSON line on stdout,
+{"returncode", "stdout", "stderr"}. `arguments` are ["-c", CODE] or a Python program and its arguments. `modules` are
+imported too, in a server that is forked from this one at the first request for them.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import os
 import runpy
 import sys
 import tempfile
-from typing import Any
+from typing import Any, TextIO
 
 from fairseq_compat import one_line_errors
 
@@ -77,13 +78,41 @@ def answer(request: dict[str, Any]) -> dict[str, Any]:
         return {"returncode": status, "stdout": output.read().decode(), "stderr": errors.read().decode()}
 
 
-def main() -> None:
-    answers = os.fdopen(os.dup(1), "w")
-    for module in sys.argv[1:]:
+class Server:
+    """Another server, forked from this one, that has imported more modules."""
+
+    def __init__(self, modules: list[str]) -> None:
+        (their_input, requests), (answers, their_output) = os.pipe(), os.pipe()
+        if os.fork() == 0:
+            os.close(requests)
+            os.close(answers)
+            serve(modules, os.fdopen(their_input), os.fdopen(their_output, "w"))
+            os._exit(0)
+        os.close(their_input)
+        os.close(their_output)
+        self.requests, self.answers = os.fdopen(requests, "w"), os.fdopen(answers)
+
+    def answer(self, request: dict[str, Any]) -> dict[str, Any]:
+        print(json.dumps(request), file=self.requests, flush=True)
+        return json.loads(self.answers.readline())
+
+
+def serve(modules: list[str], requests: TextIO, answers: TextIO) -> None:
+    """Answers requests until there are no more."""
+    for module in modules:
         importlib.import_module(module)
-    for line in sys.stdin:
-        print(json.dumps(answer(json.loads(line))), file=answers, flush=True)
+    servers: dict[str, Server] = {}
+    for line in requests:
+        request = json.loads(line)
+        if more := request.pop("modules"):
+            name = " ".join(more)
+            if name not in servers:
+                servers[name] = Server(more)
+            found = servers[name].answer({**request, "modules": []})
+        else:
+            found = answer(request)
+        print(json.dumps(found), file=answers, flush=True)
 
 
 if __name__ == "__main__":
-    main()
+    serve(sys.argv[1:], sys.stdin, os.fdopen(os.dup(1), "w"))

@@ -26,10 +26,18 @@ FLOOR = {name: floor for floor, names in enumerate(FLOORS) for name in names}
 ROOT = Path(__file__).resolve().parent.parent
 
 
+def statements(node: ast.AST) -> Iterator[ast.AST]:
+    """Every statement within a node; their expressions, which hold no statements, are left out."""
+    for each in ast.iter_child_nodes(node):
+        if isinstance(each, (ast.stmt, ast.ExceptHandler, ast.match_case)):
+            yield each
+            yield from statements(each)
+
+
 def imports(path: Path) -> Iterator[tuple[str, bool]]:
     """Every module that the file imports, and whether it does so at the top level."""
     tree = ast.parse(path.read_text(encoding="utf-8"))
-    for node in ast.walk(tree):
+    for node in statements(tree):
         if isinstance(node, ast.Import):
             names = [alias.name for alias in node.names]
         elif isinstance(node, ast.ImportFrom):
@@ -146,7 +154,7 @@ for _ in range(2):
 from fairseq.models import ARCH_MODEL_REGISTRY
 assert "transformer_rskip_ln_tiny" in ARCH_MODEL_REGISTRY
 """
-    process = forked("-c", code, folder=tmp_path, fairseq=False)
+    process = forked("-c", code, folder=tmp_path, fairseq=order == "import rskip, fairseq")
     assert process.returncode == 0, process.stderr
 
 

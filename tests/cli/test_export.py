@@ -14,7 +14,7 @@ from rskip.checkpoint import Checkpoint, read_checkpoint, to_stock, write_checkp
 from rskip.cli.export.ct2 import QUANTIZATIONS
 from rskip.cli.main import main
 from rskip.connections import registry
-from rskip.text import TextPipeline
+from rskip.text import TextPipeline, Tokenizer
 from rskip.transformer import Transformer, TransformerConfig
 from rskip.translation import Translator
 
@@ -121,25 +121,23 @@ def needs_onnx() -> None:
         pytest.importorskip(name, reason="needs the extra onnx")
 
 
-def test_a_folder_of_onnx_graphs_translates_as_the_model_does(tmp_path, capsys):
+def test_a_folder_of_onnx_graphs_is_asked_for_and_not_taken_for_a_checkpoint(tmp_path, capsys, monkeypatch):
+    """tests/translation/test_onnx.py shows what is in the folder."""
     needs_onnx()
-    model, output, text = write_model(tmp_path / "model", "2rskip+ln"), tmp_path / "exported", tmp_path / "text"
+    model, output = write_model(tmp_path / "model", "2rskip+ln"), tmp_path / "exported"
     command = ["export", "onnx", "--model", model, "--text", "tokens", "--output", output]
+    asked = []
+
+    def write(model: Transformer, folder: Path, tokenizer: Tokenizer, *, precision: str) -> None:
+        asked.append((model.config.encoder_connection, len(tokenizer.source), precision))
+        (folder / "onnx.json").write_text("{}")
+
+    monkeypatch.setattr("rskip.translation.onnx_model.write_onnx", write)
     assert main([*map(str, command)]) == 0
     assert f"translate with rskip translate --model {output}" in capsys.readouterr().out
-    assert sorted(path.name for path in output.iterdir()) == [
-        "dict.a.txt", "dict.b.txt", "encoder.onnx", "onnx.json", "step.onnx",
-    ]  # fmt: skip
-
-    text.write_text("w1 w2\nw4 w0 w3\n")
-    found = []
-    for each, further in ((model, ["--text", "tokens"]), (output, [])):
-        file = tmp_path / f"{each.name}.out"
-        assert main(["translate", "--model", str(each), *further, "--scores", "--output", str(file), str(text)]) == 0
-        assert "(cpu, float32)" in capsys.readouterr().err
-        found.append([line.split("\t") for line in file.read_text().splitlines()])
-    for (score, words), (other_score, other_words) in zip(*found, strict=True):
-        assert words == other_words and abs(float(score) - float(other_score)) < 2e-4
+    assert main([*map(str, command), "--force", "--quantization", "int8"]) == 0
+    assert asked == [("2rskip+ln", 9, "float32"), ("2rskip+ln", 9, "int8")]
+    capsys.readouterr()
 
     assert "there already" in error_of(*command, capsys=capsys)
     for other in ("ct2", "onnx"):

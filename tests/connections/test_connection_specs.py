@@ -119,7 +119,7 @@ def specs(draw) -> ConnectionSpec:
     return ConnectionSpec(family.name, factor, norm, tuple(options.items()))
 
 
-@settings(max_examples=300, deadline=None)
+@settings(deadline=None)
 @given(specs())
 def test_every_spec_is_read_back_from_its_text(spec):
     assert parse_connection(str(spec)) == spec
@@ -136,7 +136,7 @@ names = st.sampled_from([*NAMES, *(name.upper() for name in NAMES)])
 pair = st.tuples(names | texts | parts, numbers | texts | parts | st.sampled_from([*WORDS, "Full", "TRUE"]))
 
 
-@settings(max_examples=1000, deadline=None)
+@settings(max_examples=300, deadline=None)
 @example("sas", None, "ln", (("alpha_bias", 1), ("alpha_bias", 2)))
 @example("sas", None, "ln", (("alpha_bias", 1), ("alpha_bias", "high")))
 @example("sas", None, "ln", ((1, 2), ("gate", "single")))
@@ -172,7 +172,7 @@ def test_a_spec_made_of_any_parts_is_refused_or_read_back_from_its_text(family, 
         assert len({name for name, _ in options}) == len(options) >= len(spec.options)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(deadline=None)
 @given(st.data())
 def test_specs_of_any_family_that_may_be_registered_are_read_back(data):
     """Names of options and of words that no text could hold are refused when a family is registered."""
@@ -210,7 +210,7 @@ def _takes_anything(self, features, **settings):
     Connection.__init__(self, features)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(deadline=None)
 @given(specs(), specs())
 def test_different_specs_have_different_slugs(one, other):
     assert (one == other) == (str(one) == str(other)) == (one.slug == other.slug)

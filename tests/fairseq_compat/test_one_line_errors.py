@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
-
 import pytest
 
 from fairseq_compat.one_line_errors import UsageError, usage_error_behind
@@ -42,13 +39,9 @@ utils.call_main(cfg, main)
 """
 
 
-def run(program: str, error: str) -> subprocess.CompletedProcess[str]:
-    code = CODE.format(program=program, error=error)
-    return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
-
-
-def test_usage_error_in_a_program_of_fairseqs():
-    process = run("/some/bin/fairseq-train", "errors.UsageError('give 2, not 3')")
+def test_usage_error_in_a_program_of_fairseqs(python):
+    error = "errors.UsageError('give 2, not 3')"
+    process = python(CODE.format(program="/some/bin/fairseq-train", error=error), fairseq=False)
     assert process.returncode == 2
     assert process.stderr.splitlines()[-1] == "fairseq-train: error: give 2, not 3"
     assert "Traceback" not in process.stderr
@@ -57,8 +50,8 @@ def test_usage_error_in_a_program_of_fairseqs():
 @pytest.mark.parametrize(
     ("program", "error"), [("fairseq-train", "ValueError('ours')"), ("my_script.py", "errors.UsageError('x')")]
 )
-def test_everything_else_keeps_its_traceback(program, error):
-    process = run(program, error)
+def test_everything_else_keeps_its_traceback(python, program, error):
+    process = python(CODE.format(program=program, error=error), fairseq=False)
     assert process.returncode == 1 and "Traceback" in process.stderr
 
 

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import json
+import subprocess
+import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -16,10 +20,6 @@ RECIPE = Path(__file__).parents[2] / "recipes/multi30k_en_de.yaml"
 
 def refusal(override: str, capsys: pytest.CaptureFixture[str]) -> str:
     """What is said of a change of the recipe, by the parser of this process."""
-    import json
-    import subprocess
-    import sys
-
     from rskip.fairseq_plugin.flag_check import refusal
 
     def run(command: list[str], *, input: str, **options: object) -> subprocess.CompletedProcess[str]:
@@ -49,7 +49,13 @@ def test_flags_that_fairseq_refuses(capsys: pytest.CaptureFixture[str]) -> None:
         assert refusal(override, capsys).startswith(message), override
 
 
-def test_the_process_that_asks_fairseq() -> None:
+def test_the_process_that_asks_fairseq(forked: Callable, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def run(command: list[str], *, input: str, **options: object) -> subprocess.CompletedProcess[str]:
+        assert command[:2] == [sys.executable, "-m"] and options == {"capture_output": True, "text": True}
+        code = f"import runpy; runpy.run_module({command[2]!r}, run_name='__main__')"
+        return forked("-c", code, folder=tmp_path, text=input)
+
+    monkeypatch.setattr(subprocess, "run", run)
     recipe, wrong = (load_recipe(RECIPE, variant="sas", overrides=each) for each in ([], ["train.max-epoch=x"]))
     with pytest.raises(SettingError, match="^train.max-epoch is 'x', which fairseq-train refuses"):
         check_fairseq_flags([each for one in (recipe, wrong) for each in one.task.fairseq_flags(one.settings)])

@@ -20,7 +20,7 @@ NAMES = {"half-precision-adam", "out-of-memory", "profiling-pass", "resumed-conn
 REPORT = "import sys, runpy; sys.argv[1:] = ['rskip']; runpy.run_module('fairseq_compat.report', run_name='__main__')"
 
 
-@pytest.mark.parametrize("without", ["", "run-lock,half-precision-adam", "profiling-pass,resumed-connections"])
+@pytest.mark.parametrize("without", ["", ",".join(sorted(NAMES))])
 def test_the_report_of_a_user_dir_has_its_patches(without: str, tmp_path: Path, forked: Callable) -> None:
     process = forked("-c", REPORT, folder=tmp_path, without=without)
     answer = json.loads(process.stdout)

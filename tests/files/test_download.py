@@ -307,9 +307,7 @@ def test_killed_between_the_last_byte_and_the_rename(server: Any, target: Path) 
     assert server.requests[-1] == (NAME, None) and target.read_bytes() == CONTENT
 
 
-def test_a_server_that_falls_silent(
-    server: Any, target: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_server_that_falls_silent(server: Any, target: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("rskip.files.download.TIMEOUT_SECONDS", 0.2)
     server.faults = [server.Answer(b"0123", length=10, hang=1.0), rest(server, b"456789", 4, 10)]
     download(f"{server.url}/{NAME}", target, attempts=2)
@@ -331,7 +329,7 @@ def test_stopped_by_the_caller(server: Any, target: Path) -> None:
 
 @pytest.mark.parametrize("sha256", [None, SHA256])
 def test_of_several_at_once_one_downloads(server: Any, fetch: Any, target: Path, sha256: str | None) -> None:
-    server.faults = [server.Answer(CONTENT[:10], length=len(CONTENT), hang=0.5)]
+    server.faults = [server.Answer(CONTENT[:10], length=len(CONTENT), hang=0.2)]
     threads = [threading.Thread(target=fetch, kwargs={"attempts": 2, "sha256": sha256}) for _ in range(4)]
     for thread in threads:
         thread.start()

@@ -100,7 +100,7 @@ def test_what_a_killed_process_started_is_waited_for(tmp_path: Path) -> None:
     start = f"import subprocess; subprocess.Popen(['sh', '-c', {child!r}], pass_fds=[lock.descriptor])"
     process = holding(tmp_path / "out", then=f"{start}; os.kill(os.getpid(), signal.SIGKILL)")
     process.wait()
-    threading.Timer(0.2, (tmp_path / "end").touch).start()
+    threading.Timer(0.1, (tmp_path / "end").touch).start()
     with folder_lock(tmp_path / "out", busy=BUSY):
         assert (tmp_path / "ended").exists()
 
@@ -108,7 +108,7 @@ def test_what_a_killed_process_started_is_waited_for(tmp_path: Path) -> None:
 def test_a_folder_whose_holder_was_killed_is_refused_while_what_it_started_goes_on(
     tmp_path: Path, monkeypatch: Patch
 ) -> None:
-    monkeypatch.setattr(module, "_ENDING_SECONDS", 0.2)
+    monkeypatch.setattr(module, "_ENDING_SECONDS", 0.1)
     start = "import subprocess; subprocess.Popen(['sh', '-c', 'read line'], stdin=0, pass_fds=[lock.descriptor])"
     process = holding(tmp_path, then=f"{start}; os.kill(os.getpid(), signal.SIGKILL)")
     process.wait()
@@ -170,7 +170,7 @@ def test_an_attempt_at_the_same_job_is_waited_for(
     elsewhere()
     assert process.stdin
     if same_job:
-        threading.Timer(1.0, lambda: process.communicate("\n")).start()
+        threading.Timer(0.3, lambda: process.communicate("\n")).start()
         with folder_lock(tmp_path, busy=BUSY):
             assert process.wait() == 0
     else:

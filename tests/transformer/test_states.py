@@ -113,22 +113,19 @@ def test_every_family_is_trained_here():
 
 
 @pytest.mark.parametrize("connection", FAMILIES)
-def test_ten_updates_learn_and_the_last_five_are_the_same_from_a_file_of_model_and_optimiser(
-    build, connection, source, prefix
-):
+def test_updates_are_the_same_from_a_file_of_model_and_optimiser(build, connection, source, prefix):
     config = build(connection, dropout=0.1).config
     model, optimizer = beginning(config, source, prefix)
-    losses = updates(model, optimizer, source, prefix, range(5))
+    updates(model, optimizer, source, prefix, range(2))
     file = io.BytesIO()
     torch.save([model.state_dict(), optimizer.state_dict()], file)
     file.seek(0)
     resumed, other = beginning(config, source, prefix, seed=1)
     for each, state in zip([resumed, other], torch.load(file), strict=True):
         each.load_state_dict(state)
-    last = updates(model, optimizer, source, prefix, range(5, 10))
-    assert updates(resumed, other, source, prefix, range(5, 10)) == last
+    last = updates(model, optimizer, source, prefix, range(2, 4))
+    assert updates(resumed, other, source, prefix, range(2, 4)) == last
     assert all(torch.equal(own, tensor) for own, tensor in zip(resumed.parameters(), model.parameters(), strict=True))
-    assert sum(last) < sum(losses) and all(each.isfinite().all() for each in model.parameters())
 
 
 @pytest.mark.slow
