@@ -17,6 +17,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import get_args
 
+from rskip.cli.main import one_line
 from rskip.experiments.results import read_results
 from rskip.records.tables import Format, write_documents
 from rskip.zoo import publishing
@@ -39,7 +40,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         return _run(args, Path())
     except (OSError, ValueError) as error:
-        print(f"study: error: {error}", file=sys.stderr)
+        print(f"study: error: {one_line(error)}", file=sys.stderr)
         return 2
 
 

@@ -25,8 +25,12 @@ def atomic_file(path: str | os.PathLike[str]) -> Iterator[Path]:
 
     The file's content reaches the disk before the rename, so a crash leaves the old file or the new one, never a part.
     Removes temporary files that killed processes left for the same `path` more than a day ago.
+
+    :raises IsADirectoryError: `path` is a folder; the block does not begin.
     """
     path = Path(path)
+    if path.is_dir():  # the rename would fail too, and its error would name the temporary file
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
     path.parent.mkdir(parents=True, exist_ok=True)
     _remove_left(path)
     temporary = path.parent / f".{path.name}.{secrets.token_hex(4)}.partial{path.suffix}"

@@ -54,6 +54,12 @@ def test_a_file_has_its_name_when_it_is_whole(tmp_path: Path, failing_everywhere
         assert path.read_text() in ("old", "new")
 
 
+def test_a_folder_in_the_place_of_a_file_is_named_before_the_work_begins(tmp_path: Path) -> None:
+    with pytest.raises(IsADirectoryError) as error, atomic_file(tmp_path):
+        raise AssertionError("the block begins")
+    assert error.value.filename == str(tmp_path) and not list(tmp_path.iterdir())
+
+
 def test_a_file_is_made_without_changing_the_umask_of_other_threads(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
