@@ -32,6 +32,7 @@ from rskip.tasks.run import RUNS, ProbeSettings, config_difference, flat_config
 
 FOLDER = Path("recipes")
 _Folder = Annotated[str, msgspec.Meta(min_length=1, extra={"expected": "a folder"})]
+_SUFFIXES = (".yaml", ".yml")
 
 
 class PaperScore(msgspec.Struct, frozen=True, kw_only=True):
@@ -266,19 +267,33 @@ def find_recipe(name: str | os.PathLike[str]) -> tuple[Path, str | None]:
     :raises FileNotFoundError: no such file.
     """
     path, variant = Path(name), None
-    if path.suffix not in (".yaml", ".yml"):
+    if path.suffix not in _SUFFIXES:
         recipe, _, last = str(name).partition("/")
         path, variant = FOLDER / f"{recipe}.yaml", last or None
     if path.is_file():
         return path, variant
-    addresses = _addresses(path.parent)
-    if new := new_addresses([path.stem], addresses).get(path.stem):
-        near = f": {path.stem} is {new} now"
-    else:
-        near = did_you_mean(path.name, [each.name for each in path.parent.glob("*.yaml")])
+    meant = _recipe_meant(Path(name), path)
     raise FileNotFoundError(
-        f"no recipe {name}{near}: give RECIPE/VARIANT, or the path of a recipe file such as recipes/NAME.yaml"
+        f"no recipe {name}{meant}: give RECIPE/VARIANT, or the path of a recipe file such as recipes/NAME.yaml"
     )
+
+
+def _recipe_meant(name: Path, path: Path) -> str:
+    """What a name that is no recipe may stand for, in words that follow it; "" if there is nothing like it.
+
+    :param path: the file that the name was taken for.
+    """
+    for parent in name.parents:  # a file's path that was joined with a variant
+        for file in (parent, Path(f"{parent}.yaml"), FOLDER / parent):
+            if file.suffix in _SUFFIXES and file.is_file():
+                variant = name.relative_to(parent).as_posix()
+                addressed = file.resolve() == (FOLDER / f"{file.stem}.yaml").resolve()
+                meant = f"{file.stem}/{variant}" if addressed else f"{file} --variants {variant}"
+                return f" (did you mean {meant!r}?)"
+    if new := new_addresses([path.stem], _addresses(path.parent)).get(path.stem):
+        return f": {path.stem} is {new} now"
+    file = next((each for each in name.parents if each.suffix in _SUFFIXES or each.parent == FOLDER), path)
+    return did_you_mean(file.name, [each.name for each in file.parent.glob("*.yaml")])
 
 
 def results_folder(run: str) -> Path:

@@ -217,6 +217,28 @@ def test_the_name_that_a_run_had_before_addresses_is_no_recipe_but_its_address_i
             load_recipe(name)
 
 
+def test_the_path_of_a_file_joined_with_a_variant_is_no_recipe_but_what_to_give_is_said(
+    here: Write, tmp_path: Path
+) -> None:
+    here(SWEEP, "my_study.yaml")
+    here(SWEEP, "short.yml")
+    Path("own.yaml").write_text(SWEEP)
+    for name, meant in {
+        "recipes/my_study.yaml/skip_ln": "my_study/skip_ln",
+        "./recipes/my_study.yaml/*_ln": "my_study/*_ln",
+        f"{tmp_path}/recipes/my_study.yaml/skip_ln": "my_study/skip_ln",
+        "recipes/my_study/skip_ln": "my_study/skip_ln",
+        "my_study.yaml/skip_ln": "my_study/skip_ln",
+        "recipes/short.yml/skip_ln": "recipes/short.yml --variants skip_ln",
+        "own.yaml/skip_ln": "own.yaml --variants skip_ln",
+        "recipes/my_stduy.yaml/skip_ln": "my_study.yaml",
+        "recipes/my_stduy/skip_ln": "my_study.yaml",
+    }.items():
+        message = re.escape(f"no recipe {name} (did you mean '{meant}'?): give RECIPE/VARIANT")
+        with pytest.raises(FileNotFoundError, match=message):
+            load_recipe(name)
+
+
 def test_variants_may_be_called_rows_as_they_once_were(write: Write) -> None:
     old, new = write(SWEEP.replace("variants:", "rows:"), "mine.yaml"), write(SWEEP, "new.yaml")
     assert [recipe.config for recipe in load_recipes(old)] == [recipe.config for recipe in load_recipes(new)]
