@@ -56,7 +56,7 @@ def export_model(recipe: Recipe, records: Sequence[Record], *, mirror: str | Non
     :raises OSError, ValueError, CommandFailed: as `publish_model`.
     """
     record = recipe.task.choose(_scored(records))
-    if find_entry(recipe.run) is None:
+    if _find_entry(recipe.run) is None:
         with (
             one_at_a_time(FOLDER / recipe.run),
             _exported(recipe, record, mirror=mirror) as (_, record, score),
@@ -85,18 +85,19 @@ def publish_model(
     :param variant: last part of the model's name; None: unchanged.
     :param mirror: where the dataset is, for scoring.
     :raises FileNotFoundError: no such run, seed or recipe, or the run's files are gone.
-    :raises ValueError: a path instead of a name, files that don't match the run's record, too many bytes, or a worse
-        score after reading the weights back. Weights and checkpoints.json then stay as they were.
+    :raises ValueError: a path instead of a name, a folder under the run's old name, files that don't match the run's
+        record, too many bytes, or a worse score after reading the weights back. Weights and checkpoints.json then stay
+        as they were.
     :raises CommandFailed: scoring the weights failed. Everything then stays as it was.
     """
     run = run_named(run)
     _check_run(run)
-    folder, results = FOLDER / run, results_folder(run)
+    folder, results, entry = FOLDER / run, results_folder(run), _find_entry(run)
     if folder.parent.is_dir():  # else there is nothing to recover, and the lock would make it
         with one_at_a_time(folder):
             recover(folder)
     outdated_tables(Path())
-    records, entry = read_run_records(run, results), find_entry(run)
+    records = read_run_records(run, results)
     name = {"url": url, "variant": variant}
     if records:
         name = choose_name(
@@ -173,6 +174,20 @@ def _exported(recipe: Recipe, record: Record, *, mirror: str | None) -> Iterator
         raise ValueError(f"{trained} is not the file of {record.path}: remove both and run again")
     with whole_folder(FOLDER / recipe.run) as building:
         yield building, record, task.export_weights(run, record, building)[task.columns[0].metric]
+
+
+def _find_entry(run: str) -> ModelEntry | None:
+    """The model of a run in checkpoints.json.
+
+    :raises ValueError: the run's model is there, but its folder has the run's old name.
+    """
+    entry, old = find_entry(run), find_entry(old_name(run))
+    if entry is None and old is not None and run_named(old_name(run)) == run:
+        raise ValueError(
+            f"{old.name} is the model of {run}, but its folder is {old.folder}: rename the folder to {FOLDER / run}, "
+            "write that as the model's folder in checkpoints.json, and repeat the command"
+        )
+    return entry
 
 
 def _check_run(run: str) -> None:

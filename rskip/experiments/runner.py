@@ -17,6 +17,7 @@ from rskip.files.whole import atomic_file
 from rskip.machine.environment import gpus_to_use
 from rskip.machine.terminal import columns
 from rskip.records import Record, read_record
+from rskip.records.record import readdressed
 from rskip.settings.errors import SettingError
 from rskip.tasks.fairseq.flags import check_fairseq_flags
 from rskip.tasks.process import TrainingDiverged, executable
@@ -138,7 +139,7 @@ def _record_there(recipe: Recipe, run: Run[Any]) -> Record | None:
     path = recipe.record_path(run.seed)
     if not path.exists():
         return None
-    record = read_record(path)
+    record = readdressed(read_record(path), recipe.run)
     recipe.check_record(record)
     print(f"{path} is there already: not run again")
     return record

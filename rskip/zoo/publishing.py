@@ -37,6 +37,7 @@ MAX_LOSS = 0.05  # what storing the weights may cost: sacreBLEU, or % of error
 
 _VARIANT = "a word that ends the model's name and makes it another"
 _DECIMALS = 4
+_OLD_RECORD = "record.json"
 _DTYPES = {"F32": "float32", "F16": "float16", "BF16": "bfloat16"}
 
 
@@ -197,10 +198,11 @@ def choose_name(
 def files_of(folder: Path) -> dict[str, ModelFile]:
     """Size and checksum of every file that loading the folder's model needs, the weights first.
 
-    Hidden files are ignored: a process that was killed while writing leaves them.
+    Hidden files are ignored: a process that was killed while writing leaves them. So is record.json, which earlier
+    versions wrote.
     """
     paths = {path.relative_to(folder).as_posix(): path for path in folder.rglob("[!.]*") if path.is_file()}
-    names = sorted(paths.keys() - {CARD}, key=lambda name: (name != WEIGHTS, name))
+    names = sorted(paths.keys() - {CARD, _OLD_RECORD}, key=lambda name: (name != WEIGHTS, name))
     return {name: ModelFile(size=paths[name].stat().st_size, sha256=sha256_file(paths[name])) for name in names}
 
 

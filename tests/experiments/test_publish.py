@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shutil
@@ -83,10 +84,52 @@ def test_a_run_of_before_is_published_under_its_address(runs: Path) -> None:
     assert main(["run", "mine_a"]) == 0
     Path("recipes/mine_a.yaml").rename(recipe)
     recipe.write_text(recipe.read_text() + "variants: {a: {}}\n")
+    assert main(["run", "mine/a", "--publish"]) == 0
     for run in ("mine/a", "mine_a"):
         assert main(["zoo", "publish", run, "--variant", "before"]) == 0
         entry = read_registry(Path("checkpoints.json"))[f"{NAME}.before"]
         assert (entry.recipe, entry.folder) == ("mine/a", "checkpoints/mine/a")
+
+
+def test_a_registry_of_the_first_format_keeps_its_models_and_one_under_an_old_name_says_what_to_do(
+    runs: Path, capsys: Capture
+) -> None:
+    """As earlier versions left it: recipes by path, no seed, record.json beside the weights, the run's old name."""
+    shutil.copy("recipes/mine.yaml", "recipes/lines_a.yaml")
+    assert main(["run", "lines_a", "--seeds", "1", "2"]) == 0
+    assert main(["zoo", "publish", "lines_a", "--seed", "2", "--variant", "a", "--url", "https://example.org"]) == 0
+    models = json.loads(Path("checkpoints.json").read_text())["models"]
+    for entry in models.values():
+        run = entry["folder"].removeprefix("checkpoints/")
+        entry |= {"recipe": f"recipes/{run}.yaml", "records": [f"results/{run}/{seed}.json" for seed in (1, 2)]}
+        del entry["seed"], entry["checkpoint_sha256"]
+        shutil.copy(f"results/{run}/2.json", f"checkpoints/{run}/record.json")
+    Path("checkpoints.json").write_text(json.dumps({"format": 1, "models": models}))
+    shutil.rmtree("runs")
+    assert main(["zoo", "publish", "mine"]) == 0, "neither record.json nor the format is a reason to export again"
+    assert {name: each.folder for name, each in read_registry(Path("checkpoints.json")).items()} == {
+        NAME: "checkpoints/mine", f"{NAME}.a": "checkpoints/lines_a"
+    }  # fmt: skip
+
+    recipe = Path("recipes/lines_a.yaml")
+    Path("recipes/lines.yaml").write_text(recipe.read_text() + "variants: {a: {}}\n")
+    recipe.unlink()
+    before, listed = snapshot(), sorted(Path("checkpoints").iterdir())
+    said = (
+        f"{NAME}.a is the model of lines/a, but its folder is checkpoints/lines_a: rename the folder to "
+        "checkpoints/lines/a, write that as the model's folder in checkpoints.json, and repeat the command\n"
+    )
+    for run in ("lines/a", "lines_a"):
+        assert said in fails(["zoo", "publish", run], capsys)
+    assert said in fails(["run", "lines/a", "--seeds", "1", "2", "--publish"], capsys)
+    assert (snapshot(), sorted(Path("checkpoints").iterdir())) == (before, listed)
+    Path("checkpoints/lines").mkdir()
+    Path("checkpoints/lines_a").rename("checkpoints/lines/a")
+    text = Path("checkpoints.json").read_text()
+    Path("checkpoints.json").write_text(text.replace("checkpoints/lines_a", "checkpoints/lines/a"))
+    assert main(["zoo", "publish", "lines/a"]) == 0
+    entry = read_registry(Path("checkpoints.json"))[f"{NAME}.a"]
+    assert (entry.recipe, entry.seed, entry.url) == ("lines/a", 2, "https://example.org")
 
 
 def train_again() -> None:

@@ -103,6 +103,7 @@ def publish(records: Sequence[Record], **named: Any) -> ModelEntry:
 def test_an_entry_has_the_figures_of_the_weights_and_of_all_seeds() -> None:
     records = make_run(errors=(8.0, 9.0, 8.5))
     Path("checkpoints", RUN, "README.md").write_text("the card")
+    Path("checkpoints", RUN, "record.json").write_text("what earlier versions wrote")
     entry = plan(records[::-1], url="https://example.org")
     common: dict[str, Any] = {"dataset": "cifar10", "split": "test", "signature": None}
     seeds = (1, 2, 3)
