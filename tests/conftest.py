@@ -113,6 +113,29 @@ def unpacked_cifar(shared: Path, tmp_path_factory: pytest.TempPathFactory) -> Ca
 
 
 @pytest.fixture(scope="session")
+def drawn():
+    """Draws a picture of some blocks of colour."""
+    import numpy as np
+    from PIL import Image
+
+    def drawn(seed=0, size=(60, 40)):
+        colours = np.random.default_rng(seed).integers(0, 256, size=(4, 6, 3), dtype=np.uint8)
+        return Image.fromarray(colours).resize(size, Image.Resampling.NEAREST)
+
+    return drawn
+
+
+@pytest.fixture
+def pictures(tmp_path, drawn):
+    """A folder of five drawn pictures."""
+    folder = tmp_path / "pictures"
+    (folder / "more").mkdir(parents=True)
+    for number, name in enumerate(["b.jpg", "a.png", "c.JPG", "more/a.png", "d.webp"]):
+        drawn(number).save(folder / name)
+    return folder
+
+
+@pytest.fixture(scope="session")
 def make_record() -> Callable[..., Any]:
     """`make_record(seed=2, metrics={...})`: a record of a translation run like any other but for what is given."""
     import msgspec

@@ -18,10 +18,10 @@ from rskip.captioning.features import Features
 from rskip.captioning.model import CaptioningTransformer, batch_features
 from rskip.captioning.model_file import load_captioning_model, load_words, read_captioning_checkpoint
 from rskip.captioning.options import CAPTION_OPTIONS
-from rskip.captioning.pictures import read_picture
 from rskip.captioning.search import search_captions
 from rskip.checkpoint.files import WEIGHTS, checkpoint_sha256
 from rskip.cpu import CpuTransformer, for_inference
+from rskip.files.images import read_picture
 from rskip.generation import Hypothesis, SearchOptions
 from rskip.machine.device import usable_device
 from rskip.machine.torch_errors import out_of_memory

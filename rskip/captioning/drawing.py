@@ -12,7 +12,7 @@ import numpy as np
 
 from rskip.captioning.captioner import Caption
 from rskip.captioning.files import CaptionedPicture
-from rskip.captioning.pictures import read_picture
+from rskip.files.images import read_picture
 from rskip.files.names import line_name
 from rskip.files.picture import picture
 

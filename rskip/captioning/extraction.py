@@ -12,8 +12,8 @@ from typing import Any
 from rskip.captioning.backbones import Backbone
 from rskip.captioning.features import FeatureWriter
 from rskip.captioning.options import ImageBatchSettings
-from rskip.captioning.pictures import read_picture
 from rskip.files.checksum import sha256_file
+from rskip.files.images import read_picture
 
 
 @dataclass

@@ -34,7 +34,9 @@ _DEEPEST = 2000  # He et al. (2016b) have 1001
 
 
 class PreActResNet(nn.Module):
-    """A 3×3 convolution, three stages of n blocks at 32², 16² and 8² pixels, BN + ReLU, average, linear map.
+    """A 3×3 convolution, three stages of n blocks, BN + ReLU, average, linear map.
+
+    The second and the third stage each halve the resolution: 32², 16² and 8² pixels for CIFAR's images.
 
     The first block's activation sits before its split into shortcut and branch, and the last BN + ReLU follows the last
     block's connection (He et al. 2016b, appendix). Convolutions start He-normal by fan-out, the linear map as nn.Linear
@@ -49,6 +51,7 @@ class PreActResNet(nn.Module):
     :param shortcut: "zero_pad" or "projection", see rskip.vision.blocks.
     :param shortcut_input: what a zero-padded shortcut reads where a stage begins: "raw" or "activated", likewise.
     :param block: "basic" (two 3×3 convolutions) or "bottleneck".
+    :param size: pixels per side of the images; no parameter depends on it.
     :raises ValueError: for any other value.
     """
 
@@ -61,9 +64,12 @@ class PreActResNet(nn.Module):
         shortcut: str = "zero_pad",
         shortcut_input: str = "raw",
         block: str = "basic",
+        size: int = SIZE,
     ) -> None:
         super().__init__()
         blocks_per_stage = blocks_per_stage_of(depth, block)
+        if isinstance(size, bool) or not isinstance(size, int) or not 8 <= size <= 1024:
+            raise SettingError.of_value("size", size, "a whole number from 8 to 1024")
         if isinstance(num_classes, bool) or not isinstance(num_classes, int) or num_classes < 1:
             raise ValueError(f"num_classes must be a whole number of at least 1, not {shown(num_classes)}")
         if num_classes > 10**6:
@@ -79,6 +85,9 @@ class PreActResNet(nn.Module):
         }
         if shortcut_input != "raw":  # which configs of before the option leave out
             self._config["shortcut_input"] = shortcut_input
+        if size != SIZE:  # likewise
+            self._config["size"] = size
+        self._size = size
         kind = BLOCKS[block]
 
         places = (image_place(block, 3 * blocks_per_stage) for block in range(1, 3 * blocks_per_stage + 1))
@@ -116,23 +125,24 @@ class PreActResNet(nn.Module):
         reset_connections(self)
 
     def forward(self, images: Tensor) -> Tensor:
-        """Logits. Shape: (N, 3, 32, 32) -> (N, num_classes).
+        """Logits. Shape: (N, 3, size, size) -> (N, num_classes).
 
         :param images: normalised (rskip.vision.CifarClassification does it), of the parameters' type or under autocast.
         :raises ValueError: for another shape or type.
         """
         self._check(images)
-        x = self.layer1(self.conv1(images))  # (N, C, 32, 32)
-        x = self.layer3(self.layer2(x))  # (N, 4C, 8, 8)
+        x = self.layer1(self.conv1(images))  # (N, C, size, size)
+        x = self.layer3(self.layer2(x))  # (N, 4C, size / 4, size / 4)
         x = activate(self.bn, x).mean(dim=(2, 3))  # (N, 4C)
         return self.fc(x)
 
     def _check(self, images: Tensor) -> None:
+        size = self._size
         if not isinstance(images, Tensor):
-            raise ValueError(f"images must be a tensor (N, 3, {SIZE}, {SIZE}), not a {type(images).__name__}")
-        if images.dim() != 4 or images.shape[1:] != (3, SIZE, SIZE):
-            one = "; one image as a batch: images[None]" if images.shape == (3, SIZE, SIZE) else ""
-            raise ValueError(f"images of shape {tuple(images.shape)}: expected (N, 3, {SIZE}, {SIZE}){one}")
+            raise ValueError(f"images must be a tensor (N, 3, {size}, {size}), not a {type(images).__name__}")
+        if images.dim() != 4 or images.shape[1:] != (3, size, size):
+            one = "; one image as a batch: images[None]" if images.shape == (3, size, size) else ""
+            raise ValueError(f"images of shape {tuple(images.shape)}: expected (N, 3, {size}, {size}){one}")
         expected = self.conv1.weight.dtype
         if images.dtype != expected and not (images.dtype in AUTOCAST_TYPES and _autocast(images.device.type)):
             cast = f"; cast them with .to({expected})" if images.is_floating_point() else ""
@@ -158,6 +168,7 @@ def preact_resnet(
     shortcut: str = "zero_pad",
     shortcut_input: str = "raw",
     block: str = "basic",
+    size: int = SIZE,
     weights: None = None,
 ) -> PreActResNet:
     """A PreActResNet, see there.
@@ -171,7 +182,7 @@ def preact_resnet(
             "rskip.load('preact_resnet20_2rskip_ln.cifar10'); rskip.zoo.list_models() has them"
         )
     return PreActResNet(
-        depth, connection, num_classes, shortcut=shortcut, shortcut_input=shortcut_input, block=block
+        depth, connection, num_classes, shortcut=shortcut, shortcut_input=shortcut_input, block=block, size=size
     )
 
 

@@ -12,10 +12,12 @@ import torch
 from torch import Tensor, nn
 
 from rskip.checkpoint.files import CONFIG
+from rskip.files.images import read_picture
 from rskip.machine.device import usable_device
-from rskip.vision.cifar_resnet import PreActResNet
+from rskip.vision.data.own_images import ImageDescription
+from rskip.vision.evaluation import evaluation_batch
 from rskip.vision.model_file import load_model
-from rskip.vision.transforms import CifarClassification
+from rskip.vision.transforms import SIZE, CifarClassification, ImageClassification
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,6 +37,8 @@ class Prediction:
 class Classifier:
     """An image model with its classes' names and with what makes an image its input::
 
+        classifier = Classifier.from_pretrained("runs/flowers")  # trained on your own images
+        classifier.classify("rose.jpg")[0].name
         classifier = Classifier.from_pretrained("checkpoints/cifar10_fast/preact20_2rskip_ln")
         classifier.classify(Image.open("cat.png", formats=["PNG"]).resize((32, 32)))[0].name
 
@@ -42,15 +46,27 @@ class Classifier:
 
     :param model: on the device where it is to run, in evaluation mode.
     :param classes: names of its logits.
-    :param dataset: "cifar10" or "cifar100": whose mean and standard deviation images are normalised by.
+    :param dataset: "cifar10" or "cifar100", whose mean and standard deviation images are normalised by; or "images".
+    :param images: your own images that the model was trained on; None for a dataset.
     """
 
     precisions: ClassVar[tuple[str, ...]] = ("float32", "bfloat16", "float16")
 
-    def __init__(self, model: PreActResNet, classes: Sequence[str], *, dataset: str) -> None:
-        self.model = model
+    def __init__(
+        self,
+        model: nn.Module,
+        classes: Sequence[str],
+        *,
+        dataset: str,
+        config: Mapping[str, Any] | None = None,
+        images: ImageDescription | None = None,
+    ) -> None:
+        self.model: Any = model
         self.classes = tuple(classes)
         self.dataset = dataset
+        self.images = images
+        known: Any = config or self.model.config
+        self._config: dict[str, Any] = dict(known)
 
     @classmethod
     def from_pretrained(
@@ -81,22 +97,28 @@ class Classifier:
             shown = None if classes is None else list(classes)
             raise ValueError(f"{file} is damaged: its classes are {shown}, expected {logits} names")
         model.to(device, getattr(torch, precision))
-        return cls(model, classes, dataset=description.dataset)
+        return cls(model, classes, dataset=description.dataset, config=description.config, images=description.images)
 
     def __call__(self, images: Tensor) -> Tensor:
-        """Logits of normalised images, as `model` gives them. Shape: (N, 3, 32, 32) -> (N, K)."""
-        return self.model(images)
+        """Logits of normalised images, as `model` gives them. Shape: (N, 3, 32, 32), or your own size -> (N, K)."""
+        logits: Tensor = self.model(images)
+        return logits
 
-    def classify(self, images: Any, *, batch_size: int = 500) -> list[Prediction]:
+    def classify(self, images: Any, *, batch_size: int | None = None) -> list[Prediction]:
         """A prediction for each image, in their order.
 
-        :param images: one image or a sequence of them, of any kind that `CifarClassification` takes, batches too.
-        :param batch_size: images at a time.
-        :raises ValueError: something that is no image, or one of another size than 32 × 32 pixels.
+        :param images: one image or a sequence of them: paths of files, or any kind that `transforms()` takes, batches
+            too.
+        :param batch_size: images at a time; None: `rskip.vision.evaluation.evaluation_batch`.
+        :raises FileNotFoundError: there is no such file.
+        :raises ValueError: something that is no image; or, for a model of CIFAR's images, one of another size than
+            32 × 32 pixels.
         """
         each = images if isinstance(images, (list, tuple)) else [images]
         prepared = [self._prepared(image) for image in each]
         predictions: list[Prediction] = []
+        if batch_size is None:
+            batch_size = evaluation_batch(SIZE if self.images is None else self.images.size)
         with torch.inference_mode():
             for batch in torch.cat(prepared).split(batch_size) if prepared else ():
                 weight = self.model.fc.weight
@@ -105,8 +127,8 @@ class Classifier:
         return predictions
 
     def _prepared(self, image: Any) -> Tensor:
-        """Shape: (N, 3, 32, 32)."""
-        pixels = self.transforms()(image)
+        """Shape: (N, 3, H, W)."""
+        pixels = self.transforms()(read_picture(image) if isinstance(image, (str, os.PathLike)) else image)
         return pixels if pixels.dim() == 4 else pixels[None]
 
     def _predictions(self, probabilities: Tensor) -> Iterator[Prediction]:
@@ -116,19 +138,22 @@ class Classifier:
             scores = {self.classes[number]: value for number, value in zip(numbers, row, strict=True)}
             yield Prediction(name=self.classes[numbers[0]], score=row[0], scores=scores)
 
-    def transforms(self) -> CifarClassification:
+    def transforms(self) -> CifarClassification | ImageClassification:
         """What makes an image the model's input, in float32."""
-        return CifarClassification(self.dataset)
+        if self.images is None:
+            return CifarClassification(self.dataset)
+        images = self.images
+        return ImageClassification(size=images.size, stored_size=images.stored_size, mean=images.mean, std=images.std)
 
     @property
     def config(self) -> dict[str, Any]:
-        """What `preact_resnet` builds the model from."""
-        return self.model.config
+        """What `preact_resnet` or `torchvision_resnet` builds the model from."""
+        return dict(self._config)
 
     @property
     def training(self) -> bool:
         """Whether the model is in training mode."""
-        return self.model.training
+        return bool(self.model.training)
 
     def to(self, *args: Any, **options: Any) -> Classifier:
         """Moves or converts the model, as `nn.Module.to` does."""
@@ -142,8 +167,10 @@ class Classifier:
 
     def parameters(self) -> Iterator[nn.Parameter]:
         """The model's parameters."""
-        return self.model.parameters()
+        parameters: Iterator[nn.Parameter] = self.model.parameters()
+        return parameters
 
     def state_dict(self) -> dict[str, Tensor]:
         """The model's tensors by name."""
-        return self.model.state_dict()
+        state: dict[str, Tensor] = self.model.state_dict()
+        return state

@@ -101,7 +101,7 @@ def evaluate(
     images: ImageSet,
     *,
     dataset: str,
-    batch_size: int = 500,
+    batch_size: int | None = None,
     device: torch.device | str | None = None,
     precision: str = "float32",
 ) -> Evaluation:
@@ -111,7 +111,7 @@ def evaluate(
     TF32, as PyTorch's settings say (`rskip.machine.device.set_gpu_arithmetic`).
 
     :param dataset: its name, for the report.
-    :param batch_size: images at a time; it changes speed and memory alone.
+    :param batch_size: images at a time; it changes speed and memory alone. None: `evaluation_batch`.
     :param device: the model is moved there; None: where it is.
     :param precision: float32, or bfloat16 (autocast).
     :raises ValueError: no images, a batch size below 1, an unknown precision, a device that is not there, or a model of
@@ -120,6 +120,8 @@ def evaluate(
     """
     if not len(images):
         raise ValueError(f"{dataset} holds no images to evaluate on: expected at least one")
+    if batch_size is None:
+        batch_size = evaluation_batch(images.images.shape[-1])
     if batch_size < 1:
         raise ValueError(f"the batch size is {batch_size}: expected 1 or more")
     if precision not in PRECISIONS:
@@ -150,6 +152,11 @@ def evaluate(
         precision=precision,
         device=device_name(device),
     )
+
+
+def evaluation_batch(side: int) -> int:
+    """Images at a time, where nobody says how many: 500 of up to 64 by 64 pixels, 50 larger ones."""
+    return 500 if side <= 64 else 50
 
 
 def recalibrate(

@@ -1,8 +1,8 @@
 """A trained model read back: from a training's folder, one of its files, or a published folder. No pickle is run.
 
-    model.pt            what a finished training leaves
-    checkpoint.pt       what an unfinished one resumes from
-    model.safetensors   published weights, with config.json beside them
+model.pt            what a finished training leaves
+checkpoint.pt       what an unfinished one resumes from
+model.safetensors   published weights, with config.json beside them
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Literal, TypedDict
 
 import msgspec
-from torch import Tensor
+from torch import Tensor, nn
 
 from rskip.checkpoint.files import CONFIG, OF_EVERY_TASK, read_safetensors
 from rskip.connections import parse_connection
@@ -23,15 +23,17 @@ from rskip.settings.check import convert, field_names, to_plain
 from rskip.settings.errors import SettingError
 from rskip.settings.kinds import Count, Whole
 from rskip.tasks.registry import task_name
-from rskip.vision.cifar_resnet import PreActResNet, preact_resnet
-from rskip.vision.transforms import CLASSES
+from rskip.vision.data.own_images import ImageDescription
+from rskip.vision.models import build_model, model_name
+from rskip.vision.settings import OWN, ModelName
+from rskip.vision.transforms import CLASSES, SIZE
 
 FILES = ("model.pt", "checkpoint.pt", "model.safetensors")  # of a folder the first that is there
 TASK = "vision"
-Dataset = Literal["cifar10", "cifar100"]
+Dataset = Literal["cifar10", "cifar100", "images"]
 
 
-class ModelConfig(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class PreActConfig(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """What `preact_resnet` builds a model from, as `PreActResNet.config` has it."""
 
     depth: int
@@ -40,15 +42,26 @@ class ModelConfig(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     shortcut: str
     block: str
     shortcut_input: str = "raw"
+    size: Count = SIZE
+
+
+class TorchvisionConfig(msgspec.Struct, frozen=True, kw_only=True):
+    """What `torchvision_resnet` builds a model from."""
+
+    name: ModelName
+    connection: str
+    num_classes: int
 
 
 class _LastIterate(msgspec.Struct, frozen=True, kw_only=True):
-    """The content of model.pt."""
+    """The content of model.pt. A model of your own images has `classes` and `images` too."""
 
-    config: ModelConfig
+    config: dict[str, Any]
     dataset: Dataset
     iteration: Whole
     model: dict[str, Tensor]
+    classes: tuple[str, ...] | None = None
+    images: ImageDescription | None = None
 
 
 class _Settings(TypedDict):
@@ -58,7 +71,13 @@ class _Settings(TypedDict):
 _Weights = TypedDict("_Weights", {"fc.bias": Tensor})
 
 
-class _Training(TypedDict):
+class _TrainingOfOwnImages(TypedDict, total=False):
+    config: dict[str, Any]
+    classes: tuple[str, ...]
+    images: ImageDescription
+
+
+class _Training(_TrainingOfOwnImages):
     """The content of checkpoint.pt. Holds the keys that this module reads."""
 
     settings: _Settings
@@ -70,9 +89,10 @@ class _Training(TypedDict):
 class PublishedConfig(msgspec.Struct, frozen=True, kw_only=True):
     """The content of config.json beside published weights."""
 
-    model: ModelConfig
+    model: dict[str, Any]
     dataset: Dataset
     classes: tuple[str, ...] | None = None  # names of the logits
+    images: ImageDescription | None = None  # your own
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -80,8 +100,9 @@ class ModelDescription:
     """What a model's file says of it.
 
     path: the file of the weights.
-    config: what `preact_resnet` builds it from.
-    dataset: that it was trained on, `cifar10` or `cifar100`.
+    config: what `build_model` builds it from.
+    dataset: that it was trained on, `cifar10`, `cifar100`, or `images`: your own.
+    images: of your own images; None for a dataset.
     classes: names of its logits, as published weights have them, else the dataset's; None: config.json has none.
     iteration: of its training, where the file says so; iterations: how many the training has, likewise.
     """
@@ -92,11 +113,17 @@ class ModelDescription:
     classes: tuple[str, ...] | None
     iteration: int | None = None
     iterations: int | None = None
+    images: ImageDescription | None = None
 
     @property
     def name(self) -> str:
         """Such as `PreAct-ResNet-20, 2rskip+ln`."""
-        return f"PreAct-ResNet-{self.config['depth']}, {self.config['connection']}"
+        return model_name(self.config)
+
+    @property
+    def dataset_name(self) -> str:
+        """Such as `cifar10`; of your own images the name of their folder."""
+        return self.dataset if self.images is None else self.images.name
 
     @property
     def finished(self) -> bool:
@@ -119,12 +146,11 @@ class ModelDescription:
             "iteration": self.iteration,
             "iterations": self.iterations,
             "finished": self.finished,
+            **({} if self.images is None else {"images": to_plain(self.images)}),
         }
 
 
-def load_model(
-    path: Path, *, expected: Mapping[str, Any] | None = None
-) -> tuple[PreActResNet, ModelDescription]:
+def load_model(path: Path, *, expected: Mapping[str, Any] | None = None) -> tuple[nn.Module, ModelDescription]:
     """The model on the CPU in eval mode, and its description.
 
     :param path: a file of FILES, or a folder that holds one; model.pt goes before checkpoint.pt.
@@ -137,7 +163,7 @@ def load_model(
     description, state = _read_published(file) if file.suffix == ".safetensors" else _read_pt(file)
     _check_expected(description, expected or {})
     try:
-        model = preact_resnet(**description.config)
+        model = build_model(description.config)
     except ValueError as error:
         raise ValueError(f"{file}: {error}") from error
     if difference := weights_difference(model.state_dict(), state):
@@ -173,24 +199,30 @@ def _read_pt(path: Path) -> tuple[ModelDescription, dict[str, Tensor]]:
     if "settings" in content:
         training = as_state(content, _Training, source=source, advice=advice)
         settings, weights, iterations = training["settings"], training["model"], training["iterations"]
-        config: dict[str, Any] = {name: settings.get(name) for name in field_names(ModelConfig) if name in settings}
-        config["num_classes"] = weights["fc.bias"].numel()
+        if (config := training.get("config")) is None:
+            config = {name: settings.get(name) for name in field_names(PreActConfig) if name in settings}
+            config["num_classes"] = weights["fc.bias"].numel()
         last = _LastIterate(
-            config=as_state(config, ModelConfig, source=source, advice=advice),
+            config=config,
             dataset=settings["dataset"],
             iteration=training["iteration"],
             model=content["model"],
+            classes=training.get("classes"),
+            images=training.get("images"),
         )
     else:
         last = as_state(content, _LastIterate, source=source, advice=advice)
         iterations = last.iteration
+    config = _config(last.config, "config", source=source, advice=advice)
+    own = _own_images(last.dataset, last.images, config, source=source, advice=advice)
     description = ModelDescription(
         path=path,
-        config=to_plain(last.config),
+        config=config,
         dataset=last.dataset,
-        classes=CLASSES[last.dataset],
+        classes=CLASSES[last.dataset] if own is None else last.classes,
         iteration=last.iteration,
         iterations=iterations,
+        images=own,
     )
     return description, last.model
 
@@ -201,11 +233,45 @@ def _read_published(path: Path) -> tuple[ModelDescription, dict[str, Tensor]]:
     if task_name(task := checkpoint.config["task"]) != TASK:
         raise SettingError.of_value("task", task, TASK, source=source)
     own = {key: value for key, value in checkpoint.config.items() if key not in OF_EVERY_TASK}
-    config = convert(own, PublishedConfig, source=source)
+    published = convert(own, PublishedConfig, source=source)
+    config = _config(published.model, "model", source=source)
     description = ModelDescription(
-        path=path, config=to_plain(config.model), dataset=config.dataset, classes=config.classes
+        path=path,
+        config=config,
+        dataset=published.dataset,
+        classes=published.classes,
+        images=_own_images(published.dataset, published.images, config, source=source),
     )
     return description, checkpoint.model
+
+
+def _config(config: Mapping[str, Any], name: str, *, source: str, advice: str = "") -> dict[str, Any]:
+    """The config of a model with its types checked.
+
+    :raises SettingError: it isn't one.
+    """
+    kind = TorchvisionConfig if "name" in config else PreActConfig
+    try:
+        return dict(to_plain(convert(config, kind, name=name)))
+    except SettingError as error:
+        further = {"expected": error.expected, "advice": advice or error.advice, "source": source}
+        raise SettingError(error.name, error.problem, **further) from None
+
+
+def _own_images(
+    dataset: str, images: ImageDescription | None, config: Mapping[str, Any], *, source: str, advice: str = ""
+) -> ImageDescription | None:
+    """Your own images that the model was trained on; None for a dataset.
+
+    :raises SettingError: they are missing, or of another size than the model's.
+    """
+    if dataset != OWN:
+        return None
+    if images is None:
+        raise SettingError("images", "is missing", expected="keys and values", advice=advice, source=source)
+    if "name" not in config and (size := config.get("size", SIZE)) != images.size:
+        raise SettingError.of_value("images.size", images.size, f"the model's {size}", advice=advice, source=source)
+    return images
 
 
 def _check_expected(description: ModelDescription, expected: Mapping[str, Any]) -> None:
@@ -213,7 +279,7 @@ def _check_expected(description: ModelDescription, expected: Mapping[str, Any]) 
     asked = dict(expected)
     if "connection" in asked:
         asked["connection"] = str(parse_connection(asked["connection"]))
-    differing = [key for key, value in asked.items() if found[key] != value]
+    differing = [key for key, value in asked.items() if found.get(key) != value]
     if differing:
         raise ValueError(
             f"{description.path} holds {_listed(found, differing)}, not the {_listed(asked, differing)} asked for"
@@ -221,4 +287,4 @@ def _check_expected(description: ModelDescription, expected: Mapping[str, Any]) 
 
 
 def _listed(values: Mapping[str, Any], keys: list[str]) -> str:
-    return ", ".join(f"{key} {values[key]}" for key in keys)
+    return ", ".join(f"{key} {values.get(key)}" for key in keys)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ from rskip.checkpoint.files import WEIGHTS, read_config
 from rskip.connections import ConnectionSpec, Paper, parse_connection
 from rskip.machine.environment import gpus_to_use
 from rskip.records import Record
+from rskip.settings.check import to_plain
 from rskip.tasks.run import Run
 from rskip.tasks.task import ModelDescription
 from rskip.vision.data.run_images import ensure_images
@@ -17,6 +19,7 @@ from rskip.vision.model_file import TASK, load_model
 from rskip.vision.recipe import VisionSettings
 from rskip.vision.run import scored_file
 from rskip.vision.scoring import DECIMALS, evaluate_model
+from rskip.vision.settings import OWN
 
 _BASELINE = ConnectionSpec("xskip", 1)  # the PreAct-ResNet's own connection, of this paper
 _PREACT_RESNET = Paper(
@@ -36,9 +39,11 @@ def export_weights(run: Run[VisionSettings], record: Record, folder: Path) -> di
     :returns: the error of the weights read back.
     """
     dataset = run.settings.train.dataset
-    images = ensure_images(dataset, mirror=run.mirror)["test"]
+    images = ensure_images(run.settings.train, mirror=run.mirror).test
     model, description = load_model(scored_file(run))
     config = {"task": TASK, "model": dict(description.config), "dataset": dataset, "classes": list(images.classes)}
+    if description.images is not None:
+        config["images"] = to_plain(description.images)
     write_model(folder, Checkpoint(model=model.state_dict(), config=config))
     gpus = gpus_to_use(None) if record.machine.get("gpu") else 0  # where the run was evaluated: others round otherwise
     found = evaluate_model(folder / WEIGHTS, dataset=dataset, images=images, gpus=gpus)
@@ -51,21 +56,17 @@ def describe(folder: Path, record: Record) -> ModelDescription:
     config = read_config(path)
     try:
         dataset, model = config["dataset"], config["model"]
-        depth, connection, shortcut = model["depth"], model["connection"], model["shortcut"]
+        connection = model["connection"]
+        name = model["name"] if "name" in model else _preact_name(model)
     except KeyError as error:
         raise ValueError(f"{path} doesn't describe a model ({error!r}): publish the run again") from None
-    block, shortcut_input = model.get("block", "basic"), model.get("shortcut_input", "raw")
     if (trained_on := record.config["train"]["dataset"]) != dataset:
         raise ValueError(f"{path} says {dataset}, the record of {record.run} {trained_on}: publish the run again")
-    parts = [
-        f"preact_resnet{depth}",
-        *([block] if block != ("bottleneck" if depth == 164 else "basic") else []),
-        *([shortcut] if shortcut != "zero_pad" else []),
-        *([shortcut_input] if shortcut_input != "raw" else []),
-    ]
+    if dataset == OWN:
+        raise ValueError(f"{path} is of your own images, which a published model can't name: give its folder instead")
     spec = parse_connection(connection)
     return ModelDescription(
-        architecture="_".join(parts),
+        architecture=name,
         connection=connection,
         dataset=dataset,
         measured_on=dataset,
@@ -73,3 +74,16 @@ def describe(folder: Path, record: Record) -> ModelDescription:
         data_terms=CIFAR_TERMS,
         paper=_PREACT_RESNET if spec == _BASELINE else spec.paper,
     )
+
+
+def _preact_name(model: Mapping[str, Any]) -> str:
+    """Such as preact_resnet20, with what differs from the defaults."""
+    depth, shortcut = model["depth"], model["shortcut"]
+    block, shortcut_input = model.get("block", "basic"), model.get("shortcut_input", "raw")
+    parts = [
+        f"preact_resnet{depth}",
+        *([block] if block != ("bottleneck" if depth == 164 else "basic") else []),
+        *([shortcut] if shortcut != "zero_pad" else []),
+        *([shortcut_input] if shortcut_input != "raw" else []),
+    ]
+    return "_".join(parts)

@@ -12,6 +12,7 @@ from rskip.settings.errors import SettingError
 from rskip.vision.settings import TrainingSettings, without_removed
 
 REQUIRED = ("dataset", "depth", "connection")  # in a recipe, though TrainingSettings have defaults
+REQUIRED_OWN = ("connection",)  # beside `data`
 
 
 class VisionSettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -27,7 +28,8 @@ class VisionSettings(msgspec.Struct, frozen=True, kw_only=True):
 def read_settings(content: Mapping[str, Any]) -> VisionSettings:
     """See `Task.read_settings`."""
     if isinstance(train := content.get("train"), Mapping):
-        if missing := [name for name in REQUIRED if name not in train]:
+        required = REQUIRED if train.get("data") is None else REQUIRED_OWN
+        if missing := [name for name in required if name not in train]:
             raise SettingError(f"train.{missing[0]}", "is missing")
         content = {**content, "train": without_removed(train)}
     return convert(content, VisionSettings)

@@ -7,7 +7,8 @@ from pathlib import Path
 
 from rskip.tasks.process import executable
 from rskip.tasks.run import EpochLines, Run, epoch_line, precision_here
-from rskip.vision.data.run_images import ensure_images, image_folder
+from rskip.vision.data.labelled_files import find_labelled_files
+from rskip.vision.data.run_images import ensure_cifar, image_folder
 from rskip.vision.recipe import VisionSettings
 from rskip.vision.settings import TrainingSettings
 from rskip.vision.training.curve import CurvePoint, read_curve
@@ -16,7 +17,11 @@ from rskip.vision.training.training_folder import TrainingFolder
 
 def train(run: Run[VisionSettings]) -> None:
     """Trains to the end, from the last checkpoint if there is one."""
-    ensure_images(run.settings.train.dataset, mirror=run.mirror)
+    settings = run.settings.train
+    if settings.data is None:
+        ensure_cifar(settings.dataset, mirror=run.mirror)
+    else:
+        find_labelled_files(Path(settings.data))
     print(f"{run.name}, seed {run.seed}", flush=True)
     folder = training_folder(run)
     if not folder.model.exists():
@@ -55,7 +60,9 @@ def train_command(run: Run[VisionSettings], *, precision: str) -> list[str]:
         program = ["torchrun", "--standalone", "--nproc-per-node", str(run.gpus), executable("rskip")]
     defaults = TrainingSettings().to_dict()
     settings = run.settings.train.to_dict()
-    names = [name for name in settings if settings[name] != defaults.get(name) and name not in ("precision", "compile")]
+    own = run.settings.train.data is not None  # whose other settings would be chosen
+    apart = ("precision", "compile", *(("data", "dataset") if own else ()))
+    names = [name for name in settings if (own or settings[name] != defaults.get(name)) and name not in apart]
     changes = [f"{name}={json.dumps(settings[name])}" for name in names]
     return [
         *program,
@@ -81,6 +88,8 @@ def _epoch_line(point: CurvePoint) -> str:
 
 
 def _data(run: Run[VisionSettings]) -> list[str]:
+    if (own := run.settings.train.data) is not None:
+        return ["--data", own]
     folder = image_folder(run.mirror)
     return ["--data", str(folder)] if folder is not None else []
 

@@ -17,11 +17,11 @@ from rskip.files.whole import atomic_file
 from rskip.machine.device import set_gpu_arithmetic
 from rskip.tasks.run import Run
 from rskip.tasks.task import Outcome
-from rskip.vision.cifar_resnet import preact_resnet
 from rskip.vision.data import ImageSet
-from rskip.vision.data.run_images import describe_images, ensure_images
+from rskip.vision.data.run_images import RunImages, ensure_images
 from rskip.vision.evaluation import evaluate
 from rskip.vision.model_file import load_model
+from rskip.vision.models import build_model, model_config
 from rskip.vision.recipe import VisionSettings
 from rskip.vision.run import scored_file, training_folder
 from rskip.vision.training.curve import CurvePoint, read_curve
@@ -53,11 +53,11 @@ def score(run: Run[VisionSettings]) -> Outcome:
     Metrics: error, accuracy and top5_error (%) and test_loss of the last iterate on the test images, and train_loss,
     the mean over the last epoch's augmented training images.
     """
-    dataset, folder, file = run.settings.train.dataset, training_folder(run), evaluation_file(run)
-    images = ensure_images(dataset, mirror=run.mirror)
+    settings, folder, file = run.settings.train, training_folder(run), evaluation_file(run)
+    images = ensure_images(settings, mirror=run.mirror)
     if not file.exists():
-        print(f"evaluating on {len(images['test'].labels):,} test images", flush=True)
-        found = evaluate_model(folder.model, dataset=dataset, images=images["test"], gpus=run.gpus)
+        print(f"evaluating on {len(images.test):,} {images.split} images", flush=True)
+        found = evaluate_model(folder.model, dataset=settings.dataset, images=images.test, gpus=run.gpus)
         with atomic_file(file) as temporary:
             temporary.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
     evaluation = _read_evaluation(file)
@@ -78,11 +78,9 @@ def score(run: Run[VisionSettings]) -> Outcome:
 def diverged(run: Run[VisionSettings]) -> Outcome:
     """What a training that diverged came to: its curve up to there."""
     train = run.settings.train
-    images = ensure_images(train.dataset, mirror=run.mirror)
+    images = ensure_images(train, mirror=run.mirror)
     with torch.device("meta"):
-        model = preact_resnet(
-            train.depth, train.connection, len(images["train"].classes), shortcut=train.shortcut, block=train.block
-        )
+        model = build_model(model_config(train, len(images.classes), size=images.size))
     curve = training_folder(run).curve
     return _outcome(run, {}, read_curve(curve) if curve.exists() else [], model, images)
 
@@ -92,7 +90,7 @@ def _outcome(
     figures: Mapping[str, float],
     curve: Sequence[CurvePoint],
     model: nn.Module,
-    images: Mapping[str, ImageSet],
+    images: RunImages,
 ) -> Outcome:
     last = curve[-1] if curve else None
     training: dict[str, Any] = {"seconds": 0.0, "epochs": 0, "iterations": None}
@@ -109,7 +107,7 @@ def _outcome(
         curve=[msgspec.to_builtins(point) for point in curve],
         training=training,
         parameters=sum(parameter.numel() for parameter in model.parameters()),
-        data=describe_images(run.settings.train.dataset, images),
+        data=images.described,
     )
 
 

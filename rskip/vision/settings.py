@@ -1,4 +1,4 @@
-"""Everything that decides what a training of a PreAct-ResNet on CIFAR computes, beside its seed."""
+"""Everything that decides what a training of an image model computes, beside its seed and the images."""
 
 from __future__ import annotations
 
@@ -18,7 +18,15 @@ PAPER_ITERATIONS = 64_000
 Precision = Literal["float32", "bfloat16"]
 Positive = Annotated[float, Meta(gt=0)]
 Share = Annotated[float, Meta(ge=0, lt=1)]
-_LATER = ("shortcut_input", "decay")
+ModelName = Literal[
+    "preact_resnet", "resnet18", "resnet34", "resnet50", "resnet101", "resnet152", "resnext50_32x4d",
+    "resnext101_32x8d", "resnext101_64x4d", "wide_resnet50_2", "wide_resnet101_2",
+]  # fmt: skip
+OWN = "images"  # the `dataset` of a training on your own images
+LEAST_TORCHVISION_SIZE = 64  # pixels; they divide it by 32, and batch normalisation needs more than one value
+_LATER = ("shortcut_input", "decay", "data", "model", "size", "flip")
+_ONLY_OWN = ("model", "size")
+_ONLY_PREACT = ("depth", "shortcut", "shortcut_input", "block")
 REMOVED = ("cuda_graph",)  # settings of earlier versions; it changed only the speed of a training
 _ONLY_FOR = {"step": ("warmup_iterations", "milestones"), "one_cycle": ("warmup_share", "final_lr")}
 
@@ -27,12 +35,29 @@ _ONLY_FOR = {"step": ("warmup_iterations", "milestones"), "one_cycle": ("warmup_
 class TrainingSettings:
     """Settings of a training; the defaults are the papers' for CIFAR (He et al. 2016b with weight decay 2e-4).
 
+    Your own images, named by `data`, make `dataset` "images". They need `epochs` or `iterations`, since the default
+    length is CIFAR's.
+
     Each field's description is the help of its flag too.
 
     :raises SettingError: a value of another type or range, or two that contradict.
     """
 
-    dataset: Annotated[Literal["cifar10", "cifar100"], Meta(description="the images")] = "cifar10"
+    dataset: Annotated[
+        Literal["cifar10", "cifar100", "images"],
+        Meta(description="the images; images: your own, which data names"),
+    ] = "cifar10"
+    data: Annotated[
+        Annotated[str, Meta(min_length=1)] | None,
+        Meta(description="your own images: a folder of class folders, or an .npz file"),
+    ] = None
+    model: Annotated[
+        ModelName, Meta(description="of your own images: a PreAct-ResNet of `depth`, or a ResNet of torchvision")
+    ] = "preact_resnet"
+    size: Annotated[
+        Annotated[int, Meta(ge=16, le=1024)] | None,
+        Meta(description="pixels per side that your own images are resized to (default: chosen by their own sizes)"),
+    ] = None
     depth: Annotated[int, Meta(description="6n+2, such as 20, 32, 44, 56, 110; 9n+2 of bottleneck blocks")] = 20
     connection: Annotated[
         str,
@@ -88,6 +113,7 @@ class TrainingSettings:
         Meta(description="all parameters, or the weights of convolutions and classifier: no norm, gate or bias"),
     ] = "all"
     label_smoothing: Annotated[Share, Meta(description="of the training's loss")] = 0.0
+    flip: Annotated[bool, Meta(description="mirror half of the training images, left to right")] = True
     clip_norm: Annotated[
         Positive | None, Meta(description="highest norm of all gradients together (default: they are not clipped)")
     ] = None
@@ -113,6 +139,7 @@ class TrainingSettings:
         from rskip.vision.cifar_resnet import blocks_per_stage_of
 
         check(self)
+        self._check_images()
         if self.iterations is not None and self.epochs is not None:
             raise SettingError(
                 "iterations",
@@ -134,6 +161,32 @@ class TrainingSettings:
                     raise SettingError(name, problem, advice="leave it out")
         check_connection(self.connection, 1)
         object.__setattr__(self, "connection", str(parse_connection(self.connection)))
+
+    def _check_images(self) -> None:
+        """Which images, and what depends on it."""
+        defaults = {name: field.default for name, field in type(self).__dataclass_fields__.items()}
+        if self.data is not None and self.dataset == defaults["dataset"]:
+            object.__setattr__(self, "dataset", OWN)
+        if self.dataset != OWN:
+            if self.data is not None:
+                problem = f"is for your own images, and dataset is {self.dataset}"
+                raise SettingError("data", problem, advice="leave one of them out")
+            for name in _ONLY_OWN:
+                if getattr(self, name) != defaults[name]:
+                    raise SettingError(name, "is for your own images", advice="name them in data, or leave it out")
+            return
+        if self.data is None:
+            raise SettingError("data", "is missing", expected="your own images: a folder or an .npz file")
+        if self.iterations is None and self.epochs is None:
+            raise SettingError("epochs", "is missing", expected="epochs or iterations, for your own images")
+        if self.model == "preact_resnet":
+            return
+        for name in _ONLY_PREACT:
+            if getattr(self, name) != defaults[name]:
+                raise SettingError(name, f"is for preact_resnet, and model is {self.model}", advice="leave it out")
+        if self.size is not None and self.size < LEAST_TORCHVISION_SIZE:
+            expected = f"at least {LEAST_TORCHVISION_SIZE} for {self.model}"
+            raise SettingError.of_value("size", self.size, expected)
 
     def to_dict(self) -> dict[str, Any]:
         """The settings as plain JSON values, from which `rskip.settings.check.convert` makes the same again.

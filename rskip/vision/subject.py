@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from functools import lru_cache, partial
 from pathlib import Path
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -16,6 +17,7 @@ from rskip.tasks.subject import Batch, Conditions, Subject
 from rskip.vision import PreActResNet, preact_resnet
 from rskip.vision.data import ImageSet, evaluation_batches, load_cifar
 from rskip.vision.model_file import load_model
+from rskip.vision.settings import OWN
 
 DEPTH = 110  # the papers'
 DATASET = "cifar10"
@@ -24,6 +26,7 @@ SPLITS = ("train", "test")
 
 def subject(model: ConnectionSpec | Path, *, depth: int | None, conditions: Conditions) -> Subject:
     """See `Task.subject`."""
+    network: Any
     if isinstance(model, Path):
         network, description = load_model(model)
         dataset = description.dataset
@@ -33,6 +36,8 @@ def subject(model: ConnectionSpec | Path, *, depth: int | None, conditions: Cond
             torch.manual_seed(conditions.seed)
             shortcut_input = conditions.shortcut_input or "raw"
             network = preact_resnet(DEPTH if depth is None else depth, model, shortcut_input=shortcut_input).eval()
+    if dataset == OWN:
+        raise ValueError(f"{model} was trained on your own images: its analysis needs a model of CIFAR's")
     network.to(memory_format=torch.channels_last)
     return Subject(
         label=model.name if isinstance(model, Path) else str(model),
@@ -49,8 +54,9 @@ def _batches(model: PreActResNet, dataset: str, conditions: Conditions) -> Itera
         raise SettingError.of_value("split", conditions.split, f"{' or '.join(SPLITS)}, which {dataset} has")
     images = _images(dataset, conditions.data, conditions.split, conditions.download)
     rows = torch.tensor(conditions.choose(len(images), f"{dataset}'s {conditions.split} images"))
-    chosen = ImageSet(images.images[rows], images.labels[rows], images.classes, images.mean, images.std)
-    for batch in evaluation_batches(chosen, batch_size=conditions.batch_size, device="cpu", channels_last=True):
+    for batch in evaluation_batches(
+        images.chosen(rows), batch_size=conditions.batch_size, device="cpu", channels_last=True
+    ):
         yield Batch(partial(_losses, model, *batch))
 
 

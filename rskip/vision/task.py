@@ -1,4 +1,4 @@
-"""The task vision: trains a PreAct-ResNet on CIFAR, and evaluates its last iterate, never the best one."""
+"""The task vision: trains an image model, and evaluates its last iterate, never the best one."""
 
 from __future__ import annotations
 
@@ -16,7 +16,11 @@ if TYPE_CHECKING:
     from rskip.vision import Classifier
 
 
-class _Train(TypedDict):
+class _OwnImages(TypedDict, total=False):
+    data: str
+
+
+class _Train(_OwnImages):
     dataset: str
 
 
@@ -25,7 +29,7 @@ class _Recorded(TypedDict):
 
 
 class VisionTask(Task[Any]):
-    """Small images to classes, by a PreAct-ResNet."""
+    """Images to classes, by a PreAct-ResNet or a ResNet of torchvision's."""
 
     name = "vision"
     programs = ("rskip",)
@@ -60,7 +64,12 @@ model.classes[model(image[None]).argmax().item()]"""
     subject = imported("rskip.vision.subject")
 
     def dataset(self, config: Mapping[str, Any]) -> str:
-        return str(config["train"]["dataset"])
+        train = config["train"]
+        if train.get("data") is None:
+            return str(train["dataset"])
+        from rskip.vision.data.labelled_files import images_name
+
+        return images_name(train["data"])
 
     def implied_figures(self, record: Record) -> dict[str, float | None]:
         """Those of the curve's last line where training computed in float32, as scoring always does."""

@@ -1,15 +1,20 @@
-"""What a model of CIFAR images expects: 32 × 32 RGB, normalised channel by channel. Needs no torchvision."""
+"""What a model expects: RGB of its size, normalised channel by channel. Needs no torchvision."""
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
 from rskip.files.decoding import decoding, rgb
+from rskip.files.images import read_picture
 from rskip.settings.errors import did_you_mean
+
+if TYPE_CHECKING:
+    from PIL.Image import Image
 
 SIZE = 32  # pixels, both ways
 
@@ -88,6 +93,68 @@ class CifarClassification(nn.Module):
 
     def extra_repr(self) -> str:
         return f"dataset={self.dataset!r}, mean={self.mean}, std={self.std}"
+
+
+class ImageClassification(nn.Module):
+    """From an image of any size to the input of a model that was trained on your own images.
+
+    The middle square of the image is resized to `stored_size`, of whose centre the model sees `size` by `size` pixels.
+
+    :param size: pixels per side of the model's input.
+    :param stored_size: pixels per side that images are resized to.
+    :param mean: of each channel, of values in [0, 1].
+    :param std: of each channel, likewise.
+    """
+
+    def __init__(self, *, size: int, stored_size: int, mean: Sequence[float], std: Sequence[float]) -> None:
+        super().__init__()
+        self.size, self.stored_size = size, stored_size
+        self.mean, self.std = tuple(mean), tuple(std)
+
+    def forward(self, image: Any) -> Tensor:
+        """The normalised image in float32. Shape: (3, size, size), or (N, 3, size, size) of a batch.
+
+        :param image: a PIL image, a tensor (3, H, W) or (N, 3, H, W), or a NumPy array (H, W, 3) or (N, H, W, 3), of
+            uint8. A PIL image is rotated as its EXIF says and converted to RGB; transparent parts become white.
+        :raises ValueError: for anything else.
+        """
+        if isinstance(image, (Tensor, np.ndarray)):
+            return self._of_pixels(image)
+        if not hasattr(image, "convert"):
+            raise ValueError(f"a {type(image).__name__} is no image: expected a PIL image, a tensor or an array")
+        return self._normalised(torch.from_numpy(np.array(square(read_picture(image, least_side=1), self.stored_size))))
+
+    def _of_pixels(self, image: Tensor | np.ndarray) -> Tensor:
+        from PIL import Image
+
+        pixels = image.movedim(-3, -1).cpu().numpy() if isinstance(image, Tensor) and image.dim() > 2 else image
+        if pixels.ndim not in (3, 4) or pixels.shape[-1] != 3 or str(pixels.dtype) != "uint8":
+            raise ValueError(
+                f"an image of {image.dtype} and shape {tuple(image.shape)}: expected uint8 and a tensor (3, height, "
+                "width), an array (height, width, 3), or a batch of them"
+            )
+        if pixels.ndim == 4:
+            return torch.stack([self._of_pixels(each) for each in np.asarray(pixels)])
+        return self(Image.fromarray(np.ascontiguousarray(pixels)))
+
+    def _normalised(self, pixels: Tensor) -> Tensor:
+        """Shape: (stored_size, stored_size, 3) -> (3, size, size)."""
+        begin = -(-(self.stored_size - self.size) // 2)
+        part = slice(begin, begin + self.size)
+        values = pixels.permute(2, 0, 1)[:, part, part].to(torch.float32) / 255
+        mean, std = (torch.tensor(numbers).view(3, 1, 1) for numbers in (self.mean, self.std))
+        return (values - mean) / std
+
+    def extra_repr(self) -> str:
+        return f"size={self.size}, stored_size={self.stored_size}, mean={self.mean}, std={self.std}"
+
+
+def square(image: Image, side: int) -> Image:
+    """The image's middle square, resized to `side` by `side` pixels, bilinear with antialiasing."""
+    from PIL import Image as Images
+    from PIL import ImageOps
+
+    return image if image.size == (side, side) else ImageOps.fit(image, (side, side), Images.Resampling.BILINEAR)
 
 
 def _read(image: Any) -> Tensor:

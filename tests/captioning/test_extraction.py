@@ -11,7 +11,7 @@ from PIL import Image
 from rskip.captioning.extraction import extract_features
 from rskip.captioning.features import FeatureStore
 from rskip.captioning.options import ImageBatchSettings
-from rskip.captioning.pictures import find_pictures
+from rskip.files.images import find_pictures
 from rskip.settings.errors import SettingError
 
 

@@ -114,7 +114,7 @@ def test_flags_are_the_settings_with_their_defaults(capsys):
         main(["vision", "train", "--help"])
     text = " ".join(capsys.readouterr().out.split())
     for words in (
-        "--dataset {cifar10,cifar100} the images (default: cifar10)",
+        "--dataset {cifar10,cifar100,images} the images; images: your own, which data names (default: cifar10)",
         "--depth N 6n+2, such as 20, 32, 44, 56, 110; 9n+2 of bottleneck blocks (default: 20)",
         "--connection SPEC what joins",
         "--iterations N length of the training (default: 64000, without epochs) --epochs N",
@@ -400,6 +400,8 @@ def test_a_damaged_or_missing_dataset(tmp_path, capsys):
     folder = tmp_path / "data" / "cifar-10-batches-py"
     command = ("train", *SHORT, "--output", str(tmp_path / "out"), "--data", str(tmp_path / "data"))
     refused(capsys, "~nobody-here: no home folder of that user is known", *command[:-1], "~nobody-here")
+    refused(capsys, f"{tmp_path / 'data'}: no such folder or file", *command)
+    (tmp_path / "data").mkdir()
     refused(capsys, f"no CIFAR10 in {tmp_path / 'data'}", *command)
     folder.mkdir(parents=True)
     (folder / "data_batch_1").write_bytes(b"cut off")

@@ -24,10 +24,10 @@ from rskip.captioning.config import CaptioningConfig
 from rskip.captioning.features import Features, FeatureStore, FeatureWriter
 from rskip.captioning.model import CaptioningTransformer
 from rskip.captioning.model_file import CONFIG, load_captioning_model
-from rskip.captioning.pictures import read_picture
 from rskip.checkpoint import Checkpoint, average_checkpoints, read_checkpoint, write_checkpoint
 from rskip.checkpoint.fairseq_file import read_validation
 from rskip.corpora.inspection import inspect_data
+from rskip.files.images import read_picture
 from rskip.records import Record, read_record
 from rskip.text import Dictionary
 from rskip.translation import Translator

@@ -79,8 +79,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Captions what the arguments say."""
     from rskip.captioning.options import CAPTION_OPTIONS, ImageBatchSettings
-    from rskip.captioning.pictures import find_pictures
     from rskip.cli._options import with_flags
+    from rskip.files.images import find_pictures
     from rskip.files.resumable import unfinished_parts
 
     warnings.filterwarnings("ignore", module=r"PIL\.")  # odd metadata; what is too large is refused

@@ -48,8 +48,8 @@ def run(args: argparse.Namespace) -> int:
     from rskip.captioning.bottom_up import store_bottom_up
     from rskip.captioning.extraction import extract_features
     from rskip.captioning.options import FeatureSettings, ImageBatchSettings
-    from rskip.captioning.pictures import find_named_pictures
     from rskip.cli._options import with_flags
+    from rskip.files.images import find_named_pictures
     from rskip.machine.device import choose_device
     from rskip.machine.ranks import Ranks
     from rskip.machine.terminal import Progress

@@ -13,8 +13,9 @@ PRECISIONS = ("auto", "float32", "bfloat16")
 def add_data_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds --data, --download and --device."""
     parser.add_argument(
-        "--data", type=Path, metavar="DIR",
-        help="folder of cifar-10-batches-py or cifar-100-python, or of its files, as they are or packed (.xz, .gz) "
+        "--data", type=Path, metavar="PATH",
+        help="your own images, FOLDER/CLASS/IMAGE.jpg, FOLDER/train/CLASS/IMAGE.jpg with FOLDER/valid or FOLDER/test, "
+        "or an .npz file; or CIFAR's folder, cifar-10-batches-py or cifar-100-python, as it is or packed (.xz, .gz) "
         "(default: DATASET in $RSKIP_DATA, or in ~/.cache/rskip/data)",
     )  # fmt: skip
     parser.add_argument("--download", action="store_true", help="fetch the images where they are missing or damaged")

@@ -10,13 +10,19 @@ import argparse
 import json
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from rskip.cli._model import loading_for_good, model_path
 from rskip.cli.vision._arguments import PRECISIONS, add_data_arguments, out_of_memory_as_mistake
 
+if TYPE_CHECKING:
+    from rskip.vision.data import ImageSet
+    from rskip.vision.model_file import ModelDescription
+
 EXAMPLES = """examples:
   rskip vision evaluate runs/preact110
   rskip vision evaluate checkpoints/cifar10_fast/preact20_2rskip_ln --picture confusion.svg
+  rskip vision evaluate runs/photos --data photos
   rskip vision evaluate runs/preact110/model.pt --depth 110 --connection 2rskip+ln --split train --json"""
 
 
@@ -24,11 +30,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.epilog = EXAMPLES
     parser.add_argument("model", metavar="MODEL", help="folder or file of a model, or a name of `rskip zoo list`")
     parser.add_argument(
-        "--split", choices=("test", "train"), default="test", help="which images (default: %(default)s)"
-    )
+        "--split", choices=("test", "valid", "train", "all"),
+        help="which images; valid and all: of your own (default: test; of your own images test, else valid, else all)",
+    )  # fmt: skip
     add_data_arguments(parser)
     parser.add_argument(
-        "--batch-size", type=int, default=500, metavar="N", help="images at a time (default: %(default)s)"
+        "--batch-size", type=int, metavar="N", help="images at a time (default: 500, or 50 above 64 x 64 pixels)"
     )
     parser.add_argument(
         "--recalibrate", action="store_true",
@@ -43,7 +50,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--json", action="store_true", help="print everything as one JSON object instead")
     expected = parser.add_argument_group("what the model must be", "A model of anything else is refused.")
-    expected.add_argument("--dataset", choices=("cifar10", "cifar100"), help="dataset that it was trained on")
+    expected.add_argument("--dataset", choices=("cifar10", "cifar100", "images"), help="dataset that it was trained on")
     expected.add_argument("--depth", type=int, metavar="N", help="depth, such as 110")
     expected.add_argument("--connection", metavar="SPEC", help="connection, such as 2rskip+ln")
 
@@ -56,8 +63,7 @@ def run(args: argparse.Namespace) -> int:
     with loading_for_good():
         from rskip.machine.device import bfloat16_is_slow, choose_device, set_gpu_arithmetic
         from rskip.machine.ranks import Ranks
-        from rskip.vision.data import load_cifar
-        from rskip.vision.evaluation import evaluate, recalibrate
+        from rskip.vision.evaluation import evaluate, evaluation_batch, recalibrate
         from rskip.vision.evaluation_report import draw_confusion, text_form
         from rskip.vision.model_file import TASK, load_model
         from rskip.vision.training.choices import begun_with
@@ -77,26 +83,45 @@ def run(args: argparse.Namespace) -> int:
     if precision == "bfloat16" and bfloat16_is_slow(device):
         kind = "processor" if device.type == "cpu" else "GPU"
         print(f"this {kind} only emulates bfloat16: float32 is faster on it", file=sys.stderr)
-    images = load_cifar(description.dataset, args.data, train=args.split == "train", download=args.download)
+    split, images = _images(description, args, args.split)
     if args.recalibrate:
-        training_images = load_cifar(description.dataset, args.data, train=True, download=args.download)
-        recalibrate(model, training_images, device=device)
+        _, training_images = _images(description, args, "train")
+        recalibrate(model, training_images, batch_size=evaluation_batch(images.images.shape[-1]), device=device)
     evaluation = evaluate(
         model,
         images,
-        dataset=description.dataset,
+        dataset=description.dataset_name,
         batch_size=args.batch_size,
         device=device,
         precision=precision,
     )
     recalibrated = ", statistics recalibrated" if args.recalibrate else ""
-    title = f"{description.name}, {description.dataset} {args.split}{recalibrated}"
+    name = description.dataset_name if args.data is None or description.images is None else args.data.name
+    title = f"{description.name}, {name} {split}{recalibrated}"
     if args.picture is not None:
         draw_confusion(evaluation, args.picture, title=title)
     if args.json:
         model_figures = {**description.to_dict(), "parameters": sum(p.numel() for p in model.parameters())}
-        asked = {"split": args.split, **({"recalibrated": True} if args.recalibrate else {})}
+        asked = {"split": split, **({"recalibrated": True} if args.recalibrate else {})}
         print(json.dumps({"model": model_figures, **asked, **evaluation.to_dict()}, indent=2))
     else:
         print(f"{description.path}: {title}{description.status}\n{text_form(evaluation)}", end="")
     return 0
+
+
+def _images(description: ModelDescription, args: argparse.Namespace, split: str | None) -> tuple[str, ImageSet]:
+    """The name of a split, and its images."""
+    from rskip.files.cache import expanded_path
+    from rskip.vision.data import load_cifar
+    from rskip.vision.data.labelled_files import find_labelled_files
+    from rskip.vision.data.own_images import load_split
+
+    if description.images is None:
+        split = split or "test"
+        if split not in ("test", "train"):
+            raise ValueError(f"--split is {split}: expected test or train, which {description.dataset} has")
+        return split, load_cifar(description.dataset, args.data, train=split == "train", download=args.download)
+    if args.data is None:
+        raise ValueError(f"{description.path} was trained on your own images, {description.images.name}: give --data")
+    files = find_labelled_files(expanded_path(args.data, "--data"), classes=description.classes)
+    return load_split(files, split, description.images)

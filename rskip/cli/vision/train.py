@@ -1,7 +1,8 @@
 """Train one model.
 
 The settings come from a recipe of kind vision, from options, or from both; options override the recipe. The defaults
-are the papers' settings (64,000 iterations of 128 images).
+are the papers' settings (64,000 iterations of 128 images). With your own images in --data they are chosen by the number
+of images (docs/vision.md), and printed.
 
 To resume from the last checkpoint in --output, repeat the command. SIGTERM and Ctrl-C save and stop. Exit status: 0 if
 the training is complete, 143 or 130 if a signal stopped it, 2 for a mistake in the arguments, 8 if the training
@@ -12,12 +13,15 @@ from __future__ import annotations
 
 import argparse
 import json
+import shlex
 import sys
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from rskip.cli.vision._arguments import PRECISIONS, add_data_arguments, out_of_memory_as_mistake
+from rskip.vision.settings import OWN
 
 if TYPE_CHECKING:
     import torch
@@ -30,15 +34,17 @@ EXAMPLES = """examples:
   rskip vision train cifar10_fast/preact20_1xskip --seed 2 --output runs/baseline-2 --download
   rskip vision train --depth 20 --connection sas:alpha_bias=3,beta_bias=-3 --output runs/sas20 --data ~/data
   rskip vision train --connection 2rskip+ln --epochs 30 --schedule one_cycle --lr 0.2 --nesterov --output runs/short
+  rskip vision train --data photos --connection 2rskip+ln --output runs/photos
+  rskip vision train --data photos --model resnet18 --size 128 --connection 2rskip+ln --output runs/photos18
 
 on several GPUs of this machine (on a CPU without --sync-batch-norm); the batch size is that of all together:
   torchrun --standalone --nproc-per-node 2 -m rskip.cli.main vision train RECIPE --sync-batch-norm --output runs/two"""
 
 # the settings that have flags; all have --set
-MODEL = ("dataset", "depth", "connection", "shortcut", "shortcut_input", "block")
+MODEL = ("dataset", "model", "size", "depth", "connection", "shortcut", "shortcut_input", "block")
 SCHEDULE = (
     "iterations", "epochs", "batch_size", "schedule", "lr", "warmup_lr", "momentum", "nesterov", "weight_decay",
-    "decay", "label_smoothing", "clip_norm",
+    "decay", "label_smoothing", "flip", "clip_norm",
 )  # fmt: skip
 MACHINE = ("channels_last", "compile", "sync_batch_norm", "evaluate_every", "save_every")
 BEST_PRECISION = "bfloat16"  # where the device multiplies it
@@ -124,10 +130,11 @@ def run(args: argparse.Namespace) -> int:
             print(f"rskip vision train: error: {error}", file=sys.stderr)
             return DIVERGED
     if ranks.first:
+        data = "" if settings.data is None else f" --data {shlex.quote(settings.data)}"
         print(
-            f"{result.model_file}: PreAct-ResNet-{settings.depth}, {settings.connection}, {settings.dataset}: "
-            f"test error {result.test_error:.2f} % in {settings.precision} after {result.iteration:,} iterations "
-            f"({result.seconds / 60:,.1f} min)\nby class: rskip vision evaluate {args.output}"
+            f"{result.model_file}: {result.name}: {result.evaluated_on} error {result.test_error:.2f} % in "
+            f"{settings.precision} after {result.iteration:,} iterations ({result.seconds / 60:,.1f} min)\n"
+            f"by class: rskip vision evaluate {args.output}{data}"
         )
     return 0
 
@@ -163,15 +170,21 @@ def training_settings(
     from rskip.vision.training import TrainingSettings
     from rskip.vision.training.choices import choose
 
-    given = {field: value for field, value in given_options(args, TrainingSettings).items() if field != "precision"}
+    apart = ("precision", "data")
+    given = {field: value for field, value in given_options(args, TrainingSettings).items() if field not in apart}
     texts = [text for group in args.changes for text in group]
     changes = {key.removeprefix("train."): value for key, value in parse_overrides(texts, source="--set").items()}
     if (args.epochs is None) != (args.iterations is None):  # the one that is given replaces the recipe's other one
         given |= {field: given.get(field) for field in ("epochs", "iterations") if field not in changes}
+    given |= _own_images(args, given, changes)
     said = {*given, *changes}
+    notes: list[str] = []
     if args.recipe is None:
         try:
-            settings = convert({"precision": BEST_PRECISION, **changes, **given}, TrainingSettings)
+            rule: dict[str, Any] = {}
+            if (data := given.get("data", changes.get("data"))) is not None:
+                rule, notes = _rule(data, {**changes, **given})
+            settings = convert({"precision": BEST_PRECISION, **rule, **changes, **given}, TrainingSettings)
         except SettingError as error:
             raise (said_of_flag(error, TrainingSettings) if error.name in given else error) from None
     else:
@@ -187,4 +200,35 @@ def training_settings(
     if args.precision != "auto":
         settings = replace(settings, precision=args.precision)
         said.add("precision")
-    return choose(settings, said=said, folder=args.output, device=device, ranks=ranks, slow=slow)
+    settings, more = choose(settings, said=said, folder=args.output, device=device, ranks=ranks, slow=slow)
+    return settings, [*notes, *more]
+
+
+def _own_images(args: argparse.Namespace, given: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
+    """--data as the setting `data`, where it names your own images."""
+    from rskip.files.cache import expanded_path
+    from rskip.files.names import line_name
+    from rskip.vision.data.labelled_files import LAYOUT, holds_own_images
+
+    if args.data is None:
+        return {}
+    path = expanded_path(args.data, "--data")
+    dataset = given.get("dataset", changes.get("dataset"))
+    if dataset is None and args.recipe is None and not args.download and not path.exists():
+        raise FileNotFoundError(
+            f"{line_name(path)}: no such folder or file: expected your own images ({LAYOUT}), an .npz file, or CIFAR's "
+            "folder, which --download fetches"
+        )
+    own = dataset == OWN or (dataset is None and args.recipe is None and holds_own_images(path))
+    return {"data": str(path.absolute())} if own else {}
+
+
+def _rule(data: Any, said: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
+    """The settings that your own images have where nothing is said, and a line that tells them."""
+    from rskip.vision.data.labelled_files import find_labelled_files
+    from rskip.vision.training.choices import own_schedule
+
+    files = find_labelled_files(Path(str(data)))
+    rule = own_schedule(files.training_count, said)
+    told = ", ".join(f"{name} {value}" for name, value in rule.items())
+    return rule, [f"{files.name}: {files.training_count:,} images of {len(files.classes)} classes; chosen: {told}"]

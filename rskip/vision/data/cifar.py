@@ -119,7 +119,8 @@ def _verify(folder: Path, dataset: type[CIFAR10]) -> None:
     if not folder.is_dir():
         raise FileNotFoundError(
             f"no {dataset.__name__} in {folder.parent}: expected the folder {folder}; give download to fetch it, "
-            f"unpack {dataset.url} there, or give the folder that holds {folder.name}"
+            f"unpack {dataset.url} there, or give the folder that holds {folder.name}; your own images are in "
+            "FOLDER/CLASS/IMAGE.jpg"
         )
     again = f"get it again, with download or from {dataset.url}"
     for name, expected in _files(dataset):

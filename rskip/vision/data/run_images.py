@@ -3,15 +3,60 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from rskip.files.cache import expanded_path
 from rskip.settings.errors import SettingError
-from rskip.vision.data.cifar import ImageSet, load_cifar
+from rskip.vision.data.cifar import load_cifar
+from rskip.vision.data.labelled_files import find_labelled_files
+from rskip.vision.data.loader import ImageSet
+from rskip.vision.data.own_images import load_own_images
+from rskip.vision.settings import TrainingSettings
 
 
-def ensure_images(dataset: str, *, mirror: str | None) -> dict[str, ImageSet]:
+@dataclass(frozen=True, kw_only=True)
+class RunImages:
+    """What a run trains on and what it is scored on.
+
+    :param test: the test images; of your own, those that the curve is evaluated on too.
+    :param split: name of `test`: "test", or "valid" of your own.
+    :param described: for the run's record.
+    """
+
+    test: ImageSet
+    classes: tuple[str, ...]
+    size: int | None = None
+    split: str = "test"
+    described: dict[str, Any]
+
+
+def ensure_images(settings: TrainingSettings, *, mirror: str | None) -> RunImages:
+    """The images of a run's settings, CIFAR's or your own.
+
+    :raises FileNotFoundError, ValueError: as `ensure_cifar` or `load_own_images`.
+    """
+    if settings.data is None:
+        images = ensure_cifar(settings.dataset, mirror=mirror)
+        described = describe_images(settings.dataset, images)
+        return RunImages(test=images["test"], classes=images["train"].classes, described=described)
+    preact = settings.model == "preact_resnet"
+    own = load_own_images(find_labelled_files(Path(settings.data)), size=settings.size, preact=preact)
+    about = own.description
+    described = {
+        "dataset": about.name,
+        "images": dict(about.counts),
+        "classes": len(own.train.classes),
+        "evaluated_on": own.split,
+        "sha256": dict(about.sha256),
+    }
+    return RunImages(
+        test=own.held_out, classes=own.train.classes, size=about.size, split=own.split, described=described
+    )
+
+
+def ensure_cifar(dataset: str, *, mirror: str | None) -> dict[str, ImageSet]:
     """The images of both splits, "train" and "test".
 
     :param mirror: the folder that holds the dataset's own folder, such as cifar-10-batches-py; None: where downloads

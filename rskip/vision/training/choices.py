@@ -1,8 +1,9 @@
-"""Chooses a training's precision for its machine. A resumed training keeps its choices."""
+"""Chooses a training's precision for its machine, which a resumed training keeps, and the schedule of own images."""
 
 from __future__ import annotations
 
-from collections.abc import Collection
+import math
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,30 @@ from rskip.vision.settings import Precision, TrainingSettings
 from rskip.vision.training.training_folder import TrainingFolder
 
 CHOSEN = ("precision", "compile")
+MOST_EPOCHS, LEAST_EPOCHS = 300, 30
+FEW_IMAGES = 2_500
+
+
+def own_schedule(images: int, said: Mapping[str, Any]) -> dict[str, Any]:
+    """The settings of a training on your own images where the user says nothing.
+
+    Epochs: 30 √(50,000 / images), between 30 and 300. Batches: 128 images, or 32 where there are fewer than FEW_IMAGES
+    or the model is torchvision's. Learning rate: rises to 0.1 for 128 images, in proportion for other batches, and
+    falls to 0 (one_cycle). Nesterov's momentum, weight decay 5e-4.
+
+    :param images: for training, before validation is split off.
+    :param said: the settings that the user gave, which are left out. Of another schedule than one_cycle only the length
+        and the batches are chosen.
+    """
+    small = images < FEW_IMAGES or said.get("model", "preact_resnet") != "preact_resnet"
+    rule: dict[str, Any] = {"batch_size": 32 if small else 128}
+    if said.get("iterations") is None and said.get("epochs") is None:
+        rule["epochs"] = min(MOST_EPOCHS, max(LEAST_EPOCHS, round(30 * math.sqrt(50_000 / max(1, images)))))
+    if said.get("schedule", "one_cycle") == "one_cycle":
+        batch = said.get("batch_size", rule["batch_size"])
+        lr = 0.1 * batch / 128 if isinstance(batch, int) and batch > 0 else 0.1
+        rule |= {"schedule": "one_cycle", "lr": lr, "warmup_lr": lr / 20, "nesterov": True, "weight_decay": 5e-4}
+    return {name: value for name, value in rule.items() if name not in said or said[name] is None}
 
 
 def begun_with(folder: Path) -> dict[str, Any]:

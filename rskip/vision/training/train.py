@@ -1,4 +1,4 @@
-"""Training a PreAct-ResNet on CIFAR, from settings and a seed to the last iterate, in any number of sessions."""
+"""Training an image model, from settings and a seed to the last iterate, in any number of sessions."""
 
 from __future__ import annotations
 
@@ -19,10 +19,17 @@ from rskip.machine.ranks import Ranks
 from rskip.machine.terminal import Progress, duration
 from rskip.settings.errors import SettingError
 from rskip.vision.data import load_cifar
+from rskip.vision.data.labelled_files import find_labelled_files
+from rskip.vision.data.own_images import load_own_images
 from rskip.vision.evaluation import device_name
 from rskip.vision.settings import TrainingSettings
 from rskip.vision.training.curve import CurvePoint
-from rskip.vision.training.training_folder import TrainingFolder, check_same_training, read_training_checkpoint
+from rskip.vision.training.training_folder import (
+    TrainingFolder,
+    check_same_images,
+    check_same_training,
+    read_training_checkpoint,
+)
 from rskip.vision.training.training_run import Observer, TrainingRun
 
 SIGNALS = (signal.SIGTERM, signal.SIGINT)
@@ -36,12 +43,16 @@ class TrainingResult:
     :param iteration: how many were done.
     :param seconds: all sessions together.
     :param points: the learning curve; of several processes the first one alone knows the test figures.
+    :param name: of the model and the images, such as `PreAct-ResNet-20, 2rskip+ln, cifar10`.
+    :param evaluated_on: "test", or "validation", where these are your own images.
     """
 
     model_file: Path
     iteration: int
     seconds: float
     points: tuple[CurvePoint, ...]
+    name: str
+    evaluated_on: str
 
     @property
     def test_error(self) -> float | None:
@@ -72,7 +83,7 @@ def train(
     bytes as one that was not. Seeds torch's random numbers.
 
     :param folder: where everything is written, see `TrainingFolder`.
-    :param data: the folder of the dataset; None: where `load_cifar` looks.
+    :param data: the folder of the dataset; None: where `load_cifar` looks. Your own images are in `settings.data`.
     :param download: fetch the dataset where it is missing or damaged.
     :param seed: of the initial weights, the order of the images and their augmentation; 0 to 2⁶⁴ - 1.
     :param device: "cpu", "cuda", "cuda:1"; None: a GPU where there is one.
@@ -105,9 +116,22 @@ def train(
                 check_same_training(
                     files.checkpoint, checkpoint, settings=settings.to_dict(), seed=seed, processes=ranks.count
                 )
-            images, test_images = (
-                load_cifar(settings.dataset, data, train=part, download=download) for part in (True, False)
-            )
+            own = None
+            if settings.data is not None:
+                own = load_own_images(
+                    find_labelled_files(Path(settings.data)),
+                    size=settings.size,
+                    preact=settings.model == "preact_resnet",
+                    shown=ranks.first,
+                )
+                notes = [*notes, *own.notes]
+                images, test_images = own.train, own.held_out
+                if checkpoint is not None:
+                    check_same_images(files.checkpoint, checkpoint.images, own.description)
+            else:
+                images, test_images = (
+                    load_cifar(settings.dataset, data, train=part, download=download) for part in (True, False)
+                )
         with ranks.together():
             _check_shared(files, 0 if checkpoint is None else checkpoint.iteration, ranks)
         for note in notes if ranks.first else ():
@@ -117,6 +141,7 @@ def train(
                 settings,
                 images=images,
                 test_images=test_images,
+                own=own,
                 files=files,
                 seed=seed,
                 device=place,
@@ -153,7 +178,9 @@ def train(
             if run.point_due:
                 point = run.add_point()
                 if ranks.first:
-                    progress.note(point_line(point, epochs=run.epochs, iterations=run.iterations))
+                    progress.note(
+                        point_line(point, epochs=run.epochs, iterations=run.iterations, evaluated_on=run.evaluated_on)
+                    )
                 if run.finished:
                     run.save()
             if run.finished:
@@ -162,7 +189,12 @@ def train(
             progress.update()
         run.finish()
         return TrainingResult(
-            model_file=files.model, iteration=run.iteration, seconds=run.seconds, points=tuple(run.curve.points)
+            model_file=files.model,
+            iteration=run.iteration,
+            seconds=run.seconds,
+            points=tuple(run.curve.points),
+            name=run.name,
+            evaluated_on=run.evaluated_on,
         )
 
 
@@ -246,11 +278,12 @@ class StopSignals:
         return int(self._ranks.max(torch.tensor(self._received)))
 
 
-def point_line(point: CurvePoint, *, epochs: int, iterations: int) -> str:
+def point_line(point: CurvePoint, *, epochs: int, iterations: int, evaluated_on: str = "test") -> str:
     """A point of the curve as a line.
 
     :param epochs: of the whole training.
     :param iterations: of the whole training.
+    :param evaluated_on: name of the images of its test error.
     """
     parts = [
         f"epoch {point.epoch}/{epochs}",
@@ -259,7 +292,7 @@ def point_line(point: CurvePoint, *, epochs: int, iterations: int) -> str:
         f"training loss {point.train_loss:.4f}, error {point.train_error:.2f} %",
     ]
     if point.test_loss is not None:
-        parts.append(f"test loss {point.test_loss:.4f}, error {point.test_error:.2f} %")
+        parts.append(f"{evaluated_on} loss {point.test_loss:.4f}, error {point.test_error:.2f} %")
     parts.append(f"{point.images_per_second:,.0f} images/s")
     if point.iteration < iterations:
         parts.append(f"{duration(point.seconds / point.iteration * (iterations - point.iteration))} left")

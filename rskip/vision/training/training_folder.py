@@ -16,7 +16,9 @@ from rskip.files.folder_lock import FolderLock, folder_lock
 from rskip.files.state import as_state, read_state
 from rskip.files.torch_file import read_torch_file
 from rskip.files.whole import atomic_file, naming
+from rskip.settings.check import to_plain
 from rskip.settings.kinds import Count, Whole
+from rskip.vision.data.own_images import ImageDescription
 from rskip.vision.settings import Precision, without_removed
 from rskip.vision.training.curve import CurvePoint, MeterState
 
@@ -117,6 +119,7 @@ class TrainingCheckpoint:
     curve: the points so far, as in curve.jsonl.
     seconds: of training so far.
     pieces: one for each time it was started: "from" (iteration), "device", "torch" (version), "seconds".
+    config, classes, images: the model's config, the classes' names, and what describes the images; of your own images.
     """
 
     settings: dict[str, Any]
@@ -131,6 +134,9 @@ class TrainingCheckpoint:
     curve: list[CurvePoint]
     seconds: float
     pieces: list[Session]
+    config: dict[str, Any] | None = None
+    classes: tuple[str, ...] | None = None
+    images: ImageDescription | None = None
 
 
 def write_training_checkpoint(path: Path, checkpoint: TrainingCheckpoint) -> None:
@@ -139,6 +145,10 @@ def write_training_checkpoint(path: Path, checkpoint: TrainingCheckpoint) -> Non
     :raises OSError: no room on the disk or no permission; the file before stays.
     """
     content = {field.name: getattr(checkpoint, field.name) for field in fields(checkpoint)}
+    if checkpoint.images is None:
+        content = {name: value for name, value in content.items() if name not in ("config", "classes", "images")}
+    else:
+        content["images"] = to_plain(checkpoint.images)
     content["curve"] = [asdict(point) for point in checkpoint.curve]
     kept = "the checkpoint before it is kept" if path.exists() else "there is no earlier one"
     save_whole(path, content, consequence=f"{kept}: make room and repeat the command to go on")
@@ -173,9 +183,21 @@ def check_same_training(
     """:raises ValueError: the checkpoint is of a training with other settings, each named with both values."""
     there = {**without_removed(checkpoint.settings), "seed": checkpoint.seed, "processes": checkpoint.processes}
     now = {**settings, "seed": seed, "processes": processes}
+    for each in (there, now):
+        each.pop("data", None)  # which folder is told by its images
     differing = [name for name in {**there, **now} if there.get(name) != now.get(name)]
     if differing:
         listed = "; ".join(f"{name}: {there.get(name)} there, {now.get(name)} now" for name in differing)
         raise ValueError(
             f"{path} is of a training with other settings ({listed}): give another folder, or that training's settings"
+        )
+
+
+def check_same_images(path: Path, there: ImageDescription | None, now: ImageDescription) -> None:
+    """:raises ValueError: the checkpoint is of a training on other images than those of your folder."""
+    if there is None or (there.sha256["train"], there.size) != (now.sha256["train"], now.size):
+        known = "" if there is None else f" ({there.name}, {there.counts['train']:,} for training)"
+        raise ValueError(
+            f"{path} is of a training on other images{known} than {now.name} ({now.counts['train']:,}): give another "
+            "folder for --output, or that training's images"
         )

@@ -13,16 +13,21 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
+from rskip.checkpoint import Checkpoint, write_model
+from rskip.checkpoint.files import WEIGHTS
 from rskip.connections import parse_connection
 from rskip.connections.norms import at_least_float32, take_batch_counts
 from rskip.files.torch_file import weights_difference
 from rskip.files.whole import atomic_file, naming
 from rskip.machine.ranks import Ranks
 from rskip.machine.torch_errors import out_of_memory
-from rskip.vision.cifar_resnet import preact_resnet
+from rskip.settings.check import to_plain
 from rskip.vision.data import BatchPlan, ImageSet, TrainingBatches
+from rskip.vision.data.own_images import OwnImages
 from rskip.vision.evaluation import Evaluation, OutputsNotFinite, device_name, evaluate
-from rskip.vision.settings import TrainingSettings, learning_rate
+from rskip.vision.model_file import TASK
+from rskip.vision.models import build_model, model_config, model_name
+from rskip.vision.settings import OWN, TrainingSettings, learning_rate
 from rskip.vision.training.curve import Curve, CurvePoint, Meter, TensorBoardCurve
 from rskip.vision.training.training_folder import (
     Generators,
@@ -59,6 +64,7 @@ class TrainingRun:
 
     compile_error: why the model is trained as it is where the settings say that it is compiled.
 
+    :param own: your own images, of which `images` and `test_images` are made; None for CIFAR.
     :param files: where everything goes.
     :param seed: of torch's random numbers, from here on, and of the batches.
     :param observer: None: nobody looks.
@@ -71,6 +77,7 @@ class TrainingRun:
         *,
         images: ImageSet,
         test_images: ImageSet,
+        own: OwnImages | None = None,
         files: TrainingFolder,
         seed: int,
         device: torch.device,
@@ -84,6 +91,7 @@ class TrainingRun:
             batch_size=settings.batch_size,
             seed=seed,
             device=device,
+            flip=settings.flip,
             rank=ranks.rank,
             world_size=ranks.count,
             channels_last=settings.channels_last,
@@ -98,14 +106,10 @@ class TrainingRun:
         assert self._schedule.iterations is not None
         self.iterations = self._schedule.iterations
         torch.manual_seed(seed)
-        self.model = preact_resnet(
-            settings.depth,
-            settings.connection,
-            len(images.classes),
-            shortcut=settings.shortcut,
-            shortcut_input=settings.shortcut_input,
-            block=settings.block,
-        )
+        self._own = own
+        size = None if own is None else own.description.size
+        self._config = model_config(settings, len(images.classes), size=size)
+        self.model = build_model(self._config)
         if settings.sync_batch_norm and ranks.count > 1:
             nn.SyncBatchNorm.convert_sync_batchnorm(self.model)  # replaces its parts, on GPUs (see `train`)
         self.model.to(device).train()
@@ -227,6 +231,8 @@ class TrainingRun:
             "iterations": self.iterations,
             "parameters": sum(parameter.numel() for parameter in self.model.parameters()),
         }
+        if self._own is not None:
+            content |= {"classes": self._own.train.classes, "images": to_plain(self._own.description)}
         path = self.files.settings
         with naming(path, consequence="make room and repeat the command"), atomic_file(path) as temporary:
             temporary.write_text(json.dumps(content, indent=2) + "\n")
@@ -297,7 +303,8 @@ class TrainingRun:
         if self.settings.clip_norm is not None:
             nn.utils.clip_grad_norm_(self.model.parameters(), self.settings.clip_norm)
         self.optimiser.step()
-        torch._foreach_add_(self._batch_counts, 1)
+        if self._batch_counts:  # torchvision's normalisations count themselves
+            torch._foreach_add_(self._batch_counts, 1)
         self.meter.add(self.iteration, logits, labels, loss)
 
     def _loss(self, model: nn.Module, images: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
@@ -379,7 +386,7 @@ class TrainingRun:
             return evaluate(
                 self.model,
                 self.test_images,
-                dataset=self.settings.dataset,
+                dataset=self._images_name,
                 device=self.device,
                 precision=self.settings.precision,
             )
@@ -427,28 +434,55 @@ class TrainingRun:
                     curve=list(self.curve.points),
                     seconds=sum(session["seconds"] for session in sessions),
                     pieces=sessions,
+                    **self._own_content(),
                 )
                 self.files.check_lock()
                 write_training_checkpoint(self.files.checkpoint, checkpoint)
         self._saved = self.iteration
 
+    def _own_content(self) -> dict[str, Any]:
+        """What the files of a training on your own images have beside."""
+        if self._own is None:
+            return {}
+        return {"config": self._config, "classes": self._own.train.classes, "images": self._own.description}
+
+    @property
+    def _images_name(self) -> str:
+        return self.settings.dataset if self._own is None else self._own.description.name
+
+    @property
+    def name(self) -> str:
+        """Of the model and the images, such as `PreAct-ResNet-20, 2rskip+ln, cifar10`."""
+        return f"{model_name(self._config)}, {self._images_name}"
+
+    @property
+    def evaluated_on(self) -> str:
+        """Name of the images of the curve's test error: "test", or "validation"."""
+        return "validation" if self._own is not None and self._own.split == "valid" else "test"
+
     def _weights(self) -> dict[str, Tensor]:
         return {name: _on_cpu(tensor).contiguous() for name, tensor in self.model.state_dict().items()}
 
     def finish(self) -> None:
-        """Writes the last iterate as model.pt.
+        """Writes the last iterate as model.pt; of your own images also as model.safetensors with config.json.
 
         :raises OSError: no room for it.
         """
         with self.ranks.together():
             if self.ranks.first:
-                content = {
-                    "config": self.model.config,
+                content: dict[str, Any] = {
+                    "config": self._config,
                     "dataset": self.settings.dataset,
                     "model": self._weights(),
                     "iteration": self.iteration,
                 }
                 self.files.check_lock()
+                if self._own is not None:
+                    own = {"classes": list(self._own.train.classes), "images": to_plain(self._own.description)}
+                    content |= own
+                    config = {"task": TASK, "model": self._config, "dataset": OWN, **own}
+                    with naming(self.files.path / WEIGHTS, consequence="make room and repeat the command"):
+                        write_model(self.files.path, Checkpoint(model=content["model"], config=config))
                 save_whole(self.files.model, content, consequence="make room and repeat the command")
         if self._tensorboard is not None:
             self._tensorboard.close()

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from rskip.captioning.pictures import find_pictures, read_picture
+from rskip.files.images import find_pictures, read_picture
 
 RED = (200, 30, 40)
 SIZE = (32, 24)
@@ -167,7 +167,7 @@ def test_tiny_pictures_are_refused(size, tmp_path):
 
 
 def test_large_pictures_are_decoded_smaller_or_refused(drawn, tmp_path, monkeypatch):
-    monkeypatch.setattr("rskip.captioning.pictures.MOST_PIXELS", 10_000)
+    monkeypatch.setattr("rskip.files.images.MOST_PIXELS", 10_000)
     monkeypatch.setattr("PIL.Image.MAX_IMAGE_PIXELS", 40_000)
     for side, shown in ((100, 100), (101, 51), (600, 75), (800, 100)):
         image = drawn(size=(side, side))
@@ -195,7 +195,7 @@ def test_20000_pixels_a_side_stay_within_a_bound_on_memory(tmp_path):
     code = f"""
 import resource, sys
 from PIL import Image
-from rskip.captioning.pictures import read_picture
+from rskip.files.images import read_picture
 if sys.argv[1] == "write":
     Image.new("L", (20_000, 20_000), 90).save({str(tmp_path / "large.jpg")!r})
 else:
@@ -210,7 +210,7 @@ else:
 
 def test_a_jpeg_of_several_scans_is_not_decoded_smaller(drawn, tmp_path, monkeypatch):
     """The decoder holds such a JPEG at full size, like a progressive one."""
-    monkeypatch.setattr("rskip.captioning.pictures.MOST_PIXELS", 10_000)
+    monkeypatch.setattr("rskip.files.images.MOST_PIXELS", 10_000)
     drawn(size=(101, 101)).save(tmp_path / "scans.jpg")
     data = (tmp_path / "scans.jpg").read_bytes()
     begin = data.index(b"\xff\xda")
@@ -233,7 +233,7 @@ def test_sizes_are_compared_before_anything_is_decoded(monkeypatch):
     def fails(*_):
         raise AssertionError("decoded")
 
-    monkeypatch.setattr("rskip.captioning.pictures.MOST_PIXELS", 4_095)
+    monkeypatch.setattr("rskip.files.images.MOST_PIXELS", 4_095)
     monkeypatch.setattr("PIL.ImageFile.ImageFile.load", fails)
     for kind in ("png", "gif", "bmp", "webp", "tiff", "ppm"):
         with pytest.raises(ValueError, match="64 x 64 pixels: expected at most 4,095 in all"):

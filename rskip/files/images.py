@@ -20,15 +20,16 @@ MOST_PIXELS = 50_000_000  # 150 MB in RGB
 _TILE = (322, 323)  # TIFF tags: width and length of a tile
 
 
-def read_picture(source: Any) -> Image:
+def read_picture(source: Any, *, least_side: int = LEAST_SIDE) -> Image:
     """The picture, upright as its EXIF says, in RGB; the first one of an animated file. Transparent parts become white.
 
     Only FORMATS are read, whatever a file's name says. The size is checked before decoding. A JPEG of more than
     MOST_PIXELS is decoded at a half, a quarter or an eighth of its size.
 
     :param source: a file's path, an open binary file, or a PIL image.
+    :param least_side: pixels that each side has at least.
     :raises FileNotFoundError: no such file.
-    :raises ValueError: the source is not a picture, may not be read, is truncated, has less than LEAST_SIDE pixels on
+    :raises ValueError: the source is not a picture, may not be read, is truncated, has less than `least_side` pixels on
         a side, or has more than MOST_PIXELS.
     """
     from PIL import Image, ImageOps
@@ -45,13 +46,13 @@ def read_picture(source: Any) -> Image:
         raise ValueError(f"{name}: a file name that is not UTF-8: rename it")
     with decoding(name):
         if isinstance(source, Image.Image):
-            _refuse_size(source.size, name, most=MOST_PIXELS)
+            _refuse_size(source.size, name, least=least_side, most=MOST_PIXELS)
             return rgb(ImageOps.exif_transpose(source))
         with _opened(source, name) as image:
             reducible = image.format == "JPEG" and not _is_decoded_whole(image)
-            _refuse_size(image.size, name, most=64 * MOST_PIXELS if reducible else MOST_PIXELS)
+            _refuse_size(image.size, name, least=least_side, most=64 * MOST_PIXELS if reducible else MOST_PIXELS)
             if image.format == "TIFF" and _TILE[0] in image.tag_v2:
-                _refuse_size([image.tag_v2[tag] for tag in _TILE], f"{name}, a tile", most=MOST_PIXELS)
+                _refuse_size([image.tag_v2[tag] for tag in _TILE], f"{name}, a tile", least=1, most=MOST_PIXELS)
             part = 1
             while image.width * image.height > MOST_PIXELS * part * part:
                 part *= 2
@@ -59,6 +60,17 @@ def read_picture(source: Any) -> Image:
                 image.draft("RGB", (image.width // part, image.height // part))
             ImageOps.exif_transpose(image, in_place=True)
             return rgb(image)
+
+
+def picture_size(path: str | os.PathLike[str]) -> tuple[int, int]:
+    """Width and height of the picture in a file, not decoded and before its EXIF rotates it.
+
+    :raises ImageError: the file is not a picture, or damaged at its beginning.
+    """
+    name = line_name(path)
+    with decoding(name), _opened(path, name) as image:
+        width, height = image.size
+        return width, height
 
 
 def find_pictures(paths: Iterable[str | os.PathLike[str]]) -> list[Path]:
@@ -117,10 +129,10 @@ def _is_decoded_whole(jpeg: Any) -> bool:
     return "progressive" in jpeg.info or jpeg.fp.read(len(scan)) != scan
 
 
-def _refuse_size(pixels: Sequence[int], name: str, *, most: int) -> None:
+def _refuse_size(pixels: Sequence[int], name: str, *, least: int, most: int) -> None:
     width, height = pixels
     size = f"{name}: {width:,} x {height:,} pixels: expected"
-    if min(width, height) < LEAST_SIDE:
-        raise ImageError(f"{size} at least {LEAST_SIDE} on each side")
+    if min(width, height) < least:
+        raise ImageError(f"{size} at least {least} on each side")
     if width * height > most:
         raise ImageError(f"{size} at most {most:,} in all: make it smaller")

@@ -1,0 +1,253 @@
+"""Your own images as they lie on the disk: class folders or an .npz file, with the class of each image.
+
+FOLDER/train/CLASS/cat1.jpg     with FOLDER/valid (or val) and FOLDER/test, or one of them
+FOLDER/CLASS/cat1.jpg           validation images are split off
+FILE.npz                        arrays of images and labels
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from rskip.files.checksum import sha256_file
+from rskip.files.decoding import ImageError
+from rskip.files.images import SUFFIXES, picture_size, read_picture
+from rskip.files.names import line_name, shown_name
+
+SPLITS = ("train", "valid", "test")
+ALL = "all"  # the only part of images that nobody has split
+FORMER = {"val": "valid", "validation": "valid"}  # other names of a part, in folders and .npz files
+LAYOUT = "FOLDER/CLASS/IMAGE.jpg, or FOLDER/train/CLASS/IMAGE.jpg with FOLDER/valid and FOLDER/test"
+_LISTED = 3  # names that an error lists
+
+
+@dataclass(frozen=True, eq=False)
+class Part:
+    """Images of one split, not decoded.
+
+    :param pictures: paths, or an array of uint8: (N, H, W) or (N, H, W, channels).
+    :param names: of the images, for errors and checksums.
+    :param labels: the number of each image's class.
+    """
+
+    pictures: Sequence[Path] | np.ndarray
+    names: Sequence[str]
+    labels: Sequence[int]
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    def chosen(self, rows: Sequence[int]) -> Part:
+        """The images of these rows."""
+        pictures = self.pictures
+        chosen = pictures[list(rows)] if isinstance(pictures, np.ndarray) else [pictures[row] for row in rows]
+        return Part(chosen, [self.names[row] for row in rows], [self.labels[row] for row in rows])
+
+    def picture(self, row: int) -> Any:
+        """The image as PIL's, upright and in RGB.
+
+        :raises OSError: it is not there.
+        :raises ValueError: it is not an image, or damaged.
+        """
+        picture = self.pictures[row]
+        if isinstance(picture, Path):
+            return read_picture(picture, least_side=1)
+        from PIL import Image
+
+        return read_picture(Image.fromarray(np.ascontiguousarray(picture)), least_side=1)
+
+    def look(self, row: int) -> tuple[str, tuple[int, int] | None]:
+        """The SHA-256 of the image's file or array, and its width and height; None where they can't be read."""
+        picture = self.pictures[row]
+        if not isinstance(picture, Path):
+            height, width = picture.shape[:2]
+            return hashlib.sha256(f"{picture.shape}".encode() + picture.tobytes()).hexdigest(), (width, height)
+        checksum = ""
+        try:
+            checksum = sha256_file(picture)
+            return checksum, picture_size(picture)
+        except (ImageError, OSError):  # decoding says what is wrong with it
+            return checksum, None
+
+
+@dataclass(frozen=True, eq=False)
+class LabelledFiles:
+    """Your own images.
+
+    :param path: where they lie.
+    :param classes: names of the classes, in the order of their numbers.
+    :param parts: by their names, of SPLITS; or one, ALL.
+    :param notes: lines that tell what was left out.
+    """
+
+    path: Path
+    classes: tuple[str, ...]
+    parts: Mapping[str, Part]
+    notes: Sequence[str] = ()
+
+    @property
+    def name(self) -> str:
+        """The folder's or the file's name, without .npz."""
+        return images_name(self.path)
+
+    @property
+    def training_count(self) -> int:
+        """How many training images there are, before validation is split off."""
+        return len(self.parts.get("train") or self.parts[ALL])
+
+
+def images_name(path: str | os.PathLike[str]) -> str:
+    """The name of your own images: the folder's or the file's, without .npz."""
+    whole = Path(os.path.abspath(path))
+    return shown_name(whole.stem if whole.suffix.lower() == ".npz" else whole.name) or "images"
+
+
+def find_labelled_files(path: Path, *, classes: Sequence[str] | None = None) -> LabelledFiles:
+    """The images of a folder or an .npz file.
+
+    :param classes: those that a model knows, in its order; None: those of the training images.
+    :raises FileNotFoundError: nothing there.
+    :raises ValueError: no class folders, one class only, a class without images, a class that is not among `classes`
+        or those of the training images, names that are not UTF-8; or arrays of other names, types or shapes.
+    """
+    if not path.exists():
+        raise FileNotFoundError(f"{line_name(path)}: no such folder or file: expected {LAYOUT}, or an .npz file")
+    if path.is_dir():
+        return _class_folders(path, classes)
+    if path.suffix.lower() != ".npz":
+        raise ValueError(f"{line_name(path)}: expected a folder ({LAYOUT}) or an .npz file")
+    from rskip.vision.data.npz_images import read_npz
+
+    return read_npz(path, classes=classes)
+
+
+def holds_own_images(path: Path) -> bool:
+    """Whether a path is an .npz file, or a folder with folders or images in it that are not CIFAR's."""
+    if not path.is_dir():
+        return path.is_file()
+    inside = [each for each in path.iterdir() if not _ignored(each)]
+    cifar = ("cifar-10-batches-py", "cifar-100-python")
+    if path.name in cifar or any(each.name in cifar or each.name.startswith("data_batch_") for each in inside):
+        return False
+    return any(each.is_dir() or each.suffix.lower() in SUFFIXES for each in inside)
+
+
+def check_classes(path: Path, classes: Sequence[str], counts: Sequence[int]) -> None:
+    """:raises ValueError: fewer than two classes, or one without training images."""
+    if len(classes) < 2:
+        only = f"the only class is {line_name(classes[0])}" if classes else "there are no classes"
+        raise ValueError(f"{line_name(path)}: {only}: expected two or more")
+    if empty := [line_name(name) for name, count in zip(classes, counts, strict=True) if not count]:
+        which = f"class {empty[0]} has" if len(empty) == 1 else f"the classes {listed(empty)} have"
+        raise ValueError(
+            f"{line_name(path)}: {which} no training images: expected files of {', '.join(SUFFIXES)}; "
+            "add some, or remove the class"
+        )
+
+
+def listed(names: Sequence[str]) -> str:
+    """The first names, and how many more there are."""
+    more = f" and {len(names) - _LISTED:,} more" if len(names) > _LISTED else ""
+    return ", ".join(names[:_LISTED]) + more
+
+
+def _class_folders(path: Path, classes: Sequence[str] | None) -> LabelledFiles:
+    inside = _folders(path)
+    parts: dict[str, Path] = {}
+    for folder in inside:
+        part = FORMER.get(folder.name, folder.name)
+        if part not in SPLITS or not _folders(folder):  # a class may have any name
+            continue
+        if part in parts:
+            raise ValueError(f"{line_name(path)} has {parts[part].name} and {folder.name}: remove one of them")
+        parts[part] = folder
+    if parts and "train" not in parts and classes is None:
+        has = " and ".join(folder.name for folder in parts.values())
+        raise ValueError(f"{line_name(path)} has {has} and no train: expected class folders in {line_name(path)}/train")
+    notes = []
+    if parts:
+        if others := [line_name(folder.name) for folder in inside if folder not in parts.values()]:
+            notes.append(f"{listed(others)} in {line_name(path)}: left out beside {', '.join(parts)}")
+    else:
+        parts = {ALL: path}
+    names = tuple(classes) if classes is not None else _class_names(parts.get("train", path))
+    found: dict[str, Part] = {}
+    left_out: list[str] = []
+    for part in (*SPLITS, ALL):
+        if part in parts:
+            found[part], others = _part(parts[part], names, of="the model" if classes is not None else "train")
+            left_out += others
+    if classes is None:
+        first = next(iter(found.values()))
+        counts = np.bincount(np.array(first.labels, dtype=np.int64), minlength=len(names)).tolist()
+        check_classes(parts.get("train", path), names, counts)
+    if left_out:
+        files = "1 file" if len(left_out) == 1 else f"{len(left_out):,} files"
+        notes.append(f"left out {files} without an image's suffix: {listed(left_out)}")
+    return LabelledFiles(path, names, found, notes)
+
+
+def _class_names(folder: Path) -> tuple[str, ...]:
+    """The names of the class folders, sorted as torchvision's ImageFolder sorts them."""
+    names = tuple(sorted(each.name for each in _folders(folder)))
+    if not names:
+        loose = sum(each.suffix.lower() in SUFFIXES for each in folder.iterdir())
+        what = f"{loose:,} images and no class folders" if loose else "no class folders"
+        raise ValueError(f"{line_name(folder)} holds {what}: expected {LAYOUT}")
+    for name in names:
+        if shown_name(name) != name:
+            raise ValueError(f"{line_name(folder / name)}: a class's name that is not UTF-8: rename the folder")
+    return names
+
+
+def _part(folder: Path, classes: Sequence[str], *, of: str) -> tuple[Part, list[str]]:
+    """The images of the class folders, and the files that are none by their names."""
+    number = {name: place for place, name in enumerate(classes)}
+    paths: list[Path] = []
+    labels: list[int] = []
+    others: list[str] = []
+    for class_folder in sorted(_folders(folder)):
+        if class_folder.name not in number:
+            raise ValueError(
+                f"{line_name(class_folder)}: {of} has no class {line_name(class_folder.name)}: "
+                f"expected {listed([line_name(name) for name in classes])}"
+            )
+        for path in _files(class_folder):
+            if path.suffix.lower() in SUFFIXES:
+                paths.append(path)
+                labels.append(number[class_folder.name])
+            else:
+                others.append(line_name(path))
+    return Part(paths, [path.relative_to(folder).as_posix() for path in paths], labels), others
+
+
+def _files(folder: Path) -> Iterator[Path]:
+    """The files of a folder and its subfolders, sorted; links are followed, and hidden ones left out."""
+    seen: set[str] = set()
+    for place, folders, files in os.walk(folder, followlinks=True):
+        real = os.path.realpath(place)
+        if real in seen:  # links that lead in a circle
+            folders.clear()
+            continue
+        seen.add(real)
+        folders.sort()
+        for name in sorted(files):
+            path = Path(place, name)
+            if not _ignored(path):
+                yield path
+
+
+def _folders(folder: Path) -> list[Path]:
+    return [each for each in folder.iterdir() if each.is_dir() and not _ignored(each)]
+
+
+def _ignored(path: Path) -> bool:
+    """Whether it is hidden, or what macOS and Windows leave in folders of images."""
+    return path.name.startswith(".") or path.name in ("__MACOSX", "Thumbs.db", "desktop.ini")

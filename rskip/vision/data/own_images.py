@@ -1,0 +1,399 @@
+"""Your own images, ready to train on: split, decoded, resized to squares, with their mean and standard deviation.
+
+S is the number of pixels per side of a model's input. Up to AS_THEY_ARE pixels, images are resized to S; larger ones to
+8/7 S, of which training takes random parts and evaluation the centre, as is usual for ImageNet (256 and 224).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import statistics
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import partial
+from typing import Annotated, Any, TypeVar
+
+import msgspec
+import numpy as np
+import torch
+from torch import Tensor
+
+from rskip.files.decoding import ImageError
+from rskip.machine.terminal import Progress
+from rskip.settings.kinds import Whole
+from rskip.vision.data.labelled_files import ALL, LabelledFiles, Part
+from rskip.vision.data.loader import ImageSet, Pixels
+from rskip.vision.settings import LEAST_TORCHVISION_SIZE
+from rskip.vision.transforms import square
+
+SIZES = (32, 64, 128, 224)  # that are chosen from
+LARGEST_PREACT_SIZE = 64  # that is chosen for a PreAct-ResNet
+AS_THEY_ARE = 64  # pixels per side, up to which training pads and crops instead of resizing parts
+VALIDATION_SHARE = 0.1  # of each class's images, where they are split off
+MEMORY = 4 << 30  # bytes of decoded images that are kept in memory; of more, each batch is decoded anew
+_LEAST_STD = 1 / 255
+_DECIMALS = 4
+
+Result = TypeVar("Result")
+
+
+class ImageDescription(msgspec.Struct, frozen=True, kw_only=True):
+    """Your own images, as a model's files describe them.
+
+    :param name: of the folder or the file.
+    :param size: pixels per side of the model's input.
+    :param mean: of each channel over the training images, where 255 counts as 1.
+    :param std: of each channel, likewise.
+    :param counts: images of each split.
+    :param sha256: of each split: of the names, classes and contents of its images.
+    """
+
+    name: str
+    size: Annotated[int, msgspec.Meta(ge=8, le=1024)]
+    mean: tuple[float, float, float]
+    std: tuple[float, float, float]
+    counts: dict[str, Whole]
+    sha256: dict[str, str]
+
+    @property
+    def stored_size(self) -> int:
+        """Pixels per side that images are resized to before they are cropped."""
+        return stored_size(self.size)
+
+
+@dataclass(frozen=True, eq=False)
+class OwnImages:
+    """What a training needs of your own images.
+
+    :param held_out: the images that the curve is evaluated on; `split` names them, "valid" or "test".
+    :param notes: lines for the terminal.
+    """
+
+    train: ImageSet
+    held_out: ImageSet
+    split: str
+    description: ImageDescription
+    notes: Sequence[str]
+
+
+def stored_size(size: int) -> int:
+    """Pixels per side of the squares that images are resized to, for a model's input of `size` pixels."""
+    return size if size <= AS_THEY_ARE else round(size * 8 / 7)
+
+
+def load_own_images(
+    files: LabelledFiles, *, size: int | None, preact: bool, shown: bool = True, memory: int = MEMORY
+) -> OwnImages:
+    """The training images, and those that the curve is evaluated on: validation, else test, else split off.
+
+    :param size: pixels per side of the model's input; None: the largest of SIZES that half of the training images have
+        on their shorter side, at most LARGEST_PREACT_SIZE for a PreAct-ResNet.
+    :param preact: whether the model is a PreAct-ResNet.
+    :param shown: whether progress is shown on a terminal.
+    :param memory: bytes; images that need more are decoded whenever they are asked for.
+    :raises ValueError: images that can't be read, or a class of one image whose validation images are split off.
+    """
+    looked = {part: _look(content, part, shown=shown) for part, content in files.parts.items()}
+    parts = dict(files.parts)
+    notes = list(files.notes)
+    if ALL in parts or {*parts} == {"train"}:
+        whole = ALL if ALL in parts else "train"
+        parts, looked = _split_off(files, parts[whole], looked[whole])
+        notes.append(
+            f"{len(parts['valid']):,} of {len(files.parts[whole]):,} images are split off for validation, "
+            f"{VALIDATION_SHARE:.0%} of each class"
+        )
+    split = "valid" if parts.get("valid") else "test"
+    if not parts.get(split):
+        raise ValueError(f"{files.path}: {split} has no images: add some, or remove the folder")
+    notes += _shared(looked)
+    found = [each for _, each in looked["train"] if each is not None]
+    chosen = _choose_size(found, preact=preact) if size is None else size
+    side = stored_size(chosen)
+    notes += _resizing([each for part in ("train", split) for _, each in looked[part] if each], chosen, side)
+    train, other = (_decode(parts[part], part, side, shown=shown, memory=memory) for part in ("train", split))
+    _refuse_unreadable([*train.wrong, *other.wrong], of=len(parts["train"]) + len(parts[split]))
+    mean, std = train.mean_and_std()
+    description = ImageDescription(
+        name=files.name,
+        size=chosen,
+        mean=mean,
+        std=std,
+        counts={part: len(content) for part, content in parts.items()},
+        sha256={part: _checksum(content, looked[part]) for part, content in parts.items()},
+    )
+    images, held_out = (
+        _image_set(each.images, each.part.labels, files.classes, description) for each in (train, other)
+    )
+    return OwnImages(images, held_out, split, description, notes)
+
+
+def load_split(
+    files: LabelledFiles, split: str | None, description: ImageDescription, *, memory: int = MEMORY
+) -> tuple[str, ImageSet]:
+    """The images of one split as a trained model takes them, and the split's name.
+
+    Of images that nobody has split, "valid" and "train" are what training made of them; images that the model was not
+    trained on are "all".
+
+    :param split: train, valid, test or all; None: test, else valid, else all.
+    :param description: of the images that the model was trained on.
+    :raises ValueError: there is no such split.
+    """
+    parts = dict(files.parts)
+    if ALL in parts or {*parts} == {"train"}:
+        whole = ALL if ALL in parts else "train"
+        looked = _look(parts[whole], whole, shown=True)
+        try:
+            own, sums = _split_off(files, parts[whole], looked)
+        except ValueError:  # too few images to split
+            own, sums = {}, {}
+        if own and {part: _checksum(own[part], sums[part]) for part in own} == description.sha256:
+            parts = {**own, ALL: parts[whole]}
+    if split is None:
+        split = next(part for part in ("test", "valid", ALL, "train") if part in parts)
+    if split not in parts:
+        raise ValueError(f"{files.path} has no {split} images: expected --split {' or '.join(parts)}")
+    decoded = _decode(parts[split], split, description.stored_size, shown=True, memory=memory)
+    _refuse_unreadable(decoded.wrong, of=len(parts[split]))
+    return split, _image_set(decoded.images, parts[split].labels, files.classes, description)
+
+
+def _image_set(pixels: Any, labels: Sequence[int], classes: tuple[str, ...], description: ImageDescription) -> ImageSet:
+    size = description.size
+    return ImageSet(
+        pixels,
+        torch.tensor(labels, dtype=torch.int64),
+        classes,
+        description.mean,
+        description.std,
+        padding=size // 8,
+        size=None if size == description.stored_size else size,
+    )
+
+
+class DecodedOnDemand:
+    """Images that are decoded and resized whenever they are asked for, by threads: they need not fit in memory.
+
+    The same as a tensor of all of them would give.
+
+    :param part: the images.
+    :param side: pixels per side that they are resized to.
+    """
+
+    dtype = torch.uint8
+    device = torch.device("cpu")
+
+    def __init__(self, part: Part, side: int, readers: _Readers) -> None:
+        self._part, self._side, self._readers = part, side, readers
+        self._ahead: dict[tuple[int, ...], list[Future[np.ndarray]]] = {}
+
+    @property
+    def shape(self) -> torch.Size:
+        """(N, 3, side, side)."""
+        return torch.Size((len(self._part), 3, self._side, self._side))
+
+    def to(self, _: torch.device | str) -> DecodedOnDemand:
+        """Itself: only batches are moved to a device."""
+        return self
+
+    def index_select(self, dim: int, index: Tensor) -> Tensor:
+        """The images of these rows. Shape: (n, 3, side, side)."""
+        assert dim == 0
+        futures = self._ahead.pop(tuple(index.tolist()), None) or self._begin(index)
+        images = [future.result() for future in futures]
+        return _channels_first(np.stack(images) if images else np.empty((0, *self.shape[2:], 3), np.uint8))
+
+    def read_ahead(self, index: Tensor) -> None:
+        """Begins to decode the images of these rows, which are asked for next. Shape: (n,)."""
+        self._ahead = {**dict([*self._ahead.items()][-1:]), tuple(index.tolist()): self._begin(index)}
+
+    def _begin(self, index: Tensor) -> list[Future[np.ndarray]]:
+        return [self._readers.submit(partial(_pixels, self._part, row, self._side)) for row in index.tolist()]
+
+
+class _Readers:
+    """Threads that read images: Pillow decodes and resizes without Python's lock."""
+
+    def __init__(self) -> None:
+        self._pool: ThreadPoolExecutor | None = None
+
+    def __enter__(self) -> _Readers:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._pool is not None:
+            self._pool.shutdown(cancel_futures=True)
+            self._pool = None
+
+    def submit(self, work: Callable[[], Result]) -> Future[Result]:
+        """The result, when a thread has done the work."""
+        if self._pool is None:
+            self._pool = ThreadPoolExecutor(min(16, len(os.sched_getaffinity(0))), thread_name_prefix="image reader")
+        return self._pool.submit(work)
+
+    def each(self, function: Callable[[int], Result], rows: Sequence[int]) -> Iterator[Result]:
+        """The function's results in the order of the rows, a few hundred of them ahead of who takes them."""
+        waiting: list[Future[Result]] = []
+        for row in rows:
+            waiting.append(self.submit(partial(function, row)))
+            if len(waiting) > 256:
+                yield waiting.pop(0).result()
+        for future in waiting:
+            yield future.result()
+
+
+def _look(part: Part, name: str, *, shown: bool) -> list[tuple[str, tuple[int, int] | None]]:
+    """Checksum and size of every image."""
+    with _Readers() as readers, Progress(f"looking at {name}", total=len(part), unit="image", shown=shown) as progress:
+        found = []
+        for each in readers.each(part.look, range(len(part))):
+            found.append(each)
+            progress.update()
+        return found
+
+
+@dataclass(frozen=True, eq=False)
+class _Decoded:
+    """The images of a part.
+
+    images: in memory, or decoded on demand.
+    wrong: what is wrong with those that can't be read.
+    sums, squares: of each channel's values, and of their squares. Shape: (3,).
+    """
+
+    part: Part
+    images: Pixels
+    wrong: list[str]
+    sums: np.ndarray
+    squares: np.ndarray
+
+    def mean_and_std(self) -> tuple[tuple[float, float, float], tuple[float, float, float]]:
+        """Of each channel over all pixels, where 255 counts as 1."""
+        pixels = len(self.part) * self.images.shape[2] * self.images.shape[3]
+        mean = self.sums / pixels / 255
+        std = np.sqrt(np.maximum(self.squares / pixels / 255**2 - mean**2, 0))
+        rounded: Any = [tuple(round(float(each), _DECIMALS) for each in values) for values in (mean, std)]
+        return rounded[0], tuple(max(each, _LEAST_STD) for each in rounded[1])
+
+
+def _decode(part: Part, name: str, side: int, *, shown: bool, memory: int) -> _Decoded:
+    """Reads every image once."""
+    count = len(part)
+    kept = np.empty((count, side, side, 3), np.uint8) if count * side * side * 3 <= memory else None
+    sums, squares = np.zeros(3, np.int64), np.zeros(3, np.int64)
+    wrong: list[str] = []
+    with _Readers() as readers, Progress(f"reading {name}", total=count, unit="image", shown=shown) as progress:
+        for row, pixels in enumerate(readers.each(lambda row: _try_pixels(part, row, side), range(count))):
+            progress.update()
+            if isinstance(pixels, str):
+                wrong.append(pixels)
+                continue
+            values = pixels.reshape(-1, 3).astype(np.int64)
+            sums += values.sum(axis=0)
+            squares += (values * values).sum(axis=0)
+            if kept is not None:
+                kept[row] = pixels
+    images: Pixels = DecodedOnDemand(part, side, _Readers()) if kept is None else _channels_first(kept)
+    return _Decoded(part, images, wrong, sums, squares)
+
+
+def _refuse_unreadable(wrong: Sequence[str], *, of: int) -> None:
+    """:raises ImageError: some of the images can't be read."""
+    if wrong:
+        several = f"{len(wrong):,} of {of:,} images can't be read, the first is " if len(wrong) > 1 else ""
+        raise ImageError(f"{several}{wrong[0]}; repair or remove {'them' if several else 'it'}")
+
+
+def _channels_first(images: np.ndarray) -> Tensor:
+    return torch.from_numpy(images).permute(0, 3, 1, 2).contiguous()
+
+
+def _pixels(part: Part, row: int, side: int) -> np.ndarray:
+    """Shape: (side, side, 3)."""
+    return np.asarray(square(part.picture(row), side))
+
+
+def _try_pixels(part: Part, row: int, side: int) -> np.ndarray | str:
+    """The pixels, or what is wrong with the image."""
+    try:
+        return _pixels(part, row, side)
+    except (ValueError, OSError) as error:
+        return str(error)
+
+
+def _checksum(part: Part, looked: Sequence[tuple[str, Any]]) -> str:
+    """Of the names, classes and contents of the images, in any order."""
+    each = sorted(
+        f"{label}\0{os.fspath(name)}\0{checksum}\n"
+        for name, label, (checksum, _) in zip(part.names, part.labels, looked, strict=True)
+    )
+    return hashlib.sha256("".join(each).encode("utf-8", "surrogateescape")).hexdigest()
+
+
+def _split_off(
+    files: LabelledFiles, part: Part, looked: Sequence[tuple[str, Any]]
+) -> tuple[dict[str, Part], dict[str, list[Any]]]:
+    """Training and validation images, with their checksums and sizes.
+
+    Each class gives VALIDATION_SHARE of its images, at least one: those with the lowest checksums. So the split depends
+    on the images alone, and equal images stay together.
+
+    :raises ValueError: a class whose images are all equal, or one alone.
+    """
+    rows: dict[int, dict[str, list[int]]] = {}
+    for row, (label, (checksum, _)) in enumerate(zip(part.labels, looked, strict=True)):
+        rows.setdefault(label, {}).setdefault(checksum, []).append(row)
+    held_out: set[int] = set()
+    for label, same in rows.items():
+        if len(same) < 2:
+            raise ValueError(
+                f"{files.path}: class {files.classes[label]} has {len(same)} different image: expected two or more, "
+                "one to train on and one to validate"
+            )
+        wanted = max(1, round(VALIDATION_SHARE * sum(map(len, same.values()))))
+        taken: list[int] = []
+        for checksum in sorted(same)[: len(same) - 1]:
+            if len(taken) >= wanted:
+                break
+            taken += same[checksum]
+        held_out |= {*taken}
+    order = {
+        "train": [row for row in range(len(part)) if row not in held_out],
+        "valid": [row for row in range(len(part)) if row in held_out],
+    }
+    parts = {name: part.chosen(each) for name, each in order.items()}
+    return parts, {name: [looked[row] for row in each] for name, each in order.items()}
+
+
+def _shared(looked: Mapping[str, Sequence[tuple[str, Any]]]) -> list[str]:
+    """Notes of evaluation images that are training images too."""
+    trained = {checksum for checksum, _ in looked["train"]}
+    counts = {
+        part: sum(checksum in trained for checksum, _ in each) for part, each in looked.items() if part != "train"
+    }
+    return [
+        f"{count:,} of {len(looked[part]):,} {part} images are training images too: their error says less"
+        for part, count in counts.items()
+        if count
+    ]
+
+
+def _choose_size(found: Sequence[tuple[int, int]], *, preact: bool) -> int:
+    """The largest of SIZES that half of the images have on their shorter side, within the model's limits."""
+    shorter = statistics.median_high(min(size) for size in found) if found else SIZES[0]
+    size = max((each for each in SIZES if each <= shorter), default=SIZES[0])
+    return min(size, LARGEST_PREACT_SIZE) if preact else max(size, LEAST_TORCHVISION_SIZE)
+
+
+def _resizing(found: Sequence[tuple[int, int]], size: int, side: int) -> list[str]:
+    """What is done to images of other sizes."""
+    sizes = sorted({*found}, key=lambda each: each[0] * each[1])
+    if not sizes or sizes == [(side, side)]:
+        return []
+    shown = [f"{width} x {height}" for width, height in (sizes[0], sizes[-1])]
+    which = shown[0] if len(sizes) == 1 else f"{len(sizes):,} sizes from {shown[0]} to {shown[1]}"
+    cut = "" if side == size else f", then random parts or the centre to {size} x {size}"
+    return [f"images of {which} pixels: their middle squares are resized to {side} x {side}{cut}"]

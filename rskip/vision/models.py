@@ -1,0 +1,50 @@
+"""A trained model's architecture as plain values, its config: built from it, and named by it.
+
+A PreAct-ResNet's config has the arguments of `preact_resnet`, that of a torchvision ResNet those of
+`torchvision_resnet`, whose `name` tells them apart.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from torch import nn
+
+from rskip.vision.cifar_resnet import preact_resnet
+from rskip.vision.imagenet_resnet import torchvision_resnet
+from rskip.vision.settings import TrainingSettings
+from rskip.vision.transforms import SIZE
+
+
+def model_config(settings: TrainingSettings, num_classes: int, *, size: int | None = None) -> dict[str, Any]:
+    """The config of the model that these settings train.
+
+    :param size: pixels per side of its images; None: CIFAR's.
+    """
+    if settings.model != "preact_resnet":
+        return {"name": settings.model, "connection": settings.connection, "num_classes": num_classes}
+    config = {
+        **{name: getattr(settings, name) for name in ("depth", "connection")},
+        "num_classes": num_classes,
+        **{name: getattr(settings, name) for name in ("shortcut", "block")},
+    }
+    if settings.shortcut_input != "raw":  # as `PreActResNet.config` has them
+        config["shortcut_input"] = settings.shortcut_input
+    if size not in (None, SIZE):
+        config["size"] = size
+    return config
+
+
+def build_model(config: Mapping[str, Any]) -> nn.Module:
+    """The model of a config, with initial weights.
+
+    :raises ValueError: for a value that is not valid, or where torchvision is missing.
+    """
+    return torchvision_resnet(**config) if "name" in config else preact_resnet(**config)
+
+
+def model_name(config: Mapping[str, Any]) -> str:
+    """Such as `PreAct-ResNet-20, 2rskip+ln`."""
+    name = config["name"] if "name" in config else f"PreAct-ResNet-{config['depth']}"
+    return f"{name}, {config['connection']}"

@@ -1,0 +1,233 @@
+"""`rskip vision train --data FOLDER` as a user meets it: trained, evaluated, resumed, classified with, in a recipe."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from rskip.cli.main import main
+from rskip.vision import Classifier
+from rskip.vision.data import ImageSet
+from rskip.vision.training import read_curve
+from rskip.vision.training.choices import own_schedule
+
+LOOP = sys.modules["rskip.vision.training.train"]
+pytest.importorskip("torchvision")
+SHORT = ("--depth", "8", "--precision", "float32", "--batch-size", "16", "--epochs", "3")
+
+
+def noise(seed: int, count: int) -> np.ndarray:
+    """Images of three classes, which differ in a colour. Shape: (count, 32, 32, 3)."""
+    pixels = np.random.default_rng(seed).integers(0, 120, (count, 32, 32, 3), dtype=np.uint8)
+    for number in range(count):
+        pixels[number, ..., number % 3] += 120
+    return pixels
+
+
+@pytest.fixture(scope="module")
+def photos(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """48 training images and 12 test images of three classes."""
+    folder = tmp_path_factory.mktemp("data") / "colours"
+    for part, count in (("train", 48), ("test", 12)):
+        for number, pixels in enumerate(noise(count, count)):
+            path = folder / part / ("red", "green", "blue")[number % 3] / f"{number:03d}.png"
+            path.parent.mkdir(parents=True, exist_ok=True)
+            Image.fromarray(pixels).save(path)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def trained(photos: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("trained")
+    command = ["vision", "train", *SHORT, "--data", str(photos), "--connection", "2rskip+ln", "--output", str(folder)]
+    assert main(command) == 0
+    return folder
+
+
+def tensors(folder: Path) -> dict[str, torch.Tensor]:
+    return torch.load(folder / "model.pt", weights_only=True)["model"]
+
+
+def refused(capsys: pytest.CaptureFixture[str], message: str, *arguments: str) -> None:
+    capsys.readouterr()
+    assert main(["vision", *arguments]) == 2
+    captured = capsys.readouterr()
+    assert captured.out == "" and message in captured.err.splitlines()[-1]
+
+
+def test_it_learns_and_its_files_describe_the_images(
+    trained: Path, photos: Path, capsys: pytest.CaptureFixture
+) -> None:
+    assert read_curve(trained / "curve.jsonl")[-1].test_error < 40  # chance: 67
+    run = json.loads((trained / "run.json").read_text())
+    config = json.loads((trained / "config.json").read_text())
+    assert config["classes"] == run["classes"] == ["blue", "green", "red"]
+    assert config["images"] == run["images"] and config["images"]["size"] == 32
+    assert config["images"]["counts"] == {"train": 48, "test": 12}
+    assert run["settings"]["data"] == str(photos) and run["settings"]["nesterov"]
+    assert main(["vision", "evaluate", str(trained), "--data", str(photos)]) == 0
+    printed = capsys.readouterr().out
+    assert printed.startswith(f"{trained / 'model.pt'}: PreAct-ResNet-8, 2rskip+ln, colours test\n")
+    assert f"error {read_curve(trained / 'curve.jsonl')[-1].test_error:.2f} % (" in printed
+    assert main(["vision", "evaluate", str(trained), "--data", str(photos), "--split", "train", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["count"] == 48
+    refused(capsys, "was trained on your own images, colours: give --data", "evaluate", str(trained))
+
+
+def test_the_same_images_by_the_registered_name_train_the_same_model(
+    trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Sorted by class as the folder is; CIFAR's loop, crops and flips."""
+    about = json.loads((trained / "config.json").read_text())["images"]
+
+    def load(name: str, root: Any = None, *, train: bool, download: bool = False) -> ImageSet:
+        count = 48 if train else 12
+        classes = [2, 1, 0]  # red, green, blue
+        order = sorted(range(count), key=lambda number: (classes[number % 3], number))
+        pixels = torch.from_numpy(noise(count, count)[order]).permute(0, 3, 1, 2).contiguous()
+        labels = torch.tensor([classes[number % 3] for number in order])
+        return ImageSet(pixels, labels, ("blue", "green", "red"), tuple(about["mean"]), tuple(about["std"]))
+
+    monkeypatch.setattr(LOOP, "load_cifar", load)
+    settings = json.loads((trained / "run.json").read_text())["settings"]
+    same = ("batch_size", "schedule", "lr", "warmup_lr", "nesterov", "weight_decay", "epochs")
+    changes = [f"{name}={json.dumps(settings[name])}" for name in same]
+    command = ["vision", "train", "--depth", "8", "--connection", "2rskip+ln", "--precision", "float32"]
+    assert main([*command, "--set", *changes, "--output", str(tmp_path)]) == 0
+    for name, tensor in tensors(trained).items():
+        assert torch.equal(tensors(tmp_path)[name], tensor), name
+
+
+@pytest.mark.parametrize("file", ["model.pt", "checkpoint.pt", "model.safetensors"])
+def test_every_file_is_a_classifier_of_picture_files(file: str, trained: Path, photos: Path, tmp_path: Path) -> None:
+    classifier = Classifier.from_pretrained(trained / file)
+    assert classifier.classes == ("blue", "green", "red")
+    paths = sorted((photos / "test").glob("*/*.png"))
+    arrays = [np.array(Image.open(path)) for path in paths]
+    found, others = classifier.classify(paths), classifier.classify([*arrays[:6], torch.stack([
+        torch.from_numpy(each).permute(2, 0, 1) for each in arrays[6:]
+    ])])  # fmt: skip
+    assert [each.scores for each in found] == [each.scores for each in others]
+    wrong = sum(each.name != path.parent.name for each, path in zip(found, paths, strict=True))
+    assert 100 * wrong / 12 == pytest.approx(read_curve(trained / "curve.jsonl")[-1].test_error)
+    large = Image.open(paths[0]).resize((300, 200))
+    large.save(tmp_path / "large.jpg")
+    assert sum(classifier.classify(tmp_path / "large.jpg")[0].scores.values()) == pytest.approx(1)
+    with pytest.raises(ValueError, match=r"an image of torch.float32 and shape \(3, 32, 32\): expected uint8"):
+        classifier.classify(torch.zeros(3, 32, 32))
+
+
+def test_a_training_resumes_with_its_images_wherever_they_are(
+    photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
+) -> None:
+    command = ("train", *SHORT, "--connection", "1xskip", "--output")
+    stopped = tmp_path / "stopped"
+
+    class Stop(Exception):
+        pass
+
+    def stop(*_: object, **__: object) -> None:
+        raise Stop
+
+    with monkeypatch.context() as context:
+        context.setattr(LOOP, "point_line", stop)
+        with pytest.raises(Stop):
+            main(["vision", *command, str(stopped), "--data", str(photos)])
+    moved = tmp_path / "elsewhere" / "colours"
+    moved.parent.mkdir()
+    moved.symlink_to(photos)
+    (tmp_path / "other").symlink_to(photos / "train")  # split otherwise
+    message = "is of a training on other images (colours, 48 for training) than other (42)"
+    refused(capsys, message, *command, str(stopped), "--data", str(tmp_path / "other"))
+    assert main(["vision", *command, str(stopped), "--data", str(moved)]) == 0
+    assert main(["vision", *command, str(tmp_path / "whole"), "--data", str(photos)]) == 0
+    for name, tensor in tensors(tmp_path / "whole").items():
+        assert torch.equal(tensors(stopped)[name], tensor), name
+
+
+def test_a_resnet_of_torchvision_on_larger_images(photos: Path, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+    command = ["train", "--model", "resnet18", "--connection", "2rskip+ln", "--size", "72", "--precision", "float32"]
+    command += ["--iterations", "2", "--batch-size", "6", "--data", str(photos), "--output", str(tmp_path)]
+    assert main(["vision", *command, "--no-flip", "--probe-every", "1"]) == 0
+    assert "resnet18, 2rskip+ln, colours: test error" in capsys.readouterr().out
+    classifier = Classifier.from_pretrained(tmp_path)
+    assert classifier.config == {"name": "resnet18", "connection": "2rskip+ln", "num_classes": 3}
+    pixels = classifier.transforms()(Image.new("RGB", (500, 300)))
+    assert pixels.shape == (3, 72, 72) and classifier.transforms().stored_size == 82
+    assert main(["vision", "evaluate", str(tmp_path), "--data", str(photos), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["error"] == read_curve(tmp_path / "curve.jsonl")[-1].test_error
+    refused(capsys, "is for preact_resnet, and model is resnet18", *command, "--depth", "8")
+    refused(capsys, "size is 32: expected at least 64 for resnet18", *command, "--size", "32")
+
+
+def test_a_recipe_names_the_images_and_its_whole_schedule(
+    photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
+) -> None:
+    recipe = tmp_path / "own.yaml"
+    text = f"kind: vision\ndescription: own\ntrain: {{data: {photos}, connection: 1xskip, depth: 8"
+    recipe.write_text(text + "}\n")
+    refused(capsys, "epochs is missing: expected epochs or iterations", "train", str(recipe), "--output", "out")
+    recipe.write_text(text + ", epochs: 1, batch_size: 16, milestones: [2], lr: 0.1, precision: float32}\n")
+    assert main(["vision", "train", str(recipe), "--output", str(tmp_path / "out")]) == 0
+    settings = json.loads((tmp_path / "out" / "run.json").read_text())["settings"]
+    assert (settings["lr"], settings["nesterov"], settings["milestones"]) == (0.1, False, [2])
+
+
+@pytest.mark.slow
+def test_a_run_of_own_images_has_a_record(photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "own.yaml").write_text(
+        "kind: vision\ndescription: own\n"
+        f"train: {{data: {photos}, connection: 1xskip, depth: 8, epochs: 2, batch_size: 16, milestones: [2]}}\n"
+    )
+    monkeypatch.chdir(tmp_path)
+    assert main(["run", "own.yaml", "--seeds", "1"]) == 0
+    record = json.loads(next(tmp_path.glob("results/**/1.json")).read_text())
+    assert record["data"]["images"] == {"train": 48, "test": 12} and len(record["data"]["sha256"]["train"]) == 64
+    curve = read_curve(next(tmp_path.glob("runs/**/curve.jsonl")))
+    assert record["metrics"]["error"] == pytest.approx(curve[-1].test_error, abs=10)
+
+
+@pytest.mark.parametrize(
+    ("images", "said", "expected"),
+    [
+        (50_000, {}, {"batch_size": 128, "epochs": 30, "lr": 0.1}),
+        (5_000, {}, {"batch_size": 128, "epochs": 95, "lr": 0.1}),
+        (1_000, {}, {"batch_size": 32, "epochs": 212, "lr": 0.025}),
+        (10, {}, {"batch_size": 32, "epochs": 300, "lr": 0.025}),
+        (10**6, {"model": "resnet18"}, {"batch_size": 32, "epochs": 30, "lr": 0.025}),
+        (50_000, {"batch_size": 64, "iterations": 9}, {"lr": 0.05}),
+    ],
+)
+def test_the_schedule_is_chosen_by_the_number_of_images(
+    images: int, said: dict[str, Any], expected: dict[str, Any]
+) -> None:
+    rest = {"schedule": "one_cycle", "warmup_lr": expected["lr"] / 20, "nesterov": True, "weight_decay": 5e-4}
+    assert own_schedule(images, said) == {**expected, **rest}
+    assert own_schedule(images, {"schedule": "step", "epochs": 1}).keys() == {"batch_size"}
+
+
+def test_mistakes_are_one_line(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+    output = ("--output", str(tmp_path / "out"))
+    refused(capsys, "no such folder or file: expected your own", "train", "--data", str(tmp_path / "none"), *output)
+    (tmp_path / "empty").mkdir()
+    refused(capsys, "your own images are in FOLDER/CLASS", "train", "--data", str(tmp_path / "empty"), *output)
+    refused(
+        capsys, "holds no class folders", "train", "--dataset", "images", "--data", str(tmp_path / "empty"), *output
+    )
+    refused(capsys, "data is missing", "train", "--dataset", "images", "--epochs", "1", *output)
+    refused(capsys, "is for your own images", "train", "--model", "resnet18", *output)
+
+
+def test_a_class_that_the_model_does_not_know(trained: Path, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+    for part in ("red", "cat"):
+        (tmp_path / part).mkdir()
+        Image.new("RGB", (32, 32)).save(tmp_path / part / "a.png")
+    refused(capsys, "the model has no class cat: expected blue, green, red",
+            "evaluate", str(trained), "--data", str(tmp_path))  # fmt: skip
