@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from rskip.corpora.cleaning.pairs import DUPLICATE, LEAK, REASONS, looked_for
-from rskip.corpora.corpus import CleaningOptions
+from rskip.corpora.corpus import CleaningOptions, Pair
 from rskip.files.state import read_state
 from rskip.machine.terminal import columns
 
@@ -17,12 +17,13 @@ SOURCE_HELD_OUT = "source also in valid or test"
 TARGET_HELD_OUT = "target also in valid or test"
 LEFT_IN = "also in valid or test"
 TOTAL = "total"
+LONGEST_EXAMPLE = 60  # characters
 
 
 class CleaningReport:
-    """How many pairs each text had, how many were dropped and for what reason, and how many stay.
+    """How many pairs each text had, how many were dropped and for what reason, with an example, and how many stay.
 
-    Reports of parts are added up with `+`, in any order. Pickles.
+    Reports of parts are added up with `+`, in any order; of two examples the left one stays. Pickles.
 
     :param reasons: those of REASONS that are looked for. Reports of other reasons can't be added.
     """
@@ -31,6 +32,7 @@ class CleaningReport:
         self.reasons = tuple(reason for reason in REASONS if reason in reasons)
         assert len(self.reasons) == len(reasons)
         self._texts: dict[str, Counter[str]] = {}
+        self._examples: dict[str, list[str]] = {}
 
     @classmethod
     def of(cls, options: CleaningOptions) -> CleaningReport:
@@ -67,6 +69,11 @@ class CleaningReport:
             if held_out:
                 counts[key] += pairs
 
+    def show(self, reason: str, pair: Pair) -> None:
+        """Keeps a dropped pair as an example of its reason, unless there is one."""
+        if reason not in self._examples:
+            self._examples[reason] = [_cut(sentence) for sentence in pair]
+
     def drop_duplicates(self, text: str, pairs: int) -> None:
         """Counts pairs of a text as duplicates that were counted as staying before."""
         assert DUPLICATE in self.reasons and pairs <= self.kept(text)
@@ -100,15 +107,18 @@ class CleaningReport:
         for report in (self, other):
             for text, counts in report._texts.items():
                 result._texts.setdefault(text, Counter()).update(counts)
+        result._examples = {**other._examples, **self._examples}
         return result
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, CleaningReport) and self.to_dict() == other.to_dict()
 
     def to_dict(self) -> dict[str, Any]:
-        """For cleaning.json: the reasons looked for, and the counts of each text and of all together."""
+        """For cleaning.json: the reasons looked for, the counts of each text and of all together, and examples."""
+        examples = {reason: self._examples[reason] for reason in self.reasons if reason in self._examples}
         return {
             "reasons": list(self.reasons),
+            **({"examples": examples} if examples else {}),
             "texts": {text: self._counts(text) for text in self.texts},
             TOTAL: self._counts(None),
         }
@@ -149,6 +159,9 @@ class CleaningReport:
             for text, counts in values["texts"].items():
                 held_out = {key: counts[key] for key in (SOURCE_HELD_OUT, TARGET_HELD_OUT, LEFT_IN) if key in counts}
                 report._texts[text] = Counter({PAIRS: counts[PAIRS], **counts["dropped"], **held_out})
+            for reason, pair in values.get("examples", {}).items():
+                source, target = map(str, pair)
+                report._examples[reason] = [source, target]
             same = report.to_dict() == values
         except (AssertionError, AttributeError, KeyError, TypeError) as error:
             raise ValueError(f"not a cleaning report: {error!r}") from error
@@ -162,7 +175,7 @@ class CleaningReport:
         rows = [header, *(self._row(text, text) for text in self.texts)]
         if len(self._texts) != 1:
             rows.append(self._row(TOTAL, None))
-        return "\n".join([columns(rows), *self._about_leaks()]) + "\n"
+        return "\n".join([columns(rows), *self._about_leaks(), *self._about_examples()]) + "\n"
 
     def _row(self, name: str, text: str | None) -> list[str]:
         pairs, kept = self.pairs(text), self.kept(text)
@@ -179,6 +192,20 @@ class CleaningReport:
             f"leaks: pairs that are also in valid or test were dropped ({self.dropped(LEAK):,})",
             f"kept: pairs whose source ({source:,}) or target ({target:,}) is there with another translation{before}",
         ]
+
+    def _about_examples(self) -> list[str]:
+        rows = [
+            (f"dropped as {reason}:", *(sentence or '""' for sentence in self._examples[reason]))
+            for reason in self.reasons
+            if reason in self._examples
+        ]
+        return [columns(rows, left=(0, 1, 2))] if rows else []
+
+
+def _cut(sentence: str) -> str:
+    """A sentence on one line, shortened where it is long."""
+    line = " ".join(sentence.split())
+    return line if len(line) <= LONGEST_EXAMPLE else f"{line[: LONGEST_EXAMPLE - 3]}..."
 
 
 def _percentage(part: int, whole: int) -> str:

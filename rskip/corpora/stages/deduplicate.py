@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 
 from rskip.corpora.chunks import Chunk
-from rskip.corpora.cleaning import CleaningReport, find_duplicates, read_rows
+from rskip.corpora.cleaning import DUPLICATE, CleaningReport, find_duplicates, read_rows
+from rskip.corpora.corpus import Pair
+from rskip.corpora.record import write_json
 from rskip.corpora.stages.setting import Setting
-from rskip.corpora.stages.tokenise import DIGESTS, REPORTS
+from rskip.corpora.stages.tokenise import DIGESTS, REPORTS, WORDS
 
-DUPLICATES = "duplicates"
+DUPLICATES, CLEANED = "duplicates", "cleaned.json"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,7 +47,7 @@ def deduplicate(setting: Setting, chunks: Sequence[Chunk]) -> tuple[list[KeptChu
 
     :raises ValueError: nothing stays.
     """
-    reports = setting.work.folder(REPORTS)
+    reports, done = setting.work.folder(REPORTS), setting.work.path / CLEANED
     rows: list[Path | None] = [None] * len(chunks)
     if setting.cleaning.duplicates:
         digests = setting.work.folder(DIGESTS)
@@ -56,10 +59,23 @@ def deduplicate(setting: Setting, chunks: Sequence[Chunk]) -> tuple[list[KeptChu
         report = CleaningReport.read(reports / f"{chunk.name}.json")
         if dropped is not None and (count := len(read_rows(dropped))):
             report.drop_duplicates(chunk.text, count)
+            if not done.exists():  # later stages remove the words
+                report.show(DUPLICATE, _example(setting, chunk, int(read_rows(dropped)[0])))
         total += report
         kept = report.kept()
         kept_chunks.append(KeptChunk(name=chunk.name, number=chunk.number, rows=dropped, start=start, size=kept))
         start += kept
     if not start:
         raise ValueError(f"nothing is left to train on: cleaning dropped all of {total.pairs():,} pairs")
-    return kept_chunks, total
+    if not done.exists():
+        write_json(done, total.to_dict())
+    return kept_chunks, CleaningReport.read(done)
+
+
+def _example(setting: Setting, chunk: Chunk, row: int) -> Pair:
+    """The words of a row of a chunk."""
+    sides = []
+    for path in setting.sides(setting.work.folder(WORDS), chunk.name):
+        with path.open(encoding="utf-8", newline="\n") as lines:
+            sides.append(next(islice(lines, row, None)))
+    return sides[0], sides[1]

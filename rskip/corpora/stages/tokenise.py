@@ -175,6 +175,8 @@ class Tokenise:
             )
             if reason is None:
                 kept.append(words)
+            else:
+                report.show(reason, (source, target))
         for side, language in enumerate((self.config.source_language, self.config.target_language)):
             write_lines(self.words / f"{chunk.name}.{language}", [pair[side] for pair in kept])
         if self.digests is not None:
