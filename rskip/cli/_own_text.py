@@ -115,9 +115,11 @@ def _texts(args: argparse.Namespace, split: str, folder: Path) -> list[OwnText]:
 
 def _standard_input(folder: Path) -> Path:
     """Standard input as a file, since it is read several times."""
+    from rskip.files.whole import disk_space
+
     path = folder / "standard-input"
     if path.exists():
         raise ValueError("standard input is given twice: it can be read once")
-    with path.open("wb") as file:
+    with disk_space(path, advice="free some, or name another folder in TMPDIR"), path.open("wb") as file:
         shutil.copyfileobj(sys.stdin.buffer, file, 1 << 20)
     return path

@@ -149,6 +149,8 @@ def _prepare(args: argparse.Namespace, corpus: Corpus) -> None:
     print(f"{_ready(output, made)}: pairs: {counts}; dictionary: {record['dictionary_size']:,} tokens")
     if options.shards > 1:
         print(f"train on all shards with: fairseq-train {data_path(output, record)}")
+    if isinstance(corpus, OwnCorpus):
+        print(f"look at it with: rskip inspect {output} --picture lengths.svg\ntrain on it with: rskip train {output}")
 
 
 def _prepare_captions(args: argparse.Namespace) -> None:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from rskip.corpora.cleaning.languages import SHORTEST_CHARACTERS, likely_language
 from rskip.corpora.corpus import CleaningOptions, Corpus, PrepareDefaults
 from rskip.corpora.own_text import OwnText
 from rskip.files.checksum import sha256_file
@@ -15,6 +16,7 @@ from rskip.machine.terminal import Progress, columns
 from rskip.settings.errors import SettingError
 
 HELD_OUT = ("valid", "test")
+SIDES = ("source", "target")
 LARGEST_SPLIT, SPLIT_SHARE = 2_000, 20
 """A validation or test set that is split off has one pair in SPLIT_SHARE, but at most LARGEST_SPLIT."""
 
@@ -24,6 +26,9 @@ LARGEST_SIZE = 32_000
 
 WITHOUT_SPACES = {"bo", "dz", "ja", "km", "lo", "my", "th", "yue", "zh"}
 """Languages written without spaces between words: a limit in words, or a ratio of them, says nothing of them."""
+
+SAMPLE = 100
+"""Sentences of each side from which its language is told."""
 
 LONGEST_HELD_OUT = 20_000
 """Characters of a sentence of a validation or test set, which is never cleaned."""
@@ -35,12 +40,14 @@ class TextSummary:
 
     :param name: unlike those of the split's other texts.
     :param words: of source and target, between spaces.
+    :param beginning: sentences of source and target, from which their languages are told.
     """
 
     name: str
     text: OwnText
     pairs: int
     words: tuple[int, int]
+    beginning: tuple[tuple[str, ...], tuple[str, ...]] = field(repr=False)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,11 +57,13 @@ class OwnCorpus(Corpus):
     :param texts: those of train, and of valid, test, test1, ... where they are given.
     :param split_off: how many pairs of train valid and test get by default, where they are not given.
     :param inputs: name, size and checksum of each file, by what it is given as, such as "train.en".
+    :param remarks: what is odd about the text, a line each.
     """
 
     texts: Mapping[str, tuple[TextSummary, ...]]
     split_off: Mapping[str, int]
     inputs: Mapping[str, Mapping[str, str | int]] = field(repr=False)
+    remarks: tuple[str, ...] = ()
 
     @property
     def choices(self) -> dict[str, int]:
@@ -91,6 +100,9 @@ def own_corpus(texts: Mapping[str, Sequence[OwnText]], *, source: str, target: s
     given |= {f"test{number or ''}": [text] for number, text in enumerate(texts.get("test", ()))}
     inputs = _sums(given, (source, target))
     read = {split: _read_all(split, of_split, (source, target)) for split, of_split in given.items()}
+    remarks = [
+        line for of_split in read.values() for text in of_split for line in _check_languages(text, (source, target))
+    ]
     pairs = sum(summary.pairs for summary in read["train"])
     share = min(LARGEST_SPLIT, max(1, pairs // SPLIT_SHARE))
     return OwnCorpus(
@@ -104,6 +116,7 @@ def own_corpus(texts: Mapping[str, Sequence[OwnText]], *, source: str, target: s
         texts=read,
         split_off={split: share for split in HELD_OUT if split not in read},
         inputs=inputs,
+        remarks=tuple(remarks),
     )
 
 
@@ -154,18 +167,48 @@ def _read_all(split: str, texts: Sequence[OwnText], languages: tuple[str, str]) 
 
 def _read(split: str, name: str, text: OwnText, languages: tuple[str, str]) -> TextSummary:
     pairs, words = 0, [0, 0]
+    beginning: tuple[list[str], list[str]] = ([], [])
     with Progress(f"read {name}", unit=" pairs") as bar:
         for pair in text.pairs(languages):
             pairs += 1
             bar.update()
             for side, sentence in enumerate(pair):
                 words[side] += len(sentence.split())
+                if len(sentence) >= SHORTEST_CHARACTERS and len(beginning[side]) < SAMPLE:
+                    beginning[side].append(sentence[:LONGEST_HELD_OUT])
                 if split != "train" and len(sentence) > LONGEST_HELD_OUT:
                     raise ValueError(
                         f"{text.files[min(side, len(text.files) - 1)]}: sentence {pairs:,} has {len(sentence):,} "
                         f"characters: expected at most {LONGEST_HELD_OUT:,} in a validation or test set"
                     )
-    return TextSummary(name=name, text=text, pairs=pairs, words=(words[0], words[1]))
+    return TextSummary(
+        name=name,
+        text=text,
+        pairs=pairs,
+        words=(words[0], words[1]),
+        beginning=(tuple(beginning[0]), tuple(beginning[1])),
+    )
+
+
+def _check_languages(text: TextSummary, languages: tuple[str, str]) -> list[str]:
+    """Remarks on a text whose sides look like other languages than they should; nothing without py3langid.
+
+    :raises ValueError: each side looks like the other one's language.
+    """
+    found = [likely_language(sentences) for sentences in text.beginning]
+    files = text.text.files
+    if found == [languages[1], languages[0]]:
+        names = " and ".join(str(file) for file in files)
+        says = f"its source side is {found[0]}, its target side {found[1]}"
+        if len(files) > 1:
+            says = f"the first is {found[0]}, the second {found[1]}"
+        raise ValueError(f"{names}: {says}, expected {languages[0]} and {languages[1]}: swap source and target")
+    places = [str(files[0]), str(files[1])] if len(files) > 1 else [f"the {side} of {files[0]}" for side in SIDES]
+    return [
+        f"{place} looks like {language}, not {code}: check it"
+        for place, language, code in zip(places, found, languages, strict=True)
+        if language not in (None, code)
+    ]
 
 
 def reading_report(corpus: OwnCorpus, made: Mapping[str, Any]) -> str:
@@ -178,11 +221,11 @@ def reading_report(corpus: OwnCorpus, made: Mapping[str, Any]) -> str:
         for summary in texts:
             files = ", ".join(str(file) for file in summary.text.files)
             rows.append((split, files, f"{summary.pairs:,}", *(f"{count:,}" for count in summary.words)))
-    lines = [columns(rows, left=(0, 1))]
+    lines = [columns(rows, left=(0, 1)), *corpus.remarks]
     if corpus.split_off:
-        counts = " and ".join(f"{made['options'][split]:,} pairs for {split}" for split in corpus.split_off)
-        line = f"split off train: {counts} (seed {made['options']['seed']})"
+        counts = ", ".join(f"{split} {made['options'][split]:,}" for split in corpus.split_off)
+        line = f"split off the pairs to train on: {counts} (seed {made['options']['seed']})"
         if left_out := made["left_out"]:
-            line += f"; {left_out:,} further pairs with the same source sentences were left out"
+            line += f"; left out: {left_out:,} further pairs with the same source sentences"
         lines.append(line)
     return "\n".join(lines)

@@ -183,7 +183,8 @@ def choose_languages(texts: Sequence[OwnText], given: Sequence[str] | None) -> t
     said = {found: text for text in texts if (found := text.languages) is not None}
     if given is None and not said:
         names = " and ".join(str(file) for file in texts[0].files)
-        raise ValueError(f"which languages? {names} ends in no language's code: give them, such as --languages en de")
+        unnamed = f"the names of {names} don't end in their codes"
+        raise ValueError(f"which languages? {unnamed}: give them, such as --languages en de")
     if given is None and len(said) > 1:
         (first, one), (second, other) = list(said.items())[:2]
         says = f"{one.files[0]} says {' and '.join(first)}, but {other.files[0]} says {' and '.join(second)}"

@@ -53,12 +53,12 @@ def _chosen(
         keys.extend(_key(pair[0], seed) for pair in summary.text.pairs((corpus.source, corpus.target)) if usable(pair))
     distinct = np.unique(np.frombuffer(keys, dtype=np.uint64)) if keys else np.empty(0, dtype=np.uint64)
     if len(distinct) <= sum(sizes.values()):
-        wanted = " and ".join(f"{count:,} for {split}" for split, count in sizes.items())
+        wanted = ", ".join(f"{split} {count:,}" for split, count in sizes.items())
         raise SettingError(
             "",
             f"the training text has {len(distinct):,} different source sentences that cleaning keeps",
             expected=f"more than the {sum(sizes.values()):,} that are split off ({wanted})",
-            advice="give more text, split off fewer, or give the sets themselves",
+            advice="give more text, or those sets as files of their own",
         )
     owner: dict[int | None, str] = {}
     for split in sorted(sizes):  # test before valid: another size of valid leaves test as it is

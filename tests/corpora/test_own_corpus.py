@@ -16,6 +16,8 @@ from types import SimpleNamespace
 import pytest
 
 from rskip.cli.main import main
+from rskip.corpora import preparation
+from rskip.corpora.own_corpus import default_cleaning, default_size
 
 ENGLISH = ["a dog", "the man", "two men", "a red car", "the old house"]
 GERMAN = ["ein Hund", "der Mann", "zwei Männer", "ein rotes Auto", "das alte Haus"]
@@ -179,3 +181,143 @@ def test_changed_files_are_refused_then_forced(stub: Path, tmp_path: Path, capsy
     assert "own was prepared from other versions of the input files: choose another" in capsys.readouterr().err
     assert main([*arguments, "--force"]) == 0
     assert json.loads((tmp_path / "own/corpus.json").read_bytes())["sentences"]["train"] == 45
+
+
+def test_bad_input_is_one_line_and_leaves_nothing(
+    refused: Callable[..., str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    write_sides(Path("train"), PAIRS)
+    write_sides(Path("long"), [*PAIRS[:2], ("a" * 20_001, "b")])
+    write_sides(Path("two"), PAIRS[:2])
+    write_sides(Path("blank"), [(" ", "")] * 30)
+    german = text([target for _, target in PAIRS])
+    for name, content in (
+        ("empty.de", b""),
+        ("short.de", german.partition(b"\n")[2]),
+        ("utf16.de", german.decode().encode("utf-16")),
+        ("latin.de", german.decode().encode("latin-1")),
+        ("cut.de.gz", gzip.compress(german)[:-9]),
+        ("zstd.de", b"\x28\xb5\x2f\xfd" + german),
+        ("one.tsv", b"a\tb\nc\n"),
+        ("not.jsonl", b'{"en": "a", "de": "b"}\nc\n'),
+        ("keys.jsonl", b'{"en": "a", "fr": "b"}\n'),
+    ):
+        Path(name).write_bytes(content)
+    same, codes = ["--source", "train.en"], ["--languages", "en", "de"]
+    given = ["--source", "train.en", "--target", "train.de"]
+    monkeypatch.setattr("rskip.files.packed._zstd", lambda: None)
+    for arguments, message in (
+        (["--source", "train.en"], "--source is given without --target: expected both"),
+        (["--valid-source", "a", "--valid-target", "b"], "no text to train on: give --source and --target, "),
+        (
+            ["numbers-en-de", *given],
+            "--source is for your own text: expected it, or the corpus numbers-en-de, but not both",
+        ),
+        ([*same, "a.en", "--target", "train.de"], "2 source files and 1 target files were given: expected as many"),
+        ([*same, "--target", "-"], "- (standard input) holds one text: give both sides as a table, --table -"),
+        (["--train-prefix", "train"], "--train-prefix needs the languages that its files end in: give --languages"),
+        (["--train-prefix", "nowhere", *codes], "no file nowhere.en, nor a packed one (.gz, .xz, .zst, .bz2): check"),
+        ([*same, "--target", "nowhere.de"], "nowhere.de: No such file or directory"),
+        ([*same, "--target", "one.tsv"], "which languages? the names of train.en and one.tsv don't end in their codes"),
+        (
+            [*given, "--valid-source", "train.de", "--valid-target", "train.en"],
+            "which languages? train.en says en and de,",
+        ),
+        ([*given, "--languages", "en", "German"], "language 'German': expected a code, such as en, de or zh"),
+        ([*same, "--target", "train.en"], "both languages are en: fairseq names files by language"),
+        ([*same, "--target", "train.en", *codes], "train.en and train.en have the same content: expected a source"),
+        (
+            [*given, "--test-prefix", "train", *codes],
+            "train.en and train.de (test) and train.en and train.de (train) have",
+        ),
+        ([*same, "--target", "empty.de"], "empty.de is empty"),
+        ([*same, "--target", "short.de"], "train.en has 50 lines and short.de has 49: files that translate each other"),
+        ([*same, "--target", "utf16.de"], "utf16.de: line 1 is UTF-16: convert the text to UTF-8"),
+        ([*same, "--target", "latin.de"], "latin.de: line 1 is not valid UTF-8 (byte 0xe4 at position 11): convert"),
+        ([*same, "--target", "cut.de.gz"], "cut.de.gz is damaged or cut short after line "),
+        ([*same, "--target", "zstd.de"], "zstd.de is packed by zstd, which this Python can't read: install it with"),
+        (["--table", "one.tsv", *codes], "one.tsv: line 2 has 1 columns: expected at least 2, separated by tabs"),
+        (
+            ["--table", "one.tsv", "--columns", "a", "c", *codes],
+            "one.tsv has no column 'c': its first line holds ['a', 'b']",
+        ),
+        (["--table", "not.jsonl", *codes], "not.jsonl: line 2 is not a JSON object, as the first line is"),
+        (
+            ["--table", "keys.jsonl", *codes],
+            "keys.jsonl: line 1: expected a text as 'de'; its keys are ['en', 'fr']: name",
+        ),
+        (["--table", "empty.de", *codes], "empty.de is empty: expected a pair of sentences a line"),
+        (
+            [*given, "--test-prefix", "long", *codes],
+            "long.en: sentence 3 has 20,001 characters: expected at most 20,000",
+        ),
+        (["--train-prefix", "two", *codes], "the training text has 2 different source sentences that cleaning keeps: "),
+        (
+            ["--train-prefix", "blank", *codes],
+            "the training text has 0 different source sentences that cleaning keeps: ",
+        ),
+        (
+            [*given, "--valid-prefix", "two", "--valid", "3", *codes],
+            "--valid is for text of your own that comes without",
+        ),
+    ):
+        told = refused(*arguments)
+        assert told.startswith(message), arguments
+
+
+@pytest.mark.parametrize(
+    "stage", ["split_texts", "tokenise_train", "deduplicate", "learn", "segment_train", "assemble"]
+)
+def test_interrupted_after_any_stage_and_repeated_it_ends_with_the_same_bytes(
+    stub: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stage: str
+) -> None:
+    arguments = ["prepare", *write_sides(tmp_path / "train", [*PAIRS, *PAIRS]), "--workers", "1", "--output"]
+    assert main([*arguments, str(tmp_path / "unbroken")]) == 0
+    done = getattr(preparation, stage)
+
+    def interrupted(*args: object, **options: object) -> None:
+        done(*args, **options)
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(preparation, stage, interrupted)
+        assert main([*arguments, str(tmp_path / "own")]) == 130
+    assert not (tmp_path / "own").exists()
+    assert main([*arguments, str(tmp_path / "own")]) == 0
+    assert contents(tmp_path / "own") == contents(tmp_path / "unbroken")
+
+
+def test_report_says_what_was_read_split_off_and_dropped(
+    stub: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pairs = [*PAIRS, PAIRS[0], ("", "leer"), ("x" * 5_001, "y"), ("a b c d e f g h i j", "a"), ("nine words", "neun")]
+    assert main(["prepare", *write_sides(tmp_path / "train", pairs), "--output", str(tmp_path / "own")]) == 0
+    first, *lines = capsys.readouterr().out.splitlines()
+    assert first.split() == ["read", "file", "pairs", "words", "en", "words", "de"]
+    words = [sum(len(pair[side].split()) for pair in pairs) for side in range(2)]
+    assert lines[0].split()[-3:] == ["55", *map(str, words)]
+    assert lines[1].startswith("split off the pairs to train on: valid 2, test 2 (seed 1)")
+    examples = {line.partition(":")[0]: line.split(": ")[1].split() for line in lines if line.startswith("dropped as")}
+    assert examples["dropped as empty"] == ['""', "leer"]
+    assert examples["dropped as too long"] == ["x" * 57 + "...", "y"]
+    assert examples["dropped as lopsided"] == [*"abcdefghij", "a"]
+    assert lines[-2:] == [
+        f"look at it with: rskip inspect {tmp_path}/own --picture lengths.svg",
+        f"train on it with: rskip train {tmp_path}/own",
+    ]
+
+
+@pytest.mark.parametrize(("source", "spaced"), [("en", True), ("zh", False)])
+def test_default_cleaning_and_size(source: str, spaced: bool) -> None:
+    cleaning = default_cleaning(source, "de")
+    assert (cleaning.max_words is not None) == (cleaning.max_ratio is not None) == spaced
+    assert cleaning.empty and cleaning.duplicates and cleaning.leaks and cleaning.max_characters
+    assert [default_size(pairs) for pairs in (10, 9_999, 10_000, 29_000, 50_000, 10**6)] == [
+        2_000,
+        2_000,
+        4_000,
+        4_000,
+        8_000,
+        32_000,
+    ]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Iterable
 from functools import cache
 from typing import TYPE_CHECKING
 
@@ -13,6 +15,7 @@ if TYPE_CHECKING:
 
 SHORTEST_CHARACTERS = 20
 SURE = 0.7
+MOST = 0.8
 
 
 class LanguageFilter:
@@ -37,6 +40,21 @@ class LanguageFilter:
     def mismatch(self, words: Pair) -> bool:
         """Whether a side of the tokenised pair is surely in another language."""
         return any(_is_other(side, language) for side, language in zip(words, self._languages, strict=True))
+
+
+def likely_language(sentences: Iterable[str]) -> str | None:
+    """The language that surely most of the sentences are in; None where there is none, or py3langid is missing.
+
+    Sentences shorter than SHORTEST_CHARACTERS are left out, and ten others are the least that say anything.
+    """
+    try:
+        identifier = _identifier()
+    except ValueError:
+        return None
+    found = [identifier.classify(sentence) for sentence in sentences if len(sentence) >= SHORTEST_CHARACTERS]
+    counts = Counter(language for language, probability in found if probability >= SURE)
+    language, count = max(counts.items(), key=lambda item: item[1], default=("", 0))
+    return language if len(found) >= 10 and count >= MOST * len(found) else None
 
 
 def _is_other(words: str, language: str) -> bool:
