@@ -125,6 +125,8 @@ setup(
         "vision": ["torchvision"],
         "numbers": ["num2words"],
         "langid": ["py3langid>=0.4,<0.5"],
+        # as Python has it from 3.14 on
+        "zstd": ["backports.zstd>=1; python_version < '3.14'"],
         "pictures": ["matplotlib>=3.7"],
         "report": ["scipy>=1.11"],
         "tensorboard": ["tensorboard"],

@@ -145,7 +145,7 @@ def _make_result(setting: Setting, corpus: Corpus, files: Mapping[UpstreamFile, 
     for split in splits:
         segment_held_out(setting, pipeline, split)
     segment_train(setting, kept)
-    folder = assemble(setting, kept, splits)
+    folder = assemble(setting, pipeline, kept, splits)
     held_out = {split: sentences[split] for split in splits}
     pairs = sum(chunk.size for chunk in kept)
     for shard in range(setting.options.shards):

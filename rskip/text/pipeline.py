@@ -12,7 +12,7 @@ from rskip.files.whole import atomic_file
 from rskip.machine.environment import installed_version
 from rskip.settings.check import Checked, convert
 from rskip.settings.text import read_json
-from rskip.text.subwords import BytePairEncoding, SubwordKind, Subwords, subwords_class
+from rskip.text.subwords import BytePairEncoding, SentencePiece, SubwordKind, Subwords, subwords_class
 from rskip.text.words import PunctuationNormaliser, TokeniserKind, build_tokeniser
 
 CONFIG_FILE = "pipeline.json"
@@ -104,6 +104,11 @@ class TextPipeline:
         """Like `segment`, but for training text; see `BytePairEncoding.with_dropout`."""
         assert isinstance(self._subwords, BytePairEncoding)
         return self._subwords.with_dropout(probability, seed=seed)
+
+    def units(self) -> list[str]:
+        """All units that SentencePiece may give."""
+        assert isinstance(self._subwords, SentencePiece)
+        return self._subwords.units()
 
     def decode(self, tokens: str) -> str:
         """Model tokens of the target language, joined by spaces, to a raw sentence."""

@@ -17,7 +17,7 @@ from typing import Any, Literal, Protocol
 
 from rskip.files.text_lines import read_lines
 
-SubwordKind = Literal["bpe", "sentencepiece", "sentencepiece-bpe"]
+SubwordKind = Literal["bpe", "sentencepiece", "sentencepiece-bpe", "sentencepiece-bytes"]
 _REMEMBERED_WORDS = 300_000
 _VERSION = re.compile(r"#version:\s*0\.[12](\.0+)*")  # that subword-nmt knows
 
@@ -148,7 +148,7 @@ class SentencePiece:
     """
 
     file_name = "sentencepiece.model"
-    model_type = "unigram"
+    training: Mapping[str, Any] = {"model_type": "unigram", "character_coverage": 1.0}
 
     def __init__(self, model: bytes) -> None:
         from sentencepiece import SentencePieceProcessor
@@ -169,10 +169,9 @@ class SentencePiece:
             SentencePieceTrainer.train(
                 sentence_iterator=iter(sentences),
                 model_writer=model,
-                model_type=cls.model_type,
                 vocab_size=size,
                 hard_vocab_limit=False,
-                character_coverage=1.0,
+                **cls.training,
                 num_threads=1,
                 minloglevel=2,
             )
@@ -186,6 +185,12 @@ class SentencePiece:
 
     def save(self, path: Path) -> None:
         path.write_bytes(self._model)
+
+    def units(self) -> list[str]:
+        """All units, without the unknown one and those of control."""
+        of = self._processor
+        numbers = range(of.get_piece_size())
+        return [of.id_to_piece(number) for number in numbers if not of.is_unknown(number) and not of.is_control(number)]
 
     def segment(self, words: str) -> str:
         """Units joined by single spaces."""
@@ -201,13 +206,24 @@ class SentencePiece:
 class SentencePieceBPE(SentencePiece):
     """A SentencePiece model whose units were learnt by byte-pair encoding; used as every other."""
 
-    model_type = "bpe"
+    training: Mapping[str, Any] = {"model_type": "bpe", "character_coverage": 1.0}
+
+
+class SentencePieceBytes(SentencePiece):
+    """As `SentencePieceBPE`, but a character that has no unit becomes the units of its bytes, such as `<0xE2>`.
+
+    So no character is unknown to a dictionary of all units. The rarest characters of the training text, one in 2,000,
+    get no unit either, so that training sees bytes.
+    """
+
+    training: Mapping[str, Any] = {"model_type": "bpe", "character_coverage": 0.9995, "byte_fallback": True}
 
 
 _CLASSES: dict[SubwordKind, type[BytePairEncoding] | type[SentencePiece]] = {
     "bpe": BytePairEncoding,
     "sentencepiece": SentencePiece,
     "sentencepiece-bpe": SentencePieceBPE,
+    "sentencepiece-bytes": SentencePieceBytes,
 }
 
 

@@ -74,6 +74,16 @@ def test_sentencepiece_is_an_option(stub: Path, make_corpus: Any, mirror: Path, 
     assert pipeline.decode(pipeline.encode_target("Ein Mann läuft.")) == "Ein Mann läuft."
 
 
+def test_with_byte_fallback_no_character_is_unknown(stub: Path, make_corpus: Any, mirror: Path, output: Path) -> None:
+    options = PrepareOptions(subwords="sentencepiece-bytes", size=320)
+    assert prepare(make_corpus(), output, mirror=str(mirror), options=options)
+    pipeline, dictionary = TextPipeline.load(output / "text"), Dictionary.load(output / "dict.de.txt")
+    tokens = pipeline.encode_target("Ein Hund läuft 漢字 für 5 €.")
+    assert "<0xE2> <0x82> <0xAC>" in tokens
+    assert dictionary.unk_index not in dictionary.encode_line(tokens)
+    assert pipeline.decode(tokens) == "Ein Hund läuft 漢字 für 5 €."
+
+
 def test_generated_corpus_needs_no_files(stub: Path, output: Path) -> None:
     assert prepare(CORPORA["numbers-de-en"], output, options=PrepareOptions(pairs=20, seed=5))
     record = json.loads((output / "corpus.json").read_text(encoding="utf-8"))

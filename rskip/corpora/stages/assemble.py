@@ -15,6 +15,7 @@ from rskip.files.state import read_state
 from rskip.settings.errors import SettingError
 from rskip.settings.kinds import Whole
 from rskip.text.dictionary import BOS, EOS, PAD, UNK
+from rskip.text.pipeline import TextPipeline
 
 ASSEMBLED = "assembled"
 DICTIONARY = "dict.txt"
@@ -22,7 +23,9 @@ SPECIAL_TOKENS = (BOS, PAD, EOS, UNK)
 PADDED_TO = 8
 
 
-def assemble(setting: Setting, chunks: Sequence[KeptChunk], splits: Sequence[str]) -> Path:
+def assemble(
+    setting: Setting, pipeline: TextPipeline, chunks: Sequence[KeptChunk], splits: Sequence[str]
+) -> Path:
     """Leaves a folder with `shard1/train.<language>` and so on, the other splits in the first, and `dict.txt`.
 
     The n-th of N shards has the pairs n, n + N, n + 2N and so on, so that each is a fair sample of all.
@@ -44,7 +47,8 @@ def assemble(setting: Setting, chunks: Sequence[KeptChunk], splits: Sequence[str
     for shard in shards:
         shard.mkdir(parents=True)
     counts = setting.work.folder(COUNTS)
-    write_dictionary(building / DICTIONARY, [counts / f"{chunk.name}.json" for chunk in chunks])
+    always = pipeline.units() if setting.options.subwords == "sentencepiece-bytes" else []
+    write_dictionary(building / DICTIONARY, [counts / f"{chunk.name}.json" for chunk in chunks], always=always)
     for language in setting.languages:
         deal_lines(
             [tokens / f"{chunk.name}.{language}" for chunk in chunks],
@@ -74,13 +78,15 @@ def deal_lines(sources: Sequence[Path], targets: Sequence[Path]) -> None:
                     turn = (turn + 1) % len(files)
 
 
-def write_dictionary(path: Path, count_files: Sequence[Path]) -> None:
+def write_dictionary(path: Path, count_files: Sequence[Path], *, always: Sequence[str] = ()) -> None:
     """Writes the dictionary that fairseq-preprocess would make of all chunks as one text.
 
     The most frequent tokens come first, equally frequent ones in alphabetical order; fairseq's own tokens are not
     listed, and the whole is padded to a multiple of eight.
+
+    :param always: tokens that are listed even if they don't occur.
     """
-    total: Counter[str] = Counter()
+    total: Counter[str] = Counter(dict.fromkeys(always, 0))
     for counts in count_files:
         total.update(read_state(counts, dict[str, Whole], advice="remove it to prepare the corpus again"))
     with path.open("w", encoding="utf-8", newline="\n") as file:

@@ -18,7 +18,7 @@ from rskip.text.subwords import BytePairEncoding, Subwords, subwords_class
 
 TEXT = "text"
 
-LARGEST_SAMPLE = {"bpe": 5_000_000, "sentencepiece": 500_000, "sentencepiece-bpe": 500_000}
+LARGEST_SAMPLE, LARGEST_SAMPLE_OF_SENTENCEPIECE = 5_000_000, 500_000
 """Pairs that units are learnt from unless the user says otherwise. Of more, every k-th is taken: subword-nmt keeps
 every word, with the pairs of letters in it, in memory, and SentencePiece all sentences."""
 
@@ -37,7 +37,8 @@ def learn(setting: Setting, chunks: Sequence[KeptChunk]) -> TextPipeline:
     kind, size = setting.options.subwords, setting.options.size
     assert size is not None
     pairs = sum(chunk.size for chunk in chunks)
-    step = -(-pairs // (setting.options.learn_sample or LARGEST_SAMPLE[kind]))
+    largest = LARGEST_SAMPLE if kind == "bpe" else LARGEST_SAMPLE_OF_SENTENCEPIECE
+    step = -(-pairs // (setting.options.learn_sample or largest))
     words = setting.work.folder(WORDS)
     subwords: Subwords
     if kind == "bpe":
