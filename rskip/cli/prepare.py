@@ -13,6 +13,7 @@ The same command resumes a killed or interrupted run.
 from __future__ import annotations
 
 import argparse
+import shlex
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -94,6 +95,9 @@ def run(args: argparse.Namespace) -> int | None:
         raise ValueError("which corpus? `rskip prepare --list` shows them; your own text: --source FILE --target FILE")
     if args.corpus is not None and own_text is not None:
         raise ValueError(f"{own_text} is for your own text: expected it, or the corpus {args.corpus}, but not both")
+    if own_text is not None and (args.mirror is not None or args.offline):
+        flag = "--offline" if args.mirror is None else "--mirror"
+        raise ValueError(f"{flag} is for a corpus by name, not for your own text")
     if args.workers < 1:
         raise ValueError(f"--workers is {args.workers}: expected 1 or more")
     try:
@@ -150,7 +154,8 @@ def _prepare(args: argparse.Namespace, corpus: Corpus) -> None:
     if options.shards > 1:
         print(f"train on all shards with: fairseq-train {data_path(output, record)}")
     if isinstance(corpus, OwnCorpus):
-        print(f"look at it with: rskip inspect {output} --picture lengths.svg\ntrain on it with: rskip train {output}")
+        folder = shlex.quote(str(output))
+        print(f"look at it with: rskip inspect {folder} --picture lengths.svg\ntrain on it with: rskip train {folder}")
 
 
 def _prepare_captions(args: argparse.Namespace) -> None:

@@ -220,6 +220,7 @@ def test_bad_input_is_one_line_and_leaves_nothing(
         ),
         ([*same, "a.en", "--target", "train.de"], "2 source files and 1 target files were given: expected as many"),
         ([*same, "--target", "-"], "- (standard input) holds one text: give both sides as a table, --table -"),
+        ([*given, "--mirror", "."], "--mirror is for a corpus by name, not for your own text"),
         (["--train-prefix", "train"], "--train-prefix needs the languages that its files end in: give --languages"),
         (["--train-prefix", "nowhere", *codes], "no file nowhere.en, nor a packed one (.gz, .xz, .zst, .bz2): check"),
         ([*same, "--target", "nowhere.de"], "nowhere.de: No such file or directory"),
