@@ -64,9 +64,9 @@ def own_text_flag(args: argparse.Namespace) -> str | None:
 def given_own_corpus(args: argparse.Namespace) -> Iterator[OwnCorpus]:
     """The corpus of the files that were given, which is usable within the block.
 
-    :raises ValueError: flags that don't go together; what `own_corpus` raises.
+    :raises ValueError: flags that don't go together; what `read_own_corpus` raises.
     """
-    from rskip.corpora.own_corpus import own_corpus
+    from rskip.corpora.own_corpus import read_own_corpus
     from rskip.corpora.own_text import choose_languages
 
     with tempfile.TemporaryDirectory(prefix="rskip-prepare-") as folder:
@@ -74,7 +74,7 @@ def given_own_corpus(args: argparse.Namespace) -> Iterator[OwnCorpus]:
         if not texts["train"]:
             raise ValueError("no text to train on: give --source and --target, --train-prefix or --table")
         source, target = choose_languages([text for each in texts.values() for text in each], args.language_codes)
-        yield own_corpus(texts, source=source, target=target)
+        yield read_own_corpus(texts, source=source, target=target)
 
 
 def _flag(split: str, kind: str) -> str:
@@ -100,7 +100,7 @@ def _texts(args: argparse.Namespace, split: str, folder: Path) -> list[OwnText]:
                 raise ValueError(
                     f"- (standard input) holds one text: give both sides as a table, {_flag(split, 'table')} -"
                 )
-        texts += paired_files([Path(name) for name in given["source"]], [Path(name) for name in given["target"]])
+        texts += paired_files(given["source"], given["target"])
     if given["prefix"]:
         if args.language_codes is None:
             flag = _flag(split, "prefix")

@@ -126,8 +126,9 @@ def _prepare(args: argparse.Namespace, corpus: Corpus) -> None:
     from rskip.cli._options import flag_of, given_options
     from rskip.corpora import PrepareOptions, prepare
     from rskip.corpora.cleaning import CleaningReport
-    from rskip.corpora.own_corpus import OwnCorpus, reading_report
-    from rskip.corpora.record import CLEANING_FILE, TranslationRecord, data_path, made_record
+    from rskip.corpora.own_corpus import OwnCorpus
+    from rskip.corpora.own_report import reading_report
+    from rskip.corpora.record import CLEANING_FILE, OwnRecord, TranslationRecord, data_path, made_record
 
     output = _output(args, corpus.name)
     options = PrepareOptions(**given_options(args, PrepareOptions))
@@ -146,7 +147,7 @@ def _prepare(args: argparse.Namespace, corpus: Corpus) -> None:
     )
     record = made_record(output, TranslationRecord)
     if made and isinstance(corpus, OwnCorpus):
-        print(reading_report(corpus, record))
+        print(reading_report(corpus, made_record(output, OwnRecord)))
     if made and (output / CLEANING_FILE).exists():
         print(CleaningReport.read(output / CLEANING_FILE).table())
     counts = ", ".join(f"{split} {count:,}" for split, count in record["sentences"].items())

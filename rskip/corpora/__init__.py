@@ -2,6 +2,8 @@
 
 from rskip.corpora.corpus import describe, overview
 from rskip.corpora.options import PrepareOptions
+from rskip.corpora.own_corpus import read_own_corpus
+from rskip.corpora.own_text import paired_files
 from rskip.corpora.preparation import prepare
 from rskip.corpora.registry import CAPTION_CORPORA, CORPORA, find_caption_corpus, find_corpus
 
@@ -13,5 +15,7 @@ __all__ = [
     "find_caption_corpus",
     "find_corpus",
     "overview",
+    "paired_files",
     "prepare",
+    "read_own_corpus",
 ]

@@ -12,7 +12,7 @@ from rskip.corpora.cleaning.languages import SHORTEST_CHARACTERS, likely_languag
 from rskip.corpora.corpus import CleaningOptions, Corpus, PrepareDefaults
 from rskip.corpora.own_text import OwnText
 from rskip.files.checksum import sha256_file
-from rskip.machine.terminal import Progress, columns
+from rskip.machine.terminal import Progress
 from rskip.settings.errors import SettingError
 
 HELD_OUT = ("valid", "test")
@@ -52,7 +52,7 @@ class TextSummary:
 
 @dataclass(frozen=True, kw_only=True)
 class OwnCorpus(Corpus):
-    """A corpus of the user's own files. `own_corpus` makes it.
+    """A corpus of the user's own files. `read_own_corpus` makes it.
 
     :param texts: those of train, and of valid, test, test1, ... where they are given.
     :param split_off: how many pairs of train valid and test get by default, where they are not given.
@@ -85,7 +85,7 @@ class OwnCorpus(Corpus):
         }
 
 
-def own_corpus(texts: Mapping[str, Sequence[OwnText]], *, source: str, target: str) -> OwnCorpus:
+def read_own_corpus(texts: Mapping[str, Sequence[OwnText]], *, source: str, target: str) -> OwnCorpus:
     """Reads every text once, so that bad input is found before any work.
 
     :param texts: those of train and, if given, of valid, which are read one after another; those of test, each a test
@@ -209,23 +209,3 @@ def _check_languages(text: TextSummary, languages: tuple[str, str]) -> list[str]
         for place, language, code in zip(places, found, languages, strict=True)
         if language not in (None, code)
     ]
-
-
-def reading_report(corpus: OwnCorpus, made: Mapping[str, Any]) -> str:
-    """What was read and what was split off, for the terminal; without a last line end.
-
-    :param made: the content of the made folder's corpus.json.
-    """
-    rows: list[tuple[str, ...]] = [("read", "file", "pairs", f"words {corpus.source}", f"words {corpus.target}")]
-    for split, texts in corpus.texts.items():
-        for summary in texts:
-            files = ", ".join(str(file) for file in summary.text.files)
-            rows.append((split, files, f"{summary.pairs:,}", *(f"{count:,}" for count in summary.words)))
-    lines = [columns(rows, left=(0, 1)), *corpus.remarks]
-    if corpus.split_off:
-        counts = ", ".join(f"{split} {made['options'][split]:,}" for split in corpus.split_off)
-        line = f"split off the pairs to train on: {counts} (seed {made['options']['seed']})"
-        if left_out := made["left_out"]:
-            line += f"; left out: {left_out:,} further pairs with the same source sentences"
-        lines.append(line)
-    return "\n".join(lines)

@@ -156,7 +156,10 @@ def paired_files(sources: Sequence[Path], targets: Sequence[Path]) -> list[OwnTe
     if len(sources) != len(targets):
         counts = f"{len(sources)} source files and {len(targets)} target files"
         raise ValueError(f"{counts} were given: expected as many of each, since the n-th translate each other")
-    return [PairedFiles(TextFile(source), TextFile(target)) for source, target in zip(sources, targets, strict=True)]
+    return [
+        PairedFiles(TextFile(Path(source)), TextFile(Path(target)))
+        for source, target in zip(sources, targets, strict=True)
+    ]
 
 
 def files_of_prefixes(prefixes: Sequence[str], languages: tuple[str, str]) -> list[OwnText]:
