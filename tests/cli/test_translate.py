@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import gzip
 import json
 import os
@@ -49,9 +50,16 @@ def text(tmp_path):
     return path
 
 
+@pytest.fixture(scope="module")
+def load():
+    """`Translator.from_pretrained`, which reads each model once for all commands."""
+    return functools.cache(Translator.from_pretrained)
+
+
 @pytest.fixture
-def translate(model, capfd):
+def translate(model, capfd, load, monkeypatch):
     """Runs the command in this process: gives its status, its output and its stderr."""
+    monkeypatch.setattr(Translator, "from_pretrained", load)
 
     def translate(*arguments):
         status = main(["translate", "--model", str(model), "--device", "cpu", *map(str, arguments)])
@@ -462,9 +470,10 @@ def test_what_was_stopped_is_resumed_with_the_same_bytes(translate, sentences, t
     source.write_bytes(b"".join([*lines[:5], b"\xff\n", *lines[6:]]))
     assert translate(*arguments, tmp_path / "out")[0] == 2
     source.write_bytes(b"".join(lines))
-    assert "other settings (length_penalty: 1.0, now 2.0)" in translate(
-        *arguments, tmp_path / "out", "--resume", "--lenpen", 2
-    )[2]
+    assert (
+        "other settings (length_penalty: 1.0, now 2.0)"
+        in translate(*arguments, tmp_path / "out", "--resume", "--lenpen", 2)[2]
+    )
     status, _, error = translate(*arguments, tmp_path / "out", "--resume")
     assert status == 0 and "5 lines in" in error
     assert (tmp_path / "out").read_bytes() == (tmp_path / "whole").read_bytes()

@@ -6,7 +6,9 @@ import errno
 import json
 import os
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -29,15 +31,28 @@ FILES = sorted(
 
 def contents(folder: Path) -> dict[str, bytes]:
     return {
-        path.relative_to(folder).as_posix(): path.read_bytes()
-        for path in sorted(folder.rglob("*"))
-        if path.is_file()
+        path.relative_to(folder).as_posix(): path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file()
     }
 
 
-def test_what_a_prepared_folder_holds(make_corpus: Any, mirror: Path, output: Path) -> None:
+def test_what_a_prepared_folder_holds(
+    make_corpus: Any, mirror: Path, output: Path, fairseq_program: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """By the real fairseq-preprocess, with two workers."""
     pytest.importorskip("fairseq")
+
+    class Forked:
+        """A process that has ended."""
+
+        def __init__(self, command: list[str], **_: Any) -> None:
+            self.process = fairseq_program(Path(command[0]).name, *command[1:], folder=mirror)
+            self.returncode = self.process.returncode
+
+        def communicate(self) -> tuple[bytes, bytes]:
+            return self.process.stdout.encode(), self.process.stderr.encode()
+
+    processes = SimpleNamespace(Popen=lambda *words, **how: nullcontext(Forked(*words, **how)), PIPE=None)
+    monkeypatch.setattr("rskip.corpora.stages.binarise.subprocess", processes)
     corpus = make_corpus()
     assert prepare(corpus, output, mirror=str(mirror), workers=2)
     made = contents(output)
@@ -50,9 +65,7 @@ def test_what_a_prepared_folder_holds(make_corpus: Any, mirror: Path, output: Pa
     assert made["dict.en.txt"] == made["dict.de.txt"]
     # fairseq stores 16-bit indices, sentence after sentence.
     stored = memoryview(made["valid.en-de.de.bin"]).cast("H").tolist()
-    assert stored == [
-        index for sentence in raw for index in dictionary.encode_line(pipeline.encode_target(sentence))
-    ]
+    assert stored == [index for sentence in raw for index in dictionary.encode_line(pipeline.encode_target(sentence))]
     assert dictionary.unk_index not in stored
 
     record = json.loads(made["corpus.json"])
@@ -104,9 +117,7 @@ def test_second_call_does_nothing(stub: Path, make_corpus: Any, mirror: Path, ou
     assert contents(output) == {**before, "checkpoints/mine.pt": b"mine"}
 
 
-def test_other_options_are_refused_then_forced(
-    stub: Path, make_corpus: Any, mirror: Path, output: Path
-) -> None:
+def test_other_options_are_refused_then_forced(stub: Path, make_corpus: Any, mirror: Path, output: Path) -> None:
     corpus = make_corpus()
     prepare(corpus, output, mirror=str(mirror))
     before = contents(output)
@@ -120,9 +131,7 @@ def test_other_options_are_refused_then_forced(
     assert [path.name for path in output.parent.iterdir()] == ["tiny"]
 
 
-def test_other_inputs_and_other_corpora_are_refused(
-    stub: Path, make_corpus: Any, mirror: Path, output: Path
-) -> None:
+def test_other_inputs_and_other_corpora_are_refused(stub: Path, make_corpus: Any, mirror: Path, output: Path) -> None:
     prepare(make_corpus(), output, mirror=str(mirror))
     with pytest.raises(ValueError, match="tiny holds tiny-en-de, not numbers-en-de: choose another output"):
         prepare(CORPORA["numbers-en-de"], output)
@@ -232,9 +241,7 @@ def test_unfinished_folder_of_other_options_is_started_again_by_force_alone(
     assert [path.name for path in output.parent.iterdir()] == ["tiny"]
 
 
-def test_folder_in_the_way_of_the_work_is_left_alone(
-    stub: Path, make_corpus: Any, mirror: Path, output: Path
-) -> None:
+def test_folder_in_the_way_of_the_work_is_left_alone(stub: Path, make_corpus: Any, mirror: Path, output: Path) -> None:
     partial = output.with_name("tiny.partial")
     partial.mkdir(parents=True)
     (partial / "thesis.tex").write_text("mine")

@@ -8,7 +8,7 @@ from torch import nn
 
 from rskip.generation import SearchOptions, beam_search
 
-VOCABULARY, SOURCE, COUNT = 8, 5, 16
+VOCABULARY, SOURCE, COUNT = 8, 5, 8
 
 
 class Words:

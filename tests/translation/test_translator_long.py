@@ -108,9 +108,11 @@ def test_split_translates_the_parts_and_joins_them() -> None:
         assert hypothesis.attention is None
     prefixed = translator.translate([words(30)], too_long="split", prefixes=["w7 w7"], **SHORT)[0]
     assert prefixed.hypotheses[0].tokens[:2] == ("w7", "w7")
-    assert prefixed.hypotheses[0].tokens[5:] == translator.translate(
-        [" ".join(part) for part in parts[1:]], **SHORT
-    )[0].hypotheses[0].tokens + translator.translate([" ".join(parts[2])], **SHORT)[0].hypotheses[0].tokens
+    assert (
+        prefixed.hypotheses[0].tokens[5:]
+        == translator.translate([" ".join(part) for part in parts[1:]], **SHORT)[0].hypotheses[0].tokens
+        + translator.translate([" ".join(parts[2])], **SHORT)[0].hypotheses[0].tokens
+    )
 
 
 @pytest.mark.parametrize(
@@ -182,9 +184,9 @@ def test_threads_that_share_a_fresh_translator(precision: str, kernels: bool, mo
     assert found[0] == found[1]
 
 
-def test_a_line_of_ten_thousand_words(root: Path) -> None:
+def test_a_line_of_thousands_of_words(root: Path) -> None:
     translator = Translator.from_pretrained(root / "checkpoints/multi30k_en_de/2rskip_ln")
     sentence = "A dog runs. "
-    found = translator.translate([sentence * 3334], too_long="split", max_source_tokens=5, beam=1)[0]
-    assert found.notes == ("split into 3,334 parts, since it has 13,336 tokens",)
-    assert found.text == " ".join([translator(sentence, beam=1)] * 3334)
+    found = translator.translate([sentence * 1200], too_long="split", max_source_tokens=5, beam=1)[0]
+    assert found.notes == ("split into 1,200 parts, since it has 4,800 tokens",)
+    assert found.text == " ".join([translator(sentence, beam=1)] * 1200)

@@ -32,6 +32,7 @@ SCHEDULE = [
     "--log-format", "simple", "--no-epoch-checkpoints", "--no-progress-bar", "--dropout", "0.1",
 ]  # fmt: skip
 CIDER = ["--eval-cider", "--best-checkpoint-metric", "cider", "--maximize-best-checkpoint-metric"]
+TWELVE = ["--max-epoch", "12", "--validate-interval", "6", "--save-interval", "6"]
 CROSS_ENTROPY = ["--criterion", "rskip_label_smoothed_cross_entropy", "--label-smoothing", "0.1"]
 
 
@@ -75,7 +76,7 @@ def train(command: Callable[..., list[str]]) -> Callable[..., dict]:
 def trained(train: Callable, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A checkpoint folder after cross-entropy training."""
     folder = tmp_path_factory.mktemp("trained")
-    train(folder, *CIDER, "--max-epoch", "12")
+    train(folder, *CIDER, *TWELVE)
     return folder
 
 
@@ -101,7 +102,7 @@ def with_first_captions(sample: dict) -> dict:
 
 def test_learns_to_name_what_is_there(trained, train, tmp_path):
     """CIDEr-D of images that it never saw, against what a model says that sees nothing."""
-    train(tmp_path, *CIDER, "--max-epoch", "12", "--features", "constant")
+    train(tmp_path, *CIDER, *TWELVE, "--features", "constant")
     seeing, blind = cider_of(trained / "checkpoint_best.pt"), cider_of(tmp_path / "checkpoint_best.pt")
     assert seeing > 2 * blind and seeing > 1, (seeing, blind)
 
