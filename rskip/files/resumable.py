@@ -82,6 +82,10 @@ class ResumableFile:
                 for journal in _window_journals(path):
                     journal.unlink()
             self._last = self._restore(self._settings, resume)
+            for journal in _window_journals(path):  # a kill right after a window was written leaves its journal
+                number = journal.name.rpartition(_WINDOW)[2]
+                if self._last and number.isdecimal() and int(number) <= self._last.window:
+                    journal.unlink()
         except BaseException:
             os.close(self._descriptor)
             raise

@@ -392,6 +392,18 @@ def test_a_damaged_journal_of_batches_is_refused(entries, said, folder):
         watched(file, first, searched)
 
 
+def test_a_kill_right_after_a_window_was_written_leaves_no_journal_of_its_batches(folder):
+    path = folder / "output.partial"
+    with ResumableFile(path, SETTINGS, resume=False) as file:
+        watched(file, window(folder, 0), searched)
+        journal = (folder / "output.partial.window0").read_bytes()
+        file.write(window(folder, 0), b"0\n1\n2\n3\n")
+        watched(file, window(folder, 1), searched)
+    (folder / "output.partial.window0").write_bytes(journal)
+    with ResumableFile(path, SETTINGS, resume=True):
+        assert [each.name for each in folder.glob("*.window*")] == ["output.partial.window1"]
+
+
 def test_a_score_of_minus_infinity_is_kept(folder):
     def search(batches, options):
         return ([[Hypothesis(torch.tensor(batch[0].source), -float("inf"))]] for batch in batches)
