@@ -10,8 +10,9 @@ import random
 import shutil
 import subprocess
 import sys
+import tempfile
 import threading
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from functools import cache
 from pathlib import Path
@@ -95,18 +96,26 @@ def shared() -> Path:
 
 @pytest.fixture(scope="session")
 def unpacked_cifar(shared: Path, tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
-    """`unpacked_cifar("cifar10")`: the folder that holds cifar-10-batches-py, of the real images."""
+    """`unpacked_cifar("cifar10")`: the folder that holds cifar-10-batches-py, of the real images. One of pytest's
+    processes unpacks them for all."""
 
     @cache
     def unpacked(dataset: str) -> Path:
+        from rskip.files.lock import one_at_a_time
+
         if not (packed := list((shared / "data" / dataset).glob("*.xz"))):
             pytest.skip(f"needs {dataset} in {shared}/data")
-        parent = tmp_path_factory.mktemp(dataset)
+        own = tmp_path_factory.getbasetemp()
+        parent = (own.parent if "PYTEST_XDIST_WORKER" in os.environ else own) / dataset
         folder = parent / {"cifar10": "cifar-10-batches-py", "cifar100": "cifar-100-python"}[dataset]
-        folder.mkdir()
-        for path in packed:
-            with lzma.open(path) as file, (folder / path.stem).open("wb") as content:
-                shutil.copyfileobj(file, content)
+        parent.mkdir(exist_ok=True)
+        with one_at_a_time(folder):
+            if not folder.exists():
+                partial = Path(tempfile.mkdtemp(dir=parent))
+                for path in packed:
+                    with lzma.open(path) as file, (partial / path.stem).open("wb") as content:
+                        shutil.copyfileobj(file, content)
+                partial.rename(folder)
         return parent
 
     return unpacked
@@ -180,7 +189,8 @@ def environment() -> Environment:
 @pytest.fixture(scope="session")
 def forked(environment: Environment) -> Iterator[Callable[..., Process]]:
     """Runs `python ARGUMENTS...` in a folder, forked from a process that has PyTorch imported already, and fairseq with
-    all patches too unless `fairseq=False` or `without` names patches to leave out. A tenth of a process's own time."""
+    all patches too unless `fairseq=False` or `without` names patches to leave out. A tenth of a process's own time.
+    `ranks=2`: two at once, as torchrun starts them."""
     with ExitStack() as servers:
 
         @cache
@@ -193,14 +203,16 @@ def forked(environment: Environment) -> Iterator[Callable[..., Process]]:
             return process
 
         def run(
-            *arguments: str, folder: Path, fairseq: bool = True, without: str = "", text: str = "", **variables: str
-        ) -> Process:
+            *arguments: str, folder: Path, fairseq: bool = True, without: str = "", text: str = "", ranks: int = 0,
+            **variables: str,
+        ) -> Process:  # fmt: skip
             process = server()
             request = {
                 "arguments": arguments,
                 "folder": str(folder),
                 "environment": environment(FAIRSEQ_COMPAT_DISABLE=without, **variables),
                 "text": text,
+                "ranks": ranks,
                 "modules": FAIRSEQ if fairseq and not without else [],
             }
             assert process.stdin and process.stdout
@@ -208,6 +220,24 @@ def forked(environment: Environment) -> Iterator[Callable[..., Process]]:
             return Process(arguments, **json.loads(process.stdout.readline()))
 
         yield run
+
+
+@pytest.fixture(scope="session")
+def forked_logged(forked: Callable[..., Process]) -> Callable[..., None]:
+    """Forks a program as `rskip.tasks.process.run_logged` starts it; tests/tasks/test_process.py has that function."""
+
+    def run(
+        command: Sequence[str], *, log: Path, environment: Mapping[str, str], output: Path | None = None,
+        on_poll: Callable[[], None] = lambda: None, **_: object,
+    ) -> None:  # fmt: skip
+        process = forked(str(PROGRAMS / command[0]), *command[1:], folder=Path.cwd(), **environment)
+        assert process.returncode == 0, process.stderr[-3000:]
+        for path, text in ((output or log, process.stdout), (log, process.stderr)):
+            with path.open("a", encoding="utf-8") as file:
+                file.write(text)
+        on_poll()
+
+    return run
 
 
 @pytest.fixture(scope="session")

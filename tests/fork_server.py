@@ -1,9 +1,10 @@
 """Forks processes that go on as `python ARGUMENTS...` would, with PyTorch (and fairseq, where asked) imported already.
 
 `python fork_server.py MODULE...` imports the modules once, which is most of such a process's time. A request is a JSON
-line on stdin, {"arguments", "folder", "environment", "text", "modules"}; its answer is a JSON line on stdout,
-{"returncode", "stdout", "stderr"}. `arguments` are ["-c", CODE] or a Python program and its arguments. `modules` are
-imported too, in a server that is forked from this one at the first request for them.
+line on stdin, {"arguments", "folder", "environment", "text", "ranks", "modules"}; its answer is a JSON line on stdout,
+{"returncode", "stdout", "stderr"}. `arguments` are ["-c", CODE] or a Python program and its arguments. `ranks` is 0 for
+one process, otherwise how many start together, with the variables that torchrun gives them. `modules` are imported
+too, in a server that is forked from this one at the first request for them.
 """
 
 from __future__ import annotations
@@ -13,9 +14,11 @@ import importlib
 import json
 import os
 import runpy
+import signal
+import socket
 import sys
 import tempfile
-from typing import Any, TextIO
+from typing import IO, Any, TextIO
 
 from fairseq_compat import one_line_errors
 
@@ -55,27 +58,56 @@ def stopped(stop: SystemExit) -> int:
 
 
 def answer(request: dict[str, Any]) -> dict[str, Any]:
-    """Forks the process, waits for its end, and reads what it has written."""
+    """Forks the processes, waits for their end, and reads what they have written."""
     with tempfile.TemporaryFile() as text, tempfile.TemporaryFile() as output, tempfile.TemporaryFile() as errors:
         text.write(request.pop("text").encode())
         text.seek(0)
-        child = os.fork()
-        if child == 0:
-            status = 1
-            try:
-                for descriptor, stream in enumerate((text, output, errors)):
-                    os.dup2(stream.fileno(), descriptor)
-                sys.stdin = os.fdopen(0)
-                status = become(**request)
-                atexit._run_exitfuncs()
-                sys.stdout.flush()
-                sys.stderr.flush()
-            finally:
-                os._exit(status)
-        status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+        own, variables = request.pop("environment"), variables_of_ranks(request.pop("ranks"))
+        children = [fork({**request, "environment": {**own, **each}}, text, output, errors) for each in variables]
+        status = status_of(children)
         for stream in (output, errors):
             stream.seek(0)
         return {"returncode": status, "stdout": output.read().decode(), "stderr": errors.read().decode()}
+
+
+def variables_of_ranks(ranks: int) -> list[dict[str, str]]:
+    """The variables of each process by which torchrun's processes find each other."""
+    if not ranks:
+        return [{}]
+    with socket.socket() as listener:
+        listener.bind(("localhost", 0))
+        meeting = {"MASTER_ADDR": "localhost", "MASTER_PORT": str(listener.getsockname()[1])}
+    sizes = {"WORLD_SIZE": str(ranks), "LOCAL_WORLD_SIZE": str(ranks)}
+    return [{**meeting, **sizes, "RANK": str(rank), "LOCAL_RANK": str(rank)} for rank in range(ranks)]
+
+
+def fork(request: dict[str, Any], *streams: IO[bytes]) -> int:
+    """The number of a process that does what is asked."""
+    if child := os.fork():
+        return child
+    status = 1
+    try:
+        for descriptor, stream in enumerate(streams):
+            os.dup2(stream.fileno(), descriptor)
+        sys.stdin = os.fdopen(0)
+        status = become(**request)
+        atexit._run_exitfuncs()
+        sys.stdout.flush()
+        sys.stderr.flush()
+    finally:
+        os._exit(status)
+
+
+def status_of(children: list[int]) -> int:
+    """The exit status of the first process that fails, which ends the others, or 0."""
+    status, running = 0, set(children)
+    while running:
+        child, ending = os.wait()
+        running.discard(child)
+        if child in children and status == 0 and (status := os.waitstatus_to_exitcode(ending)) != 0:
+            for other in running:
+                os.kill(other, signal.SIGTERM)
+    return status
 
 
 class Server:

@@ -439,24 +439,24 @@ def test_killed_again_and_again_it_ends_with_the_same_bytes(command, translate, 
     (tmp_path / "in.en").write_text("".join(sentences[:240]), encoding="utf-8")
     whole = translate(tmp_path / "in.en", "--buffer-size", "20", "--beam", "2", "--output", tmp_path / "whole")
     assert whole[0] == 0
-    command = [*command, str(tmp_path / "in.en"), "--buffer-size", "20", "--beam", "2"]
-    command += ["--workers", "2", "--threads", "2", "--output"]
-    arguments = {"env": environment(), "capture_output": True, "text": True, "preexec_fn": take_signals}
     output, partial = tmp_path / "out", tmp_path / "out.partial"
-    for count, number, status in (
-        (1, signal.SIGKILL, -signal.SIGKILL), (60, signal.SIGINT, 130), (120, signal.SIGTERM, -signal.SIGTERM)
-    ):  # fmt: skip
-        process = subprocess.Popen(
-            [*command, str(output), "--resume"], env=environment(), stderr=subprocess.PIPE, preexec_fn=take_signals
-        )
+    arguments = [tmp_path / "in.en", "--buffer-size", "20", "--beam", "2", "--output", output, "--resume"]
+    workers = ["--workers", "2", "--threads", "2"]  # tests/machine/test_workers.py has their end with a killed process
+    for count, number, status, more in (
+        (1, signal.SIGKILL, -signal.SIGKILL, []),
+        (60, signal.SIGINT, 130, workers),
+        (120, signal.SIGTERM, -signal.SIGTERM, []),
+    ):
+        words = [*command, *map(str, arguments), *more]
+        process = subprocess.Popen(words, env=environment(), stderr=subprocess.PIPE, preexec_fn=take_signals)
         wait_for_lines(process, partial, count)
         process.send_signal(number)
         error = process.communicate()[1].decode()
         assert process.returncode == status and not output.exists() and "Traceback" not in error
         if number == signal.SIGINT:
             assert f"are in {partial}: --resume continues from there\nrskip translate: interrupted\n" in error
-    last = subprocess.run([*command, str(output), "--resume"], check=True, **arguments)
-    assert 0 < int(re.search(r"(\d+) lines in .*, 2 workers\)", last.stderr)[1]) <= 140
+    last = translate(*arguments, *workers)
+    assert last[0] == 0 and 0 < int(re.search(r"(\d+) lines in .*, 2 workers\)", last[2])[1]) <= 140
     assert output.read_bytes() == (tmp_path / "whole").read_bytes()
     assert sorted(path.name for path in tmp_path.iterdir()) == ["in.en", "out", "whole"]
 
@@ -494,15 +494,15 @@ def test_torchruns_ranks_share_the_input_and_make_one_file(fairseq_program, tran
     source, lines = tmp_path / "in.en", [*sentences[:150], "\n", *sentences[150:200]]
     source.write_text("".join(lines), encoding="utf-8")
     assert translate(source, "--buffer-size", 20, "--output", tmp_path / "whole")[0] == 0
-    arguments = ["--model", str(model), "--device", "cpu", "in.en", "--buffer-size", "20", "--output", "out"]
-    torchrun = ["--nproc_per_node", "2", "-m", "rskip", "translate", *arguments]
+    words = ["translate", "--model", str(model), "--device", "cpu", "in.en", "--buffer-size", "20", "--output", "out"]
 
     source.write_bytes("".join(lines[:110]).encode() + b"\xff\n")
-    process = fairseq_program("torchrun", *torchrun, folder=tmp_path)
+    process = fairseq_program("rskip", *words, folder=tmp_path, fairseq=False, ranks=2)
     assert process.returncode != 0
     assert "in.en: line 111 is not valid UTF-8" in process.stderr
     source.write_text("".join(lines), encoding="utf-8")
-    process = fairseq_program("torchrun", *torchrun, "--resume", folder=tmp_path)
+    torchrun = ["--nproc_per_node", "2", "-m", "rskip", *words, "--resume"]
+    process = fairseq_program("torchrun", *torchrun, folder=tmp_path)
     assert process.returncode == 0, process.stderr
     assert 0 < int(re.search(r"(\d+) lines in", process.stderr)[1]) < 201
     assert (tmp_path / "out").read_bytes() == (tmp_path / "whole").read_bytes()

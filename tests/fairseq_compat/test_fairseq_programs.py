@@ -33,9 +33,7 @@ def losses(process: subprocess.CompletedProcess[str]) -> list[float]:
 @pytest.fixture(scope="module")
 def checkpoint(reversed_words: Path, own_process) -> str:
     """A checkpoint after 2 updates."""
-    process = own_process(
-        "fairseq-train", *TRAIN, "--max-update", "2", "--save-dir", "trained", folder=reversed_words
-    )
+    process = own_process("fairseq-train", *TRAIN, "--max-update", "2", "--save-dir", "trained", folder=reversed_words)
     assert len(losses(process)) == 2
     return "trained/checkpoint_last.pt"
 
@@ -74,9 +72,7 @@ def test_validate(fairseq_program, reversed_words, checkpoint):
 
 def test_resume_continues_where_training_stopped(fairseq_program, reversed_words, checkpoint):
     """2 updates, then 2 more, have the losses of 4 in one go."""
-    unbroken = fairseq_program(
-        "fairseq-train", *TRAIN, "--max-update", "4", "--no-save", folder=reversed_words
-    )
+    unbroken = fairseq_program("fairseq-train", *TRAIN, "--max-update", "4", "--no-save", folder=reversed_words)
     resumed = fairseq_program(
         "fairseq-train", *TRAIN, "--max-update", "4", "--restore-file", checkpoint, "--save-dir", "resumed",
         folder=reversed_words,
@@ -120,12 +116,13 @@ def test_bf16_trains_on_cpu_close_to_float32(fairseq_program, reversed_words):
     assert rounded != exact
 
 
-def test_two_processes_equal_one_with_twice_the_batches(own_process, fairseq_program, reversed_words):
-    """Without torchrun, under fairseq's default --ddp-backend; tests/fairseq_plugin/test_training.py has torchrun."""
+def test_two_processes_equal_one_with_twice_the_batches(fairseq_program, reversed_words):
+    """Without torchrun, under fairseq's default --ddp-backend; tests/translation/test_distributed_training.py has
+    torchrun."""
     train = [*TRAIN, "--max-update", "2", "--no-save"]
     one = fairseq_program("fairseq-train", *train, "--update-freq", "2", folder=reversed_words)
     train += ["--distributed-backend", "gloo", "--distributed-world-size", "2"]
-    two = own_process("fairseq-train", *train, folder=reversed_words, CUDA_VISIBLE_DEVICES="")
+    two = fairseq_program("fairseq-train", *train, folder=reversed_words, CUDA_VISIBLE_DEVICES="")
     assert len(losses(two)) == 2
     assert losses(two) == pytest.approx(losses(one), abs=2e-3)
     assert "training on 2 devices" in two.stdout + two.stderr

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -51,8 +50,8 @@ def test_a_run_goes_on_with_either_adam(train, tmp_path):
 
 
 @pytest.mark.slow
-def test_two_processes_go_on_as_one_does_with_update_freq_2(train, train_command, own_process, tmp_path):
-    """With fairseq's criterion; tests/translation/test_distributed_training.py has ours."""
+def test_two_processes_go_on_as_one_does_with_update_freq_2(train, train_command, fairseq_program, tmp_path):
+    """With fairseq's criterion; tests/translation/test_distributed_training.py has ours, and torchrun itself."""
     flags = [*RSKIP, "--dropout", "0", "--max-tokens", "100"]
     # k_proj.bias has no effect on a softmax: Adam's usual epsilon would blow up the rounding noise of its gradient
     flags += ["--adam-eps", "1e-4"]
@@ -60,10 +59,7 @@ def test_two_processes_go_on_as_one_does_with_update_freq_2(train, train_command
     train(tmp_path / "two", *flags, "--update-freq", "2", "--max-epoch", "1")
     probe = ["--probe-file", str(tmp_path / "probe.jsonl"), "--probe-every", "1"]
     command = train_command(tmp_path / "two", *flags, *probe, "--max-epoch", "2", "--distributed-backend", "gloo")
-    fairseq_train = str(Path(sys.executable).parent / command[0])
-    process = own_process(
-        "torchrun", "--standalone", "--nproc_per_node", "2", fairseq_train, *command[1:], folder=tmp_path
-    )
+    process = fairseq_program(*command, folder=tmp_path, ranks=2)
     assert process.returncode == 0, process.stderr[-3000:]
     assert_equal(read_checkpoint(tmp_path / "two" / "checkpoint_last.pt").model, one, atol=1e-4)
     updates = read_updates(tmp_path / "probe.jsonl")  # one process writes
@@ -168,10 +164,10 @@ def test_a_mistake_is_one_line_and_status_2(train_command, fairseq_program, tmp_
 
 @pytest.mark.slow
 def test_a_mistake_that_only_the_first_of_two_processes_sees_is_one_line_and_status_2(
-    trained, train_command, own_process, tmp_path
+    trained, train_command, fairseq_program, tmp_path
 ):
     flags = ["--distributed-backend", "gloo", "--distributed-world-size", "2", "--connection", "2xskip+ln"]
-    process = own_process(*train_command(trained.parent, *RSKIP, *flags, "--max-epoch", "4"), folder=tmp_path)
+    process = fairseq_program(*train_command(trained.parent, *RSKIP, *flags, "--max-epoch", "4"), folder=tmp_path)
     assert process.returncode == 2, process.stderr[-2000:]
     (line,) = [each for each in process.stderr.splitlines() if each.startswith("fairseq-train: error: ")]
     assert "was trained with --encoder-connection 2rskip+ln, not 2xskip+ln" in line

@@ -342,13 +342,12 @@ def test_resumed_run_equals_an_unbroken_one(train, tmp_path):
 
 
 @pytest.mark.slow
-def test_two_processes_go_on_as_one_does_with_update_freq_2(train, command, own_process, tmp_path):
+def test_two_processes_go_on_as_one_does_with_update_freq_2(train, command, fairseq_program, tmp_path):
     flags = ["--dropout", "0", "--max-tokens", "100", "--adam-eps", "1e-4", *CIDER]
     one = train(tmp_path / "one", *flags, "--update-freq", "2", "--max-epoch", "2")
     train(tmp_path / "two", *flags, "--update-freq", "2", "--max-epoch", "1")
     words = command(tmp_path / "two", *flags, "--max-epoch", "2", "--distributed-backend", "gloo")
-    program = str(Path(sys.executable).parent / words[0])
-    process = own_process("torchrun", "--standalone", "--nproc_per_node", "2", program, *words[1:], folder=tmp_path)
+    process = fairseq_program(*words, folder=tmp_path, ranks=2)
     assert process.returncode == 0, process.stderr[-3000:]
     two = read_checkpoint(tmp_path / "two/checkpoint_last.pt").model
     for name, tensor in one.items():
