@@ -1,4 +1,4 @@
-"""Your own task (tests/tasks/toy_task.py), and a project that runs it."""
+"""Your own task (tests/tasks/toy_task.py), a project that runs it, and fairseq's stand-ins of tests/translation."""
 
 from __future__ import annotations
 
@@ -15,6 +15,9 @@ import pytest
 import rskip.tasks.task
 from rskip.cli.main import main
 from rskip.tasks import Task, register_task
+from tests.translation.conftest import fakes
+
+__all__ = ["fakes", "killed_at_rename", "line_fitting", "project"]
 
 RECIPE = """
 kind: line

@@ -6,10 +6,13 @@ import errno
 import io
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
+import sysconfig
 import time
+import venv
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,34 +23,20 @@ import pytest
 from rskip.cli.main import main
 from rskip.experiments import ray_task, sweep, sweep_view
 from rskip.experiments.ray_task import RayTask, RunKilled
-from rskip.experiments.recipe import load_recipes
+from rskip.experiments.recipe import load_recipe, load_recipes
 from rskip.experiments.sweep_view import SweepView, now_doing
 from rskip.files.folder_lock import read_owner
 from rskip.tasks.run import RunFolder
+from rskip.translation.data import data_folder
+from tests.translation.conftest import RUN_BY_PYTHON
 
 RECIPE = """
 kind: translation
 corpus: numbers-en-de
-prepare: {pairs: 300, size: 60}
-train:
-  arch: transformer_rskip_ln_tiny
-  encoder-layers: 1
-  decoder-layers: 1
-  encoder-embed-dim: 32
-  decoder-embed-dim: 32
-  max-valid-steps: 2
-  share-all-embeddings: true
-  optimizer: adam
-  lr: 4e-3
-  lr-scheduler: polynomial_decay
-  total-num-update: 40
-  warmup-updates: 4
-  criterion: rskip_label_smoothed_cross_entropy
-  max-tokens: 512
-  max-epoch: 3
+prepare: {pairs: 300, size: 80}
+train: {arch: transformer_rskip_ln_tiny, max-epoch: 3, lr: 5e-3}
 average: {last: 2}
-generate: {beam: 1, max-len-a: 0, max-len-b: 10, max-tokens: 8000}
-evaluate: {split: valid}
+generate: {beam: 4}
 resources: {cores: 1}
 variants: {base: , broken: }
 """
@@ -55,15 +44,38 @@ Capture = pytest.CaptureFixture[str]
 
 
 @pytest.fixture
-def tiny(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def tiny(fakes: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The folder to run in, with the recipe and its corpus. The training of `base` hangs after its first epoch."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("OMP_NUM_THREADS", "1")
     (tmp_path / "recipes").mkdir()
     (tmp_path / "recipes/tiny.yaml").write_text(RECIPE)
+    data = data_folder(load_recipe("recipes/tiny.yaml", variant="base").settings)
+    shutil.copytree(fakes / "prepared", tmp_path / data)
+    own = {"CHECKPOINT": fakes / "checkpoint.pt", "TRANSLATIONS": fakes / "translations.txt", "HANG": 1}
+    for name, value in own.items():
+        monkeypatch.setenv(f"FAKE_{name}", str(value))
     return tmp_path
 
 
-RAY = {"AUTH_MODE": "token", "USAGE_STATS_ENABLED": "0", "worker_niceness": "0"}
+@pytest.fixture
+def programs(tiny: Path, fakes: Path) -> Path:
+    """The programs of an environment that has Ray, and an rskip with small programs in place of fairseq's."""
+    venv.create(tiny / "environment")
+    (site,) = tiny.glob("environment/lib/python*/site-packages")
+    (site / "outer.pth").write_text(f"{ROOT}\n{sysconfig.get_path('purelib')}\n")
+    program = tiny / "environment/bin/rskip"
+    python = f"sys.executable = '{fakes}/bin/python'"
+    program.write_text(f"{RUN_BY_PYTHON}import sys\n{python}\nfrom rskip.__main__ import run\nsys.exit(run())\n")
+    program.chmod(0o755)
+    return program.parent
+
+
+ROOT = Path(__file__).resolve().parents[2]
+RAY = {
+    "AUTH_MODE": "token", "AUTH_TOKEN": "5" * 64, "USAGE_STATS_ENABLED": "0", "worker_niceness": "0",
+    # how soon a machine that is silent counts as dead
+    "health_check_initial_delay_ms": "1000", "health_check_period_ms": "500", "health_check_failure_threshold": "3",
+}  # fmt: skip
 CLUSTER = """
 from ray.cluster_utils import Cluster
 own = {"object_store_memory": 100 * 2**20}
@@ -96,12 +108,12 @@ class TwoMachines:
 
 
 @pytest.fixture
-def machines(monkeypatch: pytest.MonkeyPatch) -> Iterator[TwoMachines]:
+def machines(programs: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[TwoMachines]:
     pytest.importorskip("ray")
-    for name, value in {**RAY, "AUTH_TOKEN": "5" * 64}.items():
+    for name, value in RAY.items():
         monkeypatch.setenv(f"RAY_{name}", value)
     pipe = subprocess.PIPE
-    with subprocess.Popen([sys.executable, "-c", CLUSTER], stdin=pipe, stdout=pipe, text=True) as process:
+    with subprocess.Popen([programs / "python", "-c", CLUSTER], stdin=pipe, stdout=pipe, text=True) as process:
         assert process.stdout
         address, *raylets = process.stdout.readline().split()
         try:
@@ -140,14 +152,15 @@ def descendants(process: int) -> list[int]:
 
 @pytest.mark.slow
 def test_a_run_that_is_killed_or_its_machine_goes_on_elsewhere_and_a_failed_one_stops_no_other(
-    tiny: Path, machines: TwoMachines
+    programs: Path, machines: TwoMachines
 ) -> None:
+    """tests/translation/test_real_run.py has the same with fairseq's programs, on one machine without Ray."""
     run, first = ["run", "recipes/tiny.yaml", "--gpus", "0"], Path("runs/tiny/base/1")
     broken = Path("runs/tiny/broken/1/checkpoints")  # where a folder can't be made
     broken.parent.mkdir(parents=True)
     broken.touch()
 
-    command = [sys.executable, "-m", "rskip", *run, "--variants", "*", "--ray", machines.address]
+    command = [programs / "rskip", *run, "--variants", "*", "--ray", machines.address]
     driver = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     try:
         owner = wait_for(lambda: read_owner(first))
