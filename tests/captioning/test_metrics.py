@@ -106,20 +106,22 @@ def test_each_sentence_gets_its_own_tokens_of_java():
     assert found == [["a", "dog", "is", "n't", "here"], [], ["café"]]
 
 
-@pytest.mark.slow
-def test_meteor_reads_captions_with_its_own_separator():
-    needs_java()
-    assert metrics._meteor({"a": ["a dog runs"]}, {"a": ["a dog ||| runs"]}) == 1.0
-
-
 def java(tmp_path, monkeypatch, text):
     """A java that is a shell script."""
     needs_package()
     program = tmp_path / "bin/java"
     program.parent.mkdir()
-    program.write_text(f"#!/bin/sh\ncase \"$*\" in -version) exit 0;; esac\n{text}\n")
+    program.write_text(f'#!/bin/sh\ncase "$*" in -version) exit 0;; esac\n{text}\n')
     program.chmod(0o755)
     monkeypatch.setenv("PATH", f"{program.parent}:/usr/bin:/bin")
+
+
+def test_meteor_is_not_given_its_own_separator_within_a_caption(tmp_path, monkeypatch):
+    answers = "case $line in SCORE*) echo 1 2;; *) echo 0.25; echo 0.75;; esac"
+    java(tmp_path, monkeypatch, f'while read -r line; do echo "$line" >> "{tmp_path}/asked"; {answers}; done')
+    assert metrics._meteor({"a": ["a dog runs", "dogs"]}, {"a": ["a dog|||runs"]}) == 0.75
+    asked = (tmp_path / "asked").read_text().splitlines()
+    assert asked == ["SCORE ||| a dog runs ||| dogs ||| a dogruns", "EVAL ||| 1 2"]
 
 
 def test_a_java_program_that_fails_is_told_in_one_line(tmp_path, monkeypatch):
@@ -138,7 +140,7 @@ def test_a_java_that_only_says_where_to_get_one(tmp_path, monkeypatch):
 
 def test_spice_where_its_models_are(tmp_path, monkeypatch):
     found = '[{"scores": {"All": {"f": 0.5}}}, {"scores": {"All": {"f": 0.25}}}]'
-    java(tmp_path, monkeypatch, f"while [ \"$1\" != -out ]; do shift; done; echo '{found}' > \"$2\"")
+    java(tmp_path, monkeypatch, f'while [ "$1" != -out ]; do shift; done; echo \'{found}\' > "$2"')
     with pytest.raises(metrics.Unavailable, match="needs CoreNLP 3.6.0 and its models"):
         metrics._spice({}, {})
     (tmp_path / "spice/lib").mkdir(parents=True)

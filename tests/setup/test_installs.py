@@ -20,9 +20,7 @@ OF_THE_ROOT = ("constraints.txt", "checkpoints.json")  # and in the package, whe
 
 
 def run(*command: str | Path, folder: Path) -> subprocess.CompletedProcess[str]:
-    variables = {
-        name: value for name, value in os.environ.items() if not name.startswith(("PIP_", "COVERAGE"))
-    }
+    variables = {name: value for name, value in os.environ.items() if not name.startswith(("PIP_", "COVERAGE"))}
     return subprocess.run(
         list(map(str, command)),
         cwd=folder,
@@ -64,16 +62,22 @@ def wheel(checkout: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-@pytest.fixture
-def environment(tmp_path: Path) -> Path:
+def fresh_environment(parent: Path, *options: str) -> Path:
     """A fresh environment's Python. It sees this environment's packages, but none of its .pth files."""
-    folder = tmp_path / "fresh"
-    run_well(sys.executable, "-m", "venv", folder, folder=tmp_path)
-    # builds are not isolated here: they shall use this environment's setuptools, not the one of the new venv
-    run_well(folder / "bin" / "pip", "uninstall", "--yes", "setuptools", folder=tmp_path)
+    folder = parent / "fresh"
+    run_well(sys.executable, "-m", "venv", *options, folder, folder=parent)
     site = folder / Path(sysconfig.get_path("purelib")).relative_to(sys.prefix)
     (site / "outer.pth").write_text(sysconfig.get_path("purelib") + "\n")
     return folder / "bin" / "python"
+
+
+@pytest.fixture
+def environment(tmp_path: Path) -> Path:
+    """A fresh environment's Python, with the pip that comes with Python."""
+    python = fresh_environment(tmp_path)
+    # builds are not isolated here: they shall use this environment's setuptools, not the one of the new venv
+    run_well(python.parent / "pip", "uninstall", "--yes", "setuptools", folder=tmp_path)
+    return python
 
 
 def pip_of(kind: str, python: Path) -> list[str | Path]:
@@ -107,7 +111,8 @@ def test_source_distribution_holds_what_git_has(wheel: Path, checkout: Path):
 
 
 @pytest.mark.slow
-def test_a_wheel_works_away_from_the_checkout(wheel: Path, environment: Path, tmp_path: Path):
+def test_a_wheel_works_away_from_the_checkout(wheel: Path, tmp_path: Path):
+    environment = fresh_environment(tmp_path, "--without-pip")
     run_well(*pip_of("ours", environment), "install", "--no-deps", wheel, folder=tmp_path)
     assert "prepare" in run_well(environment.parent / "rskip", "--help", folder=tmp_path)
     assert run_well(environment.parent / "rskip", "doctor", folder=tmp_path).endswith("nothing is wrong\n")

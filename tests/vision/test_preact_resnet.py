@@ -196,14 +196,14 @@ def test_every_connection_gives_every_parameter_a_finite_gradient(connection):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", [each.name for each in list_connections() if "images" in each.works_on])
-def test_a_hundred_updates_of_every_family_stay_finite_and_learn(name):
+def test_forty_updates_of_every_family_stay_finite_and_learn(name):
     torch.manual_seed(0)
     family = find_family(name)
     norm = "" if None in family.norms else "+ln"
     model = preact_resnet(8, f"{'' if family.factor is None else 2}{family.name}{norm}").train()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01, momentum=0.9)
     losses = []
-    for _ in range(100):
+    for _ in range(40):
         optimizer.zero_grad()
         loss = F.cross_entropy(model(images()), torch.tensor([3, 7]))
         loss.backward()
