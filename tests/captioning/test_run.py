@@ -25,7 +25,7 @@ from rskip.experiments.recipe import load_recipe
 from rskip.files.checksum import sha256_file
 from rskip.records import read_record
 from rskip.tasks import find_task
-from rskip.tasks.process import CommandFailed, TrainingDiverged, run_logged
+from rskip.tasks.process import CommandFailed, TrainingDiverged
 from rskip.text import Dictionary
 from rskip.zoo.model_card import model_card
 from rskip.zoo.registry import read_registry
@@ -331,9 +331,9 @@ def test_publish_writes_weights_that_caption_the_same(project):
 
 
 @pytest.mark.slow
-def test_the_real_programs_train_in_two_stages_and_their_model_captions(project, monkeypatch):
+def test_the_real_programs_train_in_two_stages_and_their_model_captions(project, forked_logged, monkeypatch):
     pytest.importorskip("fairseq")
-    monkeypatch.setattr("rskip.tasks.run.run_logged", run_logged)
+    monkeypatch.setattr("rskip.tasks.run.run_logged", forked_logged)
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
     sizes = [f"train.{side}-layers=1" for side in ("encoder", "decoder")]
     changes = [*sizes, "train.optimizer=adam", "train.lr=1e-3", "train.num-workers=0", "self_critical.samples=2"]
