@@ -24,8 +24,8 @@ fairseq_models = pytest.importorskip("fairseq.models", reason="needs fairseq: ru
 
 PAD, END = 1, 2
 NAMES = ["multi30k_en_de/1xskip_ln", "multi30k_en_de/2rskip_ln"]
-FEW, MANY = 5, 150
-BATCH = 50
+FEW, MANY = 5, 60
+BATCH = 30
 
 
 @dataclass
