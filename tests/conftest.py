@@ -199,7 +199,7 @@ def forked(environment: Environment) -> Iterator[Callable[..., Process]]:
             pipe = subprocess.PIPE
             process = subprocess.Popen(command, env=environment(), stdin=pipe, stdout=pipe, text=True)
             servers.enter_context(process)
-            servers.callback(lambda: process.stdin and process.stdin.close())
+            servers.callback(process.terminate)  # a data loader's worker may hold its stdin open
             return process
 
         def run(
