@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import unicodedata
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
@@ -52,6 +53,8 @@ class Tokenizer:
     def encode(self, sentence: str) -> list[int]:
         """Ids of a raw source sentence's tokens, including the end. NUL bytes count as spaces.
 
+        A sentence without a visible character, such as one zero-width space, has no tokens.
+
         :raises ValueError: text of several lines, or that is not Unicode.
         """
         return self.ids(self.tokens(sentence))
@@ -82,7 +85,12 @@ def _tokens(sentence: str, encode: Callable[[str], str]) -> list[str]:
         sentence.encode("utf-8")
     except UnicodeEncodeError as error:
         raise ValueError(f"its character {error.start + 1} is not Unicode text: {error.reason}") from error
-    return encode(sentence.replace("\0", " ")).split()
+    return [] if _is_blank(sentence) else encode(sentence.replace("\0", " ")).split()
+
+
+def _is_blank(sentence: str) -> bool:
+    """Whether all characters are spaces, control characters or invisible format characters (zero-width spaces)."""
+    return all(each.isspace() or unicodedata.category(each) in ("Cc", "Cf") for each in sentence)
 
 
 def _known_ids(tokens: Sequence[str], dictionary: Dictionary) -> list[int]:

@@ -25,6 +25,12 @@ def test_a_source_has_its_tokens_ids_and_the_end(tokenizer: Tokenizer) -> None:
     assert tokenizer.encode("\0dog\0.") == tokenizer.encode(" dog .")
 
 
+@pytest.mark.parametrize("blank", ["", " \t\u3000", "\0", "\u200b", "\ufeff", "\xad \u200d\u2060", "\x1f\x7f"])
+def test_a_sentence_without_a_visible_character_has_no_tokens(blank: str, tokenizer: Tokenizer) -> None:
+    assert tokenizer.tokens(blank) == tokenizer.encode_prefix(blank) == []
+    assert tokenizer.tokens(f"{blank}dog") != []
+
+
 def test_a_prefix_is_of_the_target_and_goes_on(tokenizer: Tokenizer) -> None:
     prefix = tokenizer.encode_prefix("Hund")
     assert prefix == [TARGET.index(token) for token in ("Hu@@", "n@@", "d")]
