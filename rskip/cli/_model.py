@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import argparse
 import gc
+import sys
+import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -12,9 +14,16 @@ from typing import Any
 from rskip.files.lock import one_at_a_time
 from rskip.files.whole import whole_folder
 
+_TEXT_FLAGS = {
+    "lowercase": "lowercase the source",
+    "normalise_punctuation": "typographic quotes and dashes become plain ones",
+    "dash_splits": "Moses: split words at hyphens (@-@)",
+    "escape": "Moses: escape quotes and brackets (&quot;)",
+}
+
 
 def add_model_arguments(parser: Any, *, dictionaries_required: bool = False) -> None:
-    """Adds --dictionaries, --text, --source-lang, --target-lang and --user-dir to a parser or a group of one."""
+    """Adds --dictionaries, --text and its settings, --source-lang, --target-lang, --user-dir to a parser or a group."""
     where = "" if dictionaries_required else " (default: the model's)"
     parser.add_argument(
         "--dictionaries",
@@ -29,6 +38,16 @@ def add_model_arguments(parser: Any, *, dictionaries_required: bool = False) -> 
         help="text pipeline, BPE codes, SentencePiece model, or `tokens` for none (default: the model's, or beside the "
         "dictionaries)",
     )
+    parser.add_argument(
+        "--tokenizer",
+        dest="tokeniser",
+        choices=("moses", "none"),
+        help="words before subword units (default of this and the next four: as pipeline.json says, or else as the "
+        "dictionary suggests)",
+    )
+    for name, what in _TEXT_FLAGS.items():
+        flag = f"--{name.replace('_', '-')}"
+        parser.add_argument(flag, action=argparse.BooleanOptionalAction, default=None, help=what)
     parser.add_argument("--source-lang", metavar="LANG", help="default: as the checkpoint or the files' names say")
     parser.add_argument("--target-lang", metavar="LANG")
     parser.add_argument(
@@ -52,12 +71,33 @@ def model_settings(args: argparse.Namespace) -> dict[str, Any]:
             import_user_dir(args.user_dir)
         except SettingError as error:
             raise error.named("--user-dir") from None
+    given = {name: getattr(args, name) for name in ("tokeniser", *_TEXT_FLAGS)}
     return {
         "dictionaries": args.dictionaries,
         "text": args.text,
+        "text_settings": {name: value for name, value in given.items() if value is not None},
         "source_language": args.source_lang,
         "target_language": args.target_lang,
     }
+
+
+@contextmanager
+def saying_what_is_assumed(*, quiet: bool = False) -> Iterator[None]:
+    """Within the block `AssumedText` becomes one line on stderr, with the flags that change it; nothing if `quiet`."""
+    from rskip.text.assumed import AssumedText
+
+    shown = warnings.showwarning
+
+    def show(message: Warning | str, category: type[Warning], *place: Any) -> None:
+        if not isinstance(message, AssumedText):
+            shown(message, category, *place)
+        elif not quiet:
+            flags = ", ".join(f"--{name.replace('_', '-')}" for name in ("tokenizer", *_TEXT_FLAGS))
+            print(f"{message.assumption} ({flags} and their --no- forms change it)", file=sys.stderr)
+
+    with warnings.catch_warnings():
+        warnings.showwarning = show
+        yield
 
 
 def model_path(model: str | Path, *, task: str) -> Path:

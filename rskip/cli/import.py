@@ -6,7 +6,7 @@ import argparse
 import shutil
 from pathlib import Path
 
-from rskip.cli._model import add_model_arguments, model_settings
+from rskip.cli._model import add_model_arguments, model_settings, saying_what_is_assumed
 
 EXAMPLES = """example:
   rskip import fairseq --checkpoint checkpoint_best.pt --dictionaries data-bin --text bpe.codes --output my-model
@@ -43,10 +43,8 @@ def run(args: argparse.Namespace) -> None:
     from rskip.translation import Translator
 
     with output_folder(args.output, replace=args.force, contents=CONTENTS) as folder:
-        translator = Translator.from_pretrained(
-            args.checkpoint,
-            **model_settings(args),
-        )
+        with saying_what_is_assumed():
+            translator = Translator.from_pretrained(args.checkpoint, **model_settings(args))
         checkpoint = read_checkpoint(args.checkpoint)
         languages = {"source_lang": translator.source_language, "target_lang": translator.target_language}
         for key, language in languages.items():

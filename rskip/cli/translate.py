@@ -18,7 +18,13 @@ from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rskip.cli._model import add_model_arguments, loading_for_good, model_path, model_settings
+from rskip.cli._model import (
+    add_model_arguments,
+    loading_for_good,
+    model_path,
+    model_settings,
+    saying_what_is_assumed,
+)
 
 if TYPE_CHECKING:
     from rskip.generation import SearchOptions
@@ -266,12 +272,13 @@ def load_translator(args: argparse.Namespace, ranks: Ranks) -> Translator:
             print("this processor doesn't multiply bfloat16: float32 is faster on it", file=sys.stderr)
     if args.model.is_dir() and file.name.startswith("checkpoint") and ranks.first and not args.quiet:
         print(f"the model is {file}", file=sys.stderr)  # one of several of a training
-    return Translator.from_pretrained(
-        args.model,
-        **model_settings(args),
-        precision=args.precision,
-        device=device,
-    )
+    with saying_what_is_assumed(quiet=args.quiet or not ranks.first):
+        return Translator.from_pretrained(
+            args.model,
+            **model_settings(args),
+            precision=args.precision,
+            device=device,
+        )
 
 
 def model_nearby(name: str) -> str:

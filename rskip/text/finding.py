@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import os
 import re
-from collections.abc import Iterable, Iterator, Sequence
+import warnings
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from rskip.settings.errors import SettingError
+from rskip.text.assumed import AssumedText, assumed_config
 from rskip.text.dictionary import Dictionary
-from rskip.text.pipeline import CONFIG_FILE, TextConfig, TextPipeline, TokenText
+from rskip.text.pipeline import CONFIG_FILE, TextPipeline, TokenText
 from rskip.text.subwords import BytePairEncoding, SentencePiece, Subwords
 from rskip.text.tokenizer import Text, Tokenizer
 
 TOKENS = "tokens"  # instead of a text pipeline's path, if sentences are tokens already
+TEXT_SETTINGS = ("tokeniser", "lowercase", "normalise_punctuation", "dash_splits", "escape")
+"""The fields of `TextConfig` that a user can set: the steps before the subword units."""
 _FASTBPE = re.compile(rb"\S+ \S+ \d+\n")
 _COUNT = re.compile(rb" \d+$", re.MULTILINE)
 
@@ -49,6 +54,7 @@ def find_tokenizer(
     languages: tuple[str | None, str | None],
     own_languages: tuple[str | None, str | None],
     data: Sequence[Path],
+    settings: Mapping[str, Any] | None = None,
 ) -> Tokenizer:
     """The tokenizer of a model.
 
@@ -58,8 +64,9 @@ def find_tokenizer(
     :param languages: source and target, if given.
     :param own_languages: source and target as named in the model's file.
     :param data: folders of its training data.
+    :param settings: see `build_text`.
     :raises FileNotFoundError: a file is missing. The message says what to give.
-    :raises ValueError: a damaged file, or a text pipeline for other languages.
+    :raises ValueError: a damaged file, a text pipeline for other languages, or a setting that can't be.
     """
     given = [] if dictionaries is None else [Path(dictionaries)]
     folders = [*given, model.parent, *data]
@@ -71,11 +78,12 @@ def find_tokenizer(
     pipeline = (found.source_language, found.target_language) if isinstance(found, TextPipeline) else None
     try:
         known = find_languages(given=languages, own=own_languages, pipeline=pipeline, folders=folders)
-        built = build_text(found, known)
+        check_languages(found, known)
     except SettingError as error:
         raise error.within(source=str(model)) from None
     sides = zip(known, own_languages, strict=True)
-    return Tokenizer(built, *(Dictionary.load(find_dictionary(names, folders)) for names in sides))
+    source, target = (Dictionary.load(find_dictionary(names, folders)) for names in sides)
+    return Tokenizer(build_text(found, known, dictionary=source, settings=settings or {}), source, target)
 
 
 def find_languages(
@@ -169,7 +177,7 @@ def find_text(
     raise MissingSetting(
         "text",
         f"must be given: no text pipeline in {' or '.join(map(str, places[-1:] if text else folders))}",
-        expected=f"{CONFIG_FILE}'s folder, BPE codes, a SentencePiece model, or \"{TOKENS}\" if the text is tokens",
+        expected=f'{CONFIG_FILE}\'s folder, BPE codes, a SentencePiece model, or "{TOKENS}" if the text is tokens',
     )
 
 
@@ -197,27 +205,44 @@ def load_units(path: Path) -> Subwords:
     )
 
 
-def build_text(found: TextPipeline | Subwords | None, languages: Languages) -> Text:
+def check_languages(found: TextPipeline | Subwords | None, languages: Languages) -> None:
+    """:raises SettingError: a pipeline for other languages, in either direction."""
+    if isinstance(found, TextPipeline) and {*languages} != {found.source_language, found.target_language}:
+        raise SettingError(
+            "",
+            f"the text pipeline is for {found.source_language} and {found.target_language}, but the model translates "
+            f"{languages.source} to {languages.target}: give its own pipeline (text), or its languages",
+        )
+
+
+def build_text(
+    found: TextPipeline | Subwords | None, languages: Languages, *, dictionary: Dictionary, settings: Mapping[str, Any]
+) -> Text:
     """The text of a model between these languages, out of what `find_text` found.
 
-    A pipeline for the other direction is turned round. Byte-pair codes alone get `TextConfig`'s defaults (Moses, as
-    fairseq calls it); a SentencePiece model takes the text as it is.
+    A pipeline for the other direction is turned round. Of units only, the steps before them are assumed as the
+    dictionary shows them, with a warning (`AssumedText`), except if SentencePiece takes the text as it is.
 
-    :raises SettingError: a pipeline for other languages.
+    :param dictionary: of the source language.
+    :param settings: values of `TEXT_SETTINGS`, in place of the pipeline's or the assumed ones.
+    :raises SettingError: an unknown setting, a value that can't be, or settings for text that is tokens already.
     """
+    for name in settings:
+        if name not in TEXT_SETTINGS:
+            raise SettingError.of_unknown_key("text_settings", name, TEXT_SETTINGS)
+        if found is None:
+            raise SettingError("text", f'is "{TOKENS}", so {name} has no effect', advice="leave one of them out")
     if found is None:
         return TokenText(*languages)
-    if not isinstance(found, TextPipeline):
-        return TextPipeline(_config(found, languages), found)
-    if languages == (found.source_language, found.target_language):
-        return found
-    if languages == (found.target_language, found.source_language):
-        return found.reversed()
-    raise SettingError(
-        "",
-        f"the text pipeline is for {found.source_language} and {found.target_language}, but the model translates "
-        f"{languages.source} to {languages.target}: give its own pipeline (text), or its languages",
-    )
+    if isinstance(found, TextPipeline):
+        pipeline = found if languages.source == found.source_language else found.reversed()
+        return pipeline.changed(**settings) if settings else pipeline
+    config = assumed_config(found, dictionary, source=languages.source, target=languages.target)
+    pipeline = TextPipeline(dataclasses.replace(config, **settings), found)
+    as_it_is = isinstance(found, SentencePiece) and config.tokeniser == "none" and not config.lowercase
+    if not as_it_is and not settings.keys() >= {*TEXT_SETTINGS}:
+        warnings.warn(AssumedText(pipeline.config), stacklevel=4)  # the caller of Translator.from_pretrained
+    return pipeline
 
 
 def _language_pairs(pipeline: tuple[str, str] | None, folders: Sequence[Path]) -> Iterator[tuple[str, str]]:
@@ -232,15 +257,3 @@ def _language_pairs(pipeline: tuple[str, str] | None, folders: Sequence[Path]) -
 def _dictionary_names(folder: Path) -> list[str]:
     names = (path.name.split(".") for path in folder.glob("dict.*.txt"))
     return [parts[1] for parts in names if len(parts) == 3]
-
-
-def _config(units: Subwords, languages: Languages) -> TextConfig:
-    if isinstance(units, SentencePiece):
-        return TextConfig(
-            source_language=languages.source,
-            target_language=languages.target,
-            normalise_punctuation=False,
-            tokeniser="none",
-            subwords="sentencepiece",
-        )
-    return TextConfig(source_language=languages.source, target_language=languages.target)

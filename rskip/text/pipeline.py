@@ -7,6 +7,7 @@ import json
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from rskip.files.whole import atomic_file
 from rskip.machine.environment import installed_version
@@ -21,11 +22,12 @@ FORMAT = 1  # which is not written; a later one is
 
 @dataclass(frozen=True, kw_only=True)
 class TextConfig(Checked):
-    """What is done to a sentence: normalise punctuation, tokenise, segment into subword units.
+    """What is done to a sentence: normalise punctuation, tokenise, lowercase, segment into subword units.
 
     :param source_language: two-letter code.
     :param target_language: two-letter code.
     :param normalise_punctuation: typographic quotes, dashes and spaces become the plain ones first.
+    :param lowercase: words are lowercased. Translations keep the case that the model gives them.
     :param dash_splits: Moses' aggressive dash splitting; the default is fairseq's.
     :param escape: Moses' XML escapes; the default is fairseq's.
     :param versions: the packages that the units were learnt with. Kept for the record.
@@ -36,6 +38,7 @@ class TextConfig(Checked):
     target_language: str
     normalise_punctuation: bool = True
     tokeniser: TokeniserKind = "moses"
+    lowercase: bool = False
     dash_splits: bool = True
     escape: bool = True
     subwords: SubwordKind = "bpe"
@@ -43,17 +46,19 @@ class TextConfig(Checked):
 
 
 class LanguageText:
-    """One language's half of a pipeline: raw sentence to words (normalised, tokenised) and back."""
+    """One language's half of a pipeline: raw sentence to words (normalised, tokenised, lowercased) and back."""
 
     def __init__(self, config: TextConfig, language: str) -> None:
         self._normalise = PunctuationNormaliser(language) if config.normalise_punctuation else str
         self._tokeniser = build_tokeniser(
             config.tokeniser, language, dash_splits=config.dash_splits, escape=config.escape
         )
+        self._lowercase = config.lowercase
 
     def words(self, sentence: str) -> str:
         """Raw sentence to words joined by single spaces."""
-        return self._tokeniser.tokenise(self._normalise(sentence))
+        words = self._tokeniser.tokenise(self._normalise(sentence))
+        return words.lower() if self._lowercase else words
 
     def sentence(self, words: str) -> str:
         """Words joined by single spaces to a raw sentence."""
@@ -83,10 +88,14 @@ class TextPipeline:
 
     def reversed(self) -> TextPipeline:
         """The same steps and units for translation in the other direction."""
-        config = dataclasses.replace(
-            self.config, source_language=self.target_language, target_language=self.source_language
-        )
-        return TextPipeline(config, self._subwords)
+        return self.changed(source_language=self.target_language, target_language=self.source_language)
+
+    def changed(self, **settings: Any) -> TextPipeline:
+        """The same units after other steps: fields of `TextConfig`.
+
+        :raises SettingError: a value that can't be.
+        """
+        return TextPipeline(dataclasses.replace(self.config, **settings), self._subwords)
 
     def encode(self, sentence: str) -> str:
         """Raw source sentence to model tokens joined by single spaces."""
@@ -120,7 +129,10 @@ class TextPipeline:
         with atomic_file(folder / self._subwords.file_name) as temporary:
             self._subwords.save(temporary)
         with atomic_file(folder / CONFIG_FILE) as temporary:
-            text = json.dumps(dataclasses.asdict(self.config), indent=2, ensure_ascii=False, sort_keys=True)
+            values = dataclasses.asdict(self.config)
+            if not self.config.lowercase:
+                del values["lowercase"]  # which earlier versions of rskip don't read
+            text = json.dumps(values, indent=2, ensure_ascii=False, sort_keys=True)
             temporary.write_text(text + "\n", encoding="utf-8")
 
     @classmethod

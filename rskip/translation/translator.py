@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, get_args
 
@@ -60,6 +60,7 @@ class Translator:
         *,
         dictionaries: str | os.PathLike[str] | None = None,
         text: str | os.PathLike[str] | TextPipeline | None = None,
+        text_settings: Mapping[str, Any] | None = None,
         source_language: str | None = None,
         target_language: str | None = None,
         precision: str | None = None,
@@ -72,15 +73,18 @@ class Translator:
         :param dictionaries: the folder of dict.<language>.txt; default: the checkpoint's, or else, of a checkpoint of
             fairseq's, that of the data that it was trained on.
         :param text: how text becomes model tokens: a folder with pipeline.json as `rskip prepare` writes it, a file of
-            byte-pair codes (then text is tokenised by Moses' rules) or a SentencePiece model; "tokens": the text is
-            model tokens, separated by spaces, already. Default: what lies in `dictionaries` or beside the checkpoint.
+            byte-pair codes or a SentencePiece model (then the dictionary shows how the training text was tokenised,
+            and an `AssumedText` warning says what was assumed); "tokens": the text is model tokens, separated by
+            spaces, already. Default: what lies in `dictionaries` or beside the checkpoint.
+        :param text_settings: replace those of pipeline.json, or what is assumed: `tokeniser` ("moses" or "none"),
+            `lowercase`, `normalise_punctuation`, `dash_splits` and `escape`, as in `TextConfig`.
         :param source_language, target_language: default: as the checkpoint says, or else its text pipeline or the names
             of the dictionaries' folder's files.
         :param precision: "float32", "bfloat16" or "int8"; see `rskip.cpu.set_precision`. Default: float32, or the
             ONNX graphs' own.
         :raises FileNotFoundError: something is missing. The message says what to give.
-        :raises ValueError: damaged files, a checkpoint of another task or kind, dictionaries of another model, no such
-            device.
+        :raises ValueError: damaged files, a checkpoint of another task or kind, dictionaries of another model, a text
+            setting that can't be, no such device.
         """
         stored = open_model(path)
         tokenizer = find_tokenizer(
@@ -90,6 +94,7 @@ class Translator:
             languages=(source_language, target_language),
             own_languages=stored.languages,
             data=stored.data,
+            settings=text_settings,
         )
         model = stored.build(tokenizer, precision=precision, device=usable_device(device))
         translator = cls(model, tokenizer)

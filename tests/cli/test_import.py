@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 import threading
 from pathlib import Path
@@ -84,6 +85,21 @@ def test_a_stock_model_translates_and_goes_back(folder, data, tmp_path):
     assert after.config == {**before.config, "source_lang": "en", "target_lang": "de"}
     assert after.model.keys() == before.model.keys()
     assert all(torch.equal(tensor, after.model[name]) for name, tensor in before.model.items())
+
+
+def test_what_was_said_or_assumed_of_the_text_is_kept(folder, data, tmp_path, capsys):
+    stock, imported = stock_file(folder, tmp_path / "stock.pt"), tmp_path / "imported"
+    command = ["import", "fairseq", "--checkpoint", stock, "--dictionaries", data, "--output", imported]
+    command += ["--text", data / "text/codes.bpe", "--source-lang", "en", "--target-lang", "de"]
+    assert main([*map(str, command), "--lowercase", "--no-dash-splits"]) == 0
+    assert capsys.readouterr().err == (
+        "no pipeline.json: text is treated as the dictionary suggests: Moses' tokeniser, no dash splits, escapes, "
+        "lowercased, punctuation normalised (--tokenizer, --lowercase, --normalise-punctuation, --dash-splits, "
+        "--escape and their --no- forms change it)\n"
+    )
+    kept = json.loads((imported / "text/pipeline.json").read_text())
+    own = json.loads((folder / "text/pipeline.json").read_text())
+    assert kept == {**own, "lowercase": True, "dash_splits": False, "versions": {}}
 
 
 def test_an_earlier_import_is_replaced_only_if_asked(folder, data, tmp_path, capsys):

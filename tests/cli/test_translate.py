@@ -142,6 +142,20 @@ def test_several_files_become_one_or_one_each(translate, text, tmp_path):
     assert (tmp_path / "folder" / "other.en").read_text() == "mine"
 
 
+def test_what_is_assumed_of_the_text_is_said_and_can_be_changed(translate, model, tmp_path):
+    text = tmp_path / "text.en"
+    text.write_text("A DOG RUNS.\n")
+    codes = ("--text", model / "text/codes.bpe")
+    status, output, error = translate(text, *codes)
+    assert (status, output) == (0, translate(text)[1])
+    assert error.startswith("no pipeline.json: text is treated as the dictionary suggests: Moses' tokeniser, ")
+    assert translate(text, *codes, "--quiet") == (0, output, "")
+    lower = translate(text, "--lowercase", "--quiet")
+    assert lower == translate(text, *codes, "--lowercase", "--quiet")
+    text.write_text("a dog runs.\n")
+    assert lower == translate(text, "--quiet") != (0, output, "")
+
+
 def test_an_empty_file_becomes_an_empty_file(translate, tmp_path):
     (tmp_path / "empty").touch()
     assert translate(tmp_path / "empty", "--output", tmp_path / "out", "--quiet") == (0, "", "")

@@ -44,6 +44,17 @@ def test_saved_and_loaded_it_is_the_same(pipeline: TextPipeline, tmp_path: Path)
         assert (tmp_path / "again" / name).read_bytes() == (tmp_path / "text" / name).read_bytes()
 
 
+def test_words_are_lowercased_after_they_are_tokenised(pipeline: TextPipeline, tmp_path: Path) -> None:
+    lower = pipeline.changed(lowercase=True)
+    assert lower.encode("THE MAN'S Dog-Sled runs.") == pipeline.encode("the man's dog-sled runs.")
+    assert lower.encode_target("DIE HÜNDE") == pipeline.encode_target("die hünde")
+    assert lower.decode("Ein Hund .") == "Ein Hund."
+    lower.save(tmp_path)
+    assert TextPipeline.load(tmp_path).config == lower.config
+    pipeline.save(tmp_path)
+    assert "lowercase" not in json.loads((tmp_path / "pipeline.json").read_text())
+
+
 def test_sentencepiece_takes_raw_text(tmp_path: Path) -> None:
     config = TextConfig(
         source_language="en", target_language="de", tokeniser="none", subwords="sentencepiece"

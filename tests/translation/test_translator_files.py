@@ -5,14 +5,18 @@ from __future__ import annotations
 import json
 import re
 import shutil
+import warnings
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
 
 from rskip.checkpoint import Checkpoint, read_checkpoint, write_checkpoint
-from rskip.text import TextConfig, TextPipeline, Tokenizer
+from rskip.text import TextPipeline, Tokenizer
+from rskip.text.assumed import AssumedText
+from rskip.text.finding import TEXT_SETTINGS
 from rskip.text.subwords import BytePairEncoding, SentencePiece
 from rskip.translation import Translator
 
@@ -95,21 +99,54 @@ def test_a_trainings_folder_is_a_model_with_the_data_it_was_trained_on(
 
 
 @pytest.mark.parametrize("place", ["save/bpe.codes", "data-bin/code", "elsewhere/c10000"])
-def test_byte_pair_codes_alone_are_text_as_fairseq_calls_it(place: str, lay_out: Callable[..., Path]) -> None:
+def test_byte_pair_codes_alone_follow_the_text_that_the_dictionary_shows(
+    place: str, lay_out: Callable[..., Path], published: Path
+) -> None:
     folder = lay_out(
         model="save/model.pt", en="data-bin/dict.en.txt", de="data-bin/dict.de.txt", codes=place
     )
     text = folder / place if place.startswith("elsewhere") else None
-    translator = Translator.from_pretrained(folder / "save", dictionaries=folder / "data-bin", text=text)
+    with pytest.warns(AssumedText, match="no pipeline.json: .*: Moses' tokeniser, dash splits, escapes, case kept, "):
+        translator = Translator.from_pretrained(folder / "save", dictionaries=folder / "data-bin", text=text)
     assert translator(DOG) == HUND
-    assert translator.tokenizer.text.config == TextConfig(source_language="en", target_language="de")
+    versions = TextPipeline.load(published / "text").config.versions
+    assert replace(translator.tokenizer.text.config, versions=versions) == TextPipeline.load(published / "text").config
+
+
+def test_text_settings_replace_those_of_the_pipeline(published: Path, tmp_path: Path) -> None:
+    plain = Translator.from_pretrained(published)
+    lower = Translator.from_pretrained(published, text_settings={"lowercase": True, "dash_splits": False})
+    own = plain.tokenizer.text.config
+    assert lower.tokenizer.text.config == replace(own, lowercase=True, dash_splits=False)
+    assert lower.tokenizer.tokens("A Dog.") == plain.tokenizer.tokens("a dog.")
+    lower.tokenizer.save(tmp_path)
+    assert Tokenizer.load(tmp_path).tokens("A Dog-sled.") == lower.tokenizer.tokens("a dog-sled.")
+    for settings, message in (
+        ({"tokenizer": "moses"}, "unknown key text_settings.tokenizer; did you mean tokeniser"),
+        ({"subwords": "bpe"}, "unknown key text_settings.subwords"),
+        ({"tokeniser": "spacy"}, "tokeniser is 'spacy': expected moses or none"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            Translator.from_pretrained(published, text_settings=settings)
+    with pytest.raises(ValueError, match='^text is "tokens", so lowercase has no effect; leave one of them out'):
+        Translator.from_pretrained(published, text="tokens", text_settings={"lowercase": True})
+
+
+def test_all_settings_given_leave_nothing_to_assume(lay_out: Callable[..., Path]) -> None:
+    folder = lay_out(model="m/model.pt", en="m/dict.en.txt", de="m/dict.de.txt", codes="m/code")
+    given = {"tokeniser": "none", **dict.fromkeys(TEXT_SETTINGS[1:], True)}
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        translator = Translator.from_pretrained(folder / "m", text_settings=given)
+    assert {name: getattr(translator.tokenizer.text.config, name) for name in TEXT_SETTINGS} == given
 
 
 def test_codes_of_fastbpe_are_the_same_units(published: Path, tmp_path: Path) -> None:
     version, *merges = (published / "text/codes.bpe").read_text().splitlines()
     counted = "".join(f"{merge} {20_000 - number}\n" for number, merge in enumerate(merges))
     (tmp_path / "bpecodes").write_text(counted)
-    translator = Translator.from_pretrained(published, text=tmp_path)
+    with pytest.warns(AssumedText):
+        translator = Translator.from_pretrained(published, text=tmp_path)
     sentence = "A snowboarder's jump in an amphitheater in 2016, filmed by 12 skateboarders."
     assert translator.tokenizer.text.encode(sentence) == TextPipeline.load(published / "text").encode(sentence)
     assert "@@" in translator.tokenizer.text.encode(sentence)

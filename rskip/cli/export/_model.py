@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING
 
-from rskip.cli._model import model_path, model_settings
+from rskip.cli._model import model_path, model_settings, saying_what_is_assumed
 
 if TYPE_CHECKING:
     from rskip.transformer import Transformer
@@ -28,7 +28,8 @@ def load(args: argparse.Namespace) -> tuple[Translator, Transformer]:
     from rskip.translation.model_files import find_checkpoint
 
     path = find_checkpoint(model_path(args.model, task="translation"))
-    translator = Translator.from_pretrained(path, **model_settings(args))
+    with saying_what_is_assumed():
+        translator = Translator.from_pretrained(path, **model_settings(args))
     model = translator.model.model if isinstance(translator.model, CpuTransformer) else translator.model
     assert isinstance(model, Transformer)
     return translator, model
