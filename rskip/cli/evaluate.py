@@ -31,7 +31,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.epilog = EXAMPLES
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     what = parser.add_mutually_exclusive_group(required=True)
-    what.add_argument("--hypothesis", type=Path, metavar="FILE", help="raw translations, one a line")
+    what.add_argument(
+        "--hypothesis",
+        type=Path,
+        metavar="FILE",
+        help="raw translations, one per line, or what `rskip translate` wrote with --scores, --nbest or --format json",
+    )
     what.add_argument(
         "--generated", type=Path, metavar="FILE", help="what fairseq-generate printed; needs --data"
     )

@@ -6,6 +6,7 @@ tokeniser: it only compares with figures computed on the same tokens.
 
 from __future__ import annotations
 
+import json
 import math
 import os
 import re
@@ -168,30 +169,52 @@ def read_lines(path: str | os.PathLike[str]) -> list[str]:
     raise ValueError(f"{path} is empty")
 
 
+def read_hypotheses(path: str | os.PathLike[str]) -> list[str]:
+    """Raw translations, one per line. Of what `rskip translate` wrote with --scores, --nbest or --format json the best.
+
+    :raises FileNotFoundError: no file there.
+    :raises ValueError: empty, not UTF-8, or a sentence is missing among several translations of each.
+    """
+    lines = read_lines(path)
+    if all(line.startswith('{"source": ') for line in lines):
+        return [_best_of_json(line, f"{path}: line {number}") for number, line in enumerate(lines, start=1)]
+    scored = [match for line in lines if (match := _SCORED.fullmatch(line))]
+    if len(scored) < len(lines):
+        return lines
+    if any(match["number"] is None for match in scored):
+        return [match["text"] for match in scored]
+    best = _Best()
+    for match in scored:
+        best.add(int(match["number"]) - 1, match["score"], match["text"])
+    return _in_order(best.texts, path)
+
+
 def read_generated(path: str | os.PathLike[str]) -> Generated:
     """Reads fairseq-generate's output (`generate-test.txt`, or what it printed) in the test set's order.
 
     If a sentence has several hypotheses (--nbest), the one with the best score counts; among equal ones, the first.
 
     :raises FileNotFoundError: no file there.
-    :raises ValueError: not such a file, or a sentence is missing in it.
+    :raises ValueError: not such a file, a sentence is missing in it, or it holds the output of several runs.
     """
-    found: dict[str, dict[int, str]] = {"S": {}, "T": {}, "H": {}}
-    best: dict[int, float] = {}
+    sources: dict[int, str] = {}
+    references: dict[int, str] = {}
+    best = _Best()
     for line in read_lines(path):
         if match := _HYPOTHESIS.fullmatch(line):
-            number, score = int(match[1]), _score(match[2])
-            if number not in best or score > best[number]:
-                best[number], found["H"][number] = score, match[3]
+            best.add(int(match[1]), match[2], match[3])
         elif match := _SENTENCE.fullmatch(line):
-            found[match[1]][int(match[2])] = match[3]
-    if not best:
+            number, found = int(match[2]), sources if match[1] == "S" else references
+            if number in found:
+                twice = f"{path} has {match[1]}-{number} twice"
+                raise ValueError(f"{twice}: expected the output of one run of fairseq-generate")
+            found[number] = match[3]
+    if not best.texts:
         raise ValueError(f"{path} has no H lines: expected what fairseq-generate prints (without --quiet)")
-    sources, references, hypotheses = found.values()
     return Generated(
-        hypotheses=_in_order(hypotheses, path),
+        hypotheses=_in_order(best.texts, path),
         references=_in_order(references, path) if references else None,
-        sources=_in_order(sources, path) if sources.keys() == hypotheses.keys() else None,
+        sources=_in_order(sources, path) if sources.keys() == best.texts.keys() else None,
     )
 
 
@@ -223,6 +246,30 @@ def join_subwords(tokens: str) -> str:
 _BYTES = re.compile(r"(<0x[0-9A-F]{2}>)+")  # byte pieces of a SentencePiece model with byte_fallback
 _HYPOTHESIS = re.compile(r"H-(\d+)\t([^\t]*)\t(.*)")
 _SENTENCE = re.compile(r"([ST])-(\d+)\t(.*)")
+_SCORED = re.compile(r"((?P<number>\d+)\t)?(?P<score>-?(\d+\.\d{4}|inf|nan))\t(?P<text>.*)")  # `rskip translate`
+
+
+class _Best:
+    """The text with the best score of each sentence; among equal scores the first.
+
+    texts: by the sentences' numbers.
+    """
+
+    def __init__(self) -> None:
+        self.texts: dict[int, str] = {}
+        self._scores: dict[int, float] = {}
+
+    def add(self, number: int, score: str, text: str) -> None:
+        value = _score(score)
+        if number not in self._scores or value > self._scores[number]:
+            self._scores[number], self.texts[number] = value, text
+
+
+def _best_of_json(line: str, name: str) -> str:
+    try:
+        return str(json.loads(line)["hypotheses"][0]["text"]).replace("\n", " ")
+    except (ValueError, LookupError, TypeError) as error:
+        raise ValueError(f"{name} is not what rskip translate --format json writes") from error
 
 
 def _score(text: str) -> float:

@@ -20,6 +20,7 @@ from rskip.translation.metrics import (
     Score,
     join_subwords,
     read_generated,
+    read_hypotheses,
     read_lines,
     says_the_same,
 )
@@ -68,7 +69,7 @@ def read_system(path: Path, *, data: Path | None, split: str | None) -> System:
     :raises ValueError: the output belongs to other sentences than the split's.
     """
     if data is None:
-        return System(read_lines(path))
+        return System(read_hypotheses(path))
     pipeline = TextPipeline.load(data / "text")
     generated = read_generated(path)
     if split is not None:

@@ -3,13 +3,24 @@
 from __future__ import annotations
 
 import json
+import math
 import random
 import subprocess
 import sys
 
 import pytest
 
-from rskip.translation.metrics import join_subwords, paired_bootstrap, read_generated, read_lines, says_the_same, score
+from rskip.translation import TranslatedHypothesis, Translation
+from rskip.translation.metrics import (
+    join_subwords,
+    paired_bootstrap,
+    read_generated,
+    read_hypotheses,
+    read_lines,
+    says_the_same,
+    score,
+)
+from rskip.translation.translation import line_form
 
 HYPOTHESES = [
     "The dog bit the man.",
@@ -77,9 +88,7 @@ def spoilt(references: list[str], share: float, seed: int) -> list[str]:
     """The references, a share of them with half of their words replaced."""
     draw = random.Random(seed)
     return [
-        " ".join(word if draw.random() < 0.5 else "no" for word in line.split())
-        if draw.random() < share
-        else line
+        " ".join(word if draw.random() < 0.5 else "no" for word in line.split()) if draw.random() < share else line
         for line in references
     ]
 
@@ -197,6 +206,47 @@ def test_generated_is_put_in_order_and_the_best_of_several_counts(tmp_path):
     assert read_generated(log) == generated
     log.write_text("H-0\tnan\tbroken\nH-0\t-3\tsame\nH-0\t-3.0\tas good\n", encoding="utf-8")
     assert read_generated(log).hypotheses == ["same"]
+
+
+def test_the_output_of_two_runs_is_refused(tmp_path):
+    log = tmp_path / "log"
+    for line in ("S-0\ta\n", "T-0\tb\n"):
+        log.write_text(f"{line}H-0\t-1\tb\n" * 2)
+        with pytest.raises(ValueError, match=rf"log has {line[0]}-0 twice: expected the output of one run"):
+            read_generated(log)
+
+
+def translation(*hypotheses: tuple[str, float]) -> Translation:
+    found = tuple(TranslatedHypothesis(text=text, score=value, tokens=()) for text, value in hypotheses)
+    return Translation(source="a", hypotheses=found)
+
+
+@pytest.mark.parametrize(
+    ("as_json", "scores", "nbest"), [(False, False, 1), (False, True, 1), (False, True, 2), (True, True, 2)]
+)
+def test_every_output_of_translate_is_read(as_json, scores, nbest, tmp_path):
+    found = [translation(("Ein\tHund", -0.25), ("Hund", -2.5))] * 10 + [
+        translation(("", 0.0)),
+        translation(("12.5\t3", -math.inf)),
+    ]
+    form = line_form(as_json=as_json, scores=scores, nbest=nbest)
+    written = [form(each, number) for number, each in enumerate(found, start=1)]
+    lines = "".join(written).splitlines(keepends=True)
+    for order in (lines, lines[::-1] if nbest > 1 and not as_json else lines):
+        (tmp_path / "output").write_text("".join(order))
+        assert read_hypotheses(tmp_path / "output") == [each.text for each in found]
+
+
+def test_text_that_only_looks_like_scores_stays(tmp_path):
+    for text in ("0.1234\tEin Hund\nEin Hund\n", "0.12\tEin Hund\n", '{"source": "a"}\nb\n'):
+        (tmp_path / "output").write_text(text)
+        assert read_hypotheses(tmp_path / "output") == text.splitlines()
+    (tmp_path / "output").write_text("1\t-0.1000\ta\n3\t-0.1000\tb\n")
+    with pytest.raises(ValueError, match=r"no translation of sentence 1 \(1 of 3 missing\)"):
+        read_hypotheses(tmp_path / "output")
+    (tmp_path / "output").write_text('{"source": "a"}\n')
+    with pytest.raises(ValueError, match="line 1 is not what rskip translate --format json writes"):
+        read_hypotheses(tmp_path / "output")
 
 
 def test_generated_without_references_cut_off_or_another_file(tmp_path):
