@@ -7,6 +7,7 @@ import dataclasses
 import os
 import re
 import warnings
+from codecs import BOM_UTF8
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -189,11 +190,12 @@ def load_units(path: Path) -> Subwords:
     :raises ValueError: neither.
     """
     data = path.read_bytes()
-    if _FASTBPE.match(data):
-        data = b"#version: 0.2\n" + _COUNT.sub(b"", data)
-    if data.startswith(b"#version"):
+    codes = data.removeprefix(BOM_UTF8).replace(b"\r\n", b"\n")
+    if _FASTBPE.match(codes):
+        codes = b"#version: 0.2\n" + _COUNT.sub(b"", codes)
+    if codes.startswith(b"#version"):
         try:
-            return BytePairEncoding(data.decode("utf-8"))
+            return BytePairEncoding(codes.decode("utf-8"))
         except ValueError as error:
             raise ValueError(f"{path}: {error}") from error
     with contextlib.suppress(RuntimeError):

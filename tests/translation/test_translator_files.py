@@ -141,10 +141,14 @@ def test_all_settings_given_leave_nothing_to_assume(lay_out: Callable[..., Path]
     assert {name: getattr(translator.tokenizer.text.config, name) for name in TEXT_SETTINGS} == given
 
 
-def test_codes_of_fastbpe_are_the_same_units(published: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("counted", [True, False])
+@pytest.mark.parametrize(("mark", "end"), [("", "\n"), ("\ufeff", "\r\n")])
+def test_codes_of_fastbpe_and_of_other_systems_are_the_same_units(
+    counted: bool, mark: str, end: str, published: Path, tmp_path: Path
+) -> None:
     version, *merges = (published / "text/codes.bpe").read_text().splitlines()
-    counted = "".join(f"{merge} {20_000 - number}\n" for number, merge in enumerate(merges))
-    (tmp_path / "bpecodes").write_text(counted)
+    lines = [f"{merge} {20_000 - number}" for number, merge in enumerate(merges)] if counted else [version, *merges]
+    (tmp_path / "bpecodes").write_text(mark + "".join(f"{line}{end}" for line in lines), newline="")
     with pytest.warns(AssumedText):
         translator = Translator.from_pretrained(published, text=tmp_path)
     sentence = "A snowboarder's jump in an amphitheater in 2016, filmed by 12 skateboarders."
