@@ -88,9 +88,9 @@ def saying_what_is_assumed(*, quiet: bool = False) -> Iterator[None]:
 
     shown = warnings.showwarning
 
-    def show(message: Warning | str, category: type[Warning], *place: Any) -> None:
+    def show(message: Warning | str, category: type[Warning], *place: Any, **more: Any) -> None:
         if not isinstance(message, AssumedText):
-            shown(message, category, *place)
+            shown(message, category, *place, **more)
         elif not quiet:
             flags = ", ".join(f"--{name.replace('_', '-')}" for name in ("tokenizer", *_TEXT_FLAGS))
             print(f"{message.assumption} ({flags} and their --no- forms change it)", file=sys.stderr)

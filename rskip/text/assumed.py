@@ -33,8 +33,8 @@ def assumed_config(units: Subwords, dictionary: Dictionary, *, source: str, targ
     """The steps before the units, as the source dictionary shows them.
 
     Text is lowercased if no token has a capital letter. Words are Moses' if punctuation is separate, with dash splits
-    if there is `@-@` (of SentencePiece, any `@`), and with escapes if there are no quotes or apostrophes. Punctuation
-    is normalised before byte-pair encoding if there are no typographic quotes or dashes.
+    if there is `@-@` (of SentencePiece: more `@` than `-`), and with escapes if there are no quotes or apostrophes.
+    Punctuation is normalised before byte-pair encoding if there are no typographic quotes or dashes.
 
     :param source, target: languages.
     """
@@ -46,7 +46,7 @@ def assumed_config(units: Subwords, dictionary: Dictionary, *, source: str, targ
         normalise_punctuation=not pieces and not any(_TYPOGRAPHIC & set(token) for token in tokens),
         tokeniser=_tokeniser_of_pieces(dictionary) if pieces else _tokeniser_of_words(tokens),
         lowercase=_are_lowercase(tokens),
-        dash_splits=any("@" in token for token in tokens) if pieces else "@-@" in tokens,
+        dash_splits=_comes_first(dictionary, "@", "-") if pieces else "@-@" in tokens,
         escape=not any('"' in token or "'" in token for token in tokens),
         subwords="sentencepiece" if pieces else "bpe",
     )
@@ -64,12 +64,13 @@ def _tokeniser_of_words(tokens: list[str]) -> TokeniserKind:
 
 
 def _tokeniser_of_pieces(dictionary: Dictionary) -> TokeniserKind:
-    """By whether a comma or a full stop is more frequent after a space: dictionaries begin with frequent tokens."""
-    for mark in ",.":
-        separate = f"{_MARK}{mark}"
-        if separate in dictionary and (mark not in dictionary or dictionary.index(separate) < dictionary.index(mark)):
-            return "moses"
-    return "none"
+    """By whether a comma or a full stop is more frequent after a space."""
+    return "moses" if any(_comes_first(dictionary, f"{_MARK}{mark}", mark) for mark in ",.") else "none"
+
+
+def _comes_first(dictionary: Dictionary, token: str, other: str) -> bool:
+    """Whether `token` is there and before `other`: dictionaries begin with frequent tokens."""
+    return token in dictionary and (other not in dictionary or dictionary.index(token) < dictionary.index(other))
 
 
 def described(config: TextConfig) -> str:
