@@ -15,12 +15,19 @@ if TYPE_CHECKING:
     from rskip.corpora.own_corpus import OwnCorpus
     from rskip.corpora.own_text import OwnText
 
-_SPLITS = {"train": "to train on", "valid": "of the validation set", "test": "of a test set; several are several sets"}
+_SPLITS = {
+    "train": "to train on",
+    "valid": "of the validation set",
+    "test": "of a test set (each further file: a further set)",
+}
 _KINDS = ("source", "target", "prefix", "table")
 
 
 def add_own_text_arguments(parser: argparse.ArgumentParser) -> None:
     """Declares the flags of source and target files, prefixes and tables for each split."""
+    from rskip.cli._options import add_options
+    from rskip.corpora import PrepareOptions
+
     group = parser.add_argument_group(
         "your own text",
         "In place of CORPUS. Files may be packed (.gz, .xz, .zst, .bz2). A validation or test set that is not given is "
@@ -51,6 +58,7 @@ def add_own_text_arguments(parser: argparse.ArgumentParser) -> None:
         metavar=both,
         help="codes such as en de (default: the ends of the files' names, such as train.en or train.de.gz)",
     )
+    add_options(group, PrepareOptions, only=("valid", "test"))
 
 
 def own_text_flag(args: argparse.Namespace) -> str | None:

@@ -61,7 +61,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
     cleaning = parser.add_argument_group(
         "cleaning",
-        "Of training pairs; valid and test are never cleaned. By default as --list shows for the corpus.",
+        "Of training pairs; valid and test are never cleaned. By default as --list shows for the corpus. Of your own "
+        "text are dropped: empty sides, over 250 words or 5,000 characters, a ratio over 9, duplicates and leaks.",
     )
     cleaning.add_argument(
         "--no-clean", dest="clean", action="store_false", default=None, help="no cleaning but the options given here"
@@ -73,7 +74,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_options(cleaning, PrepareOptions, only=("leaks", "languages", "remove_non_printing", "entities"))
     units = parser.add_argument_group("subword units")
     add_options(units, PrepareOptions, only=("subwords", "size", "learn_sample", "bpe_dropout"))
-    add_options(parser.add_argument_group("data"), PrepareOptions, only=("shards", "valid", "test", "pairs", "seed"))
+    add_options(parser.add_argument_group("data"), PrepareOptions, only=("shards", "pairs", "seed"))
     add_options(parser.add_argument_group("captions of pictures"), CaptionOptions)
 
 

@@ -18,6 +18,7 @@ Option = str | int | float | bool
 NO_LIMIT = 0
 """Of `max_words`, `max_characters` and `max_ratio`: any length or ratio."""
 
+_ONE_IN_20 = {"default": "1 in 20, at most 2,000"}
 _SPLIT_OFF = "text of your own that comes without such a set"
 _OF_SOME = {
     "pairs": "generated corpora",
@@ -42,14 +43,17 @@ class PrepareOptions(Checked):
     ] = "bpe"
     size: Annotated[
         Count | None,
-        Meta(description="BPE merges or SentencePiece units (default: the corpus's own)", extra={"flag": "bpe-size"}),
+        Meta(
+            description="BPE merges or SentencePiece units",
+            extra={"flag": "bpe-size", "default": "the corpus's own; own text: by its size"},
+        ),
     ] = None
     pairs: Annotated[Count | None, Meta(description="training pairs of a generated corpus")] = None
     valid: Annotated[
-        Count | None, Meta(description="pairs of your own text that become the validation set, if no file is given")
+        Count | None, Meta(description="pairs that become the validation set if none is given", extra=_ONE_IN_20)
     ] = None
     test: Annotated[
-        Count | None, Meta(description="pairs of your own text that become the test set, if no file is given")
+        Count | None, Meta(description="pairs that become the test set if none is given", extra=_ONE_IN_20)
     ] = None
     seed: Annotated[
         int | None, Meta(description="random seed of a generated corpus, and of what is split off your own text")
