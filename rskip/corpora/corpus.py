@@ -80,7 +80,7 @@ class CleaningOptions(Checked):
 
     :param remove_non_printing: control and format characters go, before tokenisation.
     :param entities: "keep", or "unescape": HTML entities such as `&quot;` become characters, before tokenisation.
-    :param empty: pairs with an empty side.
+    :param empty: pairs with a side without a visible character.
     :param max_words: pairs with a side longer than this.
     :param max_characters: likewise in characters, spaces between words included.
     :param max_ratio: pairs whose longer side has more than so many times the words of the shorter one.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import unicodedata
 from codecs import BOM_UTF8, BOM_UTF16_BE, BOM_UTF16_LE
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -43,6 +44,11 @@ def decoded_line(raw: bytes, number: int, name: str) -> str:
             f"{name}: line {number} is not valid UTF-8 (byte 0x{line[error.start]:02x} at position "
             f"{error.start + 1}): convert the text to UTF-8 (from Latin-1: iconv -f LATIN1 -t UTF-8)"
         ) from error
+
+
+def is_blank(line: str) -> bool:
+    """Whether all characters are spaces, control characters or invisible format characters (zero-width spaces)."""
+    return all(each.isspace() or unicodedata.category(each) in ("Cc", "Cf") for each in line)
 
 
 def _is_utf16(raw: bytes, number: int) -> bool:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import unicodedata
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
+from rskip.files.text_lines import is_blank
 from rskip.text.dictionary import Dictionary
 from rskip.text.pipeline import TextPipeline, TokenText
 
@@ -85,12 +85,7 @@ def _tokens(sentence: str, encode: Callable[[str], str]) -> list[str]:
         sentence.encode("utf-8")
     except UnicodeEncodeError as error:
         raise ValueError(f"its character {error.start + 1} is not Unicode text: {error.reason}") from error
-    return [] if _is_blank(sentence) else encode(sentence.replace("\0", " ")).split()
-
-
-def _is_blank(sentence: str) -> bool:
-    """Whether all characters are spaces, control characters or invisible format characters (zero-width spaces)."""
-    return all(each.isspace() or unicodedata.category(each) in ("Cc", "Cf") for each in sentence)
+    return [] if is_blank(sentence) else encode(sentence.replace("\0", " ")).split()
 
 
 def _known_ids(tokens: Sequence[str], dictionary: Dictionary) -> list[int]:

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 
 from rskip.corpora.cleaning.languages import LanguageFilter
 from rskip.corpora.corpus import CleaningOptions, Pair
+from rskip.files.text_lines import is_blank
 
 EMPTY = "empty"
 TOO_LONG = "too long"
@@ -91,7 +92,7 @@ class PairCleaner:
         """
         options = self._options
         shorter, longer = sorted((_length(words[0]), _length(words[1])))
-        if options.empty and not shorter:
+        if options.empty and any(map(is_blank, words)):
             return EMPTY
         if options.max_words is not None and longer > options.max_words:
             return TOO_LONG

@@ -18,6 +18,7 @@ LANGUAGES = ("en", "de")
         (("", "c"), "empty"),
         (("a", ""), "empty"),
         (("", ""), "empty"),
+        (("\u200b \ufeff", "c"), "empty"),
         (("a b c d", "e f g h"), None),
         (("a b c d e", "f g h"), "too long"),
         (("a b c", "d e f g h"), "too long"),
