@@ -282,35 +282,40 @@ def test_a_library_that_is_missing_or_damaged_or_of_another_version_is_done_with
         assert "another version" in search().problem
 
 
+@pytest.fixture(scope="module")
+def sanitized(tmp_path_factory):
+    """`sanitized(PROGRAM, OPTIONS...)` links the kernels with sanitizers, which end it at a step outside memory."""
+    if not shutil.which("gcc"):
+        pytest.skip("there is no gcc, whose sanitizers this needs")
+    folder = tmp_path_factory.mktemp("sanitized")
+    gcc = ["gcc", "-g", "-O0", "-fPIC", "-Wno-psabi", "-fsanitize=address,undefined", "-fno-sanitize-recover=all"]
+
+    def run(*words):
+        subprocess.run([*gcc, f"-I{SOURCE}", *map(str, words)], cwd=folder, check=True, capture_output=True)
+
+    library = SOURCE / "library.c"  # whose threads `bounds.c` starts: the options may be for it
+    run("-c", *sorted(set(SOURCE.glob("*.c")) - {library}))
+    return lambda program, *options: run(library, *options, *folder.glob("*.o"), "-o", program, "-lm", "-pthread")
+
+
 @pytest.mark.slow
-@pytest.mark.skipif(not shutil.which("gcc"), reason="there is no gcc, whose address sanitizer this needs")
-def test_nothing_is_read_or_written_beside_what_was_given(tmp_path):
+def test_nothing_is_read_or_written_beside_what_was_given(sanitized, tmp_path):
     """tests/cpu/bounds.c runs every kernel on memory of the exact size, for many shapes and failing threads."""
-    program = tmp_path / "bounds"
-    options = ["-O0", "-fsanitize=address,undefined", "-fno-sanitize-recover=all", f"-I{SOURCE}"]
-    options.append("-Dpthread_create=create_or_refuse")
-    compile_kernels(program, *options, str(ROOT / "tests/cpu/bounds.c"))
-    done = subprocess.run([str(program)], capture_output=True, text=True)
+    sanitized(tmp_path / "bounds", "-Dpthread_create=create_or_refuse", ROOT / "tests/cpu/bounds.c")
+    done = subprocess.run([str(tmp_path / "bounds")], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr[-2000:]
     assert "plain" in done.stdout
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(not shutil.which("gcc"), reason="needs gcc's address sanitizer")
-def test_no_argument_of_a_python_entry_point_makes_a_kernel_read_or_write_elsewhere(tmp_path):
+def test_no_argument_of_a_python_entry_point_makes_a_kernel_read_or_write_elsewhere(sanitized, tmp_path):
     """tests/cpu/random_calls.py passes random shapes, types and indices."""
-    compile_kernels(tmp_path / "_kernels.so", "-O0", "-shared", "-fPIC", "-fsanitize=address")
-    names = ("libasan.so", "libstdc++.so")  # the sanitizer needs libstdc++, because PyTorch throws its exceptions
+    sanitized(tmp_path / "_kernels.so", "-shared")
+    names = ("libasan.so", "libubsan.so", "libstdc++.so")  # they need libstdc++, because PyTorch throws its exceptions
     found = [subprocess.check_output(["gcc", f"-print-file-name={name}"], text=True).strip() for name in names]
     environment = {**os.environ, "LD_PRELOAD": " ".join(found), "ASAN_OPTIONS": "detect_leaks=0"}
-    command = [sys.executable, str(ROOT / "tests/cpu/random_calls.py"), str(tmp_path), "2000"]
+    command = [sys.executable, str(ROOT / "tests/cpu/random_calls.py"), str(tmp_path), "1000"]
     done = subprocess.run(command, capture_output=True, text=True, env=environment, cwd=ROOT)
     assert done.returncode == 0, done.stderr[-2000:]
     for entry in ("translate", "linear_maps", "losses", "candidates", "eight_bits"):
         assert f"'{entry} done'" in done.stdout and f"'{entry} refused'" in done.stdout, done.stdout
-
-
-def compile_kernels(output, *options):
-    sources = sorted(map(str, SOURCE.glob("*.c")))
-    command = ["gcc", "-g", "-Wno-psabi", *options, *sources, "-o", str(output), "-lm", "-pthread"]
-    subprocess.run(command, check=True, capture_output=True)

@@ -1,13 +1,16 @@
-"""What users load and call reaches the figures that the registry has of it: one model a task on the whole split, the
-others on its beginning."""
+"""What users load and call reaches the figures that the registry has of it: a translator and a captioner on the whole
+split, the others on its beginning."""
 
 from __future__ import annotations
 
 import gzip
-from collections.abc import Callable
+import lzma
+import pickle
 from pathlib import Path
+from typing import Any
 
 import pytest
+import torch
 
 import rskip
 from rskip.captioning.captions import read_split, tokenise_caption
@@ -16,14 +19,14 @@ from rskip.captioning.preparation import prepare_captions
 from rskip.corpora import find_caption_corpus
 from rskip.translation.metrics import score
 from rskip.vision import Classifier
-from rskip.vision.data import load_cifar
 from rskip.zoo.registry import OF_WEIGHTS, ModelEntry, read_registry
 
 ENTRIES = list(read_registry().values())
 TRANSLATORS = [entry for entry in ENTRIES if entry.task == "translation"]
 CAPTIONERS = [entry for entry in ENTRIES if entry.task == "captioning"]
 CLASSIFIERS = [entry for entry in ENTRIES if entry.task == "vision"]
-IMAGES = 1000
+IMAGES = 1000  # from the split's start; errors of the published weights on them, in per cent:
+IMAGE_ERRORS = {"preact_resnet20_1xskip.cifar10": 9.8, "preact_resnet20_2rskip_ln.cifar10": 10.1}
 SLICE = 100  # sentences from the split's start; sacreBLEU of the published weights on them:
 SLICE_SCORES = {
     "transformer_tiny_1xskip_ln.multi30k.en-de": 37.33,
@@ -68,16 +71,21 @@ def test_pictures_are_captioned_as_well(shared: Path, tmp_path: Path) -> None:
     assert 100 * scores.mean() == pytest.approx(of_weights(entry), abs=1)
 
 
+def cifar10(shared: Path, name: str) -> dict[str, Any]:
+    """The content of one of CIFAR-10's files."""
+    with lzma.open(shared / "data" / "cifar10" / f"{name}.xz") as file:
+        return pickle.load(file, encoding="latin1")
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("entry", CLASSIFIERS, ids=lambda entry: entry.name)
-def test_real_images_are_classified_as_well(entry: ModelEntry, unpacked_cifar: Callable[[str], Path]) -> None:
-    pytest.importorskip("torchvision", reason="reads CIFAR with torchvision")
-    dataset = entry.figures[0].dataset
-    test = load_cifar(dataset, unpacked_cifar(dataset), train=False)
-    whole = entry is CLASSIFIERS[0]
-    images, labels = (test.images, test.labels) if whole else (test.images[:IMAGES], test.labels[:IMAGES])
+def test_real_images_are_classified_as_well(entry: ModelEntry, shared: Path) -> None:
+    assert entry.figures[0].dataset == "cifar10"
+    test, classes = cifar10(shared, "test_batch"), cifar10(shared, "batches.meta")["label_names"]
+    images = torch.from_numpy(test["data"][:IMAGES]).view(-1, 3, 32, 32)
     classifier = rskip.load(entry.name)
     assert isinstance(classifier, Classifier)
-    found = [test.classes.index(prediction.name) for prediction in classifier.classify(images)]
-    error = 100 * sum(int(label) != each for label, each in zip(labels, found, strict=True)) / len(found)
-    assert error == pytest.approx(of_weights(entry), abs=0.05 if whole else 2.0)  # images of a wrong form: above 20
+    found = [prediction.name for prediction in classifier.classify(images)]
+    error = 100 * sum(classes[label] != name for label, name in zip(test["labels"], found, strict=False)) / IMAGES
+    assert error == pytest.approx(IMAGE_ERRORS[entry.name], abs=0.15)  # one image: other processors round otherwise
+    assert error == pytest.approx(of_weights(entry), abs=2.0)
