@@ -65,7 +65,7 @@ def test_averaged_and_converted_files_translate_alike(fairseq, corpus, tmp_path)
     fairseq(
         *("train", "bin", "-s", "en", "-t", "de", "--arch", "transformer", *flags, "--share-all-embeddings"),
         *("--optimizer", "adam", "--lr", "1e-2", "--max-tokens", 100, "--max-epoch", 3, "--save-dir", run, "--cpu"),
-        *("--eval-bleu", "--eval-bleu-args", '{"beam": 1}', "--keep-best-checkpoints", 2),
+        *("--eval-bleu", "--eval-bleu-args", '{"beam": 1}', "--keep-best-checkpoints", 2, "--num-workers", 0),
         cwd=corpus,
     )
     assert len(best_checkpoints(run, 2)) == 2
@@ -92,7 +92,7 @@ def test_averaged_and_converted_files_translate_alike(fairseq, corpus, tmp_path)
     write_checkpoint(renamed, checkpoint)
 
     def translations(path: Path) -> list[str]:
-        output = fairseq("generate", "bin", "--path", path, "--beam", 2, "--cpu", cwd=corpus)
+        output = fairseq("generate", "bin", "--path", path, "--beam", 2, "--cpu", "--num-workers", 0, cwd=corpus)
         return [line for line in output.splitlines() if line[:2] in ("H-", "P-")]
 
     expected = translations(averaged)

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import gzip
+import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -58,9 +60,7 @@ def make_corpus(mirror: Path) -> MakeCorpus:
         def parallel(split: str) -> tuple[ParallelText]:
             names = {language: f"{split}.{language}.gz" for language in ("en", "de")}
             sides = {
-                language: Text(
-                    file=UpstreamFile(name=name, url=f"{url}/{name}", sha256=sha256_file(mirror / name))
-                )
+                language: Text(file=UpstreamFile(name=name, url=f"{url}/{name}", sha256=sha256_file(mirror / name)))
                 for language, name in names.items()
             }
             return (ParallelText(name=f"tiny-{split}", sides=sides, sentences=counts[split]),)
@@ -119,3 +119,23 @@ for language in (source, target):
     command.chmod(0o755)
     monkeypatch.setattr(sys, "executable", str(tmp_path / "python/python"))
     return command
+
+
+@pytest.fixture
+def forked_preprocess(forked: Callable[..., subprocess.CompletedProcess[str]], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Forks fairseq-preprocess, which is faster; test_preparation_of_real_corpora.py starts it once as users do."""
+
+    class Forked:
+        def __init__(self, command: Sequence[str], **_: object) -> None:
+            done = forked(*command, folder=Path.cwd())
+            self.returncode, self._printed = done.returncode, (done.stdout.encode(), done.stderr.encode())
+
+        def communicate(self) -> tuple[bytes, bytes]:
+            return self._printed
+
+        def __enter__(self) -> Forked:
+            return self
+
+        def __exit__(self, *_: object) -> None: ...
+
+    monkeypatch.setattr("rskip.corpora.stages.binarise.subprocess", SimpleNamespace(PIPE=None, Popen=Forked))

@@ -7,11 +7,9 @@ import gzip
 import hashlib
 import io
 import json
-import subprocess
 import tarfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 from xml.sax.saxutils import escape
 
@@ -47,26 +45,6 @@ def stand_in(corpus: PublishedCorpus, counts: Mapping[str, int]) -> PublishedCor
 
     splits = {split: tuple(map(replace, texts)) for split, texts in corpus.splits.items()}
     return dataclasses.replace(corpus, splits=splits)
-
-
-@pytest.fixture
-def forked_preprocess(forked: Callable[..., subprocess.CompletedProcess[str]], monkeypatch: pytest.MonkeyPatch) -> None:
-    """Forks fairseq-preprocess, which is faster; the test of Multi30k starts it as users do."""
-
-    class Forked:
-        def __init__(self, command: Sequence[str], **_: object) -> None:
-            done = forked(*command, folder=Path.cwd())
-            self.returncode, self._printed = done.returncode, (done.stdout.encode(), done.stderr.encode())
-
-        def communicate(self) -> tuple[bytes, bytes]:
-            return self._printed
-
-        def __enter__(self) -> Forked:
-            return self
-
-        def __exit__(self, *_: object) -> None: ...
-
-    monkeypatch.setattr("rskip.corpora.stages.binarise.subprocess", SimpleNamespace(PIPE=None, Popen=Forked))
 
 
 @pytest.fixture(autouse=True)

@@ -6,9 +6,7 @@ import errno
 import json
 import os
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import nullcontext
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -35,24 +33,9 @@ def contents(folder: Path) -> dict[str, bytes]:
     }
 
 
-def test_what_a_prepared_folder_holds(
-    make_corpus: Any, mirror: Path, output: Path, fairseq_program: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_a_prepared_folder_holds(make_corpus: Any, mirror: Path, output: Path, forked_preprocess: None) -> None:
     """By the real fairseq-preprocess, with two workers."""
     pytest.importorskip("fairseq")
-
-    class Forked:
-        """A process that has ended."""
-
-        def __init__(self, command: list[str], **_: Any) -> None:
-            self.process = fairseq_program(Path(command[0]).name, *command[1:], folder=mirror)
-            self.returncode = self.process.returncode
-
-        def communicate(self) -> tuple[bytes, bytes]:
-            return self.process.stdout.encode(), self.process.stderr.encode()
-
-    processes = SimpleNamespace(Popen=lambda *words, **how: nullcontext(Forked(*words, **how)), PIPE=None)
-    monkeypatch.setattr("rskip.corpora.stages.binarise.subprocess", processes)
     corpus = make_corpus()
     assert prepare(corpus, output, mirror=str(mirror), workers=2)
     made = contents(output)

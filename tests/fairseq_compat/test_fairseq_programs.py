@@ -15,9 +15,10 @@ MODEL = [
     "--encoder-embed-dim", "8", "--decoder-embed-dim", "8", "--encoder-ffn-embed-dim", "16",
     "--decoder-ffn-embed-dim", "16", "--encoder-attention-heads", "2", "--decoder-attention-heads", "2",
 ]  # fmt: skip
+NO_WORKERS = ["--num-workers", "0"]  # fairseq has one that loads data: to start and end it can take seconds
 TRAIN = [
     *MODEL, "--optimizer", "adam", "--lr", "0.001", "--max-tokens", "200", "--cpu", "--log-format", "json",
-    "--log-interval", "1", "--no-epoch-checkpoints",
+    "--log-interval", "1", "--no-epoch-checkpoints", *NO_WORKERS,
 ]  # fmt: skip
 
 pytestmark = pytest.mark.slow
@@ -32,8 +33,9 @@ def losses(process: subprocess.CompletedProcess[str]) -> list[float]:
 
 @pytest.fixture(scope="module")
 def checkpoint(reversed_words: Path, own_process) -> str:
-    """A checkpoint after 2 updates."""
-    process = own_process("fairseq-train", *TRAIN, "--max-update", "2", "--save-dir", "trained", folder=reversed_words)
+    """A checkpoint after 2 updates, with fairseq's usual loading of data."""
+    flags = ["--max-update", "2", "--save-dir", "trained", "--num-workers", "1"]
+    process = own_process("fairseq-train", *TRAIN, *flags, folder=reversed_words)
     assert len(losses(process)) == 2
     return "trained/checkpoint_last.pt"
 
@@ -64,7 +66,7 @@ def test_interactive(fairseq_program, reversed_words, checkpoint):
 def test_validate(fairseq_program, reversed_words, checkpoint):
     process = fairseq_program(
         "fairseq-validate", "bin", "--task", "translation", "--path", checkpoint, "--cpu",
-        "--max-tokens", "200", "--valid-subset", "valid", "--log-format", "json", folder=reversed_words,
+        "--max-tokens", "200", "--valid-subset", "valid", "--log-format", "json", *NO_WORKERS, folder=reversed_words,
     )  # fmt: skip
     assert process.returncode == 0, process.stderr
     assert re.search(r'"valid_loss": "[\d.]+"', process.stdout + process.stderr)
@@ -91,7 +93,7 @@ def test_checkpoint_with_tracked_bleu_loads(fairseq_program, reversed_words):
     assert len(losses(process)) == 1
     process = fairseq_program(
         "fairseq-generate", "bin", "--path", "with-bleu/checkpoint_best.pt", "--cpu", "--max-len-b", "10",
-        folder=reversed_words,
+        *NO_WORKERS, folder=reversed_words,
     )  # fmt: skip
     assert process.returncode == 0, process.stderr
 
@@ -136,7 +138,7 @@ criterion: {{_name: cross_entropy}}
 optimizer: {{_name: adam, adam_betas: "(0.9,0.98)"}}
 lr_scheduler: {{_name: fixed}}
 optimization: {{lr: [0.001], max_update: 2}}
-dataset: {{max_tokens: 200}}
+dataset: {{max_tokens: 200, num_workers: 0}}
 checkpoint: {{save_dir: {folder}/by-hydra, no_epoch_checkpoints: true}}
 distributed_training: {{distributed_world_size: 1}}
 """
@@ -165,19 +167,19 @@ def test_language_model_trains_and_evaluates(fairseq_program, tmp_path, reversed
         "--decoder-ffn-embed-dim", "16",
         "--optimizer", "adam", "--lr", "0.001", "--max-tokens", "200", "--tokens-per-sample", "20",
         "--sample-break-mode", "eos",
-        "--max-update", "2", "--cpu", "--no-epoch-checkpoints", folder=tmp_path,
+        "--max-update", "2", "--cpu", "--no-epoch-checkpoints", *NO_WORKERS, folder=tmp_path,
     )  # fmt: skip
     assert process.returncode == 0, process.stderr
     process = fairseq_program(
         "fairseq-eval-lm", "bin", "--path", "checkpoints/checkpoint_last.pt", "--gen-subset", "valid",
-        "--cpu", "--max-tokens", "200", folder=tmp_path,
+        "--cpu", "--max-tokens", "200", *NO_WORKERS, folder=tmp_path,
     )  # fmt: skip
     assert process.returncode == 0, process.stderr
     assert re.search(r"Perplexity: [\d.]+", process.stdout + process.stderr)
 
 
 def test_levenshtein_transformer_trains_and_generates(fairseq_program, reversed_words):
-    shared = ["--task", "translation_lev", "--cpu", "--max-tokens", "200"]
+    shared = ["--task", "translation_lev", "--cpu", "--max-tokens", "200", *NO_WORKERS]
     process = fairseq_program(
         "fairseq-train", *MODEL, *shared, "--arch", "levenshtein_transformer", "--criterion", "nat_loss",
         "--noise", "random_delete", "--early-exit", "1,1,1", "--optimizer", "adam", "--lr", "0.001",

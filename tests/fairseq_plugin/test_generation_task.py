@@ -63,7 +63,7 @@ def generate(monkeypatch, capsys) -> Callable[..., list[str]]:
     def generate(task: str, data: Path, path: str, *flags: str) -> list[str]:
         from fairseq_cli.generate import cli_main
 
-        common = ["--user-dir", "rskip", "--task", task, "--path", path, "--cpu"]
+        common = ["--user-dir", "rskip", "--task", task, "--path", path, "--cpu", "--num-workers", "0"]
         monkeypatch.setattr(sys, "argv", ["fairseq-generate", str(data), *common, *flags])
         cli_main()
         return [line for line in capsys.readouterr().out.splitlines() if " | INFO | " not in line]
@@ -482,7 +482,7 @@ def test_training(train, generate, reversed_words, fairseq_program, tmp_path):
     assert_same_lines(lines[1], lines[2])
     process = fairseq_program(
         "fairseq-validate", str(data), "--user-dir", "rskip", "--task", "rskip_translation", "--max-tokens", "200",
-        "--path", str(paths["translation"]), "--cpu", folder=tmp_path,
+        "--path", str(paths["translation"]), "--cpu", "--num-workers", "0", folder=tmp_path,
     )  # fmt: skip
     assert process.returncode == 0 and "valid on 'valid' subset" in process.stdout, process.stderr[-2000:]
 

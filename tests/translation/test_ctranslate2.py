@@ -6,6 +6,7 @@ import gzip
 import random
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -92,19 +93,18 @@ def unfolded(trained: Model) -> Model:
 
 @pytest.fixture(scope="module")
 def sentences(folder: Path, shared: Path) -> list[str]:
-    """The test set in model tokens."""
+    """The first 100 of the test set in model tokens."""
     pipeline = TextPipeline.load(folder / "text")
     with gzip.open(shared / "data" / "multi30k" / "test_2016_flickr.en.gz", "rt", encoding="utf-8") as file:
-        return [pipeline.encode(line) for line in file]
+        return [pipeline.encode(line) for line in islice(file, 100)]
 
 
-@pytest.mark.parametrize("count", [100, pytest.param(1000, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("which", ["trained", "unfolded"])
-def test_greedy_translations_of_the_test_set(which, count, sentences, tmp_path, request):
+def test_greedy_translations_of_a_hundred_sentences(which, sentences, tmp_path, request):
     model: Model = request.getfixturevalue(which)
-    ours = model.greedy(sentences[:count])
-    assert_alike(ours, translated(model.converted(tmp_path / "model"), sentences[:count]))
-    assert len({tokens for tokens, _ in ours}) > 0.9 * count
+    ours = model.greedy(sentences)
+    assert_alike(ours, translated(model.converted(tmp_path / "model"), sentences))
+    assert len({tokens for tokens, _ in ours}) > 90
 
 
 def test_eight_bit_weights_are_small_and_translate(trained, sentences, tmp_path):
@@ -113,7 +113,7 @@ def test_eight_bit_weights_are_small_and_translate(trained, sentences, tmp_path)
     )
     sizes = [(tmp_path / name / "model.bin").stat().st_size for name in ("float32", "int8")]
     assert sizes[1] < 0.4 * sizes[0]
-    pairs = zip(translated(float32, sentences[:100]), translated(int8, sentences[:100]), strict=True)
+    pairs = zip(translated(float32, sentences), translated(int8, sentences), strict=True)
     assert sum(one[0] == other[0] for one, other in pairs) >= 60
 
 

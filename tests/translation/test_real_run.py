@@ -43,9 +43,10 @@ train:
   label-smoothing: 0.1
   max-tokens: 1000
   max-epoch: 3
+  num-workers: 0
   bf16: true
 average: {last: 2}
-generate: {beam: 1, max-len-a: 0, max-len-b: 10, max-tokens: 8000}
+generate: {beam: 1, max-len-a: 0, max-len-b: 10, max-tokens: 8000, num-workers: 0}
 """
 
 

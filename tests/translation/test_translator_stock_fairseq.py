@@ -149,14 +149,14 @@ def test_what_fairseq_train_saves_translates_as_with_fairseq_generate(
         "fairseq-train", str(reversed_words / "bin"), "--arch", "transformer_tiny", "--optimizer", "adam",
         "--lr", "3e-3", "--max-tokens", "400", "--max-update", "300", "--save-dir", "save", "--seed", "1",
         "--share-all-embeddings", "--disable-validation", "--no-progress-bar", "--cpu",
-        "--encoder-normalize-before", "--decoder-normalize-before",
+        "--encoder-normalize-before", "--decoder-normalize-before", "--num-workers", "0",
         folder=tmp_path,
     )  # fmt: skip
     assert train.returncode == 0, train.stderr
     checkpoint = tmp_path / "save/checkpoint_last.pt"
     generate = fairseq_program(
         "fairseq-generate", str(reversed_words / "bin"), "--path", str(checkpoint), "--beam", "3", "--nbest", "2",
-        "--max-len-b", "50", "--cpu",
+        "--max-len-b", "50", "--cpu", "--num-workers", "0",
         folder=tmp_path,
     )  # fmt: skip
     assert generate.returncode == 0, generate.stderr
