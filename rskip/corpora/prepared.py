@@ -26,6 +26,7 @@ class PreparedPairs:
     :param corpus: its name in corpus.json.
     :param source: code of the language translated from.
     :param target: code of the language translated to.
+    :param splits: train, valid, test, and further test sets.
     :param shards: parts of the training set.
     :param sha256: checksum of the checksums of all its files.
     """
@@ -34,6 +35,7 @@ class PreparedPairs:
     corpus: str
     source: str
     target: str
+    splits: tuple[str, ...]
     shards: int
     sha256: str
 
@@ -67,6 +69,7 @@ def find_pairs(path: str | Path) -> PreparedPairs:
         corpus=record.get("corpus") or path.resolve().name,
         source=found.languages[0],
         target=found.languages[1],
+        splits=tuple(found.splits),
         shards=max(found.shards, 1),
         sha256=files_sha256(record["files"]),
     )

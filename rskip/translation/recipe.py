@@ -171,6 +171,9 @@ def _resolve_folder(settings: TranslationSettings, path: str) -> None:
             advice = "give the folder that the recipe was written for, or take that line out of the recipe"
             raise SettingError.of_value(name, given, f"{value!r}, as {path} has it", advice=advice)
         msgspec.structs.force_setattr(settings, name, value)
+    for name, split in (("data", "train"), ("data", "valid"), ("evaluate.split", settings.evaluate.split)):
+        if split not in found.splits:
+            raise SettingError(name, f"needs {split}, but {path} has only {', '.join(found.splits)}")
 
 
 def _check_connections(train: Mapping[str, Flag]) -> None:

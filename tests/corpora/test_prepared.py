@@ -28,7 +28,8 @@ def data(tmp_path: Path) -> Path:
 
 def test_it_has_languages_shards_and_a_checksum_of_its_files(data: Path) -> None:
     found = find_pairs(data)
-    assert (found.corpus, found.source, found.target, found.folders) == ("mine-en-de", "en", "de", [data])
+    assert (found.corpus, found.source, found.target, found.splits) == ("mine-en-de", "en", "de", ("train",))
+    assert found.folders == [data]
     (data / "dict.en.txt").write_text("b 1\n")
     (data / "corpus.json").unlink()
     write_record(data, RECORD)

@@ -152,6 +152,7 @@ def test_a_recipe_on_a_data_folder_refuses_what_contradicts_it(project: Path) ->
     for line, said in [
         ("corpus: wmt14-en-de", "corpus is 'wmt14-en-de': expected 'numbers-en-de', as data has it"),
         ("data_sha256: abc", "data_sha256 is 'abc': expected "),
+        ("evaluate: {split: test2}", "evaluate.split needs test2, but data has only train, valid, test"),
         ("prepare: {size: 9}", "prepare is given, but data is prepared already"),
     ]:
         recipe.write_text(f"{text}{line}\n")

@@ -55,11 +55,12 @@ class Epoch:
 class TrainLog:
     """What a training's log says.
 
-    seconds: the sessions' training times, summed; updates: the last that it names; target_tokens_per_second: mean over
-    the epochs.
+    validations: each as an `Epoch` of its own, also within epochs; seconds: the sessions' training times, summed;
+    updates: the last that it names; target_tokens_per_second: mean over the epochs.
     """
 
     curve: list[Epoch] = field(default_factory=list)
+    validations: list[Epoch] = field(default_factory=list)
     seconds: float = 0.0
     updates: int | None = None
     parameters: int | None = None
@@ -96,6 +97,9 @@ def read_train_log(lines: Iterable[str], *, log_file: Path = Path("train.log")) 
             epoch.update = int(updates)
             if tag == "valid":
                 _add_validation(epoch, figures)
+                validation = Epoch(epoch=number, update=int(updates), seconds=finished + session)
+                _add_validation(validation, figures)
+                log.validations.append(validation)
             else:
                 epoch.train_loss, epoch.lr = figures["train_loss"], figures["train_lr"]
                 epoch.seconds = finished + session
@@ -130,15 +134,17 @@ def _read_figures(tag: str, text: str, *, source: str) -> dict[str, float | None
     return figures
 
 
-def epoch_lines(log: Path, *, epochs: int = 0, updates: int = 0) -> list[str]:
+def epoch_lines(log: Path, *, epochs: int = 0, updates: int = 0, by_update: bool = False) -> list[str]:
     """A line for each epoch of a log that has ended, with an estimate of the time to the end of the training.
 
     :param epochs: of the whole training; 0: not known.
     :param updates: likewise. If both are known, the earlier end counts.
+    :param by_update: a line for each validation instead, if the training validates and saves within epochs.
     """
     with log.open(encoding="utf-8", errors="replace") as lines:
-        curve = read_train_log(lines, log_file=log).curve
-    return [_epoch_line(epoch, _left(epoch, epochs, updates)) for epoch in curve if epoch.seconds is not None]
+        read = read_train_log(lines, log_file=log)
+    found = read.validations if by_update else [epoch for epoch in read.curve if epoch.seconds is not None]
+    return [_line(each, by_update=by_update) + _left(each, epochs, updates) for each in found]
 
 
 def _left(epoch: Epoch, epochs: int, updates: int) -> str:
@@ -150,8 +156,8 @@ def _left(epoch: Epoch, epochs: int, updates: int) -> str:
     return f", about {duration(epoch.seconds * (1 - done) / done)} left"
 
 
-def _epoch_line(epoch: Epoch, left: str) -> str:
-    figures = []
+def _line(epoch: Epoch, *, by_update: bool) -> str:
+    figures = [f"update {epoch.update:,}"] if by_update else []
     if epoch.train_loss is not None:
         figures.append(f"train loss {epoch.train_loss:.3f}")
     if epoch.valid_loss is not None:
@@ -159,4 +165,4 @@ def _epoch_line(epoch: Epoch, left: str) -> str:
     if epoch.valid_ppl is not None:
         figures.append(f"ppl {epoch.valid_ppl:.2f}")
     figures += [f"{name.replace('_', ' ')} {value:.3f}" for name, value in epoch.more.items()]
-    return epoch_line(epoch.epoch, figures, epoch.seconds or 0) + left
+    return epoch_line(epoch.epoch, figures, epoch.seconds or 0)

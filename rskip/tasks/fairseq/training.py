@@ -70,7 +70,8 @@ class FairseqTraining:
     def _epoch_lines(self, log: Path) -> list[str]:
         ends = (self.flags.get(name) for name in ("max-epoch", "max-update"))
         epochs, updates = (end if isinstance(end, int) else 0 for end in ends)
-        return epoch_lines(log, epochs=epochs, updates=updates)
+        by_update = bool(self.flags.get("save-interval-updates"))
+        return epoch_lines(log, epochs=epochs, updates=updates, by_update=by_update)
 
     def command(self, precision: str) -> list[str]:
         """`fairseq-train`, under `torchrun` for several GPUs. It resumes from `checkpoint_last.pt` by itself.

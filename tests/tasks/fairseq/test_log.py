@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import pytest
 
 from rskip.settings.errors import SettingError
-from rskip.tasks.fairseq.log import read_train_log
+from rskip.tasks.fairseq.log import epoch_lines, read_train_log
 from rskip.tasks.run import SESSION
 
 START = f'{SESSION}{{"a": 1}}\n'
@@ -43,12 +44,8 @@ def _line(tag: str, values: dict[str, object]) -> str:
 
 
 def test_curve_of_an_unbroken_run() -> None:
-    parameters = (
-        "2026-01-01 | INFO | fairseq_cli.train | num. shared model params: 1,037,568 (num. trained: 9)\n"
-    )
-    log = read_train_log(
-        [START, parameters, _inner(1, 4), *_epoch(1, 10), *_epoch(2, 21, wps="3000")]
-    )
+    parameters = "2026-01-01 | INFO | fairseq_cli.train | num. shared model params: 1,037,568 (num. trained: 9)\n"
+    log = read_train_log([START, parameters, _inner(1, 4), *_epoch(1, 10), *_epoch(2, 21, wps="3000")])
     assert log.parameters == 1037568
     assert log.seconds == 21
     assert log.target_tokens_per_second == round((1000.5 + 3000) / 2, 1)
@@ -107,3 +104,17 @@ def test_losses_that_are_not_finite_are_left_out() -> None:
 def test_an_epoch_that_was_validated_and_cut_off_has_no_training_figures() -> None:
     epoch = read_train_log(_epoch(1, 10)[:1]).curve[0]
     assert (epoch.update, epoch.valid_loss, epoch.train_loss, epoch.seconds) == (100, 4.25, None, None)
+
+
+def test_lines_of_epochs_or_of_validations_estimate_the_time_left(tmp_path: Path) -> None:
+    log = tmp_path / "train.log"
+    within = {"epoch": 1, "valid_loss": "5", "valid_nll_loss": "4", "valid_ppl": "16", "valid_num_updates": "50"}
+    log.write_text("".join([START, _line("valid", {**within, "wall": "5"}), *_epoch(1, 10)]))
+    epoch = "  epoch   1   train loss 5.500   valid loss 4.250   ppl 8.00   0.2 min"
+    assert epoch_lines(log) == [epoch]
+    assert epoch_lines(log, epochs=4) == [f"{epoch}, about 30 s left"]
+    assert epoch_lines(log, epochs=1, updates=1000) == [epoch]
+    assert epoch_lines(log, updates=1000, by_update=True)[0] == (
+        "  epoch   1   update 50   valid loss 5.000   ppl 16.00   0.1 min, about 1 min 35 s left"
+    )
+    assert len(epoch_lines(log, updates=1000, by_update=True)) == 2
