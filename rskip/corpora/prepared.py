@@ -1,4 +1,7 @@
-"""A data folder of sentence pairs that exists: its languages, its parts, and a checksum of what it holds."""
+"""A data folder of sentence pairs that exists: its languages, its parts, and a checksum of what it holds.
+
+fairseq-preprocess writes such folders too. Those have neither a text pipeline nor raw references.
+"""
 
 from __future__ import annotations
 
@@ -15,24 +18,27 @@ from rskip.corpora.record import (
     read_corpus_record,
     shard_folders,
 )
+from rskip.files.checksum import sha256_file
 
 _IMAGES = (".jpg", ".jpeg", ".png", ".webp", ".npz")
 
 
 @dataclass(frozen=True, kw_only=True)
 class PreparedPairs:
-    """A data folder that `rskip prepare` made.
+    """A data folder that `rskip prepare` or fairseq-preprocess made.
 
-    :param corpus: its name in corpus.json.
+    :param corpus: its name in corpus.json, or the folder's.
+    :param raw: whether it has text/ and reference/, for raw sentences. Otherwise sentences are tokens.
     :param source: code of the language translated from.
     :param target: code of the language translated to.
     :param splits: train, valid, test, and further test sets.
     :param shards: parts of the training set.
-    :param sha256: checksum of the checksums of all its files.
+    :param sha256: checksum of the checksums of all its files; of fairseq-preprocess, those of dictionaries and indices.
     """
 
     path: Path
     corpus: str
+    raw: bool
     source: str
     target: str
     splits: tuple[str, ...]
@@ -46,32 +52,34 @@ class PreparedPairs:
 
 
 def find_pairs(path: str | Path) -> PreparedPairs:
-    """The data folder at `path`. Its files are not read, only corpus.json and the names of the others.
+    """The data folder at `path`. If it has a corpus.json, its other files are not read.
 
     :raises FileNotFoundError: no such folder, or a dictionary is missing.
-    :raises ValueError: a folder of something else, such as images, captions or text in one language; one that
-        fairseq-preprocess made, which has neither text pipeline nor references; or a file is missing or cut off.
+    :raises ValueError: a folder of something else, such as images, captions or text in one language; or a file is
+        missing or cut off.
     """
     path = Path(path)
     if path.is_dir():
         _refuse_other_kinds(path)
     found = find_data(path)
-    if not (path / RECORD_FILE).is_file():
-        raise ValueError(
-            f"{path} has no {RECORD_FILE}: expected a folder that `rskip prepare` made; fairseq-preprocess keeps "
-            "neither the text pipeline nor the raw test sentences, so train on its folder with fairseq-train"
-        )
-    record = made_record(path, TranslationRecord)
-    if (wrong := damage(path, record)) is not None:
-        raise ValueError(f"{path} {wrong}: prepare it again with `rskip prepare`")
+    corpus, raw = path.resolve().name, (path / RECORD_FILE).is_file()
+    if raw:
+        record = made_record(path, TranslationRecord)
+        if (wrong := damage(path, record)) is not None:
+            raise ValueError(f"{path} {wrong}: prepare it again with `rskip prepare`")
+        corpus, files = record.get("corpus") or corpus, record["files"]
+    else:
+        read = sorted({*path.glob("dict.*.txt"), *path.glob("*.idx"), *path.glob("shard*/*.idx")})
+        files = {each.relative_to(path).as_posix(): sha256_file(each) for each in read}
     return PreparedPairs(
         path=path,
-        corpus=record.get("corpus") or path.resolve().name,
+        corpus=corpus,
+        raw=raw,
         source=found.languages[0],
         target=found.languages[1],
         splits=tuple(found.splits),
         shards=max(found.shards, 1),
-        sha256=files_sha256(record["files"]),
+        sha256=files_sha256(files),
     )
 
 

@@ -214,13 +214,13 @@ def _write_model(run: Run[TranslationSettings], output: Path) -> None:
 
 def ending(request: Request, record: Record) -> str:
     """What came out, and what to do with it. Several lines."""
-    output = shlex.quote(str(request.output))
+    output, raw = shlex.quote(str(request.output)), "sacrebleu" in record.metrics
     return "\n".join(
         [
             "",
-            *(f"{metric}: {signature}" for metric, signature in record.signatures.items() if metric in _SIGNED),
+            *(f"{metric}: {record.signatures[metric]}" for metric in (_SIGNED if raw else record.signatures)),
             f"{request.output} holds the model",
-            f"  rskip translate --model {output} FILE --output TRANSLATION",
+            f"  rskip translate --model {output} {'' if raw else '--text tokens '}FILE --output TRANSLATION",
             f"  rskip run {shlex.quote(str(request.output / RECIPE))} --seeds 2 3",
         ]
     )

@@ -9,7 +9,7 @@ from typing import Any
 
 from rskip.corpora import PrepareOptions, find_corpus, prepare
 from rskip.corpora.prepared import find_pairs
-from rskip.corpora.record import TranslationRecord, describe_made, made_record, shard_folders
+from rskip.corpora.record import RECORD_FILE, TranslationRecord, describe_made, made_record, shard_folders
 from rskip.machine.environment import available_cores
 from rskip.translation.recipe import TranslationSettings
 
@@ -41,6 +41,9 @@ def languages(settings: TranslationSettings) -> tuple[str, str]:
 
 def describe_data(folder: Path) -> dict[str, Any]:
     """Corpus, options, counts and tools of a data folder, and checksums of what went in and came out."""
+    if not (folder / RECORD_FILE).is_file():  # of fairseq-preprocess
+        found = find_pairs(folder)
+        return {"corpus": found.corpus, "inputs": {}, "files_sha256": found.sha256}
     made: Any = made_record(folder, TranslationRecord)
     return describe_made(made, ("corpus", "format", "options", "sentences", "dictionary_size", "tools"))
 

@@ -34,18 +34,22 @@ def export_weights(run: Run[TranslationSettings], record: Record, folder: Path) 
     :returns: sacreBLEU of the weights read back.
     """
     data = ensure_data(run.settings, mirror=run.mirror)
+    if not (data / "text").is_dir():
+        problem = f"{data} has no text/: a published model translates raw sentences"
+        raise ValueError(f"{problem}; prepare the data with `rskip prepare`")
     write_files(run, folder)
     translations = _translate(run, weights=folder / WEIGHTS, data=data)
     return {"sacrebleu": round(translations.score()["sacrebleu"].value, DECIMALS)}
 
 
 def write_files(run: Run[TranslationSettings], folder: Path) -> None:
-    """Writes the files of `export_weights`, without scoring them."""
+    """Writes the files of `export_weights`, without scoring them; without text/ if the data have none."""
     data, (source, target) = data_folder(run.settings), languages(run.settings)
     checkpoint = read_checkpoint(scored_file(run))
     checkpoint.config.update(task="translation", source_lang=source, target_lang=target)
     write_model(folder, checkpoint, dtype=torch.float16)
-    shutil.copytree(data / "text", folder / "text")
+    if (data / "text").is_dir():
+        shutil.copytree(data / "text", folder / "text")
     for dictionary in data.glob("dict.*.txt"):
         shutil.copyfile(dictionary, folder / dictionary.name)
 

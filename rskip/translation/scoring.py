@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from rskip.corpora.record import State, made_record
+from rskip.corpora.record import RECORD_FILE, State, made_record
 from rskip.files.whole import atomic_file
 from rskip.tasks.fairseq.flags import device_arguments, flags_to_arguments
 from rskip.tasks.fairseq.log import read_train_log
@@ -29,7 +29,8 @@ COMPOUND_SPLIT = ("wmt14-en-de",)  # corpora for which papers report BLEU with c
 class Translations:
     """A translated split in its order: raw sentences, and for tokenised BLEU words joined by spaces.
 
-    compound_split: whether compound-split BLEU is among its scores (rskip.translation.compound_split).
+    compound_split: whether compound-split BLEU is among its scores (rskip.translation.compound_split). raw: whether
+    sentences are raw; if they are tokens, their only score is tokenised BLEU.
     """
 
     sources: list[str]
@@ -38,6 +39,7 @@ class Translations:
     hypothesis_words: list[str]
     reference_words: list[str] | None
     compound_split: bool = False
+    raw: bool = True
 
     def first(self, count: int) -> Translations:
         """The first `count` sentences."""
@@ -48,24 +50,30 @@ class Translations:
             hypothesis_words=self.hypothesis_words[:count],
             reference_words=self.reference_words and self.reference_words[:count],
             compound_split=self.compound_split,
+            raw=self.raw,
         )
 
     def score(self) -> dict[str, Score]:
         """Scores of the hypotheses; ValueError where their number isn't the references'."""
-        return score_sentences(
+        scores = score_sentences(
             self.hypotheses,
             self.references,
             tokenised_hypotheses=self.hypothesis_words,
             tokenised_references=self.reference_words,
             compound_split=self.compound_split,
         )
+        return scores if self.raw else {"tokenised_bleu": scores["tokenised_bleu"]}
 
 
 def read_translations(generated: Path, *, data: Path, split: str) -> Translations:
     """Reads fairseq-generate's output and the raw sentences of the data folder.
 
+    In a folder of fairseq-preprocess, which has none, sentences are the tokens without subword marks.
+
     Raises ValueError or FileNotFoundError where a sentence or a file is missing.
     """
+    if not (data / RECORD_FILE).is_file():
+        return _read_tokens(generated)
     corpus = made_record(data, State).get("corpus")
     pipeline = TextPipeline.load(data / "text")
     output = read_generated(generated)
@@ -80,6 +88,23 @@ def read_translations(generated: Path, *, data: Path, split: str) -> Translation
         hypothesis_words=[join_subwords(tokens) for tokens in output.hypotheses],
         reference_words=output.references and [join_subwords(tokens) for tokens in output.references],
         compound_split=corpus in COMPOUND_SPLIT,
+    )
+
+
+def _read_tokens(generated: Path) -> Translations:
+    output = read_generated(generated)
+    empty = [""] * len(output.hypotheses)  # where fairseq-generate printed none
+    sources, references, hypotheses = (
+        [join_subwords(tokens) for tokens in side or empty]
+        for side in (output.sources, output.references, output.hypotheses)
+    )
+    return Translations(
+        sources=sources,
+        references=references,
+        hypotheses=hypotheses,
+        hypothesis_words=hypotheses,
+        reference_words=references,
+        raw=False,
     )
 
 
@@ -112,9 +137,7 @@ def _outcome(run: Run[TranslationSettings], scores: Mapping[str, Score]) -> Outc
     with run.folder.train_log.open(encoding="utf-8", errors="replace") as lines:
         log_read = read_train_log(lines, log_file=run.folder.train_log)
     if log_read.parameters is None or (scores and not log_read.curve):
-        raise ValueError(
-            f"{run.folder.train_log} has no training in it: move {run.folder.path} away and run again"
-        )
+        raise ValueError(f"{run.folder.train_log} has no training in it: move {run.folder.path} away and run again")
     figures: dict[str, float | None] = {name: each.value for name, each in scores.items()}
     if scores:
         last = log_read.curve[-1]

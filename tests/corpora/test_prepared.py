@@ -47,10 +47,15 @@ def test_a_file_that_is_gone_or_cut_off_is_named(data: Path) -> None:
         find_pairs(data)
 
 
-def test_a_folder_of_fairseq_preprocess_lacks_the_text(data: Path) -> None:
+def test_a_folder_of_fairseq_preprocess_has_its_own_name_and_checksum(data: Path) -> None:
+    assert find_pairs(data).raw
     (data / "corpus.json").unlink()
-    with pytest.raises(ValueError, match=r"has no corpus.json: .* fairseq-preprocess keeps neither the text pipeline"):
-        find_pairs(data)
+    found = find_pairs(data)
+    assert (found.raw, found.corpus) == (False, "data")
+    (data / "train.en-de.de.bin").write_bytes(b"as long")
+    assert find_pairs(data) == found
+    (data / "train.en-de.de.idx").write_bytes(b"other")
+    assert find_pairs(data).sha256 != found.sha256
 
 
 def test_captions_and_images_have_commands_of_their_own(tmp_path: Path) -> None:

@@ -42,18 +42,22 @@ def write_side(folder: Path, language: str, sizes: list[int], dictionary: str) -
     (folder / f"dict.{language}.txt").write_text(dictionary)
 
 
+def data_in(folder: Path) -> PreparedPairs:
+    return PreparedPairs(
+        path=folder, corpus="x", raw=True, source="en", target="de", splits=("train",), shards=1, sha256=""
+    )
+
+
 @pytest.mark.parametrize(("german", "vocabulary", "joined"), [("a 3\nb 2\n", 6, True), ("a 3\n", 11, False)])
 def test_a_folder_is_measured(tmp_path: Path, german: str, vocabulary: int, joined: bool) -> None:
     write_side(tmp_path, "en", [3, 9], "a 3\nb 2\n")
     write_side(tmp_path, "de", [4, 2], german)
-    data = PreparedPairs(path=tmp_path, corpus="x", source="en", target="de", splits=("train",), shards=1, sha256="")
-    size = measure(data)
+    size = measure(data_in(tmp_path))
     assert (size.pairs, size.tokens, size.vocabulary, size.joined) == (2, 13, vocabulary, joined)
 
 
 def test_sides_of_unequal_number_are_refused(tmp_path: Path) -> None:
     write_side(tmp_path, "en", [3, 9], "a 3\n")
     write_side(tmp_path, "de", [4], "a 3\n")
-    data = PreparedPairs(path=tmp_path, corpus="x", source="en", target="de", splits=("train",), shards=1, sha256="")
     with pytest.raises(ValueError, match="has 2 training sentences in en and 1 in de: expected as many"):
-        measure(data)
+        measure(data_in(tmp_path))

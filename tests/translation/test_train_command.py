@@ -173,3 +173,16 @@ def test_the_recipe_is_written_as_a_person_writes_one(project: Path) -> None:
         "kind", "description", "runs", "results", "data", "train", "average", "generate", "evaluate", "show",
     ]  # fmt: skip
     assert content["train"]["dropout"] == 0.25 and content["train"]["arch"] == "transformer_sas_tiny"
+
+
+def test_a_folder_of_fairseq_preprocess_is_scored_on_tokens(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for name in ("text", "reference"):
+        shutil.rmtree(project / "data" / name)
+    (project / "data/corpus.json").unlink()
+    assert main(TRAIN) == 0
+    printed = capsys.readouterr().out
+    assert "rskip translate --model model --text tokens FILE" in printed
+    record = read_record(project / RECORD)
+    assert record.metrics.keys() == {"tokenised_bleu", "valid_loss", "valid_nll_loss", "valid_ppl"}
+    assert record.config["corpus"] == "data" and record.data["files_sha256"] == record.config["data_sha256"]
+    assert not (project / "model/text").exists()
