@@ -52,8 +52,16 @@ def text(tmp_path):
 
 @pytest.fixture(scope="module")
 def load():
-    """`Translator.from_pretrained`, which reads each model once for all commands."""
-    return functools.cache(Translator.from_pretrained)
+    """`Translator.from_pretrained`, which reads each model with its own text once for all commands."""
+    original = Translator.from_pretrained
+    own_text = functools.cache(original)
+
+    def load(path, *, text, text_settings, **settings):
+        if text is None and not text_settings:
+            return own_text(path, **settings)
+        return original(path, text=text, text_settings=text_settings, **settings)
+
+    return load
 
 
 @pytest.fixture
