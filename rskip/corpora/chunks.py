@@ -141,9 +141,11 @@ def _deal(corpus: OwnCorpus, options: PrepareOptions, folder: Path) -> None:
             ]
             for split, number, _ in _own_parts(corpus)
         }
+        bar = stack.enter_context(Progress("split", total=corpus.pairs, unit=" pairs", log=30.0))
         for split, number, pair in deal_pairs(corpus, sizes=sizes, seed=options.seed or 0, cleaning=options.cleaning):
             for file, sentence in zip(files[split, number], pair, strict=True):
-                file.write(f"{sentence}\n")
+                file.write(sentence.replace("\0", " ") + "\n")  # as a Tokenizer reads it
+            bar.update()
 
 
 def _generate(corpus: GeneratedCorpus, options: PrepareOptions, folder: Path) -> None:

@@ -40,6 +40,7 @@ class TextSummary:
 
     :param name: unlike those of the split's other texts.
     :param words: of source and target, between spaces.
+    :param characters: those that occur in it.
     :param beginning: sentences of source and target, from which their languages are told.
     """
 
@@ -47,6 +48,7 @@ class TextSummary:
     text: OwnText
     pairs: int
     words: tuple[int, int]
+    characters: frozenset[str] = field(repr=False)
     beginning: tuple[tuple[str, ...], tuple[str, ...]] = field(repr=False)
 
 
@@ -73,6 +75,11 @@ class OwnCorpus(Corpus):
     def split_names(self) -> list[str]:
         """train, valid, and the test sets in their order."""
         return list(dict.fromkeys(["train", "valid", "test", *self.texts]))
+
+    @property
+    def pairs(self) -> int:
+        """How many there are in all texts."""
+        return sum(text.pairs for texts in self.texts.values() for text in texts)
 
     @property
     def description(self) -> dict[str, Any]:
@@ -104,6 +111,7 @@ def read_own_corpus(texts: Mapping[str, Sequence[OwnText]], *, source: str, targ
         line for of_split in read.values() for text in of_split for line in _check_languages(text, (source, target))
     ]
     pairs = sum(summary.pairs for summary in read["train"])
+    characters = frozenset[str]().union(*(summary.characters for summary in read["train"]))
     share = min(LARGEST_SPLIT, max(1, pairs // SPLIT_SHARE))
     return OwnCorpus(
         name=f"own-{source}-{target}",
@@ -112,7 +120,9 @@ def read_own_corpus(texts: Mapping[str, Sequence[OwnText]], *, source: str, targ
         homepage="",
         licence="that of the files it was made from",
         citation="",
-        defaults=PrepareDefaults(cleaning=default_cleaning(source, target), size=default_size(pairs)),
+        defaults=PrepareDefaults(
+            cleaning=default_cleaning(source, target), size=default_size(pairs, characters=len(characters))
+        ),
         texts=read,
         split_off={split: share for split in HELD_OUT if split not in read},
         inputs=inputs,
@@ -120,9 +130,13 @@ def read_own_corpus(texts: Mapping[str, Sequence[OwnText]], *, source: str, targ
     )
 
 
-def default_size(pairs: int) -> int:
-    """How many subword units are learnt by default from so many pairs."""
-    return next((size for below, size in SIZES if pairs < below), LARGEST_SIZE)
+def default_size(pairs: int, *, characters: int) -> int:
+    """How many subword units are learnt by default from so many pairs.
+
+    :param characters: how many different ones there are, each of which is a unit of SentencePiece's.
+    """
+    size = next((size for below, size in SIZES if pairs < below), LARGEST_SIZE)
+    return max(size, -(-2 * characters // 1_000) * 1_000)
 
 
 def default_cleaning(source: str, target: str) -> CleaningOptions:
@@ -167,6 +181,7 @@ def _read_all(split: str, texts: Sequence[OwnText], languages: tuple[str, str]) 
 
 def _read(split: str, name: str, text: OwnText, languages: tuple[str, str]) -> TextSummary:
     pairs, words = 0, [0, 0]
+    characters: set[str] = set()
     beginning: tuple[list[str], list[str]] = ([], [])
     with Progress(f"read {name}", unit=" pairs") as bar:
         for pair in text.pairs(languages):
@@ -174,6 +189,7 @@ def _read(split: str, name: str, text: OwnText, languages: tuple[str, str]) -> T
             bar.update()
             for side, sentence in enumerate(pair):
                 words[side] += len(sentence.split())
+                characters.update(sentence)
                 if len(sentence) >= SHORTEST_CHARACTERS and len(beginning[side]) < SAMPLE:
                     beginning[side].append(sentence[:LONGEST_HELD_OUT])
                 if split != "train" and len(sentence) > LONGEST_HELD_OUT:
@@ -186,6 +202,7 @@ def _read(split: str, name: str, text: OwnText, languages: tuple[str, str]) -> T
         text=text,
         pairs=pairs,
         words=(words[0], words[1]),
+        characters=frozenset(characters),
         beginning=(tuple(beginning[0]), tuple(beginning[1])),
     )
 

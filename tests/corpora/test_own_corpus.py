@@ -60,7 +60,7 @@ def prepare(stub: Path, tmp_path: Path) -> Prepare:
         nonlocal count
         count += 1
         output = tmp_path / f"out{count}"
-        assert main(["prepare", *arguments, "--bpe-size", "30", "--output", str(output), "--workers", "1"]) == 0
+        assert main(["prepare", "--bpe-size", "30", *arguments, "--output", str(output), "--workers", "1"]) == 0
         return contents(output)
 
     return run
@@ -173,6 +173,21 @@ def test_given_sets_are_taken_as_they_are(prepare: Prepare, tmp_path: Path) -> N
     record = json.loads(made["corpus.json"])
     assert record["sentences"] == {"train": len(PAIRS) - 4, "valid": 3, "test": 2, "test1": 1}
     assert "seed" not in record["options"]
+
+
+@pytest.mark.parametrize("subwords", ["bpe", "sentencepiece", "sentencepiece-bytes"])
+def test_what_other_programs_take_for_a_line_end_is_in_no_token(
+    prepare: Prepare, tmp_path: Path, subwords: str
+) -> None:
+    ends = "\r\x0b\x0c\x1c\x1d\x1e\x85\u2028\u2029"
+    pairs = [
+        (f"{source[:3]}{end}{source[3:]} {end}", f"{end}{target} \0{end} .")
+        for number, (source, target) in enumerate(PAIRS)
+        for end in [ends[number % len(ends)]]
+    ]
+    made = prepare(*write_sides(tmp_path / "train", pairs), "--subword", subwords, "--bpe-size", "400")
+    assert json.loads(made["corpus.json"])["sentences"] == {"train": 46, "valid": 2, "test": 2}
+    assert not set(f"{ends}\0") & set(made["dict.en.txt"].decode())
 
 
 def test_changed_files_are_refused_then_forced(stub: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -318,11 +333,16 @@ def test_default_cleaning_and_size(source: str, spaced: bool) -> None:
     cleaning = default_cleaning(source, "de")
     assert (cleaning.max_words is not None) == (cleaning.max_ratio is not None) == spaced
     assert cleaning.empty and cleaning.duplicates and cleaning.leaks and cleaning.max_characters
-    assert [default_size(pairs) for pairs in (10, 9_999, 10_000, 29_000, 50_000, 10**6)] == [
-        2_000,
-        2_000,
-        4_000,
-        4_000,
-        8_000,
-        32_000,
-    ]
+    sizes = [default_size(pairs, characters=90) for pairs in (10, 9_999, 10_000, 29_000, 50_000, 10**6)]
+    assert sizes == [2_000, 2_000, 4_000, 4_000, 8_000, 32_000]
+    assert default_size(10, characters=3_001) == 7_000
+
+
+@pytest.mark.parametrize("subwords", ["sentencepiece", "sentencepiece-bytes"])
+def test_default_size_has_room_for_every_character(stub: Path, tmp_path: Path, subwords: str) -> None:
+    characters = [chr(0x4E00 + number) for number in range(2_100)]
+    pairs = [("".join(characters[number : number + 30]), f"word {number}") for number in range(0, 2_100, 10)]
+    arguments = write_sides(tmp_path / "train", pairs)
+    arguments += ["--languages", "zh", "en", "--subword", subwords, "--output", str(tmp_path / "own")]
+    assert main(["prepare", *arguments]) == 0
+    assert json.loads((tmp_path / "own/corpus.json").read_bytes())["options"]["size"] == 5_000

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import bz2
 import copy
+import gzip
 import io
 import json
+import lzma
 import shutil
 from collections.abc import Callable, Iterator
 from hashlib import sha256
@@ -26,7 +29,10 @@ from rskip.captioning.model import CaptioningTransformer
 from rskip.captioning.model_file import CONFIG, load_captioning_model
 from rskip.checkpoint import Checkpoint, average_checkpoints, read_checkpoint, write_checkpoint
 from rskip.checkpoint.fairseq_file import read_validation
+from rskip.corpora import read_own_corpus
+from rskip.corpora.formats import TextFile
 from rskip.corpora.inspection import inspect_data
+from rskip.corpora.own_text import Table
 from rskip.files.images import read_picture
 from rskip.records import Record, read_record
 from rskip.text import Dictionary
@@ -224,6 +230,39 @@ def test_values_of_a_pt_file(edit: Any) -> None:
         return
     for read in (read_checkpoint, read_validation, lambda path: average_checkpoints([path, path])):
         holds(read, memory)
+
+
+OWN_TEXT = {
+    "tsv": b"en\tde\nA dog.\tEin Hund.\nA cat 7.\tEine Katze 7.\n",
+    "jsonl": b'{"en": "A dog.", "de": "Ein Hund."}\n{"en": "A cat 7.", "de": "Eine Katze 7."}\n',
+}
+
+
+@pytest.mark.parametrize("form", list(OWN_TEXT))
+@pytest.mark.parametrize("pack", [bytes, gzip.compress, lzma.compress, bz2.compress])
+def test_bytes_of_the_users_own_text(form: str, pack: Callable[[bytes], bytes], tmp_path: Path) -> None:
+    path, whole = tmp_path / "text", pack(OWN_TEXT[form])
+    texts = {"train": [Table(TextFile(path))]}
+    path.write_bytes(whole)
+    assert holds(read_own_corpus, texts, source="en", target="de").texts["train"][0].words == (5, 5)
+
+    @given(damages, share=3)
+    def changed(damage: Damage) -> None:
+        path.write_bytes(damaged(whole, damage))
+        holds(read_own_corpus, texts, source="en", target="de")
+
+    changed()
+
+
+@example(([0.0, 0.0], "replace", "\ud800"))
+@given(edits())
+def test_values_of_the_users_own_rows(edit: Any) -> None:
+    rows = [json.loads(line) for line in OWN_TEXT["jsonl"].splitlines()]
+    content = edited([*rows, {"translation": rows[0]}], edit)
+    lines = map(in_json, content) if isinstance(content, list) else [in_json(content)]
+    path = Path("rows.jsonl")
+    path.write_text("".join(f"{line}\n" for line in lines))
+    holds(read_own_corpus, {"train": [Table(TextFile(path))]}, source="en", target="de")
 
 
 @pytest.fixture
