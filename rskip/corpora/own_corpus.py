@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from rskip.corpora.cleaning.languages import SHORTEST_CHARACTERS, likely_language
+from rskip.corpora.cleaning.languages import SHORTEST_CHARACTERS, knows_language, likely_language
 from rskip.corpora.corpus import CleaningOptions, Corpus, PrepareDefaults
-from rskip.corpora.own_text import OwnText
+from rskip.corpora.own_text import OwnText, PairedFiles
 from rskip.files.checksum import sha256_file
 from rskip.machine.terminal import Progress
 from rskip.settings.errors import SettingError
@@ -164,7 +164,8 @@ def _sums(given: Mapping[str, Sequence[OwnText]], languages: tuple[str, str]) ->
                 raise ValueError(f"{names} have the same content: expected a source file and its translation")
             if (earlier := seen.setdefault(tuple(sums), f"{names} ({split})")) != f"{names} ({split})":
                 raise ValueError(f"{names} ({split}) and {earlier} have the same content: give each file once")
-            for file, side, sum_ in zip(text.files, languages if len(sums) == 2 else ["table"], sums, strict=True):
+            sides = [*languages] if isinstance(text, PairedFiles) else [text.description]
+            for file, side, sum_ in zip(text.files, sides, sums, strict=True):
                 key = f"{split}.{side}" + (f".{number}" if len(texts) > 1 else "")
                 name, size = Path(str(file)).name, file.path.stat().st_size
                 inputs[key] = {"file": name, "size": size, "sha256": sum_}
@@ -224,5 +225,5 @@ def _check_languages(text: TextSummary, languages: tuple[str, str]) -> list[str]
     return [
         f"{place} looks like {language}, not {code}: check it"
         for place, language, code in zip(places, found, languages, strict=True)
-        if language not in (None, code)
+        if language not in (None, code) and knows_language(code)
     ]

@@ -82,6 +82,11 @@ class Table:
         match = _BOTH.fullmatch(without_packing(Path(str(self.file)).name))
         return (match["source"], match["target"]) if match else None
 
+    @property
+    def description(self) -> str:
+        """What decides the pairs besides the file's content."""
+        return "table" + (f", columns {' and '.join(self.columns)}" if self.columns else "")
+
     def pairs(self, languages: tuple[str, str]) -> Iterator[Pair]:
         """Raw pairs. A line break within a JSON string becomes a space.
 

@@ -206,7 +206,7 @@ def record_difference(record: Mapping[str, Any], planned: Mapping[str, Any]) -> 
     if "corpus" in changed:
         return f"holds {record.get('corpus')}, not {planned['corpus']}"
     if "inputs" in changed:
-        return "was prepared from other versions of the input files"
+        return "was prepared from other input files, or versions of them"
     if "options" in changed:
         return f"was prepared with {_listed(record.get('options'))}, not with {_listed(planned['options'])}"
     if "tools" in changed:

@@ -197,7 +197,13 @@ def test_changed_files_are_refused_then_forced(stub: Path, tmp_path: Path, capsy
     assert "own is up to date, nothing was done: pairs: train 46, valid 2, test 2" in capsys.readouterr().out
     write_sides(tmp_path / "train", PAIRS[:-1])
     assert main(arguments) == 2
-    assert "own was prepared from other versions of the input files: choose another" in capsys.readouterr().err
+    assert "own was prepared from other input files, or versions of them: choose another" in capsys.readouterr().err
+    table = ["prepare", "--table", str(tmp_path / "table.tsv"), "--languages", "en", "de"]
+    table += ["--output", str(tmp_path / "table"), "--columns"]
+    (tmp_path / "table.tsv").write_text("".join(f"{source}\t{target}\t{target} so\n" for source, target in PAIRS))
+    assert main([*table, "1", "2"]) == 0
+    assert main([*table, "1", "3"]) == 2
+    assert "table was prepared from other input files, or versions of them: choose another" in capsys.readouterr().err
     assert main([*arguments, "--force"]) == 0
     assert json.loads((tmp_path / "own/corpus.json").read_bytes())["sentences"]["train"] == 45
 
@@ -284,6 +290,21 @@ def test_bad_input_is_one_line_and_leaves_nothing(
     ):
         told = refused(*arguments)
         assert told.startswith(message), arguments
+
+
+def test_languages_are_looked_at_where_langid_is_installed(
+    refused: Callable[..., str], prepare: Prepare, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pytest.importorskip("py3langid")
+    french = "Le chien court dans la grande maison blanche, et le chat dort."
+    english = "The dog is running through the big house, and the cat sleeps."
+    flags = write_sides(tmp_path / "train", [(f"{french} {number}", f"{english} {number}") for number in range(30)])
+    told = refused(*flags, "--languages", "en", "fr")
+    assert told.endswith("train.de: the first is fr, the second en, expected en and fr: swap source and target")
+    prepare(*flags)
+    assert f"{flags[1]} looks like fr, not en: check it" in capsys.readouterr().out.splitlines()
+    prepare(*flags, "--languages", "fr", "gsw")  # a language that langid doesn't know
+    assert "looks like" not in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(

@@ -57,6 +57,11 @@ def likely_language(sentences: Iterable[str]) -> str | None:
     return language if len(found) >= 10 and count >= MOST * len(found) else None
 
 
+def knows_language(language: str) -> bool:
+    """Whether py3langid, which must be installed, knows the language."""
+    return language in _identifier().labels
+
+
 def _is_other(words: str, language: str) -> bool:
     # roughly as it was written: an apostrophe by itself makes French look like Walloon
     sentence = unescape_entities(words.replace(" @-@ ", "-")).replace(" '", "'").replace("' ", "'")
