@@ -118,7 +118,8 @@ class Server:
         if os.fork() == 0:
             os.close(requests)
             os.close(answers)
-            serve(modules, os.fdopen(their_input), os.fdopen(their_output, "w"))
+            with os.fdopen(their_input) as given, os.fdopen(their_output, "w") as taken:
+                serve(modules, given, taken)
             os._exit(0)
         os.close(their_input)
         os.close(their_output)

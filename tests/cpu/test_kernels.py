@@ -56,82 +56,85 @@ def close(found, expected, dtype):
 
 
 @pytest.mark.parametrize("dtype", TOLERANCE, ids=str)
-@pytest.mark.parametrize("words", [1, 5, 16, 203])
-def test_cross_entropy_and_its_gradient(library, dtype, words):
-    torch.manual_seed(words)
-    logits = (20 * torch.randn(6, words)).to(dtype)
-    if words > 1:
-        logits[4, 0] = -math.inf
-    logits[5, 0] = math.nan
-    labels = torch.randint(words, (6,))
-    labels[4] = words - 1
-    exact = logits.float().log_softmax(1)
-    expected = exact.exp().scatter_add(1, labels[:, None], torch.full((6, 1), -0.75))
-    for with_gradient in (False, True):
-        found = logits.clone()
-        nll, normalisers = cross_entropy_(library, found, labels, confidence=0.75, with_gradient=with_gradient)
-        kwargs = {"rtol": 2e-6, "atol": 2e-5, "equal_nan": True}
-        torch.testing.assert_close(nll, -exact.gather(1, labels[:, None])[:, 0], **kwargs)
-        torch.testing.assert_close(normalisers, logits.float().logsumexp(1), **kwargs)
-        wanted = expected if with_gradient else logits.float()
-        torch.testing.assert_close(found.float(), wanted, rtol=TOLERANCE[dtype], atol=2e-5, equal_nan=True)
+def test_cross_entropy_and_its_gradient(library, dtype):
+    for words in (1, 5, 16, 203):
+        torch.manual_seed(words)
+        logits = (20 * torch.randn(6, words)).to(dtype)
+        if words > 1:
+            logits[4, 0] = -math.inf
+        logits[5, 0] = math.nan
+        labels = torch.randint(words, (6,))
+        labels[4] = words - 1
+        exact = logits.float().log_softmax(1)
+        expected = exact.exp().scatter_add(1, labels[:, None], torch.full((6, 1), -0.75))
+        for with_gradient in (False, True):
+            found = logits.clone()
+            nll, normalisers = cross_entropy_(library, found, labels, confidence=0.75, with_gradient=with_gradient)
+            kwargs = {"rtol": 2e-6, "atol": 2e-5, "equal_nan": True}
+            torch.testing.assert_close(nll, -exact.gather(1, labels[:, None])[:, 0], **kwargs)
+            torch.testing.assert_close(normalisers, logits.float().logsumexp(1), **kwargs)
+            wanted = expected if with_gradient else logits.float()
+            torch.testing.assert_close(found.float(), wanted, rtol=TOLERANCE[dtype], atol=2e-5, equal_nan=True)
 
 
 @pytest.mark.parametrize("dtype", TOLERANCE, ids=str)
-@pytest.mark.parametrize("words", [1, 16, 203])
-def test_log_softmax_and_its_gradient(library, dtype, words, monkeypatch):
-    monkeypatch.setattr("rskip.cpu.loss.native_library", lambda tensor: library)
-    torch.manual_seed(words)
-    logits = (10 * torch.randn(2, 3, words)).to(dtype)
-    weights = torch.randn(2, 3, words)
-    results = []
-    for of in (log_softmax, lambda x: x.float().log_softmax(-1)):
-        x = logits.clone().requires_grad_()
-        y = of(x)
-        (y * weights).sum().backward()
-        results.append((y.detach(), x.grad))
-    torch.testing.assert_close(results[0][0], results[1][0], rtol=2e-6, atol=2e-5)
-    close(results[0][1], results[1][1], dtype)
-    expanded = logits.clone().requires_grad_()
-    log_softmax(expanded).sum().backward()  # whose gradient is one number
-    assert torch.isfinite(expanded.grad).all()
+def test_log_softmax_and_its_gradient(library, dtype, monkeypatch):
+    for words in (1, 16, 203):
+        monkeypatch.setattr("rskip.cpu.loss.native_library", lambda tensor: library)
+        torch.manual_seed(words)
+        logits = (10 * torch.randn(2, 3, words)).to(dtype)
+        weights = torch.randn(2, 3, words)
+        results = []
+        for of in (log_softmax, lambda x: x.float().log_softmax(-1)):
+            x = logits.clone().requires_grad_()
+            y = of(x)
+            (y * weights).sum().backward()
+            results.append((y.detach(), x.grad))
+        torch.testing.assert_close(results[0][0], results[1][0], rtol=2e-6, atol=2e-5)
+        close(results[0][1], results[1][1], dtype)
+        expanded = logits.clone().requires_grad_()
+        log_softmax(expanded).sum().backward()  # whose gradient is one number
+        assert torch.isfinite(expanded.grad).all()
 
 
 @pytest.mark.parametrize("dtype", TOLERANCE, ids=str)
-@pytest.mark.parametrize(("heads", "features"), [(4, 32), (2, 64), (13, 10), (3, 16), (1, 7)])
-def test_attention_over_the_slots_that_a_beam_sees(library, dtype, heads, features):
-    torch.manual_seed(heads)
-    sentences, beams, slots, width = 3, 2, 40, heads * features
-    query, new_key, new_value = torch.randn(3, sentences * beams, width).to(dtype)
-    key, value = torch.randn(2, 5, slots, width).to(dtype)  # of five places, three of which are used
-    place = torch.tensor([4, 0, 2], dtype=torch.int32)
-    seen = torch.rand(sentences, beams, slots).argsort(-1).int()
-    counts = torch.tensor([37, 1, 16], dtype=torch.int32)
-    output, weights = torch.empty_like(query), torch.empty(sentences, beams, slots)
-    before = key.clone(), value.clone()
-    whose = Seen(
-        place=place, slots=seen, counts=counts, slots_sentence=beams * slots, slots_beam=slots, beams=beams
-    )  # fmt: skip
-    arguments = Attention(
-        seen=whose, query=query, key=key, value=value, new_key=new_key, new_value=new_value, output=output,
-        weights=weights, slots_per_place=slots, weights_beam=slots, heads=heads, features=features,
-    )  # fmt: skip
-    library.attend(arguments, sentences)
-    for sentence, beam in product(range(sentences), range(beams)):
-        row, own = sentence * beams + beam, seen[sentence, beam, : counts[sentence]].long()
-        place_keys, place_values = before[0][place[sentence]].clone(), before[1][place[sentence]].clone()
-        for each in range(beams):  # each beam's last slot is written first
-            last = seen[sentence, each, counts[sentence] - 1]
-            place_keys[last], place_values[last] = new_key[sentence * beams + each], new_value[sentence * beams + each]
-        q, k, v = (
-            each.float().view(-1, heads, features).transpose(0, 1)
-            for each in (query[row], place_keys[own], place_values[own])
-        )
-        probabilities = (q @ k.transpose(1, 2) / math.sqrt(features)).softmax(-1)  # (heads, 1, count)
-        close(output[row], (probabilities @ v).transpose(0, 1).flatten(), dtype)
-        expected = torch.zeros(slots).index_put((own,), probabilities.mean(0)[0])
-        close(weights[sentence, beam], expected, torch.float32)
-    assert torch.equal(key[[1, 3]], before[0][[1, 3]])
+def test_attention_over_the_slots_that_a_beam_sees(library, dtype):
+    for heads, features in ((4, 32), (2, 64), (13, 10), (3, 16), (1, 7)):
+        torch.manual_seed(heads)
+        sentences, beams, slots, width = 3, 2, 40, heads * features
+        query, new_key, new_value = torch.randn(3, sentences * beams, width).to(dtype)
+        key, value = torch.randn(2, 5, slots, width).to(dtype)  # of five places, three of which are used
+        place = torch.tensor([4, 0, 2], dtype=torch.int32)
+        seen = torch.rand(sentences, beams, slots).argsort(-1).int()
+        counts = torch.tensor([37, 1, 16], dtype=torch.int32)
+        output, weights = torch.empty_like(query), torch.empty(sentences, beams, slots)
+        before = key.clone(), value.clone()
+        whose = Seen(
+            place=place, slots=seen, counts=counts, slots_sentence=beams * slots, slots_beam=slots, beams=beams
+        )  # fmt: skip
+        arguments = Attention(
+            seen=whose, query=query, key=key, value=value, new_key=new_key, new_value=new_value, output=output,
+            weights=weights, slots_per_place=slots, weights_beam=slots, heads=heads, features=features,
+        )  # fmt: skip
+        library.attend(arguments, sentences)
+        for sentence, beam in product(range(sentences), range(beams)):
+            row, own = sentence * beams + beam, seen[sentence, beam, : counts[sentence]].long()
+            place_keys, place_values = before[0][place[sentence]].clone(), before[1][place[sentence]].clone()
+            for each in range(beams):  # each beam's last slot is written first
+                last = seen[sentence, each, counts[sentence] - 1]
+                place_keys[last], place_values[last] = (
+                    new_key[sentence * beams + each],
+                    new_value[sentence * beams + each],
+                )
+            q, k, v = (
+                each.float().view(-1, heads, features).transpose(0, 1)
+                for each in (query[row], place_keys[own], place_values[own])
+            )
+            probabilities = (q @ k.transpose(1, 2) / math.sqrt(features)).softmax(-1)  # (heads, 1, count)
+            close(output[row], (probabilities @ v).transpose(0, 1).flatten(), dtype)
+            expected = torch.zeros(slots).index_put((own,), probabilities.mean(0)[0])
+            close(weights[sentence, beam], expected, torch.float32)
+        assert torch.equal(key[[1, 3]], before[0][[1, 3]])
 
 
 @pytest.mark.parametrize("dtype", TOLERANCE, ids=str)
@@ -153,40 +156,40 @@ def test_connections_with_their_norms(library, dtype, kind):
 
 
 @pytest.mark.parametrize("dtype", TOLERANCE, ids=str)
-@pytest.mark.parametrize(("inputs", "outputs"), [(1, 1), (16, 4), (33, 7), (128, 130)])
-def test_linear_maps(library, dtype, inputs, outputs):
-    torch.manual_seed(inputs)
-    weight, bias = torch.randn(outputs, inputs).to(dtype), torch.randn(outputs).to(dtype)
-    packed = pack_weight(library, weight)
-    for rows in (1, 3, 4, 29):
-        x = torch.randn(rows, inputs).to(dtype)
-        expected = x.double() @ weight.double().T
-        tolerance = {"rtol": TOLERANCE[dtype], "atol": TOLERANCE[dtype] * math.sqrt(inputs)}
-        found = native_linear(library, x, weight, packed, None)
-        torch.testing.assert_close(found.double(), expected, **tolerance)
-        found = native_linear(library, x[None], weight, packed, bias)[0]
-        torch.testing.assert_close(found.double(), expected + bias.double(), **tolerance)
-        for row in range(rows):  # whatever stands beside it
-            assert torch.equal(native_linear(library, x[row], weight, packed, bias), found[row])
+def test_linear_maps(library, dtype):
+    for inputs, outputs in ((1, 1), (16, 4), (33, 7), (128, 130)):
+        torch.manual_seed(inputs)
+        weight, bias = torch.randn(outputs, inputs).to(dtype), torch.randn(outputs).to(dtype)
+        packed = pack_weight(library, weight)
+        for rows in (1, 3, 4, 29):
+            x = torch.randn(rows, inputs).to(dtype)
+            expected = x.double() @ weight.double().T
+            tolerance = {"rtol": TOLERANCE[dtype], "atol": TOLERANCE[dtype] * math.sqrt(inputs)}
+            found = native_linear(library, x, weight, packed, None)
+            torch.testing.assert_close(found.double(), expected, **tolerance)
+            found = native_linear(library, x[None], weight, packed, bias)[0]
+            torch.testing.assert_close(found.double(), expected + bias.double(), **tolerance)
+            for row in range(rows):  # whatever stands beside it
+                assert torch.equal(native_linear(library, x[row], weight, packed, bias), found[row])
 
 
-@pytest.mark.parametrize(("inputs", "outputs"), [(1, 1), (6, 33), (130, 64)])
-def test_linear_maps_in_8_bits(library, inputs, outputs):
+def test_linear_maps_in_8_bits(library):
     """Exactly what the integers give, and rows of extreme ones don't overflow."""
-    if not library.largest_weight:
-        pytest.skip("these instructions have no such products")
-    torch.manual_seed(inputs)
-    weight = torch.randint(-library.largest_weight, library.largest_weight + 1, (outputs, inputs)).to(torch.int8)
-    scales, bias = torch.rand(outputs), torch.randn(outputs)
-    for rows, given in ((1, bias), (29, None)):
-        x = torch.randint(-127, 128, (rows, inputs)).float()
-        x[:, -1] = 127.0  # so that rows are their own integers
-        if rows > 1:
-            x[1], weight[-1] = 127, library.largest_weight
-        packed = PackedWeight8(library, weight, scales, given)
-        expected = x.double() @ weight.double().T * scales + (0 if given is None else given)
-        found = native_linear8(library, packed.arguments(x), rows)
-        torch.testing.assert_close(found.double(), expected, rtol=2e-6, atol=1e-5)
+    for inputs, outputs in ((1, 1), (6, 33), (130, 64)):
+        if not library.largest_weight:
+            pytest.skip("these instructions have no such products")
+        torch.manual_seed(inputs)
+        weight = torch.randint(-library.largest_weight, library.largest_weight + 1, (outputs, inputs)).to(torch.int8)
+        scales, bias = torch.rand(outputs), torch.randn(outputs)
+        for rows, given in ((1, bias), (29, None)):
+            x = torch.randint(-127, 128, (rows, inputs)).float()
+            x[:, -1] = 127.0  # so that rows are their own integers
+            if rows > 1:
+                x[1], weight[-1] = 127, library.largest_weight
+            packed = PackedWeight8(library, weight, scales, given)
+            expected = x.double() @ weight.double().T * scales + (0 if given is None else given)
+            found = native_linear8(library, packed.arguments(x), rows)
+            torch.testing.assert_close(found.double(), expected, rtol=2e-6, atol=1e-5)
 
 
 @pytest.mark.parametrize("dtype", TOLERANCE, ids=str)

@@ -72,18 +72,7 @@ def build() -> Callable[..., Transformer]:
 
     def build(connection: str = "1xskip+ln", **changes: Any) -> Transformer:
         torch.manual_seed(0)
-        sides = {f"{side}_{key}": value for side in ("encoder", "decoder") for key, value in SIZES.items()}
-        config = TransformerConfig(
-            **{
-                "source_vocabulary": 23,
-                "target_vocabulary": 29,
-                **sides,
-                "encoder_connection": connection,
-                "decoder_connection": connection,
-                **changes,
-            }
-        )
-        model = Transformer(config).double().eval()
+        model = Transformer(small(connection, **changes)).double().eval()
         for name, parameter in model.named_parameters():
             starts_equal = "connection." in name and "gate" not in name and bool((parameter == parameter.mean()).all())
             if "norm" in name or name.endswith(("head_scale", "value_residual.factors")) or starts_equal:
@@ -96,6 +85,14 @@ def build() -> Callable[..., Transformer]:
 
 
 SIZES = {"embed_dim": 16, "ffn_embed_dim": 24, "attention_heads": 4, "layers": 2}
+
+
+def small(connection: str, **changes: Any) -> TransformerConfig:
+    """Of a small Transformer with this connection on both sides."""
+    sides = {f"{side}_{key}": value for side in ("encoder", "decoder") for key, value in SIZES.items()}
+    connections = {"encoder_connection": connection, "decoder_connection": connection}
+    vocabularies = {"source_vocabulary": 23, "target_vocabulary": 29}
+    return TransformerConfig(**{**vocabularies, **sides, **connections, **changes})
 
 
 @pytest.fixture

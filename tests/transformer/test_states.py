@@ -14,6 +14,7 @@ from rskip.connections import admin_profiling, list_connections, parse_connectio
 from rskip.settings.errors import SettingError
 from rskip.transformer import Transformer, TransformerConfig
 from rskip.transformer.stack import compile_layers
+from tests.transformer.conftest import small
 
 STREAMS = ["residual_dual", "b2t", "siamese", "hyper:streams=2", "mhc:streams=2,iterations=5"]
 HISTORY = ["denseformer", "attnres:blocks=3"]
@@ -113,8 +114,8 @@ def test_every_family_is_trained_here():
 
 
 @pytest.mark.parametrize("connection", FAMILIES)
-def test_updates_are_the_same_from_a_file_of_model_and_optimiser(build, connection, source, prefix):
-    config = build(connection, dropout=0.1).config
+def test_updates_are_the_same_from_a_file_of_model_and_optimiser(connection, source, prefix):
+    config = small(connection, dropout=0.1)
     model, optimizer = beginning(config, source, prefix)
     updates(model, optimizer, source, prefix, range(2))
     file = io.BytesIO()
@@ -130,8 +131,8 @@ def test_updates_are_the_same_from_a_file_of_model_and_optimiser(build, connecti
 
 @pytest.mark.slow
 @pytest.mark.parametrize("connection", FAMILIES)
-def test_forty_updates_stay_finite_and_learn(build, connection, source, prefix):
-    model, optimizer = beginning(build(connection, dropout=0.1).config, source, prefix)
+def test_forty_updates_stay_finite_and_learn(connection, source, prefix):
+    model, optimizer = beginning(small(connection, dropout=0.1), source, prefix)
     losses = updates(model, optimizer, source, prefix, range(40))
     assert all(each.isfinite().all() for each in model.parameters())
     assert sum(losses[-5:]) < sum(losses[:5])
