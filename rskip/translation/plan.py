@@ -31,8 +31,8 @@ Precision = Literal["float32", "bfloat16", "float16"]
 _UPDATES = 6944  # of the first anchor, whose pairs have so many tokens:
 _TOKENS = 467_086
 _SMALL, _LARGE = 60_000, 1_000_000  # pairs from which a larger architecture is chosen
-_EPOCHS = 20  # a plan of at least so many counts by epochs, a shorter one by updates
-_CHECKPOINTS = 50  # written by a plan that counts by updates
+_EPOCHS, _LONG = 20, 500  # a plan of fewer epochs than that, each of more updates than this, counts by updates
+_CHECKPOINTS, _APART = 50, 250  # which it writes at most, and the fewest updates from one to the next
 _AVERAGED = 10
 _PATIENCE = 10  # validations without a lower loss
 
@@ -121,7 +121,8 @@ def make_plan(corpus: CorpusSize, hardware: Hardware, choices: Choices, *, limit
     if choices.epochs is not None:
         wanted = choices.epochs * per_epoch
     updates = wanted if limit is None else max(min(wanted, limit), 1)
-    length, updates, averaged = _length(updates, per_epoch, by_epoch=updates == wanted and choices.epochs is not None)
+    exact = updates == wanted and choices.epochs is not None
+    length, updates, averaged = _length(updates, per_epoch, by_epoch=exact, at_most=updates < wanted)
     connection = parse_connection(choices.connection)
     careful = connection.family == "sas"  # it breaks at the others' rate (docs/sas.md)
     rate = 4e-3 if size == "tiny" else float(f"{(SIZES[size].features * 4000) ** -0.5:.2g}")
@@ -163,12 +164,17 @@ def _choose_size(pairs: int, *, gpus: int) -> str:
     return "iwslt" if pairs < _LARGE else "base"
 
 
-def _length(updates: int, per_epoch: int, *, by_epoch: bool) -> tuple[dict[str, Flag], int, int]:
-    """Flags that end a training after about so many updates, how many there will be, and checkpoints to average."""
-    epochs = max(round(updates / per_epoch), 1)
-    if by_epoch or epochs >= _EPOCHS:
+def _length(updates: int, per_epoch: int, *, by_epoch: bool, at_most: bool) -> tuple[dict[str, Flag], int, int]:
+    """Flags that end a training after about so many updates, how many there will be, and checkpoints to average.
+
+    :param by_epoch: count by epochs in any case.
+    :param at_most: no more than these updates, but for one epoch.
+    """
+    epochs = max(updates // per_epoch if at_most else round(updates / per_epoch), 1)
+    if by_epoch or epochs >= _EPOCHS or per_epoch <= _LONG:
         return {"max-epoch": epochs}, epochs * per_epoch, min(_AVERAGED, math.ceil(epochs / 3))
-    interval = max(updates // _CHECKPOINTS, 1)
+    # fairseq names none after an update that ends an epoch, so the first has to come within one
+    interval = max(min(max(updates // _CHECKPOINTS, _APART), updates // 3, per_epoch // 2), 1)
     averaged = min(_AVERAGED, max(updates // interval // 3, 1))
     return {"max-update": updates, "save-interval-updates": interval}, updates, averaged
 

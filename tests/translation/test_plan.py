@@ -74,22 +74,28 @@ def test_the_number_of_updates_grows_with_the_root_of_the_tokens() -> None:
     assert eight == pytest.approx(2 * two, abs=1)
 
 
-def test_a_plan_of_few_epochs_counts_updates_and_writes_fifty_checkpoints() -> None:
-    train = plan(2_000_000, length=30).train
-    assert "max-epoch" not in train
-    assert train["save-interval-updates"] == train["max-update"] // 50
-    assert train["total-num-update"] == train["max-update"]
+@pytest.mark.parametrize(("limit", "interval", "averaged"), [(None, 1574, 10), (5000, 250, 6), (300, 100, 1)])
+def test_a_plan_of_few_long_epochs_counts_updates(limit: int | None, interval: int, averaged: int) -> None:
+    chosen = plan(2_000_000, length=30, limit=limit)
+    assert "max-epoch" not in chosen.train and chosen.train["max-update"] == chosen.updates
+    assert (chosen.train["save-interval-updates"], chosen.averaged) == (interval, averaged)
 
 
-def test_choices_and_a_limit_override_the_rule() -> None:
+def test_choices_override_the_rule() -> None:
     chosen = plan(29_000, epochs=6, size="small", connection="2rskip+ln", precision="float32")
     assert (chosen.train["max-epoch"], chosen.averaged) == (6, 2)
     assert chosen.train["arch"] == "transformer_rskip_ln_small"
     assert "bf16" not in chosen.train and "fp16" not in chosen.train
-    limited = plan(29_000, limit=1000)
-    assert limited.updates <= 1000 and limited.train["total-num-update"] == limited.train["max-update"] == 1000
-    assert plan(29_000, updates=500, limit=1000).updates == 500
     assert plan(29_000, limit=10**9).train == plan(29_000).train
+
+
+def test_a_limit_is_kept_in_whole_epochs_of_a_small_corpus() -> None:
+    one = plan(29_000, epochs=1).updates
+    assert one == 227
+    limited = plan(29_000, limit=1000)
+    assert limited.train["max-epoch"] == 4 and limited.updates == limited.train["total-num-update"] == 4 * one
+    assert plan(29_000, limit=100).updates == one
+    assert plan(29_000, updates=500, limit=1000).updates == 2 * one
 
 
 def test_a_connection_without_an_architecture_of_its_name_is_a_flag() -> None:
