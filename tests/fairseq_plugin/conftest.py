@@ -51,6 +51,21 @@ def train(train_command: Callable[..., list[str]]) -> Callable[..., dict]:
 
 
 @pytest.fixture
+def generate(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Callable[..., list[str]]:
+    """Runs fairseq-generate here, by a task on a folder's data; its lines, without the log's."""
+
+    def generate(task: str, data: Path, path: str, *flags: str) -> list[str]:
+        from fairseq_cli.generate import cli_main
+
+        common = ["--user-dir", "rskip", "--task", task, "--path", path, "--cpu", "--num-workers", "0"]
+        monkeypatch.setattr(sys, "argv", ["fairseq-generate", str(data), *common, *flags])
+        cli_main()
+        return [line for line in capsys.readouterr().out.splitlines() if " | INFO | " not in line]
+
+    return generate
+
+
+@pytest.fixture
 def task() -> SimpleNamespace:
     """What `build_model` reads of a fairseq task: two equal dictionaries of 20 symbols."""
     from fairseq.data import Dictionary

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gzip
 import re
-import sys
 from argparse import Namespace
 from collections.abc import Callable
 from copy import deepcopy
@@ -54,21 +53,6 @@ def multi30k(root, shared, tmp_path_factory, fairseq_program) -> Path:
     )  # fmt: skip
     assert process.returncode == 0, process.stderr
     return folder
-
-
-@pytest.fixture
-def generate(monkeypatch, capsys) -> Callable[..., list[str]]:
-    """Runs fairseq-generate here, by a task on a folder's data; its lines, without the log's."""
-
-    def generate(task: str, data: Path, path: str, *flags: str) -> list[str]:
-        from fairseq_cli.generate import cli_main
-
-        common = ["--user-dir", "rskip", "--task", task, "--path", path, "--cpu", "--num-workers", "0"]
-        monkeypatch.setattr(sys, "argv", ["fairseq-generate", str(data), *common, *flags])
-        cli_main()
-        return [line for line in capsys.readouterr().out.splitlines() if " | INFO | " not in line]
-
-    return generate
 
 
 def assert_same_lines(ours: list[str], theirs: list[str]) -> None:
@@ -449,7 +433,7 @@ def test_hub_interface(multi30k, model, path):
 @pytest.mark.slow
 def test_training(train, generate, reversed_words, fairseq_program, tmp_path):
     """Either task trains the same model, validates it by the same BLEU, and generates with the other's checkpoint."""
-    flags = ["--arch", "transformer_rskip_ln_tiny", "--max-epoch", "6", "--lr", "1e-2", "--eval-bleu",
+    flags = ["--arch", "transformer_rskip_ln_tiny", "--max-epoch", "3", "--lr", "1e-2", "--eval-bleu",
              "--eval-bleu-args", '{"beam": 3, "max_len_a": 1.2, "max_len_b": 5}']  # fmt: skip
     models = {name: train(tmp_path / name, *flags, "--task", name) for name in ("rskip_translation", "translation")}
     assert models["rskip_translation"].keys() == models["translation"].keys()
