@@ -19,20 +19,20 @@ OF_GIT = (".git", ".ci/")  # .gitignore, .gitattributes, .github/ too
 OF_THE_ROOT = ("constraints.txt", "checkpoints.json")  # and in the package, where it is installed
 
 
-def run(*command: str | Path, folder: Path) -> subprocess.CompletedProcess[str]:
-    variables = {name: value for name, value in os.environ.items() if not name.startswith(("PIP_", "COVERAGE"))}
+def run(*command: str | Path, folder: Path, **variables: str) -> subprocess.CompletedProcess[str]:
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(("PIP_", "COVERAGE"))}
     return subprocess.run(
         list(map(str, command)),
         cwd=folder,
-        env={**variables, "PIP_DISABLE_PIP_VERSION_CHECK": "1"},
+        env={**kept, "PIP_DISABLE_PIP_VERSION_CHECK": "1", **variables},
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
     )
 
 
-def run_well(*command: str | Path, folder: Path) -> str:
-    process = run(*command, folder=folder)
+def run_well(*command: str | Path, folder: Path, **variables: str) -> str:
+    process = run(*command, folder=folder, **variables)
     assert process.returncode == 0, process.stdout + process.stderr
     return process.stdout
 
@@ -51,13 +51,17 @@ def checkout(tmp_path_factory: pytest.TempPathFactory, root: Path) -> Path:
 
 @pytest.fixture(scope="module")
 def wheel(checkout: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The wheel that is made from the source distribution, as an index would serve the two."""
+    """The wheel that is made from the source distribution, as an index would serve the two. Its kernels are slow ones,
+    which compile faster."""
     folder = tmp_path_factory.mktemp("wheel")
     code = f"from setuptools.build_meta import build_sdist; print(build_sdist({str(folder)!r}))"
     run_well(sys.executable, "-c", code, folder=checkout)
     (source,) = folder.glob("rskip-*.tar.gz")
     pip = [sys.executable, "-m", "pip", "wheel", "--no-deps", "--no-build-isolation"]
-    run_well(*pip, "--wheel-dir", folder, source, folder=folder)
+    compiler = folder / "unoptimised"
+    compiler.write_text('#!/bin/sh\nexec cc "$@" -O0\n')
+    compiler.chmod(0o755)
+    run_well(*pip, "--wheel-dir", folder, source, folder=folder, CC=str(compiler))
     (path,) = folder.glob("rskip-*.whl")
     return path
 
@@ -113,7 +117,7 @@ def test_source_distribution_holds_what_git_has(wheel: Path, checkout: Path):
 @pytest.mark.slow
 def test_a_wheel_works_away_from_the_checkout(wheel: Path, tmp_path: Path):
     environment = fresh_environment(tmp_path, "--without-pip")
-    run_well(*pip_of("ours", environment), "install", "--no-deps", wheel, folder=tmp_path)
+    run_well(*pip_of("ours", environment), "install", "--no-deps", "--no-compile", wheel, folder=tmp_path)
     assert "prepare" in run_well(environment.parent / "rskip", "--help", folder=tmp_path)
     assert run_well(environment.parent / "rskip", "doctor", folder=tmp_path).endswith("nothing is wrong\n")
     assert len(run_well(environment.parent / "rskip", "zoo", "list", folder=tmp_path).splitlines()) >= 9

@@ -91,7 +91,6 @@ VARIANTS: dict[str, dict[str, Any]] = {
         "share_decoder_input_output_embed": True,
         "layernorm_embedding": True,
         "no_scale_embedding": True,
-        "encoder_layers": 2,
     },
 }
 

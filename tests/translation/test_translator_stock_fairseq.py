@@ -147,7 +147,7 @@ def test_what_fairseq_train_saves_translates_as_with_fairseq_generate(
 ) -> None:
     train = fairseq_program(
         "fairseq-train", str(reversed_words / "bin"), "--arch", "transformer_tiny", "--optimizer", "adam",
-        "--lr", "3e-3", "--max-tokens", "400", "--max-update", "300", "--save-dir", "save", "--seed", "1",
+        "--lr", "3e-3", "--max-tokens", "400", "--max-update", "120", "--save-dir", "save", "--seed", "1",
         "--share-all-embeddings", "--disable-validation", "--no-progress-bar", "--cpu",
         "--encoder-normalize-before", "--decoder-normalize-before", "--num-workers", "0",
         folder=tmp_path,

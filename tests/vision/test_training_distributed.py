@@ -1,6 +1,6 @@
-"""Processes of torchrun train as one process does, stop together, and report a mistake once.
+"""Processes that torchrun would start train as one process does, stop together, and report a mistake once.
 
-As a program under torchrun this file does all of that in one go (starting processes takes the time): FOLDER.
+As a program of each such process this file does all of that in one go: FOLDER.
 """
 
 from __future__ import annotations
@@ -125,13 +125,12 @@ def one(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def two(tmp_path_factory: pytest.TempPathFactory, environment: Callable[..., dict[str, str]]) -> tuple[Path, str]:
+def two(
+    tmp_path_factory: pytest.TempPathFactory, forked: Callable[..., subprocess.CompletedProcess[str]]
+) -> tuple[Path, str]:
     """The folder of `main` in two processes, and what they printed on stderr."""
     folder = tmp_path_factory.mktemp("two")
-    process = subprocess.run(
-        [str(Path(sys.executable).parent / "torchrun"), "--standalone", "--nproc-per-node", "2", __file__, str(folder)],
-        env=environment(), capture_output=True, text=True, timeout=300,
-    )  # fmt: skip
+    process = forked(__file__, str(folder), folder=folder, fairseq=False, ranks=2)
     assert process.returncode == 0, process.stderr
     return folder, process.stderr
 
