@@ -121,11 +121,6 @@ class ModelDescription:
         return model_name(self.config)
 
     @property
-    def dataset_name(self) -> str:
-        """Such as `cifar10`; of your own images the name of their folder."""
-        return self.dataset if self.images is None else self.images.name
-
-    @property
     def finished(self) -> bool:
         """Whether the training had ended; a published model's has."""
         return self.iterations is None or self.iteration is None or self.iteration >= self.iterations

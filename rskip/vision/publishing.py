@@ -56,8 +56,8 @@ def describe(folder: Path, record: Record) -> ModelDescription:
     config = read_config(path)
     try:
         dataset, model = config["dataset"], config["model"]
-        connection = model["connection"]
         name = model["name"] if "name" in model else _preact_name(model)
+        connection = model["connection"]
     except KeyError as error:
         raise ValueError(f"{path} doesn't describe a model ({error!r}): publish the run again") from None
     if (trained_on := record.config["train"]["dataset"]) != dataset:

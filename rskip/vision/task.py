@@ -74,7 +74,8 @@ model.classes[model(image[None]).argmax().item()]"""
     def implied_figures(self, record: Record) -> dict[str, float | None]:
         """Those of the curve's last line where training computed in float32, as scoring always does."""
         exact = record.training.get("precision", "float32") == "float32"
-        last = record.curve[-1] if record.curve and exact else {}
+        other = record.data.get("scored_on") == "test" and "valid" in record.data["images"]  # than the curve's
+        last = record.curve[-1] if record.curve and exact and not other else {}
         figures = {"error": last.get("test_error"), "test_loss": last.get("test_loss")}
         return {**figures, "accuracy": 100 - record.metrics["error"] if "error" in record.metrics else None}
 

@@ -45,6 +45,10 @@ from tests.fuzz.contract import holds
 from tests.fuzz.values import given, values
 
 ROOT = Path(__file__).parents[2]
+OWN_IMAGES = {
+    "name": "photos", "size": 32, "mean": [0.5, 0.5, 0.5], "std": [0.2, 0.2, 0.2], "counts": {"train": 9, "valid": 1},
+    "sha256": {"train": "1", "valid": "2"},
+}  # fmt: skip
 Damage = tuple[str, float, int]
 damages = st.tuples(st.sampled_from(["flip", "cut", "insert", "remove", "same"]), st.floats(0, 1), st.integers(0, 255))
 
@@ -338,7 +342,8 @@ def images_model(tmp_path: Path) -> Path:
     folder.mkdir()
     resnet = preact_resnet(8, "2rskip+ln")
     save_file({name: tensor.contiguous() for name, tensor in resnet.state_dict().items()}, folder / "model.safetensors")
-    content = {"format": 1, "task": "vision", "model": resnet.config, "dataset": "cifar10"}
+    own = {"dataset": "images", "classes": list("abcdefghij"), "images": OWN_IMAGES}
+    content = {"format": 1, "task": "vision", "model": resnet.config, **own}
     (folder / "config.json").write_text(json.dumps(content))
     return folder
 
@@ -363,7 +368,8 @@ def test_models_of_images(images_model: Path) -> None:
     path.write_text(json.dumps(content))
     weights_changed()
     model = {"fc.bias": torch.ones(10)}
-    training = {"config": content["model"], "dataset": "cifar10", "iteration": 3, "model": model}
+    own = {name: content[name] for name in ("dataset", "classes", "images")}
+    training = {"config": content["model"], **own, "iteration": 3, "model": model}
 
     @given(edits())
     def training_changed(edit: Any) -> None:

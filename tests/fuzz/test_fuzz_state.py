@@ -32,7 +32,7 @@ from rskip.vision.scoring import _read_evaluation
 from rskip.vision.training.curve import CurvePoint, read_curve
 from rskip.vision.training.training_folder import TrainingCheckpoint, TrainingFolder, read_training_checkpoint
 from tests.fuzz.contract import holds
-from tests.fuzz.test_fuzz_files import damaged, damages, edited, edits, in_json
+from tests.fuzz.test_fuzz_files import OWN_IMAGES, damaged, damages, edited, edits, in_json
 from tests.fuzz.values import given
 
 POINT = CurvePoint(
@@ -165,6 +165,7 @@ def test_damaged_checkpoints(tmp_path: Path) -> None:
         "rng": {"cpu": torch.get_rng_state()}, "curve": [asdict(POINT)], "seconds": 3.0,
         "meter": {"loss": 1.0, "wrong": 2.0, "images": 3, "seconds": 0.5},
         "pieces": [{"from": 0, "device": "cpu", "torch": "2", "seconds": 3.0}],
+        "config": {"depth": 8}, "classes": ["a", "b"], "images": OWN_IMAGES,
     }  # fmt: skip
 
     @given(edits())

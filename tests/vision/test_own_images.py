@@ -255,7 +255,7 @@ def _odd_name(folder: Path) -> None:
         (_two_valids, "has val(id)? and val(id)?: remove one of them"),
         (_no_train, "has test and no train: expected class folders in"),
         (_single, "class a has 1 different image: expected two or more"),
-        (_odd_bytes, "a class's name that is not UTF-8: rename the folder"),
+        (_odd_bytes, "a class's name that is not UTF-8, or has control characters: rename it"),
         (_odd_name, "a file name that is not UTF-8: rename it"),
     ],
 )
@@ -344,6 +344,7 @@ def test_arrays_with_channels_and_names(tmp_path: Path) -> None:
         ({"images": IMAGES, "labels": LABELS * 0}, "the only class is 0: expected two or more"),
         ({"images": IMAGES, "labels": LABELS, "classes": list("abcd")}, "class d has no training images"),
         ({"images": IMAGES, "labels": LABELS, "classes": list("aab")}, "two classes have one name"),
+        ({"images": IMAGES, "labels": LABELS, "classes": ["a", "b", "\x1b[2J"]}, "or has control characters"),
         ({"images": IMAGES, "labels": LABELS, "classes": [1, 2, 3]}, "expected a row of names"),
         ({"x_train": IMAGES, "y_train": LABELS % 2, "x_test": IMAGES, "y_test": LABELS}, "y_test has the label 2"),
         ({"images": IMAGES, "labels": np.array([None] * 12)}, r"no arrays can be read \(Object arrays"),

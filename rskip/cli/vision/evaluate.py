@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -63,11 +64,13 @@ def run(args: argparse.Namespace) -> int:
     with loading_for_good():
         from rskip.machine.device import bfloat16_is_slow, choose_device, set_gpu_arithmetic
         from rskip.machine.ranks import Ranks
+        from rskip.vision.data.labelled_files import images_name
         from rskip.vision.evaluation import evaluate, evaluation_batch, recalibrate
         from rskip.vision.evaluation_report import draw_confusion, text_form
         from rskip.vision.model_file import TASK, load_model
         from rskip.vision.training.choices import begun_with
 
+    warnings.filterwarnings("ignore", module=r"PIL\.")  # odd metadata; what is too large is refused
     if args.picture is not None:
         check_picture(args.picture)
     device = choose_device(args.device, Ranks())
@@ -84,19 +87,19 @@ def run(args: argparse.Namespace) -> int:
         kind = "processor" if device.type == "cpu" else "GPU"
         print(f"this {kind} only emulates bfloat16: float32 is faster on it", file=sys.stderr)
     split, images = _images(description, args, args.split)
+    name = description.dataset if description.images is None else images_name(args.data)
     if args.recalibrate:
         _, training_images = _images(description, args, "train")
         recalibrate(model, training_images, batch_size=evaluation_batch(images.images.shape[-1]), device=device)
     evaluation = evaluate(
         model,
         images,
-        dataset=description.dataset_name,
+        dataset=name,
         batch_size=args.batch_size,
         device=device,
         precision=precision,
     )
     recalibrated = ", statistics recalibrated" if args.recalibrate else ""
-    name = description.dataset_name if args.data is None or description.images is None else args.data.name
     title = f"{description.name}, {name} {split}{recalibrated}"
     if args.picture is not None:
         draw_confusion(evaluation, args.picture, title=title)

@@ -15,6 +15,7 @@ import argparse
 import json
 import shlex
 import sys
+import warnings
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -101,6 +102,7 @@ def run(args: argparse.Namespace) -> int:
     from rskip.vision.training.choices import slow_rank
     from rskip.vision.training.train import process_group
 
+    warnings.filterwarnings("ignore", module=r"PIL\.")  # odd metadata; what is too large is refused
     if FolderLock.inherited():
         end_with_parent()  # that may be torchrun
     ranks = Ranks.from_environment()
@@ -219,7 +221,7 @@ def _own_images(args: argparse.Namespace, given: Mapping[str, Any], changes: Map
             f"{line_name(path)}: no such folder or file: expected your own images ({LAYOUT}), an .npz file, or CIFAR's "
             "folder, which --download fetches"
         )
-    own = dataset == OWN or (dataset is None and args.recipe is None and holds_own_images(path))
+    own = dataset == OWN or (dataset is None and args.recipe is None and not args.download and holds_own_images(path))
     return {"data": str(path.absolute())} if own else {}
 
 

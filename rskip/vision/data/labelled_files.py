@@ -139,6 +139,12 @@ def holds_own_images(path: Path) -> bool:
     return any(each.is_dir() or each.suffix.lower() in SUFFIXES for each in inside)
 
 
+def check_class_name(name: str, source: str) -> None:
+    """:raises ValueError: a name that is not UTF-8, or has control characters."""
+    if line_name(name) != name:
+        raise ValueError(f"{source}: a class's name that is not UTF-8, or has control characters: rename it")
+
+
 def check_classes(path: Path, classes: Sequence[str], counts: Sequence[int]) -> None:
     """:raises ValueError: fewer than two classes, or one without training images."""
     if len(classes) < 2:
@@ -202,8 +208,7 @@ def _class_names(folder: Path) -> tuple[str, ...]:
         what = f"{loose:,} images and no class folders" if loose else "no class folders"
         raise ValueError(f"{line_name(folder)} holds {what}: expected {LAYOUT}")
     for name in names:
-        if shown_name(name) != name:
-            raise ValueError(f"{line_name(folder / name)}: a class's name that is not UTF-8: rename the folder")
+        check_class_name(name, line_name(folder / name))
     return names
 
 

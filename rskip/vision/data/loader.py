@@ -265,7 +265,10 @@ def evaluation_batches(
     :yields: images (n, 3, H, W) and their labels (n,).
     """
     mean, std = _mean_and_std(images, device)
-    for rows in torch.arange(len(images), device=images.images.device).split(batch_size):
+    parts = torch.arange(len(images), device=images.images.device).split(batch_size)
+    for number, rows in enumerate(parts):
+        if isinstance(images.images, ReadsAhead) and number + 1 < len(parts):
+            images.images.read_ahead(parts[number + 1])
         pictures = centre(images.images.index_select(0, rows).to(device), images.size)
         pixels = normalise(pictures, mean, std, dtype=dtype, channels_last=channels_last)
         yield pixels, images.labels[rows].to(device)

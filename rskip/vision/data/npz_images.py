@@ -10,7 +10,7 @@ import numpy as np
 
 from rskip.files.names import line_name
 from rskip.settings.errors import shown
-from rskip.vision.data.labelled_files import ALL, SPLITS, LabelledFiles, Part, check_classes, listed
+from rskip.vision.data.labelled_files import ALL, SPLITS, LabelledFiles, Part, check_class_name, check_classes, listed
 
 PAIRS = {
     "train": (("train_images", "train_labels"), ("x_train", "y_train")),
@@ -116,6 +116,8 @@ def _class_names(
         if given.ndim != 1 or given.dtype.kind not in "US":
             raise ValueError(f"{name}: the classes are {given.dtype} of shape {given.shape}: expected a row of names")
         names = [each.decode("utf-8", "replace") if isinstance(each, bytes) else each for each in given.tolist()]
+        for each in names:
+            check_class_name(each, f"{name}: {each!r}")
         if len({*names}) < len(names):
             raise ValueError(f"{name}: two classes have one name: expected different names")
         return tuple(names)

@@ -32,11 +32,12 @@ SIZES = (32, 64, 128, 224)  # that are chosen from
 LARGEST_PREACT_SIZE = 64  # that is chosen for a PreAct-ResNet
 AS_THEY_ARE = 64  # pixels per side, up to which training pads and crops instead of resizing parts
 VALIDATION_SHARE = 0.1  # of each class's images, where they are split off
-MEMORY = 4 << 30  # bytes of decoded images that are kept in memory; of more, each batch is decoded anew
+MEMORY = 4 << 30  # bytes of decoded images that are kept in memory, at most half of the machine's
 _LEAST_STD = 1 / 255
 _DECIMALS = 4
 
 Result = TypeVar("Result")
+_Positive = Annotated[float, msgspec.Meta(gt=0)]
 
 
 class ImageDescription(msgspec.Struct, frozen=True, kw_only=True):
@@ -53,7 +54,7 @@ class ImageDescription(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     size: Annotated[int, msgspec.Meta(ge=8, le=1024)]
     mean: tuple[float, float, float]
-    std: tuple[float, float, float]
+    std: tuple[_Positive, _Positive, _Positive]
     counts: dict[str, Whole]
     sha256: dict[str, str]
 
@@ -78,21 +79,33 @@ class OwnImages:
     notes: Sequence[str]
 
 
+def memory_limit() -> int:
+    """How many bytes of decoded images are kept in memory: MEMORY, or half of the machine's where that is less."""
+    return min(MEMORY, os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 2)
+
+
 def stored_size(size: int) -> int:
     """Pixels per side of the squares that images are resized to, for a model's input of `size` pixels."""
     return size if size <= AS_THEY_ARE else round(size * 8 / 7)
 
 
 def load_own_images(
-    files: LabelledFiles, *, size: int | None, preact: bool, shown: bool = True, memory: int = MEMORY
+    files: LabelledFiles,
+    *,
+    size: int | None,
+    preact: bool,
+    scored: bool = False,
+    shown: bool = True,
+    memory: int | None = None,
 ) -> OwnImages:
     """The training images, and those that the curve is evaluated on: validation, else test, else split off.
 
     :param size: pixels per side of the model's input; None: the largest of SIZES that half of the training images have
         on their shorter side, at most LARGEST_PREACT_SIZE for a PreAct-ResNet.
     :param preact: whether the model is a PreAct-ResNet.
+    :param scored: the held-out images are those that a finished model is scored on: test, else validation.
     :param shown: whether progress is shown on a terminal.
-    :param memory: bytes; images that need more are decoded whenever they are asked for.
+    :param memory: bytes; images that need more are decoded whenever they are asked for. None: `memory_limit()`.
     :raises ValueError: images that can't be read, or a class of one image whose validation images are split off.
     """
     looked = {part: _look(content, part, shown=shown) for part, content in files.parts.items()}
@@ -105,7 +118,7 @@ def load_own_images(
             f"{len(parts['valid']):,} of {len(files.parts[whole]):,} images are split off for validation, "
             f"{VALIDATION_SHARE:.0%} of each class"
         )
-    split = "valid" if parts.get("valid") else "test"
+    split = next((each for each in (("test", "valid") if scored else ("valid", "test")) if parts.get(each)), "valid")
     if not parts.get(split):
         raise ValueError(f"{files.path}: {split} has no images: add some, or remove the folder")
     notes += _shared(looked)
@@ -130,9 +143,7 @@ def load_own_images(
     return OwnImages(images, held_out, split, description, notes)
 
 
-def load_split(
-    files: LabelledFiles, split: str | None, description: ImageDescription, *, memory: int = MEMORY
-) -> tuple[str, ImageSet]:
+def load_split(files: LabelledFiles, split: str | None, description: ImageDescription) -> tuple[str, ImageSet]:
     """The images of one split as a trained model takes them, and the split's name.
 
     Of images that nobody has split, "valid" and "train" are what training made of them; images that the model was not
@@ -156,7 +167,7 @@ def load_split(
         split = next(part for part in ("test", "valid", ALL, "train") if part in parts)
     if split not in parts:
         raise ValueError(f"{files.path} has no {split} images: expected --split {' or '.join(parts)}")
-    decoded = _decode(parts[split], split, description.stored_size, shown=True, memory=memory)
+    decoded = _decode(parts[split], split, description.stored_size, shown=True, memory=None)
     _refuse_unreadable(decoded.wrong, of=len(parts[split]))
     return split, _image_set(decoded.images, parts[split].labels, files.classes, description)
 
@@ -203,8 +214,10 @@ class DecodedOnDemand:
         """The images of these rows. Shape: (n, 3, side, side)."""
         assert dim == 0
         futures = self._ahead.pop(tuple(index.tolist()), None) or self._begin(index)
-        images = [future.result() for future in futures]
-        return _channels_first(np.stack(images) if images else np.empty((0, *self.shape[2:], 3), np.uint8))
+        images = np.empty((len(futures), *self.shape[1:]), np.uint8)
+        for place, future in enumerate(futures):
+            images[place] = future.result().transpose(2, 0, 1)
+        return torch.from_numpy(images)
 
     def read_ahead(self, index: Tensor) -> None:
         """Begins to decode the images of these rows, which are asked for next. Shape: (n,)."""
@@ -279,10 +292,11 @@ class _Decoded:
         return rounded[0], tuple(max(each, _LEAST_STD) for each in rounded[1])
 
 
-def _decode(part: Part, name: str, side: int, *, shown: bool, memory: int) -> _Decoded:
+def _decode(part: Part, name: str, side: int, *, shown: bool, memory: int | None) -> _Decoded:
     """Reads every image once."""
     count = len(part)
-    kept = np.empty((count, side, side, 3), np.uint8) if count * side * side * 3 <= memory else None
+    fits = count * side * side * 3 <= (memory_limit() if memory is None else memory)
+    kept = np.empty((count, 3, side, side), np.uint8) if fits else None
     sums, squares = np.zeros(3, np.int64), np.zeros(3, np.int64)
     wrong: list[str] = []
     with _Readers() as readers, Progress(f"reading {name}", total=count, unit="image", shown=shown) as progress:
@@ -295,8 +309,8 @@ def _decode(part: Part, name: str, side: int, *, shown: bool, memory: int) -> _D
             sums += values.sum(axis=0)
             squares += (values * values).sum(axis=0)
             if kept is not None:
-                kept[row] = pixels
-    images: Pixels = DecodedOnDemand(part, side, _Readers()) if kept is None else _channels_first(kept)
+                kept[row] = pixels.transpose(2, 0, 1)
+    images: Pixels = DecodedOnDemand(part, side, _Readers()) if kept is None else torch.from_numpy(kept)
     return _Decoded(part, images, wrong, sums, squares)
 
 
@@ -305,10 +319,6 @@ def _refuse_unreadable(wrong: Sequence[str], *, of: int) -> None:
     if wrong:
         several = f"{len(wrong):,} of {of:,} images can't be read, the first is " if len(wrong) > 1 else ""
         raise ImageError(f"{several}{wrong[0]}; repair or remove {'them' if several else 'it'}")
-
-
-def _channels_first(images: np.ndarray) -> Tensor:
-    return torch.from_numpy(images).permute(0, 3, 1, 2).contiguous()
 
 
 def _pixels(part: Part, row: int, side: int) -> np.ndarray:

@@ -20,7 +20,7 @@ from rskip.vision.settings import TrainingSettings
 class RunImages:
     """What a run trains on and what it is scored on.
 
-    :param test: the test images; of your own, those that the curve is evaluated on too.
+    :param test: the test images; of your own, the validation images where there are no others.
     :param split: name of `test`: "test", or "valid" of your own.
     :param described: for the run's record.
     """
@@ -42,13 +42,13 @@ def ensure_images(settings: TrainingSettings, *, mirror: str | None) -> RunImage
         described = describe_images(settings.dataset, images)
         return RunImages(test=images["test"], classes=images["train"].classes, described=described)
     preact = settings.model == "preact_resnet"
-    own = load_own_images(find_labelled_files(Path(settings.data)), size=settings.size, preact=preact)
+    own = load_own_images(find_labelled_files(Path(settings.data)), size=settings.size, preact=preact, scored=True)
     about = own.description
     described = {
         "dataset": about.name,
         "images": dict(about.counts),
         "classes": len(own.train.classes),
-        "evaluated_on": own.split,
+        "scored_on": own.split,
         "sha256": dict(about.sha256),
     }
     return RunImages(

@@ -195,9 +195,13 @@ def check_same_training(
 
 def check_same_images(path: Path, there: ImageDescription | None, now: ImageDescription) -> None:
     """:raises ValueError: the checkpoint is of a training on other images than those of your folder."""
-    if there is None or (there.sha256["train"], there.size) != (now.sha256["train"], now.size):
-        known = "" if there is None else f" ({there.name}, {there.counts['train']:,} for training)"
+    if there is None or (there.sha256, there.size) != (now.sha256, now.size):
+        known, ours = ("" if each is None else f"{each.name}, {_counted(each)}" for each in (there, now))
         raise ValueError(
-            f"{path} is of a training on other images{known} than {now.name} ({now.counts['train']:,}): give another "
+            f"{path} is of a training on other images ({known}) than these ({ours}): give another "
             "folder for --output, or that training's images"
         )
+
+
+def _counted(images: ImageDescription) -> str:
+    return ", ".join(f"{count:,} {part}" for part, count in images.counts.items())
