@@ -190,7 +190,9 @@ def test_images_that_can_not_be_read_are_named_and_counted(photos: Path) -> None
     with pytest.raises(ImageError, match=r"^\S*00\.png: truncated or damaged .*; repair or remove it$"):
         load(photos)
     (photos / "b" / "00.png").write_text("no image")
-    with pytest.raises(ImageError, match=r"^2 of 30 images can't be read, the first is .*; repair or remove them$"):
+    with pytest.raises(
+        ImageError, match=r"^2 of 30 images can't be read: .*00\.png.*00\.png.*; repair or remove them$"
+    ):
         load(photos)
 
 
@@ -361,3 +363,23 @@ def test_a_damaged_npz(tmp_path: Path) -> None:
     (tmp_path / "x.npz").write_bytes((tmp_path / "x.npz").read_bytes()[:300])
     with pytest.raises(ValueError, match=r"x\.npz: no arrays can be read"):
         find_labelled_files(tmp_path / "x.npz")
+
+
+@pytest.mark.parametrize("memory", [10**9, 0])
+@pytest.mark.parametrize(("size", "levels"), [(32, 0), (80, 1)])
+def test_a_gpu_gets_the_same_batches(memory: int, size: int, levels: int, photos: Path, emulated_cuda: Any) -> None:
+    """But for rounding where parts are resized."""
+    own = load(photos, size=size, memory=memory)
+    atol = 1.01 * levels / 255 / min(own.train.std)
+    for batch in range(2):
+        (pixels, labels, _), (there, numbers, _) = (
+            TrainingBatches(own.train, batch_size=16, seed=1, device=device).batch(batch)
+            for device in ("cpu", "cuda:0")
+        )
+        assert there.is_cuda and numbers.is_cuda
+        torch.testing.assert_close(there.cpu(), pixels, rtol=0, atol=atol)
+        assert torch.equal(numbers.cpu(), labels)
+    (pixels, _), (there, _) = (
+        next(evaluation_batches(own.held_out, batch_size=9, device=device)) for device in ("cpu", "cuda:0")
+    )
+    assert there.is_cuda and torch.equal(there.cpu(), pixels)

@@ -324,6 +324,8 @@ def draw_boxes(count: int, side: int, generator: torch.Generator) -> Tensor:
 def resized_crops(images: Tensor, boxes: Tensor, flips: Tensor, *, size: int) -> Tensor:
     """A part of each image, resized with antialiasing by torchvision, and mirrored left to right.
 
+    A GPU computes in float32 what a CPU computes in whole numbers, so their values may differ by 1.
+
     :param images: uint8. Shape: (n, C, H, W).
     :param boxes: top, left, height and width of each part. Shape: (n, 4).
     :param flips: whether the part is mirrored, bool. Shape: (n,).

@@ -23,7 +23,7 @@ from torch import Tensor
 from rskip.files.decoding import ImageError
 from rskip.machine.terminal import Progress
 from rskip.settings.kinds import Whole
-from rskip.vision.data.labelled_files import ALL, LabelledFiles, Part
+from rskip.vision.data.labelled_files import ALL, LabelledFiles, Part, listed
 from rskip.vision.data.loader import ImageSet, Pixels
 from rskip.vision.settings import LEAST_TORCHVISION_SIZE
 from rskip.vision.transforms import square
@@ -317,8 +317,8 @@ def _decode(part: Part, name: str, side: int, *, shown: bool, memory: int | None
 def _refuse_unreadable(wrong: Sequence[str], *, of: int) -> None:
     """:raises ImageError: some of the images can't be read."""
     if wrong:
-        several = f"{len(wrong):,} of {of:,} images can't be read, the first is " if len(wrong) > 1 else ""
-        raise ImageError(f"{several}{wrong[0]}; repair or remove {'them' if several else 'it'}")
+        several = f"{len(wrong):,} of {of:,} images can't be read: " if len(wrong) > 1 else ""
+        raise ImageError(f"{several}{listed(wrong)}; repair or remove {'them' if several else 'it'}")
 
 
 def _pixels(part: Part, row: int, side: int) -> np.ndarray:
