@@ -16,6 +16,7 @@ data; 8 if the training diverged (a loss or weight is infinite or NaN).
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 from pathlib import Path
 
@@ -72,7 +73,7 @@ def run(args: argparse.Namespace) -> int:
         raise SettingError.of_value("minutes", args.minutes, "a number above 0")
     choices = {name: getattr(args, name) for name in Choices.__struct_fields__}
     request = Request(
-        data=args.data.rstrip("/") or args.data,
+        data=os.path.normpath(args.data),
         output=args.output or Path("models", Path(args.data).resolve().name),
         choices=Choices(**choices),
         minutes=args.minutes,

@@ -38,7 +38,8 @@ from rskip.translation.recipe import TranslationSettings
 from rskip.translation.speed import updates_within
 from rskip.translation.training import fairseq_flags
 
-RECIPE, _RUNS = "recipe.yaml", "runs"
+RECIPE, _RUNS, _RESULTS = "recipe.yaml", "runs", "results"
+_BEGUN = (_RUNS, _RESULTS, WEIGHTS)  # each says that a training was begun
 _SIGNED = ("sacrebleu", "chrf")
 _SHOWN = 3  # translations at the end
 
@@ -90,7 +91,7 @@ def train_model(request: Request) -> Record:
     gpus = gpus_to_use(request.gpus)
     with one_at_a_time(request.output):
         path = request.output / RECIPE
-        if not (request.output / _RUNS).exists():  # nothing is trained yet
+        if not path.exists() or not any((request.output / name).exists() for name in _BEGUN):
             _check_free(request.output)
             _write_recipe(path, _plan_recipe(request, gpus=gpus))
         else:
@@ -98,10 +99,11 @@ def train_model(request: Request) -> Record:
     recipe = load_recipe(path)
     ((_, run),) = plan_runs([recipe], seeds=[request.seed], mirror=None, gpus=gpus)
     recipe.task.check(recipe.settings, gpus=gpus)
-    if not recipe.record_path(run.seed).exists():
+    done = recipe.record_path(run.seed).exists()
+    if not done:
         print("\n".join(map(shlex.join, recipe.task.commands(run))), flush=True)
     record = run_seed(recipe, run)
-    if not record.diverged:
+    if not record.diverged and not (done and (request.output / WEIGHTS).exists()):
         _write_model(run, request.output)
     return record
 
@@ -132,7 +134,7 @@ def _check_free(output: Path) -> None:
 
 def _check_same(path: Path, request: Request) -> None:
     """Refuses to go on with another training than the one that was begun."""
-    content = read_yaml(path) if path.exists() else None
+    content = read_yaml(path)
     begun = content.get("description") if isinstance(content, dict) else None
     if begun != request.command:
         raise ValueError(
@@ -169,7 +171,7 @@ def _content(request: Request, plan: Plan) -> dict[str, Any]:
         "kind": "translation",
         "description": request.command,
         "runs": str(request.output / _RUNS),
-        "results": str(request.output / "results"),
+        "results": str(request.output / _RESULTS),
         "data": request.data,
         **plan.settings(),
         "evaluate": {"split": "test"},
@@ -200,8 +202,6 @@ def _write_recipe(path: Path, content: Mapping[str, Any]) -> None:
 
 def _write_model(run: Run[TranslationSettings], output: Path) -> None:
     """Moves the model's files into the output folder, the weights last: if they are there, the model is whole."""
-    if (output / WEIGHTS).exists():
-        return
     building = output / ".model.partial"
     shutil.rmtree(building, ignore_errors=True)
     write_files(run, building)

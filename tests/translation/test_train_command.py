@@ -75,6 +75,17 @@ def test_the_recipe_runs_with_other_seeds_and_has_the_same_config(project: Path)
     assert trainings(project) == 2
 
 
+def test_without_its_run_the_model_is_still_the_same_training(
+    project: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(TRAIN) == 0
+    shutil.rmtree(project / "model/runs")
+    assert main(["train", "./data/", *TRAIN[2:]]) == 0
+    assert trainings(project) == 1
+    assert main([*TRAIN, "--seed", "2"]) == 2
+    assert "model holds what `rskip train data --epochs 4` began" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     ("more", "said"),
     [
