@@ -315,6 +315,10 @@ def test_arrays_under_the_names_that_people_give_them(
     assert [*files.parts] == (parts or ["train", "valid", "test"]) and files.classes == ("0", "1", "2")
     assert [*next(iter(files.parts.values())).labels] == LABELS.tolist()
     own = load_own_images(files, size=28, preact=True, shown=False)
+    (tmp_path / "moved").mkdir()
+    moved = (tmp_path / "x.npz").rename(tmp_path / "moved" / "x.npz")
+    split, _ = load_split(find_labelled_files(moved, classes=files.classes), None, own.description)
+    assert split == ("valid" if parts == [ALL] else "test")
     if parts != [ALL]:
         assert torch.equal(own.train.images, torch.from_numpy(IMAGES)[:, None].expand(-1, 3, -1, -1))
 

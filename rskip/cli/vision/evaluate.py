@@ -127,4 +127,8 @@ def _images(description: ModelDescription, args: argparse.Namespace, split: str 
     if args.data is None:
         raise ValueError(f"{description.path} was trained on your own images, {description.images.name}: give --data")
     files = find_labelled_files(expanded_path(args.data, "--data"), classes=description.classes)
-    return load_split(files, split, description.images)
+    found, images = load_split(files, split, description.images)
+    if split is None and found == "all":
+        line = f"{files.path} has no splits, and other images than the model was trained on: evaluates all of them"
+        print(line, file=sys.stderr)
+    return found, images

@@ -1,4 +1,4 @@
-"""CIFAR in memory, and batches of it, augmented where the model computes."""
+"""CIFAR and your own images, and batches of them, augmented where the model computes."""
 
 from rskip.vision.data.cifar import load_cifar
 from rskip.vision.data.loader import BatchPlan, ImageSet, TrainingBatches, evaluation_batches

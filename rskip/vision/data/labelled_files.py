@@ -33,7 +33,7 @@ class Part:
     """Images of one split, not decoded.
 
     :param pictures: paths, or an array of uint8: (N, H, W) or (N, H, W, channels).
-    :param names: of the images, for errors and checksums.
+    :param names: of the images, for checksums; they don't depend on where the images lie.
     :param labels: the number of each image's class.
     """
 
@@ -119,6 +119,8 @@ def find_labelled_files(path: Path, *, classes: Sequence[str] | None = None) -> 
     """
     if not path.exists():
         raise FileNotFoundError(f"{line_name(path)}: no such folder or file: expected {LAYOUT}, or an .npz file")
+    if shown_name(path) != os.fspath(path):
+        raise ValueError(f"{line_name(path)}: a path that is not UTF-8: rename it")
     if path.is_dir():
         return _class_folders(path, classes)
     if path.suffix.lower() != ".npz":

@@ -103,7 +103,7 @@ def _part(name: str, arrays: Mapping[str, np.ndarray], images_key: str, labels_k
         )
     if images.ndim == 4 and channels == 1:
         images = images[..., 0]
-    names = [f"{images_key}[{row}] of {name}" for row in range(len(images))]
+    names = [f"{images_key}[{row}]" for row in range(len(images))]
     return Part(images, names, labels.astype(np.int64).tolist())
 
 

@@ -1,4 +1,4 @@
-"""Training on CIFAR: settings, the loop, its checkpoints and curve."""
+"""Training of image models: settings, the loop, its checkpoints and curve."""
 
 from rskip.vision.settings import TrainingSettings
 from rskip.vision.training.curve import CurvePoint, read_curve
