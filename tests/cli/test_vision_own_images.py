@@ -13,6 +13,7 @@ import torch
 from PIL import Image
 
 from rskip.cli.main import main
+from rskip.tasks import find_task
 from rskip.vision import Classifier
 from rskip.vision.data import ImageSet
 from rskip.vision.training import read_curve
@@ -184,14 +185,16 @@ def test_a_recipe_names_the_images_and_its_whole_schedule(
 def test_a_run_of_own_images_has_a_record(photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "own.yaml").write_text(
         "kind: vision\ndescription: own\n"
-        f"train: {{data: {photos}, connection: 1xskip, depth: 8, epochs: 2, batch_size: 16, milestones: [2]}}\n"
+        f"train: {{data: {photos}, connection: 1xskip, depth: 8, epochs: 2, batch_size: 16, milestones: [2], "
+        "precision: float32}\n"
     )
     monkeypatch.chdir(tmp_path)
     assert main(["run", "own.yaml", "--seeds", "1"]) == 0
     record = json.loads(next(tmp_path.glob("results/**/1.json")).read_text())
     assert record["data"]["images"] == {"train": 48, "test": 12} and len(record["data"]["sha256"]["train"]) == 64
     curve = read_curve(next(tmp_path.glob("runs/**/curve.jsonl")))
-    assert record["metrics"]["error"] == pytest.approx(curve[-1].test_error, abs=10)
+    assert record["metrics"]["error"] == pytest.approx(curve[-1].test_error, abs=5e-5)
+    assert find_task("vision").dataset(record["config"]) == "colours"
 
 
 @pytest.mark.parametrize(

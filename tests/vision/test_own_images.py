@@ -13,9 +13,12 @@ import torch
 from PIL import Image
 
 from rskip.files.decoding import ImageError
+from rskip.tasks import find_task
 from rskip.vision.data.labelled_files import ALL, LabelledFiles, find_labelled_files, holds_own_images
 from rskip.vision.data.loader import TrainingBatches, evaluation_batches
 from rskip.vision.data.own_images import OwnImages, load_own_images, load_split
+from rskip.vision.data.run_images import ensure_images
+from rskip.vision.settings import TrainingSettings
 
 RED, GREEN = (250, 10, 20), (10, 240, 30)
 
@@ -73,7 +76,7 @@ def test_the_split_depends_on_the_images_alone_and_equal_images_stay_together(ph
     assert not train & held_out and own.held_out.labels.tolist().count(0) == 3
 
 
-def test_given_splits_are_kept(tmp_path: Path) -> None:
+def test_given_splits_are_kept(tmp_path: Path, make_record: Callable[..., Any]) -> None:
     for part, count in (("train", 4), ("val", 3), ("test", 2)):
         for name in ("a", "b"):
             draw_class(tmp_path / part / name, count, RED if name == "a" else GREEN)
@@ -81,6 +84,12 @@ def test_given_splits_are_kept(tmp_path: Path) -> None:
     assert (own.split, len(own.train), len(own.held_out)) == ("valid", 8, 6)
     assert own.description.counts == {"train": 8, "valid": 6, "test": 4}
     assert "6 of 6 valid images are training images too" in " ".join(own.notes)
+    scored = ensure_images(TrainingSettings(data=str(tmp_path), epochs=1), mirror=None)
+    assert (scored.split, len(scored.test)) == ("test", 4)  # though the curve is of the validation images
+    record = make_record(
+        config={"train": {}}, data=scored.described, metrics={"error": 1.0}, curve=[{"epoch": 1, "test_error": 2.0}]
+    )
+    assert find_task("vision").implied_figures(record)["error"] is None
     files = find_labelled_files(tmp_path, classes=("a", "b"))
     for split, expected, count in ((None, "test", 4), ("valid", "valid", 6), ("train", "train", 8)):
         name, images = load_split(files, split, own.description)
