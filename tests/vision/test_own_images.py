@@ -87,7 +87,11 @@ def test_given_splits_are_kept(tmp_path: Path, make_record: Callable[..., Any]) 
     scored = ensure_images(TrainingSettings(data=str(tmp_path), epochs=1), mirror=None)
     assert (scored.split, len(scored.test)) == ("test", 4)  # though the curve is of the validation images
     record = make_record(
-        config={"train": {}}, data=scored.described, metrics={"error": 1.0}, curve=[{"epoch": 1, "test_error": 2.0}]
+        config={"train": {}},
+        data=scored.described,
+        metrics={"error": 1.0},
+        curve=[{"epoch": 1, "test_error": 2.0}],
+        signatures={},
     )
     assert find_task("vision").implied_figures(record)["error"] is None
     files = find_labelled_files(tmp_path, classes=("a", "b"))
