@@ -30,25 +30,25 @@ def add_model_arguments(parser: Any, *, dictionaries_required: bool = False) -> 
         type=Path,
         required=dictionaries_required,
         metavar="FOLDER",
-        help=f"with dict.*.txt, such as data-bin{where}",
+        help=f"folder with dict.*.txt, such as data-bin{where}",
     )
     parser.add_argument(
         "--text",
         metavar="PATH",
-        help="text pipeline, BPE codes, SentencePiece model, or `tokens` for none (default: the model's, or beside the "
-        "dictionaries)",
+        help="text pipeline, BPE codes, SentencePiece model, or `tokens` if the text is tokens (default: the model's, "
+        "or next to the dictionaries)",
     )
     parser.add_argument(
         "--tokenizer",
         dest="tokeniser",
         choices=("moses", "none"),
-        help="words before subword units (default of this and the next four: as pipeline.json says, or else as the "
-        "dictionary suggests)",
+        help="tokeniser before subword units (default of this and the next four flags: from pipeline.json, or else "
+        "inferred from the dictionary)",
     )
     for name, what in _TEXT_FLAGS.items():
         flag = f"--{name.replace('_', '-')}"
         parser.add_argument(flag, action=argparse.BooleanOptionalAction, default=None, help=what)
-    parser.add_argument("--source-lang", metavar="LANG", help="default: as the checkpoint or the files' names say")
+    parser.add_argument("--source-lang", metavar="LANG", help="default: from the checkpoint or the files' names")
     parser.add_argument("--target-lang", metavar="LANG")
     parser.add_argument(
         "--user-dir",
@@ -83,7 +83,7 @@ def model_settings(args: argparse.Namespace) -> dict[str, Any]:
 
 @contextmanager
 def saying_what_is_assumed(*, quiet: bool = False) -> Iterator[None]:
-    """Within the block `AssumedText` becomes one line on stderr, with the flags that change it; nothing if `quiet`."""
+    """Within the block, prints `AssumedText` as one line on stderr, with the flags that change it. `quiet`: nothing."""
     from rskip.text.assumed import AssumedText
 
     shown = warnings.showwarning

@@ -18,28 +18,29 @@ if TYPE_CHECKING:
 _SPLITS = {
     "train": "to train on",
     "valid": "of the validation set",
-    "test": "of a test set (each further file: a further set)",
+    "test": "of the test set (each further file makes another test set)",
 }
 _KINDS = ("source", "target", "prefix", "table")
 
 
 def add_own_text_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declares the flags of source and target files, prefixes and tables for each split."""
+    """Declares the flags that give each split's source and target files, prefixes or tables."""
     from rskip.cli._options import add_options
     from rskip.corpora import PrepareOptions
 
     group = parser.add_argument_group(
         "your own text",
-        "In place of CORPUS. Files may be packed (.gz, .xz, .zst, .bz2). A validation or test set that is not given is "
-        "split off the training text (--valid, --test, --seed).",
+        "Give these instead of CORPUS. Files may be compressed (.gz, .xz, .zst, .bz2). A validation or test set that "
+        "is not given is split off the training text (--valid, --test, --seed).",
     )
     for split, what in _SPLITS.items():
         metavars = {"source": "FILE", "target": "FILE", "prefix": "PREFIX", "table": "FILE"}
         helps = {
             "source": f"source sentences {what}, one per line",
             "target": "their translations, line by line",
-            "prefix": "instead: files PREFIX.SOURCE and PREFIX.TARGET of the two --languages",
-            "table": "instead: a pair per line, in columns between tabs or as a JSON object; - is standard input",
+            "prefix": "instead of two files: PREFIX.SOURCE and PREFIX.TARGET, with the codes of --languages",
+            "table": "instead of two files: one pair per line, as tab-separated columns or a JSON object; -: standard "
+            "input",
         }
         for kind in _KINDS:
             flag, dest = _flag(split, kind), _dest(split, kind)
@@ -49,20 +50,21 @@ def add_own_text_arguments(parser: argparse.ArgumentParser) -> None:
         "--columns",
         nargs=2,
         metavar=both,
-        help="numbers or names of a table's columns (default: the languages where it has such names, else 1 2)",
+        help="numbers or names of a table's columns (default: the language codes if columns have these names, else 1 "
+        "2)",
     )
     group.add_argument(
         "--languages",
         dest="language_codes",
         nargs=2,
         metavar=both,
-        help="codes such as en de (default: the ends of the files' names, such as train.en or train.de.gz)",
+        help="language codes, such as en de (default: from the files' names, such as train.en or train.de.gz)",
     )
     add_options(group, PrepareOptions, only=("valid", "test"))
 
 
 def own_text_flag(args: argparse.Namespace) -> str | None:
-    """The first flag given that is for the user's own text; None where none is."""
+    """The first given flag that is for the user's own text; None if there is none."""
     flags = {_dest(split, kind): _flag(split, kind) for split in _SPLITS for kind in _KINDS}
     flags |= {"columns": "--columns", "language_codes": "--languages"}
     return next((flag for dest, flag in flags.items() if getattr(args, dest) is not None), None)
@@ -70,9 +72,9 @@ def own_text_flag(args: argparse.Namespace) -> str | None:
 
 @contextmanager
 def given_own_corpus(args: argparse.Namespace) -> Iterator[OwnCorpus]:
-    """The corpus of the files that were given, which is usable within the block.
+    """The corpus of the given files, which is usable within the block.
 
-    :raises ValueError: flags that don't go together; what `read_own_corpus` raises.
+    :raises ValueError: contradictory flags; also as `read_own_corpus`.
     """
     from rskip.corpora.own_corpus import read_own_corpus
     from rskip.corpora.own_text import choose_languages
@@ -106,13 +108,13 @@ def _texts(args: argparse.Namespace, split: str, folder: Path) -> list[OwnText]:
         for name in (*given["source"], *given["target"]):
             if name == "-":
                 raise ValueError(
-                    f"- (standard input) holds one text: give both sides as a table, {_flag(split, 'table')} -"
+                    f"- (standard input) can't give two files: give both sides as a table, {_flag(split, 'table')} -"
                 )
         texts += paired_files(given["source"], given["target"])
     if given["prefix"]:
         if args.language_codes is None:
             flag = _flag(split, "prefix")
-            raise ValueError(f"{flag} needs the languages that its files end in: give --languages, such as en de")
+            raise ValueError(f"{flag} needs the language codes that its files end in: give --languages, such as en de")
         texts += files_of_prefixes(given["prefix"], args.language_codes)
     columns = None if args.columns is None else (args.columns[0], args.columns[1])
     for name in given["table"] or ():
@@ -122,12 +124,12 @@ def _texts(args: argparse.Namespace, split: str, folder: Path) -> list[OwnText]:
 
 
 def _standard_input(folder: Path) -> Path:
-    """Standard input as a file, since it is read several times."""
+    """Copies standard input to a file, since it is read several times."""
     from rskip.files.whole import disk_space
 
     path = folder / "standard-input"
     if path.exists():
-        raise ValueError("standard input is given twice: it can be read once")
+        raise ValueError("standard input is given twice: it can be read only once")
     with disk_space(path, advice="free some, or name another folder in TMPDIR"), path.open("wb") as file:
         shutil.copyfileobj(sys.stdin.buffer, file, 1 << 20)
     return path

@@ -38,18 +38,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="raw translations, one per line, or what `rskip translate` wrote with --scores, --nbest or --format json",
     )
     what.add_argument(
-        "--generated", type=Path, metavar="FILE", help="what fairseq-generate printed; needs --data"
+        "--generated", type=Path, metavar="FILE", help="output of fairseq-generate; needs --data"
     )
-    parser.add_argument("--reference", type=Path, metavar="FILE", help="raw references, one a line")
+    parser.add_argument("--reference", type=Path, metavar="FILE", help="raw references, one per line")
     parser.add_argument("--data", type=Path, metavar="FOLDER", help="the folder that `rskip prepare` made")
     parser.add_argument(
-        "--split", default="test", help="which part of --data was translated (default: %(default)s)"
+        "--split", default="test", help="split of --data that was translated (default: %(default)s)"
     )
     parser.add_argument(
         "--baseline",
         type=Path,
         metavar="FILE",
-        help="another system's translations, in the form of the first's",
+        help="another system's translations, in the same form as the first's",
     )
     parser.add_argument(
         "--samples", type=int, default=1000, metavar="N", help="bootstrap resamples (default: %(default)s)"
@@ -57,10 +57,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--compound-split",
         action="store_true",
-        help="also BLEU as papers report it for WMT'14 English-German: of Moses' German tokens, hyphenated compounds "
-        "split. Not comparable with sacreBLEU",
+        help="also print BLEU as papers report it for WMT'14 English-German: on Moses' German tokens, with hyphenated "
+        "compounds split; not comparable with sacreBLEU",
     )
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write the scores there too")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="also write the scores to this file")
 
 
 def run(args: argparse.Namespace) -> None:

@@ -39,10 +39,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=int,
         metavar="N",
         default=available_cores(),
-        help="processes; their number changes no byte (default: one a core)",
+        help="number of processes; the output doesn't depend on it (default: one per core)",
     )
     parser.add_argument(
-        "--force", action="store_true", help="replace a folder that was prepared, or begun, with other options"
+        "--force", action="store_true", help="replace a complete or partial folder of other options"
     )
 
     add_own_text_arguments(parser)
@@ -56,16 +56,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     files.add_argument(
         "--images",
         metavar="FOLDER",
-        help="pictures of a corpus of captions; those that are missing are left out (default: the mirror's images/)",
+        help="images of a caption corpus; missing ones are left out (default: the mirror's images/)",
     )
 
     cleaning = parser.add_argument_group(
         "cleaning",
-        "Of training pairs; valid and test are never cleaned. By default as --list shows for the corpus. Of your own "
-        "text are dropped: empty sides, over 250 words or 5,000 characters, a ratio over 9, duplicates and leaks.",
+        "Only training pairs are cleaned. CORPUS --list shows a corpus's defaults. Defaults for your own text: drop "
+        "pairs with an empty side, over 250 words or 5,000 characters, a ratio over 9, duplicates and leaks.",
     )
     cleaning.add_argument(
-        "--no-clean", dest="clean", action="store_false", default=None, help="no cleaning but the options given here"
+        "--no-clean", dest="clean", action="store_false", default=None, help="only the cleaning options that you give"
     )
     add_options(cleaning, PrepareOptions, only=("max_words", "max_characters", "max_ratio", "empty", "duplicates"))
     cleaning.add_argument(

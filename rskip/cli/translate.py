@@ -1,7 +1,7 @@
-"""Translate text, a sentence a line: files or standard input, or a conversation at the terminal.
+"""Translate text, one sentence per line: files, standard input, or sentences typed at the terminal.
 
-Output has a line for each line of input, blank lines included. With --output FILE it is written to FILE.partial, which
-becomes FILE when whole; --resume continues what an interrupted run left. Under torchrun the processes share the
+The output has one line per line of input, blank lines included. With --output FILE it is written to FILE.partial, which
+is renamed to FILE when complete. --resume continues an interrupted translation. Under torchrun the processes share the
 input files. Lines that come slowly through a pipe are translated as they come.
 """
 
@@ -56,35 +56,37 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.add_argument("files", nargs="*", metavar="FILE", help="text in UTF-8; none, or -: standard input")
     parser.add_argument(
-        "--model", required=True, metavar="MODEL", help="its folder or checkpoint, or a name of `rskip zoo list`"
+        "--model", required=True, metavar="MODEL", help="model folder, checkpoint, or a name from `rskip zoo list`"
     )
     parser.add_argument("--interactive", action="store_true", help="ask for sentences at the terminal")
 
     output = parser.add_argument_group("output")
     output.add_argument(
-        "--output", metavar="PATH", help="a file, or a folder for a file each of FILE (default: standard output)"
+        "--output", metavar="PATH", help="a file, or a folder that gets one file per FILE (default: standard output)"
     )
     output.add_argument(
         "--resume",
         action="store_true",
-        help="resume an interrupted translation of the same input with the same settings; whole outputs stay",
+        help="resume an interrupted translation of the same input with the same settings; complete outputs stay",
     )
-    output.add_argument("--scores", action="store_true", help="score and tab in front of each translation")
+    output.add_argument("--scores", action="store_true", help="print score and tab before each translation")
     output.add_argument(
         "--format",
         choices=("text", "json"),
         default="text",
-        help="json: an object a line, with tokens, their scores and alignment (default: %(default)s)",
+        help="json: one object per line, with tokens, their scores and alignment (default: %(default)s)",
     )
     output.add_argument(
-        "--progress", action="store_true", help="show progress on stderr also where that is no terminal"
+        "--progress", action="store_true", help="show progress on stderr even if that is not a terminal"
     )
     output.add_argument("--quiet", action="store_true", help="no progress, notes or summary on stderr")
 
     model = parser.add_argument_group("model")
     add_model_arguments(model)
-    model.add_argument("--precision", choices=PRECISIONS, help="(default: float32, or as ONNX graphs are)")
-    model.add_argument("--device", help="cpu, cuda, cuda:1, ... (default: cuda where there is one, otherwise cpu)")
+    model.add_argument(
+        "--precision", choices=PRECISIONS, help="number format of the model (default: float32, or that of ONNX graphs)"
+    )
+    model.add_argument("--device", help="cpu, cuda, cuda:1, ... (default: cuda if available, otherwise cpu)")
     add_options(model, CpuSettings)
 
     search = parser.add_argument_group("search")

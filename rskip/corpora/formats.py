@@ -19,7 +19,7 @@ from rskip.files.text_lines import decoded_lines
 
 @dataclass(frozen=True)
 class TextFile:
-    """A file of sentences, as it is or packed (`rskip.files.packed`).
+    """A file of sentences, which may be compressed (`rskip.files.packed`).
 
     Formats: "lines", a sentence a line. "sgm" and "xml", the segments of a NIST test set (WMT's src.sgm and ref.sgm,
     IWSLT's dev and test sets), entities unescaped. "ted", IWSLT's train.tags files as fairseq's prepare-iwslt14.sh
@@ -62,7 +62,7 @@ def read_pairs(source: TextFile, target: TextFile, *, sentences: int | None) -> 
         raise ValueError(f"{(source, target)[counts.index(0)]} is empty{expected}")
     if counts[0] != counts[1]:
         place = first_parting(source.read(), target.read())
-        where = "" if place is None else f"; they seem to part near line {place:,}"
+        where = "" if place is None else f"; they seem to be misaligned from about line {place:,}"
         raise ValueError(
             f"{source} has {counts[0]:,} lines and {target} has {counts[1]:,}: "
             f"files that translate each other must have the same number{where}"
@@ -72,12 +72,12 @@ def read_pairs(source: TextFile, target: TextFile, *, sentences: int | None) -> 
 
 
 def read_sentences(path: Path, *, name: str = "") -> Iterator[str]:
-    """Lines of a text file, which may be packed, without their ends and a byte order mark at the beginning.
+    """The lines of a text file, which may be compressed, without line ends and without a byte order mark.
 
     Only a line feed, or a carriage return and a line feed, ends a line. Every other character is left as it is.
 
     :param name: what errors call the file; its path where empty.
-    :raises ValueError: the text is not UTF-8, or a packed file is truncated or damaged. Names the file and the line.
+    :raises ValueError: the text is not UTF-8, or a compressed file is truncated or damaged. Names file and line.
     """
     name = name or str(path)
     number = 0

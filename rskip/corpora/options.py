@@ -56,26 +56,26 @@ class PrepareOptions(Checked):
         Count | None, Meta(description="pairs that become the test set if none is given", extra=_ONE_IN_20)
     ] = None
     seed: Annotated[
-        int | None, Meta(description="random seed of a generated corpus, and of what is split off your own text")
+        int | None, Meta(description="random seed of a generated corpus, and for the sets split off your own text")
     ] = None
-    clean: Annotated[bool, Meta(description="False: no cleaning but what is asked for")] = True
+    clean: Annotated[bool, Meta(description="False: only the cleaning that other options ask for")] = True
     remove_non_printing: Annotated[bool | None, Meta(description="remove control and format characters")] = None
     entities: Annotated[
-        Entities | None, Meta(description="keep HTML entities such as &quot;, or make characters of them")
+        Entities | None, Meta(description="keep HTML entities such as &quot;, or convert them to characters")
     ] = None
     empty: Annotated[
         bool | None, Meta(description="drop pairs with an empty side", extra={"flag": "drop-empty"})
     ] = None
     max_words: Annotated[
-        Annotated[int, Meta(ge=0)] | None, Meta(description="drop pairs with a longer side; 0: any length")
+        Annotated[int, Meta(ge=0)] | None, Meta(description="drop pairs with more words on a side; 0: no limit")
     ] = None
     max_characters: Annotated[
-        Annotated[int, Meta(ge=0)] | None, Meta(description="likewise in characters; 0: any length")
+        Annotated[int, Meta(ge=0)] | None, Meta(description="drop pairs with more characters on a side; 0: no limit")
     ] = None
     max_ratio: Annotated[
         float | None,
         Meta(
-            description="drop pairs with a side of over R times the other's words; 0: any",
+            description="drop pairs if a side has over R times the other's words; 0: no limit",
             extra={"metavar": "R", "expected": "a number, 1 or more, or 0 for any"},
         ),
     ] = None
@@ -87,7 +87,7 @@ class PrepareOptions(Checked):
     ] = None
     languages: Annotated[
         bool | None,
-        Meta(description="drop pairs of which a side is in another language", extra={"flag": "language-filter"}),
+        Meta(description="drop pairs with a side in another language", extra={"flag": "language-filter"}),
     ] = None
     learn_sample: Annotated[
         Count | None,
@@ -99,14 +99,15 @@ class PrepareOptions(Checked):
     bpe_dropout: Annotated[
         Annotated[float, Meta(ge=0, lt=1)],
         Meta(
-            description="leave each merge out with this probability, in train alone",
+            description="probability of leaving out a merge, in the training set only",
             extra={"metavar": "P", "expected": "a probability, 0 or more and below 1"},
         ),
     ] = 0.0
     shards: Annotated[
         Count,
         Meta(
-            description="parts of the training set, each an epoch of fairseq-train, for corpora larger than memory"
+            description="split the training set into N parts, for corpora larger than memory; fairseq-train reads one "
+            "per epoch"
         ),
     ] = 1
 

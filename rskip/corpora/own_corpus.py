@@ -1,4 +1,4 @@
-"""A corpus of the user's own files: what they hold, and how it is prepared by default."""
+"""A corpus made from the user's own files: its content and its default preparation."""
 
 from __future__ import annotations
 
@@ -18,30 +18,31 @@ from rskip.settings.errors import SettingError
 HELD_OUT = ("valid", "test")
 SIDES = ("source", "target")
 LARGEST_SPLIT, SPLIT_SHARE = 2_000, 20
-"""A validation or test set that is split off has one pair in SPLIT_SHARE, but at most LARGEST_SPLIT."""
+"""A validation or test set that is split off gets one pair in SPLIT_SHARE, at most LARGEST_SPLIT pairs."""
 
 SIZES = ((10_000, 2_000), (50_000, 4_000), (200_000, 8_000), (1_000_000, 16_000))
 LARGEST_SIZE = 32_000
-"""Subword units by training pairs: below 10,000 pairs 2,000, and so on; from a million on LARGEST_SIZE."""
+"""Number of subword units by training pairs: 2,000 units below 10,000 pairs, and so on. From a million pairs on,
+LARGEST_SIZE."""
 
 WITHOUT_SPACES = {"bo", "dz", "ja", "km", "lo", "my", "th", "yue", "zh"}
-"""Languages written without spaces between words: a limit in words, or a ratio of them, says nothing of them."""
+"""Languages written without spaces between words. Limits and ratios in words are meaningless for them."""
 
 SAMPLE = 100
-"""Sentences of each side from which its language is told."""
+"""Number of sentences per side that language detection reads."""
 
 LONGEST_HELD_OUT = 20_000
-"""Characters of a sentence of a validation or test set, which is never cleaned."""
+"""Maximum characters per sentence of a validation or test set. These sets are never cleaned."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class TextSummary:
-    """What a text holds.
+    """Statistics of one text.
 
-    :param name: unlike those of the split's other texts.
-    :param words: of source and target, between spaces.
-    :param characters: those that occur in it.
-    :param beginning: sentences of source and target, from which their languages are told.
+    :param name: unique among the texts of its split.
+    :param words: number of words of source and target, separated by spaces.
+    :param characters: the characters that occur in it.
+    :param beginning: first sentences of source and target, for language detection.
     """
 
     name: str
@@ -56,10 +57,10 @@ class TextSummary:
 class OwnCorpus(Corpus):
     """A corpus of the user's own files. `read_own_corpus` makes it.
 
-    :param texts: those of train, and of valid, test, test1, ... where they are given.
-    :param split_off: how many pairs of train valid and test get by default, where they are not given.
-    :param inputs: name, size and checksum of each file, by what it is given as, such as "train.en".
-    :param remarks: what is odd about the text, a line each.
+    :param texts: the texts of train and, if they are given, of valid, test, test1, ...
+    :param split_off: default number of pairs that valid and test take from train if they are not given.
+    :param inputs: name, size and checksum of each file. The keys name its use, such as "train.en".
+    :param remarks: warnings about the text, one line each.
     """
 
     texts: Mapping[str, tuple[TextSummary, ...]]
@@ -78,7 +79,7 @@ class OwnCorpus(Corpus):
 
     @property
     def pairs(self) -> int:
-        """How many there are in all texts."""
+        """Number of pairs in all texts."""
         return sum(text.pairs for texts in self.texts.values() for text in texts)
 
     @property
@@ -95,8 +96,8 @@ class OwnCorpus(Corpus):
 def read_own_corpus(texts: Mapping[str, Sequence[OwnText]], *, source: str, target: str) -> OwnCorpus:
     """Reads every text once, so that bad input is found before any work.
 
-    :param texts: those of train and, if given, of valid, which are read one after another; those of test, each a test
-        set of its own.
+    :param texts: the texts of each split. Those of train are concatenated, and so are those of valid, which may be
+        missing. Each text of test becomes a test set.
     :param source: code of the language translated from, such as "en".
     :raises ValueError: an empty or damaged file, sides of unequal length, a file that is given twice.
     :raises OSError: a file can't be read.
@@ -131,16 +132,16 @@ def read_own_corpus(texts: Mapping[str, Sequence[OwnText]], *, source: str, targ
 
 
 def default_size(pairs: int, *, characters: int) -> int:
-    """How many subword units are learnt by default from so many pairs.
+    """The default number of subword units for this number of training pairs.
 
-    :param characters: how many different ones there are, each of which is a unit of SentencePiece's.
+    :param characters: number of different characters. Each of them is a unit of SentencePiece.
     """
     size = next((size for below, size in SIZES if pairs < below), LARGEST_SIZE)
     return max(size, -(-2 * characters // 1_000) * 1_000)
 
 
 def default_cleaning(source: str, target: str) -> CleaningOptions:
-    """What is dropped by default: what can't be of use to any training, by generous limits."""
+    """The default cleaning. Its limits are generous: they drop only pairs that are useless for any training."""
     spaces = not {source, target} & WITHOUT_SPACES
     return CleaningOptions(
         empty=True,
@@ -209,9 +210,9 @@ def _read(split: str, name: str, text: OwnText, languages: tuple[str, str]) -> T
 
 
 def _check_languages(text: TextSummary, languages: tuple[str, str]) -> list[str]:
-    """Remarks on a text whose sides look like other languages than they should; nothing without py3langid.
+    """Warnings about sides that seem to be in a wrong language. Empty without py3langid.
 
-    :raises ValueError: each side looks like the other one's language.
+    :raises ValueError: source and target seem to be swapped.
     """
     found = [likely_language(sentences) for sentences in text.beginning]
     files = text.text.files

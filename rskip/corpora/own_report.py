@@ -1,4 +1,4 @@
-"""What was read of the user's own text and what was split off, for the terminal."""
+"""The report of `rskip prepare` on the user's own text."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from rskip.machine.terminal import columns
 
 
 def reading_report(corpus: OwnCorpus, made: OwnRecord) -> str:
-    """Lines without a last line end: a table of the files, remarks, what was split off.
+    """A table of the files, the remarks, and the sizes of the sets that were split off. Doesn't end in a line feed.
 
     :param made: the content of the made folder's corpus.json.
     """
@@ -20,7 +20,7 @@ def reading_report(corpus: OwnCorpus, made: OwnRecord) -> str:
     lines = [columns(rows, left=(0, 1)), *corpus.remarks]
     if corpus.split_off:
         counts = ", ".join(f"{split} {made['options'][split]:,}" for split in corpus.split_off)
-        line = f"split off the pairs to train on: {counts} (seed {made['options']['seed']})"
+        line = f"split off the training pairs: {counts} (seed {made['options']['seed']})"
         if left_out := made["left_out"]:
             line += f"; left out: {left_out:,} further pairs with the same source sentences"
         lines.append(line)

@@ -1,4 +1,4 @@
-"""Parallel text of the user's own: two files that translate each other line by line, or one table with both sides."""
+"""The user's own parallel text: two files that translate each other line by line, or one table with both sides."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _BREAKS = re.compile(r"\s*[\r\n]+\s*")
 
 @dataclass(frozen=True)
 class PairedFiles:
-    """A file with the source sentences and one with their translations, a sentence a line."""
+    """A file of source sentences and a file of their translations, one sentence per line."""
 
     source: TextFile
     target: TextFile
@@ -41,7 +41,7 @@ class PairedFiles:
 
     @property
     def languages(self) -> tuple[str, str] | None:
-        """What the files' names end in (train.en, train.de.gz); None where that is no two-letter code."""
+        """The two-letter codes that the files' names end in (train.en, train.de.gz); None if a name has no code."""
         found = [_TWO_LETTERS.fullmatch(without_packing(Path(str(file)).name)) for file in self.files]
         return (found[0]["language"], found[1]["language"]) if found[0] and found[1] else None
 
@@ -55,10 +55,11 @@ class PairedFiles:
 
 @dataclass(frozen=True)
 class Table:
-    """A pair a line: columns between tabs, or JSON objects (JSONL), whichever the first line is.
+    """One pair per line: tab-separated columns, or JSON objects (JSONL). The first line decides which.
 
-    :param columns: of the source and of the target: numbers from 1, or names. A file of tabs has names if its first
-        line holds them. None: the languages' codes where the file has such names, else the first two columns.
+    :param columns: columns of the source and of the target: numbers from 1, or names. Names of tab-separated columns
+        stand in the first line. None: the columns named by the language codes. Without such names in a tab-separated
+        file: the first two.
     """
 
     file: TextFile
@@ -76,7 +77,7 @@ class Table:
 
     @property
     def languages(self) -> tuple[str, str] | None:
-        """The names of its columns where both are two-letter codes, or what the file's name says (news.en-de.tsv)."""
+        """The names of its columns if both are two-letter codes, else the codes in the file's name (news.en-de.tsv)."""
         if self.columns and all(re.fullmatch("[a-z]{2}", column) for column in self.columns):
             return self.columns
         match = _BOTH.fullmatch(without_packing(Path(str(self.file)).name))
@@ -84,7 +85,7 @@ class Table:
 
     @property
     def description(self) -> str:
-        """What decides the pairs besides the file's content."""
+        """How the pairs are read from the file's content."""
         return "table" + (f", columns {' and '.join(self.columns)}" if self.columns else "")
 
     def pairs(self, languages: tuple[str, str]) -> Iterator[Pair]:
@@ -95,7 +96,7 @@ class Table:
         lines = self.file.read()
         first = list(islice(lines, 1))
         if not first:
-            raise ValueError(f"{self.file} is empty: expected a pair of sentences a line")
+            raise ValueError(f"{self.file} is empty: expected one pair of sentences per line")
         if _json_object(first[0]) is not None:
             return self._of_json(chain(first, lines), self.columns or languages)
         cells = first[0].split("\t")
@@ -105,7 +106,7 @@ class Table:
         for column in columns:
             if column not in cells:
                 problem = f"{self.file} has no column {column!r}: its first line holds {shown(cells)}"
-                raise ValueError(f"{problem}: name columns that are there, or give their numbers (--columns 1 2)")
+                raise ValueError(f"{problem}: give names of its columns, or their numbers (--columns 1 2)")
         return self._of_tabs(lines, (cells.index(columns[0]), cells.index(columns[1])), 2)
 
     def _of_tabs(self, lines: Iterator[str], columns: tuple[int, int], first: int) -> Iterator[Pair]:
@@ -122,12 +123,12 @@ class Table:
                 continue
             if (row := _json_object(line)) is None:
                 raise ValueError(f"{self.file}: line {number} is not a JSON object, as the first line is")
-            if isinstance(nested := row.get("translation"), dict):  # as Hugging Face's datasets have it
+            if isinstance(nested := row.get("translation"), dict):  # the form of Hugging Face's datasets
                 row = nested
             for key in keys:
                 if not isinstance(row.get(key), str):
-                    expected = f"a text as {key!r}; its keys are {shown(list(row))}"
-                    raise ValueError(f"{self.file}: line {number}: expected {expected}: name two keys with --columns")
+                    problem = f"line {number} has no text under the key {key!r}; its keys are {shown(list(row))}"
+                    raise ValueError(f"{self.file}: {problem}: name two keys with --columns")
             yield _one_line(row[keys[0]]), _one_line(row[keys[1]])
 
 
@@ -154,13 +155,13 @@ def without_packing(name: str) -> str:
 
 
 def paired_files(sources: Sequence[Path], targets: Sequence[Path]) -> list[OwnText]:
-    """The n-th source file with the n-th target file.
+    """Pairs the n-th source file with the n-th target file.
 
-    :raises ValueError: another number of source files than of target files.
+    :raises ValueError: the numbers of source and target files differ.
     """
     if len(sources) != len(targets):
         counts = f"{len(sources)} source files and {len(targets)} target files"
-        raise ValueError(f"{counts} were given: expected as many of each, since the n-th translate each other")
+        raise ValueError(f"{counts} were given: expected equal numbers, since the n-th files are paired")
     return [
         PairedFiles(TextFile(Path(source)), TextFile(Path(target)))
         for source, target in zip(sources, targets, strict=True)
@@ -168,7 +169,7 @@ def paired_files(sources: Sequence[Path], targets: Sequence[Path]) -> list[OwnTe
 
 
 def files_of_prefixes(prefixes: Sequence[str], languages: tuple[str, str]) -> list[OwnText]:
-    """PREFIX.<source> and PREFIX.<target> of each prefix, as fairseq-preprocess takes them; either may be packed.
+    """The files PREFIX.<source> and PREFIX.<target> of each prefix, as for fairseq-preprocess. They may be compressed.
 
     :raises FileNotFoundError: no such file.
     """
@@ -180,18 +181,18 @@ def _of_prefix(name: str) -> Path:
     for suffix in ("", *SUFFIXES):
         if (path := Path(name + suffix)).exists():
             return path
-    raise FileNotFoundError(f"no file {name}, nor a packed one ({', '.join(SUFFIXES)}): check prefix and languages")
+    raise FileNotFoundError(f"no file {name}, nor a compressed one ({', '.join(SUFFIXES)}): check prefix and languages")
 
 
 def choose_languages(texts: Sequence[OwnText], given: Sequence[str] | None) -> tuple[str, str]:
-    """Source and target language: what was given, or else what the names of the files say.
+    """Source and target language: the given codes, or else those in the names of the files.
 
-    :raises ValueError: neither says them, they contradict each other, or both are the same.
+    :raises ValueError: the codes are neither given nor in the names, the names disagree, or both codes are the same.
     """
     said = {found: text for text in texts if (found := text.languages) is not None}
     if given is None and not said:
         names = " and ".join(str(file) for file in texts[0].files)
-        unnamed = f"the names of {names} don't end in their codes"
+        unnamed = f"the names of {names} don't end in language codes"
         raise ValueError(f"which languages? {unnamed}: give them, such as --languages en de")
     if given is None and len(said) > 1:
         (first, one), (second, other) = list(said.items())[:2]

@@ -1,4 +1,4 @@
-"""Where two texts that should translate each other line by line part, if that can be told."""
+"""Finds the line from which two parallel texts are misaligned, if it can be determined."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 LARGEST = 300_000
-"""Lines of each text that are looked at."""
+"""Number of lines of each text that are compared."""
 
 _WINDOW, _SURE = 20, 6.0
 _LARGEST_SHIFT = 10
@@ -20,10 +20,11 @@ _STOPS = {".": 1, "。": 1, "।": 1, "?": 2, "？": 2, "؟": 2, "!": 3, "！": 
 
 
 def first_parting(source: Iterable[str], target: Iterable[str]) -> int | None:
-    """The number of the first line that is no longer translated by the line of the same number; None: can't be told.
+    """The number of the first line that the line of the same number no longer translates; None: can't be determined.
 
-    Pairs of lines are likely translations if their lengths, numbers and last punctuation marks agree. The texts part
-    where, over the next lines, source lines agree with target lines some places further on, or back, clearly better.
+    Pairs of lines are likely translations if their lengths, numbers and last punctuation marks agree. The texts are
+    misaligned from the first line after which source lines agree clearly better with target lines a few places later
+    or earlier.
 
     :returns: a number from 1, mostly right within a few lines.
     """

@@ -1,6 +1,6 @@
-"""A data folder of sentence pairs that exists: its languages, its parts, and a checksum of what it holds.
+"""Describes an existing data folder of sentence pairs: its languages, its splits, and a checksum of its content.
 
-fairseq-preprocess writes such folders too. Those have neither a text pipeline nor raw references.
+Folders that fairseq-preprocess wrote have neither a text pipeline nor raw references.
 """
 
 from __future__ import annotations
@@ -28,12 +28,13 @@ class PreparedPairs:
     """A data folder that `rskip prepare` or fairseq-preprocess made.
 
     :param corpus: its name in corpus.json, or the folder's.
-    :param raw: whether it has text/ and reference/, for raw sentences. Otherwise sentences are tokens.
+    :param raw: whether it has text/ and reference/, which raw sentences need. Otherwise its sentences are tokens.
     :param source: code of the language translated from.
     :param target: code of the language translated to.
     :param splits: train, valid, test, and further test sets.
     :param shards: parts of the training set.
-    :param sha256: checksum of the checksums of all its files; of fairseq-preprocess, those of dictionaries and indices.
+    :param sha256: checksum of the checksums of its files: of all files, or, if fairseq-preprocess made the folder, of
+        dictionaries and indices only.
     """
 
     path: Path
@@ -52,11 +53,11 @@ class PreparedPairs:
 
 
 def find_pairs(path: str | Path) -> PreparedPairs:
-    """The data folder at `path`. If it has a corpus.json, its other files are not read.
+    """Describes the data folder at `path`. If it has a corpus.json, its other files are not read.
 
     :raises FileNotFoundError: no such folder, or a dictionary is missing.
-    :raises ValueError: a folder of something else, such as images, captions or text in one language; or a file is
-        missing or cut off.
+    :raises ValueError: the folder holds something else, such as images, captions or text in one language; or a file
+        is missing or cut off.
     """
     path = Path(path)
     if path.is_dir():
@@ -84,7 +85,7 @@ def find_pairs(path: str | Path) -> PreparedPairs:
 
 
 def _refuse_other_kinds(path: Path) -> None:
-    """Names the command that takes a folder of captions or of images."""
+    """Raises an error for a folder of captions or images. The error names the command for such a folder."""
     if "captions" in (read_corpus_record(path) or {}):
         raise ValueError(
             f"{path} holds captions of images: expected sentence pairs; a recipe of kind captioning trains on captions "

@@ -1,4 +1,4 @@
-"""Validation and test sets split off training text, so that no source sentence is on both sides."""
+"""Splits validation and test sets off the training text, so that no source sentence is in two sets."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from rskip.settings.errors import SettingError
 def deal_pairs(
     corpus: OwnCorpus, *, sizes: dict[str, int], seed: int, cleaning: CleaningOptions
 ) -> Iterator[tuple[str, int, Pair]]:
-    """Every pair of the corpus with its split and the number of its text in that split, from 0.
+    """Yields every pair of the corpus with its split and the number of its text in that split, from 0.
 
-    Of the source sentences that differ, those with the smallest hash of seed and sentence become test, the next ones
-    valid: adding text changes few of them. Each gets the first of its pairs that cleaning would keep (with words as
-    they stand between spaces). Its other pairs are left out.
+    The different source sentences are sorted by a hash of seed and sentence. The first ones become test, the next ones
+    valid. Added text therefore changes few of them. Each chosen sentence gets the first of its pairs that cleaning
+    would keep, with words separated by spaces. Its other pairs are left out.
 
-    :param sizes: how many pairs are split off train as valid and test.
+    :param sizes: number of pairs to split off train, for valid and for test.
     :raises SettingError: train has too few source sentences.
     """
     languages = (corpus.source, corpus.target)
@@ -45,7 +45,7 @@ def deal_pairs(
 def _chosen(
     corpus: OwnCorpus, sizes: dict[str, int], seed: int, usable: Callable[[Pair], bool]
 ) -> dict[int | None, str]:
-    """Which split gets a source sentence of train, by its key."""
+    """Maps the key of each chosen source sentence of train to its split."""
     if not sizes:
         return {}
     keys = array("Q")

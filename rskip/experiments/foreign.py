@@ -1,4 +1,4 @@
-"""Configuration files of other programs, recognised by their keys."""
+"""Recognises configuration files of other programs by their keys."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ _JOEYNMT = {"data", "training", "model"}
 
 
 def foreign_config(content: Mapping[str, Any]) -> tuple[str, str] | None:
-    """The program whose configuration this is, and the command that takes it; None: not known.
+    """The program that this configuration is for, and the command that takes it; None if it is not recognised.
 
-    In the command `{path}` stands for the file, `{folder}` for its folder and `{name}` for its name without the suffix.
+    In the command, `{path}` stands for the file, `{folder}` for its folder, and `{name}` for its name without suffix.
     """
     sections = {key for key, value in content.items() if isinstance(value, Mapping)}
     if content.keys() >= _JOEYNMT and sections >= _JOEYNMT:

@@ -1,4 +1,4 @@
-"""Files that are packed by gzip, bzip2, xz or zstd, opened as what they hold."""
+"""Opens files that are compressed with gzip, bzip2, xz or zstd, and decompresses them."""
 
 from __future__ import annotations
 
@@ -13,19 +13,20 @@ from pathlib import Path
 from typing import IO, Any, cast
 
 SUFFIXES = (".gz", ".xz", ".zst", ".bz2")
-"""Endings of packed files' names."""
+"""Suffixes of compressed files."""
 
 _OPENERS: dict[bytes, Callable[[IO[bytes]], Any]] = {b"\x1f\x8b": gzip.open, b"BZh": bz2.open, b"\xfd7zXZ\0": lzma.open}
 
 
 @contextmanager
 def open_unpacked(path: Path, *, name: str = "", place: Callable[[], str] = str) -> Iterator[IO[bytes]]:
-    """Opens a file's content for reading. Its first bytes say whether and how it is packed. A
-    file that only its name calls packed is damaged.
+    """Opens a file for reading and decompresses its content. The first bytes tell whether and how it is compressed.
 
-    :param name: what errors call the file; its path where empty.
-    :param place: gives words that an error says of how far the reader came.
-    :raises ValueError: a packed file is damaged or cut short, also while it is read within the block; or zstd is
+    A file counts as damaged if it has a suffix of SUFFIXES but the first bytes of none.
+
+    :param name: name of the file in errors; empty: its path.
+    :param place: returns the words by which an error tells how far the file was read.
+    :raises ValueError: a compressed file is damaged or cut short, also while it is read within the block; or zstd is
         needed and not installed.
     """
     name = name or str(path)
@@ -50,20 +51,20 @@ def open_unpacked(path: Path, *, name: str = "", place: Callable[[], str] = str)
 
 
 def unpacker(beginning: bytes, name: str) -> Callable[[IO[bytes]], Any] | None:
-    """The function that opens a packed file's content, by the file's first six bytes; None where it is not packed.
+    """The function that opens a compressed file with these first six bytes; None if it is not compressed.
 
-    :raises ValueError: zstd is needed and not installed; names the file by `name`.
+    :raises ValueError: zstd is needed and not installed. The error names the file by `name`.
     """
     if beginning.startswith(b"\x28\xb5\x2f\xfd"):
         if (zstd := _zstd()) is None:
-            advice = "install it with pip install 'rskip[zstd]', or unpack the file with zstd -d"
-            raise ValueError(f"{name} is packed by zstd, which this Python can't read: {advice}")
+            advice = "install zstd with pip install 'rskip[zstd]', or decompress the file with zstd -d"
+            raise ValueError(f"{name} is compressed with zstd, which this Python can't read: {advice}")
         return cast("Callable[[IO[bytes]], Any]", zstd.open)
     return next((opener for magic, opener in _OPENERS.items() if beginning.startswith(magic)), None)
 
 
 def is_damage(error: Exception) -> bool:
-    """Whether reading a packed file raised this because its bytes are not what they were."""
+    """Whether an error raised while reading a compressed file means that the file is damaged."""
     if isinstance(error, OSError):
         return error.errno is None  # from gzip and bz2
     zstd = _zstd()
@@ -71,7 +72,7 @@ def is_damage(error: Exception) -> bool:
 
 
 def _zstd() -> Any:
-    """The module of zstd: Python's own from 3.14 on, else its backport; None where there is neither."""
+    """The zstd module: Python's own from 3.14 on, else its backport; None if neither is installed."""
     for module in ("compression.zstd", "backports.zstd"):
         try:
             return importlib.import_module(module)

@@ -45,13 +45,13 @@ class SearchOptions(Checked):
         LengthPenaltyKind, Meta(description="fairseq: length^lenpen; gnmt: ((5+length)/6)^lenpen")
     ] = "fairseq"
     min_length: Annotated[
-        int, Meta(ge=0, le=100_000, description="fewest tokens before the end", extra=_flag("min-len"))
+        int, Meta(ge=0, le=100_000, description="minimum tokens of a translation", extra=_flag("min-len"))
     ] = 1
     max_length_a: Annotated[
-        float, Meta(ge=0, le=100, description="at most A times the source's tokens + B", extra=_flag("max-len-a", "A"))
+        float, Meta(ge=0, le=100, description="maximum tokens: A times the source's + B", extra=_flag("max-len-a", "A"))
     ] = 0.0
     max_length_b: Annotated[
-        int, Meta(ge=0, le=100_000, description="see A", extra=_flag("max-len-b", "B"))
+        int, Meta(ge=0, le=100_000, description="see --max-len-a", extra=_flag("max-len-b", "B"))
     ] = 200
     unknown_penalty: Annotated[
         float,
@@ -66,14 +66,14 @@ class SearchOptions(Checked):
         ),
     ] = 0.0
     temperature: Annotated[
-        float, Meta(ge=1e-6, le=1e6, description="logits are divided by it", extra={"metavar": "T"})
+        float, Meta(ge=1e-6, le=1e6, description="divide logits by it", extra={"metavar": "T"})
     ] = 1.0
     no_repeat_ngram: Annotated[
         int,
         Meta(
             ge=0,
             le=100_000,
-            description="no sequence of so many tokens comes twice; 0 allows all",
+            description="allow no sequence of N tokens twice; 0: allow all",
             extra=_flag("no-repeat-ngram-size"),
         ),
     ] = 0
@@ -98,7 +98,12 @@ class SearchOptions(Checked):
     ] = 1.0
     seed: Annotated[
         int,
-        Meta(ge=0, le=2**63 - 1, description="of the draws", extra={"expected": "a whole number from 0 to 2^63 - 1"}),
+        Meta(
+            ge=0,
+            le=2**63 - 1,
+            description="random seed for sampling",
+            extra={"expected": "a whole number from 0 to 2^63 - 1"},
+        ),
     ] = 1
     token_scores: Annotated[bool, Meta(description="give each token's log-probability")] = False
     attention: Annotated[bool, Meta(description="give each token's attention over the source")] = False

@@ -1,4 +1,4 @@
-"""How training text was made tokens, as far as a model's dictionary shows it."""
+"""Infers from a model's dictionary how its training text was tokenised."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ from rskip.text.pipeline import CONFIG_FILE, TextConfig
 from rskip.text.subwords import SentencePiece, Subwords
 from rskip.text.words import TokeniserKind
 
-_SPECIAL = re.compile(r"<.*>|madeupword\d{4}")  # bytes of SentencePiece, and padding, beside <unk> and others
-_GLUED = re.compile(r".*[^\W\d_][,!?]")  # a letter and a mark, which Moses' tokeniser separates
+_SPECIAL = re.compile(r"<.*>|madeupword\d{4}")  # <unk> and the like, SentencePiece's bytes, and padding
+_GLUED = re.compile(r".*[^\W\d_][,!?]")  # ends in a letter and a mark, which Moses' tokeniser would separate
 _TYPOGRAPHIC = frozenset("\u201c\u201d\u201e\u2018\u2019\u201a\u00ab\u00bb\u2013\u2014\u2026")
 _MARK = "\u2581"  # SentencePiece's space
 
 
 class AssumedText(UserWarning):
-    """No pipeline.json says how the training text was made tokens, so it was assumed.
+    """Warning: there is no pipeline.json, so the steps before the subword units were inferred from the dictionary.
 
     :param config: the assumed steps.
 
-    assumption: the same in words.
+    assumption: the assumed steps in words.
     """
 
     def __init__(self, config: TextConfig) -> None:
@@ -30,11 +30,12 @@ class AssumedText(UserWarning):
 
 
 def assumed_config(units: Subwords, dictionary: Dictionary, *, source: str, target: str) -> TextConfig:
-    """The steps before the units, as the source dictionary shows them.
+    """The steps before the subword units, inferred from the source dictionary.
 
-    Text is lowercased if no token has a capital letter. Words are Moses' if punctuation is separate, with dash splits
-    if there is `@-@` (of SentencePiece: more `@` than `-`), and with escapes if there are no quotes or apostrophes.
-    Punctuation is normalised before byte-pair encoding if there are no typographic quotes or dashes.
+    Text is lowercased if no token has a capital letter. Moses' tokeniser is assumed if punctuation is separate. It
+    splits dashes if `@-@` is a token (with SentencePiece: if `@` is more frequent than `-`). It escapes if no token has
+    a quote or an apostrophe. Punctuation is normalised before byte-pair encoding if no token has a typographic quote or
+    dash.
 
     :param source, target: languages.
     """
@@ -53,28 +54,28 @@ def assumed_config(units: Subwords, dictionary: Dictionary, *, source: str, targ
 
 
 def _are_lowercase(tokens: list[str]) -> bool:
-    """Whether there are letters that have a case, and none of them is a capital."""
+    """Whether there are letters that have a case, and all of them are lowercase."""
     return any(token != token.upper() for token in tokens) and all(token == token.lower() for token in tokens)
 
 
 def _tokeniser_of_words(tokens: list[str]) -> TokeniserKind:
-    """By how many words have a punctuation mark at their end."""
+    """Decides by the share of tokens that end in a letter and a punctuation mark."""
     glued = sum(_GLUED.fullmatch(token) is not None for token in tokens)
     return "none" if glued > len(tokens) / 100 else "moses"
 
 
 def _tokeniser_of_pieces(dictionary: Dictionary) -> TokeniserKind:
-    """By whether a comma or a full stop is more frequent after a space."""
+    """Decides by whether a comma or a full stop is more frequent after a space than after a letter."""
     return "moses" if any(_comes_first(dictionary, f"{_MARK}{mark}", mark) for mark in ",.") else "none"
 
 
 def _comes_first(dictionary: Dictionary, token: str, other: str) -> bool:
-    """Whether `token` is there and before `other`: dictionaries begin with frequent tokens."""
+    """Whether the dictionary has `token`, and has it before `other`: frequent tokens come first."""
     return token in dictionary and (other not in dictionary or dictionary.index(token) < dictionary.index(other))
 
 
 def described(config: TextConfig) -> str:
-    """The steps before the units, in words."""
+    """The steps before the subword units, in words."""
     moses = config.tokeniser == "moses"
     return ", ".join(
         (

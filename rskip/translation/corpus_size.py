@@ -1,4 +1,4 @@
-"""The size of a prepared corpus, counted as a training meets it: sentences, tokens, vocabulary, batches."""
+"""Measures the size of a prepared corpus as fairseq-train sees it: sentences, tokens, vocabulary, batches."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from rskip.corpora.prepared import PreparedPairs
 from rskip.text.dictionary import Dictionary
 
 MULTIPLE = 8  # fairseq-train's --required-batch-size-multiple
-_FEW = 500_000  # pairs whose batches are counted one by one; of more they are estimated
-_FILLED = 0.93  # of a batch's tokens, in large corpora
+_FEW = 500_000  # up to this many pairs, batches are counted; for more pairs they are estimated
+_FILLED = 0.93  # estimated share of a batch that is not padding, in large corpora
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -22,7 +22,7 @@ class CorpusSize:
 
     :param source: tokens of each sentence of the source language.
     :param target: tokens of its translation.
-    :param vocabulary: entries of the dictionaries, together if there are two.
+    :param vocabulary: number of dictionary entries; if there are two dictionaries, their sum.
     :param joined: whether both languages have one dictionary.
     """
 
@@ -42,7 +42,7 @@ class CorpusSize:
         return int(np.maximum(self.source, self.target).sum(dtype=np.int64))
 
     def batches(self, max_tokens: int) -> int:
-        """Batches of one epoch of fairseq-train with this `--max-tokens`, on one GPU or CPU; of many an estimate."""
+        """Batches per epoch of fairseq-train with this `--max-tokens` on one GPU or CPU; estimated above _FEW pairs."""
         if self.pairs > _FEW:
             return -(-self.tokens // int(_FILLED * max_tokens))
         order = np.lexsort((self.target, self.source))  # as fairseq sorts: similar lengths share a batch
@@ -51,18 +51,20 @@ class CorpusSize:
 
 
 def count_batches(lengths: list[int], max_tokens: int) -> int:
-    """Batches that fairseq makes of sentences in this order: as many as fit, in multiples of 8 where there are 8.
+    """The number of batches that fairseq makes of sentences in this order.
 
-    :param lengths: tokens of each pair's longer side, none more than `max_tokens`.
+    A batch holds as many sentences as fit: a multiple of 8, or fewer than 8.
+
+    :param lengths: tokens of each pair's longer side, at most `max_tokens` each.
     """
-    batches, begin, end = 0, 0, 0  # sentences begin to end are a batch; those from end on may join it
+    batches, begin, end = 0, 0, 0  # sentences begin to end form a batch; those from end on may join it
     longest = longest_after = 0
     for position, length in enumerate(lengths):
         longest_after = max(longest_after, length)
         sentences = position + 1 - begin
         overflow = sentences * max(longest, longest_after) > max_tokens
         if overflow:
-            if longest_after * (position + 1 - end) > max_tokens:  # those after it are too many for one batch too
+            if longest_after * (position + 1 - end) > max_tokens:  # the sentences from end on exceed a batch too
                 batches, end, longest_after = batches + 1, position, length
             batches, begin, longest = batches + 1, end, 0
         if overflow or sentences < MULTIPLE or sentences % MULTIPLE == 0:

@@ -26,7 +26,7 @@ class BatchSettings(Checked):
     """
 
     max_tokens: Annotated[
-        Count | None, Meta(description=f"source tokens of a batch; memory grows with it (default: {MAX_TOKENS})")
+        Count | None, Meta(description=f"source tokens per batch; memory grows with it (default: {MAX_TOKENS})")
     ] = None
     buffer_size: Annotated[Count, Meta(description="lines in memory at a time")] = 2000
     too_long: Annotated[
@@ -49,7 +49,7 @@ class CpuSettings(Checked):
     """
 
     threads: Annotated[
-        Annotated[int, Meta(ge=1, le=512)] | None, Meta(description="of the CPU (default: PyTorch's)")
+        Annotated[int, Meta(ge=1, le=512)] | None, Meta(description="CPU threads (default: PyTorch's)")
     ] = None
     workers: Annotated[
         Annotated[int, Meta(ge=1, le=128)] | None,

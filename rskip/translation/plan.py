@@ -1,8 +1,8 @@
-"""The choice of a training's settings from the size of its corpus and from the machine. docs/recipes.md explains it.
+"""Chooses a training's settings from the size of its corpus and from the machine. docs/recipes.md explains the rule.
 
-The number of updates grows with the square root of the number of tokens, from the measured schedule of
-recipes/multi30k_en_de.yaml (29,000 pairs, size tiny). For the 4.5 million pairs of WMT'14 it gives 118,000, near the
-100,000 of Vaswani et al. (2017).
+The number of updates is proportional to the square root of the number of tokens. The factor comes from the measured
+schedule of recipes/multi30k_en_de.yaml (29,000 pairs, size tiny). For the 4.5 million pairs of WMT'14 the rule gives
+118,000 updates, near the 100,000 of Vaswani et al. (2017).
 """
 
 from __future__ import annotations
@@ -22,29 +22,30 @@ from rskip.transformer.architectures import CONNECTIONS, SIZES, architecture
 from rskip.translation.corpus_size import CorpusSize
 
 CONNECTION = "2xskip+ln"
-"""The default. It costs what the Transformer's own connection costs and folds into a vanilla model; no connection has
-ended better at the size tiny, and with 6 + 6 layers it trains where 1xskip+ln hardly begins (docs/field.md)."""
+"""The default connection. It costs as much as the Transformer's own connection and folds into a vanilla model. At size
+tiny no connection has reached a better final score. With 6 + 6 layers it trains where 1xskip+ln barely starts to learn
+(docs/field.md)."""
 
 SizeName = Literal["tiny", "small", "iwslt", "2layer", "base", "big"]
 Precision = Literal["float32", "bfloat16", "float16"]
 
-_UPDATES = 6944  # of the first anchor, whose pairs have so many tokens:
-_TOKENS = 467_086
-_SMALL, _LARGE = 60_000, 1_000_000  # pairs from which a larger architecture is chosen
-_EPOCHS, _LONG = 20, 500  # a plan of fewer epochs than that, each of more updates than this, counts by updates
-_CHECKPOINTS, _APART = 50, 250  # which it writes at most, and the fewest updates from one to the next
+_UPDATES = 6944  # of the measured schedule
+_TOKENS = 467_086  # of the corpus of the measured schedule
+_SMALL, _LARGE = 60_000, 1_000_000  # numbers of pairs from which on a larger architecture is chosen
+_EPOCHS, _LONG = 20, 500  # a plan of fewer epochs, each of more updates than _LONG, sets a number of updates
+_CHECKPOINTS, _APART = 50, 250  # of such a plan: maximum number of checkpoints, minimum updates between them
 _AVERAGED = 10
 _PATIENCE = 10  # validations without a lower loss
 
 
 class Choices(msgspec.Struct, frozen=True, kw_only=True):
-    """What a user decides of the plan. None: the rule decides.
+    """The user's choices for a plan. None leaves a choice to the rule.
 
-    :param connection: of every residual block.
-    :param size: of the architecture.
-    :param epochs: passes over the corpus; not with `updates`.
+    :param connection: spec of the connection in every residual block.
+    :param size: size of the architecture.
+    :param epochs: passes over the corpus; not together with `updates`.
     :param updates: updates of the weights.
-    :param precision: in which the model is trained.
+    :param precision: number format of the training.
     """
 
     connection: str = CONNECTION
@@ -54,19 +55,19 @@ class Choices(msgspec.Struct, frozen=True, kw_only=True):
     precision: Precision | None = None
 
     def __post_init__(self) -> None:
-        """:raises SettingError: a value that can't be, or both epochs and updates."""
+        """:raises SettingError: an invalid value, or both epochs and updates."""
         check(self)
         parse_connection(self.connection)
         if self.epochs is not None and self.updates is not None:
-            raise SettingError("epochs", "is given beside updates", expected="one of them")
+            raise SettingError("epochs", "is given together with updates", expected="one of them")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Hardware:
-    """What of the machine a plan depends on.
+    """The properties of a machine that a plan depends on.
 
-    :param gpus: how many train; 0 for the CPU.
-    :param bfloat16: whether it multiplies bfloat16 faster than float32.
+    :param gpus: number of GPUs to train on; 0: the CPU.
+    :param bfloat16: whether the machine multiplies bfloat16 faster than float32.
     """
 
     gpus: int
@@ -75,14 +76,14 @@ class Hardware:
 
 @dataclass(frozen=True, kw_only=True)
 class Plan:
-    """The settings of one training, and the numbers that they were chosen by.
+    """The settings of one training, and the numbers that follow from them.
 
-    :param size: the architecture's, a key of SIZES.
-    :param parameters: of the model, without biases and norms.
-    :param updates: how many there will be.
-    :param per_epoch: updates of one pass over the corpus.
-    :param train: flags of fairseq-train, as a recipe's `train` has them.
-    :param averaged: how many of the last checkpoints are averaged.
+    :param size: size of the architecture, a key of SIZES.
+    :param parameters: number of the model's weights, without biases and norms.
+    :param updates: number of updates of the whole training.
+    :param per_epoch: number of updates per pass over the corpus.
+    :param train: flags of fairseq-train, in the form of a recipe's `train`.
+    :param averaged: number of last checkpoints to average.
     """
 
     size: str
@@ -110,7 +111,7 @@ class Plan:
 def make_plan(corpus: CorpusSize, hardware: Hardware, choices: Choices, *, limit: int | None = None) -> Plan:
     """The plan for a corpus on a machine.
 
-    :param limit: most updates, where time limits them; None: as many as the rule says.
+    :param limit: maximum number of updates; None: as many as the rule gives.
     """
     size = choices.size or _choose_size(corpus.pairs, gpus=hardware.gpus)
     parameters = SIZES[size].parameters(corpus.vocabulary)
@@ -165,15 +166,15 @@ def _choose_size(pairs: int, *, gpus: int) -> str:
 
 
 def _length(updates: int, per_epoch: int, *, by_epoch: bool, at_most: bool) -> tuple[dict[str, Flag], int, int]:
-    """Flags that end a training after about so many updates, how many there will be, and checkpoints to average.
+    """Flags that end a training after about `updates` updates, the exact number, and the checkpoints to average.
 
-    :param by_epoch: count by epochs in any case.
-    :param at_most: no more than these updates, but for one epoch.
+    :param by_epoch: set a number of epochs in any case.
+    :param at_most: `updates` is a maximum, but at least one epoch is planned.
     """
     epochs = max(updates // per_epoch if at_most else round(updates / per_epoch), 1)
     if by_epoch or epochs >= _EPOCHS or per_epoch <= _LONG:
         return {"max-epoch": epochs}, epochs * per_epoch, min(_AVERAGED, math.ceil(epochs / 3))
-    # fairseq names none after an update that ends an epoch, so the first has to come within one
+    # fairseq saves no checkpoint by updates at the end of an epoch, so the first one must come within an epoch
     interval = max(min(max(updates // _CHECKPOINTS, _APART), updates // 3, per_epoch // 2), 1)
     averaged = min(_AVERAGED, max(updates // interval // 3, 1))
     return {"max-update": updates, "save-interval-updates": interval}, updates, averaged
@@ -187,7 +188,7 @@ def _architecture(connection: str, size: str) -> dict[str, Flag]:
 
 
 def _dropout(tokens_per_weight: float) -> float:
-    """The fewer tokens there are for each weight, the more dropout."""
+    """The dropout probability: higher for fewer tokens per weight."""
     return 0.3 if tokens_per_weight < 0.1 else 0.2 if tokens_per_weight < 1 else 0.1
 
 

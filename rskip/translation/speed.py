@@ -1,4 +1,4 @@
-"""How fast a translation training goes on this machine, measured by its first updates."""
+"""Measures the speed of a translation training on this machine by its first updates."""
 
 from __future__ import annotations
 
@@ -16,11 +16,13 @@ from rskip.translation.training import training_of
 
 _UPDATES, _INTERVAL = 50, 10
 _LINE = re.compile(r"\| INFO \| train_inner \| (\{.*\})$", re.MULTILINE)
-_FOR_UPDATES = 0.85  # of the time; the rest is for starting, validating, saving and scoring
+_FOR_UPDATES = 0.85  # share of the time; the rest is for starting, validating, saving and scoring
 
 
 def updates_within(minutes: float, run: Run[TranslationSettings]) -> tuple[int, float]:
-    """How many updates fit into a time, and the seconds of each, from a training of 50 updates that leaves nothing.
+    """The number of updates that fit into a time, and the seconds per update.
+
+    Runs 50 updates to measure it, and keeps none of their files.
 
     :raises CommandFailed: the training failed; as `run_logged`.
     """
@@ -35,7 +37,7 @@ def updates_within(minutes: float, run: Run[TranslationSettings]) -> tuple[int, 
 
 
 def seconds_per_update(log: str) -> float:
-    """The mean over the updates after the first lines, which count what happens once.
+    """The mean over the updates after the first log line, which includes the time of starting.
 
     :raises ValueError: the log has too few updates.
     """

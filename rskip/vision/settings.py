@@ -45,51 +45,52 @@ class TrainingSettings:
 
     dataset: Annotated[
         Literal["cifar10", "cifar100", "images"],
-        Meta(description="the images; images: your own, which data names"),
+        Meta(description="dataset; images: your own, given by data"),
     ] = "cifar10"
     data: Annotated[
         Annotated[str, Meta(min_length=1)] | None,
         Meta(description="your own images: a folder of class folders, or an .npz file"),
     ] = None
     model: Annotated[
-        ModelName, Meta(description="of your own images: a PreAct-ResNet of `depth`, or a ResNet of torchvision")
+        ModelName, Meta(description="for your own images: PreAct-ResNet of `depth` layers, or torchvision's ResNets")
     ] = "preact_resnet"
     size: Annotated[
         Annotated[int, Meta(ge=16, le=1024)] | None,
-        Meta(description="pixels per side that your own images are resized to (default: chosen by their own sizes)"),
+        Meta(description="pixels per side of the model's input, for your own images (default: chosen by their sizes)"),
     ] = None
-    depth: Annotated[int, Meta(description="6n+2, such as 20, 32, 44, 56, 110; 9n+2 of bottleneck blocks")] = 20
+    depth: Annotated[int, Meta(description="layers: 6n+2, such as 20, 56, 110; with bottleneck blocks 9n+2")] = 20
     connection: Annotated[
         str,
         Meta(
-            description="what joins each block's shortcut and branch, such as 2rskip+ln; kept in its canonical form",
+            description="connection of each block, such as 2rskip+ln; saved in its canonical form",
             extra={"metavar": "SPEC"},
         ),
     ] = "1xskip"
     shortcut: Annotated[
         Literal["zero_pad", "projection"],
-        Meta(description="where a block changes the resolution: He's option A, without parameters, or a projection"),
+        Meta(description="shortcut of blocks that change the resolution; zero_pad: He's option A, without parameters"),
     ] = "zero_pad"
     shortcut_input: Annotated[
         Literal["raw", "activated"],
-        Meta(description="what a zero-padded shortcut reads: the block's input, or its first BN and ReLU's output"),
+        Meta(description="input of a zero-padded shortcut: the block's input, or the output of its first BN and ReLU"),
     ] = "raw"
     block: Annotated[
         Literal["basic", "bottleneck"], Meta(description="two 3×3 convolutions, or a bottleneck of three")
     ] = "basic"
-    batch_size: Annotated[Count, Meta(description="images an iteration, of all processes together")] = 128
+    batch_size: Annotated[Count, Meta(description="images per iteration, over all processes")] = 128
     iterations: Annotated[
         Count | None, Meta(description=f"length of the training (default: {PAPER_ITERATIONS}, without epochs)")
     ] = None
     epochs: Annotated[
-        Count | None, Meta(description="the same in passes over the training images, in place of iterations")
+        Count | None, Meta(description="length in passes over the training images, instead of iterations")
     ] = None
     schedule: Annotated[
-        Literal["step", "one_cycle"], Meta(description="of the learning rate: the papers' steps, or one rise and fall")
+        Literal["step", "one_cycle"],
+        Meta(description="learning rate schedule: step (the papers'), or one_cycle (one rise and fall)"),
     ] = "step"
-    lr: Annotated[Positive, Meta(description="learning rate; the highest one of one_cycle")] = 0.1
+    lr: Annotated[Positive, Meta(description="learning rate; its maximum with one_cycle")] = 0.1
     warmup_lr: Annotated[
-        Positive, Meta(description="learning rate of the warm-up (step), or that it begins with (one_cycle)")
+        Positive, Meta(description="learning rate during the warm-up (step), or at the start (one_cycle)")
     ] = 0.01
     warmup_iterations: Annotated[int, Meta(ge=0, description="length of the warm-up (step)")] = 400
     milestones: Annotated[
@@ -100,37 +101,39 @@ class TrainingSettings:
         ),
     ] = (32_000, 48_000)
     warmup_share: Annotated[
-        Share, Meta(description="of the iterations, in which the learning rate rises (one_cycle)")
+        Share, Meta(description="share of the iterations in which the learning rate rises (one_cycle)")
     ] = 0.2
     final_lr: Annotated[
-        Annotated[float, Meta(ge=0)], Meta(description="that the last iteration falls towards (one_cycle)")
+        Annotated[float, Meta(ge=0)], Meta(description="learning rate that the schedule falls to (one_cycle)")
     ] = 0.0
-    momentum: Annotated[Share, Meta(description="of SGD")] = 0.9
-    nesterov: Annotated[bool, Meta(description="Nesterov's momentum")] = False
-    weight_decay: Annotated[Annotated[float, Meta(ge=0)], Meta(description="of the parameters that decay names")] = 2e-4
+    momentum: Annotated[Share, Meta(description="momentum of SGD")] = 0.9
+    nesterov: Annotated[bool, Meta(description="use Nesterov momentum")] = False
+    weight_decay: Annotated[
+        Annotated[float, Meta(ge=0)], Meta(description="weight decay of the parameters that decay selects")
+    ] = 2e-4
     decay: Annotated[
         Literal["all", "weights"],
-        Meta(description="all parameters, or the weights of convolutions and classifier: no norm, gate or bias"),
+        Meta(description="parameters with weight decay: all, or the weights of convolutions and classifier only"),
     ] = "all"
-    label_smoothing: Annotated[Share, Meta(description="of the training's loss")] = 0.0
+    label_smoothing: Annotated[Share, Meta(description="label smoothing of the training loss")] = 0.0
     flip: Annotated[bool, Meta(description="mirror half of the training images, left to right")] = True
     clip_norm: Annotated[
-        Positive | None, Meta(description="highest norm of all gradients together (default: they are not clipped)")
+        Positive | None, Meta(description="maximum norm of the whole gradient (default: no clipping)")
     ] = None
     precision: Annotated[Precision, Meta(description="bfloat16: autocast, parameters stay float32")] = "float32"
-    channels_last: Annotated[
-        bool, Meta(description="images lie pixel by pixel in memory, which changes speed and rounding alone")
-    ] = True
+    channels_last: Annotated[bool, Meta(description="channels-last memory format; changes only speed and rounding")] = (
+        True
+    )
     compile: Annotated[
         bool,
         Meta(description="compile the model with torch.compile, which takes minutes"),
     ] = False
-    sync_batch_norm: Annotated[bool, Meta(description="batch statistics of all GPUs together")] = False
+    sync_batch_norm: Annotated[bool, Meta(description="compute batch statistics over all GPUs")] = False
     evaluate_every: Annotated[
-        Count, Meta(description="epochs from one test error of the curve to the next; the last iterate has one too")
+        Count, Meta(description="epochs between two evaluations for the curve; the last iteration is evaluated too")
     ] = 1
     save_every: Annotated[
-        Count, Meta(description="iterations from one checkpoint to the next; each epoch's end has one too")
+        Count, Meta(description="iterations between two checkpoints; every epoch's end is saved too")
     ] = 400
 
     def __post_init__(self) -> None:

@@ -239,13 +239,13 @@ def test_bad_input_is_one_line_and_leaves_nothing(
             ["numbers-en-de", *given],
             "--source is for your own text: expected it, or the corpus numbers-en-de, but not both",
         ),
-        ([*same, "a.en", "--target", "train.de"], "2 source files and 1 target files were given: expected as many"),
-        ([*same, "--target", "-"], "- (standard input) holds one text: give both sides as a table, --table -"),
+        ([*same, "a.en", "--target", "train.de"], "2 source files and 1 target files were given: expected equal"),
+        ([*same, "--target", "-"], "- (standard input) can't give two files: give both sides as a table, --table -"),
         ([*given, "--mirror", "."], "--mirror is for a corpus by name, not for your own text"),
-        (["--train-prefix", "train"], "--train-prefix needs the languages that its files end in: give --languages"),
-        (["--train-prefix", "nowhere", *codes], "no file nowhere.en, nor a packed one (.gz, .xz, .zst, .bz2): check"),
+        (["--train-prefix", "train"], "--train-prefix needs the language codes that its files end in: give"),
+        (["--train-prefix", "nowhere", *codes], "no file nowhere.en, nor a compressed one (.gz, .xz, .zst, .bz2): "),
         ([*same, "--target", "nowhere.de"], "nowhere.de: No such file or directory"),
-        ([*same, "--target", "one.tsv"], "which languages? the names of train.en and one.tsv don't end in their codes"),
+        ([*same, "--target", "one.tsv"], "which languages? the names of train.en and one.tsv don't end in language"),
         (
             [*given, "--valid-source", "train.de", "--valid-target", "train.en"],
             "which languages? train.en says en and de,",
@@ -262,7 +262,7 @@ def test_bad_input_is_one_line_and_leaves_nothing(
         ([*same, "--target", "utf16.de"], "utf16.de: line 1 is UTF-16: convert the text to UTF-8"),
         ([*same, "--target", "latin.de"], "latin.de: line 1 is not valid UTF-8 (byte 0xe4 at position 11): convert"),
         ([*same, "--target", "cut.de.gz"], "cut.de.gz is damaged or cut short after line "),
-        ([*same, "--target", "zstd.de"], "zstd.de is packed by zstd, which this Python can't read: install it with"),
+        ([*same, "--target", "zstd.de"], "zstd.de is compressed with zstd, which this Python can't read: install zstd"),
         (["--table", "one.tsv", *codes], "one.tsv: line 2 has 1 columns: expected at least 2, separated by tabs"),
         (
             ["--table", "one.tsv", "--columns", "a", "c", *codes],
@@ -271,9 +271,9 @@ def test_bad_input_is_one_line_and_leaves_nothing(
         (["--table", "not.jsonl", *codes], "not.jsonl: line 2 is not a JSON object, as the first line is"),
         (
             ["--table", "keys.jsonl", *codes],
-            "keys.jsonl: line 1: expected a text as 'de'; its keys are ['en', 'fr']: name",
+            "keys.jsonl: line 1 has no text under the key 'de'; its keys are ['en', 'fr']: name",
         ),
-        (["--table", "empty.de", *codes], "empty.de is empty: expected a pair of sentences a line"),
+        (["--table", "empty.de", *codes], "empty.de is empty: expected one pair of sentences per line"),
         (
             [*given, "--test-prefix", "long", *codes],
             "long.en: sentence 3 has 20,001 characters: expected at most 20,000",
@@ -338,7 +338,7 @@ def test_report_says_what_was_read_split_off_and_dropped(
     assert first.split() == ["read", "file", "pairs", "words", "en", "words", "de"]
     words = [sum(len(pair[side].split()) for pair in pairs) for side in range(2)]
     assert lines[0].split()[-3:] == ["55", *map(str, words)]
-    assert lines[1].startswith("split off the pairs to train on: valid 2, test 2 (seed 1)")
+    assert lines[1].startswith("split off the training pairs: valid 2, test 2 (seed 1)")
     examples = {line.partition(":")[0]: line.split(": ")[1].split() for line in lines if line.startswith("dropped as")}
     assert examples["dropped as empty"] == ['""', "leer"]
     assert examples["dropped as too long"] == ["x" * 57 + "...", "y"]

@@ -132,7 +132,7 @@ def test_every_plan_is_a_recipe(pairs: int, hardware: Hardware, choices: dict[st
     [
         ({"size": "huge"}, "size is 'huge': expected "),
         ({"epochs": 0}, "epochs is 0: expected "),
-        ({"epochs": 3, "updates": 100}, "epochs is given beside updates"),
+        ({"epochs": 3, "updates": 100}, "epochs is given together with updates"),
         ({"connection": "2rskp"}, "connection is '2rskp': expected "),
         ({"precision": "int8"}, "precision is 'int8': expected "),
     ],

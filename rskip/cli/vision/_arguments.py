@@ -14,12 +14,12 @@ def add_data_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds --data, --download and --device."""
     parser.add_argument(
         "--data", type=Path, metavar="PATH",
-        help="your own images, FOLDER/CLASS/IMAGE.jpg, FOLDER/train/CLASS/IMAGE.jpg with FOLDER/valid or FOLDER/test, "
-        "or an .npz file; or CIFAR's folder, cifar-10-batches-py or cifar-100-python, as it is or packed (.xz, .gz) "
-        "(default: DATASET in $RSKIP_DATA, or in ~/.cache/rskip/data)",
+        help="your own images: FOLDER/CLASS/IMAGE.jpg, FOLDER/train/CLASS/IMAGE.jpg with FOLDER/valid or FOLDER/test, "
+        "or an .npz file. Or CIFAR's folder, cifar-10-batches-py or cifar-100-python; its files may be compressed "
+        "(.xz, .gz) (default: DATASET in $RSKIP_DATA, or in ~/.cache/rskip/data)",
     )  # fmt: skip
-    parser.add_argument("--download", action="store_true", help="fetch the images where they are missing or damaged")
-    parser.add_argument("--device", help="cpu, cuda, cuda:1, ... (default: cuda where there is one, otherwise cpu)")
+    parser.add_argument("--download", action="store_true", help="download CIFAR if it is missing or damaged")
+    parser.add_argument("--device", help="cpu, cuda, cuda:1, ... (default: cuda if available, otherwise cpu)")
 
 
 @contextmanager

@@ -1,8 +1,8 @@
 """Train one model.
 
 The settings come from a recipe of kind vision, from options, or from both; options override the recipe. The defaults
-are the papers' settings (64,000 iterations of 128 images). With your own images in --data they are chosen by the number
-of images (docs/vision.md), and printed.
+are the papers' settings (64,000 iterations of 128 images). For your own images (--data), the command chooses the
+defaults by the number of images (docs/vision.md) and prints them.
 
 To resume from the last checkpoint in --output, repeat the command. SIGTERM and Ctrl-C save and stop. Exit status: 0 if
 the training is complete, 143 or 130 if a signal stopped it, 2 for a mistake in the arguments, 8 if the training
@@ -38,7 +38,7 @@ EXAMPLES = """examples:
   rskip vision train --data photos --connection 2rskip+ln --output runs/photos
   rskip vision train --data photos --model resnet18 --size 128 --connection 2rskip+ln --output runs/photos18
 
-on several GPUs of this machine (on a CPU without --sync-batch-norm); the batch size is that of all together:
+on several GPUs of this machine (on a CPU, leave out --sync-batch-norm); the batch size is that of all GPUs together:
   torchrun --standalone --nproc-per-node 2 -m rskip.cli.main vision train RECIPE --sync-batch-norm --output runs/two"""
 
 # the settings that have flags; all have --set
@@ -60,22 +60,23 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "recipe", nargs="?", metavar="RECIPE", help="recipe of kind vision: RECIPE/VARIANT, or the path of a file"
     )
     parser.add_argument(
-        "--output", type=Path, required=True, metavar="DIR", help="the training's folder, made or resumed"
-    )
-    parser.add_argument("--seed", type=int, default=1, metavar="N", help="decides all chance (default: %(default)s)")
+        "--output", type=Path, required=True, metavar="DIR",
+        help="folder of the training; if it holds a training, that is resumed",
+    )  # fmt: skip
+    parser.add_argument("--seed", type=int, default=1, metavar="N", help="random seed (default: %(default)s)")
     parser.add_argument(
         "--set", nargs="+", action="append", default=[], metavar="KEY=VALUE", dest="changes",
-        help="any setting by its name, such as warmup_iterations=0 milestones=[8000,12000]",
+        help="change any setting by its name, such as warmup_iterations=0 milestones=[8000,12000]",
     )  # fmt: skip
     add_data_arguments(parser)
-    parser.add_argument("--tensorboard", action="store_true", help="write the curve for TensorBoard too, in --output")
+    parser.add_argument("--tensorboard", action="store_true", help="also write the curve for TensorBoard, in --output")
     parser.add_argument(
         "--probe-every", type=int, metavar="N",
-        help="look into the model at the first and every N-th iteration: RMS of x, F(x) and y, norm of the loss "
-        "gradient, and gates of every residual block (default: the recipe's probe)",
+        help="probe the model at the first and every N-th iteration: for every residual block, RMS of x, F(x) and y, "
+        "norm of the loss gradient, and gates (default: the recipe's probe)",
     )  # fmt: skip
     parser.add_argument(
-        "--probe-file", type=Path, metavar="FILE", help="where that goes (default: probe.jsonl in --output)"
+        "--probe-file", type=Path, metavar="FILE", help="file of the probe's values (default: probe.jsonl in --output)"
     )
 
     add_options(parser.add_argument_group("model"), TrainingSettings, only=MODEL)
@@ -84,8 +85,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_options(machine, TrainingSettings, only=MACHINE)
     machine.add_argument(
         "--precision", choices=PRECISIONS, default="auto",
-        help="what the model computes in. auto: what the training in --output began with; else what the recipe says, "
-        "or bfloat16 without a recipe; but float32 on a CPU that only emulates bfloat16 (default: %(default)s)",
+        help="number format of the model. auto: that of the training in --output, else the recipe's, else bfloat16; "
+        "but float32 on a CPU that only emulates bfloat16 (default: %(default)s)",
     )  # fmt: skip
 
 
