@@ -103,7 +103,7 @@ class Plan:
         epochs, tokens = self.updates / self.per_epoch, self.train.get("tokens-per-update", self.train["max-tokens"])
         return (
             f"size {self.size}: {features} features, {inner_features} inner, {heads} heads, {layers} + {layers} "
-            f"layers, {self.parameters / 1e6:.1f} million weights; {self.updates:,} updates ({epochs:.0f} epochs) "
+            f"layers, {self.parameters / 1e6:.1f} million weights; {self.updates:,} updates (epochs: {epochs:.0f}) "
             f"of {tokens:,} tokens; dropout {self.train['dropout']:g}"
         )
 
