@@ -13,6 +13,9 @@ import torch
 from rskip.corpora import PrepareOptions, find_corpus, prepare
 from rskip.text import TextPipeline
 from rskip.translation.metrics import read_lines
+from tests.corpora.conftest import forked_preprocess
+
+__all__ = ["fakes", "faked", "forked_preprocess"]
 
 SENTENCES, SPOILT = 200, 26  # of the test set: how many there are, and how many are translated wrongly
 

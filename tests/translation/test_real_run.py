@@ -1,6 +1,7 @@
 """A connection of one's own through the real programs: trained, killed, trained on, recorded, published and loaded.
 
-The first attempt has each program in a process of its own; the second one's are forked, which is faster.
+The first attempt has each program in a process of its own; the second one's and the preparation's are forked, which is
+faster.
 """
 
 from __future__ import annotations
@@ -20,10 +21,12 @@ import torch
 from rskip.checkpoint import read_checkpoint
 from rskip.cli.main import main
 from rskip.connections import registry
+from rskip.corpora import find_corpus, prepare
 from rskip.experiments.recipe import load_recipe
 from rskip.records import read_record
 from rskip.tasks.run import precision_here
 from rskip.translation import Translator
+from rskip.translation.data import data_folder
 from rskip.zoo.loading import load_entry
 from rskip.zoo.registry import read_registry
 
@@ -71,8 +74,10 @@ def project(root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iter
 
 @pytest.mark.slow
 def test_killed_in_mid_training_and_repeated_it_ends_in_a_model_that_is_loaded(
-    project: Path, forked_logged: Callable[..., None], monkeypatch: pytest.MonkeyPatch
+    project: Path, forked_preprocess: None, forked_logged: Callable[..., None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    settings = load_recipe("recipes/mine.yaml").settings
+    prepare(find_corpus("numbers-en-de"), data_folder(settings), options=settings.prepare, workers=1)
     known = dict(registry._families)
     command = [str(Path(sys.executable).parent / "rskip"), "run", "recipes/mine.yaml", "--gpus", "0"]
     with (project / "output.txt").open("wb") as output:
@@ -129,10 +134,10 @@ def test_killed_in_mid_training_and_repeated_it_ends_in_a_model_that_is_loaded(
 
 @pytest.mark.slow
 def test_rskip_train_is_resumed_by_the_same_command_and_its_recipe_has_the_same_config(
-    project: Path, forked_logged: Callable[..., None], monkeypatch: pytest.MonkeyPatch
+    project: Path, forked_preprocess: None, forked_logged: Callable[..., None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    prepare = ["prepare", "numbers-en-de", "--pairs", "400", "--bpe-size", "100", "--output", "data"]
-    assert main([*prepare, "--workers", "1"]) == 0
+    corpus = ["prepare", "numbers-en-de", "--pairs", "400", "--bpe-size", "100", "--output", "data"]
+    assert main([*corpus, "--workers", "1"]) == 0
     changes = ["train.encoder-layers=1", "train.decoder-layers=1", "generate.beam=1", "generate.max-len-b=10"]
     train = ["train", "data", "--output", "model", "--gpus", "0", "--epochs", "3"]
     command = [*train, "--set", *changes, "generate.max-len-a=0"]
@@ -150,6 +155,7 @@ def test_rskip_train_is_resumed_by_the_same_command_and_its_recipe_has_the_same_
     monkeypatch.setattr("rskip.files.folder_lock._ENDING_SECONDS", 120)
     for module in ("rskip.tasks.run", "rskip.translation.scoring"):
         monkeypatch.setattr(f"{module}.run_logged", forked_logged)
+    monkeypatch.setattr("rskip.experiments.runner.check_fairseq_flags", lambda given: None)  # the first attempt asked
     assert not (project / "model/model.safetensors").exists()
     assert main(command) == 0
     record = read_record(project / "model/results/recipe/1.json")
