@@ -5,9 +5,8 @@
     rskip train data --output model --set train.dropout=0.3 average.last=5
 
 DATA is a folder that `rskip prepare` made. The command trains with fairseq-train, averages the last checkpoints and
-scores the test set. DIR then holds the model, which `rskip translate --model DIR` takes; recipe.yaml, which `rskip run`
-repeats with other seeds and settings; the run's folder; and its record. docs/recipes.md has the rule by which
-settings are chosen.
+scores the test set. DIR then holds the model (for `rskip translate --model DIR`), recipe.yaml (for `rskip run` with
+other seeds and settings), the run's folder and its record. docs/recipes.md explains how the settings are chosen.
 
 To resume an interrupted training, repeat the command. Exit status: 0 done; 2 for a mistake in the arguments or the
 data; 8 if the training diverged (a loss or weight is infinite or NaN).
@@ -32,13 +31,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--output", type=Path, metavar="DIR", help="folder of the model (default: models/NAME, where DATA is NAME)"
     )
-    parser.add_argument("--seed", type=int, default=1, metavar="N", help="decides all chance (default: %(default)s)")
+    parser.add_argument("--seed", type=int, default=1, metavar="N", help="random seed (default: %(default)s)")
     model = parser.add_argument_group("model")
     model.add_argument(
-        "--connection", default=CONNECTION, metavar="SPEC", help="of every residual block (default: %(default)s)"
+        "--connection", default=CONNECTION, metavar="SPEC", help="connection of residual blocks (default: %(default)s)"
     )
-    model.add_argument("--size", metavar=f"{{{','.join(SIZES)}}}", help="of the architecture (default: by the rule)")
-    schedule = parser.add_argument_group("schedule", "By default as many updates as the rule says.")
+    model.add_argument("--size", metavar=f"{{{','.join(SIZES)}}}", help="size of the model (default: by the rule)")
+    schedule = parser.add_argument_group("schedule", "By default, the rule sets the number of updates.")
     length = schedule.add_mutually_exclusive_group()
     length.add_argument("--epochs", type=int, metavar="N", help="passes over the training set")
     length.add_argument("--updates", type=int, metavar="N", help="updates of the weights")
@@ -46,20 +45,20 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--minutes",
         type=float,
         metavar="X",
-        help="plan fewer updates if they would take longer; measures the speed first",
+        help="time limit of the training: measure the speed first, and plan fewer updates if necessary",
     )
     schedule.add_argument(
         "--set", action="append", nargs="+", default=[], metavar="KEY=VALUE", dest="overrides",
         help="change any setting of the recipe, such as train.dropout=0.3; train.X is fairseq-train's --X",
     )  # fmt: skip
     machine = parser.add_argument_group("machine")
-    machine.add_argument("--gpus", type=int, metavar="N", help="train on N GPUs, 0: on the CPU (default: 1 if any)")
+    machine.add_argument("--gpus", type=int, metavar="N", help="number of GPUs; 0: the CPU (default: 1 if available)")
     machine.add_argument(
         "--precision",
         metavar="{float32,bfloat16,float16}",
-        help="of the training (default: what the machine is fast in)",
+        help="number format of the training (default: a fast one on this machine)",
     )
-    parser.add_argument("--dry-run", action="store_true", help="print recipe and commands, and do nothing")
+    parser.add_argument("--dry-run", action="store_true", help="print the recipe and the commands without training")
 
 
 def run(args: argparse.Namespace) -> int:

@@ -49,12 +49,12 @@ class Request:
     """What is to be trained.
 
     :param data: a folder that `rskip prepare` made.
-    :param output: the folder that is made.
-    :param choices: what the user decides of the plan.
-    :param minutes: most time that the updates may take on this machine; None: the plan decides.
-    :param seed: decides all chance.
+    :param output: the folder to make.
+    :param choices: the user's choices for the plan.
+    :param minutes: time limit of the training on this machine; None: no limit.
+    :param seed: random seed.
     :param overrides: texts `dotted.key=value` that change settings of the recipe.
-    :param gpus: how many train, 0 for the CPU; None: one if there is one.
+    :param gpus: number of GPUs to train on; 0: the CPU; None: one if there is one.
     """
 
     data: str
@@ -67,7 +67,7 @@ class Request:
 
     @property
     def command(self) -> str:
-        """The `rskip train` that it stands for, without the output folder and the number of GPUs."""
+        """The equivalent `rskip train` command, without the output folder and the number of GPUs."""
         default, words = Choices(), ["rskip", "train", self.data]
         for name in Choices.__struct_fields__:
             if (value := getattr(self.choices, name)) != getattr(default, name):
@@ -109,7 +109,7 @@ def train_model(request: Request) -> Record:
 
 
 def planned(request: Request) -> tuple[str, list[str]]:
-    """The recipe that `train_model` would write, and the commands that it stands for. Writes nothing.
+    """The recipe that `train_model` would write, and the commands that it would run. Writes nothing.
 
     :raises ValueError: as `train_model`.
     """
@@ -201,7 +201,7 @@ def _write_recipe(path: Path, content: Mapping[str, Any]) -> None:
 
 
 def _write_model(run: Run[TranslationSettings], output: Path) -> None:
-    """Moves the model's files into the output folder, the weights last: if they are there, the model is whole."""
+    """Moves the model's files into the output folder. The weights come last: if they exist, the model is complete."""
     building = output / ".model.partial"
     shutil.rmtree(building, ignore_errors=True)
     write_files(run, building)
@@ -213,7 +213,7 @@ def _write_model(run: Run[TranslationSettings], output: Path) -> None:
 
 
 def ending(request: Request, record: Record) -> str:
-    """What came out, and what to do with it. Several lines."""
+    """The scores and the next commands, on several lines."""
     output, raw = shlex.quote(str(request.output)), "sacrebleu" in record.metrics
     return "\n".join(
         [

@@ -83,7 +83,7 @@ def test_given_splits_are_kept(tmp_path: Path, make_record: Callable[..., Any]) 
     own = load(tmp_path)
     assert (own.split, len(own.train), len(own.held_out)) == ("valid", 8, 6)
     assert own.description.counts == {"train": 8, "valid": 6, "test": 4}
-    assert "6 of 6 valid images are training images too" in " ".join(own.notes)
+    assert "6 of 6 valid images are also training images" in " ".join(own.notes)
     scored = ensure_images(TrainingSettings(data=str(tmp_path), epochs=1), mirror=None)
     assert (scored.split, len(scored.test)) == ("test", 4)  # though the curve is of the validation images
     record = make_record(
@@ -270,7 +270,7 @@ def _odd_name(folder: Path) -> None:
         (_two_valids, "has val(id)? and val(id)?: remove one of them"),
         (_no_train, "has test and no train: expected class folders in"),
         (_single, "class a has 1 different image: expected two or more"),
-        (_odd_bytes, "a class's name that is not UTF-8, or has control characters: rename it"),
+        (_odd_bytes, "the class's name is not UTF-8 or has control characters: rename it"),
         (_odd_name, "a file name that is not UTF-8: rename it"),
     ],
 )
@@ -354,17 +354,17 @@ def test_arrays_with_channels_and_names(tmp_path: Path) -> None:
         ({"images": IMAGES / 255, "labels": LABELS}, "images is float64: expected uint8; multiply values"),
         ({"images": IMAGES[0], "labels": LABELS}, r"images has the shape \(28, 28\): expected \(N, height, width\)"),
         ({"images": IMAGES[:, None], "labels": LABELS}, r"shape \(12, 1, 28, 28\): .*; move the channels to the end"),
-        ({"images": IMAGES, "labels": LABELS[:5]}, r"labels has the shape \(5,\): expected \(12,\), one for each"),
-        ({"images": IMAGES, "labels": np.eye(12, 3, dtype=int)}, r"\(12, 3\).*several classes each are not supported"),
+        ({"images": IMAGES, "labels": LABELS[:5]}, r"labels has the shape \(5,\): expected \(12,\), one per image"),
+        ({"images": IMAGES, "labels": np.eye(12, 3, dtype=int)}, r"\(12, 3\).*several classes per image are not"),
         ({"images": IMAGES, "labels": LABELS / 2}, "labels is float64: expected whole numbers"),
         ({"images": IMAGES, "labels": LABELS - 1}, "labels has the label -1: expected 0 to 1"),
         ({"images": IMAGES, "labels": LABELS, "classes": ["a", "b"]}, "has the label 2: expected 0 to 1"),
-        ({"images": IMAGES, "labels": LABELS + 1}, "go up to 3 and there is no 0: number the classes from 0"),
+        ({"images": IMAGES, "labels": LABELS + 1}, "go up to 3, but 0 is missing: number the classes from 0"),
         ({"images": IMAGES, "labels": LABELS * 0}, "the only class is 0: expected two or more"),
         ({"images": IMAGES, "labels": LABELS, "classes": list("abcd")}, "class d has no training images"),
-        ({"images": IMAGES, "labels": LABELS, "classes": list("aab")}, "two classes have one name"),
+        ({"images": IMAGES, "labels": LABELS, "classes": list("aab")}, "two classes have the same name"),
         ({"images": IMAGES, "labels": LABELS, "classes": ["a", "b", "\x1b[2J"]}, "or has control characters"),
-        ({"images": IMAGES, "labels": LABELS, "classes": [1, 2, 3]}, "expected a row of names"),
+        ({"images": IMAGES, "labels": LABELS, "classes": [1, 2, 3]}, "expected a 1-D array of names"),
         ({"x_train": IMAGES, "y_train": LABELS % 2, "x_test": IMAGES, "y_test": LABELS}, "y_test has the label 2"),
         ({"images": IMAGES, "labels": np.array([None] * 12)}, r"no arrays can be read \(Object arrays"),
     ],

@@ -1,4 +1,4 @@
-"""Your own images as they lie on the disk: class folders or an .npz file, with the class of each image.
+"""Finds your own images on the disk, in class folders or an .npz file, with the class of each image.
 
 FOLDER/train/CLASS/cat1.jpg     with FOLDER/valid (or val) and FOLDER/test, or one of them
 FOLDER/CLASS/cat1.jpg           validation images are split off
@@ -22,10 +22,10 @@ from rskip.files.images import SUFFIXES, picture_size, read_picture
 from rskip.files.names import line_name, shown_name
 
 SPLITS = ("train", "valid", "test")
-ALL = "all"  # the only part of images that nobody has split
-FORMER = {"val": "valid", "validation": "valid"}  # other names of a part, in folders and .npz files
+ALL = "all"  # the name of the only part if the images are not split
+FORMER = {"val": "valid", "validation": "valid"}  # other names of a split, in folders
 LAYOUT = "FOLDER/CLASS/IMAGE.jpg, or FOLDER/train/CLASS/IMAGE.jpg with FOLDER/valid and FOLDER/test"
-_LISTED = 3  # names that an error lists
+_LISTED = 3  # number of names that an error lists
 
 
 @dataclass(frozen=True, eq=False)
@@ -51,10 +51,10 @@ class Part:
         return Part(chosen, [self.names[row] for row in rows], [self.labels[row] for row in rows])
 
     def picture(self, row: int) -> Any:
-        """The image as PIL's, upright and in RGB.
+        """The image as a PIL image, upright and in RGB.
 
-        :raises OSError: it is not there.
-        :raises ValueError: it is not an image, or damaged.
+        :raises OSError: the file is missing.
+        :raises ValueError: the file is not an image, or is damaged.
         """
         picture = self.pictures[row]
         if isinstance(picture, Path):
@@ -64,7 +64,7 @@ class Part:
         return read_picture(Image.fromarray(np.ascontiguousarray(picture)), least_side=1)
 
     def look(self, row: int) -> tuple[str, tuple[int, int] | None]:
-        """The SHA-256 of the image's file or array, and its width and height; None where they can't be read."""
+        """The SHA-256 of the image's file or array, and its width and height. None: these can't be read."""
         picture = self.pictures[row]
         if not isinstance(picture, Path):
             height, width = picture.shape[:2]
@@ -73,7 +73,7 @@ class Part:
         try:
             checksum = sha256_file(picture)
             return checksum, picture_size(picture)
-        except (ImageError, OSError):  # decoding says what is wrong with it
+        except (ImageError, OSError):  # decoding reports what is wrong
             return checksum, None
 
 
@@ -81,10 +81,10 @@ class Part:
 class LabelledFiles:
     """Your own images.
 
-    :param path: where they lie.
+    :param path: the folder or the .npz file.
     :param classes: names of the classes, in the order of their numbers.
-    :param parts: by their names, of SPLITS; or one, ALL.
-    :param notes: lines that tell what was left out.
+    :param parts: the images by split, a name of SPLITS; or all images under the name ALL.
+    :param notes: lines that report what was left out.
     """
 
     path: Path
@@ -99,7 +99,7 @@ class LabelledFiles:
 
     @property
     def training_count(self) -> int:
-        """How many training images there are, before validation is split off."""
+        """Number of training images, before validation images are split off."""
         return len(self.parts.get("train") or self.parts[ALL])
 
 
@@ -112,10 +112,10 @@ def images_name(path: str | os.PathLike[str]) -> str:
 def find_labelled_files(path: Path, *, classes: Sequence[str] | None = None) -> LabelledFiles:
     """The images of a folder or an .npz file.
 
-    :param classes: those that a model knows, in its order; None: those of the training images.
-    :raises FileNotFoundError: nothing there.
-    :raises ValueError: no class folders, one class only, a class without images, a class that is not among `classes`
-        or those of the training images, names that are not UTF-8; or arrays of other names, types or shapes.
+    :param classes: the classes of a model, in its order; None: those of the training images.
+    :raises FileNotFoundError: no such folder or file.
+    :raises ValueError: no class folders, only one class, a class without images, a class that is not among `classes`
+        or those of the training images, names that are not UTF-8; or arrays with unexpected names, types or shapes.
     """
     if not path.exists():
         raise FileNotFoundError(f"{line_name(path)}: no such folder or file: expected {LAYOUT}, or an .npz file")
@@ -131,7 +131,7 @@ def find_labelled_files(path: Path, *, classes: Sequence[str] | None = None) -> 
 
 
 def holds_own_images(path: Path) -> bool:
-    """Whether a path is an .npz file, or a folder with folders or images in it that are not CIFAR's."""
+    """Whether a path is a file, or a folder that holds folders or images but not CIFAR."""
     if not path.is_dir():
         return path.is_file()
     inside = [each for each in path.iterdir() if not _ignored(each)]
@@ -144,7 +144,7 @@ def holds_own_images(path: Path) -> bool:
 def check_class_name(name: str, source: str) -> None:
     """:raises ValueError: a name that is not UTF-8, or has control characters."""
     if line_name(name) != name:
-        raise ValueError(f"{source}: a class's name that is not UTF-8, or has control characters: rename it")
+        raise ValueError(f"{source}: the class's name is not UTF-8 or has control characters: rename it")
 
 
 def check_classes(path: Path, classes: Sequence[str], counts: Sequence[int]) -> None:
@@ -161,7 +161,7 @@ def check_classes(path: Path, classes: Sequence[str], counts: Sequence[int]) -> 
 
 
 def listed(names: Sequence[str]) -> str:
-    """The first names, and how many more there are."""
+    """The first names, and the number of further names."""
     more = f" and {len(names) - _LISTED:,} more" if len(names) > _LISTED else ""
     return ", ".join(names[:_LISTED]) + more
 
@@ -182,7 +182,7 @@ def _class_folders(path: Path, classes: Sequence[str] | None) -> LabelledFiles:
     notes = []
     if parts:
         if others := [line_name(folder.name) for folder in inside if folder not in parts.values()]:
-            notes.append(f"{listed(others)} in {line_name(path)}: left out beside {', '.join(parts)}")
+            notes.append(f"{listed(others)} in {line_name(path)}: left out, since there is {' and '.join(parts)}")
     else:
         parts = {ALL: path}
     names = tuple(classes) if classes is not None else _class_names(parts.get("train", path))
@@ -215,7 +215,7 @@ def _class_names(folder: Path) -> tuple[str, ...]:
 
 
 def _part(folder: Path, classes: Sequence[str], *, of: str) -> tuple[Part, list[str]]:
-    """The images of the class folders, and the files that are none by their names."""
+    """The images in the class folders, and the files without an image's suffix."""
     number = {name: place for place, name in enumerate(classes)}
     paths: list[Path] = []
     labels: list[int] = []
@@ -236,7 +236,7 @@ def _part(folder: Path, classes: Sequence[str], *, of: str) -> tuple[Part, list[
 
 
 def _files(folder: Path) -> Iterator[Path]:
-    """The files of a folder and its subfolders, sorted; links are followed, and hidden ones left out."""
+    """The files of a folder and its subfolders, sorted. Follows links, and leaves hidden files out."""
     seen: set[str] = set()
     for place, folders, files in os.walk(folder, followlinks=True):
         real = os.path.realpath(place)
@@ -256,5 +256,5 @@ def _folders(folder: Path) -> list[Path]:
 
 
 def _ignored(path: Path) -> bool:
-    """Whether it is hidden, or what macOS and Windows leave in folders of images."""
+    """Whether a file or folder is hidden, or one that macOS or Windows creates."""
     return path.name.startswith(".") or path.name in ("__MACOSX", "Thumbs.db", "desktop.ini")

@@ -1,4 +1,4 @@
-"""Labelled images, and batches of them, made on the device. Images in memory lie there as uint8.
+"""Labelled images, and batches of them that are made on the device. Images in memory are uint8.
 
 Legend: N images of the set, n of a batch, C channels, H, W; S pixels per side of a model's input.
 """
@@ -24,7 +24,7 @@ LEAST_AREA = 0.25  # of the image, that a random resized crop has; its sides' ra
 
 
 class Pixels(Protocol):
-    """Images of one size: a tensor (N, 3, H, W) of uint8, or images that are decoded when they are asked for."""
+    """Images of one size: a tensor (N, 3, H, W) of uint8, or images that are decoded when they are used."""
 
     dtype: torch.dtype
     device: torch.device
@@ -33,7 +33,7 @@ class Pixels(Protocol):
     def shape(self) -> torch.Size: ...
 
     def to(self, device: torch.device | str, /) -> Pixels:
-        """The same on a device; images that are not in memory stay where they are."""
+        """The same images on a device. Images that are not in memory are not moved."""
 
     def index_select(self, dim: int, index: Tensor, /) -> Tensor:
         """The images of these rows. Shape: (n, 3, H, W)."""
@@ -44,7 +44,7 @@ class ReadsAhead(Protocol):
     """Images that are decoded faster when the next rows are known."""
 
     def read_ahead(self, index: Tensor) -> None:
-        """Begins to decode the images of these rows, which are asked for next. Shape: (n,)."""
+        """Begins to decode the images of these rows, which are used next. Shape: (n,)."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -306,9 +306,10 @@ def crop_and_flip(images: Tensor, offsets: Tensor, flips: Tensor, *, padding: in
 
 
 def draw_boxes(count: int, side: int, generator: torch.Generator) -> Tensor:
-    """Parts of square images for `resized_crops`: areas of LEAST_AREA to 1, sides of ratio 3/4 to 4/3, cut to fit.
+    """Random parts of square images for `resized_crops`, with areas of LEAST_AREA to 1 and side ratios of 3/4 to 4/3.
 
-    As torchvision's RandomResizedCrop draws them: areas evenly, ratios evenly by their logarithm, then places evenly.
+    The distribution is that of torchvision's RandomResizedCrop: areas, logarithms of ratios, and positions are uniform.
+    Sides longer than the image are cut to its size.
 
     :param side: pixels of the images.
     :returns: top, left, height and width; integers. Shape: (count, 4).
@@ -322,7 +323,7 @@ def draw_boxes(count: int, side: int, generator: torch.Generator) -> Tensor:
 
 
 def resized_crops(images: Tensor, boxes: Tensor, flips: Tensor, *, size: int) -> Tensor:
-    """A part of each image, resized with antialiasing by torchvision, and mirrored left to right.
+    """A part of each image, resized with antialiasing by torchvision, and mirrored left to right if its flip is set.
 
     A GPU computes in float32 what a CPU computes in whole numbers, so their values may differ by 1.
 

@@ -1,4 +1,4 @@
-"""Images and labels in an .npz file, under the names that people, medmnist and keras give them. No pickle is run."""
+"""Reads images and labels from an .npz file, under the usual names and those of medmnist and keras. Runs no pickle."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ PAIRS = {
 CLASS_NAMES = ("classes", "class_names")
 EXPECTED = (
     "images and labels, train_images and train_labels (with val_ and test_), or x_train and y_train (with x_test, "
-    "y_test); and perhaps classes, their names"
+    "y_test); optionally classes, the names of the classes"
 )
 
 
 def read_npz(path: Path, *, classes: Sequence[str] | None = None) -> LabelledFiles:
     """The images of an .npz file.
 
-    :param classes: those that a model knows, in its order; None: the file's.
-    :raises ValueError: the file is damaged, or has arrays of other names, types or shapes.
+    :param classes: the classes of a model, in its order; None: the file's.
+    :raises ValueError: the file is damaged, or has arrays with unexpected names, types or shapes.
     """
     name = line_name(path)
     try:
@@ -50,7 +50,8 @@ def read_npz(path: Path, *, classes: Sequence[str] | None = None) -> LabelledFil
         raise ValueError(f"{name} holds {given}: expected {EXPECTED}")
     if ALL in found and len(found) > 1:
         raise ValueError(
-            f"{name} holds {found[ALL][0]} and {listed([found[each][0] for each in found if each != ALL])}"
+            f"{name} holds {found[ALL][0]} and {listed([found[each][0] for each in found if each != ALL])}: expected "
+            "images of splits, or all images together"
         )
     parts = {part: _part(name, arrays, *found[part]) for part in (*SPLITS, ALL) if part in found}
     names = _class_names(name, arrays, parts, classes)
@@ -95,11 +96,11 @@ def _part(name: str, arrays: Mapping[str, np.ndarray], images_key: str, labels_k
     if labels.ndim == 2 and labels.shape[1] == 1:
         labels = labels[:, 0]
     if labels.dtype.kind not in "iub":
-        raise ValueError(f"{name}: {labels_key} is {labels.dtype}: expected whole numbers, a class each")
+        raise ValueError(f"{name}: {labels_key} is {labels.dtype}: expected whole numbers, one class per image")
     if labels.shape != images.shape[:1]:
-        several = "; images of several classes each are not supported" if labels.ndim == 2 else ""
+        several = "; several classes per image are not supported" if labels.ndim == 2 else ""
         raise ValueError(
-            f"{name}: {labels_key} has the shape {labels.shape}: expected ({len(images)},), one for each image{several}"
+            f"{name}: {labels_key} has the shape {labels.shape}: expected ({len(images)},), one per image{several}"
         )
     if images.ndim == 4 and channels == 1:
         images = images[..., 0]
@@ -110,16 +111,18 @@ def _part(name: str, arrays: Mapping[str, np.ndarray], images_key: str, labels_k
 def _class_names(
     name: str, arrays: Mapping[str, np.ndarray], parts: Mapping[str, Part], known: Sequence[str] | None
 ) -> tuple[str, ...]:
-    """The classes' names, else a model's, else their numbers up to the highest label of the training images."""
+    """The file's names of classes, else the model's, else numbers up to the highest label of the training images."""
     given: Any = next((arrays[key] for key in CLASS_NAMES if key in arrays), None)
     if given is not None:
         if given.ndim != 1 or given.dtype.kind not in "US":
-            raise ValueError(f"{name}: the classes are {given.dtype} of shape {given.shape}: expected a row of names")
+            raise ValueError(
+                f"{name}: the classes are {given.dtype} of shape {given.shape}: expected a 1-D array of names"
+            )
         names = [each.decode("utf-8", "replace") if isinstance(each, bytes) else each for each in given.tolist()]
         for each in names:
             check_class_name(each, f"{name}: {each!r}")
         if len({*names}) < len(names):
-            raise ValueError(f"{name}: two classes have one name: expected different names")
+            raise ValueError(f"{name}: two classes have the same name: expected different names")
         return tuple(names)
     if known is not None:
         return tuple(known)
@@ -129,6 +132,6 @@ def _class_names(
     if highest >= len(labels) and min(labels) >= 0:  # some number is missing
         missing = next(number for number in range(highest) if number not in labels)
         raise ValueError(
-            f"{name}: the labels go up to {highest} and there is no {missing}: number the classes from 0, without gaps"
+            f"{name}: the labels go up to {highest}, but {missing} is missing: number the classes from 0, without gaps"
         )
     return tuple(map(str, range(highest + 1)))

@@ -1,7 +1,8 @@
-"""Your own images, ready to train on: split, decoded, resized to squares, with their mean and standard deviation.
+"""Prepares your own images for training: splits, decodes and resizes them to squares, and computes mean and std.
 
-S is the number of pixels per side of a model's input. Up to AS_THEY_ARE pixels, images are resized to S; larger ones to
-8/7 S, of which training takes random parts and evaluation the centre, as is usual for ImageNet (256 and 224).
+S is the number of pixels per side of a model's input. If S is at most AS_THEY_ARE, images are resized to S. Otherwise
+they are resized to 8/7 S; training crops random parts, and evaluation the centre. This is usual for ImageNet (256 and
+224).
 """
 
 from __future__ import annotations
@@ -28,11 +29,11 @@ from rskip.vision.data.loader import ImageSet, Pixels
 from rskip.vision.settings import LEAST_TORCHVISION_SIZE
 from rskip.vision.transforms import square
 
-SIZES = (32, 64, 128, 224)  # that are chosen from
-LARGEST_PREACT_SIZE = 64  # that is chosen for a PreAct-ResNet
-AS_THEY_ARE = 64  # pixels per side, up to which training pads and crops instead of resizing parts
-VALIDATION_SHARE = 0.1  # of each class's images, where they are split off
-MEMORY = 4 << 30  # bytes of decoded images that are kept in memory, at most half of the machine's
+SIZES = (32, 64, 128, 224)  # the choices of S
+LARGEST_PREACT_SIZE = 64  # the largest S that is chosen for a PreAct-ResNet
+AS_THEY_ARE = 64  # the largest S for which training pads and crops images; above, it crops and resizes random parts
+VALIDATION_SHARE = 0.1  # share of each class's images that is split off for validation
+MEMORY = 4 << 30  # bytes of decoded images that are kept in memory; at most half of the machine's memory
 _LEAST_STD = 1 / 255
 _DECIMALS = 4
 
@@ -41,14 +42,14 @@ _Positive = Annotated[float, msgspec.Meta(gt=0)]
 
 
 class ImageDescription(msgspec.Struct, frozen=True, kw_only=True):
-    """Your own images, as a model's files describe them.
+    """The description of your own images in a model's files.
 
-    :param name: of the folder or the file.
+    :param name: name of the folder or the file.
     :param size: pixels per side of the model's input.
-    :param mean: of each channel over the training images, where 255 counts as 1.
-    :param std: of each channel, likewise.
-    :param counts: images of each split.
-    :param sha256: of each split: of the names, classes and contents of its images.
+    :param mean: mean of each channel over the training images, with pixel values from 0 to 1.
+    :param std: standard deviation of each channel, likewise.
+    :param counts: number of images per split.
+    :param sha256: checksum per split, of the names, classes and contents of its images.
     """
 
     name: str
@@ -66,9 +67,9 @@ class ImageDescription(msgspec.Struct, frozen=True, kw_only=True):
 
 @dataclass(frozen=True, eq=False)
 class OwnImages:
-    """What a training needs of your own images.
+    """The parts of your own images that a training needs.
 
-    :param held_out: the images that the curve is evaluated on; `split` names them, "valid" or "test".
+    :param held_out: the images that the curve is evaluated on. `split` is their name, "valid" or "test".
     :param notes: lines for the terminal.
     """
 
@@ -98,15 +99,17 @@ def load_own_images(
     shown: bool = True,
     memory: int | None = None,
 ) -> OwnImages:
-    """The training images, and those that the curve is evaluated on: validation, else test, else split off.
+    """The training images, and those that the curve is evaluated on.
+
+    These are the validation images, else the test images, else images that are split off.
 
     :param size: pixels per side of the model's input; None: the largest of SIZES that half of the training images have
         on their shorter side, at most LARGEST_PREACT_SIZE for a PreAct-ResNet.
     :param preact: whether the model is a PreAct-ResNet.
     :param scored: the held-out images are those that a finished model is scored on: test, else validation.
     :param shown: whether progress is shown on a terminal.
-    :param memory: bytes; images that need more are decoded whenever they are asked for. None: `memory_limit()`.
-    :raises ValueError: images that can't be read, or a class of one image whose validation images are split off.
+    :param memory: bytes; images that need more are decoded whenever they are used. None: `memory_limit()`.
+    :raises ValueError: images that can't be read, or a class with too few different images to split some off.
     """
     looked = {part: _look(content, part, shown=shown) for part, content in files.parts.items()}
     parts = dict(files.parts)
@@ -146,11 +149,11 @@ def load_own_images(
 def load_split(files: LabelledFiles, split: str | None, description: ImageDescription) -> tuple[str, ImageSet]:
     """The images of one split as a trained model takes them, and the split's name.
 
-    Of images that nobody has split, "valid" and "train" are what training made of them; images that the model was not
-    trained on are "all".
+    If the images are not split but are those that the model was trained on, "valid" and "train" are the splits that
+    training made. Other images without splits are "all".
 
-    :param split: train, valid, test or all; None: test, else valid, else all.
-    :param description: of the images that the model was trained on.
+    :param split: train, valid, test or all; None: the first of test, valid, all that exists.
+    :param description: description of the images that the model was trained on.
     :raises ValueError: there is no such split.
     """
     parts = dict(files.parts)
@@ -186,9 +189,9 @@ def _image_set(pixels: Any, labels: Sequence[int], classes: tuple[str, ...], des
 
 
 class DecodedOnDemand:
-    """Images that are decoded and resized whenever they are asked for, by threads: they need not fit in memory.
+    """Images that threads decode and resize whenever they are used, so they need not fit in memory.
 
-    The same as a tensor of all of them would give.
+    Gives the same values as a tensor of all images.
 
     :param part: the images.
     :param side: pixels per side that they are resized to.
@@ -220,7 +223,7 @@ class DecodedOnDemand:
         return torch.from_numpy(images)
 
     def read_ahead(self, index: Tensor) -> None:
-        """Begins to decode the images of these rows, which are asked for next. Shape: (n,)."""
+        """Begins to decode the images of these rows, which are used next. Shape: (n,)."""
         self._ahead = {**dict([*self._ahead.items()][-1:]), tuple(index.tolist()): self._begin(index)}
 
     def _begin(self, index: Tensor) -> list[Future[np.ndarray]]:
@@ -228,7 +231,7 @@ class DecodedOnDemand:
 
 
 class _Readers:
-    """Threads that read images: Pillow decodes and resizes without Python's lock."""
+    """Threads that read images. Pillow releases Python's lock while it decodes and resizes."""
 
     def __init__(self) -> None:
         self._pool: ThreadPoolExecutor | None = None
@@ -242,13 +245,13 @@ class _Readers:
             self._pool = None
 
     def submit(self, work: Callable[[], Result]) -> Future[Result]:
-        """The result, when a thread has done the work."""
+        """Has a thread do the work, and returns its future result."""
         if self._pool is None:
             self._pool = ThreadPoolExecutor(min(16, len(os.sched_getaffinity(0))), thread_name_prefix="image reader")
         return self._pool.submit(work)
 
     def each(self, function: Callable[[int], Result], rows: Sequence[int]) -> Iterator[Result]:
-        """The function's results in the order of the rows, a few hundred of them ahead of who takes them."""
+        """The function's results in the order of the rows, computed up to 256 rows ahead."""
         waiting: list[Future[Result]] = []
         for row in rows:
             waiting.append(self.submit(partial(function, row)))
@@ -273,8 +276,8 @@ class _Decoded:
     """The images of a part.
 
     images: in memory, or decoded on demand.
-    wrong: what is wrong with those that can't be read.
-    sums, squares: of each channel's values, and of their squares. Shape: (3,).
+    wrong: errors of the images that can't be read.
+    sums, squares: sums of each channel's values and of their squares. Shape: (3,).
     """
 
     part: Part
@@ -284,7 +287,7 @@ class _Decoded:
     squares: np.ndarray
 
     def mean_and_std(self) -> tuple[tuple[float, float, float], tuple[float, float, float]]:
-        """Of each channel over all pixels, where 255 counts as 1."""
+        """Mean and standard deviation of each channel over all pixels, with values from 0 to 1."""
         pixels = len(self.part) * self.images.shape[2] * self.images.shape[3]
         mean = self.sums / pixels / 255
         std = np.sqrt(np.maximum(self.squares / pixels / 255**2 - mean**2, 0))
@@ -327,7 +330,7 @@ def _pixels(part: Part, row: int, side: int) -> np.ndarray:
 
 
 def _try_pixels(part: Part, row: int, side: int) -> np.ndarray | str:
-    """The pixels, or what is wrong with the image."""
+    """The pixels, or the error if the image can't be read."""
     try:
         return _pixels(part, row, side)
     except (ValueError, OSError) as error:
@@ -335,7 +338,7 @@ def _try_pixels(part: Part, row: int, side: int) -> np.ndarray | str:
 
 
 def _checksum(part: Part, looked: Sequence[tuple[str, Any]]) -> str:
-    """Of the names, classes and contents of the images, in any order."""
+    """Checksum of the names, classes and contents of the images, independent of their order."""
     each = sorted(
         f"{label}\0{os.fspath(name)}\0{checksum}\n"
         for name, label, (checksum, _) in zip(part.names, part.labels, looked, strict=True)
@@ -348,10 +351,10 @@ def _split_off(
 ) -> tuple[dict[str, Part], dict[str, list[Any]]]:
     """Training and validation images, with their checksums and sizes.
 
-    Each class gives VALIDATION_SHARE of its images, at least one: those with the lowest checksums. So the split depends
-    on the images alone, and equal images stay together.
+    VALIDATION_SHARE of each class's images, at least one, are split off: those with the lowest checksums. The split
+    therefore depends only on the images, and equal images stay together.
 
-    :raises ValueError: a class whose images are all equal, or one alone.
+    :raises ValueError: a class has only one image, or all its images are equal.
     """
     rows: dict[int, dict[str, list[int]]] = {}
     for row, (label, (checksum, _)) in enumerate(zip(part.labels, looked, strict=True)):
@@ -379,27 +382,27 @@ def _split_off(
 
 
 def _shared(looked: Mapping[str, Sequence[tuple[str, Any]]]) -> list[str]:
-    """Notes of evaluation images that are training images too."""
+    """Notes on evaluation images that are also training images."""
     trained = {checksum for checksum, _ in looked["train"]}
     counts = {
         part: sum(checksum in trained for checksum, _ in each) for part, each in looked.items() if part != "train"
     }
     return [
-        f"{count:,} of {len(looked[part]):,} {part} images are training images too: their error says less"
+        f"{count:,} of {len(looked[part]):,} {part} images are also training images: the {part} error is too low"
         for part, count in counts.items()
         if count
     ]
 
 
 def _choose_size(found: Sequence[tuple[int, int]], *, preact: bool) -> int:
-    """The largest of SIZES that half of the images have on their shorter side, within the model's limits."""
+    """The largest of SIZES that the shorter side of half of the images reaches, within the model's limits."""
     shorter = statistics.median_high(min(size) for size in found) if found else SIZES[0]
     size = max((each for each in SIZES if each <= shorter), default=SIZES[0])
     return min(size, LARGEST_PREACT_SIZE) if preact else max(size, LEAST_TORCHVISION_SIZE)
 
 
 def _resizing(found: Sequence[tuple[int, int]], size: int, side: int) -> list[str]:
-    """What is done to images of other sizes."""
+    """A note on how images of other sizes are resized and cropped."""
     sizes = sorted({*found}, key=lambda each: each[0] * each[1])
     if not sizes or sizes == [(side, side)]:
         return []

@@ -1,4 +1,4 @@
-"""The images of a run: downloads missing ones, and describes them for the run's record."""
+"""Loads the images of a run, downloads missing ones, and describes them for the run's record."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from rskip.vision.settings import TrainingSettings
 
 @dataclass(frozen=True, kw_only=True)
 class RunImages:
-    """What a run trains on and what it is scored on.
+    """The images that a run is scored on, and a description of all its images.
 
-    :param test: the test images; of your own, the validation images where there are no others.
-    :param split: name of `test`: "test", or "valid" of your own.
-    :param described: for the run's record.
+    :param test: the test images; without test images of your own, the validation images.
+    :param split: name of the split in `test`: "test", or "valid" for your own images.
+    :param described: description for the run's record.
     """
 
     test: ImageSet
