@@ -21,6 +21,8 @@ from pathlib import Path
 
 from rskip.cli.main import termination_raises
 
+_MOST_MINUTES = 1_000_000
+
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declares the command's arguments."""
@@ -68,8 +70,10 @@ def run(args: argparse.Namespace) -> int:
     from rskip.tasks.process import DIVERGED, CommandFailed
     from rskip.translation.plan import Choices
 
-    if args.minutes is not None and not args.minutes > 0:
-        raise SettingError.of_value("minutes", args.minutes, "a number above 0")
+    if args.minutes is not None and not 0 < args.minutes <= _MOST_MINUTES:
+        raise SettingError.of_value("minutes", args.minutes, f"a number above 0, at most {_MOST_MINUTES:,}")
+    if not 0 <= args.seed < 2**32:
+        raise SettingError.of_value("seed", args.seed, f"0 to {2**32 - 1}")
     choices = {name: getattr(args, name) for name in Choices.__struct_fields__}
     request = Request(
         data=os.path.normpath(args.data),

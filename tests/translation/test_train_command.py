@@ -123,6 +123,23 @@ def test_a_mistake_before_the_training_leaves_the_folder_free(
     assert main(TRAIN) == 0
 
 
+@pytest.mark.parametrize(
+    ("more", "said"),
+    [
+        (["--seed", "-1"], "--seed is -1: expected 0 to 4294967295"),
+        (["--minutes", "inf"], "--minutes is inf: expected a number above 0, at most 1,000,000"),
+        (["--size", "huge"], "--size is 'huge': expected "),
+        (["--connection", "2rskp"], "--connection is '2rskp': expected "),
+    ],
+)
+def test_a_mistake_names_its_flag(
+    project: Path, more: list[str], said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main([*TRAIN, *more]) == 2
+    assert capsys.readouterr().err.startswith(f"rskip train: error: {said}")
+    assert not (project / "model").exists()
+
+
 @pytest.mark.parametrize("name", ["model.safetensors", "notes.txt"])
 def test_a_folder_that_holds_something_else_is_left_alone(
     project: Path, name: str, capsys: pytest.CaptureFixture[str]
