@@ -38,11 +38,13 @@ FAIRSEQ = ["torch._dynamo", "sacremoses", "rskip.checkpoint", "rskip.generation"
 
 @pytest.hookimpl(wrapper=True)
 def pytest_collection() -> Generator[None, object, object]:
-    """Collects tests without the garbage collector: they are many objects, all of which stay."""
+    """Collects tests without the garbage collector, which doesn't search them later either: half a million objects,
+    all of which stay."""
     gc.disable()
     try:
         return (yield)
     finally:
+        gc.freeze()
         gc.enable()
 
 
@@ -54,7 +56,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(scope="session", autouse=True)
 def collected() -> Iterator[None]:
-    """Has everything collected at exit, also what a command froze: onnx's C++ reports what is not."""
+    """Has everything collected at exit, also what was frozen: onnx's C++ reports what is not."""
     yield
     gc.unfreeze()
 

@@ -14,7 +14,7 @@ from rskip.cli._model import loading_for_good
 def thawed() -> Iterator[None]:
     gc.unfreeze()
     yield
-    gc.unfreeze()
+    gc.freeze()  # as tests/conftest.py leaves it
 
 
 def test_garbage_is_looked_for_again_after_it_and_after_an_error(thawed: None) -> None:

@@ -102,6 +102,7 @@ def load(multi30k: Path, name: str, paths: str, **settings: str) -> tuple[Any, l
     return setup(multi30k, name, **settings), [deepcopy(load_model(multi30k, path)) for path in paths.split(":")]
 
 
+@cache
 def setup(multi30k: Path, name: str, **settings: str) -> Any:
     configuration = tasks.TASK_DATACLASS_REGISTRY[name](
         data=str(multi30k / "bin"), source_lang="en", target_lang="de", **settings
@@ -185,9 +186,7 @@ def test_fairseq_interactive_prints_the_same_lines(multi30k, fairseq_program):
     "settings",
     [
         {"beam": 8, "lenpen": 0.6, "prefix": 3},
-        pytest.param(
-            {"path": f"{STOCK}:{RSKIP}:{OURS}", "temperature": 1.4, "empty": True}, marks=pytest.mark.slow
-        ),
+        pytest.param({"path": f"{STOCK}:{RSKIP}:{OURS}", "temperature": 1.4, "empty": True}, marks=pytest.mark.slow),
     ],
     ids=str,
 )
@@ -419,9 +418,7 @@ def test_hub_interface(multi30k, model, path):
 
     kinds = {"TransformerModel": TransformerModel, "ConnectionTransformer": ConnectionTransformer}
     ours, theirs = (
-        kinds[model].from_pretrained(
-            str(multi30k), path, str(multi30k / "bin"), cpu=True, user_dir="rskip", task=name
-        )
+        kinds[model].from_pretrained(str(multi30k), path, str(multi30k / "bin"), cpu=True, user_dir="rskip", task=name)
         for name in ("rskip_translation", "translation")
     )
     sentences = ["Two dogs run .", "A man in a hat is singing ."]

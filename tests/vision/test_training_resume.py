@@ -32,7 +32,7 @@ RUN = sys.modules["rskip.vision.training.training_run"]
 SETTINGS = {
     "depth": 8,
     "connection": "2rskip+ln",
-    "batch_size": 16,
+    "batch_size": 8,
     "iterations": 11,
     "warmup_iterations": 2,
     "milestones": [9],
@@ -49,8 +49,8 @@ def noise(count: int) -> ImageSet:
 
 
 def use_noise() -> None:
-    """An epoch has batches of 16, 16 and 8."""
-    LOOP.load_cifar = lambda name, root, *, train, download: noise(40 if train else 30)
+    """An epoch has batches of 8, 8 and 4."""
+    LOOP.load_cifar = lambda name, root, *, train, download: noise(20 if train else 15)
 
 
 def signal_at(iteration: int, number: int) -> None:
@@ -74,7 +74,7 @@ def main(folder: str, settings: str, number: str, iteration: str) -> None:
 
 @pytest.fixture(autouse=True)
 def synthetic(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(LOOP, "load_cifar", lambda name, root, *, train, download: noise(40 if train else 30))
+    monkeypatch.setattr(LOOP, "load_cifar", lambda name, root, *, train, download: noise(20 if train else 15))
 
 
 def run(folder: Path, *, seed: int = 5, **changes: Any) -> None:
@@ -87,7 +87,7 @@ def straight(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder of a training that was never stopped."""
     folder = tmp_path_factory.mktemp("straight")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(LOOP, "load_cifar", lambda name, root, *, train, download: noise(40 if train else 30))
+        patch.setattr(LOOP, "load_cifar", lambda name, root, *, train, download: noise(20 if train else 15))
         run(folder)
     return folder
 
