@@ -35,7 +35,7 @@ _SMALL, _LARGE = 60_000, 1_000_000  # numbers of pairs from which on a larger ar
 _EPOCHS, _LONG = 20, 500  # a plan of fewer epochs, each of more updates than _LONG, sets a number of updates
 _CHECKPOINTS, _APART = 50, 250  # of such a plan: maximum number of checkpoints, minimum updates between them
 _AVERAGED = 10
-_PATIENCE = 10  # validations without a lower loss
+_PATIENCE = 10  # validations without a lower loss; half of all if that is more: BLEU rises longer than the loss falls
 
 
 class Choices(msgspec.Struct, frozen=True, kw_only=True):
@@ -124,6 +124,7 @@ def make_plan(corpus: CorpusSize, hardware: Hardware, choices: Choices, *, limit
     updates = wanted if limit is None else max(min(wanted, limit), 1)
     exact = updates == wanted and choices.epochs is not None
     length, updates, averaged = _length(updates, per_epoch, by_epoch=exact, at_most=updates < wanted)
+    validations = updates // int(length.get("save-interval-updates") or per_epoch)
     connection = parse_connection(choices.connection)
     careful = connection.family == "sas"  # it breaks at the others' rate (docs/sas.md)
     rate = 4e-3 if size == "tiny" else float(f"{(SIZES[size].features * 4000) ** -0.5:.2g}")
@@ -144,7 +145,7 @@ def make_plan(corpus: CorpusSize, hardware: Hardware, choices: Choices, *, limit
         **({"tokens-per-update": per_update} if per_update > batch else {}),
         "max-tokens": batch,
         **length,
-        "patience": _PATIENCE,
+        "patience": max(_PATIENCE, math.ceil(validations / 2)),
         **_precision(choices.precision, hardware),
     }
     return Plan(

@@ -42,7 +42,7 @@ def test_multi30k_gets_the_settings_of_its_recipe() -> None:
     chosen = make_plan(Multi30k(source=empty, target=empty, vocabulary=9792, joined=True), CPU, Choices())
     recipe = load_recipe("recipes/multi30k_en_de.yaml", variant="2xskip_ln").config
     settings = chosen.settings()
-    assert settings["train"].pop("patience") == 10
+    assert settings["train"].pop("patience") == 14  # half of 28 epochs
     assert settings["train"] == recipe["train"]
     assert settings["average"] == recipe["average"] and settings["generate"] == recipe["generate"]
     assert (chosen.updates, chosen.per_epoch) == (6944, 248)
