@@ -133,13 +133,13 @@ def _check_free(output: Path) -> None:
 
 
 def _check_same(path: Path, request: Request) -> None:
-    """Refuses to go on with another training than the one that was begun."""
+    """Refuses a folder that holds another training."""
     content = read_yaml(path)
     begun = content.get("description") if isinstance(content, dict) else None
     if begun != request.command:
         raise ValueError(
-            f"{path.parent} holds what `{begun}` began, but this is `{request.command}`: repeat that command to go "
-            "on, or choose another --output"
+            f"{path.parent} holds the training of `{begun}`, but this is `{request.command}`: repeat that command to "
+            "resume it, or choose another --output"
         )
 
 

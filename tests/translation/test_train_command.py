@@ -83,7 +83,7 @@ def test_without_its_run_the_model_is_still_the_same_training(
     assert main(["train", "./data/", *TRAIN[2:]]) == 0
     assert trainings(project) == 1
     assert main([*TRAIN, "--seed", "2"]) == 2
-    assert "model holds what `rskip train data --epochs 4` began" in capsys.readouterr().err
+    assert "model holds the training of `rskip train data --epochs 4`," in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
@@ -91,9 +91,9 @@ def test_without_its_run_the_model_is_still_the_same_training(
     [
         (
             ["--connection", "sas"],
-            "holds what `rskip train data --epochs 4` began, but this is `rskip train data --con",
+            "holds the training of `rskip train data --epochs 4`, but this is `rskip train data --con",
         ),
-        (["--set", "train.dropout=0.1"], "--set train.dropout=0.1`: repeat that command to go on, or choose another"),
+        (["--set", "train.dropout=0.1"], "--set train.dropout=0.1`: repeat that command to resume it, or choose"),
         (["--seed", "2"], "`rskip train data --epochs 4 --seed 2`"),
     ],
 )

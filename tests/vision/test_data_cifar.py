@@ -122,7 +122,7 @@ def test_packed_batches_are_unpacked_into_the_cache(tiny, tmp_path, monkeypatch)
     with pytest.raises(ValueError, match=rf"^{folder}/test_batch.xz, unpacked, has the md5 "):
         load_cifar("cifar10", folder, train=False)
     (folder / "test_batch.xz").unlink()
-    with pytest.raises(FileNotFoundError, match=rf"^{folder}/test_batch is missing, packed or not: get it from http"):
+    with pytest.raises(FileNotFoundError, match=rf"^{folder}/test_batch is missing, and so is a compressed copy: get"):
         load_cifar("cifar10", folder, train=False)
 
 

@@ -109,7 +109,8 @@ def _unpacked(folder: Path, dataset: type[CIFAR10], cache: Path) -> Path:
     with disk_space(unpacked, advice="CIFAR takes about 180 MB unpacked: free that much", elsewhere=_ELSEWHERE):
         for name, md5 in _files(dataset):
             if (packed := found[name]) is None:
-                raise FileNotFoundError(f"{folder / name} is missing, packed or not: get it from {dataset.url}")
+                missing = f"{folder / name} is missing, and so is a compressed copy"
+                raise FileNotFoundError(f"{missing}: get it from {dataset.url}")
             unpack(packed, unpacked / name, url=dataset.url, md5=md5)
     return unpacked
 
