@@ -20,9 +20,9 @@ SIDES = ("source", "target")
 LARGEST_SPLIT, SPLIT_SHARE = 2_000, 20
 """A validation or test set that is split off gets one pair in SPLIT_SHARE, at most LARGEST_SPLIT pairs."""
 
-SIZES = ((10_000, 2_000), (50_000, 4_000), (200_000, 8_000), (1_000_000, 16_000))
+SIZES = ((5_000, 2_000), (10_000, 4_000), (200_000, 10_000), (1_000_000, 16_000))
 LARGEST_SIZE = 32_000
-"""Number of subword units by training pairs: 2,000 units below 10,000 pairs, and so on. From a million pairs on,
+"""Number of subword units by training pairs: 2,000 units below 5,000 pairs, and so on. From a million pairs on,
 LARGEST_SIZE."""
 
 WITHOUT_SPACES = {"bo", "dz", "ja", "km", "lo", "my", "th", "yue", "zh"}

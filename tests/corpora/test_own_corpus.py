@@ -354,8 +354,8 @@ def test_default_cleaning_and_size(source: str, spaced: bool) -> None:
     cleaning = default_cleaning(source, "de")
     assert (cleaning.max_words is not None) == (cleaning.max_ratio is not None) == spaced
     assert cleaning.empty and cleaning.duplicates and cleaning.leaks and cleaning.max_characters
-    sizes = [default_size(pairs, characters=90) for pairs in (10, 9_999, 10_000, 29_000, 50_000, 10**6)]
-    assert sizes == [2_000, 2_000, 4_000, 4_000, 8_000, 32_000]
+    sizes = [default_size(pairs, characters=90) for pairs in (10, 4_999, 5_000, 10_000, 29_000, 200_000, 10**6)]
+    assert sizes == [2_000, 2_000, 4_000, 10_000, 10_000, 16_000, 32_000]
     assert default_size(10, characters=3_001) == 7_000
 
 
