@@ -51,7 +51,7 @@ class SearchOptions(Checked):
         float, Meta(ge=0, le=100, description="maximum tokens: A times the source's + B", extra=_flag("max-len-a", "A"))
     ] = 0.0
     max_length_b: Annotated[
-        int, Meta(ge=0, le=100_000, description="see --max-len-a", extra=_flag("max-len-b", "B"))
+        int, Meta(ge=0, le=100_000, description="constant B of that limit", extra=_flag("max-len-b", "B"))
     ] = 200
     unknown_penalty: Annotated[
         float,
