@@ -43,7 +43,8 @@ html_title = f"rskip {release}"
 html_copy_source = False
 
 GUIDES = (
-    "connections", "fairseq", "corpora", "recipes", "results", "translation", "captioning", "vision", "zoo", "analysis",
+    "connections", "own_text", "fairseq", "corpora", "recipes", "results", "translation", "captioning", "vision", "zoo",
+    "analysis",
 )  # fmt: skip
 
 CONTENTS = """
