@@ -164,15 +164,13 @@ def needs_build(folder: Path, planned: dict[str, Any], *, force: bool) -> bool:
     if record is None:
         problem = f"{folder} was not made by rskip prepare (it has no {RECORD_FILE} of its own)"
         raise OutputError(problem, advice="choose another {output}")
-    known = {*record["files"], RECORD_FILE}
-    held = _files(folder)
     differs = record_difference(record, planned) or damage(folder, record)
     if differs is None:
         return False
     if not force:
         raise OutputError(f"{folder} {differs}", advice="choose another {output}, or replace it with {force}")
-    if held - known:
-        problem = f"{folder} holds {min(held - known)}, which rskip prepare did not make"
+    if others := _files(folder) - {*record["files"], RECORD_FILE}:
+        problem = f"{folder} holds {min(others)}, which rskip prepare did not make"
         raise OutputError(problem, advice="move it away first")
     return True
 

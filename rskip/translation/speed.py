@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import json
 import math
-import re
 import tempfile
 from dataclasses import replace
 from pathlib import Path
 
+from rskip.tasks.fairseq.log import JSON_LINE
 from rskip.tasks.process import child_environment, run_logged
 from rskip.tasks.run import Run, precision_here
 from rskip.translation.recipe import TranslationSettings
 from rskip.translation.training import training_of
 
 _UPDATES, _INTERVAL = 50, 10
-_LINE = re.compile(r"\| INFO \| train_inner \| (\{.*\})$", re.MULTILINE)
 _FOR_UPDATES = 0.85  # share of the time; the rest is for starting, validating, saving and scoring
 
 
@@ -41,7 +40,8 @@ def seconds_per_update(log: str) -> float:
 
     :raises ValueError: the log has too few updates.
     """
-    lines = [json.loads(match) for match in _LINE.findall(log)]
+    found = [match for line in log.split("\n") if (match := JSON_LINE.search(line)) and match[1] == "train_inner"]
+    lines = [json.loads(match[2]) for match in found]
     points = [(float(line["num_updates"]), float(line["wall"])) for line in lines if "wall" in line]
     if len(points) < 2 or points[-1][0] <= points[0][0]:
         raise ValueError(

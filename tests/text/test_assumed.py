@@ -35,21 +35,22 @@ def dictionary_of(tokens: list[str]) -> Dictionary:
     return Dictionary(token for token, _ in Counter(tokens).most_common())
 
 
+def found_after(config: TextConfig, kind: type[BytePairEncoding] | type[SentencePiece]) -> TextConfig:
+    """The steps inferred from the dictionary of text that was prepared by these."""
+    words = [LanguageText(config, "en").words(sentence) for sentence in ENGLISH]
+    units = kind.learn(words, size=80)
+    dictionary = dictionary_of([token for line in words for token in units.segment(line).split()])
+    return assumed_config(units, dictionary, source="en", target="de")
+
+
 @pytest.mark.parametrize("config", variants(MOSES, *SWITCHES), ids=str)
 def test_mosess_words_before_byte_pairs(config: TextConfig) -> None:
-    words = [LanguageText(config, "en").words(sentence) for sentence in ENGLISH]
-    units = BytePairEncoding.learn(words, size=80)
-    dictionary = dictionary_of([token for line in words for token in units.segment(line).split()])
-    assert assumed_config(units, dictionary, source="en", target="de") == config
+    assert found_after(config, BytePairEncoding) == config
 
 
 @pytest.mark.parametrize("config", variants(NONE, "lowercase", "normalise_punctuation"), ids=str)
 def test_untokenised_text_before_byte_pairs(config: TextConfig) -> None:
-    words = [LanguageText(config, "en").words(sentence) for sentence in ENGLISH]
-    units = BytePairEncoding.learn(words, size=80)
-    dictionary = dictionary_of([token for line in words for token in units.segment(line).split()])
-    found = assumed_config(units, dictionary, source="en", target="de")
-    assert replace(found, escape=config.escape) == config
+    assert replace(found_after(config, BytePairEncoding), escape=config.escape) == config
 
 
 @pytest.mark.parametrize(
@@ -58,11 +59,7 @@ def test_untokenised_text_before_byte_pairs(config: TextConfig) -> None:
     ids=str,
 )
 def test_text_before_sentencepiece(config: TextConfig) -> None:
-    words = [LanguageText(config, "en").words(sentence) for sentence in ENGLISH]
-    units = SentencePiece.learn(words, size=80)
-    dictionary = dictionary_of([token for line in words for token in units.segment(line).split()])
-    found = assumed_config(units, dictionary, source="en", target="de")
-    assert replace(found, escape=config.escape) == config
+    assert replace(found_after(config, SentencePiece), escape=config.escape) == config
 
 
 def test_bytes_and_padding_are_not_capitals() -> None:

@@ -15,7 +15,9 @@ from rskip.machine.terminal import duration
 from rskip.settings.errors import SettingError
 from rskip.tasks.run import SESSION, epoch_line
 
-_JSON_LINE = re.compile(r"\| INFO \| (train|valid|train_inner) \| (\{.*\})$")
+JSON_LINE = re.compile(r"\| INFO \| (train|valid|train_inner) \| (\{.*\})$")
+"""A line of metrics: which kind, and the metrics as a JSON object."""
+
 _MORE = ("valid_cider", "valid_reward")  # of captioning
 _FIGURES = {
     "train_inner": ("wall", "num_updates"),
@@ -83,7 +85,7 @@ def read_train_log(lines: Iterable[str], *, log_file: Path = Path("train.log")) 
             finished, session = finished + session, 0.0
         elif match := _PARAMETERS.search(line):
             log.parameters = int(match[1].replace(",", ""))
-        elif match := _JSON_LINE.search(line):
+        elif match := JSON_LINE.search(line):
             tag, figures = match[1], _read_figures(match[1], match[2], source=f"{log_file}, {line[:40]} ...")
             wall = figures["train_wall" if tag == "train" else "wall"]
             session = wall if wall is not None else session
