@@ -9,8 +9,6 @@ from pathlib import Path as _Path
 
 if _sys.version_info < (3, 10):
     raise RuntimeError("rskip needs Python 3.10 or newer, and this is Python {}.{}".format(*_sys.version_info))
-if _sys.platform == "win32":
-    raise RuntimeError("rskip needs Linux, and this is Windows: use the Windows Subsystem for Linux (WSL)")
 
 from rskip.zoo.hub import entry_points as _entry_points
 

@@ -13,12 +13,12 @@ renews its file's time, which the watcher compares by its own clock alone: clock
 from __future__ import annotations
 
 import errno
-import fcntl
 import json
 import os
 import platform
 import re
 import socket
+import sys
 import tempfile
 import threading
 import time
@@ -28,6 +28,7 @@ from dataclasses import asdict, dataclass
 from functools import cache
 from pathlib import Path
 
+from rskip.files.flock import hold, is_held
 from rskip.files.state import read_state
 from rskip.files.whole import naming
 from rskip.settings.errors import SettingError
@@ -39,7 +40,6 @@ _INHERITED = "RSKIP_LOCK"  # the lock file of the run that started this process
 _JOB = "RSKIP_JOB"  # whose attempts wait for each other
 _RELEASED = 0.0  # a lock file's time, where its holder has left
 _NAME = re.compile(r"lock\.(\d+)")
-_NO_FLOCK = (errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP)
 
 
 class LockLost(OSError):
@@ -237,7 +237,7 @@ def _make(folder: Path, attempt: int) -> FolderLock | None:
         with naming(path, consequence="make room and repeat the command"):
             os.pwrite(descriptor, json.dumps(asdict(owner)).encode(), 0)
             os.fchmod(descriptor, 0o644)
-            _flock(descriptor, fcntl.LOCK_EX)
+            hold(descriptor)
             with suppress(FileExistsError, FileNotFoundError):  # the second: another holder tidied up
                 os.link(temporary, path)
             made = os.fstat(descriptor).st_nlink == 2  # NFS may say that the name exists when it has just made it
@@ -289,26 +289,15 @@ def _is_flocked(path: Path) -> bool | None:
     """Whether a process of this machine holds the file; None where the file system has no such locks."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
-        return None if _flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB) is None else False
-    except BlockingIOError:
-        return True
+        return is_held(descriptor)
     finally:
         os.close(descriptor)
 
 
-def _flock(descriptor: int, operation: int) -> bool | None:
-    """Whether the lock was taken; None where the file system has no such locks."""
-    try:
-        fcntl.flock(descriptor, operation)
-    except OSError as error:
-        if error.errno in _NO_FLOCK:
-            return None
-        raise
-    return True
-
-
 def _is_alive(process: int) -> bool:
     """Whether a process of this machine has the number."""
+    if sys.platform == "win32":  # a held file has a living holder there, and os.kill would end it
+        return True
     try:
         os.kill(process, 0)
     except ProcessLookupError:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import errno
-import fcntl
 import os
 import sys
 import threading
@@ -11,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-_NO_LOCKS = (errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOLCK)  # some network file systems
+from rskip.files.flock import hold
 
 
 class Locked(ValueError):
@@ -38,20 +36,16 @@ def open_locked(path: Path, *, waiting_for: str = "") -> int:
     while True:
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
         try:
-            try:
-                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except OSError as error:
-                if error.errno in _NO_LOCKS:
-                    print(f"{path.parent} has no file locks: let one process at a time work there", file=sys.stderr)
-                    return descriptor
-                if not isinstance(error, BlockingIOError):
-                    raise
-                process = os.pread(descriptor, 32, 0).decode(errors="replace").strip()
-                process = process if process.isdecimal() else "unknown"
+            held = hold(descriptor)
+            if held is None:
+                print(f"{path.parent} has no file locks: let one process at a time work there", file=sys.stderr)
+                return descriptor
+            if not held:
+                process = _read_process(descriptor)
                 if not waiting_for:
-                    raise Locked(path, process) from None
+                    raise Locked(path, process)
                 print(f"waiting for another process ({process}) that is making {waiting_for}", file=sys.stderr)
-                fcntl.flock(descriptor, fcntl.LOCK_EX)
+                hold(descriptor, wait=True)
             if _is_at(descriptor, path):
                 return descriptor
             if not waiting_for:
@@ -78,8 +72,8 @@ def one_at_a_time(output: Path) -> Iterator[None]:
 
     A thread inside the block may enter it again.
 
-    Processes that are started in the block with `close_fds=False` hold the lock too: what a killed process
-    had started ends before the next one begins.
+    On Linux and macOS, processes that are started in the block with `close_fds=False` hold the lock too: what a killed
+    process had started ends before the next one begins.
     """
     output.parent.mkdir(parents=True, exist_ok=True)
     path = output.with_name(f".{output.name}.lock")
@@ -97,15 +91,27 @@ def one_at_a_time(output: Path) -> Iterator[None]:
         yield
     finally:
         held.discard(place)
-        try:
-            path.unlink(missing_ok=True)
-        finally:
+        if sys.platform == "win32":  # an open file can't be removed there
             os.close(descriptor)
+            with suppress(PermissionError):  # the next process has opened it
+                path.unlink(missing_ok=True)
+        else:
+            try:
+                path.unlink(missing_ok=True)
+            finally:
+                os.close(descriptor)
 
 
 def _write_process(descriptor: int) -> None:
     os.ftruncate(descriptor, 0)
-    os.pwrite(descriptor, str(os.getpid()).encode(), 0)
+    os.lseek(descriptor, 0, os.SEEK_SET)
+    os.write(descriptor, str(os.getpid()).encode())
+
+
+def _read_process(descriptor: int) -> str:
+    os.lseek(descriptor, 0, os.SEEK_SET)
+    process = os.read(descriptor, 32).decode(errors="replace").strip()
+    return process if process.isdecimal() else "unknown"
 
 
 def _is_at(descriptor: int, path: Path) -> bool:

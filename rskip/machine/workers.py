@@ -9,9 +9,10 @@ import signal
 import sys
 import threading
 from collections import deque
-from collections.abc import Callable, Generator, Iterable
+from collections.abc import Callable, Generator, Iterable, Iterator
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager
 from typing import Any, TypeVar
 
 Task = TypeVar("Task")
@@ -34,13 +35,9 @@ class WorkerProcesses:
         others = set(multiprocessing.active_children())
         context = multiprocessing.get_context("spawn")
         self.pool = ProcessPoolExecutor(count, context, initializer=_begin, initargs=(begin, arguments))
-        # SIGINT from the keyboard is this process's to handle: they inherit that it is blocked
-        before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
-        try:
+        with _without_interrupts():
             for _ in range(count):
                 self.pool.submit(os.getpid)
-        finally:
-            signal.pthread_sigmask(signal.SIG_SETMASK, before)
         self._processes = set(multiprocessing.active_children()) - others
 
     def close(self) -> None:
@@ -48,6 +45,19 @@ class WorkerProcesses:
         for process in self._processes:
             process.terminate()
         self.pool.shutdown(cancel_futures=True)
+
+
+@contextmanager
+def _without_interrupts() -> Iterator[None]:
+    """Blocks SIGINT, also in the processes that the block starts: the keyboard's is this process's to handle."""
+    if sys.platform == "win32":
+        yield
+        return
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def in_order(job: Callable[[Task], Result], tasks: Iterable[Task], *, workers: int) -> Generator[Result, None, None]:

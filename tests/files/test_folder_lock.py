@@ -183,7 +183,7 @@ def test_without_flock_the_signs_of_life_decide_on_one_machine_too(tmp_path: Pat
     def unsupported(*_: int) -> None:
         raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
 
-    monkeypatch.setattr(module.fcntl, "flock", unsupported)
+    monkeypatch.setattr("fcntl.flock", unsupported)
     process = holding(tmp_path, then="sys.stdin.readline()")
     with pytest.raises(ValueError, match=f"^in use by {process.pid}$"), folder_lock(tmp_path, busy=BUSY):
         pass

@@ -73,7 +73,7 @@ def test_a_held_file_is_refused_and_so_is_one_that_was_renamed_meanwhile(
         open_locked(path)
     assert (error.value.path, error.value.process) == (path, "unknown")
     os.close(descriptor)
-    monkeypatch.setattr("rskip.files.lock.fcntl.flock", lambda *_: path.rename(tmp_path / "renamed"))
+    monkeypatch.setattr("fcntl.flock", lambda *_: path.rename(tmp_path / "renamed"))
     with pytest.raises(Locked):
         open_locked(path)
 

@@ -22,6 +22,7 @@ import torch
 from torch import Tensor
 
 from rskip.files.decoding import ImageError
+from rskip.machine.environment import available_cores
 from rskip.machine.terminal import Progress
 from rskip.settings.kinds import Whole
 from rskip.vision.data.labelled_files import ALL, LabelledFiles, Part, listed
@@ -247,7 +248,7 @@ class _Readers:
     def submit(self, work: Callable[[], Result]) -> Future[Result]:
         """Has a thread do the work, and returns its future result."""
         if self._pool is None:
-            self._pool = ThreadPoolExecutor(min(16, len(os.sched_getaffinity(0))), thread_name_prefix="image reader")
+            self._pool = ThreadPoolExecutor(min(16, available_cores()), thread_name_prefix="image reader")
         return self._pool.submit(work)
 
     def each(self, function: Callable[[int], Result], rows: Sequence[int]) -> Iterator[Result]:
