@@ -1,14 +1,15 @@
-"""Pretrained models by name, ready for use: `rskip.load`."""
+"""Models by name or folder, ready for use: `rskip.load`."""
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rskip.settings.errors import SettingError
-from rskip.tasks import find_task
+from rskip.tasks import Task, find_task
 from rskip.zoo.files import model_folder
-from rskip.zoo.registry import ModelEntry, find_model, read_registry, registry_file
+from rskip.zoo.registry import WEIGHTS, ModelEntry, find_model, read_registry, registry_file
 
 if TYPE_CHECKING:
     import torch
@@ -19,31 +20,62 @@ if TYPE_CHECKING:
 
 
 def load(
-    name: str, device: str | torch.device | None = None, dtype: str | torch.dtype | None = None
+    name: str | os.PathLike[str], device: str | torch.device | None = None, dtype: str | torch.dtype | None = None
 ) -> Translator | Classifier | Captioner:
-    """A pretrained model in eval mode: a `rskip.translation.Translator`, a `rskip.vision.Classifier`, or a
+    """A trained model in eval mode: a `rskip.translation.Translator`, a `rskip.vision.Classifier`, or a
     `rskip.captioning.captioner.Captioner`::
 
         translator = rskip.load("transformer_tiny_2rskip_ln.multi30k.en-de")
         translator("A dog runs.")
+        translator = rskip.load("models/mine")  # a folder that `rskip train` wrote
 
-    Weights are safetensors, verified by their sum before they are opened. `rskip.zoo.files.model_folder` says where
-    they are looked for. For your own task, the result is what the task's `load` returns.
+    Weights are safetensors. Those of a pretrained model are verified by their checksum before they are opened;
+    `rskip.zoo.files.model_folder` lists where they are searched. For your own task, the result is what the task's
+    `load` returns.
 
-    :param name: one of `rskip.zoo.list_models()`.
+    :param name: one of `rskip.zoo.list_models()`, or a folder that `rskip train`, `rskip vision train`,
+        `rskip import` or publishing wrote. In a string, a model's name takes precedence over a folder of that name.
     :param device: where the model is to be; default: the CPU.
     :param dtype: what it computes in, a torch.dtype or its name; default: float32, whatever the weights are stored in.
         Translators and captioners: float32, bfloat16, or on a CPU "int8". Classifiers: float32, bfloat16 or float16.
     :raises ValueError: an unknown name (the nearest are offered), no such device, a dtype that the model doesn't have,
         your own connection without its registration, a damaged file.
-    :raises FileNotFoundError: the model's files are nowhere to be had.
+    :raises FileNotFoundError: the model's files are nowhere to be had, or the folder holds no model.
     :raises OSError: the server can't be reached, or the cache can't be written.
     """
     path = registry_file()
-    model: Translator | Classifier | Captioner = load_entry(
-        find_model(read_registry(path), name), root=path.parent, device=device, dtype=dtype
-    )
+    models = read_registry(path)
+    model: Translator | Classifier | Captioner
+    if isinstance(name, os.PathLike) or (isinstance(name, str) and name not in models and _is_path(name)):
+        model = load_folder(Path(name), device=device, dtype=dtype)
+    else:
+        model = load_entry(find_model(models, name), root=path.parent, device=device, dtype=dtype)
     return model
+
+
+def _is_path(text: str) -> bool:
+    return len(Path(text).parts) > 1 or Path(text).exists()
+
+
+def load_folder(
+    folder: Path, *, device: str | torch.device | None = None, dtype: str | torch.dtype | None = None
+) -> Any:
+    """The model of a folder, as `load` gives it.
+
+    :raises FileNotFoundError: no such folder, or one that holds no model.
+    :raises ValueError: as `load`.
+    """
+    from rskip.checkpoint.files import read_config  # imports PyTorch
+
+    if not (folder / WEIGHTS).is_file():
+        problem = f"holds no {WEIGHTS}" if folder.is_dir() else "is a file" if folder.exists() else "no such folder"
+        raise FileNotFoundError(
+            f"{folder}: {problem}: expected a folder that `rskip train`, `rskip vision train` or `rskip import` wrote "
+            "and completed, or a name that `rskip zoo list` shows"
+        )
+    task = _task(read_config(folder / WEIGHTS)["task"], source=str(folder))
+    precision, device = _checked(task, str(folder), device, dtype)
+    return task.load(folder, precision=precision, device=device)
 
 
 def load_entry(
@@ -57,16 +89,10 @@ def load_entry(
 
     :param root: of the checkout whose registry has the entry.
     """
-    from rskip.connections import parse_connection  # these import PyTorch
-    from rskip.machine.device import usable_device
+    from rskip.connections import parse_connection  # imports PyTorch
 
-    try:
-        task = find_task(entry.task)
-    except SettingError as error:
-        raise error.within(source=entry.name) from None
-    precision = "float32" if dtype is None else str(dtype).removeprefix("torch.")
-    if precision not in task.precisions:
-        raise ValueError(f"{entry.name} can't compute in {precision!r}: expected one of {', '.join(task.precisions)}")
+    task = _task(entry.task, source=entry.name)
+    precision, device = _checked(task, entry.name, device, dtype)
     try:
         parse_connection(entry.connection)
     except SettingError as error:
@@ -74,5 +100,26 @@ def load_entry(
         raise SettingError(
             error.name, error.problem, expected=error.expected, advice=advice, source=entry.name
         ) from None
-    device = usable_device("cpu" if device is None else device)
     return task.load(model_folder(entry, root=root), precision=precision, device=device)
+
+
+def _task(name: object, *, source: str) -> Task[Any]:
+    try:
+        return find_task(name)
+    except SettingError as error:
+        raise error.within(source=source) from None
+
+
+def _checked(
+    task: Task[Any], name: str, device: str | torch.device | None, dtype: str | torch.dtype | None
+) -> tuple[str, torch.device]:
+    """The precision and the device.
+
+    :raises ValueError: the task doesn't have this precision, or there is no such device.
+    """
+    from rskip.machine.device import usable_device  # imports PyTorch
+
+    precision = "float32" if dtype is None else str(dtype).removeprefix("torch.")
+    if precision not in task.precisions:
+        raise ValueError(f"{name} can't compute in {precision!r}: expected one of {', '.join(task.precisions)}")
+    return precision, usable_device("cpu" if device is None else device)

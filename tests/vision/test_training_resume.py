@@ -207,8 +207,8 @@ def test_a_killed_training_is_resumed(straight, tmp_path, forked):
         file.write('{"epoch": 4, "iter')  # killed in the middle of a line
     (tmp_path / ".checkpoint.pt.x1y2z3.partial.pt").write_bytes(b"killed in the middle of a file")
     run(tmp_path)
-    files = ["checkpoint.pt", "curve.jsonl", "lock.2", "model.pt", "run.json"]  # of the second attempt at it
-    assert sorted(path.name for path in tmp_path.iterdir()) == files
+    files = ["checkpoint.pt", "config.json", "curve.jsonl", "lock.2", "model.pt", "model.safetensors", "run.json"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == files, "lock.2: of the second attempt"
     assert_same_end(tmp_path, straight)
 
 

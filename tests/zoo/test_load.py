@@ -76,6 +76,52 @@ def test_dtype_of_a_classifier(in_registry: Path, classifier: PreActResNet) -> N
         assert torch.equal(model(image), expected(image))
 
 
+def test_a_folder_is_loaded_by_its_path(
+    in_registry: Path, published: Path, classifier: PreActResNet, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(published.parent)
+    pixels = torch.rand(2, 3, 32, 32)
+    for path in (published, str(published), "classifier"):
+        model = rskip.load(path)
+        assert isinstance(model, Classifier) and not model.training
+        assert torch.equal(model(pixels), classifier(pixels))
+    Path(CLASSIFIER).mkdir()
+    assert isinstance(rskip.load(CLASSIFIER), Classifier), "a model's name goes before a folder"
+    translator = rskip.load(root / "checkpoints/multi30k_en_de/2rskip_ln", dtype=torch.bfloat16)
+    assert isinstance(translator, Translator) and translator.precision == "bfloat16"
+
+
+def test_a_path_that_holds_no_model(
+    in_registry: Path, published: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    expected = "expected a folder that `rskip train`, `rskip vision train` or `rskip import` wrote and completed, or a "
+    (tmp_path / "empty").mkdir()
+    wrong: list[tuple[Any, str]] = [
+        ("runs/none", "runs/none: no such folder: "),
+        (Path("none"), "none: no such folder: "),
+        ("empty", "empty: holds no model.safetensors: "),
+        (published / "config.json", f"{published / 'config.json'}: is a file: "),
+    ]
+    for path, message in wrong:
+        with pytest.raises(FileNotFoundError) as caught:
+            rskip.load(path)
+        assert str(caught.value).startswith(message + expected) and "\n" not in str(caught.value)
+    with pytest.raises(ValueError, match="^no pretrained model 'none': "):
+        rskip.load("none")
+    with pytest.raises(ValueError, match=rf"^{published} can't compute in 'int8': expected one of float32, bfloat16, "):
+        rskip.load(published, dtype="int8")
+    config = published / "config.json"
+    content = json.loads(config.read_text())
+    for change, message in (
+        ({"task": "line-fitting"}, rf"^{published}: task is 'line-fitting': expected .*; your own task is known once"),
+        ({"format": 2}, rf"^{config}: has format 2, but this rskip reads format 1; upgrade rskip"),
+    ):
+        config.write_text(json.dumps({**content, **change}))
+        with pytest.raises(SettingError, match=message):
+            rskip.load(published)
+
+
 def test_examples_of_cards_and_of_the_guide_work_as_written(
     root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

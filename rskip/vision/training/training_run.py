@@ -27,7 +27,7 @@ from rskip.vision.data.own_images import OwnImages
 from rskip.vision.evaluation import Evaluation, OutputsNotFinite, device_name, evaluate
 from rskip.vision.model_file import TASK
 from rskip.vision.models import build_model, model_config, model_name
-from rskip.vision.settings import OWN, TrainingSettings, learning_rate
+from rskip.vision.settings import TrainingSettings, learning_rate
 from rskip.vision.training.curve import Curve, CurvePoint, Meter, TensorBoardCurve
 from rskip.vision.training.training_folder import (
     Generators,
@@ -37,6 +37,7 @@ from rskip.vision.training.training_folder import (
     save_whole,
     write_training_checkpoint,
 )
+from rskip.vision.transforms import CLASSES
 
 CHECK_EVERY = 100  # iterations from one look at the loss to the next: a look waits for a GPU
 
@@ -464,25 +465,22 @@ class TrainingRun:
         return {name: _on_cpu(tensor).contiguous() for name, tensor in self.model.state_dict().items()}
 
     def finish(self) -> None:
-        """Writes the last iterate as model.pt; of your own images also as model.safetensors with config.json.
+        """Writes the last iterate as model.pt, and as model.safetensors with config.json.
 
         :raises OSError: no room for it.
         """
         with self.ranks.together():
             if self.ranks.first:
-                content: dict[str, Any] = {
-                    "config": self._config,
-                    "dataset": self.settings.dataset,
-                    "model": self._weights(),
-                    "iteration": self.iteration,
-                }
-                self.files.check_lock()
+                dataset, weights, own = self.settings.dataset, self._weights(), {}
+                content = {"config": self._config, "dataset": dataset, "model": weights, "iteration": self.iteration}
                 if self._own is not None:
                     own = {"classes": list(self._own.train.classes), "images": to_plain(self._own.description)}
-                    content |= own
-                    config = {"task": TASK, "model": self._config, "dataset": OWN, **own}
-                    with naming(self.files.path / WEIGHTS, consequence="make room and repeat the command"):
-                        write_model(self.files.path, Checkpoint(model=content["model"], config=config))
+                about = own or {"classes": list(CLASSES[dataset])}
+                config = {"task": TASK, "model": self._config, "dataset": dataset, **about}
+                self.files.check_lock()
+                with naming(self.files.path / WEIGHTS, consequence="make room and repeat the command"):
+                    write_model(self.files.path, Checkpoint(model=weights, config=config))
+                content |= own
                 save_whole(self.files.model, content, consequence="make room and repeat the command")
         if self._tensorboard is not None:
             self._tensorboard.close()
