@@ -165,6 +165,7 @@ def recalibrate(
     *,
     batch_size: int = 500,
     augment: bool = True,
+    flip: bool = True,
     seed: int = 0,
     device: torch.device | str | None = None,
 ) -> None:
@@ -174,12 +175,13 @@ def recalibrate(
     number of images. Parameters and the model's mode stay.
 
     :param augment: crop and flip the images as in training, whose black edges are part of what a model is used to.
+    :param flip: whether augmenting flips.
     :param seed: of order and augmentation, see `TrainingBatches`.
     :param device: the model is moved there; None: where it is.
     """
     device = _device_of(model) if device is None else usable_device(device)
     model.to(device)
-    batches = TrainingBatches(images, batch_size=batch_size, seed=seed, device=device, augment=augment)
+    batches = TrainingBatches(images, batch_size=batch_size, seed=seed, device=device, augment=augment, flip=flip)
     update_bn((batches.batch(number)[0] for number in range(batches.batches_per_epoch)), model)
 
 

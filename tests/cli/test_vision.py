@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 import torch
 
+import rskip
 import rskip.vision.data
 from rskip.analysis.trace import read_updates
 from rskip.cli.main import build_parser, main
@@ -21,6 +22,8 @@ from rskip.machine.ranks import Ranks
 from rskip.tasks.process import DIVERGED
 from rskip.vision.cifar_resnet import PreActResNet, preact_resnet
 from rskip.vision.data import ImageSet
+from rskip.vision.evaluation import evaluate, recalibrate
+from rskip.vision.model_file import load_model
 from rskip.vision.training import TrainingSettings, read_curve
 from rskip.vision.training.choices import slow_rank
 from rskip.vision.training.training_run import TrainingRun
@@ -104,6 +107,21 @@ def test_a_training_is_evaluated_in_its_own_precision(data, trained, tmp_path, c
         captured = capsys.readouterr()
         assert json.loads(captured.out)["precision"] == precision
         assert ("computes in bfloat16, as the training did" in captured.err) == (not more)
+
+
+@pytest.mark.parametrize("flip", [True, False])
+def test_recalibration_flips_images_if_the_training_did(flip, data, trained, tmp_path, capsys):
+    shutil.copytree(trained, tmp_path / "copy")
+    run = tmp_path / "copy" / "run.json"
+    content = json.loads(run.read_text())
+    assert "flip" not in content["settings"], "a default is not written"
+    content["settings"] |= {} if flip else {"flip": False}
+    run.write_text(json.dumps(content))
+    model, _ = load_model(trained)
+    recalibrate(model, noise(40), flip=flip)
+    expected = evaluate(model, noise(30), dataset="cifar10")
+    assert main(["vision", "evaluate", str(tmp_path / "copy"), "--recalibrate", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["loss"] == expected.loss
 
 
 # what is trained
@@ -238,7 +256,7 @@ def test_a_choice_is_told_when_nothing_is_missing(tmp_path, monkeypatch, capsys)
     """Before that the mistake is the one line."""
     monkeypatch.setattr("rskip.machine.device.bfloat16_is_slow", lambda device: True)
     command = ["vision", "train", *SHORT, "--device", "cpu", "--output", str(tmp_path / "run")]
-    refused(capsys, "no CIFAR10 in", *command[1:], "--data", str(tmp_path))
+    refused(capsys, "no CIFAR10 in", *command[1:], "--dataset", "cifar10", "--data", str(tmp_path))
     monkeypatch.setattr(LOOP, "load_cifar", lambda name, root, *, train, download: noise(40 if train else 30))
     assert main(command) == 0
     assert "computes in float32: this processor only emulates" in capsys.readouterr().err
@@ -250,6 +268,8 @@ def test_a_choice_is_told_when_nothing_is_missing(tmp_path, monkeypatch, capsys)
 def test_training_and_evaluation_agree(data, trained, capsys):
     settings = json.loads((trained / "run.json").read_text())["settings"]
     assert (settings["depth"], settings["iterations"], settings["milestones"]) == (8, 5, [4])
+    pixels = torch.rand(2, 3, 32, 32)
+    assert torch.equal(rskip.load(trained)(pixels), load_model(trained)[0](pixels))
     last = read_curve(trained / "curve.jsonl")[-1]
 
     assert main(["vision", "evaluate", str(trained)]) == 0
@@ -402,7 +422,7 @@ def test_a_damaged_or_missing_dataset(tmp_path, capsys):
     refused(capsys, "~nobody-here: no home folder of that user is known", *command[:-1], "~nobody-here")
     refused(capsys, f"{tmp_path / 'data'}: no such folder or file", *command)
     (tmp_path / "data").mkdir()
-    refused(capsys, f"no CIFAR10 in {tmp_path / 'data'}", *command)
+    refused(capsys, f"no CIFAR10 in {tmp_path / 'data'}", *command, "--dataset", "cifar10")
     folder.mkdir(parents=True)
     (folder / "data_batch_1").write_bytes(b"cut off")
     refused(capsys, f"{folder / 'data_batch_1'} is damaged: it has the md5 ", *command)

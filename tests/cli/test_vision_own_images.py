@@ -220,7 +220,8 @@ def test_mistakes_are_one_line(tmp_path: Path, capsys: pytest.CaptureFixture) ->
     output = ("--output", str(tmp_path / "out"))
     refused(capsys, "no such folder or file: expected your own", "train", "--data", str(tmp_path / "none"), *output)
     (tmp_path / "empty").mkdir()
-    refused(capsys, "your own images are in FOLDER/CLASS", "train", "--data", str(tmp_path / "empty"), *output)
+    neither = f"{tmp_path / 'empty'}: holds neither class folders nor CIFAR: expected your own images (FOLDER/CLASS/"
+    refused(capsys, neither, "train", "--data", str(tmp_path / "empty"), *output)
     refused(
         capsys, "holds no class folders", "train", "--dataset", "images", "--data", str(tmp_path / "empty"), *output
     )

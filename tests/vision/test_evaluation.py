@@ -173,6 +173,10 @@ def test_recalibrated_statistics_are_averages_over_the_images(counts_taken):
     first = model.layer1[0].bn1
     z = torch.cat([model.conv1(augmented.batch(number)[0]) for number in range(3)])
     torch.testing.assert_close(first.running_mean, z.mean((0, 2, 3)))
+    recalibrate(model, images, batch_size=4, seed=3, flip=False)
+    unflipped = TrainingBatches(images, batch_size=4, seed=3, device="cpu", flip=False)
+    z = torch.cat([model.conv1(unflipped.batch(number)[0]) for number in range(3)])
+    torch.testing.assert_close(first.running_mean, z.mean((0, 2, 3)))
     recalibrate(model, images, batch_size=12, augment=False)  # the only batch is the whole population
     (whole,) = [model.conv1(x) for x, _ in evaluation_batches(images, batch_size=12, device="cpu")]
     torch.testing.assert_close(first.running_mean, whole.mean((0, 2, 3)))

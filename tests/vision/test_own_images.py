@@ -14,7 +14,7 @@ from PIL import Image
 
 from rskip.files.decoding import ImageError
 from rskip.tasks import find_task
-from rskip.vision.data.labelled_files import ALL, LabelledFiles, find_labelled_files, holds_own_images
+from rskip.vision.data.labelled_files import ALL, LabelledFiles, find_labelled_files, kind_of_images
 from rskip.vision.data.loader import TrainingBatches, evaluation_batches
 from rskip.vision.data.own_images import OwnImages, load_own_images, load_split
 from rskip.vision.data.run_images import ensure_images
@@ -295,9 +295,9 @@ def test_a_path_that_is_not_there_or_of_another_kind(tmp_path: Path) -> None:
     (tmp_path / "a.zip").touch()
     with pytest.raises(ValueError, match=r"a\.zip: expected a folder .* or an \.npz file"):
         find_labelled_files(tmp_path / "a.zip")
-    assert not holds_own_images(tmp_path / "none")
+    assert kind_of_images(tmp_path / "none") is None is kind_of_images(tmp_path)
     (tmp_path / "cifar-10-batches-py").mkdir()
-    assert not holds_own_images(tmp_path) and not holds_own_images(tmp_path / "cifar-10-batches-py")
+    assert kind_of_images(tmp_path) == kind_of_images(tmp_path / "cifar-10-batches-py") == "cifar"
 
 
 # npz

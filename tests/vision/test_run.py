@@ -164,7 +164,7 @@ def test_damaged_files_of_a_training_that_has_ended_make_no_record(
 
 
 def test_the_command_of_a_training_says_what_differs_from_the_papers(project: Path) -> None:
-    Path("there").mkdir()
+    Path("there/cifar-10-batches-py").mkdir(parents=True)
     changes = ["train.connection=1xskip", "train.lr=0.01", "probe.every=4"]
     assert run("--set", *changes, "--seeds", "3", "--mirror", "there") == 0
     (folder,) = (project / "runs").iterdir()

@@ -68,7 +68,7 @@ def run(args: argparse.Namespace) -> int:
         from rskip.vision.evaluation import evaluate, evaluation_batch, recalibrate
         from rskip.vision.evaluation_report import draw_confusion, text_form
         from rskip.vision.model_file import TASK, load_model
-        from rskip.vision.training.choices import begun_with
+        from rskip.vision.training.training_folder import TrainingFolder
 
     warnings.filterwarnings("ignore", module=r"PIL\.")  # odd metadata; what is too large is refused
     if args.picture is not None:
@@ -80,7 +80,8 @@ def run(args: argparse.Namespace) -> int:
         model_path(args.model, task=TASK),
         expected={name: value for name, value in expected.items() if value is not None},
     )
-    precision = args.precision or begun_with(description.path.parent).get("precision", "float32")
+    begun = TrainingFolder(description.path.parent).begun_with()
+    precision = args.precision or ("float32" if begun is None else begun["precision"])
     if args.precision is None and precision != "float32":
         print(f"computes in {precision}, as the training did: --precision float32 for the other", file=sys.stderr)
     if precision == "bfloat16" and bfloat16_is_slow(device):
@@ -90,7 +91,9 @@ def run(args: argparse.Namespace) -> int:
     name = description.dataset if description.images is None else images_name(args.data)
     if args.recalibrate:
         _, training_images = _images(description, args, "train")
-        recalibrate(model, training_images, batch_size=evaluation_batch(images.images.shape[-1]), device=device)
+        batch_size = evaluation_batch(images.images.shape[-1])
+        flip = begun is None or begun.get("flip", True)
+        recalibrate(model, training_images, batch_size=batch_size, flip=flip, device=device)
     evaluation = evaluate(
         model,
         images,

@@ -211,18 +211,22 @@ def _own_images(args: argparse.Namespace, given: Mapping[str, Any], changes: Map
     """--data as the setting `data`, where it names your own images."""
     from rskip.files.cache import expanded_path
     from rskip.files.names import line_name
-    from rskip.vision.data.labelled_files import LAYOUT, holds_own_images
+    from rskip.vision.data.labelled_files import LAYOUT, kind_of_images
 
     if args.data is None:
         return {}
     path = expanded_path(args.data, "--data")
     dataset = given.get("dataset", changes.get("dataset"))
-    if dataset is None and args.recipe is None and not args.download and not path.exists():
-        raise FileNotFoundError(
-            f"{line_name(path)}: no such folder or file: expected your own images ({LAYOUT}), an .npz file, or CIFAR's "
-            "folder, which --download fetches"
-        )
-    own = dataset == OWN or (dataset is None and args.recipe is None and not args.download and holds_own_images(path))
+    own = dataset == OWN
+    if dataset is None and args.recipe is None and not args.download:
+        kind = kind_of_images(path)
+        if kind is None:
+            problem = "holds neither class folders nor CIFAR" if path.exists() else "no such folder or file"
+            raise FileNotFoundError(
+                f"{line_name(path)}: {problem}: expected your own images ({LAYOUT}), an .npz file, or CIFAR's folder, "
+                "which --download fetches"
+            )
+        own = kind == "own"
     return {"data": str(path.absolute())} if own else {}
 
 

@@ -12,7 +12,7 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -130,15 +130,15 @@ def find_labelled_files(path: Path, *, classes: Sequence[str] | None = None) -> 
     return read_npz(path, classes=classes)
 
 
-def holds_own_images(path: Path) -> bool:
-    """Whether a path is a file, or a folder that holds folders or images but not CIFAR."""
+def kind_of_images(path: Path) -> Literal["own", "cifar"] | None:
+    """What a path holds: CIFAR, your own images (a file, or a folder with folders or images in it), or neither."""
     if not path.is_dir():
-        return path.is_file()
+        return "own" if path.is_file() else None
     inside = [each for each in path.iterdir() if not _ignored(each)]
     cifar = ("cifar-10-batches-py", "cifar-100-python")
     if path.name in cifar or any(each.name in cifar or each.name.startswith("data_batch_") for each in inside):
-        return False
-    return any(each.is_dir() or each.suffix.lower() in SUFFIXES for each in inside)
+        return "cifar"
+    return "own" if any(each.is_dir() or each.suffix.lower() in SUFFIXES for each in inside) else None
 
 
 def check_class_name(name: str, source: str) -> None:

@@ -23,7 +23,11 @@ from rskip.vision.settings import Precision, without_removed
 from rskip.vision.training.curve import CurvePoint, MeterState
 
 
-class BegunWith(TypedDict):
+class _LaterSettings(TypedDict, total=False):
+    flip: bool
+
+
+class BegunWith(_LaterSettings):
     """The settings with which a training began. Holds the keys that rskip reads."""
 
     precision: Precision
