@@ -15,6 +15,7 @@ from torch import Tensor
 
 from rskip.checkpoint.checkpoint import Checkpoint
 from rskip.connections import Connection, Fold, find_family, parse_connection
+from rskip.connections.norms import EPS
 from rskip.settings.errors import SettingError
 from rskip.transformer import Transformer, TransformerConfig
 from rskip.transformer.undrawn import undrawn
@@ -142,11 +143,15 @@ def find_fold(connection: str) -> Fold:
 def fold_connections(model: Transformer) -> Transformer:
     """A model that computes the same up to eps, with `1xskip+ln` or `prenorm+ln`; eval mode, no gradients.
 
-    :raises SettingError: a connection that no stock one equals, or a value residual.
+    :raises SettingError: a connection that no stock one equals, a value residual, or another eps than 1e-5.
     """
     if model.config.value_residual != "none":
         problem = f"value_residual {model.config.value_residual} has no stock form: there values are a layer's own"
         raise SettingError("", problem, advice="use `rskip translate`")
+    for name, module in model.named_modules():
+        if getattr(module, "eps", EPS) != EPS:
+            problem = f"{name}.eps is {module.eps}, but a stock transformer's normalisations have {EPS}"
+            raise SettingError("", problem, advice=f"train a model with {EPS}")
     folds = {side: find_fold(getattr(model.config, f"{side}_connection")) for side in ("encoder", "decoder")}
     state = dict(_folded(model, name, tensor, folds) for name, tensor in model.state_dict().items())
     config = replace(

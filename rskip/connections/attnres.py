@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from rskip.connections.connection import Connection, StackConnection, State, tensors
-from rskip.connections.norms import EPS, RMSNorm, at_least_float32, build_norm, without_autocast
+from rskip.connections.norms import RMSNorm, at_least_float32, build_norm, without_autocast
 from rskip.connections.options import Bounds
 from rskip.connections.place import Place
 from rskip.connections.registry import register_connection
@@ -35,7 +35,7 @@ class DepthAttention(nn.Module):
     def forward(self, values: tuple[Tensor, ...]) -> Tensor:
         stacked = at_least_float32(torch.stack(values, dim=-2))  # (..., number of values, C)
         gain = at_least_float32(self.norm.weight) * at_least_float32(self.query)  # so RMS(v) is not kept for backward
-        root = torch.rsqrt(stacked.square().mean(-1) + EPS)
+        root = torch.rsqrt(stacked.square().mean(-1) + self.norm.eps)
         with without_autocast(stacked.device):
             weights = (root * (stacked @ gain)).softmax(-1)
         return (weights.unsqueeze(-1) * stacked).sum(-2).to(values[0].dtype)

@@ -96,6 +96,14 @@ class Connection(nn.Module):
         }
         return tuple(need for need, wanted in asked.items() if wanted)
 
+    @property
+    def no_weight_decay(self) -> frozenset[str]:
+        """Names of the parameters that take no weight decay: all with fewer than two dimensions.
+
+        A class whose small matrices aren't to fall to 0 either, such as mixing weights, adds their names.
+        """
+        return _without_decay(self)
+
     def as_norms(self) -> NormalisedSum | None:
         """The formula as sums and normalisations, which the compiled kernels compute; None if it has another form."""
         return None
@@ -172,12 +180,21 @@ class StackConnection(nn.Module):
         """The stack's output (..., C) from the last block's state; a closing normalisation comes after."""
         return one_tensor(state, self)
 
+    @property
+    def no_weight_decay(self) -> frozenset[str]:
+        """Names of the parameters that take no weight decay, as in `Connection.no_weight_decay`."""
+        return _without_decay(self)
+
     def reset_parameters(self) -> None:
         """Sets every parameter to its initial value. A class with its own parameters overrides this method."""
         _warn_of_what_stays(self, StackConnection.reset_parameters)
         for module in self.modules():
             if isinstance(module, (LayerNorm, RMSNorm)):
                 module.reset_parameters()
+
+
+def _without_decay(module: nn.Module) -> frozenset[str]:
+    return frozenset(name for name, parameter in module.named_parameters() if parameter.dim() < 2)
 
 
 def _warn_of_what_stays(module: Connection | StackConnection, inherited: object) -> None:

@@ -138,6 +138,11 @@ class HyperConnection(StreamsConnection):
             self.output_scale = nn.Parameter(torch.empty(1))
         self._start()
 
+    @property
+    def no_weight_decay(self) -> frozenset[str]:
+        """Includes R: decay is for what depends on the data, W (Zhu et al. 2025, section 4, Implementation)."""
+        return super().no_weight_decay | {"stream_weights"}
+
     def _start(self) -> None:
         with torch.no_grad():
             self.input_weights.zero_()[self.first] = 1
@@ -201,7 +206,7 @@ class ManifoldHyperConnection(StreamsConnection):
         feature_dim: int = -1,
     ) -> None:
         super().__init__(features, feature_dim=feature_dim)
-        self.streams, self.iterations = streams, iterations
+        self.streams, self.iterations, self.eps = streams, iterations, EPS
         self.norm = build_norm(norm, features, feature_dim)
         self.mixing = nn.Parameter(torch.empty(streams * (streams + 2), streams * features))
         self.scale = nn.Parameter(torch.empty(3))
@@ -220,7 +225,7 @@ class ManifoldHyperConnection(StreamsConnection):
     def before(self, state: State) -> tuple[Tensor, State]:
         n, streams = self.streams, streams_of(state, self)
         values = at_least_float32(streams.flatten(-2))  # (..., nC)
-        root = torch.rsqrt(values.square().mean(-1, keepdim=True) + EPS)
+        root = torch.rsqrt(values.square().mean(-1, keepdim=True) + self.eps)
         found = at_least_float32(nn.functional.linear(values, self.mixing.to(values.dtype))) * root
         u, v, w = found.split([n, n, n * n], dim=-1)
         of_u, of_v, of_w = self.bias.split([n, n, n * n])

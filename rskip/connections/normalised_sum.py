@@ -20,7 +20,8 @@ _FORMULA = ("branch_input", "combine", "before", "after", "forward")
 class NormalisedSum:
     """y_k = norm_k(scale·x + y_{k-1}) for k = 1..n, y_0 = branch_scale·f, y = y_n; without norms y = scale·x + y_0.
 
-    The branch's input is branch_norm(x), or x without one. All normalisations are `LayerNorm`, or all are `RMSNorm`.
+    The branch's input is branch_norm(x), or x without one. All normalisations are `LayerNorm`, or all are `RMSNorm`,
+    and norm_1 to norm_n have one eps.
     """
 
     norms: Sequence[nn.Module] = ()
@@ -41,7 +42,7 @@ def normalised_sum(connection: Connection) -> NormalisedSum | None:
         return None
     norms = [norm for norm in (*stated.norms, stated.branch_norm) if norm is not None]
     is_plain = all(type(norm) in (LayerNorm, RMSNorm) and norm.feature_dim == -1 for norm in norms)
-    of_one_kind = len({type(norm) for norm in stated.norms}) <= 1
+    of_one_kind = len({(type(norm), norm.eps) for norm in stated.norms}) <= 1
     are_numbers = all(isinstance(factor, (int, float)) for factor in (stated.scale, stated.branch_scale))
     return stated if is_plain and of_one_kind and are_numbers else None
 

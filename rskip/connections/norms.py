@@ -1,4 +1,4 @@
-"""Normalisations of a connection's output: eps 1e-5, statistics in float32 or better; where features lie.
+"""Normalisations of a connection's output: eps 1e-5 by default, statistics in float32 or better; where features lie.
 
 Shapes: (B, T, C) with feature_dim=-1 for text, (N, C, H, W) with feature_dim=1 for images. Member names are
 torch.nn's (`weight`, `bias`, `running_mean`, ...); they are checkpoint API.
@@ -63,8 +63,8 @@ class LayerNorm(_FirstGain, nn.LayerNorm):
     Source: Ba et al. 2016.
     """
 
-    def __init__(self, features: int, *, feature_dim: int = -1) -> None:
-        super().__init__(features, eps=EPS)
+    def __init__(self, features: int, *, feature_dim: int = -1, eps: float = EPS) -> None:
+        super().__init__(features, eps=eps)
         self.feature_dim = feature_dim
 
     def forward(self, z: Tensor) -> Tensor:
@@ -84,8 +84,10 @@ class RMSNorm(_FirstGain, nn.RMSNorm):
     Source: Zhang and Sennrich 2019.
     """
 
-    def __init__(self, features: int, *, feature_dim: int = -1) -> None:
-        super().__init__(features, eps=EPS)
+    eps: float
+
+    def __init__(self, features: int, *, feature_dim: int = -1, eps: float = EPS) -> None:
+        super().__init__(features, eps=eps)
         self.feature_dim = feature_dim
 
     def forward(self, z: Tensor) -> Tensor:
@@ -104,8 +106,8 @@ class GroupNorm(_FirstGain, nn.GroupNorm):
     It is layer normalisation over C×H×W with a gain and a bias for each feature. Source: Wu and He 2018.
     """
 
-    def __init__(self, features: int) -> None:
-        super().__init__(1, features, eps=EPS)
+    def __init__(self, features: int, *, eps: float = EPS) -> None:
+        super().__init__(1, features, eps=eps)
 
     def forward(self, z: Tensor) -> Tensor:
         # F.group_norm sums in float32, but wants input and gain of one type
@@ -122,8 +124,8 @@ class BatchNorm(_FirstGain, nn.BatchNorm2d):
     counts_batches: whether a forward in training adds 1 to num_batches_tracked, see `take_batch_counts`.
     """
 
-    def __init__(self, features: int) -> None:
-        super().__init__(features, eps=EPS, momentum=MOMENTUM)
+    def __init__(self, features: int, *, eps: float = EPS) -> None:
+        super().__init__(features, eps=eps, momentum=MOMENTUM)
         self.counts_batches = True
 
     def forward(self, z: Tensor) -> Tensor:
@@ -160,19 +162,38 @@ def take_batch_counts(model: nn.Module) -> list[Tensor]:
     return [norm.num_batches_tracked for norm in norms if norm.num_batches_tracked is not None]
 
 
-def build_norm(norm: str, features: int, feature_dim: int = -1) -> LayerNorm | RMSNorm | GroupNorm | BatchNorm:
+def set_eps(module: nn.Module, eps: float) -> None:
+    """Sets what every normalisation within the module adds to the variance, or to the mean square.
+
+    :raises SettingError: eps is not a number of at least 0.
+    """
+    _check_eps(eps)
+    for each in module.modules():
+        if hasattr(each, "eps"):
+            each.eps = eps  # type: ignore[assignment]
+
+
+def _check_eps(eps: float) -> None:
+    if isinstance(eps, bool) or not isinstance(eps, (int, float)) or not 0 <= eps < float("inf"):
+        raise SettingError.of_value("eps", eps, "a number of at least 0, such as 1e-6")
+
+
+def build_norm(
+    norm: str, features: int, feature_dim: int = -1, *, eps: float = EPS
+) -> LayerNorm | RMSNorm | GroupNorm | BatchNorm:
     """The normalisation `norm` (one of NORMS) of `features` features along `feature_dim` (-1 or 1).
 
-    It also closes a stack of blocks whose spec has a `closing_norm`. SettingError for an unknown name, and
-    for gn1 and bn on text (feature_dim=-1).
+    It also closes a stack of blocks whose spec has a `closing_norm`. SettingError for an unknown name, for
+    gn1 and bn on text (feature_dim=-1), and for an eps that is not a number of at least 0.
     """
     check_features(features, feature_dim)
+    _check_eps(eps)
     if norm == "ln":
-        return LayerNorm(features, feature_dim=feature_dim)
+        return LayerNorm(features, feature_dim=feature_dim, eps=eps)
     if norm == "rms":
-        return RMSNorm(features, feature_dim=feature_dim)
+        return RMSNorm(features, feature_dim=feature_dim, eps=eps)
     if norm not in NORMS_OF_IMAGES:
         raise SettingError.of_value("norm", norm, f"{' or '.join(NORMS)}{did_you_mean(norm, NORMS)}")
     if feature_dim == -1:
         raise SettingError.of_value("norm", norm, NORMS_OF_TEXT)
-    return GroupNorm(features) if norm == "gn1" else BatchNorm(features)
+    return GroupNorm(features, eps=eps) if norm == "gn1" else BatchNorm(features, eps=eps)

@@ -12,7 +12,7 @@ from operator import itemgetter
 from typing import Any
 
 from rskip.connections.connection import HOST_NEEDS, INNER_NORMS, Connection, HostNeed, StackConnection
-from rskip.connections.norms import NORMS_OF_IMAGES, NORMS_OF_TEXT, check_features
+from rskip.connections.norms import NORMS_OF_IMAGES, NORMS_OF_TEXT, check_features, set_eps
 from rskip.connections.options import LEAST, MOST, OptionValue, plain_number
 from rskip.connections.place import Place
 from rskip.connections.registry import Family, Fold, find_family
@@ -146,12 +146,14 @@ def build_connection(
     feature_dim: int = -1,
     place: Place | None = None,
     host_supplies: HostNeed | Collection[HostNeed] = (),
+    eps: float | None = None,
 ) -> Connection:
     """The connection that `spec` names, for `features` features along `feature_dim`: -1 on text, 1 on images.
 
     :param place: where it stands in its model, for families whose `needs_place` is true.
     :param host_supplies: those of the connection's `host_needs` that the model supplies, any of HOST_NEEDS. A
         UserWarning names the rest. Pass HOST_NEEDS if nothing is trained, as in an analysis.
+    :param eps: what every normalisation inside adds to the variance; None: 1e-5, or what your own class chose.
     :raises SettingError: named `connection`: a spec that is not valid, one that `check_connection` refuses, or a
         family that needs a place and is given none.
     """
@@ -168,6 +170,8 @@ def build_connection(
             raise _wrong(str(spec), expected, advice=f"pass place={example}")
         settings["place"] = place
     connection = family.connection(features, feature_dim=feature_dim, **settings)
+    if eps is not None:
+        set_eps(connection, eps)
     for where in connection.inner_norms:
         if where not in INNER_NORMS:
             suggestion = did_you_mean(where, INNER_NORMS)
@@ -184,8 +188,8 @@ def build_connection(
     return connection
 
 
-def build_stack_connection(spec: str | ConnectionSpec, features: int) -> StackConnection:
-    """What a stack of `spec`'s blocks, on text, does with its input and its output.
+def build_stack_connection(spec: str | ConnectionSpec, features: int, *, eps: float | None = None) -> StackConnection:
+    """What a stack of `spec`'s blocks, on text, does with its input and its output; `eps` as in `build_connection`.
 
     SettingError, named `connection`, for a spec that is not valid.
     """
@@ -193,7 +197,10 @@ def build_stack_connection(spec: str | ConnectionSpec, features: int) -> StackCo
         spec = parse_connection(spec)
     check_features(features, -1)
     stack = find_family(spec.family).stack
-    return StackConnection() if stack is None else stack(features, **spec.settings)
+    built = StackConnection() if stack is None else stack(features, **spec.settings)
+    if eps is not None:
+        set_eps(built, eps)
+    return built
 
 
 def check_connection(spec: str | ConnectionSpec, feature_dim: int) -> None:

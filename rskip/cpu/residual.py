@@ -8,7 +8,6 @@ from typing import Any
 from torch import Tensor, nn
 
 from rskip.connections import NormalisedSum
-from rskip.connections.norms import EPS
 from rskip.cpu.library import Residual, addresses
 
 
@@ -24,5 +23,6 @@ def residual_arguments(stated: NormalisedSum, x: Tensor, f: Tensor | None, outpu
         raise TypeError(f"the norms have other types than x, {x.dtype}: convert the whole model to one type")
     return Residual(
         x=x, f=f, output=output, weights=addresses(weights), biases=addresses(biases) if biases else None,
-        features=x.size(1), norms=len(weights), scale=stated.scale, branch_scale=stated.branch_scale, epsilon=EPS,
+        features=x.size(1), norms=len(weights), scale=stated.scale, branch_scale=stated.branch_scale,
+        epsilon=norms[0].eps if norms else 0.0,
     )  # fmt: skip

@@ -3,37 +3,24 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import pytest
 import torch
 from torch import Tensor, nn
 
 from rskip.connections import (
-    HOST_NEEDS,
     Connection,
-    Family,
-    Place,
     StackConnection,
     build_connection,
-    build_stack_connection,
-    check_connection,
-    list_connections,
-    parse_connection,
     register_connection,
     registry,
 )
 from rskip.transformer import TransformerConfig
 from rskip.transformer.layers import DecoderLayer
 from rskip.vision import preact_resnet
+from tests.connections.every_connection import FAMILIES, FEATURES, PLACES, built_for, specs_of
 
-FEATURES = 32
-PLACES = [
-    Place("encoder", "self_attn", 1, 6, 1, 3, 3),
-    Place("encoder", "ffn", 4, 6, 2, 3, 3),
-    Place("decoder", "encoder_attn", 2, 9, 1, 3, 3),
-    Place("decoder", "ffn", 9, 9, 3, 3, 3),
-]
 NEEDED = {
     "subln": {"inner_norms", "branch_gain"},
     "normformer": {"inner_norms", "scales_heads"},
@@ -42,43 +29,6 @@ NEEDED = {
     "admin": {"profile"},
     "periln": {"stack"},
 }
-
-
-def specs_of(family: Family) -> Iterator[str]:
-    """The family's valid specs, with each norm and with each value of each option."""
-    factor = "" if family.factor is None else "2"
-    norms = [f"+{norm}" if norm else "" for norm in family.norms]
-    options = [""]
-    for name, option in family.options.items():
-        others = (
-            [word for word in option.words if word != option.default] if option.kind is str
-            else [str(not option.default).lower()] if option.kind is bool
-            else [2 if option.kind is int else 0.5]
-        )  # fmt: skip
-        options += [f":{name}={other}" for other in others]
-    for norm in norms:
-        for option in options:
-            try:
-                yield str(parse_connection(f"{factor}{family.name}{norm}{option}"))
-            except ValueError:
-                assert option  # only specs with options may be invalid
-
-
-def built_for(spec: str) -> list[Callable[[], nn.Module]]:
-    """Builders of the spec's connections at each block position, for text and images, and of its stack connection."""
-    made: list[Callable[[], nn.Module]] = []
-    for feature_dim in (-1, 1):
-        try:
-            check_connection(spec, feature_dim)
-        except ValueError:
-            continue
-        for place in PLACES if registry.find_family(parse_connection(spec).family).needs_place else PLACES[:1]:
-            made.append(
-                lambda place=place, feature_dim=feature_dim: build_connection(
-                    spec, FEATURES, feature_dim=feature_dim, place=place, host_supplies=HOST_NEEDS
-                )
-            )
-    return [*made, lambda: build_stack_connection(spec, FEATURES)]
 
 
 def start_anew(build: Callable[[], nn.Module], *, parents_first: bool) -> nn.Module:
@@ -116,14 +66,14 @@ def assert_same_deviation(value: Tensor, expected: Tensor, name: str) -> None:
     assert value.mean().abs() <= 4 * expected.std() / value.numel() ** 0.5, name
 
 
-@pytest.mark.parametrize("family", [family.name for family in list_connections()])
+@pytest.mark.parametrize("family", FAMILIES)
 def test_a_connection_that_starts_anew_starts_as_it_was_built(family):
     for spec in dict.fromkeys(specs_of(registry.find_family(family))):
         for build in built_for(spec):
             assert_starts_as_built(build, spec)
 
 
-@pytest.mark.parametrize("family", [family.name for family in list_connections()])
+@pytest.mark.parametrize("family", FAMILIES)
 def test_a_layer_that_starts_anew_starts_as_it_was_built(family):
     """Includes the normalisations inside branches and the gain of the weights."""
     spec = next(specs_of(registry.find_family(family)))
@@ -138,7 +88,7 @@ def test_a_layer_that_starts_anew_starts_as_it_was_built(family):
         assert_starts_as_built(lambda: DecoderLayer(config, 2), spec)
 
 
-@pytest.mark.parametrize("family", [family.name for family in list_connections()])
+@pytest.mark.parametrize("family", FAMILIES)
 def test_what_the_host_must_supply_is_said_where_it_does_not_say_that_it_does(family):
     spec = next(specs_of(registry.find_family(family)))
     needed = set()

@@ -152,9 +152,11 @@ def test_what_no_kernel_computes_is_none(changes):
     assert normalised_sum(connection) is None
 
 
-def test_norms_of_two_kinds_are_none():
-    class Mixed(Halved):
-        def as_norms(self):
-            return NormalisedSum(norms=[build_norm("ln", 4), build_norm("rms", 4)])
+def test_norms_of_two_kinds_or_of_two_eps_are_none():
+    for other in (build_norm("rms", 4), build_norm("ln", 4, eps=1e-6)):
 
-    assert normalised_sum(Mixed(4, norm="ln")) is None
+        class Mixed(Halved):
+            def as_norms(self, other=other):
+                return NormalisedSum(norms=[build_norm("ln", 4), other])
+
+        assert normalised_sum(Mixed(4, norm="ln")) is None
