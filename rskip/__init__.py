@@ -5,7 +5,9 @@ import sys
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from rskip import nn as nn
     from rskip import zoo as zoo
+    from rskip.nn import adapt as adapt
     from rskip.zoo.loading import load as load
 
 __version__ = "0.1.0"
@@ -13,15 +15,17 @@ __version__ = "0.1.0"
 
 def __getattr__(name: str) -> object:
     # Imported when asked for: `import rskip` loads nothing else.
-    if name == "zoo":
-        return importlib.import_module("rskip.zoo")
+    if name in ("nn", "zoo"):
+        return importlib.import_module(f"rskip.{name}")
+    if name == "adapt":
+        return importlib.import_module("rskip.nn").adapt
     if name == "load":
         return importlib.import_module("rskip.zoo.loading").load
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), "load", "zoo"} - {"TYPE_CHECKING", "importlib", "sys"})
+    return sorted({*globals(), "adapt", "load", "nn", "zoo"} - {"TYPE_CHECKING", "importlib", "sys"})
 
 
 # `--user-dir PATH/rskip` imports this package, also where fairseq_compat's start-up hook is not installed.

@@ -12,7 +12,7 @@ import pytest
 
 FLOORS = [
     {"files", "machine", "settings", "connections", "__version__"},
-    {"transformer"},
+    {"transformer", "nn"},
     {"cpu"},
     {"checkpoint", "generation", "text", "corpora", "records"},
     {"tasks"},
@@ -61,7 +61,8 @@ def broken_rules(path: Path) -> Iterator[str]:
         first, *rest = name.split(".")
         if first == "rskip" and rest and FLOOR[package_of(tuple(rest))] > FLOOR[package]:
             yield f"{name}, which stands above it"
-        if package in ("connections", "transformer") and first not in {"torch", "rskip", *sys.stdlib_module_names}:
+        allowed = {"torch", "rskip", *sys.stdlib_module_names}
+        if package in ("connections", "nn", "transformer") and first not in allowed:
             yield f"{name}, and {package} stands on torch alone"
         if first == "study":
             yield f"{name}, which is not part of the product"

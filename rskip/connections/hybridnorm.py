@@ -48,8 +48,7 @@ class HybridNorm(Connection):
     ) -> None:
         super().__init__(features, feature_dim=feature_dim)
         self.prenorm = first == "prenorm" and place.layer == 1
-        before_ffn = place.branch == ("encoder_attn" if place.stack == "decoder" else "self_attn")
-        self.norm = build_norm(norm, features, feature_dim) if self.prenorm or before_ffn else None
+        self.norm = build_norm(norm, features, feature_dim) if self.prenorm or place.precedes_ffn else None
         self._attends, self._kind = place.branch != "ffn", norm
 
     @property

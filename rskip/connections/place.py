@@ -14,10 +14,10 @@ _LEAST = {"sublayer": 1, "sublayers": 1, "layer": 1, "layers": 1, "other_layers"
 class Place:
     """A block's place in its stack; all counts are from 1.
 
-    :param stack: encoder or decoder; network on images.
-    :param branch: self_attn, encoder_attn or ffn; block on images.
+    :param stack: encoder or decoder; network on images, and where attention and feed-forward are one block.
+    :param branch: self_attn, encoder_attn or ffn; block in a network.
     :param sublayer: the block, of `sublayers` in the stack.
-    :param layer: the layer that it is in, of `layers`; on images each block is a layer.
+    :param layer: the layer that it is in, of `layers`; in a network each block is a layer.
     :param other_layers: layers of the other stack, 0 where there is none.
     :raises SettingError: named `place.layer` and so on, what can't be so.
     """
@@ -49,6 +49,13 @@ class Place:
 
     def _wrong(self, name: str, expected: str) -> SettingError:
         return SettingError.of_value(f"place.{name}", getattr(self, name), expected)
+
+    @property
+    def precedes_ffn(self) -> bool:
+        """Whether the layer's next block is its feed-forward one. A decoder with two blocks per layer has no attention
+        to an encoder."""
+        crosses = self.stack == "decoder" and self.sublayers > 2 * self.layers
+        return self.branch == ("encoder_attn" if crosses else "self_attn")
 
     @property
     def ends_layer(self) -> bool:

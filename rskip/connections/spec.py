@@ -182,10 +182,14 @@ def build_connection(
             expected = f"any of {', '.join(HOST_NEEDS)}{did_you_mean(need, HOST_NEEDS)}"
             raise SettingError.of_value("host_supplies", need, expected)
     if missing := [need for need in connection.host_needs if need not in supplied]:
-        needed = " and to ".join(_IN_WORDS[need] for need in missing)
         advice = f"do so and pass host_supplies={missing}, or choose another connection"
-        warnings.warn(f"connection {spec} needs its model to {needed}: {advice}", stacklevel=2)
+        warnings.warn(f"connection {spec} needs its model to {described_needs(missing)}: {advice}", stacklevel=2)
     return connection
+
+
+def described_needs(needs: Iterable[HostNeed]) -> str:
+    """What a model must do for these `host_needs`, for a message."""
+    return " and to ".join(_IN_WORDS[need] for need in needs)
 
 
 def build_stack_connection(spec: str | ConnectionSpec, features: int, *, eps: float | None = None) -> StackConnection:

@@ -1,0 +1,49 @@
+"""timm's ViTs: pre-norm blocks of attention and a feed-forward branch."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from torch import Tensor, nn
+
+from rskip.connections import State
+from rskip.nn.hosts.host import AdaptedBlock, Host, Member, register_host
+
+BLOCK = "timm.models.vision_transformer.Block"
+
+
+class TimmViTBlock(AdaptedBlock):
+    """The forward of timm's `Block`; layer scale and stochastic depth stay part of the branches."""
+
+    def forward(self, x: State, attn_mask: Tensor | None = None, is_causal: bool = False) -> State:
+        block: Any = self
+        state = self.residuals.attention(self.enter(x), self._attention, attn_mask=attn_mask, is_causal=is_causal)
+        return self.leave(self.residuals.ffn(state, lambda given: block.drop_path2(block.ls2(block.mlp(given)))))
+
+    def _attention(self, x: Tensor, **settings: Any) -> Tensor:
+        block: Any = self
+        attended: Tensor = block.drop_path1(block.ls1(block.attn(x, **settings)))
+        return attended
+
+
+def _final_norm(model: Any, stack: str) -> Member | None:
+    """`norm`, or `fc_norm`, which comes after the mean over positions."""
+    owner = model.get_submodule(stack.rpartition(".")[0])
+    for name in ("norm", "fc_norm"):
+        if not isinstance(getattr(owner, name, nn.Identity()), nn.Identity):
+            return owner, name
+    return None
+
+
+register_host(
+    Host(
+        name="timm ViT",
+        block=BLOCK,
+        adapted=TimmViTBlock,
+        sources=(f"{BLOCK}.forward",),
+        digests={"1.0.31": "b0251e6642e6e0a6"},
+        norms={"attention": "norm1", "ffn": "norm2"},
+        features=lambda block: block.norm1.normalized_shape[0],
+        final_norm=_final_norm,
+    )
+)

@@ -1,0 +1,290 @@
+"""The residual connections of a stack of layers, in one module."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from typing import Any, Literal
+
+import torch
+from torch import Tensor, nn
+
+from rskip.connections import (
+    HOST_NEEDS,
+    Connection,
+    ConnectionSpec,
+    Place,
+    StackConnection,
+    State,
+    build_connection,
+    build_norm,
+    build_stack_connection,
+    parse_connection,
+)
+from rskip.connections.connection import HostNeed
+from rskip.connections.norms import EPS
+from rskip.connections.spec import described_needs
+from rskip.nn.spec_record import SpecRecord
+from rskip.settings.errors import SettingError, did_you_mean, shown
+
+# What a branch may be called, and the block position (Place.branch) that the name stands for.
+BRANCH_NAMES = {
+    **dict.fromkeys(("attention", "attn", "self_attention", "self_attn", "mixer"), "self_attn"),
+    **dict.fromkeys(("cross_attention", "cross_attn", "encoder_attn"), "encoder_attn"),
+    **dict.fromkeys(("ffn", "mlp", "feed_forward", "moe"), "ffn"),
+    "block": "block",
+}
+_TRANSFORMERS = (("self_attn", "ffn"), ("self_attn", "encoder_attn", "ffn"))
+
+
+class Residual(nn.Module):
+    """One residual connection, called with its branch: the new state is after(kept, F(input)).
+
+    Members: `connection`.
+    """
+
+    def __init__(self, connection: Connection) -> None:
+        super().__init__()
+        self.connection = connection
+
+    def forward(self, state: State, branch: Callable[..., Any], *args: Any, **kwargs: Any) -> State:
+        """Runs the branch and joins its output with the state.
+
+        :param state: what `Residuals.enter` or the residual before this one returned.
+        :param branch: a module or function F; it is called as `branch(input, *args, **kwargs)`. If it returns a tuple,
+            such as an attention's output and weights, the first value is F(x).
+        :raises TypeError: the branch returns something other than a tensor or a tuple that begins with one.
+        """
+        given, kept = self.before(state)
+        output = branch(given, *args, **kwargs)
+        f = output[0] if isinstance(output, tuple) and output else output
+        if not isinstance(f, Tensor):
+            name = getattr(branch, "__qualname__", type(branch).__name__)
+            raise TypeError(f"branch {name} must return a tensor, or a tuple that begins with one, not {shown(output)}")
+        return self.after(kept, f)
+
+    def before(self, state: State) -> tuple[Tensor, State]:
+        """The branch's input, and the value to pass to `after`. Use both if you need all that your branch returns."""
+        return self.connection.before(state)
+
+    def after(self, kept: State, f: Tensor) -> State:
+        """The state after the block, from what `before` kept and the branch's output f."""
+        return self.connection.after(kept, f)
+
+    def scale_branch(self, *linears: nn.Linear | Tensor) -> None:
+        """Multiplies initial weights by the connection's branch gain, which is 1 in most families.
+
+        Call it once, after your own initialisation. In an attention branch pass the value and output maps, in a
+        feed-forward branch all maps (Wang et al. 2022, section 4.2). A tensor may be a part of a weight, such as the
+        rows that compute the values.
+        """
+        with torch.no_grad():
+            for linear in linears:
+                (linear if isinstance(linear, Tensor) else linear.weight).mul_(self.connection.branch_gain)
+
+
+class LayerResiduals(nn.Module):
+    """The residual connections of one layer; each is an attribute with the name of its branch."""
+
+    def __init__(self, residuals: Mapping[str, Residual]) -> None:
+        super().__init__()
+        for name, residual in residuals.items():
+            self.add_module(name, residual)
+
+    def __getattr__(self, name: str) -> Any:
+        try:
+            return super().__getattr__(name)
+        except AttributeError:
+            known = ", ".join(name for name, _ in self.named_children())
+            raise AttributeError(f"this layer has no branch {name!r}: its branches are {known}") from None
+
+
+class Residuals(nn.Module):
+    """All residual connections of a stack of layers, with what opens and closes the stack.
+
+    The state starts as `enter(x)`, passes through every residual in order, and ends as the stack's output `leave(s)`:
+
+        self.residuals = Residuals("mhc", 512, layers=12, branches=("attention", "ffn"))
+
+        s = self.residuals.enter(x)
+        for layer, residual in zip(self.layers, self.residuals):
+            s = residual.attention(s, layer.attention, mask=mask)
+            s = residual.ffn(s, layer.ffn)
+        x = self.residuals.leave(s)
+
+    The normalisations belong to the connections, so the layers have none of their own. Tensors are (..., C) with C
+    features. Members: `layers.<i>.<branch>.connection`, `stack`, `closing_norm` where the family has one, and
+    `spec_record`, which refuses the state of another connection.
+
+    :param connection: connection string such as `2rskip+ln`, or a ConnectionSpec; docs/connections.md lists them.
+    :param features: C.
+    :param layers: number of layers.
+    :param branches: names of each layer's branches, in order. A name is one of BRANCH_NAMES. For other names pass a
+        mapping from your name to one of these, such as {"convolution": "attention", "mlp": "ffn"}. A layer with
+        parallel attention and feed-forward has one branch, "block".
+    :param stack: "encoder" or "decoder"; None: "decoder" if there is cross-attention. A decoder without cross-attention
+        is a decoder-only model.
+    :param other_layers: number of layers of the encoder or decoder at the other side; 0 for a model of one stack.
+    :param eps: what normalisations add to the variance.
+    :param closing_norm: whether `leave` also applies the normalisation that closes a pre-norm stack. Pass False if your
+        model has its own final normalisation.
+    :param host_supplies: what your model does for connections that ask for more than x and F(x), any of HOST_NEEDS
+        (`build_connection`).
+    :raises SettingError: the connection, a branch's name or another argument is not valid, or the connection needs
+        something from the model that `host_supplies` doesn't name.
+    """
+
+    def __init__(
+        self,
+        connection: str | ConnectionSpec,
+        features: int,
+        *,
+        layers: int,
+        branches: Sequence[str] | Mapping[str, str] = ("attention", "ffn"),
+        stack: Literal["encoder", "decoder"] | None = None,
+        other_layers: int = 0,
+        eps: float = EPS,
+        closing_norm: bool = True,
+        host_supplies: HostNeed | Collection[HostNeed] = (),
+    ) -> None:
+        super().__init__()
+        spec = connection if isinstance(connection, ConnectionSpec) else parse_connection(connection)
+        if isinstance(layers, bool) or not isinstance(layers, int) or layers < 1:
+            raise SettingError.of_value("layers", layers, "a whole number of at least 1")
+        positions = _read_branches(branches)
+        side = _read_stack(stack, tuple(positions.values()))
+        self.spec, self.features = spec, features
+        self.spec_record = SpecRecord(str(spec))
+        self.stack = build_stack_connection(spec, features, eps=eps)
+        built = []
+        for layer in range(1, layers + 1):
+            residuals = {}
+            for number, (name, branch) in enumerate(positions.items(), start=1):
+                place = Place(
+                    "network" if branch == "block" else side,
+                    branch,
+                    sublayer=(layer - 1) * len(positions) + number,
+                    sublayers=layers * len(positions),
+                    layer=layer,
+                    layers=layers,
+                    other_layers=other_layers,
+                )
+                each = build_connection(spec, features, place=place, eps=eps, host_supplies=HOST_NEEDS)
+                residuals[name] = Residual(each)
+            built.append(LayerResiduals(residuals))
+        self.layers = nn.ModuleList(built)
+        _check_needs(spec, list(self.connections()), tuple(positions.values()), host_supplies)
+        self.closing_norm = None
+        if closing_norm and spec.closing_norm is not None:
+            self.closing_norm = build_norm(spec.closing_norm, features, eps=eps)
+
+    def enter(self, x: Tensor) -> State:
+        """The first residual's state from the stack's input x (..., C).
+
+        :raises ValueError: x has another number of features.
+        """
+        if x.shape[-1:] != (self.features,):
+            raise ValueError(f"x must be (..., {self.features}), with features last, not {tuple(x.shape)}")
+        return self.stack.enter(x)
+
+    def leave(self, state: State) -> Tensor:
+        """The stack's output (..., C) from the last residual's state, normalised if the family closes its stacks."""
+        x = self.stack.leave(state)
+        return x if self.closing_norm is None else self.closing_norm(x)
+
+    def __getitem__(self, layer: int) -> LayerResiduals:
+        residuals = self.layers[layer]
+        assert isinstance(residuals, LayerResiduals)
+        return residuals
+
+    def __len__(self) -> int:
+        return len(self.layers)
+
+    def __iter__(self) -> Iterator[LayerResiduals]:
+        return (self[layer] for layer in range(len(self)))
+
+    def connections(self) -> Iterator[Connection]:
+        """Every connection, in the order in which the state passes through them."""
+        for layer in self:
+            for residual in layer.children():
+                assert isinstance(residual, Residual)
+                yield residual.connection
+
+    def reset_parameters(self, weight_init: Callable[[Tensor], object] = nn.init.xavier_uniform_) -> None:
+        """Sets every parameter to its initial value, after your own `model.apply(init)` or `to_empty`.
+
+        :param weight_init: fills the weights of gates' linear maps. Pass your model's own initialisation.
+        """
+        for connection in self.connections():
+            connection.reset_parameters(weight_init)
+        self.stack.reset_parameters()
+        if self.closing_norm is not None:
+            self.closing_norm.reset_parameters()
+
+    @property
+    def no_weight_decay(self) -> frozenset[str]:
+        """Names of the parameters that an optimiser should not decay, as in `named_parameters()` of this module."""
+        names = set()
+        for prefix, module in self.named_modules():
+            if isinstance(module, (Connection, StackConnection)):
+                names |= {f"{prefix}.{name}" for name in module.no_weight_decay}
+        if self.closing_norm is not None:
+            names |= {f"closing_norm.{name}" for name, _ in self.closing_norm.named_parameters()}
+        return frozenset(names)
+
+    def extra_repr(self) -> str:
+        return f"{self.spec}, features={self.features}"
+
+
+def _read_branches(branches: Sequence[str] | Mapping[str, str]) -> dict[str, str]:
+    """The block position of each branch, by the branch's name."""
+    if isinstance(branches, str):
+        raise SettingError.of_value("branches", branches, f"a tuple of names, such as ({branches!r},)")
+    named = branches if isinstance(branches, Mapping) else dict(zip(branches, branches, strict=True))
+    if not named or len(named) != len(branches):
+        raise SettingError.of_value("branches", branches, "one name or more, each of them once")
+    positions = {}
+    for name, kind in named.items():
+        if kind not in BRANCH_NAMES:
+            known = f"one of {', '.join(BRANCH_NAMES)}{did_you_mean(str(kind), BRANCH_NAMES)}"
+            mapping = f"or a mapping such as {{{name!r}: 'attention'}}"
+            raise SettingError.of_value("branches", kind, f"{known}, {mapping}")
+        if not (isinstance(name, str) and name.isidentifier()) or hasattr(nn.Module, name):
+            raise SettingError.of_value("branches", name, "a name that can be an attribute of a torch.nn.Module")
+        positions[name] = BRANCH_NAMES[kind]
+    if "block" in positions.values() and set(positions.values()) != {"block"}:
+        raise SettingError.of_value("branches", branches, "only blocks, or no block: name the branches of a layer")
+    return positions
+
+
+def _read_stack(stack: str | None, positions: tuple[str, ...]) -> str:
+    crossed = "encoder_attn" in positions
+    if stack is None:
+        return "decoder" if crossed else "encoder"
+    if stack not in ("encoder", "decoder"):
+        raise SettingError.of_value("stack", stack, "encoder or decoder")
+    if crossed and stack == "encoder":
+        raise SettingError.of_value("stack", stack, "decoder, since the layers have cross-attention")
+    return stack
+
+
+def _check_needs(
+    spec: ConnectionSpec,
+    connections: Sequence[Connection],
+    positions: tuple[str, ...],
+    host_supplies: HostNeed | Collection[HostNeed],
+) -> None:
+    """Raises SettingError if the connections need something that the model doesn't supply; this module opens and
+    closes the stack."""
+    supplied = {"stack", *((host_supplies,) if isinstance(host_supplies, str) else host_supplies)}
+    for need in supplied:
+        if need not in HOST_NEEDS:
+            expected = f"any of {', '.join(HOST_NEEDS)}{did_you_mean(str(need), HOST_NEEDS)}"
+            raise SettingError.of_value("host_supplies", need, expected)
+    needs = {need for connection in connections for need in connection.host_needs}
+    if missing := [need for need in HOST_NEEDS if need in needs and need not in supplied]:
+        advice = f"do so and pass host_supplies={missing}, or choose another connection"
+        expected = f"a model that says it can {described_needs(missing)}"
+        raise SettingError.of_value("connection", str(spec), expected, advice=advice)
+    if "inner_norms" in needs and positions not in _TRANSFORMERS:
+        expected = "branches (attention, ffn) or (attention, cross_attention, ffn), which its formula names"
+        raise SettingError.of_value("connection", str(spec), expected)

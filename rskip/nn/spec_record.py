@@ -1,0 +1,35 @@
+"""The connection's name in a model's state, so that a state of another connection is refused."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from rskip.settings.errors import SettingError
+
+
+class SpecRecord(nn.Module):
+    """Stores a spec in the state dict, as the bytes of its text, and compares it when a state is loaded.
+
+    :param spec: canonical connection string.
+    """
+
+    def __init__(self, spec: str) -> None:
+        super().__init__()
+        self.spec = spec
+
+    def get_extra_state(self) -> Tensor:
+        return torch.tensor(list(self.spec.encode()), dtype=torch.uint8)
+
+    def set_extra_state(self, state: Tensor) -> None:
+        """Compares the spec of a state that is loaded.
+
+        :raises SettingError: it is another one.
+        """
+        stored = bytes(state.tolist()).decode(errors="replace")
+        if stored != self.spec:
+            advice = f"build the model with {stored!r}, or train this one from the start"
+            raise SettingError.of_value("connection", self.spec, f"{stored}, as in the state", advice=advice)
+
+    def extra_repr(self) -> str:
+        return self.spec

@@ -1,0 +1,217 @@
+"""`Residuals`: the connections of a stack in a user's own model."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from rskip.connections import HOST_NEEDS, list_connections, parse_connection
+from rskip.nn import Residuals
+from rskip.settings.errors import SettingError
+from rskip.transformer import Transformer, TransformerConfig
+
+FEATURES = 16
+INSIDE = {"subln", "normformer", "hybridnorm"}  # these need norms inside the branch, which this file's model lacks
+
+
+def specs() -> list[str]:
+    """The default spec of every family for text."""
+    named = []
+    for family in list_connections():
+        norm = "" if family.default_norm or "ln" not in family.norms else "+ln"
+        named.append(("2" if family.factor else "") + family.name + norm)
+    return named
+
+
+class Attention(nn.Module):
+    """Causal self-attention with one head; with a cache, of one position to all before it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.qkv, self.out = nn.Linear(FEATURES, 3 * FEATURES), nn.Linear(FEATURES, FEATURES)
+
+    def forward(self, x: Tensor, cache: list[Tensor] | None = None) -> tuple[Tensor, None]:
+        q, k, v = self.qkv(x).chunk(3, -1)
+        if cache is not None:
+            cache.append(torch.cat([k, v], -1))
+            k, v = torch.cat(cache, 1).chunk(2, -1)
+        attended = nn.functional.scaled_dot_product_attention(q, k, v, is_causal=cache is None)
+        return self.out(attended), None
+
+
+class Decoder(nn.Module):
+    """A language model as a user writes it: six lines are about connections."""
+
+    def __init__(self, connection: str, layers: int = 3, **settings: Any) -> None:
+        super().__init__()
+        self.embed = nn.Embedding(11, FEATURES)
+        self.attention = nn.ModuleList(Attention() for _ in range(layers))
+        self.ffn = nn.ModuleList(
+            nn.Sequential(nn.Linear(FEATURES, 32), nn.GELU(), nn.Linear(32, FEATURES)) for _ in range(layers)
+        )
+        self.residuals = Residuals(connection, FEATURES, layers=layers, stack="decoder", **settings)
+
+    def forward(self, tokens: Tensor, caches: list[list[Tensor]] | None = None) -> Tensor:
+        s = self.residuals.enter(self.embed(tokens))
+        for i, residual in enumerate(self.residuals):
+            s = residual.attention(s, self.attention[i], cache=None if caches is None else caches[i])
+            s = residual.ffn(s, self.ffn[i])
+        return self.residuals.leave(s) @ self.embed.weight.T
+
+
+@pytest.fixture(params=specs())
+def spec(request) -> str:
+    return request.param
+
+
+@pytest.fixture
+def decoder(spec) -> Decoder:
+    torch.manual_seed(0)
+    return Decoder(spec, host_supplies=HOST_NEEDS)
+
+
+def test_a_stack_computes_what_the_transformer_of_the_same_connection_does(spec):
+    """The encoder of rskip.transformer, with its branches called through Residuals that have its connections' state."""
+    torch.manual_seed(0)
+    sizes = {"encoder_embed_dim": FEATURES, "encoder_ffn_embed_dim": 32, "encoder_attention_heads": 2}
+    sizes["encoder_layers"] = 3
+    sizes |= {name.replace("encoder", "decoder"): value for name, value in sizes.items()}
+    config = TransformerConfig(11, 11, **sizes, encoder_connection=spec, decoder_connection=spec)
+    encoder = Transformer(config).eval().encoder
+    residuals = Residuals(spec, FEATURES, layers=3, other_layers=3, host_supplies=HOST_NEEDS)
+    for mine, layer in zip(residuals, encoder.layers, strict=True):
+        mine.attention.connection.load_state_dict(layer.self_attn_connection.state_dict())
+        mine.ffn.connection.load_state_dict(layer.ffn_connection.state_dict())
+    x = torch.randn(2, 5, FEATURES)
+    state = residuals.enter(x)
+    expected = residuals.enter(x)
+    for mine, layer in zip(residuals, encoder.layers, strict=True):
+        def feed_forward(given: Tensor, layer: Any = layer) -> Tensor:
+            inner = layer.activation(layer.fc1(given))
+            return layer.fc2(inner if layer.hidden_norm is None else layer.hidden_norm(inner))
+
+        expected = layer(expected, None)
+        state = mine.attention(state, lambda given, attn=layer.self_attn: attn(given, attn.project(given, None), None))
+        state = mine.ffn(state, feed_forward)
+    torch.testing.assert_close(residuals.leave(state), residuals.leave(expected), rtol=0, atol=0)
+
+
+def test_decoding_with_a_cache_equals_full_decoding(decoder):
+    tokens = torch.arange(7).expand(2, 7)
+    full = decoder.eval()(tokens)
+    caches: list[list[Tensor]] = [[] for _ in decoder.residuals]
+    steps = [decoder(tokens[:, position : position + 1], caches) for position in range(7)]
+    torch.testing.assert_close(torch.cat(steps, 1), full, rtol=1e-4, atol=1e-5)
+
+
+def test_every_parameter_gets_a_gradient_and_reset_restores_the_initial_values(decoder):
+    decoder(torch.arange(7)[None]).square().mean().backward()
+    assert [name for name, each in decoder.residuals.named_parameters() if each.grad is None] == []
+    first = copy.deepcopy(decoder.residuals.state_dict())
+    with torch.no_grad():
+        for parameter in decoder.residuals.parameters():
+            parameter.fill_(7)
+    decoder.residuals.reset_parameters(nn.init.zeros_)
+    for name, value in decoder.residuals.state_dict().items():
+        drawn = "gate" in name or name.endswith(("down.weight", "mixing"))
+        assert drawn or torch.equal(value, first[name]), name
+        assert not (value == 7).any() or name.endswith("_extra_state")
+
+
+@pytest.mark.slow
+def test_every_family_trains(decoder):
+    """200 steps on the task "the next token is the one before it" reach a low loss."""
+    decoder.residuals.reset_parameters()
+    optimizer = torch.optim.Adam(decoder.parameters(), 3e-3)
+    for step in range(200):
+        tokens = torch.randint(11, (16, 1), generator=torch.Generator().manual_seed(step)).repeat(1, 12)
+        tokens[:, 1::2] = (tokens[:, 1::2] + 3) % 11
+        loss = nn.functional.cross_entropy(decoder(tokens[:, :-1]).flatten(0, 1), tokens[:, 1:].flatten())
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+    assert loss < 0.5
+
+
+def test_eps_reaches_every_normalisation():
+    for name in ("2rskip+ln", "periln", "mhc", "sas"):
+        norms = [each for each in Residuals(name, 8, layers=2, eps=1e-3).modules() if isinstance(each, nn.LayerNorm)]
+        assert norms and {norm.eps for norm in norms} == {1e-3}
+
+
+def test_the_model_may_close_the_stack_itself():
+    assert Residuals("prenorm+ln", 8, layers=1).closing_norm is not None
+    assert Residuals("prenorm+ln", 8, layers=1, closing_norm=False).closing_norm is None
+    x = torch.randn(2, 8)
+    assert torch.equal(Residuals("prenorm+ln", 8, layers=1, closing_norm=False).leave(x), x)
+
+
+def test_a_state_of_another_connection_is_refused():
+    with pytest.raises(SettingError, match=r"connection is '2xskip\+ln': expected 1xskip\+ln, as in the state"):
+        Residuals("2xskip+ln", 8, layers=1).load_state_dict(Residuals("1xskip+ln", 8, layers=1).state_dict())
+
+
+def test_a_branch_may_return_a_tuple_and_its_other_outputs_are_at_hand():
+    residual = Residuals("1xskip", 4, layers=1)[0].attention
+    x = torch.ones(2, 4)
+    assert torch.equal(residual(x, lambda given: (2 * given, "weights")), 3 * x)
+    given, kept = residual.before(x)
+    assert torch.equal(residual.after(kept, 2 * given), 3 * x)
+    with pytest.raises(TypeError, match="must return a tensor, or a tuple that begins with one, not 'weights'"):
+        residual(x, lambda given: "weights")
+
+
+def test_branch_gains_are_those_of_the_paper():
+    """DeepNet's Table 1, decoder only: (8M)^(-1/4)."""
+    residuals = Residuals("deepnorm", 4, layers=2, stack="decoder", host_supplies=["branch_gain"])
+    weight, linear = torch.ones(3), nn.Linear(2, 2)
+    before = linear.weight.detach().clone()
+    residuals[1].ffn.scale_branch(weight, linear)
+    torch.testing.assert_close(weight, torch.full((3,), 16**-0.25))
+    torch.testing.assert_close(linear.weight, before * 16**-0.25)
+
+
+def test_branches_may_have_any_names():
+    residuals = Residuals("2rskip+ln", 4, layers=1, branches={"convolution": "attention", "mixture": "moe"})
+    assert [name for name, _ in residuals[0].named_children()] == ["convolution", "mixture"]
+    assert len(list(Residuals("askip+ln", 4, layers=3, branches=("block",)).connections())) == 3
+    crossed = Residuals("siamese", 4, layers=2, branches=("attention", "cross_attention", "ffn"), other_layers=2)
+    assert len(list(crossed.connections())) == 6
+
+
+@pytest.mark.parametrize(
+    ("settings", "told"),
+    [
+        ({"connection": "subln"}, r"can normalise inside the branch .* host_supplies=\['inner_norms', 'branch_gain'\]"),
+        ({"connection": "deepnorm"}, "can scale the branch's initial weights"),
+        ({"connection": "admin"}, "can set initial values with a pass over data"),
+        ({"connection": "2rskip+bn"}, "ln or rms"),
+        ({"connection": "hybridnorm", "branches": ("ffn", "attention"), "host_supplies": "inner_norms"}, "its formula"),
+        ({"branches": ("attn", "fnn")}, "branches is 'fnn': expected one of .*did you mean 'ffn'"),
+        ({"branches": ("train", "ffn")}, "branches is 'train'"),
+        ({"branches": {"train": "ffn"}}, "can be an attribute"),
+        ({"branches": "ffn"}, "a tuple of names"),
+        ({"branches": ("block", "ffn")}, "only blocks, or no block"),
+        ({"stack": "encoder", "branches": ("attn", "cross_attn", "ffn")}, "decoder, since the layers"),
+        ({"layers": 0}, "layers is 0"),
+        ({"eps": -1}, "eps is -1"),
+        ({"host_supplies": ["norms"]}, "host_supplies is 'norms'"),
+    ],
+)
+def test_what_is_wrong_is_told(settings, told):
+    given = {"connection": "2rskip+ln", "layers": 2, **settings}
+    with pytest.raises(SettingError, match=told):
+        Residuals(given.pop("connection"), 8, **given)
+
+
+def test_wrong_states_are_told():
+    residuals = Residuals("mhc", 8, layers=2)
+    with pytest.raises(ValueError, match=r"x must be \(..., 8\), with features last, not \(2, 4\)"):
+        residuals.enter(torch.ones(2, 4))
+    with pytest.raises(AttributeError, match="no branch 'mlp': its branches are attention, ffn"):
+        residuals[0].mlp  # noqa: B018
+    assert parse_connection("mhc") == residuals.spec
