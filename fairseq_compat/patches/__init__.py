@@ -25,6 +25,7 @@ from fairseq_compat.patches.numpy_aliases import NUMPY_ALIASES
 from fairseq_compat.patches.one_line_errors import ONE_LINE_ERRORS
 from fairseq_compat.patches.patience import PATIENCE
 from fairseq_compat.patches.safe_globals import SAFE_GLOBALS
+from fairseq_compat.patches.unequal_sides import UNEQUAL_SIDES
 from fairseq_compat.patches.unknown_models import UNKNOWN_MODELS
 from fairseq_compat.patches.user_dir import USER_DIR
 
@@ -41,6 +42,7 @@ PATCHES: tuple[Patch, ...] = (
     NUMPY_ALIASES,
     INDEX_OFFSETS,
     LINE_ENDS,
+    UNEQUAL_SIDES,
     BITARRAY_RINDEX,
     LIBNAT,
     ONE_LINE_ERRORS,

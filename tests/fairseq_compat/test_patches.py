@@ -441,6 +441,26 @@ for words, alignment in (("a <unk>", [(0, 0)]), ("a <unk>", None), ("a b", None)
         print(type(error).__name__)
 """
 
+SIDES = """
+from pathlib import Path
+from fairseq import options
+from fairseq_cli import preprocess
+
+for name, lines in (("train.en", "a\\nb\\n"), ("train.de", "a\\nb"), ("test.en", "a\\n"), ("test.de", "a\\nb\\n"),
+                    ("train.align", "0-0\\n")):
+    Path(name).write_text(lines)
+for flags in ("--trainpref train", "--trainpref train --testpref train,test",
+              "--trainpref train --testpref train,test --only-source", "--trainpref train --align-suffix align"):
+    argv = ["--source-lang", "en", "--target-lang", "de", "--joined-dictionary", *flags.split()]
+    args = options.get_preprocessing_parser().parse_args([*argv, "--destdir", flags.replace("-", "").replace(" ", "")])
+    try:
+        preprocess.main(args)
+        print(sorted(path.name for path in Path(args.destdir).glob("t*.bin")))
+    except Exception as error:
+        print(type(error).__name__, error)
+        print(Path(args.destdir).exists())
+"""
+
 CASES = [  # patch, code; what it prints with all patches (None: not run), and what it says without this one
     (
         "bf16", BF16,
@@ -467,6 +487,17 @@ CASES = [  # patch, code; what it prints with all patches (None: not run), and w
         "['A man\\rsleeps.', 'It\\x85rains.']\n[['A man\\rsleeps.'], ['It\\x85rains.']]\n"
         "[['A man\\rsleeps.', 'It\\x85rains.']]\n['a', 'b\\rc']\n",
         ["['\\ufeffA man\\n', 'sleeps.\\n', 'It\\x85rains.\\n'] [", "['\\ufeffA man', 'sleeps.', 'It\\x85rains.']"],
+    ),
+    (
+        "unequal-sides", SIDES,
+        "['train.en-de.de.bin', 'train.en-de.en.bin']\n"
+        "UsageError unequal numbers of lines (test.en 1, test.de 2): expected as many in each, since line n of one "
+        "translates line n of the other; find the line that is missing\nFalse\n"
+        "['test.en-de.en.bin', 'test1.en-de.en.bin', 'train.en-de.en.bin']\n"
+        "UsageError unequal numbers of lines (train.en 2, train.de 2, train.align 1): expected as many in each, since "
+        "line n of one "
+        "translates line n of the other; find the line that is missing\nFalse\n",
+        ["['test.en-de.de.bin', 'test.en-de.en.bin', 'test1"],
     ),
     (
         "libnat", EDITS,

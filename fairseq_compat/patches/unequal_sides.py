@@ -1,0 +1,73 @@
+"""Refuses source, target and alignment files of fairseq-preprocess that differ in their numbers of lines.
+
+fairseq-preprocess converts each file by itself, and training pairs the sentences by their numbers. If a line is
+missing in one file, all later pairs are wrong.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+from argparse import Namespace
+from collections.abc import Iterator
+from typing import Any
+
+from fairseq_compat.one_line_errors import UsageError
+from fairseq_compat.patch import Patch
+
+_BLOCK = 1 << 20  # bytes
+
+
+def count_lines(path: str) -> int:
+    """Line feeds in the file, and the rest after the last one."""
+    count, end = 0, b"\n"
+    with open(path, "rb") as file:
+        while block := file.read(_BLOCK):
+            count += block.count(b"\n")
+            end = block[-1:]
+    return count + (end != b"\n")
+
+
+def groups(args: Namespace) -> Iterator[list[str]]:
+    """The files that must have equal numbers of lines, for each prefix. Missing files are left out."""
+    if args.only_source or args.dict_only:
+        return
+    for prefixes in (args.trainpref, args.validpref, args.testpref):
+        for prefix in (prefixes or "").split(","):
+            names = [f"{prefix}.{end}" for end in (args.source_lang, args.target_lang, args.align_suffix) if end]
+            yield [name for name in names if os.path.isfile(name)]
+
+
+def compare_sides(module: Any) -> None:
+    """Wraps `main` of fairseq_cli.preprocess."""
+    original = module.main
+
+    @functools.wraps(original)
+    def main(args: Namespace) -> Any:
+        for names in groups(args):
+            counts = {name: count_lines(name) for name in names}
+            if len({*counts.values()}) > 1:
+                found = ", ".join(f"{name} {count:,}" for name, count in counts.items())
+                raise UsageError(
+                    f"unequal numbers of lines ({found}): expected as many in each, since line n of one translates "
+                    "line n of the other; find the line that is missing"
+                )
+        return original(args)
+
+    main.compares_sides = True  # type: ignore[attr-defined]
+    module.main = main
+
+
+def active() -> bool:
+    from fairseq_cli import preprocess
+
+    return getattr(preprocess.main, "compares_sides", False)
+
+
+UNEQUAL_SIDES = Patch(
+    name="unequal-sides",
+    modules=("fairseq_cli.preprocess",),
+    symptom="fairseq-preprocess takes a source and a target of unequal numbers of lines: later pairs are wrong",
+    after=compare_sides,
+    active=active,
+)
