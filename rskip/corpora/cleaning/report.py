@@ -183,14 +183,14 @@ class CleaningReport:
         return [name, *(f"{count:,}" for count in (pairs, *dropped, kept)), _percentage(kept, pairs)]
 
     def _about_leaks(self) -> list[str]:
-        before = ", counted before duplicates were dropped" if DUPLICATE in self.reasons else ""
+        before = " (before duplicates were dropped)" if DUPLICATE in self.reasons else ""
         if LEAK not in self.reasons:
             left_in = self._sum(LEFT_IN, None)
-            return [f"kept: pairs that are also in valid or test ({left_in:,}){before}"] if left_in else []
+            return [f"pairs kept although they are also in valid or test: {left_in:,}{before}"] if left_in else []
         source, target = self._sum(SOURCE_HELD_OUT, None), self._sum(TARGET_HELD_OUT, None)
         return [
-            f"leaks: pairs that are also in valid or test were dropped ({self.dropped(LEAK):,})",
-            f"kept: pairs whose source ({source:,}) or target ({target:,}) is there with another translation{before}",
+            f"pairs dropped because they are also in valid or test: {self.dropped(LEAK):,}",
+            f"pairs kept although one sentence is also in valid or test: source {source:,}, target {target:,}{before}",
         ]
 
     def _about_examples(self) -> list[str]:

@@ -46,8 +46,8 @@ def test_table() -> None:
 europarl-v7  1,234,006      1         2     1     34,002  1,200,000  97.24 %
 news                 3      2         0     0          0          1  33.33 %
 total        1,234,009      3         2     1     34,002  1,200,001  97.24 %
-leaks: pairs that are also in valid or test were dropped (1)
-kept: pairs whose source (2) or target (1) is there with another translation, counted before duplicates were dropped
+pairs dropped because they are also in valid or test: 1
+pairs kept although one sentence is also in valid or test: source 2, target 1 (before duplicates were dropped)
 """
     assert (europarl() + news()).table() == expected
 
@@ -63,7 +63,7 @@ def test_pairs_of_valid_and_test_that_stay() -> None:
     report = CleaningReport.of(CleaningOptions(empty=True))
     for reason, left_in in ((None, True), (None, False), ("empty", True), (None, True)):
         report.count("a", reason, left_in=left_in)
-    assert report.table().splitlines()[-1] == "kept: pairs that are also in valid or test (2)"
+    assert report.table().splitlines()[-1] == "pairs kept although they are also in valid or test: 2"
     assert report.to_dict()["texts"]["a"]["also in valid or test"] == 2
     none = CleaningReport.of(CleaningOptions(empty=True))
     none.count("b", None, left_in=False)
