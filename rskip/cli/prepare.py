@@ -72,8 +72,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--keep-duplicates", dest="duplicates", action="store_false", help="the same as --no-drop-duplicates"
     )
     add_options(cleaning, PrepareOptions, only=("leaks", "languages", "remove_non_printing", "entities"))
-    units = parser.add_argument_group("subword units")
-    add_options(units, PrepareOptions, only=("subwords", "size", "learn_sample", "bpe_dropout"))
+    units = parser.add_argument_group("words and subword units")
+    of_words = ("subwords", "size", "tokeniser", "lowercase", "learn_sample", "bpe_dropout")
+    add_options(units, PrepareOptions, only=of_words)
     add_options(parser.add_argument_group("data"), PrepareOptions, only=("shards", "pairs", "seed"))
     add_options(parser.add_argument_group("captions of pictures"), CaptionOptions)
 

@@ -13,6 +13,7 @@ from rskip.settings.check import Checked
 from rskip.settings.errors import SettingError
 from rskip.settings.kinds import Count
 from rskip.text.subwords import SubwordKind
+from rskip.text.words import TokeniserKind
 
 Option = str | int | float | bool
 NO_LIMIT = 0
@@ -48,6 +49,14 @@ class PrepareOptions(Checked):
             extra={"flag": "bpe-size", "default": "the corpus's own; own text: by its size"},
         ),
     ] = None
+    tokeniser: Annotated[
+        TokeniserKind | None,
+        Meta(
+            description="tokeniser before the subword units",
+            extra={"flag": "tokenizer", "default": "moses for bpe, none for SentencePiece"},
+        ),
+    ] = None
+    lowercase: Annotated[bool, Meta(description="lowercase both sides; the model translates into lower case")] = False
     pairs: Annotated[Count | None, Meta(description="training pairs of a generated corpus")] = None
     valid: Annotated[
         Count | None, Meta(description="pairs that become the validation set if none is given", extra=_ONE_IN_20)

@@ -122,7 +122,8 @@ def _setting(corpus: Corpus, options: PrepareOptions, *, work: WorkFolder, worke
     config = TextConfig(
         source_language=corpus.source,
         target_language=corpus.target,
-        tokeniser="moses" if kind == "bpe" else "none",
+        tokeniser=options.tokeniser or ("moses" if kind == "bpe" else "none"),
+        lowercase=options.lowercase,
         subwords=kind,
         versions=tool_versions(*packages),
     )

@@ -19,6 +19,7 @@ CHOICES = (
     PrepareOptions(clean=False),
     PrepareOptions(max_words=0, duplicates=False, entities="unescape"),
     PrepareOptions(subwords="sentencepiece", size=7, languages=True, max_ratio=2.5, learn_sample=9),
+    PrepareOptions(tokeniser="none", lowercase=True),
     PrepareOptions(bpe_dropout=0.1, shards=3, max_ratio=9.0, clean=False, leaks=True),
 )
 

@@ -19,6 +19,7 @@ from rskip.cli.main import main
 from rskip.corpora import preparation
 from rskip.corpora.own_corpus import default_cleaning, default_size
 from rskip.files import packed
+from rskip.text.pipeline import TextPipeline
 
 ENGLISH = ["a dog", "the man", "two men", "a red car", "the old house"]
 GERMAN = ["ein Hund", "der Mann", "zwei Männer", "ein rotes Auto", "das alte Haus"]
@@ -188,6 +189,29 @@ def test_what_other_programs_take_for_a_line_end_is_in_no_token(
     made = prepare(*write_sides(tmp_path / "train", pairs), "--subword", subwords, "--bpe-size", "400")
     assert json.loads(made["corpus.json"])["sentences"] == {"train": 46, "valid": 2, "test": 2}
     assert not set(f"{ends}\0") & set(made["dict.en.txt"].decode())
+
+
+def test_words_and_case_are_chosen_and_kept_for_translation(prepare: Prepare, tmp_path: Path) -> None:
+    pairs = [(f"Well, {source}", f"Na, {target}") for source, target in PAIRS]
+    sides = write_sides(tmp_path / "train", pairs)
+    raw = "Well, Dog-man."
+    ways: list[tuple[list[str], str, str]] = [  # flags, words of a sentence, the sentence that the words become again
+        ([], "Well , Dog @-@ man .", raw),
+        (["--tokenizer", "none", "--lowercase"], "well, dog-man.", "well, dog-man."),
+        (["--tokenizer", "moses", "--subword", "sentencepiece", "--bpe-size=60"], "Well , Dog @-@ man .", raw),
+    ]
+    for number, (flags, words, sentence) in enumerate(ways):
+        made = prepare(*sides, *flags)
+        pipeline = TextPipeline.load(tmp_path / f"out{number + 1}/text")
+        assert pipeline.config.tokeniser == ("none" if "none" in flags else "moses")
+        assert pipeline.encode("Well,  Dog-man.") == pipeline.segment(words), flags
+        assert pipeline.decode(pipeline.encode("Well,  Dog-man.")) == sentence
+        tokens = made["dict.en.txt"].decode()
+        assert (tokens == tokens.lower()) == ("--lowercase" in flags)
+        if "sentencepiece" not in flags:
+            assert ("Na, " in tokens or "na, " in tokens) == ("none" in flags), "a word has its comma, or not"
+        assert b"Well, " in made["reference/test.en"], "references stay raw"
+    assert json.loads(made["corpus.json"])["options"]["tokeniser"] == "moses"
 
 
 def test_changed_files_are_refused_then_forced(stub: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

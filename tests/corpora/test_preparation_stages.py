@@ -20,6 +20,7 @@ from rskip.corpora.corpus import CleaningOptions, PrepareDefaults
 from rskip.corpora.stages.assemble import dictionary_entries
 from rskip.corpora.stages.tokenise import PairTokeniser
 from rskip.text import Dictionary, TextPipeline
+from rskip.text.pipeline import TextConfig
 
 TRAIN = [
     ("A dog runs.", "Ein Hund läuft."),
@@ -315,6 +316,11 @@ def test_tokenised_text_stays_and_raw_sentences_come_to_the_same(
     pipeline = TextPipeline.load(output / "text")
     assert [pipeline.encode(line) for line in lines(output / "reference/test.en")] == lines(output / "test.en")
     assert [pipeline.decode(line) for line in lines(output / "test.de")] == lines(output / "reference/test.de")
+
+
+def test_tokenised_text_is_lowercased_too() -> None:
+    config = TextConfig(source_language="en", target_language="de", lowercase=True)
+    assert PairTokeniser(config, tokenised=True).words(("A-B  ,", "Zwei Ü")) == ("a-b ,", "zwei ü")
 
 
 def test_sentencepiece_takes_the_sentences_of_tokenised_text(

@@ -102,13 +102,14 @@ class PairTokeniser:
         self._texts = [LanguageText(config, language) for language in languages]
         self._moses = [MosesTokeniser(language) for language in languages] if tokenised else []
         self._take_words = tokenised and config.tokeniser != "none"
-        self._spaces = WhitespaceTokeniser()
+        self._spaces, self._lowercase = WhitespaceTokeniser(), config.lowercase
 
     def words(self, pair: Pair) -> Pair:
         """Both sides as words joined by single spaces."""
         source, target = self._texts
         if self._take_words:
-            return self._spaces.tokenise(pair[0]), self._spaces.tokenise(pair[1])
+            words = self._spaces.tokenise(pair[0]), self._spaces.tokenise(pair[1])
+            return (words[0].lower(), words[1].lower()) if self._lowercase else words
         if self._moses:
             pair = self.raw(pair)
         return source.words(pair[0]), target.words(pair[1])
