@@ -43,8 +43,8 @@ html_title = f"rskip {release}"
 html_copy_source = False
 
 GUIDES = (
-    "connections", "own_text", "fairseq", "corpora", "recipes", "results", "translation", "captioning", "vision", "zoo",
-    "analysis",
+    "own_model", "own_text", "fairseq", "translation", "zoo", "vision", "captioning", "recipes", "analysis",
+    "connections", "corpora", "results",
 )  # fmt: skip
 
 CONTENTS = """

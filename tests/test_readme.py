@@ -7,11 +7,8 @@ import shlex
 import sys
 from pathlib import Path
 
-import pytest
-import torch
-
 from rskip.cli.main import build_parser
-from rskip.connections import build_connection, registry
+from rskip.connections import registry
 from rskip.experiments.recipe import load_recipe, load_recipes
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -39,7 +36,7 @@ def test_rskip_commands_parse(capsys):
 
 
 def test_training_command_is_the_recipes():
-    (words,) = commands(ROOT / "README.md", "fairseq-train")
+    (words,) = commands(ROOT / "docs/fairseq.md", "fairseq-train")
     recipe = load_recipe(ROOT / "recipes/multi30k_en_de.yaml", variant="2rskip_ln").settings.train
     given = {}
     for word, following in zip(words[1:], [*words[2:], "--"], strict=True):
@@ -86,35 +83,16 @@ def test_paths_exist(monkeypatch):
 
 def test_python_examples_run(monkeypatch):
     text = (ROOT / "README.md").read_text(encoding="utf-8")
-    use, translate, load, images, own = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
-    branch = torch.nn.Linear(512, 512)
-    scope = {"x": torch.randn(2, 3, 512), "branch": branch}
-    exec(use, scope)
-    expected = torch.nn.functional.layer_norm(scope["x"] + branch(scope["x"]), (512,))
-    expected = torch.nn.functional.layer_norm(scope["x"] + expected, (512,))
-    torch.testing.assert_close(scope["y"], expected)
+    model, load = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
+    scope = {"__name__": "readme"}
+    exec(model, scope)
+    assert scope["y"].shape == (8, 20, 64)
 
     monkeypatch.chdir(ROOT)
-    scope = {}
-    exec(translate, scope)
-    expected = re.search(r"translator\(.*?\)  # '(.*)'", translate)[1]
-    assert scope["translator"]("Two dogs are playing in the snow.") == expected == "Zwei Hunde spielen im Schnee."
-    assert [len(each.hypotheses) for each in scope["translations"]] == [3, 3]
-
-    scope = {}
     exec(load, scope)
-    assert scope["translator"]("Two dogs are playing in the snow.") == expected
+    (expected,) = re.findall(r"translator\(.*?\)  # '(.*)'", load)
+    assert scope["translator"]("Two dogs are playing in the snow.") == expected == "Zwei Hunde spielen im Schnee."
 
-    pytest.importorskip("torchvision")
-    scope = {}
-    exec(images, scope)
-    assert scope["model"].config["depth"] == 110
-    connections = {str(name) for name, _ in scope["larger"].named_modules() if name.endswith("connection")}
-    assert len(connections) == 16, "resnet50 has 16 blocks"
 
-    scope = {"__name__": "readme"}
-    monkeypatch.setattr(registry, "_families", dict(registry._families))
-    exec(own.replace('"rezero"', '"readme_rezero"'), scope)
-
-    x = torch.randn(2, 4)
-    assert torch.equal(build_connection("readme_rezero", 4)(x, torch.ones(2, 4)), x)
+def test_readme_is_short():
+    assert len((ROOT / "README.md").read_text(encoding="utf-8").splitlines()) <= 120

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -37,12 +38,18 @@ class Adaptation:
     dropped: tuple[str, ...]
 
     def __str__(self) -> str:
+        """The connection and the blocks, then the names; `*` stands for the numbers of layers."""
         blocks = ", ".join(f"{count} × {name}" for name, count in self.hosts.items())
+        moved = [f"{_without_numbers(old)} -> {_without_numbers(new)}" for new, old in self.kept.items()]
         lines = [f"{self.spec} in {blocks}"]
-        lines += [f"kept under a new name: {old} -> {new}" for new, old in self.kept.items()]
-        lines += [f"new: {name}" for name in self.new]
-        lines += [f"dropped: {name}" for name in self.dropped]
+        lines += [f"kept under a new name: {names}" for names in dict.fromkeys(moved)]
+        lines += [f"new: {name}" for name in dict.fromkeys(map(_without_numbers, self.new))]
+        lines += [f"dropped: {name}" for name in dict.fromkeys(map(_without_numbers, self.dropped))]
         return "\n".join(lines)
+
+
+def _without_numbers(name: str) -> str:
+    return re.sub(r"\.\d+(?=\.)", ".*", name)
 
 
 def adapt(
