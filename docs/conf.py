@@ -42,10 +42,13 @@ html_theme = "furo"
 html_title = f"rskip {release}"
 html_copy_source = False
 
-GUIDES = (
-    "own_model", "own_text", "fairseq", "translation", "zoo", "vision", "captioning", "recipes", "analysis",
-    "connections", "corpora", "results",
-)  # fmt: skip
+# the site's navigation; a page that is missing here goes under "Contribute"
+PAGES = {
+    "Guides": ("own_model", "own_text", "fairseq", "translation", "zoo", "vision", "captioning", "recipes", "analysis"),
+    "Reference": ("connections", "corpora", "api"),
+    "Studies": ("results", "field", "sas", "speed"),
+    "Reproduce the papers": ("tables", "claims"),
+}
 
 CONTENTS = """
 
@@ -86,12 +89,10 @@ def add_contents(app: Sphinx, name: str, source: list[str]) -> None:
     """README is the front page; all others stand beside it."""
     if name != root_doc:
         return
-    others = sorted({path.stem for path in Path(app.srcdir, "docs").glob("*.md")} - {*GUIDES, "api"})
-    pages = {
-        "Guides": [f"/docs/{page}" for page in GUIDES],
-        "Project": [*(f"/docs/{page}" for page in others), "/CHANGELOG", "/CONTRIBUTING", "/SECURITY"],
-        "Reference": ["/docs/api"],
-    }
+    listed = {page for pages in PAGES.values() for page in pages}
+    others = sorted({path.stem for path in Path(app.srcdir, "docs").glob("*.md")} - listed)
+    pages = {caption: [f"/docs/{page}" for page in names] for caption, names in PAGES.items()}
+    pages["Contribute"] = ["/CONTRIBUTING", *(f"/docs/{page}" for page in others), "/CHANGELOG", "/SECURITY"]
     for caption, names in pages.items():
         source[0] += CONTENTS.format(caption=caption, pages="\n".join(names))
 

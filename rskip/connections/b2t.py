@@ -27,8 +27,8 @@ from rskip.settings.paper import Paper
 class B2T(Connection):
     """y = norm(x + f), and in a layer's last block y = norm(x + f + b), where b is the layer's input.
 
-    Within a layer the state is (x, b), between layers x. The paper's code also multiplies all initial weights by
-    L^(-1/2) for deep models of L layers; this one doesn't. Members: `norm`.
+    Within a layer the state is (x, b), between layers x. The paper's code can also multiply all initial weights
+    by L^(-1/2), with L layers; this one doesn't. Members: `norm`.
     """
 
     def __init__(self, features: int, *, norm: str, place: Place, feature_dim: int = -1) -> None:

@@ -43,7 +43,7 @@ _SPEC = re.compile(
 class ConnectionSpec:
     """A connection's name in parts, checked and canonical: equal connections have equal specs.
 
-    :param family: xskip, rskip, wskip, sas, highway, prenorm, or one that was registered.
+    :param family: name of a registered family, such as xskip or rskip (`list_connections`).
     :param factor: the λ before it; None where the family takes none.
     :param norm: ln, rms, gn1 or bn, the family's default where none is given; None for no normalisation.
     :param options: (name, value) pairs that differ from their defaults, sorted.
