@@ -27,6 +27,7 @@ from rskip.analysis.measurement import Measurement
 from rskip.analysis.ratios import RatioRecorder
 from rskip.analysis.signals import SignalRecorder
 from rskip.connections import list_connections, parse_connection
+from rskip.connections.first_gain import kind_of
 from rskip.cpu.int8 import Int8Linear
 from rskip.cpu.linear import PackedLinear
 from rskip.machine.environment import describe_environment
@@ -216,7 +217,7 @@ def _batch_norm(model: nn.Module, mode: str) -> Iterator[bool]:
     Gives whether there are any. The rest of the model is in evaluation mode.
     """
     training = {module: module.training for module in model.modules()}
-    norms = [module for module in model.modules() if isinstance(module, _BatchNorm)]
+    norms = [module for module in model.modules() if issubclass(kind_of(module), _BatchNorm)]
     buffers = [(buffer, buffer.clone()) for norm in norms for buffer in norm.buffers()]
     model.eval()
     for norm in norms:

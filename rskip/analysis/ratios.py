@@ -22,6 +22,7 @@ from torch import Tensor, nn
 
 from rskip.analysis.blocks import Block, at, watching
 from rskip.connections import Connection
+from rskip.connections.first_gain import kind_of
 from rskip.connections.gates import Gate
 
 DEFINITIONS = ("coefficient", "norm", "contribution", "scale")
@@ -43,7 +44,7 @@ def coefficients(connection: Connection, x: Tensor, f: Tensor) -> tuple[Tensor, 
         for module in connection.modules():
             if isinstance(module, Gate):
                 stack.callback(module.register_forward_hook(lambda _, __, gate: gate.detach()).remove)
-            elif isinstance(module, _Norm):
+            elif issubclass(kind_of(module), _Norm):
                 stack.callback(module.register_forward_hook(_held_fixed).remove)
         x, f = (tensor.detach().requires_grad_() for tensor in (x, f))
         c_x, c_f = torch.autograd.grad(connection.combine(x, f).sum(), (x, f), materialize_grads=True)
@@ -52,11 +53,11 @@ def coefficients(connection: Connection, x: Tensor, f: Tensor) -> tuple[Tensor, 
 
 def _held_fixed(norm: Any, inputs: tuple[Tensor], y: Tensor) -> Tensor:
     """The normalisation's output as an affine map of its input."""
-    (z,) = inputs
-    features = 1 if isinstance(norm, (nn.GroupNorm, _BatchNorm)) else getattr(norm, "feature_dim", -1)
+    (z,), kind = inputs, kind_of(norm)
+    features = 1 if issubclass(kind, (nn.GroupNorm, _BatchNorm)) else getattr(norm, "feature_dim", -1)
     others = [dim for dim in range(z.dim()) if dim != features % z.dim()]
-    over = others if isinstance(norm, _BatchNorm) else [features]
-    if isinstance(norm, nn.GroupNorm):
+    over = others if issubclass(kind, _BatchNorm) else [features]
+    if issubclass(kind, nn.GroupNorm):
         over = list(range(1, z.dim()))
 
     def of_features(values: Tensor | None, absent: float) -> Tensor | float:
@@ -65,9 +66,9 @@ def _held_fixed(norm: Any, inputs: tuple[Tensor], y: Tensor) -> Tensor:
     fixed = z.detach()
     mean: Tensor | float = 0.0
     variance: Tensor | float
-    if isinstance(norm, nn.RMSNorm):
+    if issubclass(kind, nn.RMSNorm):
         variance = fixed.square().mean(dim=over, keepdim=True)
-    elif isinstance(norm, _BatchNorm) and not norm.training:
+    elif issubclass(kind, _BatchNorm) and not norm.training:
         mean, variance = of_features(norm.running_mean, 0.0), of_features(norm.running_var, 1.0)
     else:
         variance, mean = torch.var_mean(fixed, dim=over, correction=0, keepdim=True)

@@ -11,7 +11,9 @@ from torch.nn import functional
 
 from rskip.connections.connection import Connection
 from rskip.connections.deepnorm import depth_scale
-from rskip.connections.norms import at_least_float32, build_norm
+from rskip.connections.first_gain import FirstGain
+from rskip.connections.initial_values import fill, one_hot
+from rskip.connections.norms import Normalisation, at_least_float32, build_norm
 from rskip.connections.options import Positive
 from rskip.connections.place import Place
 from rskip.connections.registry import Fold, register_connection
@@ -84,19 +86,18 @@ class ASkip(Connection):
             self.norm = build_norm(norm, features, feature_dim)
         else:
             norms = 2 if form == "recursive" else 3
-            built = [build_norm(norm, features, feature_dim) for _ in range(norms)]
+            built: list[Normalisation] = [build_norm(norm, features, feature_dim) for _ in range(norms)]
             if form == "recursive":
-                built[0].first_gain = 1 / self.first
+                built[0] = FirstGain(built[0], 1 / self.first)
             self.norms = nn.ModuleList(built)
         self.reset_parameters()
 
     def reset_parameters(self, weight_init: Callable[[Tensor], object] = nn.init.xavier_uniform_) -> None:
         super().reset_parameters(weight_init)
-        with torch.no_grad():
-            if self.form == "learned":
-                self.offset.zero_()
-            elif self.form == "mixture":
-                self.logits.zero_()[1] = _FAVOURED
+        if self.form == "learned":
+            nn.init.zeros_(self.offset)
+        elif self.form == "mixture":
+            fill(self.logits, one_hot(1, 3, _FAVOURED))
 
     @property
     def scale(self) -> float | Tensor:

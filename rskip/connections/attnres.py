@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from rskip.connections.connection import Connection, StackConnection, State, tensors
+from rskip.connections.initial_values import SelfInitialised
 from rskip.connections.norms import RMSNorm, at_least_float32, build_norm, without_autocast
 from rskip.connections.options import Bounds
 from rskip.connections.place import Place
@@ -16,7 +17,7 @@ from rskip.connections.registry import register_connection
 from rskip.settings.paper import Paper
 
 
-class DepthAttention(nn.Module):
+class DepthAttention(SelfInitialised):
     """h = Σ_i softmax_i(w·RMS(v_i)) v_i over tensors v_i of one shape (..., C), at each position by itself.
 
     w starts at 0, which makes it their mean. The softmax is in float32 or better. Members: `query` (w, C), `norm`.

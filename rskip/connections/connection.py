@@ -10,8 +10,9 @@ import torch
 from torch import Tensor, nn
 
 from rskip.connections.gates import Gate
+from rskip.connections.initial_values import SelfInitialised
 from rskip.connections.normalised_sum import NormalisedSum
-from rskip.connections.norms import BatchNorm, GroupNorm, LayerNorm, RMSNorm, check_features
+from rskip.connections.norms import Normalisation, check_features
 from rskip.settings.errors import shown
 
 State = Tensor | tuple[Tensor, ...]
@@ -26,7 +27,7 @@ HostNeed = Literal["inner_norms", "scales_heads", "branch_gain", "profile", "sta
 HOST_NEEDS: tuple[HostNeed, ...] = get_args(HostNeed)
 
 
-class Connection(nn.Module):
+class Connection(SelfInitialised):
     """Decides what a block's branch receives, and what the block passes to the next one, given the branch's output f.
 
     Every model calls two methods, `before` and `after`:
@@ -149,7 +150,7 @@ class Connection(nn.Module):
         for module in self.modules():
             if isinstance(module, Gate):
                 module.reset_parameters(weight_init)
-            elif isinstance(module, (LayerNorm, RMSNorm, GroupNorm, BatchNorm)):
+            elif isinstance(module, Normalisation):
                 module.reset_parameters()
 
     def extra_repr(self) -> str:
@@ -166,7 +167,7 @@ def overrides(kind: type[Connection], *names: str) -> bool:
     return any(getattr(kind, name) is not getattr(Connection, name) for name in names)
 
 
-class StackConnection(nn.Module):
+class StackConnection(SelfInitialised):
     """What a stack of blocks does with its input and its output: nothing, unless its family has one of its own.
 
     It is built as the family's connections are, once a stack. C features. Names of members are checkpoint API.
@@ -189,7 +190,7 @@ class StackConnection(nn.Module):
         """Sets every parameter to its initial value. A class with its own parameters overrides this method."""
         _warn_of_what_stays(self, StackConnection.reset_parameters)
         for module in self.modules():
-            if isinstance(module, (LayerNorm, RMSNorm)):
+            if isinstance(module, Normalisation):
                 module.reset_parameters()
 
 

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from rskip.connections.connection import Connection, StackConnection, State, tensors
+from rskip.connections.initial_values import fill, one_hot
 from rskip.connections.norms import build_norm
 from rskip.connections.place import Place
 from rskip.connections.registry import register_connection
@@ -59,8 +60,7 @@ class DenseFormer(Connection):
 
     def _start(self) -> None:
         if self.weights is not None:
-            with torch.no_grad():
-                self.weights.zero_()[-1] = 1
+            fill(self.weights, one_hot(-1, len(self.weights)))
 
     def reset_parameters(self, weight_init: Callable[[Tensor], object] = nn.init.xavier_uniform_) -> None:
         super().reset_parameters(weight_init)

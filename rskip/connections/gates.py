@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import torch
 from torch import Tensor, nn
 
-from rskip.connections.linear import Linear
+from rskip.connections.linear import Fill, LinearMap
 from rskip.connections.norms import at_least_float32
 
 
@@ -23,20 +21,16 @@ class Gate(nn.Module):
     def __init__(self, inputs: int, outputs: int, *, hidden: int | None = None, bias: float = 0) -> None:
         super().__init__()
         self.initial_bias = bias
-        self.hidden = None if hidden is None else Linear(inputs, hidden)
-        self.output = Linear(hidden or inputs, outputs)
-        for linear, first_bias in ((self.hidden, 0.0), (self.output, bias)):
-            if linear is not None:
-                linear.first_weight, linear.first_bias = nn.init.xavier_uniform_, first_bias
+        of_weight = nn.init.xavier_uniform_
+        self.hidden = None if hidden is None else LinearMap(inputs, hidden, first_weight=of_weight, first_bias=0)
+        self.output = LinearMap(hidden or inputs, outputs, first_weight=of_weight, first_bias=bias)
         self.reset_parameters()
 
-    def reset_parameters(self, weight_init: Callable[[Tensor], object] = nn.init.xavier_uniform_) -> None:
+    def reset_parameters(self, weight_init: Fill = nn.init.xavier_uniform_) -> None:
         """Weights by `weight_init`, the last bias to its initial value, the hidden one to 0."""
         if self.hidden is not None:
-            weight_init(self.hidden.weight)
-            nn.init.zeros_(self.hidden.bias)
-        weight_init(self.output.weight)
-        nn.init.constant_(self.output.bias, self.initial_bias)
+            self.hidden.reset_parameters(weight_init)
+        self.output.reset_parameters(weight_init)
 
     def forward(self, z: Tensor) -> Tensor:
         if self.hidden is not None:

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from rskip.connections.connection import Connection, StackConnection, State, one_tensor
+from rskip.connections.initial_values import draw, fill, one_hot
 from rskip.connections.norms import EPS, at_least_float32, build_norm, without_autocast
 from rskip.connections.options import Bounds
 from rskip.connections.place import Place
@@ -144,15 +145,14 @@ class HyperConnection(StreamsConnection):
         return super().no_weight_decay | {"stream_weights"}
 
     def _start(self) -> None:
-        with torch.no_grad():
-            self.input_weights.zero_()[self.first] = 1
-            nn.init.eye_(self.stream_weights)
-            nn.init.ones_(self.output_weights)
-            if self.form == "dynamic":
-                nn.init.zeros_(self.mixing)
-                nn.init.zeros_(self.output_mixing)
-                nn.init.constant_(self.mixing_scale, SMALL)
-                nn.init.constant_(self.output_scale, SMALL)
+        fill(self.input_weights, one_hot(self.first, self.streams))
+        fill(self.stream_weights, torch.eye(self.streams))
+        nn.init.ones_(self.output_weights)
+        if self.form == "dynamic":
+            nn.init.zeros_(self.mixing)
+            nn.init.zeros_(self.output_mixing)
+            nn.init.constant_(self.mixing_scale, SMALL)
+            nn.init.constant_(self.output_scale, SMALL)
 
     def reset_parameters(self, weight_init: Callable[[Tensor], object] = nn.init.xavier_uniform_) -> None:
         super().reset_parameters(weight_init)
@@ -214,7 +214,7 @@ class ManifoldHyperConnection(StreamsConnection):
         self._start(nn.init.xavier_uniform_)
 
     def _start(self, weight_init: Callable[[Tensor], object]) -> None:
-        weight_init(self.mixing)
+        draw(self.mixing, weight_init)
         nn.init.constant_(self.scale, SMALL)
         nn.init.zeros_(self.bias)
 

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from rskip.connections.connection import Connection
-from rskip.connections.linear import Linear
+from rskip.connections.linear import LinearMap
 from rskip.connections.norms import build_norm
 from rskip.connections.options import Bounds
 from rskip.connections.registry import register_connection
@@ -57,10 +57,9 @@ class Laurel(Connection):
         super().__init__(features, feature_dim=feature_dim)
         self.form = form
         if form == "lr":
-            self.down = nn.Linear(features, rank, bias=False)
-            self.up = Linear(rank, features, bias=False)
-            self.up.first_weight = nn.init.zeros_
-            nn.init.zeros_(self.up.weight)
+            self.down = LinearMap(features, rank, first_weight=None, first_bias=None)
+            self.up = LinearMap(rank, features, first_weight=nn.init.zeros_, first_bias=None)
+            self.up.reset_parameters()
         else:
             self.branch_scale = nn.Parameter(torch.ones(1))
             self.skip_scale = nn.Parameter(torch.ones(1))
@@ -70,11 +69,8 @@ class Laurel(Connection):
         """Like `Connection.reset_parameters`. `weight_init` fills A; None: A starts as in `nn.Linear`."""
         super().reset_parameters()
         if self.form == "lr":
-            if weight_init is None:
-                self.down.reset_parameters()
-            else:
-                weight_init(self.down.weight)
-            nn.init.zeros_(self.up.weight)
+            self.down.reset_parameters(weight_init)
+            self.up.reset_parameters()
         else:
             nn.init.ones_(self.branch_scale)
             nn.init.ones_(self.skip_scale)

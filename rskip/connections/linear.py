@@ -1,4 +1,4 @@
-"""A linear map that remembers how to initialise itself, so that resetting a model restores its initial values."""
+"""Linear maps that remember how to initialise themselves, so that resetting a model restores its initial values."""
 
 from __future__ import annotations
 
@@ -6,6 +6,11 @@ from collections.abc import Callable
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional
+
+from rskip.connections.initial_values import SelfInitialised, draw
+
+Fill = Callable[[Tensor], object]
 
 
 class Linear(nn.Linear):
@@ -17,7 +22,7 @@ class Linear(nn.Linear):
     `nn.Linear` does. gain: multiplies the weight.
     """
 
-    first_weight: Callable[[Tensor], object] | None = None
+    first_weight: Fill | None = None
     first_bias: float | None = None
     gain: float = 1.0
 
@@ -30,3 +35,38 @@ class Linear(nn.Linear):
                 self.bias.fill_(self.first_bias)
             if self.gain != 1:
                 self.weight.mul_(self.gain)
+
+
+class LinearMap(SelfInitialised):
+    """xWᵀ + b within a connection. It is not an `nn.Linear`, whose weights and biases models fill anew.
+
+    It starts as an `nn.Linear`; then its owner calls `reset_parameters`.
+
+    :param first_weight: fills the weight; None: as `nn.Linear` does.
+    :param first_bias: the bias's initial value; None: there is no bias.
+
+    Members: `weight`, `bias` (with one).
+    """
+
+    def __init__(self, inputs: int, outputs: int, *, first_weight: Fill | None, first_bias: float | None) -> None:
+        super().__init__()
+        self.in_features, self.out_features = inputs, outputs
+        self.first_weight, self.first_bias = first_weight, first_bias
+        drawn = nn.Linear(inputs, outputs, bias=first_bias is not None)
+        self.weight, self.bias = drawn.weight, drawn.bias
+
+    def reset_parameters(self, weight_init: Fill | None = None) -> None:
+        """Sets the initial values; `weight_init` fills the weight in the place of `first_weight`."""
+        fill = weight_init or self.first_weight
+        if fill is None:
+            nn.Linear.reset_parameters(self)  # type: ignore[arg-type]
+        else:
+            draw(self.weight, fill)
+        if self.first_bias is not None:
+            nn.init.constant_(self.bias, self.first_bias)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return functional.linear(x, self.weight, self.bias)
+
+    def extra_repr(self) -> str:
+        return f"{self.in_features}, {self.out_features}, bias={self.bias is not None}"

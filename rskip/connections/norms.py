@@ -14,6 +14,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from rskip.connections.initial_values import SelfInitialised
 from rskip.settings.errors import SettingError, did_you_mean, shown
 
 EPS = 1e-5
@@ -46,17 +47,11 @@ def without_autocast(device: torch.device) -> AbstractContextManager[object]:
     return torch.autocast(device.type, enabled=False) if here else nullcontext()
 
 
-class _FirstGain(nn.Module):
-    """A normalisation whose gain starts as `first_gain`."""
-
-    first_gain = 1.0
-
-    def reset_parameters(self) -> None:
-        super().reset_parameters()  # type: ignore[misc]
-        nn.init.constant_(self.get_parameter("weight"), self.first_gain)
+class Normalisation(SelfInitialised):
+    """The base of all normalisations here."""
 
 
-class LayerNorm(_FirstGain, nn.LayerNorm):
+class LayerNorm(Normalisation, nn.LayerNorm):
     """Layer normalisation over the features at each position; on images, over the channels at each pixel.
 
     F.layer_norm computes the statistics of float16 and bfloat16 in float32, so nothing is converted here.
@@ -78,7 +73,7 @@ class LayerNorm(_FirstGain, nn.LayerNorm):
         return y.movedim(-1, 1)
 
 
-class RMSNorm(_FirstGain, nn.RMSNorm):
+class RMSNorm(Normalisation, nn.RMSNorm):
     """Division by the root mean square of the features at each position; a gain and no bias.
 
     Source: Zhang and Sennrich 2019.
@@ -100,7 +95,7 @@ class RMSNorm(_FirstGain, nn.RMSNorm):
         return y.movedim(-1, 1).to(z.dtype)
 
 
-class GroupNorm(_FirstGain, nn.GroupNorm):
+class GroupNorm(Normalisation, nn.GroupNorm):
     """Group normalisation with one group: over all features and positions of each example, for images alone.
 
     It is layer normalisation over C×H×W with a gain and a bias for each feature. Source: Wu and He 2018.
@@ -115,7 +110,7 @@ class GroupNorm(_FirstGain, nn.GroupNorm):
         return F.group_norm(same, 1, self.weight, self.bias, self.eps).to(z.dtype)
 
 
-class BatchNorm(_FirstGain, nn.BatchNorm2d):
+class BatchNorm(Normalisation, nn.BatchNorm2d):
     """Batch normalisation of each feature over batch and positions, for images alone.
 
     The running statistics stay float32 in a module that is converted to half precision, whose resolution
@@ -142,7 +137,7 @@ class BatchNorm(_FirstGain, nn.BatchNorm2d):
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Any:
         exact = {name: getattr(self, name) for name in ("running_mean", "running_var")}
-        super()._apply(fn, recurse)
+        nn.Module._apply(self, fn, recurse)  # FirstGain, of another type, calls this too
         for name, value in exact.items():
             converted = getattr(self, name)
             if converted.dtype in (torch.float16, torch.bfloat16):

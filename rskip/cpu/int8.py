@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from rskip.connections.linear import LinearMap
 from rskip.cpu.library import Library, Linear8, Packing8, find_library
 from rskip.cpu.linear import linear_work
 
@@ -29,7 +30,7 @@ class Int8Linear(nn.Module):
     scales: Tensor
     bias: Tensor | None
 
-    def __init__(self, linear: nn.Linear, largest: int | None = None) -> None:
+    def __init__(self, linear: nn.Linear | LinearMap, largest: int | None = None) -> None:
         super().__init__()
         self.in_features, self.out_features = linear.in_features, linear.out_features
         self.largest = largest or largest_int8_weight()

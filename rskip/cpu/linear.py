@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from rskip.connections.linear import LinearMap
 from rskip.cpu.library import Library, Linear, Linear8, Packing, native_library
 
 _PRODUCTS_A_NUMBER = 16  # that take as long as a number that is read
@@ -22,7 +23,7 @@ class PackedLinear(nn.Linear):
     module doesn't notice and uses the old weights.
     """
 
-    def __init__(self, linear: nn.Linear) -> None:
+    def __init__(self, linear: nn.Linear | LinearMap) -> None:
         nn.Module.__init__(self)
         self.in_features, self.out_features = linear.in_features, linear.out_features
         self.weight, self.bias = linear.weight, linear.bias

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import torch
 from torch import nn
 
-from rskip.connections.linear import Linear
+from rskip.connections.linear import Linear, LinearMap
 from rskip.cpu.int8 import Int8Linear, in_int8, largest_int8_weight
 from rskip.cpu.library import find_library
 from rskip.cpu.linear import PackedLinear
@@ -40,25 +40,25 @@ def set_precision(model: Model, precision: str) -> Model:
         if not largest_int8_weight():
             reason = find_library().problem or "they have no exact 8-bit products on this processor"
             raise ValueError(f"int8 needs the compiled kernels ({reason}): use float32 or bfloat16")
-        _replace_linears(model.float(), (nn.Linear, Linear, PackedLinear), _in_int8)
+        _replace_linears(model.float(), (nn.Linear, Linear, LinearMap, PackedLinear), _in_int8)
     else:
         model.to(torch.bfloat16 if precision == "bfloat16" else torch.float32)
         if device.type == "cpu" and find_library().library is not None:
-            _replace_linears(model, (nn.Linear, Linear), PackedLinear)
+            _replace_linears(model, (nn.Linear, Linear, LinearMap), PackedLinear)
     return model.eval().requires_grad_(False)
 
 
-def _in_int8(linear: nn.Linear) -> nn.Module:
+def _in_int8(linear: nn.Linear | LinearMap) -> nn.Module:
     if linear.weight.numel() >= _FEWEST_INT8_WEIGHTS:
         return Int8Linear(linear)
     return linear if isinstance(linear, PackedLinear) else PackedLinear(linear)
 
 
 def _replace_linears(
-    module: nn.Module, replaced: tuple[type[nn.Linear], ...], kind: Callable[[nn.Linear], nn.Module]
+    module: nn.Module, replaced: tuple[type[nn.Module], ...], kind: Callable[[Any], nn.Module]
 ) -> None:
     for name, child in module.named_children():
         if type(child) in replaced:
-            setattr(module, name, kind(child))  # type: ignore[arg-type]
+            setattr(module, name, kind(child))
         else:
             _replace_linears(child, replaced, kind)

@@ -1,0 +1,48 @@
+"""A normalisation whose gain does not start at 1."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from torch import Tensor, nn
+
+from rskip.connections.norms import Normalisation
+
+
+class FirstGain(Normalisation):
+    """A normalisation whose gain starts at `first_gain`.
+
+    It takes over all that a normalisation of `build_norm` consists of, but is none of torch's types, whose gains models
+    set to 1. Members: the normalisation's.
+
+    kind: the normalisation's type.
+    """
+
+    def __init__(self, norm: Normalisation, first_gain: float) -> None:
+        super().__init__()
+        self.__dict__.update(norm.__dict__)
+        self.kind: Any = type(norm)
+        self.first_gain = first_gain
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Sets the gain to its initial value, the bias to 0, and running statistics as `nn.BatchNorm2d` does."""
+        for name, parameter in self.named_parameters():
+            nn.init.constant_(parameter, self.first_gain if name == "weight" else 0.0)
+        if dict(self.named_buffers()):
+            self.kind.reset_running_stats(self)
+
+    def forward(self, z: Tensor) -> Tensor:
+        y: Tensor = self.kind.forward(self, z)
+        return y
+
+    def _apply(self, fn: Any, recurse: bool = True) -> Any:
+        return self.kind._apply(self, fn, recurse)
+
+    def extra_repr(self) -> str:
+        return f"{self.kind.__name__}, {self.kind.extra_repr(self)}, first_gain={self.first_gain:g}"
+
+
+def kind_of(norm: nn.Module) -> type:
+    """The type of a normalisation, whatever its gain starts at."""
+    return norm.kind if isinstance(norm, FirstGain) else type(norm)
