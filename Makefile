@@ -112,7 +112,7 @@ $(STAMPS)/torch: $(STAMPS)/venv constraints.txt
 	@touch $@
 
 $(STAMPS)/rskip: $(STAMPS)/torch setup.py pyproject.toml $(wildcard rskip/cpu/source/*)
-	@$(PIP) --editable '.[fairseq,vision,captioning,numbers,ct2,onnx,langid,zstd,pictures,report,tensorboard]'
+	@$(PIP) --editable '.[all]'
 	@touch $@
 
 $(STAMPS)/fairseq: $(STAMPS)/rskip

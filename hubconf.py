@@ -12,8 +12,8 @@ if _sys.version_info < (3, 10):
 
 from rskip.zoo.hub import entry_points as _entry_points
 
-# what torch.hub looks for before it calls an entry, by the names that they are imported by
-dependencies = ["torch", "numpy", "safetensors", "msgspec", "sacremoses", "subword_nmt", "tqdm"]
+# torch.hub looks for them before it calls an entry; what one kind of model needs, loading it names
+dependencies = ["torch", "safetensors", "msgspec"]
 
 # torch.hub takes this folder off the path's front again, but the processes of `Workers` import rskip too
 if (_folder := str(_Path(__file__).resolve().parent)) not in _sys.path[1:]:

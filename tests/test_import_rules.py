@@ -24,6 +24,11 @@ FLOORS = [
 _TASKS = ("translation", "vision", "captioning", "captioning/fairseq")
 FLOOR = {name: floor for floor, names in enumerate(FLOORS) for name in names}
 ROOT = Path(__file__).resolve().parent.parent
+# what `pip install` brings without an extra, and what else a package may import at the top without `with extra(...)`
+BROUGHT = {"torch", "safetensors", "msgspec", "rskip", "fairseq_compat", "study", *sys.stdlib_module_names}
+TORCH_ALONE = ("connections", "nn", "transformer")
+FAIRSEQ = {"fairseq", "fairseq_cli", "numpy"}
+OF_FAIRSEQ = ("fairseq_plugin", "captioning/fairseq")
 
 
 def statements(node: ast.AST) -> Iterator[ast.AST]:
@@ -35,7 +40,8 @@ def statements(node: ast.AST) -> Iterator[ast.AST]:
 
 
 def imports(path: Path) -> Iterator[tuple[str, bool]]:
-    """Every module that the file imports, and whether it does so at the top level."""
+    """Every module that the file imports, and whether it does so at the top level; not in a block there, such as
+    `with extra(...)`."""
     tree = ast.parse(path.read_text(encoding="utf-8"))
     for node in statements(tree):
         if isinstance(node, ast.Import):
@@ -45,7 +51,7 @@ def imports(path: Path) -> Iterator[tuple[str, bool]]:
             names = [f"{node.module}.{alias.name}" for alias in node.names]
         else:
             continue
-        yield from ((name, node.col_offset == 0) for name in names)
+        yield from ((name, node in tree.body) for name in names)
 
 
 def package_of(parts: tuple[str, ...]) -> str:
@@ -61,15 +67,14 @@ def broken_rules(path: Path) -> Iterator[str]:
         first, *rest = name.split(".")
         if first == "rskip" and rest and FLOOR[package_of(tuple(rest))] > FLOOR[package]:
             yield f"{name}, which stands above it"
-        allowed = {"torch", "rskip", *sys.stdlib_module_names}
-        if package in ("connections", "nn", "transformer") and first not in allowed:
+        if package in TORCH_ALONE and first not in {"torch", "rskip", *sys.stdlib_module_names}:
             yield f"{name}, and {package} stands on torch alone"
+        elif top_level and first not in (BROUGHT | FAIRSEQ if package in OF_FAIRSEQ else BROUGHT):
+            yield f"{name} at its top, which an extra brings: import it in `with extra(...)`"
         if first == "study":
             yield f"{name}, which is not part of the product"
-        if first in ("fairseq", "fairseq_cli") and package not in ("fairseq_plugin", "captioning/fairseq"):
+        if first in ("fairseq", "fairseq_cli") and package not in OF_FAIRSEQ:
             yield f"{name}, which fairseq_plugin and captioning/fairseq alone may"
-        if first == "torchvision" and top_level:
-            yield f"{name} at its top, where it may be missing"
         if first == "rskip" and rest and package in _TASKS and rest[0] in {*_TASKS} - {package.split("/")[0]}:
             yield f"{name}, another task's: share it in tasks/ or below"
 
@@ -94,8 +99,9 @@ def test_fairseq_compat_knows_nothing_of_rskip():
         ("transformer/a.py", "from rskip.text import TextPipeline", "stands above it"),
         ("transformer/a.py", "def f():\n    from rskip.cpu import native_library", "stands above it"),
         ("text/a.py", "def f():\n    import rskip.cli.main", "stands above it"),
-        ("zoo/a.py", "from fairseq_cli import train", "which fairseq_plugin and"),
+        ("zoo/a.py", "def f():\n    from fairseq_cli import train", "which fairseq_plugin and"),
         ("vision/a.py", "import torchvision.ops", "at its top"),
+        ("fairseq_plugin/a.py", "import numpy, sacrebleu", "sacrebleu at its top"),
         ("captioning/a.py", "from rskip.translation.recipe import USER_DIR", "another task's"),
     ],
 )

@@ -31,7 +31,7 @@ from rskip.connections.first_gain import kind_of
 from rskip.cpu.int8 import Int8Linear
 from rskip.cpu.linear import PackedLinear
 from rskip.machine.environment import describe_environment
-from rskip.machine.terminal import Progress
+from rskip.machine.progress import Progress
 from rskip.settings.check import convert
 from rskip.settings.errors import SettingError, nearest
 from rskip.tasks import find_task, task_name, tasks

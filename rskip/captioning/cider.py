@@ -10,7 +10,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-import numpy as np
+from rskip.machine.extras import extra
+
+with extra("captioning"):
+    import numpy as np
 
 LONGEST = 4  # words of an n-gram
 SIGMA = 6.0  # of the penalty for a length that differs

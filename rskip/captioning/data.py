@@ -96,7 +96,7 @@ def _missing(store: Path, images: list[CaptionedImage]) -> list[str]:
 def _extract(run: Run[CaptioningSettings], store: Path, pictures: Mapping[str, Path]) -> None:
     from rskip.captioning.backbones import load_backbone
     from rskip.captioning.extraction import extract_features
-    from rskip.machine.terminal import Progress
+    from rskip.machine.progress import Progress
 
     features = run.settings.features
     assert features.backbone is not None

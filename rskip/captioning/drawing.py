@@ -8,13 +8,15 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from rskip.captioning.captioner import Caption
 from rskip.captioning.files import CaptionedPicture
 from rskip.files.images import read_picture
 from rskip.files.names import line_name
 from rskip.files.picture import picture
+from rskip.machine.extras import extra
+
+with extra("captioning"):
+    import numpy as np
 
 MOST_ON_A_SHEET = 60
 _COLUMNS = 2

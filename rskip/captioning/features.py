@@ -15,14 +15,17 @@ from pathlib import Path
 from typing import Any, Literal, TypedDict
 
 import msgspec
-import numpy as np
 
 from rskip.files.journal import Journal
 from rskip.files.lock import Locked, open_locked
 from rskip.files.whole import atomic_file
+from rskip.machine.extras import extra
 from rskip.settings.check import convert
 from rskip.settings.errors import SettingError
 from rskip.settings.kinds import Count, Size, Whole
+
+with extra("captioning"):
+    import numpy as np
 
 FORMAT = 1
 IMAGE_IDS = "image ids"

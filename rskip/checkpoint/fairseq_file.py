@@ -5,40 +5,43 @@ from __future__ import annotations
 import re
 from argparse import Namespace
 from collections.abc import Mapping
+from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import numpy
 import torch
 
 from rskip.checkpoint.checkpoint import Checkpoint, check_config, check_tensors
 from rskip.checkpoint.fairseq_settings import KNOWN, TRANSFORMER_SETTING, flat_settings
 from rskip.files.torch_file import read_torch_file
 from rskip.files.whole import atomic_file
+from rskip.machine.extras import extra
 from rskip.machine.torch_errors import system_error
 from rskip.settings.check import convert
-
-# numpy's constructors go by another module name in files that were written under numpy 1.
-_NUMPY_CONSTRUCTORS = {
-    name: getattr(numpy._core.multiarray, name)  # type: ignore[attr-defined]
-    for name in ("scalar", "_reconstruct")
-}
 
 
 class _Meter:
     """Replaces the training meters that fairseq 0.5 to 0.9 stored in its files."""
 
 
-# The types in fairseq's files. All are inert: they hold settings and the values of metrics.
-_ALLOWED: list[Any] = [
-    Namespace,
-    *((_Meter, f"fairseq.meters.{name}") for name in ("AverageMeter", "StopwatchMeter", "TimeMeter")),
-    numpy.dtype,
-    numpy.ndarray,
-    *{type(numpy.dtype(code)) for code in "?bBhHiIlLqQefd"},
-    *((function, f"numpy._core.multiarray.{name}") for name, function in _NUMPY_CONSTRUCTORS.items()),
-    *((function, f"numpy.core.multiarray.{name}") for name, function in _NUMPY_CONSTRUCTORS.items()),
-]
+@cache
+def _allowed() -> list[Any]:
+    """The types in fairseq's files. All are inert: they hold settings and the values of metrics."""
+    with extra("translation", what="a checkpoint of fairseq"):
+        import numpy
+
+    constructors = {name: getattr(numpy._core.multiarray, name) for name in ("scalar", "_reconstruct")}
+    modules = ("numpy._core.multiarray", "numpy.core.multiarray")  # the second in files written under numpy 1
+    return [
+        Namespace,
+        *((_Meter, f"fairseq.meters.{name}") for name in ("AverageMeter", "StopwatchMeter", "TimeMeter")),
+        numpy.dtype,
+        numpy.ndarray,
+        *{type(numpy.dtype(code)) for code in "?bBhHiIlLqQefd"},
+        *((function, f"{module}.{name}") for name, function in constructors.items() for module in modules),
+    ]
+
+
 _AVERAGED_FROM = "averaged_from"
 _KIND = "checkpoint of fairseq"
 _METERS = "train_meters"  # in the extra state
@@ -122,6 +125,8 @@ def _config_from_state(state: Mapping[str, Any]) -> dict[str, Any]:
     """
     if _CONFIG in state:
         return _settings(state[_CONFIG])
+    import numpy
+
     groups = _settings(state.get("cfg"))
     flat = _settings(groups.get("model") if groups else state.get("args"))
     structured = isinstance(groups.get("model"), Mapping)
@@ -179,7 +184,7 @@ def _state_from_config(config: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _load(path: Path, *, mmap: bool = False) -> dict[str, Any]:
-    state = read_torch_file(path, kind=_KIND, allowed=_ALLOWED, mmap=mmap)
+    state = read_torch_file(path, kind=_KIND, allowed=_allowed(), mmap=mmap)
     if not isinstance(state.get("model"), Mapping):
         raise ValueError(f"{path} is no {_KIND}: it holds no 'model'")
     if not (state.get("cfg") or state.get("args")):

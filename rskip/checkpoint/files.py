@@ -155,9 +155,8 @@ def _settings(path: Path, metadata: Mapping[str, str]) -> tuple[dict[str, Any], 
         source = str(path.with_name(CONFIG))
         config = convert(read_json(path.with_name(CONFIG)), dict[str, Any], source=source)
         if (found := config.pop("format", FORMAT)) != FORMAT:
-            advice = "upgrade rskip (pip install --upgrade rskip)"
             problem = f"has format {shown(found)}, but this rskip reads format {FORMAT}"
-            raise SettingError("", problem, advice=advice, source=source)
+            raise SettingError("", problem, advice="install a newer rskip", source=source)
         averaged_from = config.pop("averaged_from", [])
     return check_config(config, source=source), convert(
         averaged_from, tuple[str, ...], name="averaged_from", source=source
@@ -217,7 +216,6 @@ def _check_format(path: Path, found: str | None) -> None:
         raise FileNotFoundError(f"{beside} is missing: {path.name} needs it")
     if found is not None and found.startswith("rskip-"):
         raise ValueError(
-            f"{path} has the format {found!r}, but this rskip reads {WHOLE!r} and {BESIDE!r}: upgrade rskip "
-            "(pip install --upgrade rskip)"
+            f"{path} has the format {found!r}, but this rskip reads {WHOLE!r} and {BESIDE!r}: install a newer rskip"
         )
     raise ValueError(f"{path} is not a model of rskip: neither its metadata nor a {CONFIG} beside it says so")

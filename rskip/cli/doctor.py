@@ -36,6 +36,7 @@ def examine() -> Findings:
     findings = Findings()
     checks.check_machine(findings)
     checks.check_packages(findings)
+    checks.check_extras(findings)
     if checks.check_pytorch(findings):
         from rskip.cpu.checks import check_int8, check_kernels
 

@@ -15,7 +15,7 @@ from rskip.corpora.options import PrepareOptions
 from rskip.corpora.own_corpus import OwnCorpus
 from rskip.corpora.split_off import deal_pairs
 from rskip.files.whole import whole_folder
-from rskip.machine.terminal import Progress
+from rskip.machine.progress import Progress
 
 PAIRS_IN_CHUNK = 20_000
 """Small enough that a killed run loses little and that a few of them fit into memory; changes BPE-dropout's bytes."""

@@ -14,6 +14,7 @@ from decimal import Decimal
 from itertools import islice
 
 from rskip.corpora.corpus import GeneratedCorpus, Pair, PrepareDefaults
+from rskip.machine.extras import extra
 from rskip.settings.errors import SettingError
 
 VALID_PAIRS = TEST_PAIRS = 1_000
@@ -128,10 +129,8 @@ def num2words(number: int | Decimal, **options: str) -> str:
 
     :raises ValueError: it is not installed; says how to get it.
     """
-    try:
+    with extra("numbers", what="a corpus of numbers"):
         from num2words import num2words as in_words
-    except ModuleNotFoundError as error:
-        raise ValueError("the corpora of numbers need num2words: pip install 'rskip[numbers]'") from error
     return in_words(number, **options)
 
 

@@ -12,7 +12,7 @@ from rskip.corpora.cleaning.languages import SHORTEST_CHARACTERS, knows_language
 from rskip.corpora.corpus import CleaningOptions, Corpus, PrepareDefaults
 from rskip.corpora.own_text import OwnText, PairedFiles
 from rskip.files.checksum import sha256_file
-from rskip.machine.terminal import Progress
+from rskip.machine.progress import Progress
 from rskip.settings.errors import SettingError
 
 HELD_OUT = ("valid", "test")

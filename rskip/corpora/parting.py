@@ -6,8 +6,11 @@ import re
 from collections.abc import Iterable
 from itertools import islice
 
-import numpy as np
-from numpy.typing import NDArray
+from rskip.machine.extras import extra
+
+with extra("translation", what="a corpus of text"):
+    import numpy as np
+    from numpy.typing import NDArray
 
 LARGEST = 300_000
 """Number of lines of each text that are compared."""

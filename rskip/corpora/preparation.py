@@ -36,7 +36,7 @@ from rskip.files.archives import extract
 from rskip.files.lock import one_at_a_time
 from rskip.files.state import read_state
 from rskip.files.whole import disk_space
-from rskip.machine.terminal import Progress
+from rskip.machine.progress import Progress
 from rskip.machine.workers import in_order
 from rskip.settings.kinds import Whole
 from rskip.text.dictionary import Dictionary

@@ -7,12 +7,14 @@ import hashlib
 from array import array
 from collections.abc import Callable, Iterator
 
-import numpy as np
-
 from rskip.corpora.cleaning import PairCleaner
 from rskip.corpora.corpus import CleaningOptions, Pair
 from rskip.corpora.own_corpus import OwnCorpus
+from rskip.machine.extras import extra
 from rskip.settings.errors import SettingError
+
+with extra("translation", what="a corpus of text"):
+    import numpy as np
 
 
 def deal_pairs(

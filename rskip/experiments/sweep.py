@@ -23,6 +23,7 @@ from rskip.experiments.recipe import Recipe
 from rskip.experiments.runner import check_flags, missing_runs, run_words
 from rskip.experiments.sweep_view import SweepView, now_doing
 from rskip.machine.environment import available_cores
+from rskip.machine.extras import extra
 from rskip.records import read_record
 from rskip.settings.errors import SettingError
 from rskip.tasks.run import Run
@@ -212,10 +213,8 @@ def _ray(address: str) -> Iterator[Any]:
     """
     for name, value in _RAY.items():
         os.environ.setdefault(name, value)
-    try:
+    with extra("ray", what="--ray"):
         import ray
-    except ImportError:
-        raise ValueError("--ray needs Ray, which is not installed: pip install 'rskip[ray]'") from None
     address = address or os.environ.get("RAY_ADDRESS", "local")
     own: dict[str, Any] = {}
     if address == "local":

@@ -12,12 +12,14 @@ import tarfile
 import zipfile
 from collections.abc import Collection, Generator, Iterator
 from pathlib import Path, PurePosixPath
-from typing import IO, cast
+from typing import IO, TYPE_CHECKING, cast
 
 from rskip.files.lock import one_at_a_time
 from rskip.files.packed import is_damage, unpacker
 from rskip.files.whole import require_space, whole_folder
-from rskip.machine.terminal import Progress
+
+if TYPE_CHECKING:
+    from rskip.machine.progress import Progress
 
 LARGEST_RATIO = 200
 """An archive that unpacks to more than this many times its bytes is no corpus: text packs to a third or a tenth."""
@@ -83,6 +85,8 @@ def _extract(archive: Path, members: Collection[str], folder: Path) -> None:
 
 def _contents(archive: Path, wanted: Collection[str]) -> Iterator[tuple[str, int, IO[bytes]]]:
     """Name, size and content of the wanted members, each to be read before the next."""
+    from rskip.machine.progress import Progress  # an extra brings tqdm
+
     with archive.open("rb") as file:
         beginning = file.read(6)
         file.seek(0)

@@ -6,10 +6,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, cast
 
+from rskip.machine.extras import extra
+
 if TYPE_CHECKING:
     from PIL.Image import Image
 
 # Pillow reads about 40 more formats. Among these, PostScript starts Ghostscript, and icons hide their true size.
+EXTRAS = ("vision", "captioning")  # which bring Pillow
 FORMATS = ("JPEG", "PNG", "GIF", "BMP", "WEBP", "TIFF", "PPM")
 _STRIP = 1 << 20  # pixels that are converted at a time
 
@@ -21,7 +24,8 @@ class ImageError(ValueError):
 @contextmanager
 def decoding(name: str) -> Iterator[None]:
     """Turns every error of the block, which opens, decodes or converts the image `name`, into an `ImageError`."""
-    from PIL import UnidentifiedImageError
+    with extra(*EXTRAS, what="an image"):
+        from PIL import UnidentifiedImageError
 
     try:
         yield

@@ -19,7 +19,6 @@ from rskip.files.checksum import file_difference
 from rskip.files.lock import one_at_a_time
 from rskip.files.state import read_state
 from rskip.files.whole import require_space
-from rskip.machine.terminal import Progress
 from rskip.settings.errors import SettingError
 
 BLOCK = 1 << 16
@@ -206,6 +205,8 @@ class _Transfer:
 
     def _receive_once(self) -> None:
         """One request for the bytes from the partial file's end on."""
+        from rskip.machine.progress import Progress  # an extra brings tqdm
+
         self.partial.touch()
         beginning = self._read_note()
         if not self.sum_known and (beginning is None or beginning.url != self.url):

@@ -8,8 +8,9 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rskip.files.decoding import FORMATS, ImageError, decoding, rgb
+from rskip.files.decoding import EXTRAS, FORMATS, ImageError, decoding, rgb
 from rskip.files.names import line_name, shown_name
+from rskip.machine.extras import extra
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -32,7 +33,8 @@ def read_picture(source: Any, *, least_side: int = LEAST_SIDE) -> Image:
     :raises ValueError: the source is not a picture, may not be read, is truncated, has less than `least_side` pixels on
         a side, or has more than MOST_PIXELS.
     """
-    from PIL import Image, ImageOps
+    with extra(*EXTRAS, what="an image"):
+        from PIL import Image, ImageOps
 
     is_path = isinstance(source, (str, os.PathLike))
     if not (is_path or hasattr(source, "read") or isinstance(source, Image.Image)):

@@ -12,6 +12,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any, cast
 
+from rskip.machine.extras import advice
+
 SUFFIXES = (".gz", ".xz", ".zst", ".bz2")
 """Suffixes of compressed files."""
 
@@ -57,8 +59,8 @@ def unpacker(beginning: bytes, name: str) -> Callable[[IO[bytes]], Any] | None:
     """
     if beginning.startswith(b"\x28\xb5\x2f\xfd"):
         if (zstd := _zstd()) is None:
-            advice = "install zstd with pip install 'rskip[zstd]', or decompress the file with zstd -d"
-            raise ValueError(f"{name} is compressed with zstd, which this Python can't read: {advice}")
+            ways = f"{advice('zstd')}, or decompress the file with zstd -d"
+            raise ValueError(f"{name} is compressed with zstd, which this Python can't read: {ways}")
         return cast("Callable[[IO[bytes]], Any]", zstd.open)
     return next((opener for magic, opener in _OPENERS.items() if beginning.startswith(magic)), None)
 

@@ -1,4 +1,4 @@
-"""Pictures as PNG or SVG files, by matplotlib (extra `rskip[pictures]`)."""
+"""Pictures as PNG or SVG files, by matplotlib (extra `plots`)."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rskip.files.whole import atomic_file
+from rskip.machine.extras import extra
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -23,10 +24,8 @@ def check_picture(path: Path) -> None:
     """
     if path.suffix.lower() not in KINDS:
         raise ValueError(f"{path}: expected a file name that ends in {' or '.join(KINDS)}")
-    try:
+    with extra("plots", what="a plot"):
         import matplotlib  # noqa: F401
-    except ImportError:
-        raise ValueError("a picture needs matplotlib: pip install 'rskip[pictures]'") from None
 
 
 @contextmanager

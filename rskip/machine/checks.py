@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import platform
-import re
 import sys
 from importlib import metadata
 
 from rskip.files.cache import cache_folder
 from rskip.machine.environment import available_cores, constraints_file, installed_version, read_tested_versions
+from rskip.machine.extras import install_command, package_of, requirements
 from rskip.machine.findings import Findings
 
 # the oldest Python that rskip runs on and the newest that it was tested with
 PYTHONS = ((3, 10), (3, 13))
+_NOT_SHOWN = ("all", "pictures", "dev", "docs", "release")
 
 
 def check_machine(findings: Findings) -> None:
@@ -43,10 +44,19 @@ def check_packages(findings: Findings) -> None:
                 f"{package} {installed[package]} is not the tested version {tested_version}: "
                 f"in case of trouble, pip install {package}=={tested_version}"
             )
-    for requirement in metadata.requires("rskip") or []:
-        package = re.split(r"[^\w.-]", requirement, maxsplit=1)[0]
-        if "extra ==" not in requirement and installed_version(package) is None:
-            findings.wrong.append(f"{package} is missing: pip install '{requirement}'")
+    for requirement in requirements():
+        if installed_version(package_of(requirement)) is None:
+            findings.wrong.append(f'{package_of(requirement)} is missing: pip install "{requirement}"')
+
+
+def check_extras(findings: Findings) -> None:
+    """The extras whose packages are all installed, and the others, which nothing asks for until they are needed."""
+    names = [name for name in metadata.metadata("rskip").get_all("Provides-Extra") or [] if name not in _NOT_SHOWN]
+    there = [name for name in names if all(map(installed_version, map(package_of, requirements(name))))]
+    others = [name for name in names if name not in there]
+    findings.show("extras", ", ".join(there) or "none")
+    if others:
+        findings.show("other extras", f"{', '.join(others)}: {install_command('EXTRA')}")
 
 
 def check_pytorch(findings: Findings) -> bool:
@@ -66,7 +76,7 @@ def check_pytorch(findings: Findings) -> bool:
 
         torchvision.ops.nms(torch.zeros(1, 4), torch.zeros(1), 0.5)
     except ModuleNotFoundError:
-        findings.notes.append("torchvision is not installed: images need it (pip install 'rskip[vision]')")
+        pass  # an extra brings it
     except Exception as error:
         findings.wrong.append(
             f"torchvision doesn't fit torch {torch.__version__} ({error}): "

@@ -20,9 +20,8 @@ def check_compiler(findings: Findings) -> None:
 def check_fairseq(findings: Findings) -> None:
     """fairseq, the start-up hook and the patches, seen from a fresh process that nobody prepared."""
     installed = installed_version("fairseq")
-    findings.show("fairseq", installed or "not installed")
+    findings.show("fairseq", installed or "not installed; training with it needs `rskip setup-fairseq`")
     if installed is None:
-        findings.wrong.append("fairseq is not installed: rskip setup-fairseq")
         return
     if installed != FAIRSEQ:
         findings.wrong.append(
@@ -39,7 +38,7 @@ def check_fairseq(findings: Findings) -> None:
     if process.returncode:
         last = process.stderr.strip().rpartition("\n")[2]
         findings.wrong.append(
-            f"the patches can't be examined ({last}): pip install --force-reinstall --no-deps rskip"
+            f"the patches can't be examined ({last}): install rskip again"
         )
         return
     report = json.loads(process.stdout)

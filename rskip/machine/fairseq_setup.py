@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import importlib.util
 import os
-import re
 import shutil
 import sys
 import sysconfig
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from importlib import metadata
 from pathlib import Path
 
 from rskip.machine.environment import constraints_file, installed_version
+from rskip.machine.extras import package_of, requirements
 
 FAIRSEQ = "0.12.2"
 COMPILERS = ("g++", "c++", "clang++")
@@ -25,15 +24,8 @@ def is_installed() -> bool:
 
 
 def missing_needs() -> list[str]:
-    """The requirements of fairseq that are not installed."""
-    return [requirement for package, requirement in real_needs().items() if installed_version(package) is None]
-
-
-def real_needs() -> dict[str, str]:
-    """What fairseq really needs, by rskip's extra `fairseq`: package and requirement."""
-    requirements = (line.partition(";") for line in metadata.requires("rskip") or [])
-    needs = [need.strip() for need, _, marker in requirements if re.search("""extra == ["']fairseq""", marker)]
-    return {re.split(r"[^\w.-]", need, maxsplit=1)[0]: need for need in needs}
+    """What fairseq and rskip's tasks with it need, the extra `fairseq`, and is not installed."""
+    return [each for each in requirements("fairseq") if installed_version(package_of(each)) is None]
 
 
 def compiler() -> str | None:
@@ -83,7 +75,7 @@ def installation_steps() -> list[Step]:
     pip = [sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
     constraints = constraints_file().as_uri()
     return [
-        Step("installing what fairseq needs", [*pip, *real_needs().values()]),
+        Step("installing what fairseq needs", [*pip, *requirements("fairseq")]),
         Step(
             f"installing fairseq {FAIRSEQ}; compiling it takes about half a minute",
             [*pip, "--no-deps", f"fairseq=={FAIRSEQ}"],

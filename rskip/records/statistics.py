@@ -1,4 +1,4 @@
-"""What so many seeds show: differences by pairs, their interval, test and power, by SciPy (extra `rskip[report]`)."""
+"""What so many seeds show: differences by pairs, their interval, test and power, by SciPy (extra `report`)."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ from statistics import fmean, stdev
 from typing import Any
 
 import msgspec
+
+from rskip.machine.extras import extra
 
 CONFIDENCE = 0.95  # of intervals; tests are at the level of 1 minus this
 POWER = 0.8
@@ -100,8 +102,6 @@ def detectable(spread: float, *, pairs: int, comparisons: int = 1) -> float:
 
 
 def _scipy_stats() -> Any:
-    try:
+    with extra("report", what="a table with statistics over seeds"):
         import scipy.stats
-    except ImportError:
-        raise ValueError("statistics over seeds need SciPy: pip install 'rskip[report]'") from None
     return scipy.stats

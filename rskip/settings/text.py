@@ -9,6 +9,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from rskip.machine.extras import extra
 from rskip.settings.errors import SettingError, shown_key
 
 MAX_DEPTH, MAX_VALUES = 100, 1_000_000
@@ -58,7 +59,8 @@ def parse_yaml(text: str, *, source: str) -> Any:
     :param source: names the text in errors.
     :raises SettingError: as `read_yaml`.
     """
-    import yaml
+    with extra("translation", "vision", "captioning", what="YAML"):
+        import yaml
 
     try:
         _refuse_nesting(yaml.parse(text, Loader=_loader()), source)

@@ -161,8 +161,7 @@ class TextPipeline:
 def _read_config(path: Path) -> TextConfig:
     values = read_json(path)
     if isinstance(values, dict) and (written := values.pop("format", FORMAT)) != FORMAT:
-        upgrade = "upgrade rskip (pip install --upgrade rskip)"
-        raise ValueError(f"{path} has the format {written!r}, but this rskip reads {FORMAT}: {upgrade}")
+        raise ValueError(f"{path} has the format {written!r}, but this rskip reads {FORMAT}: install a newer rskip")
     return convert(values, TextConfig, source=str(path))
 
 

@@ -16,6 +16,7 @@ from types import SimpleNamespace
 from typing import Any, Literal, Protocol
 
 from rskip.files.text_lines import read_lines
+from rskip.machine.extras import extra
 
 SubwordKind = Literal["bpe", "sentencepiece", "sentencepiece-bpe", "sentencepiece-bytes"]
 _REMEMBERED_WORDS = 300_000
@@ -46,7 +47,8 @@ class BytePairEncoding:
     file_name = "codes.bpe"
 
     def __init__(self, codes: str) -> None:
-        from subword_nmt.apply_bpe import BPE
+        with extra("translation"):
+            from subword_nmt.apply_bpe import BPE
 
         first, *merges = codes.rstrip("\n").split("\n")
         if not _VERSION.fullmatch(first.rstrip()) or not merges:
@@ -73,7 +75,8 @@ class BytePairEncoding:
 
         :raises ValueError: a text with nothing to merge.
         """
-        from tqdm import tqdm
+        with extra("translation"):
+            from tqdm import tqdm
 
         codes = io.StringIO()
         learning = _own_copy(
@@ -151,7 +154,8 @@ class SentencePiece:
     training: Mapping[str, Any] = {"model_type": "unigram", "character_coverage": 1.0}
 
     def __init__(self, model: bytes) -> None:
-        from sentencepiece import SentencePieceProcessor
+        with extra("translation"):
+            from sentencepiece import SentencePieceProcessor
 
         self._model = model
         self._processor = SentencePieceProcessor(model_proto=model)
@@ -162,7 +166,8 @@ class SentencePiece:
 
         :raises ValueError: SentencePiece refuses the size for this text.
         """
-        from sentencepiece import SentencePieceTrainer
+        with extra("translation"):
+            from sentencepiece import SentencePieceTrainer
 
         model = io.BytesIO()
         try:

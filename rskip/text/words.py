@@ -8,6 +8,8 @@ from contextlib import contextmanager
 from functools import cache
 from typing import Any, Literal, Protocol
 
+from rskip.machine.extras import extra
+
 _LETTERS = re.compile(r"[^\\^\[\]-]{200,}")  # a long list of letters in a class: nothing else is of such a length
 
 
@@ -39,7 +41,7 @@ def _letters_compiled_as_ranges() -> Iterator[None]:
         re.compile = compile_pattern
 
 
-with _letters_compiled_as_ranges():
+with extra("translation"), _letters_compiled_as_ranges():
     from sacremoses import MosesDetokenizer, MosesPunctNormalizer, MosesTokenizer
 
 TokeniserKind = Literal["moses", "none"]

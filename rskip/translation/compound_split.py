@@ -10,11 +10,13 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 
-from sacrebleu.metrics import BLEU
-from sacremoses import MosesPunctNormalizer
-
+from rskip.machine.extras import extra
 from rskip.text.pipeline import tool_versions
 from rskip.text.words import MosesTokeniser
+
+with extra("translation"):
+    from sacrebleu.metrics import BLEU
+    from sacremoses import MosesPunctNormalizer
 
 LANGUAGE = "de"
 GERMAN_TOKENS, OWN_TOKENS = "moses-de", "own"

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-import numpy as np
-from numpy.typing import NDArray
-
 from rskip.corpora.inspection.binarised import MmapSentences
 from rskip.corpora.prepared import PreparedPairs
+from rskip.machine.extras import extra
 from rskip.text.dictionary import Dictionary
+
+with extra("translation"):
+    import numpy as np
+    from numpy.typing import NDArray
 
 MULTIPLE = 8  # fairseq-train's --required-batch-size-multiple
 _FEW = 500_000  # up to this many pairs, batches are counted; for more pairs they are estimated

@@ -6,19 +6,22 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from ctranslate2.converters import Converter
-from ctranslate2.converters.utils import fuse_linear
-from ctranslate2.specs import Activation, TransformerDecoderSpec, TransformerEncoderSpec, TransformerSpec
-from ctranslate2.specs.common_spec import LinearSpec
 from torch import Tensor, nn
 
 from rskip.checkpoint import stock_connection
 from rskip.checkpoint.stock import fold_connections
 from rskip.connections.norms import EPS
+from rskip.machine.extras import extra
 from rskip.text import Dictionary
 from rskip.transformer import Transformer
 from rskip.transformer.attention import MultiHeadAttention
 from rskip.transformer.embedding import EmbeddingModule
+
+with extra("ct2", what="export to CTranslate2"):
+    from ctranslate2.converters import Converter
+    from ctranslate2.converters.utils import fuse_linear
+    from ctranslate2.specs import Activation, TransformerDecoderSpec, TransformerEncoderSpec, TransformerSpec
+    from ctranslate2.specs.common_spec import LinearSpec
 
 _ACTIVATIONS = {
     "relu": Activation.RELU,

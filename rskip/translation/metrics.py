@@ -18,11 +18,13 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple, cast
 
-from sacrebleu.metrics import BLEU, CHRF
-from sacrebleu.significance import PairedTest
-
 from rskip.files import text_lines
+from rskip.machine.extras import extra
 from rskip.translation.compound_split import GERMAN_TOKENS, OWN_TOKENS, compound_split_bleu, german_words
+
+with extra("translation"):
+    from sacrebleu.metrics import BLEU, CHRF
+    from sacrebleu.significance import PairedTest
 
 
 class Score(NamedTuple):

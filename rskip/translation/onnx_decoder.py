@@ -14,16 +14,19 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-import numpy
 import torch
 from torch import Tensor
 
 from rskip.files.checksum import file_difference
+from rskip.machine.extras import extra
 from rskip.machine.torch_errors import out_of_memory
 from rskip.settings.check import Checked, convert
 from rskip.settings.errors import SettingError
 from rskip.settings.kinds import Index, Layers, Positions, Size
 from rskip.settings.text import read_json
+
+with extra("translation"):
+    import numpy
 
 if TYPE_CHECKING:
     from onnxruntime import InferenceSession
@@ -215,12 +218,8 @@ def _run(session: InferenceSession, outputs: list[str], inputs: dict[str, Array]
 
 
 def _open(path: Path, threads: int) -> InferenceSession:
-    try:
+    with extra("onnx", what=str(path.parent)):
         import onnxruntime
-    except ModuleNotFoundError as error:
-        if (error.name or "").partition(".")[0] != "onnxruntime":
-            raise
-        raise ValueError(f"{path.parent} needs onnxruntime: install it with pip install 'rskip[onnx]'") from error
 
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = threads

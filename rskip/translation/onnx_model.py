@@ -13,14 +13,12 @@ from pathlib import Path
 from textwrap import shorten
 from typing import Any, Literal
 
-import onnx
-import onnxruntime  # noqa: F401 - what is missing is told before any work
-import onnxscript  # noqa: F401
 import torch
 from torch import Tensor, nn
 from torch.export import Dim
 
 from rskip.files.checksum import sha256_file
+from rskip.machine.extras import extra
 from rskip.settings.check import to_plain
 from rskip.text import Dictionary, TextPipeline, Tokenizer
 from rskip.transformer import Transformer
@@ -31,6 +29,11 @@ from rskip.transformer.undrawn import undrawn
 from rskip.transformer.value_residual import FirstValues
 from rskip.translation.onnx_decoder import ENCODER, FORMAT, ONNX_FILE, STEP, OnnxSettings, OnnxTransformer
 from rskip.translation.search import TranslationModel
+
+with extra("onnx", what="export to ONNX"):
+    import onnx
+    import onnxruntime  # noqa: F401 - what is missing is told before any work
+    import onnxscript  # noqa: F401
 
 OPSET = 18
 _TOLERANCE = 1e-4  # of logits, relative to the largest where that is above 1

@@ -3,17 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from rskip.records import Record
 from rskip.tasks.fairseq.recipe import VALID_LOSS, Recorded, architecture_changes, dataset
 from rskip.tasks.task import Column, Task, imported
-
-if TYPE_CHECKING:
-    import torch
-
-    from rskip.translation import Translator
 
 
 class TranslationTask(Task[Any]):
@@ -57,6 +51,7 @@ translator.translate(["A man sleeps.", "A dog runs."], beam=5, nbest=3)"""
     commands = imported("rskip.translation.commands")
     export_weights = imported("rskip.translation.publishing")
     describe = imported("rskip.translation.publishing")
+    load = imported("rskip.translation.translator:load_published")
     subject = imported("rskip.translation.subject")
 
     def implied_figures(self, record: Record) -> dict[str, float | None]:
@@ -66,8 +61,3 @@ translator.translate(["A man sleeps.", "A dog runs."], beam=5, nbest=3)"""
     def choose(self, records: Sequence[Record]) -> Record:
         """The one with the lowest loss on the validation set."""
         return min(records, key=lambda record: record.metrics["valid_loss"])
-
-    def load(self, folder: Path, *, precision: str, device: torch.device) -> Translator:
-        from rskip.translation import Translator
-
-        return Translator.from_pretrained(folder / "model.safetensors", precision=precision, device=device)

@@ -9,7 +9,8 @@ from threading import Lock
 from typing import TextIO
 
 from rskip.files.windows import Window
-from rskip.machine.terminal import Progress, duration
+from rskip.machine.progress import Progress
+from rskip.machine.terminal import duration
 from rskip.translation.translation import SentenceError, Translation
 
 _MOST_NOTES = 20

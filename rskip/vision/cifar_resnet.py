@@ -24,8 +24,8 @@ from rskip.vision.blocks import (
     read_connection,
     reset_connections,
 )
-from rskip.vision.transforms import SIZE
 
+SIZE = 32  # pixels of CIFAR's images, both ways
 Spec = str | ConnectionSpec
 BLOCKS: dict[str, type[BasicBlock | Bottleneck]] = {"basic": BasicBlock, "bottleneck": Bottleneck}
 LAYERS = {"basic": 6, "bottleneck": 9}  # in one block of each of the three stages

@@ -14,10 +14,11 @@ from torch import Tensor, nn
 from rskip.checkpoint.files import CONFIG
 from rskip.files.images import read_picture
 from rskip.machine.device import usable_device
+from rskip.vision.cifar_resnet import SIZE
 from rskip.vision.data.own_images import ImageDescription
 from rskip.vision.evaluation import evaluation_batch
 from rskip.vision.model_file import load_model
-from rskip.vision.transforms import SIZE, CifarClassification, ImageClassification
+from rskip.vision.transforms import CifarClassification, ImageClassification
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -174,3 +175,8 @@ class Classifier:
         """The model's tensors by name."""
         state: dict[str, Tensor] = self.model.state_dict()
         return state
+
+
+def load_published(folder: Path, *, precision: str, device: torch.device) -> Classifier:
+    """The model of a published folder."""
+    return Classifier.from_pretrained(folder / "model.safetensors", precision=precision, device=device)

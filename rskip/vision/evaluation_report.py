@@ -5,11 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from rskip.files.picture import picture
+from rskip.machine.extras import extra
 from rskip.machine.terminal import columns
 from rskip.vision.evaluation import ClassFigures, Evaluation
+
+with extra("vision"):
+    import numpy as np
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

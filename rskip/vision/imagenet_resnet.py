@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from rskip.connections import ConnectionSpec, Place
 from rskip.connections.connection import one_tensor
+from rskip.machine.extras import extra
 from rskip.settings.errors import did_you_mean
 from rskip.vision.blocks import image_connection, image_place, read_connection, reset_connections
 
@@ -80,10 +81,8 @@ def torchvision_resnet(
     spec = read_connection(connection)
     if weights is not None and str(spec) != "1xskip":
         raise ValueError(f"torchvision's weights of {name} were trained with 1xskip, not {spec}: leave weights out")
-    try:
+    with extra("vision", what=name):
         from torchvision import models
-    except ImportError as error:
-        raise ValueError(f"{name} needs torchvision: pip install 'rskip[vision]'") from error
     classes: dict[str, int] = {} if num_classes is None else {"num_classes": num_classes}
     model: Any = models.get_model(name, weights=_verify(models, name, weights), progress=progress, **classes)
     stages = (model.layer1, model.layer2, model.layer3, model.layer4)

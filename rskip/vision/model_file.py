@@ -23,10 +23,11 @@ from rskip.settings.check import convert, field_names, to_plain
 from rskip.settings.errors import SettingError
 from rskip.settings.kinds import Count, Whole
 from rskip.tasks.registry import task_name
+from rskip.vision.cifar_resnet import SIZE
 from rskip.vision.data.own_images import ImageDescription
 from rskip.vision.models import build_model, model_name
 from rskip.vision.settings import OWN, ModelName
-from rskip.vision.transforms import CLASSES, SIZE
+from rskip.vision.transforms import CLASSES
 
 FILES = ("model.pt", "checkpoint.pt", "model.safetensors")  # of a folder the first that is there
 TASK = "vision"

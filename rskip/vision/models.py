@@ -11,10 +11,9 @@ from typing import Any
 
 from torch import nn
 
-from rskip.vision.cifar_resnet import preact_resnet
+from rskip.vision.cifar_resnet import SIZE, preact_resnet
 from rskip.vision.imagenet_resnet import torchvision_resnet
 from rskip.vision.settings import TrainingSettings
-from rskip.vision.transforms import SIZE
 
 
 def model_config(settings: TrainingSettings, num_classes: int, *, size: int | None = None) -> dict[str, Any]:

@@ -3,17 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypedDict
+from typing import Any, TypedDict
 
 from rskip.records import Record
 from rskip.tasks.task import Column, Task, imported
 from rskip.vision.settings import REMOVED
-
-if TYPE_CHECKING:
-    import torch
-
-    from rskip.vision import Classifier
 
 
 class _OwnImages(TypedDict, total=False):
@@ -61,6 +55,7 @@ model.classes[model(image[None]).argmax().item()]"""
     artifacts = imported("rskip.vision.scoring")
     export_weights = imported("rskip.vision.publishing")
     describe = imported("rskip.vision.publishing")
+    load = imported("rskip.vision.classifier:load_published")
     subject = imported("rskip.vision.subject")
 
     def dataset(self, config: Mapping[str, Any]) -> str:
@@ -78,8 +73,3 @@ model.classes[model(image[None]).argmax().item()]"""
         last = record.curve[-1] if record.curve and exact and not other else {}
         figures = {"error": last.get("test_error"), "test_loss": last.get("test_loss")}
         return {**figures, "accuracy": 100 - record.metrics["error"] if "error" in record.metrics else None}
-
-    def load(self, folder: Path, *, precision: str, device: torch.device) -> Classifier:
-        from rskip.vision import Classifier
-
-        return Classifier.from_pretrained(folder / "model.safetensors", precision=precision, device=device)

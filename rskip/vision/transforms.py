@@ -5,18 +5,20 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 
 from rskip.files.decoding import decoding, rgb
 from rskip.files.images import read_picture
+from rskip.machine.extras import extra
 from rskip.settings.errors import did_you_mean
+from rskip.vision.cifar_resnet import SIZE
+
+with extra("vision"):
+    import numpy as np
 
 if TYPE_CHECKING:
     from PIL.Image import Image
-
-SIZE = 32  # pixels, both ways
 
 # Over all pixels of the 50,000 training images, of values in [0, 1].
 # CIFAR-10: a test computes them. CIFAR-100: as two public computations have them (gist nzw0301/b94b509b5b0f and

@@ -184,7 +184,7 @@ def read_registry(path: Path | None = None) -> dict[str, ModelEntry]:
         raise SettingError(
             "",
             f"has format {content['format']}, but this rskip reads format {FORMAT}",
-            advice="upgrade rskip (pip install --upgrade rskip)",
+            advice="install a newer rskip",
             source=str(path),
         )
     models = content.get("models")

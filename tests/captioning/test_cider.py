@@ -85,7 +85,7 @@ def test_a_reward_for_20_images_with_5_samples_each_takes_10_ms_at_most():
 
 
 def test_it_is_the_scorer_of_coco_caption():
-    cider = pytest.importorskip("pycocoevalcap.cider.cider", reason="needs rskip[captioning]")
+    cider = pytest.importorskip("pycocoevalcap.cider.cider", reason="needs the extra captioning")
     rng = random.Random(3)
     references = {str(number): [caption(rng) for _ in range(5)] for number in range(100)}
     candidates = {name: caption(rng) for name in references}

@@ -300,7 +300,7 @@ def test_a_pt_of_another_program(tmp_path, state, message):
 @pytest.mark.parametrize(
     ("metadata", "message"),
     [
-        ({"format": "rskip-3", "config": "{}"}, "has the format 'rskip-3', .* upgrade rskip"),
+        ({"format": "rskip-3", "config": "{}"}, "has the format 'rskip-3', .* install a newer rskip"),
         ({"format": "pt"}, "is not a model of rskip: neither its metadata"),
         (None, r"a\.safetensors is not a model of rskip: neither its metadata nor a config.json beside it says so$"),
         ({"format": "rskip-1"}, "damaged metadata: task is missing"),

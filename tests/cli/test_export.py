@@ -155,7 +155,7 @@ def test_without_onnx_it_says_how_to_get_it(name, tmp_path, capsys, monkeypatch)
     monkeypatch.delitem(sys.modules, "rskip.translation.onnx_model", raising=False)
     monkeypatch.setitem(sys.modules, name, None)
     error = error_of("export", "onnx", "--model", tmp_path, "--output", tmp_path / "exported", capsys=capsys)
-    assert f"export onnx needs {name}: install it with pip install 'rskip[onnx]'" in error
+    assert f"export to ONNX needs {name}: install the extra onnx with" in error
 
 
 def test_quantizations_are_those_of_ctranslate2():
@@ -199,7 +199,7 @@ def test_without_ctranslate2_it_says_how_to_get_it(folder, tmp_path, capsys, mon
             monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "ctranslate2", None)
     error = error_of("export", "ct2", "--model", folder, "--output", tmp_path / "exported", capsys=capsys)
-    assert "needs CTranslate2: install it with pip install 'rskip[ct2]'" in error
+    assert "export to CTranslate2 needs ctranslate2: install the extra ct2 with" in error
 
 
 def test_fairseqs_file_has_the_same_tensors_and_settings(folder, tmp_path, capsys):

@@ -348,7 +348,7 @@ def test_the_last_line_of_a_training_says_what_came_of_it(data, tmp_path, capsys
 
 
 def test_picture_is_drawn_beside_the_text(data, trained, tmp_path, capsys):
-    pytest.importorskip("matplotlib", reason="pictures need matplotlib: pip install 'rskip[pictures]'")
+    pytest.importorskip("matplotlib", reason="needs the extra plots")
     assert main(["vision", "evaluate", str(trained), "--picture", str(tmp_path / "confusion.svg")]) == 0
     assert "most often confused with" in capsys.readouterr().out
     assert "PreAct-ResNet-8, 1xskip, cifar10 test" in (tmp_path / "confusion.svg").read_text(encoding="utf-8")
@@ -416,7 +416,7 @@ def test_a_recipe_of_another_kind(root, tmp_path, capsys, monkeypatch):
 
 
 def test_a_damaged_or_missing_dataset(tmp_path, capsys):
-    pytest.importorskip("torchvision", reason="CIFAR is read by torchvision: pip install 'rskip[vision]'")
+    pytest.importorskip("torchvision", reason="needs the extra vision")
     folder = tmp_path / "data" / "cifar-10-batches-py"
     command = ("train", *SHORT, "--output", str(tmp_path / "out"), "--data", str(tmp_path / "data"))
     refused(capsys, "~nobody-here: no home folder of that user is known", *command[:-1], "~nobody-here")
@@ -457,4 +457,4 @@ def test_models_that_cannot_be_evaluated(data, trained, tmp_path, monkeypatch, c
     refused(capsys, "the batch size is 0: expected 1 or more", "evaluate", str(trained), "--batch-size", "0")
     refused(capsys, "x.gif: expected a file name that ends in .png or .svg", "evaluate", "none", "--picture", "x.gif")
     monkeypatch.setitem(sys.modules, "matplotlib", None)
-    refused(capsys, "pip install 'rskip[pictures]'", "evaluate", str(trained), "--picture", str(tmp_path / "x.svg"))
+    refused(capsys, "install the extra plots", "evaluate", str(trained), "--picture", str(tmp_path / "x.svg"))

@@ -153,5 +153,5 @@ def test_publish_refuses_in_one_line(project: Path, capsys: pytest.CaptureFixtur
     shutil.rmtree("study")
     refused(capsys, f"{RECORDS} has no record: run it first", "publish", RUN)
     Path("checkpoints.json").write_text('{"format": 7}')
-    refused(capsys, "checkpoints.json: has format 7, but this rskip reads format 2; upgrade rskip", "publish", RUN)
+    refused(capsys, "checkpoints.json: has format 7, but this rskip reads format 2; install a newer", "publish", RUN)
     assert Path("README.md").read_text() == "<!-- rskip zoo: begin models -->\n<!-- rskip zoo: end models -->\n"

@@ -26,6 +26,7 @@ from rskip.experiments.ray_task import RayTask, RunKilled
 from rskip.experiments.recipe import load_recipe, load_recipes
 from rskip.experiments.sweep_view import SweepView, now_doing
 from rskip.files.folder_lock import read_owner
+from rskip.machine.extras import advice
 from rskip.tasks.run import RunFolder
 from rskip.translation.data import data_folder
 from tests.translation.conftest import RUN_BY_PYTHON
@@ -204,7 +205,7 @@ def test_mistakes_are_one_line(project: Path, monkeypatch: pytest.MonkeyPatch, c
         assert error.startswith(f"rskip run: error: {message}") and error.count("\n") == 1
     monkeypatch.setitem(sys.modules, "ray", None)
     assert main(["run", MINE, "--ray"]) == 2
-    message = "--ray needs Ray, which is not installed: pip install 'rskip[ray]'"
+    message = f"--ray needs ray: {advice('ray')}"
     assert capsys.readouterr().err == f"rskip run: error: {message}\n"
     assert main(["run", MINE]) == 0
     capsys.readouterr()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 from importlib import metadata
 from types import SimpleNamespace
@@ -68,7 +69,9 @@ def test_patches_are_shown(answer):
 
 def test_missing_fairseq(installed):
     installed(fairseq=None)
-    assert findings(fairseq_checks.check_fairseq).wrong == ["fairseq is not installed: rskip setup-fairseq"]
+    found = findings(fairseq_checks.check_fairseq)
+    assert found.wrong == found.notes == []
+    assert found.lines == [f"{'fairseq':<20} not installed; training with it needs `rskip setup-fairseq`"]
 
 
 def test_another_fairseq_and_missing_needs(answer, installed):
@@ -94,7 +97,7 @@ def test_patches_that_can_not_be_examined(monkeypatch):
     failed = subprocess.CompletedProcess([], 1, stderr="Traceback\n  ...\nImportError: no module")
     monkeypatch.setattr(subprocess, "run", lambda *arguments, **options: failed)
     (wrong,) = findings(fairseq_checks.check_fairseq).wrong
-    assert wrong.startswith("the patches can't be examined (ImportError: no module): pip install")
+    assert wrong.startswith("the patches can't be examined (ImportError: no module): install rskip again")
 
 
 def test_untested_version_is_worth_knowing_and_not_wrong(installed):
@@ -110,8 +113,17 @@ def test_a_build_for_the_cpu_is_the_tested_version(installed):
 
 
 def test_missing_requirement_is_wrong(installed):
+    installed(msgspec=None)
+    assert findings(checks.check_packages).wrong == ['msgspec is missing: pip install "msgspec>=0.20"']
+
+
+def test_extras_are_shown_and_a_missing_one_is_not_wrong(installed, root):
     installed(sacremoses=None)
-    assert findings(checks.check_packages).wrong == ["sacremoses is missing: pip install 'sacremoses'"]
+    found = findings(checks.check_extras)
+    assert found.wrong == found.notes == []
+    extras, others = found.lines
+    assert {"vision", "plots", "onnx", "zstd"} < {*re.split(", | +", extras)}
+    assert others == f'{"other extras":<20} translation, captioning, fairseq: pip install -e "{root}[EXTRA]"'
 
 
 def test_newer_python_is_worth_knowing_and_not_wrong(monkeypatch):

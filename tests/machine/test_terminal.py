@@ -7,7 +7,8 @@ import re
 
 import pytest
 
-from rskip.machine.terminal import Progress, columns, duration
+from rskip.machine.progress import Progress
+from rskip.machine.terminal import columns, duration
 
 
 class Terminal(io.StringIO):

@@ -113,7 +113,7 @@ def test_figures_are_written_then_up_to_date_then_out_of_date(
     Measurement(analysis="gradients", conditions={}, rows=changed).write(figures / "measured.json")
     assert outdated() == names[:2]
     assert main([]) == 2
-    assert "a picture needs matplotlib: pip install" in capsys.readouterr().err
+    assert "a plot needs matplotlib: install the extra plots with" in capsys.readouterr().err
     assert outdated() == names[1:2], "a picture of other data than the CSV beside it"
     Path(names[3]).unlink()
     LIST.write_text(LIST.read_text().replace("Gradients", "The gradients"))
@@ -151,7 +151,7 @@ def test_the_committed_tables_and_figures_are_made_from_the_committed_data(
     root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """In a copy without what else lies there, such as the record of `make demo`."""
-    pytest.importorskip("scipy", reason="the committed tables have statistics: pip install -e '.[report]'")
+    pytest.importorskip("scipy", reason="needs the extra report")
     tracked = subprocess.run(["git", "ls-files", "-z"], cwd=root, capture_output=True, text=True, check=True).stdout
     for name in tracked.split("\0")[:-1]:
         if (root / name).is_file():

@@ -185,7 +185,7 @@ def test_what_excludes_each_other_is_one_line(
 @pytest.fixture
 def browser() -> Iterator[Any]:
     """Chromium, which reaches no host."""
-    webdriver = pytest.importorskip("selenium.webdriver", reason="no selenium: pip install -e '.[dev]'")
+    webdriver = pytest.importorskip("selenium.webdriver", reason="needs the extra dev")
     programs = [shutil.which(name) for name in ("chromium", "chromium-browser", "google-chrome")]
     program, driver = next(filter(None, programs), None), shutil.which("chromedriver")
     if program is None or driver is None:

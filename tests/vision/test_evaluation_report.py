@@ -10,7 +10,7 @@ import torch
 from rskip.vision.evaluation import Evaluation, per_class_figures
 from rskip.vision.evaluation_report import draw_confusion, text_form
 
-NEEDS_MATPLOTLIB = "pictures need matplotlib: pip install 'rskip[pictures]'"
+NEEDS_MATPLOTLIB = "needs the extra plots"
 
 
 def evaluation_of(names: tuple[str, ...], confusion: list[list[int]]) -> Evaluation:

@@ -373,5 +373,5 @@ def test_models_and_transforms_need_no_torchvision(monkeypatch):
     monkeypatch.setitem(sys.modules, "torchvision", None)  # importing it fails
     x = CifarClassification()(torch.zeros(2, 3, 32, 32, dtype=torch.uint8))
     assert preact_resnet(8, "sas")(x).shape == (2, 10)
-    with pytest.raises(ValueError, match=r"^resnet18 needs torchvision: pip install 'rskip\[vision\]'$"):
+    with pytest.raises(ValueError, match="^resnet18 needs torchvision: install the extra vision with"):
         torchvision_resnet("resnet18")

@@ -181,7 +181,7 @@ def test_what_is_refused_before_any_file_is_looked_for(
 def test_registries_that_this_rskip_cannot_read(in_registry: Path) -> None:
     content = json.loads(in_registry.read_text())
     in_registry.write_text(json.dumps({**content, "format": 3}))
-    with pytest.raises(SettingError, match=r"checkpoints\.json: has format 3, .*; upgrade rskip \(pip"):
+    with pytest.raises(SettingError, match=r"checkpoints\.json: has format 3, .*; install a newer rskip"):
         rskip.load(CLASSIFIER)
 
 

@@ -158,7 +158,7 @@ def test_a_bad_file_is_one_line(tmp_path: Path) -> None:
         ("[]", f"{path}: not a registry of models: it says no format"),
         ('{"models": {}}', "it says no format"),
         ('{"format": "1", "models": {}}', "it says no format"),
-        ('{"format": 3}', "has format 3, but this rskip reads format 2; upgrade rskip (pip install --upgrade rskip)"),
+        ('{"format": 3}', "has format 3, but this rskip reads format 2; install a newer rskip"),
         ('{"format": 1}', "has the keys format: expected format and models"),
         ('{"format": 1, "models": []}', "expected format and models, with one entry a model"),
         ('{"format": 1, "models": {}, "a\\nb": 1}', "has the keys format, models, 'a\\nb': expected"),

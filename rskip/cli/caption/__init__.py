@@ -176,7 +176,7 @@ def write_file(
     from rskip.captioning.files import write_captions
     from rskip.cli.main import one_line
     from rskip.files.resumable import StoppedError
-    from rskip.machine.terminal import Progress
+    from rskip.machine.progress import Progress
 
     with Progress("captions", total=len(pictures), unit=" pictures", log=30, shown=not args.quiet) as bar:
 

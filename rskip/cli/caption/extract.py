@@ -51,8 +51,8 @@ def run(args: argparse.Namespace) -> int:
     from rskip.cli._options import with_flags
     from rskip.files.images import find_named_pictures
     from rskip.machine.device import choose_device
+    from rskip.machine.progress import Progress
     from rskip.machine.ranks import Ranks
-    from rskip.machine.terminal import Progress
 
     warnings.filterwarnings("ignore", module=r"PIL\.")  # odd metadata; what is too large is refused
     features, extraction = with_flags(FeatureSettings(), args), with_flags(ImageBatchSettings(), args)

@@ -1,7 +1,7 @@
 """Write a folder that ctranslate2.Translator opens, with the text pipeline.
 
 λxskip+ln, 1xskip+ln:branch_scale=β, prenorm+ln, deepnorm, layerscale+ln and askip+ln (learned, depth) are, or
-fold into, what CTranslate2 computes; other connections are refused. Needs CTranslate2: pip install 'rskip[ct2]'.
+fold into, what CTranslate2 computes; other connections are refused. Needs the extra ct2.
 
     rskip export ct2 --model checkpoints/multi30k_en_de/1xskip_ln --output ct2-model --quantization int8
 """
@@ -28,12 +28,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> None:
     """Folds, converts, and puts the text pipeline beside the model."""
-    try:
-        from rskip.translation.ctranslate2_model import write_ctranslate2
-    except ModuleNotFoundError as error:
-        if (error.name or "").partition(".")[0] != "ctranslate2":
-            raise
-        raise ValueError("export ct2 needs CTranslate2: install it with pip install 'rskip[ct2]'") from error
+    from rskip.translation.ctranslate2_model import write_ctranslate2
 
     with output_folder(args.output, replace=args.force, contents=CONTENTS) as folder:
         translator, model = load(args)

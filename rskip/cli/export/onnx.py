@@ -1,8 +1,7 @@
 """Write a folder of ONNX graphs for rskip translate --model, for one sentence at a time.
 
 encoder.onnx and step.onnx (standard operators, any connection), dictionaries, text pipeline, and onnx.json, which says
-what a runtime must know. Logits are compared with the model's. Needs onnx, onnxscript and onnxruntime:
-pip install 'rskip[onnx]'.
+what a runtime must know. Logits are compared with the model's. Needs the extra onnx.
 
     rskip export onnx --model checkpoints/multi30k_en_de/2rskip_ln --output onnx-model
 """
@@ -27,12 +26,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> None:
     """Graphs, dictionaries and text pipeline."""
-    try:
-        from rskip.translation.onnx_model import write_onnx
-    except ModuleNotFoundError as error:
-        if (error.name or "").partition(".")[0] not in ("onnx", "onnxruntime", "onnxscript"):
-            raise
-        raise ValueError(f"export onnx needs {error.name}: install it with pip install 'rskip[onnx]'") from error
+    from rskip.translation.onnx_model import write_onnx
 
     with output_folder(args.output, replace=args.force, contents=CONTENTS) as folder:
         translator, model = load(args)

@@ -8,10 +8,12 @@ import shutil
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-import numpy as np
-from numpy.typing import NDArray
-
 from rskip.corpora.corpus import Pair
+from rskip.machine.extras import extra
+
+with extra("translation", what="a corpus of text"):
+    import numpy as np
+    from numpy.typing import NDArray
 
 DIGEST_BYTES = 16
 PAIRS_AT_ONCE = 1 << 20

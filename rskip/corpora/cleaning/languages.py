@@ -1,4 +1,4 @@
-"""Whether the sides of a pair are in their languages, as py3langid judges (extra `rskip[langid]`)."""
+"""Whether the sides of a pair are in their languages, as py3langid judges (extra `langid`)."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from rskip.corpora.cleaning.sentence import unescape_entities
 from rskip.corpora.corpus import Pair
+from rskip.machine.extras import extra
 
 if TYPE_CHECKING:
     from py3langid.langid import LanguageIdentifier
@@ -73,11 +74,9 @@ def _is_other(words: str, language: str) -> bool:
 
 @cache
 def _identifier() -> LanguageIdentifier:
-    try:
+    with extra("langid", what="the language filter"):
         from py3langid.langid import MODEL_FILE, LanguageIdentifier
 
-        return LanguageIdentifier.from_model_file(MODEL_FILE, norm_probs=True)
-    except (ImportError, AttributeError) as error:  # not there, or another version
-        raise ValueError(
-            "the language filter needs py3langid 0.4: install it with pip install 'rskip[langid]'"
-        ) from error
+        if not hasattr(LanguageIdentifier, "from_model_file"):
+            raise ImportError("it is older than 0.4", name="py3langid")
+    return LanguageIdentifier.from_model_file(MODEL_FILE, norm_probs=True)

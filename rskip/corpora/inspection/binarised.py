@@ -9,10 +9,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-
+from rskip.machine.extras import extra
 from rskip.text.dictionary import Dictionary
+
+with extra("translation", what="a corpus of text"):
+    import numpy as np
+    from numpy.typing import NDArray
 
 Integers = NDArray[np.int64]
 

@@ -9,13 +9,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import numpy as np
-
 from rskip.corpora.cleaning import CleaningReport
 from rskip.corpora.inspection.binarised import DataFolder, Integers, MmapSentences, find_data
 from rskip.corpora.record import CLEANING_FILE, read_corpus_record
+from rskip.machine.extras import extra
 from rskip.text.dictionary import Dictionary
 from rskip.text.pipeline import CONFIG_FILE, TextPipeline
+
+with extra("translation", what="a corpus of text"):
+    import numpy as np
 
 PERCENTS = (5, 25, 75, 95, 99)
 COVERAGES = (50, 90, 99, 100)

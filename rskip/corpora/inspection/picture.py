@@ -5,10 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from rskip.corpora.inspection.inspection import Inspection, descending_frequencies, percentile
 from rskip.files.picture import check_picture, picture
+from rskip.machine.extras import extra
+
+with extra("translation", what="a corpus of text"):
+    import numpy as np
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from textwrap import indent
 
-import numpy as np
-
 from rskip.corpora.cleaning import CleaningReport
 from rskip.corpora.inspection.inspection import COVERAGES, SPECIAL, Figures, Inspection
+from rskip.machine.extras import extra
 from rskip.machine.terminal import columns
+
+with extra("translation", what="a corpus of text"):
+    import numpy as np
 
 _BINS, _BAR = 16, 24
 

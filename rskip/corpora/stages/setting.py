@@ -10,7 +10,7 @@ from typing import Protocol
 from rskip.corpora.corpus import CleaningOptions
 from rskip.corpora.options import PrepareOptions
 from rskip.corpora.record import WorkFolder
-from rskip.machine.terminal import Progress
+from rskip.machine.progress import Progress
 from rskip.text.pipeline import TextConfig
 
 

@@ -21,6 +21,7 @@ from rskip.files.checksum import file_difference
 from rskip.files.download import download as download_file
 from rskip.files.lock import one_at_a_time
 from rskip.files.whole import disk_space
+from rskip.machine.extras import extra
 from rskip.settings.errors import did_you_mean
 from rskip.vision.data.loader import ImageSet
 from rskip.vision.transforms import MEAN, STD
@@ -77,12 +78,8 @@ def load_cifar(
 def _torchvision_class(name: str) -> type[CIFAR10]:
     if name not in tuple(MEAN):
         raise ValueError(f"unknown dataset {name!r}{did_you_mean(name, MEAN)}; known: {' and '.join(MEAN)}")
-    try:
+    with extra("vision", what=name):
         from torchvision import datasets
-    except ImportError as error:
-        raise ValueError(
-            f"{name} is read by torchvision, which can't be imported ({error}): pip install 'rskip[vision]'"
-        ) from error
     return {"cifar10": datasets.CIFAR10, "cifar100": datasets.CIFAR100}[name]
 
 

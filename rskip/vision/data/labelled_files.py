@@ -14,12 +14,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-import numpy as np
-
 from rskip.files.checksum import sha256_file
 from rskip.files.decoding import ImageError
 from rskip.files.images import SUFFIXES, picture_size, read_picture
 from rskip.files.names import line_name, shown_name
+from rskip.machine.extras import extra
+
+with extra("vision"):
+    import numpy as np
 
 SPLITS = ("train", "valid", "test")
 ALL = "all"  # the name of the only part if the images are not split

@@ -12,12 +12,15 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Protocol, runtime_checkable
 
-import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from rskip.machine.extras import extra
 from rskip.vision.transforms import MEAN, STD
+
+with extra("vision"):
+    import numpy as np
 
 PADDING = 4  # pixels, at each edge before a crop
 LEAST_AREA = 0.25  # of the image, that a random resized crop has; its sides' ratio is 3/4 to 4/3

@@ -6,11 +6,13 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from rskip.files.names import line_name
+from rskip.machine.extras import extra
 from rskip.settings.errors import shown
 from rskip.vision.data.labelled_files import ALL, SPLITS, LabelledFiles, Part, check_class_name, check_classes, listed
+
+with extra("vision"):
+    import numpy as np
 
 PAIRS = {
     "train": (("train_images", "train_labels"), ("x_train", "y_train")),

@@ -17,18 +17,22 @@ from functools import partial
 from typing import Annotated, Any, TypeVar
 
 import msgspec
-import numpy as np
 import torch
 from torch import Tensor
 
 from rskip.files.decoding import ImageError
 from rskip.machine.environment import available_cores
-from rskip.machine.terminal import Progress
+from rskip.machine.extras import extra
 from rskip.settings.kinds import Whole
 from rskip.vision.data.labelled_files import ALL, LabelledFiles, Part, listed
 from rskip.vision.data.loader import ImageSet, Pixels
 from rskip.vision.settings import LEAST_TORCHVISION_SIZE
 from rskip.vision.transforms import square
+
+with extra("vision"):
+    import numpy as np
+
+    from rskip.machine.progress import Progress
 
 SIZES = (32, 64, 128, 224)  # the choices of S
 LARGEST_PREACT_SIZE = 64  # the largest S that is chosen for a PreAct-ResNet

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from rskip.files.state import read_state_lines, state_line
 from rskip.files.whole import atomic_file, naming
+from rskip.machine.extras import extra
 from rskip.machine.ranks import Ranks
 from rskip.settings.kinds import Count, Whole
 
@@ -80,12 +81,8 @@ class TensorBoardCurve:
     """
 
     def __init__(self, folder: Path, *, after: int) -> None:
-        try:
+        with extra("tensorboard", what="the setting tensorboard"):
             from torch.utils.tensorboard import SummaryWriter
-        except ImportError as error:
-            raise ValueError(
-                f"TensorBoard can't be imported ({error}): pip install 'rskip[tensorboard]', or leave tensorboard out"
-            ) from None
         self._writer: Any = SummaryWriter(str(folder), purge_step=after + 1)
 
     def add(self, point: CurvePoint) -> None:

@@ -15,8 +15,9 @@ from typing import Any
 import torch
 
 from rskip.machine.device import bfloat16_is_slow, choose_device, gpu_of_its_own, set_gpu_arithmetic
+from rskip.machine.progress import Progress
 from rskip.machine.ranks import Ranks
-from rskip.machine.terminal import Progress, duration
+from rskip.machine.terminal import duration
 from rskip.settings.errors import SettingError
 from rskip.vision.data import load_cifar
 from rskip.vision.data.labelled_files import find_labelled_files

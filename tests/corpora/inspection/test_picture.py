@@ -18,7 +18,7 @@ def comments_of(svg: str) -> str:
 
 
 def test_svg_says_what_is_drawn_and_is_the_same_again(data, tmp_path):
-    pytest.importorskip("matplotlib", reason="pictures need matplotlib: pip install 'rskip[pictures]'")
+    pytest.importorskip("matplotlib", reason="needs the extra plots")
     found = inspect_data(data)
     for name in ("one.svg", "two.svg"):
         draw(found, tmp_path / name)
@@ -39,7 +39,7 @@ def test_svg_says_what_is_drawn_and_is_the_same_again(data, tmp_path):
 
 
 def test_png_and_long_sentences(tmp_path, write_split):
-    pytest.importorskip("matplotlib", reason="pictures need matplotlib: pip install 'rskip[pictures]'")
+    pytest.importorskip("matplotlib", reason="needs the extra plots")
     write_split(tmp_path / "data", "valid", [("a " * 100_000, "ein " * 90_000), ("a", "ein")] * 3)
     draw(inspect_data(tmp_path / "data"), tmp_path / "picture.PNG")
     picture = (tmp_path / "picture.PNG").read_bytes()
@@ -56,6 +56,6 @@ def test_mistakes(data, tmp_path, monkeypatch, write_split):
         with pytest.raises(ValueError, match="empty: train has no sentences to draw"):
             draw(inspect_data(tmp_path / "empty"), tmp_path / "picture.svg")
     monkeypatch.setitem(sys.modules, "matplotlib", None)
-    with pytest.raises(ValueError, match=re.escape("a picture needs matplotlib: pip install 'rskip[pictures]'")):
+    with pytest.raises(ValueError, match="a plot needs matplotlib: install the extra plots with"):
         draw(found, tmp_path / "picture.svg")
     assert not list(tmp_path.glob("*picture*"))
