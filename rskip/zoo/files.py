@@ -10,7 +10,7 @@ from urllib.parse import quote
 from rskip.files.cache import expanded_path
 from rskip.files.checksum import file_difference
 from rskip.files.whole import disk_space
-from rskip.zoo.registry import WEIGHTS, ModelEntry
+from rskip.zoo.registry import FILE_NAME, WEIGHTS, ModelEntry, release_url
 
 MIRROR = "RSKIP_HUB_MIRROR"
 OFFLINE = "RSKIP_OFFLINE"
@@ -22,8 +22,9 @@ def model_folder(entry: ModelEntry, *, root: Path) -> Path:
     """The folder that holds the model's files, all of them as the registry has them.
 
     It is the first that has them: the model's folder in the checkout; the cache; NAME in the folder or at the address
-    that $RSKIP_HUB_MIRROR gives; the model's own address. Folders are read in place. From an address the files go into
-    the cache, and what is damaged there is fetched again. With $RSKIP_OFFLINE nothing is fetched.
+    that $RSKIP_HUB_MIRROR gives; the model's own address; its `folder` at the release's address. Folders are read in
+    place. From an address the files go into the cache, and what is damaged there is fetched again. With $RSKIP_OFFLINE
+    nothing is fetched.
 
     :param root: of the checkout.
     :raises FileNotFoundError: they are nowhere.
@@ -49,7 +50,7 @@ def model_folder(entry: ModelEntry, *, root: Path) -> Path:
             f"{nowhere}, and {OFFLINE} forbids to fetch them: unset it, or set {MIRROR} to a folder that has {wanted}"
         )
     refusals: list[OSError | ValueError] = []
-    for address in _addresses(entry, mirror):
+    for address in _addresses(entry, mirror, root / FILE_NAME):
         try:
             fetch_model(entry, address, cached)
             return cached
@@ -110,9 +111,11 @@ def _mirror() -> str:
     return mirror
 
 
-def _addresses(entry: ModelEntry, mirror: str) -> list[str]:
+def _addresses(entry: ModelEntry, mirror: str, registry: Path) -> list[str]:
     mirrored = [f"{mirror.rstrip('/')}/{entry.name}"] if mirror.startswith(ADDRESSES) else []
-    return mirrored + ([entry.url.rstrip("/")] if entry.url else [])
+    own = [entry.url.rstrip("/")] if entry.url else []
+    release = release_url(registry) if entry.folder and registry.is_file() else None
+    return mirrored + own + ([f"{release.rstrip('/')}/{quote(entry.folder or '')}"] if release else [])
 
 
 def _has_all(folder: Path, entry: ModelEntry) -> bool:

@@ -27,6 +27,7 @@ from rskip.zoo.registry import (
     ModelScore,
     Url,
     read_registry,
+    release_url,
     write_registry,
 )
 
@@ -50,7 +51,8 @@ def register(entry: ModelEntry) -> None:
         entries = _with(_read_entries(), entry)
         with atomic_file(Path(str(entry.folder), CARD)) as temporary:
             temporary.write_text(model_card(entry), encoding="utf-8")
-        write_registry(Path(FILE_NAME), entries)
+        path = Path(FILE_NAME)
+        write_registry(path, entries, url=release_url(path) if path.exists() else None)
 
 
 def plan_entry(

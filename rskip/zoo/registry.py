@@ -95,7 +95,7 @@ class ModelEntry(msgspec.Struct, frozen=True, kw_only=True):
     :param connection: the canonical spec of its residual connections.
     :param parameters: how many the model has.
     :param folder: where its files lie in the repository; None where they are only served.
-    :param url: base address of its files; None where none is known.
+    :param url: base address of its files, if they are not only where the release is; None where there is none.
     :param files: path within the folder, with "/", to size and sum. The weights are model.safetensors.
     :param dtype: the number format that the weights are stored in.
     :param figures: what it reaches.
@@ -177,6 +177,24 @@ def read_registry(path: Path | None = None) -> dict[str, ModelEntry]:
         the file, the model and the field.
     """
     path = registry_file() if path is None else path
+    content = _read(path)
+    models = content["models"]
+    if content["format"] == 1:
+        models = {name: _of_format_1(values) for name, values in models.items()}
+    return {name: read_entry(name, values, source=path.name) for name, values in models.items()}
+
+
+def release_url(path: Path | None = None) -> str | None:
+    """The base address at which a release serves every model's `folder`; None where there is no release yet.
+
+    :raises FileNotFoundError, SettingError: as `read_registry`.
+    """
+    path = registry_file() if path is None else path
+    url: str | None = convert(_read(path).get("url"), Url | None, name="url", source=str(path))
+    return url
+
+
+def _read(path: Path) -> dict[str, Any]:
     content = read_json(path)
     if not isinstance(content, dict) or type(content.get("format")) is not int:
         raise SettingError("", "not a registry of models: it says no format", source=str(path))
@@ -187,13 +205,10 @@ def read_registry(path: Path | None = None) -> dict[str, ModelEntry]:
             advice="install a newer rskip",
             source=str(path),
         )
-    models = content.get("models")
-    if content.keys() != {"format", "models"} or not isinstance(models, dict):
-        keys, expected = ", ".join(map(shown_key, content)), "format and models, with one entry a model, and no others"
+    if content.keys() - {"url"} != {"format", "models"} or not isinstance(content["models"], dict):
+        keys, expected = ", ".join(map(shown_key, content)), "format, url and models, with one entry per model"
         raise SettingError("", f"has the keys {keys}", expected=expected, source=str(path))
-    if content["format"] == 1:
-        models = {name: _of_format_1(values) for name, values in models.items()}
-    return {name: read_entry(name, values, source=path.name) for name, values in models.items()}
+    return content
 
 
 def _of_format_1(content: Any) -> Any:
@@ -220,9 +235,12 @@ def read_entry(name: str, content: Any, *, source: str = FILE_NAME) -> ModelEntr
     return convert(content, ModelEntry, source=source)
 
 
-def write_registry(path: Path, entries: Mapping[str, ModelEntry]) -> None:
-    """Writes the models, sorted by name, whole or not at all; the same models give the same bytes."""
-    content = {"format": FORMAT, "models": {name: entries[name].to_json() for name in sorted(entries)}}
+def write_registry(path: Path, entries: Mapping[str, ModelEntry], *, url: str | None = None) -> None:
+    """Writes the models, sorted by name, whole or not at all; the same models give the same bytes.
+
+    :param url: as `release_url` gives it.
+    """
+    content = {"format": FORMAT, "url": url, "models": {name: entries[name].to_json() for name in sorted(entries)}}
     with atomic_file(path) as temporary:
         text = json.dumps(content, indent=2, ensure_ascii=False, allow_nan=False)
         temporary.write_text(text + "\n", encoding="utf-8")

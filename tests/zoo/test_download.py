@@ -14,7 +14,7 @@ import msgspec
 import pytest
 
 from rskip.zoo.files import cached_folder, model_folder
-from rskip.zoo.registry import ModelEntry
+from rskip.zoo.registry import ModelEntry, write_registry
 
 NAME = "preact_resnet8_2rskip_ln.cifar10"
 WEIGHTS = f"{NAME}/model.safetensors"
@@ -124,6 +124,23 @@ def test_models_own_address_where_the_mirror_lacks_it(
         get(msgspec.structs.replace(entry, url=f"{server.url}/own/"))
     for address in (f"{server.url}/{CONFIG}", f"{server.url}/own/config.json"):
         assert f"{address}: the server says 404 Not Found" in str(error.value)
+
+
+def test_a_release_serves_the_folders_of_the_repository(
+    entry: ModelEntry, server: Any, published: Path, tmp_path: Path
+) -> None:
+    """At one address for all models, where the mirror lacks this one. The registry of an installed package has it."""
+    entry = msgspec.structs.replace(entry, folder="checkpoints/field/preact_2rskip")
+    shutil.copytree(server.folder / NAME, server.folder / "v1" / str(entry.folder))
+    shutil.rmtree(server.folder / NAME)
+    installed = tmp_path / "installed"
+    installed.mkdir()
+    write_registry(installed / "checkpoints.json", {entry.name: entry}, url=f"{server.url}/v1/")
+    folder = model_folder(entry, root=installed)
+    assert folder == cached_folder(entry)
+    assert (folder / "model.safetensors").read_bytes() == (published / "model.safetensors").read_bytes()
+    asked = [path for path, _ in server.requests]
+    assert asked == [CONFIG, *(f"v1/{entry.folder}/{name}" for name in ("config.json", "model.safetensors"))]
 
 
 def test_cache_that_can_not_be_made(entry: ModelEntry, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from rskip.settings.errors import SettingError, shown_key
-from rskip.zoo.registry import ModelFile, read_entry, read_registry, registry_file, write_registry
+from rskip.zoo.registry import ModelFile, read_entry, read_registry, registry_file, release_url, write_registry
 
 NAME = "preact_resnet20_sas.cifar10"
 FILE = {"size": 24, "sha256": "1" * 64}
@@ -122,7 +122,7 @@ def test_what_is_written_is_read(tmp_path: Path) -> None:
     write_registry(path, {"z.z": served, NAME: entry})
     assert read_registry(path) == {NAME: entry, "z.z": served}
     content = json.loads(path.read_text(encoding="utf-8"))
-    assert content == {"format": 2, "models": {NAME: CONTENT, "z.z": changed(("folder",), None)}}
+    assert content == {"format": 2, "url": None, "models": {NAME: CONTENT, "z.z": changed(("folder",), None)}}
     assert list(content["models"]) == [NAME, "z.z"]
     before = path.read_bytes()
     write_registry(path, read_registry(path))
@@ -159,8 +159,8 @@ def test_a_bad_file_is_one_line(tmp_path: Path) -> None:
         ('{"models": {}}', "it says no format"),
         ('{"format": "1", "models": {}}', "it says no format"),
         ('{"format": 3}', "has format 3, but this rskip reads format 2; install a newer rskip"),
-        ('{"format": 1}', "has the keys format: expected format and models"),
-        ('{"format": 1, "models": []}', "expected format and models, with one entry a model"),
+        ('{"format": 1}', "has the keys format: expected format, url and models"),
+        ('{"format": 1, "models": []}', "expected format, url and models, with one entry per model"),
         ('{"format": 1, "models": {}, "a\\nb": 1}', "has the keys format, models, 'a\\nb': expected"),
         ('{"format": 1, "models": {"a.b": 1, "a.b": 2}}', "key a.b is given twice: expected once"),
         ('{"format": 1, "models": {"a.b": null}}', "checkpoints.json: a.b: it holds nothing: expected keys and values"),
@@ -170,6 +170,16 @@ def test_a_bad_file_is_one_line(tmp_path: Path) -> None:
         with pytest.raises(SettingError) as caught:
             read_registry(path)
         assert message in str(caught.value) and "\n" not in str(caught.value), text[:50]
+
+
+def test_the_address_of_a_release_is_kept_and_checked(tmp_path: Path) -> None:
+    path = tmp_path / "checkpoints.json"
+    for url in (None, "https://example.org/v1"):
+        write_registry(path, {}, url=url)
+        assert (release_url(path), read_registry(path)) == (url, {})
+    write_registry(path, {}, url="example.org")
+    with pytest.raises(SettingError, match=r"json: url is 'example\.org': expected an https:// address without spaces"):
+        release_url(path)
 
 
 def test_the_registry_of_a_checkout_is_in_its_root(root: Path) -> None:
@@ -189,4 +199,4 @@ def test_an_entry_of_the_first_format_is_read_as_one_of_now(tmp_path: Path) -> N
     expected = {**CONTENT, "recipe": "cifar10_preact20_sas", "checkpoint_sha256": None}
     assert entry == read_entry(NAME, expected)
     write_registry(path, {NAME: entry})
-    assert json.loads(path.read_text(encoding="utf-8")) == {"format": 2, "models": {NAME: expected}}
+    assert json.loads(path.read_text(encoding="utf-8")) == {"format": 2, "url": None, "models": {NAME: expected}}
