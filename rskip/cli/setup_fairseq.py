@@ -1,4 +1,4 @@
-"""Install fairseq 0.12.2, and what it really needs, into the current environment.
+"""Install fairseq 0.12.2, what it really needs, and the start-up hook that patches it, into the current environment.
 
 fairseq's own list of requirements has metadata that pip refuses, so fairseq is installed without it and its
 real needs beside it. fairseq is compiled, which needs a C++ compiler and takes about half a minute."""
@@ -16,12 +16,24 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Checks the tools and installs missing packages. Returns pip's exit status if pip fails."""
-    from rskip.machine.fairseq_setup import FAIRSEQ, check_tools, installation_steps, is_installed
+    """Checks the tools and installs what is missing. Returns pip's exit status if pip fails."""
+    from rskip.machine import fairseq_setup as setup
 
-    if is_installed():
-        print(f"fairseq {FAIRSEQ} is installed")
-        return 0
+    status = 0
+    if setup.is_installed():
+        print(f"fairseq {setup.FAIRSEQ} is installed")
+    else:
+        status = _install()
+    if not status and not setup.hook_is_installed():
+        setup.install_hook()
+        print(f"installed fairseq's start-up hook in {setup.site_folder()}")
+    return status
+
+
+def _install() -> int:
+    """Returns pip's exit status."""
+    from rskip.machine.fairseq_setup import check_tools, installation_steps
+
     check_tools()
     for step in installation_steps():
         print(step.line, flush=True)

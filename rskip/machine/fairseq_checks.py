@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from importlib import metadata
 
 from rskip.machine.environment import installed_version
 from rskip.machine.fairseq_setup import FAIRSEQ, compiler, missing_needs
@@ -44,8 +43,7 @@ def check_fairseq(findings: Findings) -> None:
     report = json.loads(process.stdout)
     findings.show("start-up hook", "runs in every process" if report["hook"] else "missing")
     if not report["hook"]:
-        site = metadata.distribution("rskip").locate_file("fairseq_compat.pth")
-        findings.wrong.append(f"the start-up hook did not run; it is {site}: install rskip again")
+        findings.wrong.append("the start-up hook, which patches fairseq, did not run: rskip setup-fairseq")
     if "error" in report:
         findings.wrong.append(
             f"fairseq can't be imported ({' '.join(report['error'].split())}): rskip setup-fairseq"

@@ -1,21 +1,25 @@
-"""The requirements for installing fairseq 0.12.2, and the pip commands that install it."""
+"""Installs fairseq 0.12.2: what it requires, the pip commands, and the start-up hook of its patches."""
 
 from __future__ import annotations
 
 import importlib.util
 import os
 import shutil
+import site
 import sys
 import sysconfig
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from importlib import metadata
 from pathlib import Path
 
+import fairseq_compat
 from rskip.machine.environment import constraints_file, installed_version
 from rskip.machine.extras import package_of, requirements
 
 FAIRSEQ = "0.12.2"
 COMPILERS = ("g++", "c++", "clang++")
+HOOK = Path(fairseq_compat.__file__).parent / "site_files"
 
 
 def is_installed() -> bool:
@@ -26,6 +30,34 @@ def is_installed() -> bool:
 def missing_needs() -> list[str]:
     """What fairseq and rskip's tasks with it need, the extra `fairseq`, and is not installed."""
     return [each for each in requirements("fairseq") if installed_version(package_of(each)) is None]
+
+
+def site_folder() -> Path:
+    """Where the start-up hook belongs: beside fairseq, or in this environment if it sees another one's fairseq."""
+    found = Path(str(metadata.distribution("fairseq").locate_file("")))
+    folders = [Path(folder) for folder in (*site.getsitepackages(), site.getusersitepackages())]
+    return found if found in folders else Path(sysconfig.get_path("purelib"))
+
+
+def hook_is_installed() -> bool:
+    """True if each Python process of this environment runs the present start-up hook. fairseq is installed."""
+    files = [(path, site_folder() / path.name) for path in HOOK.iterdir()]
+    return all(path.is_file() and path.read_bytes() == ours.read_bytes() for ours, path in files)
+
+
+def install_hook() -> None:
+    """Copies the start-up hook, and lists its files among fairseq's, with which pip then removes them."""
+    folder = site_folder()
+    for path in sorted(HOOK.iterdir()):
+        partial = folder / f"{path.name}.partial"  # processes that start meanwhile read .pth files
+        shutil.copyfile(path, partial)
+        partial.replace(folder / path.name)
+    records = [Path(str(path.locate())) for path in metadata.files("fairseq") or [] if path.name == "RECORD"]
+    for record in records:
+        if record.parent.parent == folder:
+            lines = record.read_text("utf-8").splitlines()
+            lines += [f"{path.name},," for path in sorted(HOOK.iterdir()) if f"{path.name},," not in lines]
+            record.write_text("\n".join(lines) + "\n", "utf-8")
 
 
 def compiler() -> str | None:

@@ -25,6 +25,7 @@ def pip(monkeypatch):
 
     monkeypatch.setattr(subprocess, "run", run)
     monkeypatch.setattr(fairseq_setup, "is_installed", lambda: False)
+    monkeypatch.setattr(fairseq_setup, "hook_is_installed", lambda: True)
     return calls
 
 
@@ -32,6 +33,27 @@ def test_installed_is_left_alone(monkeypatch, capsys):
     monkeypatch.setattr(subprocess, "run", None)
     assert main(["setup-fairseq"]) == 0
     assert capsys.readouterr().out == "fairseq 0.12.2 is installed\n"
+
+
+def test_the_hook_is_installed_beside_fairseq_and_is_listed_among_its_files(tmp_path, monkeypatch, capsys, root):
+    """Once, however often the command runs; a changed file is replaced."""
+    record = tmp_path / "fairseq-0.12.2.dist-info" / "RECORD"
+    record.parent.mkdir()
+    (record.parent / "METADATA").write_text("Metadata-Version: 2.1\nName: fairseq\nVersion: 0.12.2\n")
+    record.write_text("fairseq/__init__.py,,\nfairseq-0.12.2.dist-info/RECORD,,\n")
+    (tmp_path / "fairseq_compat.pth").write_text("old")
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr("site.getsitepackages", lambda: [str(tmp_path)])
+    for _ in range(2):
+        assert main(["setup-fairseq"]) == 0
+    assert capsys.readouterr().out == (
+        f"fairseq 0.12.2 is installed\ninstalled fairseq's start-up hook in {tmp_path}\nfairseq 0.12.2 is installed\n"
+    )
+    names = ["fairseq_compat.pth", "fairseq_compat.start"]
+    for name in names:
+        assert (tmp_path / name).read_text() == (root / "fairseq_compat/site_files" / name).read_text()
+    assert record.read_text().splitlines()[2:] == [f"{name},," for name in names]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["fairseq-0.12.2.dist-info", *names]
 
 
 def test_needs_first_then_fairseq_without_its_own_requirements(pip):

@@ -88,7 +88,7 @@ def test_missing_hook_and_failing_import(answer):
     found = findings(fairseq_checks.check_fairseq)
     assert sum(line.endswith(" NOT active") for line in found.lines) == len(NAMES)
     wrong = found.wrong
-    assert wrong[0].startswith("the start-up hook did not run")
+    assert wrong[0] == "the start-up hook, which patches fairseq, did not run: rskip setup-fairseq"
     assert wrong[1] == "fairseq can't be imported (ValueError: mutable default): rskip setup-fairseq"
     assert len(wrong) == 2
 

@@ -1,4 +1,4 @@
-"""A wheel and an editable install, by an old and a new pip: both carry the start-up hook and remove it."""
+"""Wheels and editable installs, by an old and a new pip; what they hold, and fairseq's hook, which neither brings."""
 
 from __future__ import annotations
 
@@ -10,7 +10,9 @@ import sys
 import sysconfig
 import tarfile
 import zipfile
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -92,14 +94,16 @@ def pip_of(kind: str, python: Path) -> list[str | Path]:
 
 
 @pytest.mark.slow
-def test_wheel_holds_start_up_files_tested_versions_and_the_registry_of_models(wheel: Path, checkout: Path):
+def test_wheel_holds_tested_versions_and_the_registry_of_models_and_no_start_up_file(wheel: Path, checkout: Path):
     with zipfile.ZipFile(wheel) as archive:
         names = archive.namelist()
-        assert {"fairseq_compat.pth", "fairseq_compat.start"} <= set(names)
+        assert {name.partition("/")[0].partition(".")[0] for name in names} == {"rskip", "fairseq_compat", "rskip-0"}
+        assert "fairseq_compat/site_files/fairseq_compat.pth" in names and "fairseq_compat.pth" not in names
         assert not any(name.startswith(("tests/", "benchmarks/")) for name in names)
         for name in OF_THE_ROOT:
             assert archive.read(f"rskip/{name}") == (checkout / name).read_bytes()
-        assert shutil.which("cc") is None or "rskip/cpu/_kernels.abi3.so" in names
+        assert ("rskip/cpu/_kernels.abi3.so" in names) == (shutil.which("cc") is not None)
+        assert wheel.name.endswith("-py3-none-any.whl") == (shutil.which("cc") is None)
 
 
 @pytest.mark.slow
@@ -119,27 +123,50 @@ def test_a_wheel_works_away_from_the_checkout(wheel: Path, tmp_path: Path):
     environment = fresh_environment(tmp_path, "--without-pip")
     run_well(*pip_of("ours", environment), "install", "--no-deps", "--no-compile", wheel, folder=tmp_path)
     assert "prepare" in run_well(environment.parent / "rskip", "--help", folder=tmp_path)
+    told = run(environment.parent / "rskip", "doctor", folder=tmp_path)
+    assert told.stdout.endswith("  - the start-up hook, which patches fairseq, did not run: rskip setup-fairseq\n")
+    run_well(environment.parent / "rskip", "setup-fairseq", folder=tmp_path)
     assert run_well(environment.parent / "rskip", "doctor", folder=tmp_path).endswith("nothing is wrong\n")
     assert len(run_well(environment.parent / "rskip", "zoo", "list", folder=tmp_path).splitlines()) >= 9
 
 
 @pytest.mark.slow
+def test_a_wheel_loads_models_from_the_address_of_a_release(
+    wheel: Path, root: Path, tmp_path: Path, file_server: Callable[[Path], Any]
+) -> None:
+    """Here that of a clone's files."""
+    environment = fresh_environment(tmp_path, "--without-pip")
+    run_well(*pip_of("ours", environment), "install", "--no-deps", "--no-compile", wheel, folder=tmp_path)
+    (registry,) = tmp_path.glob("fresh/lib/python*/site-packages/rskip/checkpoints.json")
+    content = json.loads(registry.read_text("utf-8"))
+    registry.write_text(json.dumps({**content, "url": file_server(root).url}), "utf-8")
+    code = "import rskip; print(rskip.load('transformer_tiny_2rskip_ln.multi30k.en-de')('A man sleeps.'))"
+    hub = str(tmp_path / "hub")
+    assert run_well(environment, "-c", code, folder=tmp_path, TORCH_HOME=hub) == "Ein Mann schläft.\n"
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("compiler", ["false", "no-such-compiler"])
-def test_without_a_compiler_that_works_it_is_built_without_kernels(compiler, checkout, tmp_path, monkeypatch):
-    monkeypatch.setenv("CC", compiler)
-    run_well(sys.executable, "setup.py", "build_ext", "--build-lib", tmp_path, folder=checkout)
-    assert not list(tmp_path.rglob("_kernels*"))
+def test_without_a_compiler_that_works_the_wheel_has_no_kernels_and_is_for_every_system(compiler, checkout, tmp_path):
+    pip = [sys.executable, "-m", "pip", "wheel", "--no-deps", "--no-build-isolation", "--wheel-dir", tmp_path]
+    run_well(*pip, checkout, folder=tmp_path, CC=compiler)
+    (path,) = tmp_path.glob("*.whl")
+    assert path.name.endswith("-py3-none-any.whl")
+    with zipfile.ZipFile(path) as archive:
+        assert [name for name in archive.namelist() if "_kernels" in name or name.endswith(".so")] == []
 
 
 @pytest.mark.install
 @pytest.mark.parametrize("pip", ["bundled", "ours"])
 @pytest.mark.parametrize("install", ["wheel", "editable"])
-def test_installed_hook_works_and_goes_with_the_package(
+def test_the_hook_that_setup_fairseq_installs_works_and_is_silent_without_rskip(
     install: str, pip: str, environment: Path, wheel: Path, checkout: Path, tmp_path: Path
 ):
     what = [wheel] if install == "wheel" else ["--no-build-isolation", "--editable", checkout]
     run_well(*pip_of(pip, environment), "install", "--no-deps", *what, folder=tmp_path)
 
+    assert not json.loads(run_well(environment, "-m", "fairseq_compat.report", folder=tmp_path))["hook"]
+    run_well(environment.parent / "rskip", "setup-fairseq", folder=tmp_path)
     report = json.loads(run_well(environment, "-m", "fairseq_compat.report", "rskip", folder=tmp_path))
     assert report["hook"]
     assert {patch["active"] for patch in report["patches"]} == {True}
@@ -150,8 +177,6 @@ def test_installed_hook_works_and_goes_with_the_package(
     run_well(*pip_of(pip, environment), "uninstall", "--yes", "rskip", folder=tmp_path)
     process = run(environment, "-c", "print('fine')", folder=tmp_path)
     assert (process.stdout, process.stderr) == ("fine\n", "")
-    site = environment.parent.parent / Path(sysconfig.get_path("purelib")).relative_to(sys.prefix)
-    assert list(site.glob("fairseq_compat*")) == []
 
 
 @pytest.mark.install
