@@ -35,7 +35,7 @@ from rskip.machine.progress import Progress
 from rskip.settings.check import convert
 from rskip.settings.errors import SettingError, nearest
 from rskip.tasks import find_task, task_name, tasks
-from rskip.tasks.subject import Batch, Conditions, Subject
+from rskip.tasks.subject import Batch, Conditions, NotAnalysable, Subject
 from rskip.zoo.files import model_folder
 from rskip.zoo.registry import WEIGHTS, read_registry, registry_file
 
@@ -144,8 +144,8 @@ def _trained(path: Path, conditions: Conditions, task: str | None) -> Subject:
     for each in [find_task(task)] if task else tasks().values():
         try:
             return replace(each.subject(path, depth=None, conditions=conditions), label=label)
-        except (ValueError, OSError):
-            if task:
+        except (ValueError, OSError) as error:
+            if task or isinstance(error, NotAnalysable):
                 raise
     raise ValueError(f"{path} holds no model that can be analysed; give its task to see what is wrong")
 

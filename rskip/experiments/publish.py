@@ -85,9 +85,9 @@ def publish_model(
     :param variant: last part of the model's name; None: unchanged.
     :param mirror: where the dataset is, for scoring.
     :raises FileNotFoundError: no such run, seed or recipe, or the run's files are gone.
-    :raises ValueError: a path instead of a name, a folder under the run's old name, files that don't match the run's
-        record, too many bytes, or a worse score after reading the weights back. Weights and checkpoints.json then stay
-        as they were.
+    :raises ValueError: a path instead of a name, the user's own data, a folder under the run's old name, files that
+        don't match the run's record, too many bytes, or a worse score after reading the weights back. Weights and
+        checkpoints.json then stay as they were.
     :raises CommandFailed: scoring the weights failed. Everything then stays as it was.
     """
     run = run_named(run)
@@ -100,9 +100,9 @@ def publish_model(
     records = read_run_records(run, results)
     name = {"url": url, "variant": variant}
     if records:
-        name = choose_name(
-            run, task_of_record(records[0]), overrides=records[0].overrides, config=records[0].config, **name
-        )
+        task = task_of_record(records[0])
+        task.check_publishable(records[0])
+        name = choose_name(run, task, overrides=records[0].overrides, config=records[0].config, **name)
     wrong = None if entry is None else mismatch(entry, records)
     if entry is not None and wrong is None and seed in (None, entry.seed):
         renewed_entry = renewed(entry, records, **name)

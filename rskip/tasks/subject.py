@@ -66,6 +66,10 @@ class Conditions(msgspec.Struct, frozen=True, kw_only=True):
         return chosen
 
 
+class NotAnalysable(ValueError):
+    """A task reads the model, but can't analyse it."""
+
+
 @dataclass(frozen=True)
 class Batch:
     """Some examples.

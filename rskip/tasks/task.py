@@ -222,6 +222,12 @@ class Task(ABC, Generic[SettingsT]):
         """Whose weights are published; never chosen by figures on the test set."""
         return records[0]
 
+    def check_publishable(self, record: Record) -> None:  # noqa: B027  (nothing to refuse)
+        """Refuses a run that no published model can describe, before its weights are exported.
+
+        :raises ValueError: it was trained on data of the user's own, for example.
+        """
+
     @abstractmethod
     def export_weights(self, run: Run[SettingsT], record: Record, folder: Path) -> dict[str, Any]:
         """Writes model.safetensors, and what loading it needs, into a folder that is to be published.

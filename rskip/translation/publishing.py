@@ -28,6 +28,15 @@ _SIZED = re.compile(r"transformer_\w+?(?:_(?P<size>tiny|small|iwslt|2layer|big))
 _CORPUS = re.compile(r"(?P<dataset>.+)-[a-z]{2}-[a-z]{2}")
 
 
+def check_publishable(record: Record) -> None:
+    """:raises ValueError: the run was trained on a data folder, not on a registered corpus."""
+    if (own := record.config.get("data")) is not None:
+        raise ValueError(
+            f"{record.run} was trained on {own}, which is not a registered corpus: a published model names its data's "
+            "source and licence; give others the folder that `rskip train` wrote, which `rskip.load` reads"
+        )
+
+
 def export_weights(run: Run[TranslationSettings], record: Record, folder: Path) -> dict[str, Any]:
     """Writes config.json, model.safetensors (the averaged parameters in float16), text/ and dict.<language>.txt.
 
@@ -68,11 +77,6 @@ def describe(folder: Path, record: Record) -> ModelDescription:
     path = folder / WEIGHTS
     if (user_dir := record.config.get("train", {}).get("user-dir")) is not None:
         import_user_dir(Path(user_dir))  # it registers its connections
-    if (own := record.config.get("data")) is not None:
-        raise ValueError(
-            f"{record.run} was trained on {own}, which is no registered corpus: a published model names its data's "
-            f"source and licence; use the folder itself, Translator.from_pretrained({str(folder)!r})"
-        )
     corpus, split = find_corpus(record.config["corpus"]), record.config["evaluate"]["split"]
     named = _CORPUS.fullmatch(corpus.name)
     assert named is not None, corpus.name

@@ -49,6 +49,7 @@ translator.translate(["A man sleeps.", "A dog runs."], beam=5, nbest=3)"""
     diverged = imported("rskip.translation.scoring")
     sample_outputs = imported("rskip.translation.scoring")
     commands = imported("rskip.translation.commands")
+    check_publishable = imported("rskip.translation.publishing")
     export_weights = imported("rskip.translation.publishing")
     describe = imported("rskip.translation.publishing")
     load = imported("rskip.translation.translator:load_published")

@@ -19,7 +19,6 @@ from rskip.vision.model_file import TASK, load_model
 from rskip.vision.recipe import VisionSettings
 from rskip.vision.run import scored_file
 from rskip.vision.scoring import DECIMALS, evaluate_model
-from rskip.vision.settings import OWN
 
 _BASELINE = ConnectionSpec("xskip", 1)  # the PreAct-ResNet's own connection, of this paper
 _PREACT_RESNET = Paper(
@@ -31,6 +30,15 @@ CIFAR_TERMS = (
     "no licence stated; source: Krizhevsky (2009), Learning Multiple Layers of Features from Tiny Images, "
     "https://www.cs.toronto.edu/~kriz/cifar.html"
 )
+
+
+def check_publishable(record: Record) -> None:
+    """:raises ValueError: the run was trained on images of the user's own."""
+    if (own := record.config["train"].get("data")) is not None:
+        raise ValueError(
+            f"{record.run} was trained on your own images, {own}: a published model names a dataset and its terms; "
+            "give others the folder of the training, which `rskip.load` reads"
+        )
 
 
 def export_weights(run: Run[VisionSettings], record: Record, folder: Path) -> dict[str, Any]:
@@ -62,8 +70,6 @@ def describe(folder: Path, record: Record) -> ModelDescription:
         raise ValueError(f"{path} doesn't describe a model ({error!r}): publish the run again") from None
     if (trained_on := record.config["train"]["dataset"]) != dataset:
         raise ValueError(f"{path} says {dataset}, the record of {record.run} {trained_on}: publish the run again")
-    if dataset == OWN:
-        raise ValueError(f"{path} is of your own images, which a published model can't name: give its folder instead")
     spec = parse_connection(connection)
     return ModelDescription(
         architecture=name,

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from rskip.connections import ConnectionSpec
 from rskip.settings.errors import SettingError
-from rskip.tasks.subject import Batch, Conditions, Subject
+from rskip.tasks.subject import Batch, Conditions, NotAnalysable, Subject
 from rskip.vision import PreActResNet, preact_resnet
 from rskip.vision.data import ImageSet, evaluation_batches, load_cifar
 from rskip.vision.model_file import load_model
@@ -37,7 +37,10 @@ def subject(model: ConnectionSpec | Path, *, depth: int | None, conditions: Cond
             shortcut_input = conditions.shortcut_input or "raw"
             network = preact_resnet(DEPTH if depth is None else depth, model, shortcut_input=shortcut_input).eval()
     if dataset == OWN:
-        raise ValueError(f"{model} was trained on your own images: its analysis needs a model of CIFAR's")
+        raise NotAnalysable(
+            f"{model} was trained on your own images, which `rskip analyse` doesn't read: give a model of cifar10 or "
+            "cifar100, or a connection"
+        )
     network.to(memory_format=torch.channels_last)
     return Subject(
         label=model.name if isinstance(model, Path) else str(model),

@@ -53,6 +53,7 @@ model.classes[model(image[None]).argmax().item()]"""
     diverged = imported("rskip.vision.scoring")
     sample_outputs = imported("rskip.vision.scoring")
     artifacts = imported("rskip.vision.scoring")
+    check_publishable = imported("rskip.vision.publishing")
     export_weights = imported("rskip.vision.publishing")
     describe = imported("rskip.vision.publishing")
     load = imported("rskip.vision.classifier:load_published")

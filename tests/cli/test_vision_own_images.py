@@ -80,6 +80,10 @@ def test_it_learns_and_its_files_describe_the_images(
     assert main(["vision", "evaluate", str(trained), "--data", str(photos), "--split", "train", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["count"] == 48
     refused(capsys, "was trained on your own images, colours: give --data", "evaluate", str(trained))
+    for path in (trained, trained / "checkpoint.pt"):
+        assert main(["analyse", "ratios", str(path), "--data", str(photos)]) == 2
+        message = f"{path} was trained on your own images, which `rskip analyse` doesn't read: give a model of cifar10 "
+        assert capsys.readouterr().err.startswith(f"rskip analyse: error: {message}")
 
 
 def test_the_same_images_by_the_registered_name_train_the_same_model(
@@ -182,7 +186,9 @@ def test_a_recipe_names_the_images_and_its_whole_schedule(
 
 
 @pytest.mark.slow
-def test_a_run_of_own_images_has_a_record(photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_run_of_own_images_has_a_record(
+    photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
+) -> None:
     (tmp_path / "own.yaml").write_text(
         "kind: vision\ndescription: own\n"
         f"train: {{data: {photos}, connection: 1xskip, depth: 8, epochs: 2, batch_size: 16, milestones: [2], "
@@ -195,6 +201,11 @@ def test_a_run_of_own_images_has_a_record(photos: Path, tmp_path: Path, monkeypa
     curve = read_curve(next(tmp_path.glob("runs/**/curve.jsonl")))
     assert record["metrics"]["error"] == pytest.approx(curve[-1].test_error, abs=5e-5)
     assert find_task("vision").dataset(record["config"]) == "colours"
+    capsys.readouterr()
+    assert main(["zoo", "publish", "own"]) == 2
+    error = capsys.readouterr().err
+    assert error.startswith(f"rskip zoo publish: error: own was trained on your own images, {photos}: a published ")
+    assert error.count("\n") == 1 and not (tmp_path / "checkpoints").exists()
 
 
 @pytest.mark.parametrize(
