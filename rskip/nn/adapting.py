@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from torch import nn
 
-from rskip.connections import ConnectionSpec, StackConnection, build_norm, parse_connection
+from rskip.connections import ConnectionSpec, MixLN, StackConnection, build_norm, parse_connection
 from rskip.connections.connection import Connection, HostNeed
 from rskip.connections.norms import LayerNorm
-from rskip.nn.hosts import HOSTS, Host, Member, adapted_class
+from rskip.nn.hosts import HOSTS, Host, Member, adapted_class, find_host
 from rskip.nn.residuals import Residual, Residuals
 from rskip.nn.spec_record import SpecRecord
 from rskip.settings.errors import SettingError
@@ -67,31 +68,31 @@ def adapt(
     :param connection: connection string such as `2rskip+ln`.
     :param host_supplies: what you do for the connection yourself, any of HOST_NEEDS (`build_connection`).
     :returns: the same model.
-    :raises SettingError: no block of the model is known, a library's block is not that of a tested version, the
-        model is adapted already, or the connection can't live in these blocks. The model is then unchanged.
+    :raises SettingError: no block of the model is known, a library's block is not that of a tested version or has
+        another forward, the model is adapted already, or the connection can't live in these blocks. The model is then
+        unchanged.
     """
     spec = connection if isinstance(connection, ConnectionSpec) else parse_connection(connection)
     if (before := adaptation(model)) is not None:
         advice = "adapt a model that is new"
         raise SettingError("model", f"is adapted to {before.spec} already", advice=advice)
-    stacks = _find_stacks(model)
-    for stack in stacks:
-        stack.host.check_sources()
-        for block in stack.blocks:
-            stack.host.check(block)
+    found = _find_blocks(model)
+    hosts = list(dict.fromkeys(host for _, host, _ in found))
+    for host in hosts:
+        host.check_sources()
+    for _, host, block in found:
+        host.check(block)
+    stacks = _find_stacks(model, found)
     old = {id(parameter): name for name, parameter in model.named_parameters()}
-    built = [stack.build(spec, model, stacks, host_supplies) for stack in stacks]  # raises before anything is changed
+    built = [stack.build(spec, stacks, host_supplies) for stack in stacks]  # raises before anything is changed
     for stack, residuals in zip(stacks, built, strict=True):
-        stack.join(spec, model, residuals)
-    for host in {id(stack.host): stack.host for stack in stacks}.values():
+        stack.join(spec, residuals)
+    for host in hosts:
         host.finish(model, str(spec))
     names = {id(parameter): name for name, parameter in model.named_parameters()}
-    hosts: dict[str, int] = {}
-    for stack in stacks:
-        hosts[stack.host.name] = hosts.get(stack.host.name, 0) + len(stack.blocks)
     model.__dict__["rskip_adaptation"] = Adaptation(
         str(spec),
-        hosts,
+        dict(Counter(host.name for _, host, _ in found)),
         kept={name: old[key] for key, name in names.items() if key in old and old[key] != name},
         new=tuple(name for key, name in names.items() if key not in old),
         dropped=tuple(name for key, name in old.items() if key not in names),
@@ -104,13 +105,27 @@ def adaptation(model: nn.Module) -> Adaptation | None:
     return model.__dict__.get("rskip_adaptation")
 
 
-@dataclass
 class _Stack:
-    """The blocks of one host in one container of the model."""
+    """The blocks of one host in one container of the model.
 
-    name: str
-    host: Host
-    blocks: list[Any]
+    :param name: the container's.
+    :raises SettingError: the blocks differ in width, in where they normalise, or have normalisations of unknown kinds.
+    """
+
+    def __init__(self, model: nn.Module, name: str, host: Host, blocks: list[Any]) -> None:
+        self.host, self.blocks = host, blocks
+        self.features, self.post_norm = host.features(blocks[0]), host.post_norm(blocks[0])
+        self.final_norm = host.final_norm(model, name)
+        for block in blocks:
+            if (host.features(block), host.post_norm(block)) != (self.features, self.post_norm):
+                problem = f"has different blocks of {host.name} in {name or 'one container'}"
+                raise SettingError("model", problem, expected="blocks of one width, which normalise in one position")
+            for branch in host.norms:
+                _, norm = self.norm_of(block, branch)
+                if _kind(norm) is None:
+                    problem = f"has a {type(norm).__name__} as {host.norms[branch]} in a block of {host.name}"
+                    advice = "use rskip.nn.Residuals in your own block"
+                    raise SettingError("model", problem, expected="a LayerNorm or RMSNorm", advice=advice)
 
     def norm_of(self, block: Any, branch: str) -> tuple[Member, nn.Module]:
         """The host's normalisation of a branch, and where the block has it."""
@@ -119,69 +134,101 @@ class _Stack:
         return (owner, name), getattr(owner, name)
 
     def build(
-        self,
-        spec: ConnectionSpec,
-        model: nn.Module,
-        stacks: Sequence[_Stack],
-        supplies: HostNeed | Collection[HostNeed],
+        self, spec: ConnectionSpec, stacks: Sequence[_Stack], supplies: HostNeed | Collection[HostNeed]
     ) -> Residuals:
-        """The connections of these blocks, on their device and of their type."""
-        first = self.blocks[0]
+        """The connections of these blocks, on their devices, of their types and in their mode."""
         branches = tuple(self.host.norms)
-        _, norm = self.norm_of(first, branches[0])
-        others = [len(stack.blocks) for stack in stacks if stack is not self]
+        _, norm = self.norm_of(self.blocks[0], branches[0])
+        others = [stack for stack in stacks if stack is not self]
+        joined = len(others) == 1 and ("cross_attention" in branches) != ("cross_attention" in others[0].host.norms)
         supplied = (supplies,) if isinstance(supplies, str) else tuple(supplies)
         residuals = Residuals(
             spec,
-            self.host.features(first),
+            self.features,
             layers=len(self.blocks),
             branches=branches,
             stack=self.host.stack,  # type: ignore[arg-type]
-            other_layers=others[0] if len(others) == 1 else 0,
+            other_layers=len(others[0].blocks) if joined else 0,
             eps=_eps(norm),
-            closing_norm=self.host.final_norm(model, self.name) is None,
+            closing_norm=self.final_norm is None and self.post_norm,
             host_supplies=(*supplied, *self.host.supplies),
         )
-        weight = next(first.parameters())
-        return residuals.to(weight.device, weight.dtype)
+        _as_in(self.blocks[-1], residuals)
+        for block, layer in zip(self.blocks, residuals, strict=True):
+            _as_in(block, layer)
+        return residuals
 
-    def join(self, spec: ConnectionSpec, model: nn.Module, residuals: Residuals) -> None:
+    def join(self, spec: ConnectionSpec, residuals: Residuals) -> None:
         """Gives each block its residuals and its new forward, and the connections the host's normalisations."""
         for block, layer in zip(self.blocks, residuals, strict=True):
             for branch in self.host.norms:
                 (owner, name), norm = self.norm_of(block, branch)
                 residual = getattr(layer, branch)
                 assert isinstance(residual, Residual)
-                _take_over(norm, residual.connection, spec, post_norm=self.host.post_norm(block))
+                _take_over(norm, residual.connection, spec, post_norm=self.post_norm)
                 delattr(owner, name)
             block.__class__ = adapted_class(self.host, type(block))  # type: ignore[arg-type]
             block.residuals = layer
         first, last = self.blocks[0], self.blocks[-1]
-        first.spec_record = SpecRecord(str(spec))
+        first.spec_record = _as_in(first, SpecRecord(str(spec)))
         # its parameters belong to the block that uses them
         home = first if type(residuals.stack).leave is StackConnection.leave else last
         if any(True for _ in residuals.stack.parameters()):
-            home.stack = residuals.stack
+            home.stack = _as_in(home, residuals.stack)
         first.__dict__["opening"] = last.__dict__["closing"] = residuals.stack
         if residuals.closing_norm is not None:
             last.closing_norm = residuals.closing_norm
-        _close(self.host.final_norm(model, self.name), spec, residuals.features)
+        if self.final_norm is not None:
+            _close(self.final_norm, spec, last, self.features, post_norm=self.post_norm)
 
 
-def _find_stacks(model: nn.Module) -> list[_Stack]:
-    """The known blocks of the model, by the container that they are in."""
-    stacks: dict[tuple[str, str], _Stack] = {}
-    for name, module in model.named_modules():
-        host = HOSTS.get(f"{type(module).__module__}.{type(module).__qualname__}")
-        if host is not None:
-            container = name.rpartition(".")[0]
-            stacks.setdefault((container, host.block), _Stack(container, host, [])).blocks.append(module)
-    if not stacks:
+def _find_blocks(model: nn.Module) -> list[tuple[str, Host, Any]]:
+    """The known blocks of the model, with their names and hosts, in order.
+
+    :raises SettingError: there is none, or one of them stands twice in its container.
+    """
+    found: dict[tuple[str, int], tuple[str, Host, Any]] = {}
+    first_names: dict[int, str] = {}
+    for name, module in model.named_modules(remove_duplicate=False):
+        host = find_host(module)
+        if host is None:
+            continue
+        container = name.rpartition(".")[0]
+        if (container, id(module)) in found:
+            problem = f"uses one block of {host.name} several times, as {found[container, id(module)][0]} and {name}"
+            raise SettingError("model", problem, expected="blocks of their own, since each has its own connections")
+        if first_names.setdefault(id(module), name) == name:  # not its container under another name
+            found[container, id(module)] = name, host, module
+    if not found:
         known = ", ".join(sorted({host.name for host in HOSTS.values()}))
         problem = f"is a {type(model).__module__}.{type(model).__qualname__}, and none of its blocks is known"
         advice = f"use rskip.nn.Residuals in your own block ({GUIDE})"
         raise SettingError("model", problem, expected=f"a model with blocks of {known}", advice=advice)
-    return list(stacks.values())
+    return list(found.values())
+
+
+def _find_stacks(model: nn.Module, found: Sequence[tuple[str, Host, Any]]) -> list[_Stack]:
+    """The blocks by the container that they are in.
+
+    :raises SettingError: a container such as `layers.0` holds one block, and others like it the others.
+    """
+    containers: dict[tuple[str, Host], list[Any]] = {}
+    for name, host, block in found:
+        containers.setdefault((name.rpartition(".")[0], host), []).append(block)
+    alone = [(re.sub(r"\d+", "N", name), host) for (name, host), blocks in containers.items() if len(blocks) == 1]
+    for pattern, host in alone:
+        if "N" in pattern and alone.count((pattern, host)) > 1:
+            problem = f"has one block of {host.name} in each {pattern}, so the order of its blocks is not known"
+            advice = "put the blocks themselves into a ModuleList or Sequential"
+            raise SettingError("model", problem, expected="the blocks of a stack in one container", advice=advice)
+    return [_Stack(model, name, host, blocks) for (name, host), blocks in containers.items()]
+
+
+def _as_in(block: nn.Module, module: nn.Module) -> nn.Module:
+    """The module on the block's device, of its type and in its mode."""
+    weight = next((parameter for parameter in block.parameters() if parameter.is_floating_point()), None)
+    module.train(block.training)
+    return module if weight is None else module.to(weight.device, weight.dtype)
 
 
 def _take_over(norm: nn.Module, connection: Connection, spec: ConnectionSpec, *, post_norm: bool) -> None:
@@ -191,8 +238,9 @@ def _take_over(norm: nn.Module, connection: Connection, spec: ConnectionSpec, *,
         return
     owner, name = slot
     mine = owner._modules[name]
-    if isinstance(mine, LayerNorm) and norm.bias is not None:
-        mine.weight, mine.bias = norm.weight, norm.bias  # type: ignore[assignment]
+    hooked = norm._forward_hooks or norm._forward_pre_hooks or norm._backward_hooks or norm._backward_pre_hooks
+    if isinstance(mine, LayerNorm) and norm.bias is not None and not hooked:
+        mine.weight, mine.bias, mine.eps = norm.weight, norm.bias, _eps(norm)  # type: ignore[assignment]
     else:
         owner._modules[name] = norm  # whose formula may round differently
 
@@ -200,38 +248,39 @@ def _take_over(norm: nn.Module, connection: Connection, spec: ConnectionSpec, *,
 def _slot(connection: Connection, spec: ConnectionSpec, *, post_norm: bool) -> Member | None:
     """The connection's normalisation of the branch's input, or of the block's output (`post_norm`)."""
     members = dict(connection.named_children())
+    norms = members.get("norms")
+    if post_norm and isinstance(norms, nn.ModuleList):
+        return norms, str(len(norms) - 1)
     if post_norm:
-        norms = members.get("norms")
-        if isinstance(norms, nn.ModuleList):
-            return norms, str(len(norms) - 1)
         name = "output_norm" if "output_norm" in members else "norm"
-        is_post = spec.closing_norm is None
+        fits = spec.closing_norm is None and spec.family != "siamese"
     else:
         name = "branch_norm" if spec.family == "sas" else "norm"
-        is_post = spec.closing_norm is None and spec.family != "keel"
-    return (connection, name) if is_post == post_norm and members.get(name) is not None else None
+        fits = spec.closing_norm is not None or spec.family in ("keel", "siamese")
+    if isinstance(connection, MixLN):
+        fits = connection.postnorm == post_norm
+    return (connection, name) if fits and members.get(name) is not None else None
 
 
-def _close(final: Member | None, spec: ConnectionSpec, features: int) -> None:
-    """Leaves the host's final normalisation as the closing one, or puts another one or none in its place."""
-    if final is None:
-        return
+def _close(final: Member, spec: ConnectionSpec, block: nn.Module, features: int, *, post_norm: bool) -> None:
+    """Leaves the host's final normalisation as the closing one, or puts another one or none in its place.
+
+    A post-norm stack that has one in addition to its blocks' keeps it with post-norm connections.
+    """
     owner, name = final
     norm = getattr(owner, name)
     if spec.closing_norm is None:
-        setattr(owner, name, nn.Identity())
+        if not post_norm:
+            setattr(owner, name, _as_in(block, nn.Identity()))
     elif spec.closing_norm != _kind(norm):
-        closing = build_norm(spec.closing_norm, features)
-        closing.eps = _eps(norm)
-        weight = next(owner.parameters())
-        setattr(owner, name, closing.to(weight.device, weight.dtype))
+        setattr(owner, name, _as_in(block, build_norm(spec.closing_norm, features, eps=_eps(norm))))
 
 
 def _kind(norm: nn.Module) -> str | None:
     """The normalisation's name in a spec."""
     if isinstance(norm, nn.LayerNorm):
         return "ln"
-    return "rms" if "RMSNorm" in type(norm).__name__ else None
+    return "rms" if "rmsnorm" in type(norm).__name__.lower() else None
 
 
 def _eps(norm: Any) -> float:

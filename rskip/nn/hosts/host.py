@@ -7,14 +7,14 @@ import importlib
 import inspect
 import textwrap
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
-from typing import Any
+from typing import Any, ClassVar
 
-from torch import nn
+from torch import Tensor, nn
 
-from rskip.connections import StackConnection, State
-from rskip.connections.connection import HostNeed
+from rskip.connections import Connection, StackConnection, State
+from rskip.connections.connection import HostNeed, one_tensor
 from rskip.nn.residuals import LayerResiduals
 from rskip.settings.errors import SettingError
 
@@ -30,6 +30,8 @@ class AdaptedBlock(nn.Module):
     `closing_norm`, for connections that have them.
     """
 
+    host: ClassVar[Host]
+    library_class: ClassVar[type[nn.Module]]
     residuals: LayerResiduals
 
     def enter(self, x: Any) -> State:
@@ -47,8 +49,19 @@ class AdaptedBlock(nn.Module):
         return x if norm is None else norm(x)
 
     def __reduce_ex__(self, protocol: Any) -> tuple[Any, ...]:
-        host = next(each for each in HOSTS.values() if isinstance(self, each.adapted))
-        return _new_block, (host.block,), self.__dict__
+        return _new_block, (self.host.block, self.library_class), self.__dict__
+
+
+class AdaptedImageBlock(AdaptedBlock):
+    """An adapted block of images, which keeps its normalisations. Members: `connection`; in the model's first block
+    `spec_record`."""
+
+    connection: Connection
+
+    def join(self, shortcut: Tensor, f: Tensor) -> Tensor:
+        """y from the shortcut of the block's input, and the branch's output."""
+        _, kept = self.connection.before(shortcut)
+        return one_tensor(self.connection.after(kept, f), self.connection)
 
 
 @dataclass(frozen=True, eq=False)
@@ -57,11 +70,12 @@ class Host:
 
     :param name: for messages, such as "timm ViT".
     :param block: path of the block's class.
-    :param adapted: the class with the new forward; an adapted block is of a class derived from this and its own.
+    :param adapted: the class with the new forward; an adapted block is of a class derived from this and its own. For
+        blocks of images it derives from AdaptedImageBlock, and `norms` is empty.
     :param sources: paths of the functions that compute the block, whose source is compared.
     :param digests: `digest_of(sources)` in each tested version of the library, by version.
-    :param norms: the path of each branch's normalisation in the block, by the branch's name for `Residuals`.
     :param features: C of a block.
+    :param norms: the path of each branch's normalisation in the block, by the branch's name for `Residuals`.
     :param post_norm: whether a block normalises after the addition.
     :param final_norm: where the model has the normalisation that closes the stack of a given name; None: nowhere.
     :param check: raises SettingError for a block with options that the new forward doesn't know.
@@ -75,8 +89,8 @@ class Host:
     adapted: type[AdaptedBlock]
     sources: tuple[str, ...]
     digests: Mapping[str, str]
-    norms: Mapping[str, str]
     features: Callable[[Any], int]
+    norms: Mapping[str, str] = field(default_factory=dict)
     post_norm: Callable[[Any], bool] = lambda block: False
     final_norm: Callable[[Any, str], Member | None] = lambda model, stack: None
     check: Callable[[Any], None] = lambda block: None
@@ -107,16 +121,47 @@ def register_host(host: Host) -> None:
     HOSTS[host.block] = host
 
 
+def find_host(block: nn.Module) -> Host | None:
+    """The host of a block, which is of the library's class or of one derived from it; None for any other module.
+
+    :raises SettingError: the block is adapted already, or its class or the block itself has another forward.
+    """
+    if isinstance(block, AdaptedBlock):
+        advice = "adapt a model that is new"
+        raise SettingError("model", f"has blocks that are adapted already, of {block.host.name}", advice=advice)
+    for kind in type(block).__mro__:
+        host = HOSTS.get(_path(kind))
+        if host is not None:
+            _check_overrides(block, kind, host)
+            return host
+    return None
+
+
+def _check_overrides(block: nn.Module, known: type[nn.Module], host: Host) -> None:
+    """SettingError if the block or its class replaces a function of the known class that computes the block."""
+    names = [path.rpartition(".")[2] for path in host.sources if path.startswith(f"{host.block}.")]
+    own = [name for name in names if getattr(type(block), name) is not getattr(known, name) or name in vars(block)]
+    if own:
+        problem = f"has blocks of {_path(type(block))}, which replace {', '.join(own)} of {host.block}"
+        advice = "use rskip.nn.Residuals in your own block"
+        raise SettingError("model", problem, expected="the library's own block", advice=advice)
+
+
 @cache
 def adapted_class(host: Host, block: type[nn.Module]) -> type[AdaptedBlock]:
     """The class of an adapted block: the host's new forward before the library's class."""
-    return type(f"Adapted{block.__name__}", (host.adapted, block), {"__module__": host.adapted.__module__})
+    members = {"__module__": host.adapted.__module__, "host": host, "library_class": block}
+    return type(f"Adapted{block.__name__}", (host.adapted, block), members)
 
 
-def _new_block(path: str) -> AdaptedBlock:
+def _new_block(host: str, block: type[nn.Module]) -> AdaptedBlock:
     """An empty adapted block, which pickle fills."""
-    kind = adapted_class(HOSTS[path], _find(path))
+    kind = adapted_class(HOSTS[host], block)
     return kind.__new__(kind)
+
+
+def _path(kind: type) -> str:
+    return f"{kind.__module__}.{kind.__qualname__}"
 
 
 def digest_of(paths: tuple[str, ...]) -> str:
