@@ -98,7 +98,9 @@ class AttnRes(Connection):
     ) -> None:
         super().__init__(features, feature_dim=feature_dim)
         self.blocks = blocks
-        self.begins = _block(place.sublayer, place, blocks) != _block(place.sublayer - 1, place, blocks)
+        sums = _block(place.sublayer - 1, place, blocks)  # that earlier branches' outputs belong to
+        self.begins = _block(place.sublayer, place, blocks) != sums
+        self.values = 1 + sums  # tensors of its state
         self.norm = build_norm(norm, features, feature_dim)
         self.attention = DepthAttention(features) if place.sublayer > 1 else None
 
@@ -108,7 +110,7 @@ class AttnRes(Connection):
             self.attention.reset_parameters()
 
     def before(self, state: State) -> tuple[Tensor, State]:
-        values = tensors(state, self)
+        values = tensors(state, self, self.values)
         return self.norm(values[0] if self.attention is None else self.attention(values)), values
 
     def after(self, kept: State, f: Tensor) -> State:

@@ -219,9 +219,9 @@ def tensors(state: State, user: nn.Module, count: int | None = None) -> tuple[Te
     or the stack's input itself."""
     if not isinstance(state, tuple) or count not in (None, len(state)):
         several = f"a tuple of {count} tensors" if count else "a tuple of tensors"
-        raise TypeError(
-            f"{type(user).__name__} takes {several} as state, as its stack's enter(x) gives, not {_shown_state(state)}"
-        )
+        taken = f"{several} as state, as its stack's enter(x) gives"
+        advice = "; every block of a stack must run, in order" if isinstance(state, tuple) else ""
+        raise TypeError(f"{type(user).__name__} takes {taken}, not {_shown_state(state)}{advice}")
     return state
 
 

@@ -54,6 +54,7 @@ class DenseFormer(Connection):
 
     def __init__(self, features: int, *, norm: str, place: Place, feature_dim: int = -1) -> None:
         super().__init__(features, feature_dim=feature_dim)
+        self.outputs = place.layer + 1  # tensors of its state
         self.norm = build_norm(norm, features, feature_dim)
         self.weights = nn.Parameter(torch.zeros(place.layer + 1)) if place.ends_layer else None
         self._start()
@@ -67,7 +68,7 @@ class DenseFormer(Connection):
         self._start()
 
     def before(self, state: State) -> tuple[Tensor, State]:
-        outputs = tensors(state, self)
+        outputs = tensors(state, self, self.outputs)
         return self.norm(outputs[0]), outputs
 
     def after(self, kept: State, f: Tensor) -> State:

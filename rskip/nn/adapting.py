@@ -13,7 +13,8 @@ from torch import nn
 from rskip.connections import ConnectionSpec, MixLN, StackConnection, build_norm, parse_connection
 from rskip.connections.connection import Connection, HostNeed
 from rskip.connections.norms import LayerNorm
-from rskip.nn.hosts import HOSTS, Host, Member, adapted_class, find_host
+from rskip.nn.hosts import HOSTS, Host, Member, adapted_class, as_in, find_host
+from rskip.nn.image_blocks import image_connections, join_images
 from rskip.nn.residuals import Residual, Residuals
 from rskip.nn.spec_record import SpecRecord
 from rskip.settings.errors import SettingError
@@ -82,11 +83,14 @@ def adapt(
         host.check_sources()
     for _, host, block in found:
         host.check(block)
-    stacks = _find_stacks(model, found)
+    images = [(host, block) for _, host, block in found if host.is_of_images]
+    stacks = _find_stacks(model, [(name, host, block) for name, host, block in found if not host.is_of_images])
     old = {id(parameter): name for name, parameter in model.named_parameters()}
     built = [stack.build(spec, stacks, host_supplies) for stack in stacks]  # raises before anything is changed
+    connections = image_connections(spec, images)
     for stack, residuals in zip(stacks, built, strict=True):
         stack.join(spec, residuals)
+    join_images(spec, images, connections)
     for host in hosts:
         host.finish(model, str(spec))
     names = {id(parameter): name for name, parameter in model.named_parameters()}
@@ -153,9 +157,9 @@ class _Stack:
             closing_norm=self.final_norm is None and self.post_norm,
             host_supplies=(*supplied, *self.host.supplies),
         )
-        _as_in(self.blocks[-1], residuals)
+        as_in(self.blocks[-1], residuals)
         for block, layer in zip(self.blocks, residuals, strict=True):
-            _as_in(block, layer)
+            as_in(block, layer)
         return residuals
 
     def join(self, spec: ConnectionSpec, residuals: Residuals) -> None:
@@ -170,11 +174,11 @@ class _Stack:
             block.__class__ = adapted_class(self.host, type(block))  # type: ignore[arg-type]
             block.residuals = layer
         first, last = self.blocks[0], self.blocks[-1]
-        first.spec_record = _as_in(first, SpecRecord(str(spec)))
+        first.spec_record = as_in(first, SpecRecord(str(spec)))
         # its parameters belong to the block that uses them
         home = first if type(residuals.stack).leave is StackConnection.leave else last
         if any(True for _ in residuals.stack.parameters()):
-            home.stack = _as_in(home, residuals.stack)
+            home.stack = as_in(home, residuals.stack)
         first.__dict__["opening"] = last.__dict__["closing"] = residuals.stack
         if residuals.closing_norm is not None:
             last.closing_norm = residuals.closing_norm
@@ -224,13 +228,6 @@ def _find_stacks(model: nn.Module, found: Sequence[tuple[str, Host, Any]]) -> li
     return [_Stack(model, name, host, blocks) for (name, host), blocks in containers.items()]
 
 
-def _as_in(block: nn.Module, module: nn.Module) -> nn.Module:
-    """The module on the block's device, of its type and in its mode."""
-    weight = next((parameter for parameter in block.parameters() if parameter.is_floating_point()), None)
-    module.train(block.training)
-    return module if weight is None else module.to(weight.device, weight.dtype)
-
-
 def _take_over(norm: nn.Module, connection: Connection, spec: ConnectionSpec, *, post_norm: bool) -> None:
     """Puts the host's normalisation in the place of the connection's, if both are of one kind in one position."""
     slot = _slot(connection, spec, post_norm=post_norm)
@@ -271,9 +268,9 @@ def _close(final: Member, spec: ConnectionSpec, block: nn.Module, features: int,
     norm = getattr(owner, name)
     if spec.closing_norm is None:
         if not post_norm:
-            setattr(owner, name, _as_in(block, nn.Identity()))
+            setattr(owner, name, as_in(block, nn.Identity()))
     elif spec.closing_norm != _kind(norm):
-        setattr(owner, name, _as_in(block, build_norm(spec.closing_norm, features, eps=_eps(norm))))
+        setattr(owner, name, as_in(block, build_norm(spec.closing_norm, features, eps=_eps(norm))))
 
 
 def _kind(norm: nn.Module) -> str | None:

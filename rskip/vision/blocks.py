@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import math
 
-import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from rskip.connections import HOST_NEEDS, Connection, ConnectionSpec, Place, build_connection, parse_connection
+from rskip.connections import Connection, ConnectionSpec, Place, parse_connection
 from rskip.connections.connection import one_tensor
 from rskip.connections.norms import BatchNorm
+from rskip.nn.image_blocks import image_connection
 from rskip.settings.errors import SettingError, did_you_mean, shown
 
 
@@ -183,26 +183,6 @@ def read_connection(connection: str | ConnectionSpec) -> ConnectionSpec:
     if not isinstance(connection, str):
         raise ValueError(f"connection must be a spec such as '2rskip+ln', not {shown(connection)}")
     return parse_connection(connection)
-
-
-def image_place(block: int, blocks: int) -> Place:
-    """The place of a network's block, from 1, each of which is a layer."""
-    return Place("network", "block", block, blocks, block, blocks)
-
-
-def image_connection(spec: ConnectionSpec, features: int, place: Place | None = None) -> Connection:
-    """The connection that `spec` names, for x and f of shape (N, features, H, W).
-
-    :raises ValueError: for one that is for text alone, or that would feed the branch anything but the block's input, or
-        change what is inside it.
-    """
-    connection = build_connection(spec, features, feature_dim=1, place=place, host_supplies=HOST_NEEDS)
-    x = torch.zeros(1, features, 1, 1)
-    if connection.before(x)[0] is not x:
-        raise ValueError(f"{spec} changes the branch's input, which blocks of images don't support: choose another")
-    if connection.host_needs:
-        raise ValueError(f"{spec} changes what is inside the branch, and blocks of images don't: choose another")
-    return connection
 
 
 def reset_connections(model: nn.Module) -> None:

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from rskip.connections import ConnectionSpec
 from rskip.connections.norms import BatchNorm
+from rskip.nn.image_blocks import image_place
 from rskip.settings.errors import SettingError, did_you_mean, shown
 from rskip.vision.blocks import (
     BasicBlock,
@@ -20,7 +21,6 @@ from rskip.vision.blocks import (
     check_shortcut_input,
     convolution,
     fill_as_linear,
-    image_place,
     read_connection,
     reset_connections,
 )

@@ -1,20 +1,19 @@
 """torchvision's ResNets with any residual connection: ImageNet-sized images, activation after the addition.
 
-N batch, C channels, H, W. torchvision is imported only when such a model is built.
+`rskip.nn.adapt` replaces the additions. N batch, H, W. torchvision is imported only when such a model is built.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
-import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import nn
 
-from rskip.connections import ConnectionSpec, Place
-from rskip.connections.connection import one_tensor
+from rskip.connections import ConnectionSpec
 from rskip.machine.extras import extra
+from rskip.nn import adapt
 from rskip.settings.errors import did_you_mean
-from rskip.vision.blocks import image_connection, image_place, read_connection, reset_connections
+from rskip.vision.blocks import read_connection, reset_connections
 
 NAMES = (
     "resnet18",
@@ -28,32 +27,6 @@ NAMES = (
     "wide_resnet50_2",
     "wide_resnet101_2",
 )
-
-
-class ConnectedBlock(nn.Module):
-    """torchvision's block with its addition replaced: y = ReLU(connection(shortcut(x), F(x))).
-
-    It takes over the block's members under torchvision's names, so the state dict keeps them; its own is `connection`.
-    """
-
-    def __init__(self, block: Any, connection: ConnectionSpec, place: Place) -> None:
-        super().__init__()
-        self.conv1, self.bn1 = block.conv1, block.bn1
-        self.conv2, self.bn2 = block.conv2, block.bn2
-        self.conv3: Any = getattr(block, "conv3", None)  # only bottlenecks have a third
-        self.bn3: Any = getattr(block, "bn3", None)
-        self.relu = block.relu
-        self.downsample = block.downsample
-        self.connection = image_connection(connection, (self.bn3 or self.bn2).num_features, place)
-
-    def forward(self, x: Tensor) -> Tensor:
-        """Shape: (N, C, H, W) -> (N, outputs, H / stride, W / stride)."""
-        f = self.bn2(self.conv2(self.relu(self.bn1(self.conv1(x)))))
-        if self.conv3 is not None:
-            f = self.bn3(self.conv3(self.relu(f)))
-        shortcut = x if self.downsample is None else self.downsample(x)
-        _, kept = self.connection.before(shortcut)
-        return F.relu(one_tensor(self.connection.after(kept, f), self.connection))
 
 
 def torchvision_resnet(
@@ -74,7 +47,7 @@ def torchvision_resnet(
     :param num_classes: as the weights have it, or 1000.
     :param weights: torchvision's weights of that model or their name, such as "IMAGENET1K_V1".
     :param progress: whether a download shows its progress.
-    :raises ValueError: for a value that is not valid, or where torchvision is missing.
+    :raises ValueError: for a value that is not valid, or where torchvision is missing or has other blocks.
     """
     if name not in NAMES:
         raise ValueError(f"unknown model {name!r}{did_you_mean(str(name), NAMES)}; known: {', '.join(NAMES)}")
@@ -85,10 +58,8 @@ def torchvision_resnet(
         from torchvision import models
     classes: dict[str, int] = {} if num_classes is None else {"num_classes": num_classes}
     model: Any = models.get_model(name, weights=_verify(models, name, weights), progress=progress, **classes)
-    stages = (model.layer1, model.layer2, model.layer3, model.layer4)
-    blocks = [(stage, number) for stage in stages for number in range(len(stage))]
-    for block, (stage, number) in enumerate(blocks, start=1):
-        stage[number] = ConnectedBlock(stage[number], spec, image_place(block, len(blocks)))
+    adapt(model, spec)
+    del model.layer1[0].spec_record  # the model's config has the spec, and 1xskip keeps torchvision's names
     reset_connections(model)
     return model
 

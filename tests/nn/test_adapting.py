@@ -107,7 +107,48 @@ def of_torch(
     return Case("torch", hosts, lambda: build(**settings), call, stock, same, NEEDY)
 
 
+def torchvision_blocks(kind: str) -> nn.Module:
+    from torchvision.models import resnet
+
+    block: Any = getattr(resnet, kind)
+    down = nn.Sequential(resnet.conv1x1(8, 16, 2), nn.BatchNorm2d(16))
+    blocks = block(8, 8 // block.expansion), block(8, 16 // block.expansion, stride=2, downsample=down)
+    return nn.Sequential(nn.Conv2d(3, 8, 3), *blocks, nn.AdaptiveAvgPool2d(1), nn.Flatten())
+
+
+def timm_resnet(kind: str, **settings: Any) -> nn.Module:
+    from timm.models import resnet
+
+    size = dict(channels=(8, 8, 12, 16), stem_width=4, stem_type="deep", num_classes=5)
+    return resnet.ResNet(getattr(resnet, kind), (1, 1, 1, 2), **size, **settings)
+
+
+def timm_resnet_with_options(kind: str) -> nn.Module:
+    from timm.layers import BlurPool2d
+
+    options = dict(aa_layer=BlurPool2d, block_args={"attn_layer": "se"}, act_layer="silu", zero_init_last=False)
+    return timm_resnet(kind, **options, avg_down=True, drop_path_rate=0.1, drop_block_rate=0.1)
+
+
+def of_images(library: str, kind: str, build: Callable[[str], nn.Module]) -> Case:
+    same = ("laurel", "rezero:init=1", "layerscale:init=1")
+    text = frozenset(family.name for family in list_connections() if "images" not in family.works_on)
+    return Case(
+        library,
+        (f"{library} {kind}",),
+        lambda: build(kind),
+        lambda model: model(draw(2, 3, 48, 48)),
+        "1xskip",
+        same,
+        text,
+    )
+
+
 CASES = {
+    "torchvision BasicBlock": of_images("torchvision", "BasicBlock", torchvision_blocks),
+    "torchvision Bottleneck": of_images("torchvision", "Bottleneck", torchvision_blocks),
+    "timm BasicBlock": of_images("timm", "BasicBlock", timm_resnet),
+    "timm Bottleneck": of_images("timm", "Bottleneck", timm_resnet_with_options),
     "timm ViT": Case(
         "timm", ("timm ViT",), timm_vit, lambda model: model(draw(2, 3, 16, 16)), "prenorm+ln", PRE_NORM, NEEDY
     ),
@@ -120,10 +161,11 @@ CASES = {
 }
 
 
-def specs() -> Iterator[tuple[str, str]]:
-    """Each family and its default spec."""
+def specs(case: Case) -> Iterator[tuple[str, str]]:
+    """Each family and its default spec, on images without a normalisation where it takes none."""
     for family in list_connections():
-        norm = "" if family.default_norm or "ln" not in family.norms else "+ln"
+        without = family.default_norm or "ln" not in family.norms or (case.stock == "1xskip" and None in family.norms)
+        norm = "" if without else "+ln"
         yield family.name, ("2" if family.factor else "") + family.name + norm
 
 
@@ -197,7 +239,7 @@ def test_connections_that_start_as_the_stock_one_keep_the_output(case):
 def test_every_family_trains_or_is_refused(case):
     model = built(case)
     refused = set()
-    for family, spec in specs():
+    for family, spec in specs(case):
         try:
             adapted = adapt(copy.deepcopy(model), spec).train()
         except SettingError:
@@ -212,9 +254,10 @@ def test_every_family_trains_or_is_refused(case):
             adapted.zero_grad()
             losses[-1].backward()
             assert [name for name, parameter in adapted.named_parameters() if parameter.grad is None] == [], spec
+            torch.nn.utils.clip_grad_norm_(adapted.parameters(), 0.01)
             with torch.no_grad():
                 for parameter in adapted.parameters():
-                    parameter -= 1e-3 * parameter.grad
+                    parameter -= parameter.grad
         assert losses[-1] < losses[0], spec
     assert refused == case.refused
 
@@ -335,6 +378,16 @@ def test_no_fast_path_of_pytorch_goes_around_the_connections(settings):
             torch.testing.assert_close(call_encoder(adapted[stock])[kept], call_encoder(model)[kept])
             other = call_encoder(adapted["3xskip+ln"])
         assert torch.equal(other, call_encoder(adapted["3xskip+ln"])) and not torch.allclose(other, slow, atol=0.1)
+
+
+@pytest.mark.parametrize("spec", ["denseformer", "attnres"])
+def test_a_layer_that_is_skipped_is_an_error_where_later_ones_count_on_it(spec):
+    model = nn.Sequential(*(torch_layer(norm_first=True) for _ in range(3)))
+    first, second, third = adapt(model, spec)
+    state = second(first(draw(2, 5, WIDTH)))
+    assert third(state).shape == (2, 5, WIDTH)
+    with pytest.raises(TypeError, match="not a tuple of .; every block of a stack must run, in order"):
+        third(first(draw(2, 5, WIDTH)))
 
 
 def test_blocks_that_each_have_a_container_or_stand_twice_are_refused():

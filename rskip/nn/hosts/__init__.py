@@ -1,6 +1,6 @@
 """The blocks that `rskip.adapt` knows, one file for each kind."""
 
-from rskip.nn.hosts import timm_vit, torch_transformer  # noqa: F401  # registers its block
+from rskip.nn.hosts import timm_resnet, timm_vit, torch_transformer, torchvision_resnet  # noqa: F401  # they register
 from rskip.nn.hosts.host import (
     HOSTS,
     AdaptedBlock,
@@ -8,6 +8,7 @@ from rskip.nn.hosts.host import (
     Host,
     Member,
     adapted_class,
+    as_in,
     find_host,
     register_host,
 )
@@ -19,6 +20,7 @@ __all__ = [
     "Host",
     "Member",
     "adapted_class",
+    "as_in",
     "find_host",
     "register_host",
 ]

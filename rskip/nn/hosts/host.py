@@ -103,6 +103,11 @@ class Host:
         """The library's top-level package."""
         return self.block.partition(".")[0]
 
+    @property
+    def is_of_images(self) -> bool:
+        """Whether its blocks are those of images."""
+        return issubclass(self.adapted, AdaptedImageBlock)
+
     def check_sources(self) -> None:
         """SettingError unless the library computes the block as a tested version does."""
         if digest_of(self.sources) not in self.digests.values():
@@ -152,6 +157,13 @@ def adapted_class(host: Host, block: type[nn.Module]) -> type[AdaptedBlock]:
     """The class of an adapted block: the host's new forward before the library's class."""
     members = {"__module__": host.adapted.__module__, "host": host, "library_class": block}
     return type(f"Adapted{block.__name__}", (host.adapted, block), members)
+
+
+def as_in(block: nn.Module, module: nn.Module) -> nn.Module:
+    """The module on the block's device, of its type and in its mode."""
+    weight = next((parameter for parameter in block.parameters() if parameter.is_floating_point()), None)
+    module.train(block.training)
+    return module if weight is None else module.to(weight.device, weight.dtype)
 
 
 def _new_block(host: str, block: type[nn.Module]) -> AdaptedBlock:
