@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import pickle
-import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -16,6 +15,9 @@ from torch import Tensor, nn
 from rskip.connections import list_connections
 from rskip.nn import HOSTS, AdaptedBlock, adapt, adaptation
 from rskip.settings.errors import SettingError
+
+# PyTorch's, on encoders that its fused kernel doesn't compute, and on what those do that it computes
+pytestmark = pytest.mark.filterwarnings("ignore:enable_nested_tensor", "ignore:The PyTorch API of nested tensors")
 
 
 @dataclass
@@ -172,9 +174,7 @@ def specs(case: Case) -> Iterator[tuple[str, str]]:
 def built(case: Case) -> nn.Module:
     """The case's model; its normalisations have gains, biases and statistics that show where they end up."""
     torch.manual_seed(0)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # PyTorch's, on encoders that its fused kernel doesn't compute
-        model = case.build().eval()
+    model = case.build().eval()
     for module in model.modules():
         if "Norm" in type(module).__name__:
             for name, tensor in (*module.named_parameters(), *module.named_buffers()):
@@ -378,6 +378,8 @@ def test_no_fast_path_of_pytorch_goes_around_the_connections(settings):
             torch.testing.assert_close(call_encoder(adapted[stock])[kept], call_encoder(model)[kept])
             other = call_encoder(adapted["3xskip+ln"])
         assert torch.equal(other, call_encoder(adapted["3xskip+ln"])) and not torch.allclose(other, slow, atol=0.1)
+    with pytest.raises(TypeError, match="not a nested one: pass a padded one and src_key_padding_mask"):
+        adapted[stock](torch.nested.nested_tensor([draw(3, WIDTH), draw(4, WIDTH)]))
 
 
 @pytest.mark.parametrize("spec", ["denseformer", "attnres"])

@@ -29,10 +29,13 @@ class TorchEncoderLayer(AdaptedBlock):
         is_causal: bool = False,
     ) -> State:
         block: Any = self
-        dtype = (src if isinstance(src, Tensor) else src[0]).dtype
+        x = src if isinstance(src, Tensor) else src[0]
+        if x.is_nested:
+            advice = "pass a padded one and src_key_padding_mask"
+            raise TypeError(f"an adapted TransformerEncoderLayer takes a tensor, not a nested one: {advice}")
         of_mask = F._none_or_dtype(src_mask)
-        padding = F._canonical_mask(src_key_padding_mask, "src_key_padding_mask", of_mask, "src_mask", dtype)
-        mask = F._canonical_mask(src_mask, "src_mask", None, "", dtype, check_other=False)
+        padding = F._canonical_mask(src_key_padding_mask, "src_key_padding_mask", of_mask, "src_mask", x.dtype)
+        mask = F._canonical_mask(src_mask, "src_mask", None, "", x.dtype, check_other=False)
         state = self.residuals.attention(self.enter(src), block._sa_block, mask, padding, is_causal=is_causal)
         return self.leave(self.residuals.ffn(state, block._ff_block))
 
