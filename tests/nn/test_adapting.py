@@ -248,17 +248,17 @@ def test_every_family_trains_or_is_refused(case):
         new = adaptation(adapted).new
         assert {*new} <= dict(adapted.named_parameters()).keys()
         losses = []
-        for _ in range(3):
+        for _ in range(2):
             torch.manual_seed(1)  # for dropout
             losses.append(case.call(adapted).square().mean())
-            adapted.zero_grad()
-            losses[-1].backward()
-            assert [name for name, parameter in adapted.named_parameters() if parameter.grad is None] == [], spec
-            torch.nn.utils.clip_grad_norm_(adapted.parameters(), 0.01)
-            with torch.no_grad():
-                for parameter in adapted.parameters():
-                    parameter -= parameter.grad
-        assert losses[-1] < losses[0], spec
+            if len(losses) == 1:
+                losses[0].backward()
+                assert [name for name, parameter in adapted.named_parameters() if parameter.grad is None] == [], spec
+                nn.utils.clip_grad_norm_(adapted.parameters(), 1e-3)
+                with torch.no_grad():
+                    for parameter in adapted.parameters():
+                        parameter -= parameter.grad
+        assert losses[1] < losses[0], spec
     assert refused == case.refused
 
 
