@@ -95,7 +95,7 @@ def _token_loss(model: Transformer, features: Tensor, target: Tensor) -> Tensor:
 
 def _translation(layers: int) -> Model:
     return Model(
-        description=f"Transformer of 128 features, 256 inner ones and 4 heads, {layers} + {layers} layers, "
+        description=f"Transformer of 128 features, FFN dimension 256, 4 heads, {layers} + {layers} layers, "
         f"{SENTENCES} x {LENGTH} tokens a side, a vocabulary of {VOCABULARY:,}",
         feature_dim=-1,
         baseline="1xskip+ln",

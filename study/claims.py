@@ -258,7 +258,7 @@ def _judge_compared(claim: Claim, tables: Comparisons, costs: Mapping[str, str],
             holds.append(None)
             if line.detectable is not None:
                 pairs = len(line.difference.seeds)
-                figures[-1] += f", not shown: {pairs} pairs of seeds detect {line.detectable:.2f}"
+                figures[-1] += f", not detected ({pairs} pairs of seeds; MDE {line.detectable:.2f})"
             else:
                 figures[-1] += ", one pair of seeds"
     command = claim.command or f"rskip report {claim.compared[0].table}"

@@ -20,12 +20,12 @@ from rskip.tasks.run import flat_config
 
 FILE = Path("study", "results", "benchmarks", "connection_cost.jsonl")
 PREFIX = "connection_cost_"  # of its tables' names; the name of the model (its task) follows
-ALIKE = "alike"
-BESIDE = {  # headings and their meanings; all but ALIKE are relative to the baseline
-    "time": "time of an update",
+COSINE = "cosine"
+BESIDE = {  # headings and their meanings; all but COSINE are relative to the baseline
+    "time": "time per update",
     "calls": "operator calls",
     "memory": "memory kept for the backward pass",
-    ALIKE: "the cosine between two positions of a sentence behind the untrained encoder",
+    COSINE: "mean cosine similarity between two positions of a sentence after the untrained encoder",
 }
 
 
@@ -41,7 +41,7 @@ class Cost(msgspec.Struct, frozen=True, kw_only=True):
 
     :param kept_megabytes: memory that a forward pass keeps for the backward pass, on a CPU in float32.
     :param update_ratio: time of an update relative to the baseline, on a CPU.
-    :param alike: mean cosine between two positions of a sentence behind the untrained encoder; None without one.
+    :param alike: mean cosine similarity between two positions of a sentence after the untrained encoder, or None.
     """
 
     model: str
@@ -94,7 +94,7 @@ class Costs:
             return dict.fromkeys(BESIDE)
         cost, base = (self.of[model][each] for each in (connection, self.models[model].baseline))
         calls, memory = cost.calls / base.calls, cost.kept_megabytes / base.kept_megabytes
-        return {"time": cost.update_ratio, "calls": calls, "memory": memory, ALIKE: cost.alike}
+        return {"time": cost.update_ratio, "calls": calls, "memory": memory, COSINE: cost.alike}
 
     def _texts(self, model: str, connection: str) -> list[str]:
         return ["" if figure is None else f"{figure:.2f}" for figure in self._figures(model, connection).values()]
@@ -139,11 +139,11 @@ class Costs:
         return own if own in self.models else grid.task.name
 
     def _note(self, model: str, headings: Collection[str]) -> str:
-        named = [words for heading, words in BESIDE.items() if heading in headings and heading != ALIKE]
+        named = [words for heading, words in BESIDE.items() if heading in headings and heading != COSINE]
         listed = " and ".join([", ".join(named[:-1]), named[-1]])
-        of_models = f"; {ALIKE}: {BESIDE[ALIKE]}; all" if ALIKE in headings else ","
+        cosine = f" {COSINE.capitalize()}: {BESIDE[COSINE]}." if COSINE in headings else ""
         baseline, description = self.models[model].baseline, self.models[model].description
-        return f"{listed[0].upper()}{listed[1:]}: × `{baseline}`'s{of_models} in a {description}."
+        return f"{listed[0].upper()}{listed[1:]} are relative to `{baseline}`.{cosine} Measured in a {description}."
 
 
 def _connection(recipe: Recipe) -> str:

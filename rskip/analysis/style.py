@@ -82,7 +82,7 @@ _WORDS = {
     "time": "time of a step, ×",
     "calls": "operator calls, ×",
     "memory": "memory kept, ×",
-    "alike": "alike, untrained",
+    "cosine": "cosine, untrained",
 }
 
 

@@ -24,7 +24,7 @@ from rskip.tasks.run import flat_config
 SEEDS = (1, 2, 3)
 _CONNECTION = ("train.arch", "train.connection")  # what variants are expected to differ in
 _PRECISION = ("train.bf16", "train.fp16", "train.precision")  # what was asked for
-COMPARED = ("difference", "p", "detectable")  # headings
+COMPARED = ("difference", "p", "MDE")  # headings
 _DECIMALS = 4
 
 
@@ -39,7 +39,7 @@ class Line:
     :param records: of the variant's seeds, by seed.
     :param baseline: the line that it is compared with.
     :param corrected: p after Holm over the table.
-    :param detectable: the smallest difference that so many pairs show (`statistics.detectable`).
+    :param detectable: minimum detectable effect (`statistics.detectable`).
     :param missing: seeds without a record, of those asked for.
     """
 
@@ -247,7 +247,7 @@ def _notes(lines: Sequence[Line]) -> list[str]:
 
 
 def comparison_notes(lines: Sequence[Line], *, baseline: str = "") -> list[str]:
-    """What the differences of these lines are, and whether they show anything.
+    """What the differences of these lines are, and whether any was detected.
 
     :param baseline: what they are to, where that is not the lines' one baseline.
     """
@@ -255,17 +255,18 @@ def comparison_notes(lines: Sequence[Line], *, baseline: str = "") -> list[str]:
     tested = [line for line in lines if line.corrected is not None]
     if baselines := _baselines(lines):
         baseline = baseline or (baselines[0] if len(baselines) == 1 else "the baseline")
-        notes.append(f"Differences are to {baseline}, by pairs of seeds.")
+        notes.append(f"Differences are from {baseline}, paired by seed.")
     if any(line.difference and len(line.difference.seeds) == 1 for line in lines):
-        notes.append("One pair of seeds is no comparison: no interval, no test.")
+        notes.append("One pair of seeds gives no interval and no test.")
     if tested:
         notes.append(
-            f"In brackets its {CONFIDENCE:.0%} interval (paired t); p after Holm over the table's comparisons "
-            f"({len(tested)}); detectable: the smallest true difference that so many pairs show with probability "
-            f"{POWER} at the level {1 - CONFIDENCE:.2f}/{len(tested)}, with the spread that these have."
+            f"In brackets: the {CONFIDENCE:.0%} interval (paired t). p is Holm-corrected over the table's comparisons "
+            f"({len(tested)}). MDE: minimum detectable effect, the smallest true difference that this number of pairs "
+            f"shows with probability {POWER} at the level {1 - CONFIDENCE:.2f}/{len(tested)}, given their standard "
+            "deviation."
         )
         if not any(line.shown for line in tested):
-            notes.append("No difference is shown.")
+            notes.append("No difference detected.")
     return notes
 
 

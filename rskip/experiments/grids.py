@@ -252,17 +252,17 @@ def _notes(cells: Sequence[Cell], ranked: str) -> list[str]:
     records = [record for cell in cells for record in cell.records]
     if not records:
         return ["No variant has a record yet."]
-    notes = [f"Cells: {ranked}, mean ± sample standard deviation (seeds); the best first, and of a line in bold."]
+    notes = [f"Cells: {ranked}, mean ± sample standard deviation (seeds). Best line first; each line's best in bold."]
     if any(cell.diverged for cell in cells):
         notes.append(
             "Diverged: a loss, gradient or weight was not finite, or the loss ended more than "
-            f"{RISEN:g} above its lowest; such seeds are in no mean."
+            f"{RISEN:g} above its lowest; means leave such seeds out."
         )
     if any(len(cell.figures) == 1 for cell in cells):
-        notes.append("One seed is no comparison.")
+        notes.append("One seed is not a comparison.")
     precisions = sorted({record.precision or "not recorded" for record in records})
     if len(precisions) > 1:
-        notes.append(f"Computed in {' and '.join(precisions)}: cells of two precisions are no comparison.")
+        notes.append(f"Computed in {' and '.join(precisions)}: don't compare cells of two precisions.")
     signatures = dict.fromkeys(signature for record in records for signature in record.signatures.items())
     main = cells[0].recipe.task.columns[0]
     notes += [f"{main.heading}: `{signature}`." for metric, signature in signatures if metric == main.metric]

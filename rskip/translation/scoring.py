@@ -111,7 +111,7 @@ def _read_tokens(generated: Path) -> Translations:
 def score(run: Run[TranslationSettings]) -> Outcome:
     """Translates the evaluated split with the averaged checkpoint, where that is not done, and scores it.
 
-    Metrics: `Translations.score`'s, and `valid_loss`, `valid_nll_loss` (bits a token) and `valid_ppl` of the last
+    Metrics: `Translations.score`'s, and `valid_loss`, `valid_nll_loss` (bits per token) and `valid_ppl` of the last
     epoch, before averaging.
     """
     output = _generated(run)

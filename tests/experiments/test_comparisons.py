@@ -69,7 +69,7 @@ def test_a_table_without_records_has_the_papers_figures_and_the_commands_that_fi
         "mine/twice                    30.5               +0.50",
         "",
         "No variant has a record yet.",
-        "Differences are to mine/plain, by pairs of seeds.",
+        "Differences are from mine/plain, paired by seed.",
         "BLEU: the paper names no scorer; ours is sacreBLEU.",
         "mine/twice and its baseline differ in train.clip-norm: 1.0 against none.",
         "",
@@ -86,16 +86,16 @@ def test_seeds_are_compared_in_pairs_and_one_is_no_comparison(project: Path, rec
     records += [record("thrice", 3, 37.5)]
     table = Comparisons(all_recipes(), records).table("mine")
     assert table.render("markdown") == (
-        "| variant | our sacreBLEU | difference | p | detectable |\n| --- | --- | --- | --- | --- |\n"
+        "| variant | our sacreBLEU | difference | p | MDE |\n| --- | --- | --- | --- | --- |\n"
         "| mine/plain | 38.00 ± 1.00 (3) |  |  |  |\n"
         "| mine/twice | 39.00 ± 1.10 (3) | **+1.00 [+0.75, +1.25] (3 pairs)** | 0.003 | 0.33 |\n"
         "| mine/thrice | 37.50 (one seed) | +0.50 (one pair) |  |  |\n\n"
         "Ours: mean ± sample standard deviation (seeds).  \n"
-        "Differences are to mine/plain, by pairs of seeds.  \n"
-        "One pair of seeds is no comparison: no interval, no test.  \n"
-        "In brackets its 95% interval (paired t); p after Holm over the table's comparisons (1); detectable: the "
-        "smallest true difference that so many pairs show with probability 0.8 at the level 0.05/1, with the spread "
-        "that these have.  \n"
+        "Differences are from mine/plain, paired by seed.  \n"
+        "One pair of seeds gives no interval and no test.  \n"
+        "In brackets: the 95% interval (paired t). p is Holm-corrected over the table's comparisons (1). MDE: minimum "
+        "detectable effect, the smallest true difference that this number of pairs shows with probability 0.8 at the "
+        "level 0.05/1, given their standard deviation.  \n"
         "sacreBLEU: `nrefs:1|tok:13a`.  \n"
         "mine/twice and its baseline differ in train.clip-norm: 1.0 against none.\n\n"
         f"Missing:\n\n    {COMMAND} thrice --seeds 1 2\n"

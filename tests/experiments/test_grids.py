@@ -92,12 +92,12 @@ def test_cells_are_compared_with_the_first_lines_where_they_share_seeds(
     record("gates", 1, 4.8, lr=2)
     assert main(["report", "mine/small", "--format", "markdown"]) == 0
     lines = capsys.readouterr().out.splitlines()
-    assert lines[0] == "| variant | lr2 | lr1 | difference, lr2 | p, lr2 | detectable, lr2 | sacreBLEU there |"
+    assert lines[0] == "| variant | lr2 | lr1 | difference, lr2 | p, lr2 | MDE, lr2 | sacreBLEU there |"
     assert lines[2:4] == [
         "| twice | **4.30 ± 0.10 (3)** |  | **-0.30 [-0.32, -0.28] (3 pairs)** | < 0.001 | 0.03 | 30.00 ± 0.00 |",
         "| plain | **4.60 ± 0.10 (3)** |  |  |  |  | 30.00 ± 0.00 |",
     ]
-    assert "Differences are to plain in the same column, without seeds that diverged, by pairs of seeds.  " in lines
+    assert "Differences are from plain in the same column, without seeds that diverged, paired by seed.  " in lines
 
 
 def test_a_record_of_other_settings_and_a_bad_line_are_refused(

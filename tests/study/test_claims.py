@@ -108,7 +108,7 @@ def test_a_table_agrees_or_disagrees_only_where_its_seeds_show_it(project: Path,
         record.write(record.path)
     ((verdict, figure, why),) = judge(project, compared("mine/thrice", "lower"))
     assert (verdict, why) == ("untested", "more seeds are needed")
-    assert figure == "mine/thrice: -0.17, not shown: 3 pairs of seeds detect 7.43"
+    assert figure == "mine/thrice: -0.17, not detected (3 pairs of seeds; MDE 7.43)"
     known = checked("take: first", "above: 5")  # which is not so, and judges nothing
     ((verdict, figure, _),) = judge(project, f"{compared('mine/twice', 'higher')}, {known}")
     assert (verdict, figure) == ("agrees", "it is 4.00; mine/twice: +1.00")

@@ -64,19 +64,20 @@ def test_lines_stand_by_their_best_cell_and_what_diverged_says_so(
     )
     assert main(["mine/small", "--format", "markdown"]) == 0
     assert capsys.readouterr().out == (
-        "| variant | lr2 | lr1 | sacreBLEU there | time | calls | memory | alike |\n"
+        "| variant | lr2 | lr1 | sacreBLEU there | time | calls | memory | cosine |\n"
         "| --- | --- | --- | --- | --- | --- | --- | --- |\n"
         "| twice | **4.30 ± 0.14 (2)** | diverged | 33.50 ± 0.71 |  |  |  |  |\n"
         "| plain | **4.50 (1)** | 4.80 ± 0.14 (2) | 30.00 |  | 1.00 | 1.00 | 0.76 |\n"
         "| gates | **4.00 (1), 2 diverged** |  | 30.00 | 1.25 | 1.00 | 1.50 |  |\n\n"
-        "Cells: validation loss, bits a token, mean ± sample standard deviation (seeds); the best first, and of a line "
-        "in bold.  \n"
-        "Diverged: a loss, gradient or weight was not finite, or the loss ended more than 1 above its lowest; such "
-        "seeds are in no mean.  \n"
-        "One seed is no comparison.  \n"
+        "Cells: validation loss, bits per token, mean ± sample standard deviation (seeds). Best line first; each "
+        "line's best in bold.  \n"
+        "Diverged: a loss, gradient or weight was not finite, or the loss ended more than 1 above its lowest; means "
+        "leave such seeds out.  \n"
+        "One seed is not a comparison.  \n"
         "sacreBLEU: `nrefs:1|tok:13a`.  \n"
-        "Time of an update, operator calls and memory kept for the backward pass: × `1xskip+ln`'s; alike: the cosine "
-        "between two positions of a sentence behind the untrained encoder; all in a Transformer of 2 layers.\n\n"
+        "Time per update, operator calls and memory kept for the backward pass are relative to `1xskip+ln`. Cosine: "
+        "mean cosine similarity between two positions of a sentence after the untrained encoder. Measured in a "
+        "Transformer of 2 layers.\n\n"
         f"Missing:\n\n    {COMMAND} small_gates_lr1 --seeds 1\n"
     )
     assert main(["mine/small", "--format", "csv"]) == 0
@@ -125,8 +126,8 @@ def test_grids_and_costs_stand_in_documents(project: Path, record: Callable[...,
     assert text.endswith(
         "| `1xskip+ln` | 1,000 | 1,300 | 300 | 1 | 2,500 | 20 | 1.00 | 1.00 |\n"
         "| `sas` | 1,000 | 100 | 300 | 1 | 2,500 | 20 | 0.25 | 1.00 |\n\n"
-        "Operator calls and memory kept for the backward pass: × `1xskip+ln`'s, in a Transformer of "
-        "2 layers. Last measured 2026-02-03.\n\n"
+        "Operator calls and memory kept for the backward pass are relative to `1xskip+ln`. Measured in a Transformer "
+        "of 2 layers. Last measured 2026-02-03.\n\n"
         "<!-- study: end connection_cost_translation -->\n"
     )
 

@@ -9,7 +9,7 @@ from rskip.settings.errors import SettingError
 from rskip.tasks.fairseq.flags import Flag
 from rskip.tasks.task import Column
 
-VALID_LOSS = Column("valid_loss", "validation loss, bits a token")
+VALID_LOSS = Column("valid_loss", "validation loss, bits per token")
 SET_BY_A_RUN = {
     "save-dir": "it is the run's folder",
     "restore-file": "an interrupted run is resumed by repeating the command",
