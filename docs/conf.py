@@ -46,7 +46,7 @@ html_copy_source = False
 PAGES = {
     "Guides": ("own_model", "own_text", "fairseq", "translation", "zoo", "vision", "captioning", "recipes", "analysis"),
     "Reference": ("connections", "corpora", "api"),
-    "Studies": ("results", "field", "sas", "speed"),
+    "Studies": ("summary", "results", "field", "sas", "gradients", "speed"),
     "Reproduce the papers": ("tables", "claims"),
 }
 
