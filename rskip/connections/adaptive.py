@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
@@ -58,7 +58,7 @@ class ASkip(Connection):
     - recursive: 2rSkip, y = norm₂(x + norm₁(x + f)), where norm₁'s gain starts as 1/α in place of 1.
     - mixture: y = Σ_k s_k y_k for k = 1 to 3, y_k of rSkip's recursion, s = softmax(m), m learned, (0, 2, 0) at first.
 
-    Members: `norm` (learned, depth), `offset` (), which is a (learned), `norms` (recursive, mixture), `logits` (3),
+    Members: `norm` (learned, depth), `offset` (1), which is a (learned), `norms` (recursive, mixture), `logits` (3),
     which is m (mixture).
     """
 
@@ -79,7 +79,7 @@ class ASkip(Connection):
         if form == "learned":
             self.first = max(self.first, _LEAST)
             self._start = softplus_inverse(self.first - 1)
-            self.offset = nn.Parameter(torch.zeros(()))
+            self.offset = nn.Parameter(torch.zeros(1))  # fully_shard refuses parameters of shape ()
         elif form == "mixture":
             self.logits = nn.Parameter(torch.zeros(3))
         if form in ("learned", "depth"):
@@ -104,7 +104,13 @@ class ASkip(Connection):
         """λ: α, or the learned one ()."""
         if self.form != "learned":
             return self.first
-        return 1 + functional.softplus(self._start + self.rate * at_least_float32(self.offset))
+        return 1 + functional.softplus(self._start + self.rate * at_least_float32(self.offset)).squeeze(0)
+
+    def _load_from_state_dict(self, state_dict: Any, prefix: str, *args: Any) -> None:
+        offset = state_dict.get(f"{prefix}offset")
+        if offset is not None and not offset.shape:  # of a version before 0.1.0
+            state_dict[f"{prefix}offset"] = offset[None]
+        super()._load_from_state_dict(state_dict, prefix, *args)
 
     def combine(self, x: Tensor, f: Tensor) -> Tensor:
         if self.form in ("learned", "depth"):

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import torch
 from torch import Tensor, nn
 
-from rskip.connections.connection import Connection, StackConnection, State, tensors
+from rskip.connections.connection import Connection, StackConnection, State, opened, tensors
 from rskip.connections.initial_values import SelfInitialised
 from rskip.connections.norms import RMSNorm, at_least_float32, build_norm, without_autocast
 from rskip.connections.options import Bounds
@@ -56,7 +56,7 @@ class AttnResStack(StackConnection):
         self.attention.reset_parameters()
 
     def enter(self, x: Tensor) -> State:
-        return (x,)
+        return opened(x)
 
     def leave(self, state: State) -> Tensor:
         return self.attention(tensors(state, self))

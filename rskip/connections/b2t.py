@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from rskip.connections.connection import Connection, State
+from rskip.connections.connection import Connection, State, tensors
 from rskip.connections.norms import build_norm
 from rskip.connections.place import Place
 from rskip.connections.registry import register_connection
@@ -37,7 +37,7 @@ class B2T(Connection):
         self.norm = build_norm(norm, features, feature_dim)
 
     def before(self, state: State) -> tuple[Tensor, State]:
-        x, bottom = (state, state) if isinstance(state, Tensor) else state
+        x, bottom = (state, state) if isinstance(state, Tensor) else tensors(state, self, 2)
         return x, (x, bottom)
 
     def after(self, kept: State, f: Tensor) -> State:

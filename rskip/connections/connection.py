@@ -215,14 +215,27 @@ def one_tensor(state: State, user: nn.Module) -> Tensor:
 
 
 def tensors(state: State, user: nn.Module, count: int | None = None) -> tuple[Tensor, ...]:
-    """The state of a family that passes on several, `count` of them if it is given. TypeError where it is another's,
-    or the stack's input itself."""
+    """The state of a family that passes on several, `count` of them if it is given.
+
+    :raises TypeError: it is another family's, or the stack's input itself.
+    :raises RuntimeError: a connection would lose its gradients.
+    """
     if not isinstance(state, tuple) or count not in (None, len(state)):
         several = f"a tuple of {count} tensors" if count else "a tuple of tensors"
         taken = f"{several} as state, as its stack's enter(x) gives"
         advice = "; every block of a stack must run, in order" if isinstance(state, tuple) else ""
         raise TypeError(f"{type(user).__name__} takes {taken}, not {_shown_state(state)}{advice}")
+    if isinstance(user, Connection) and not torch.is_grad_enabled() and all(each.requires_grad for each in state):
+        raise RuntimeError(
+            f"{type(user).__name__} got a state that needs gradients where gradients are off, so that they would be "
+            "lost: pass use_reentrant=False to checkpoint, or detached tensors if you need no gradients"
+        )
     return state
+
+
+def opened(*state: Tensor) -> State:
+    """The first state of a family that passes on several, for `enter`; detached if gradients are off."""
+    return state if torch.is_grad_enabled() else tuple(each.detach() for each in state)
 
 
 def _shown_state(state: object) -> str:

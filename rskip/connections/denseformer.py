@@ -7,7 +7,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor, nn
 
-from rskip.connections.connection import Connection, StackConnection, State, tensors
+from rskip.connections.connection import Connection, StackConnection, State, opened, tensors
 from rskip.connections.initial_values import fill, one_hot
 from rskip.connections.norms import build_norm
 from rskip.connections.place import Place
@@ -22,7 +22,7 @@ class DenseFormerStack(StackConnection):
         super().__init__()
 
     def enter(self, x: Tensor) -> State:
-        return x, x
+        return opened(x, x)
 
     def leave(self, state: State) -> Tensor:
         return tensors(state, self)[0]

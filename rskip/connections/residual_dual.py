@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from rskip.connections.connection import Connection, StackConnection, State, tensors
+from rskip.connections.connection import Connection, StackConnection, State, opened, tensors
 from rskip.connections.norms import at_least_float32, build_norm
 from rskip.connections.registry import register_connection
 from rskip.settings.paper import Paper
@@ -18,7 +18,7 @@ class ResidualDualStack(StackConnection):
         self.norm = build_norm(norm, features)
 
     def enter(self, x: Tensor) -> State:
-        return x, at_least_float32(x)
+        return opened(x, at_least_float32(x))
 
     def leave(self, state: State) -> Tensor:
         x, r = tensors(state, self, 2)

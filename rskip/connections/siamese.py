@@ -6,7 +6,7 @@ import math
 
 from torch import Tensor
 
-from rskip.connections.connection import Connection, StackConnection, State, tensors
+from rskip.connections.connection import Connection, StackConnection, State, opened, tensors
 from rskip.connections.norms import build_norm
 from rskip.connections.place import Place
 from rskip.connections.registry import register_connection
@@ -26,7 +26,7 @@ class SiameseStack(StackConnection):
         self.norm = build_norm(norm, features)
 
     def enter(self, x: Tensor) -> State:
-        return x, x
+        return opened(x, x)
 
     def leave(self, state: State) -> Tensor:
         post, pre = tensors(state, self, 2)

@@ -42,13 +42,18 @@ def _divisions(lines: Tensor, count: int) -> Iterator[tuple[Tensor, Tensor, Tens
 class _Divided(torch.autograd.Function):
     """The last quotients of `_divisions`. It keeps the first matrices alone: the backward pass divides again."""
 
+    generate_vmap_rule = True
+
     @staticmethod
-    def forward(ctx: Any, lines: Tensor, count: int) -> Tensor:
-        ctx.save_for_backward(lines)
-        ctx.count = count
+    def forward(lines: Tensor, count: int) -> Tensor:
         for divided, _, _ in _divisions(lines, count):
             lines = divided
         return lines
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Tensor, int], output: Tensor) -> None:
+        lines, ctx.count = inputs
+        ctx.save_for_backward(lines)
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None]:

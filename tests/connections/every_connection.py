@@ -48,6 +48,12 @@ def specs_of(family: Family) -> Iterator[str]:
                 assert option  # only specs with options may be invalid
 
 
+def specs_on_text(family: str) -> list[str]:
+    """The family's specs for text, each once, with `ln` or without a norm: `rms` differs by the bias only."""
+    specs = dict.fromkeys(specs_of(registry.find_family(family)))
+    return [spec for spec in specs if parse_connection(spec).norm in ("ln", None)]
+
+
 def built_for(spec: str, *, eps: float | None = None) -> list[Callable[[], nn.Module]]:
     """Builders of the spec's connections at each block position, for text and images, and of its stack connection."""
     made: list[Callable[[], nn.Module]] = []

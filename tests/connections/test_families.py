@@ -23,52 +23,8 @@ from rskip.connections import (
     list_connections,
     parse_connection,
 )
-from rskip.connections.norms import build_norm
 from rskip.connections.sinkhorn import sinkhorn
-
-FEATURES = 5
-BRANCHES = {"encoder": ("self_attn", "ffn"), "decoder": ("self_attn", "encoder_attn", "ffn")}
-
-
-def places_of(stack: str, layers: int, other_layers: int) -> list[Place]:
-    branches = BRANCHES[stack]
-    count = layers * len(branches)
-    return [
-        Place(stack, branch, number, count, (number - 1) // len(branches) + 1, layers, other_layers)
-        for number, branch in enumerate(branches * layers, start=1)
-    ]
-
-
-class Stack(nn.Module):
-    """Blocks with a branch tanh(x·M) each, as a model has them: enter, before, after, leave, closing norm."""
-
-    def __init__(self, spec: str, stack: str = "encoder", layers: int = 3, other_layers: int = 2) -> None:
-        super().__init__()
-        self.places = places_of(stack, layers, other_layers)
-        self.connections = nn.ModuleList(
-            build_connection(spec, FEATURES, place=place, host_supplies=HOST_NEEDS) for place in self.places
-        )
-        self.stack = build_stack_connection(spec, FEATURES)
-        closing = parse_connection(spec).closing_norm
-        self.closing = nn.Identity() if closing is None else build_norm(closing, FEATURES)
-        shape = (len(self.places), FEATURES, FEATURES)
-        self.branches = nn.Parameter(torch.randn(shape, generator=torch.Generator().manual_seed(3)))
-        self.double()
-
-    def forward(self, x: Tensor) -> Tensor:
-        state = self.stack.enter(x)
-        for connection, branch in zip(self.connections, self.branches, strict=True):
-            given, kept = connection.before(state)
-            state = connection.after(kept, torch.tanh(given @ branch))
-        return self.closing(self.stack.leave(state))
-
-    def draw(self) -> Stack:
-        generator = torch.Generator().manual_seed(0)
-        with torch.no_grad():
-            for name, parameter in self.named_parameters():
-                if name != "branches":
-                    parameter.uniform_(0.3, 1.5, generator=generator)
-        return self
+from tests.connections.stack import BRANCHES, FEATURES, Stack, places_of
 
 
 @dataclass
