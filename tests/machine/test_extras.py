@@ -65,6 +65,17 @@ def test_the_command_is_for_what_rskip_was_installed_from(recorded, command, tmp
     assert install_command("onnx") == command
 
 
+def test_no_page_or_message_says_to_install_rskip_from_an_index_before_there_is_a_release(root: Path) -> None:
+    if json.loads((root / "checkpoints.json").read_text("utf-8"))["url"] is not None:
+        pytest.skip("there is a release")
+    told = re.compile(r"""pip install (-U |--upgrade )?["']?rskip(\[[\w,]+\])?["']?(?! @)(?![\w./\[])""")
+    files = [*root.glob("*.md"), *(root / "docs").glob("*.md"), *(root / "rskip").rglob("*.py")]
+    files = [path for path in files if path != root / "rskip/machine/extras.py"]
+    assert told.search("`pip install rskip`") and told.search("pip install 'rskip[onnx]'")
+    assert not told.search('pip install "rskip[onnx] @ file:///x.whl"')
+    assert [str(path) for path in files if told.search(path.read_text("utf-8"))] == []
+
+
 SCRIPT = """
 import contextlib, io, sys
 
