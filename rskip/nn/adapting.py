@@ -214,7 +214,8 @@ def _find_blocks(model: nn.Module) -> list[tuple[str, Host, Any]]:
 def _find_stacks(model: nn.Module, found: Sequence[tuple[str, Host, Any]]) -> list[_Stack]:
     """The blocks by the container that they are in.
 
-    :raises SettingError: a container such as `layers.0` holds one block, and others like it the others.
+    :raises SettingError: a container such as `layers.0` holds one block, and others like it the others; or a container
+        holds blocks of two kinds.
     """
     containers: dict[tuple[str, Host], list[Any]] = {}
     for name, host, block in found:
@@ -225,6 +226,11 @@ def _find_stacks(model: nn.Module, found: Sequence[tuple[str, Host, Any]]) -> li
             problem = f"has one block of {host.name} in each {pattern}, so the order of its blocks is not known"
             advice = "put the blocks themselves into a ModuleList or Sequential"
             raise SettingError("model", problem, expected="the blocks of a stack in one container", advice=advice)
+    kinds: dict[str, Host] = {}
+    for name, host in containers:
+        if (other := kinds.setdefault(name, host)) is not host:
+            problem = f"has blocks of {other.name} and {host.name} in {name or 'one container'}"
+            raise SettingError("model", problem, expected="blocks of one kind in each container")
     return [_Stack(model, name, host, blocks) for (name, host), blocks in containers.items()]
 
 

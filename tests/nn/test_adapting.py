@@ -400,6 +400,8 @@ def test_blocks_that_each_have_a_container_or_stand_twice_are_refused():
         adapt(nn.Sequential(*[torch_layer()] * 2), "2rskip+ln")
     with pytest.raises(SettingError, match="different blocks of torch.nn.TransformerEncoderLayer in one container"):
         adapt(nn.Sequential(torch_layer(), torch_layer(norm_first=True)), "2rskip+ln")
+    with pytest.raises(SettingError, match="Layer and torch.nn.TransformerDecoderLayer in one container: "):
+        adapt(nn.ModuleList([torch_layer(), torch_layer(nn.TransformerDecoderLayer)]), "2rskip+ln")
     layer = torch_layer()
     layer.norm1 = nn.Identity()
     with pytest.raises(SettingError, match="has a Identity as norm1 in a block"):
