@@ -50,7 +50,7 @@ def join_images(
 ) -> None:
     """Gives each block its connection and its new forward."""
     for (host, block), connection in zip(blocks, connections, strict=True):
-        block.__class__ = adapted_class(host, type(block))
+        block.__class__ = adapted_class(host, type(block))  # type: ignore[arg-type]
         block.connection = connection
     for _, first in blocks[:1]:
         first.spec_record = as_in(first, SpecRecord(str(spec)))

@@ -9,7 +9,7 @@ import textwrap
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cache
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeVar
 
 from torch import Tensor, nn
 
@@ -18,6 +18,7 @@ from rskip.connections.connection import HostNeed, one_tensor
 from rskip.nn.residuals import LayerResiduals
 from rskip.settings.errors import SettingError
 
+AnyModule = TypeVar("AnyModule", bound=nn.Module)
 # A module and the name of its member.
 Member = tuple[nn.Module, str]
 
@@ -159,7 +160,7 @@ def adapted_class(host: Host, block: type[nn.Module]) -> type[AdaptedBlock]:
     return type(f"Adapted{block.__name__}", (host.adapted, block), members)
 
 
-def as_in(block: nn.Module, module: nn.Module) -> nn.Module:
+def as_in(block: nn.Module, module: AnyModule) -> AnyModule:
     """The module on the block's device, of its type and in its mode."""
     weight = next((parameter for parameter in block.parameters() if parameter.is_floating_point()), None)
     module.train(block.training)
@@ -168,7 +169,7 @@ def as_in(block: nn.Module, module: nn.Module) -> nn.Module:
 
 def _new_block(host: str, block: type[nn.Module]) -> AdaptedBlock:
     """An empty adapted block, which pickle fills."""
-    kind = adapted_class(HOSTS[host], block)
+    kind = adapted_class(HOSTS[host], block)  # type: ignore[arg-type]
     return kind.__new__(kind)
 
 

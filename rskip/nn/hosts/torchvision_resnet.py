@@ -24,7 +24,12 @@ class TorchvisionBlock(AdaptedImageBlock):
         return y
 
 
-for kind, last, digest in (("BasicBlock", "conv2", "348d51bd62b1fa24"), ("Bottleneck", "conv3", "fee37cb7b358c435")):
+def _features(block: Any) -> int:
+    features: int = (block.conv3 if hasattr(block, "conv3") else block.conv2).out_channels
+    return features
+
+
+for kind, digest in (("BasicBlock", "348d51bd62b1fa24"), ("Bottleneck", "fee37cb7b358c435")):
     register_host(
         Host(
             name=f"torchvision {kind}",
@@ -32,6 +37,6 @@ for kind, last, digest in (("BasicBlock", "conv2", "348d51bd62b1fa24"), ("Bottle
             adapted=TorchvisionBlock,
             sources=(f"{RESNET}.{kind}.forward",),
             digests={"0.29.2": digest},
-            features=lambda block, last=last: getattr(block, last).out_channels,
+            features=_features,
         )
     )
