@@ -1,13 +1,14 @@
 """Residual connections in your own model, and in models of other libraries."""
 
 from rskip.nn.adapting import Adaptation, adapt, adaptation
-from rskip.nn.hosts import HOSTS, AdaptedBlock, Host, register_host
+from rskip.nn.hosts import HOSTS, AdaptedBlock, AdaptedImageBlock, Host, register_host
 from rskip.nn.residuals import LayerResiduals, Residual, Residuals
 from rskip.nn.spec_record import SpecRecord
 
 __all__ = [
     "HOSTS",
     "AdaptedBlock",
+    "AdaptedImageBlock",
     "Adaptation",
     "Host",
     "LayerResiduals",
