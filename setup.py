@@ -104,7 +104,10 @@ setup(
         **EXTRAS,
         "all": sorted({each for brought in EXTRAS.values() for each in brought}),
         "pictures": EXTRAS["plots"],  # its former name
-        "dev": ["pytest", "pytest-cov", "pytest-xdist", "hypothesis", "ruff", "mypy", "types-PyYAML", "selenium"],
+        "dev": [
+            "pytest", "pytest-cov", "pytest-xdist", "hypothesis", "ruff", "mypy", "types-PyYAML", "selenium",
+            "timm==1.0.31", "transformers==5.24.0",  # whose blocks rskip.adapt was tested with; it refuses others
+        ],
         "docs": ["sphinx>=8.1", "myst-parser>=4", "furo"],
         "release": ["build", "twine"],
     },

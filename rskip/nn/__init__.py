@@ -2,6 +2,7 @@
 
 from rskip.nn.adapting import Adaptation, adapt, adaptation
 from rskip.nn.hosts import HOSTS, AdaptedBlock, AdaptedImageBlock, Host, register_host
+from rskip.nn.hosts.transformers_model import from_pretrained
 from rskip.nn.residuals import LayerResiduals, Residual, Residuals
 from rskip.nn.spec_record import SpecRecord
 
@@ -17,5 +18,6 @@ __all__ = [
     "SpecRecord",
     "adapt",
     "adaptation",
+    "from_pretrained",
     "register_host",
 ]

@@ -16,7 +16,7 @@ from rskip.connections.norms import LayerNorm
 from rskip.nn.hosts import HOSTS, Host, Member, adapted_class, as_in, find_host
 from rskip.nn.image_blocks import image_connections, join_images
 from rskip.nn.residuals import Residual, Residuals
-from rskip.nn.spec_record import SpecRecord
+from rskip.nn.spec_record import Moved, SpecRecord
 from rskip.settings.errors import SettingError
 
 GUIDE = "docs/own_model.md"
@@ -81,6 +81,7 @@ def adapt(
     hosts = list(dict.fromkeys(host for _, host, _ in found))
     for host in hosts:
         host.check_sources()
+        host.check_model(model, str(spec))
     for _, host, block in found:
         host.check(block)
     images = [(host, block) for _, host, block in found if host.is_of_images]
@@ -120,11 +121,13 @@ class _Stack:
         self.host, self.blocks = host, blocks
         self.features, self.post_norm = host.features(blocks[0]), host.post_norm(blocks[0])
         self.final_norm = host.final_norm(model, name)
+        modules = dict(blocks[0].named_modules())
+        self.branches = tuple(branch for branch, norm in host.norms.items() if norm in modules)
         for block in blocks:
             if (host.features(block), host.post_norm(block)) != (self.features, self.post_norm):
                 problem = f"has different blocks of {host.name} in {name or 'one container'}"
                 raise SettingError("model", problem, expected="blocks of one width, which normalise in one position")
-            for branch in host.norms:
+            for branch in self.branches:
                 _, norm = self.norm_of(block, branch)
                 if _kind(norm) is None:
                     problem = f"has a {type(norm).__name__} as {host.norms[branch]} in a block of {host.name}"
@@ -141,16 +144,16 @@ class _Stack:
         self, spec: ConnectionSpec, stacks: Sequence[_Stack], supplies: HostNeed | Collection[HostNeed]
     ) -> Residuals:
         """The connections of these blocks, on their devices, of their types and in their mode."""
-        branches = tuple(self.host.norms)
-        _, norm = self.norm_of(self.blocks[0], branches[0])
+        _, norm = self.norm_of(self.blocks[0], self.branches[0])
         others = [stack for stack in stacks if stack is not self]
-        joined = len(others) == 1 and ("cross_attention" in branches) != ("cross_attention" in others[0].host.norms)
+        crossed = ["cross_attention" in stack.branches for stack in (self, *others)]
+        joined = len(others) == 1 and crossed[0] != crossed[1]
         supplied = (supplies,) if isinstance(supplies, str) else tuple(supplies)
         residuals = Residuals(
             spec,
             self.features,
             layers=len(self.blocks),
-            branches=branches,
+            branches=self.branches,
             stack=self.host.stack,  # type: ignore[arg-type]
             other_layers=len(others[0].blocks) if joined else 0,
             eps=_eps(norm),
@@ -165,12 +168,14 @@ class _Stack:
     def join(self, spec: ConnectionSpec, residuals: Residuals) -> None:
         """Gives each block its residuals and its new forward, and the connections the host's normalisations."""
         for block, layer in zip(self.blocks, residuals, strict=True):
-            for branch in self.host.norms:
+            for branch in self.branches:
                 (owner, name), norm = self.norm_of(block, branch)
                 residual = getattr(layer, branch)
                 assert isinstance(residual, Residual)
                 _take_over(norm, residual.connection, spec, post_norm=self.post_norm)
                 delattr(owner, name)
+                if block is self.blocks[0] and branch == self.branches[0]:
+                    setattr(owner, name, as_in(block, Moved()))
             block.__class__ = adapted_class(self.host, type(block))  # type: ignore[arg-type]
             block.residuals = layer
         first, last = self.blocks[0], self.blocks[-1]

@@ -33,3 +33,15 @@ class SpecRecord(nn.Module):
 
     def extra_repr(self) -> str:
         return self.spec
+
+
+class Moved(nn.Module):
+    """Takes the place of a stack's first normalisation, which is part of a connection now.
+
+    Its `weight` has two dimensions, so that the library's own model refuses an adapted model's state, and an adapted
+    model the library's, also where names may be missing (`strict=False`, Hugging Face's `from_pretrained`).
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("weight", torch.zeros(1, 1))

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 from rskip.connections import list_connections
 from rskip.nn import HOSTS, AdaptedBlock, adapt, adaptation
+from rskip.nn.hosts import bert, llama
 from rskip.settings.errors import SettingError
 
 # PyTorch's, on encoders that its fused kernel doesn't compute, and on what those do that it computes
@@ -146,6 +147,56 @@ def of_images(library: str, kind: str, build: Callable[[str], nn.Module]) -> Cas
     )
 
 
+SIZES = {
+    "vocab_size": 61,
+    "hidden_size": WIDTH,
+    "intermediate_size": 40,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 2,
+    "num_key_value_heads": 2,
+    "head_dim": WIDTH // 2,
+    "moe_intermediate_size": 8,
+    "num_experts": 4,
+    "n_routed_experts": 4,
+    "num_experts_per_tok": 2,
+    "n_group": 1,
+    "topk_group": 1,
+    "q_lora_rank": 8,
+    "kv_lora_rank": 8,
+    "qk_nope_head_dim": 8,
+    "qk_rope_head_dim": 4,
+    "v_head_dim": 8,
+    "pad_token_id": 0,
+}
+
+FOLDERS = {"bert_generation": "bert-generation", "xlm_roberta": "xlm-roberta"}  # whose models have another name
+
+
+def transformers_model(module: str, **settings: Any) -> nn.Module:
+    """A small model of Hugging Face's transformers, without head."""
+    import transformers
+
+    return transformers.AutoModel.from_config(
+        transformers.AutoConfig.for_model(FOLDERS.get(module, module), **{**SIZES, **settings}),
+        **{"add_pooling_layer": False} if module == "bert" else {},
+    )
+
+
+def read(model: Any, **settings: Any) -> Tensor:
+    """The last hidden states for a sentence of 7 tokens, drawn from seed 0."""
+    tokens = torch.randint(3, 61, (2, 7), generator=torch.Generator().manual_seed(0))
+    return model(tokens, **settings).last_hidden_state
+
+
+def read_across(model: Any) -> Tensor:
+    return read(model, encoder_hidden_states=draw(2, 5, WIDTH))
+
+
+def of_transformers(module: str, host: str, stock: str, same: tuple[str, ...], **settings: Any) -> Case:
+    call = read_across if settings.get("add_cross_attention") else read
+    return Case("transformers", (host,), lambda: transformers_model(module, **settings), call, stock, same, NEEDY)
+
+
 CASES = {
     "torchvision BasicBlock": of_images("torchvision", "BasicBlock", torchvision_blocks),
     "torchvision Bottleneck": of_images("torchvision", "Bottleneck", torchvision_blocks),
@@ -160,6 +211,19 @@ CASES = {
     "post-norm decoder": of_torch(torch_decoder, call_decoder, (DECODER,), batch_first=False, bias=False),
     "pre-norm transformer": of_torch(torch_transformer, call_transformer, (ENCODER, DECODER), norm_first=True),
     "post-norm transformer": of_torch(torch_transformer, call_transformer, (ENCODER, DECODER)),
+    "GPT-2": of_transformers("gpt2", "GPT-2", "prenorm+ln", PRE_NORM[:3]),
+    "GPT-2 across": of_transformers("gpt2", "GPT-2", "prenorm+ln", PRE_NORM[:3], add_cross_attention=True),
+    "Llama": of_transformers("llama", "Llama", "prenorm+rms", ("laurel+rms", "denseformer+rms")),
+    "BERT": of_transformers("bert", "Bert", "1xskip+ln", POST_NORM),
+    "BERT across": of_transformers(
+        "bert", "Bert", "1xskip+ln", POST_NORM, is_decoder=True, add_cross_attention=True, chunk_size_feed_forward=1
+    ),
+}
+# models whose blocks are copies of Llama's or BERT's, by their hosts' names: their names and stock connections
+COPIES = {
+    **{name: (module, "prenorm+rms") for module, name in llama.MODELS.items() if module != "llama"},
+    **{name: (module, "1xskip+ln") for module, name in bert.MODELS.items() if module != "bert"},
+    "Starcoder2": ("starcoder2", "prenorm+ln"),
 }
 
 
@@ -198,7 +262,19 @@ def case(request) -> Case:
 
 
 def test_every_host_has_a_case():
-    assert {host for case in CASES.values() for host in case.hosts} == {host.name for host in HOSTS.values()}
+    tested = {host for case in CASES.values() for host in case.hosts} | COPIES.keys()
+    assert tested == {host.name for host in HOSTS.values()}
+
+
+@pytest.mark.parametrize("host", COPIES)
+def test_models_whose_blocks_are_copies_keep_their_bits(host):
+    pytest.importorskip("transformers", reason="transformers is an optional library")
+    module, stock = COPIES[host]
+    torch.manual_seed(0)
+    model = transformers_model(module, **{"head_dim": 4} if module == "deepseek_v3" else {}).eval()
+    expected = read(model)
+    assert torch.equal(read(adapt(model, stock)), expected)
+    assert not adaptation(model).new
 
 
 def test_the_stock_connection_gives_equal_bits_and_keeps_every_weight(case):

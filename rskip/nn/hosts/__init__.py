@@ -1,6 +1,14 @@
 """The blocks that `rskip.adapt` knows, one file for each kind."""
 
-from rskip.nn.hosts import timm_resnet, timm_vit, torch_transformer, torchvision_resnet  # noqa: F401  # they register
+from rskip.nn.hosts import (  # noqa: F401  # they register
+    bert,
+    gpt2,
+    llama,
+    timm_resnet,
+    timm_vit,
+    torch_transformer,
+    torchvision_resnet,
+)
 from rskip.nn.hosts.host import (
     HOSTS,
     AdaptedBlock,

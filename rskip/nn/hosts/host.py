@@ -76,10 +76,13 @@ class Host:
     :param sources: paths of the functions that compute the block, whose source is compared.
     :param digests: `digest_of(sources)` in each tested version of the library, by version.
     :param features: C of a block.
-    :param norms: the path of each branch's normalisation in the block, by the branch's name for `Residuals`.
+    :param norms: the path of each branch's normalisation in the block, by the branch's name for `Residuals`. A block
+        without that normalisation doesn't have the branch.
     :param post_norm: whether a block normalises after the addition.
     :param final_norm: where the model has the normalisation that closes the stack of a given name; None: nowhere.
     :param check: raises SettingError for a block with options that the new forward doesn't know.
+    :param check_model: called with the model and the spec before anything is changed; raises SettingError for a model
+        that can't be adapted to it.
     :param stack: "encoder" or "decoder"; None: as `Residuals` finds it.
     :param supplies: the `host_needs` that this host fulfils.
     :param finish: called with the adapted model and the spec, for what the library stores beside the weights.
@@ -95,6 +98,7 @@ class Host:
     post_norm: Callable[[Any], bool] = lambda block: False
     final_norm: Callable[[Any, str], Member | None] = lambda model, stack: None
     check: Callable[[Any], None] = lambda block: None
+    check_model: Callable[[nn.Module, str], None] = lambda model, spec: None
     stack: str | None = None
     supplies: tuple[HostNeed, ...] = ()
     finish: Callable[[nn.Module, str], None] = lambda model, spec: None
@@ -146,7 +150,8 @@ def find_host(block: nn.Module) -> Host | None:
 def _check_overrides(block: nn.Module, known: type[nn.Module], host: Host) -> None:
     """SettingError if the block or its class replaces a function of the known class that computes the block."""
     names = [path.rpartition(".")[2] for path in host.sources if path.startswith(f"{host.block}.")]
-    own = [name for name in names if getattr(type(block), name) is not getattr(known, name) or name in vars(block)]
+    functions = [(name, *(inspect.unwrap(getattr(kind, name)) for kind in (type(block), known))) for name in names]
+    own = [name for name, mine, theirs in functions if mine is not theirs or name in vars(block)]
     if own:
         problem = f"has blocks of {_path(type(block))}, which replace {', '.join(own)} of {host.block}"
         advice = "use rskip.nn.Residuals in your own block"
@@ -155,9 +160,12 @@ def _check_overrides(block: nn.Module, known: type[nn.Module], host: Host) -> No
 
 @cache
 def adapted_class(host: Host, block: type[nn.Module]) -> type[AdaptedBlock]:
-    """The class of an adapted block: the host's new forward before the library's class."""
-    members = {"__module__": host.adapted.__module__, "host": host, "library_class": block}
-    return type(f"Adapted{block.__name__}", (host.adapted, block), members)
+    """The class of an adapted block: the host's new forward before the library's class.
+
+    It has the library's name, by which libraries find blocks that stay on one device or that FSDP wraps.
+    """
+    members = {"__module__": block.__module__, "host": host, "library_class": block}
+    return type(block.__name__, (host.adapted, block), members)
 
 
 def as_in(block: nn.Module, module: AnyModule) -> AnyModule:

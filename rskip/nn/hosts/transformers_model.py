@@ -1,0 +1,174 @@
+"""What the Hugging Face hosts share: the class of an adapted model, its saving and loading."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from functools import cache
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from rskip.connections import HOST_NEEDS, Connection, StackConnection, State
+from rskip.nn.hosts.host import AdaptedBlock
+from rskip.settings.errors import SettingError
+
+SPEC = "rskip_connection"  # in a model's config
+
+
+class TransformersBlock(AdaptedBlock):
+    """A block whose state, if it is a tuple, leaves as a list: of a tuple the library would record the first tensor."""
+
+    def enter(self, x: Any) -> State:
+        return super().enter(tuple(x) if isinstance(x, list) else x)
+
+    def leave(self, state: State) -> Any:
+        y = super().leave(state)
+        return list(y) if isinstance(y, tuple) else y
+
+
+class AdaptedModel:
+    """What an adapted Hugging Face model has in addition to its library's class.
+
+    Its config names the connection, so `type(model).from_pretrained(folder)` and `type(model)(config)` are adapted too.
+    """
+
+    config: Any
+    modules: Callable[[], Iterator[nn.Module]]
+
+    def __init__(self, config: Any, *args: Any, **settings: Any) -> None:
+        from rskip.nn.adapting import adapt
+
+        spec = getattr(config, SPEC, None)
+        if spec is None:
+            advice = "load it with its library's class, then call rskip.adapt"
+            raise SettingError("model", f"has no {SPEC} in its config", advice=advice)
+        super().__init__(config, *args, **settings)  # type: ignore[call-arg]
+        loaded = torch.empty(0).is_meta  # whose initial values don't matter
+        adapt(self, spec, host_supplies=HOST_NEEDS if loaded else ())  # type: ignore[arg-type]
+
+    def _init_weights(self, module: nn.Module) -> None:
+        """Gives parameters that a checkpoint lacks their initial values; called for inner modules first."""
+        if not isinstance(module, (Connection, StackConnection)):
+            super()._init_weights(module)  # type: ignore[misc]
+            return
+        loaded = [each for each in module.parameters() if getattr(each, "_is_hf_initialized", False)]
+        values = [each.clone() for each in loaded]
+        module.reset_parameters()
+        with torch.no_grad():
+            for parameter, value in zip(loaded, values, strict=True):
+                parameter.copy_(value)
+
+    def _set_gradient_checkpointing(
+        self, enable: bool = True, gradient_checkpointing_func: Any = None, **settings: Any
+    ) -> None:
+        """Refuses reentrant checkpoints of states of several tensors, whose gradients they would lose."""
+        kept = getattr(gradient_checkpointing_func, "keywords", {})
+        if enable and kept.get("use_reentrant", True) and any(_passes_several(each) for each in self.modules()):
+            problem = f"{getattr(self.config, SPEC)} loses gradients in reentrant checkpoints"
+            advice = "pass gradient_checkpointing_kwargs={'use_reentrant': False}"
+            raise SettingError("gradient checkpointing", problem, advice=advice)
+        if gradient_checkpointing_func is not None:
+            settings["gradient_checkpointing_func"] = gradient_checkpointing_func
+        super()._set_gradient_checkpointing(enable, **settings)  # type: ignore[misc]
+
+    def __reduce_ex__(self, protocol: Any) -> tuple[Any, ...]:
+        return _new_model, (type(self).__bases__[1],), self.__dict__
+
+
+def from_pretrained(kind: type, folder: Any, **settings: Any) -> Any:
+    """Loads an adapted Hugging Face model that `save_pretrained` wrote.
+
+    The library's own class refuses such a folder, since its sizes don't match.
+
+    :param kind: the library's class or one of its Auto classes, such as `AutoModelForCausalLM`.
+    :param folder: folder, or name on the Hub.
+    :param settings: passed to the class's `from_pretrained`.
+    :raises SettingError: the model there is not an adapted one.
+    """
+    from transformers import AutoConfig, PreTrainedModel
+
+    if not issubclass(kind, PreTrainedModel):
+        from transformers.models.auto.auto_factory import _get_model_class
+
+        config = settings.get("config") or AutoConfig.from_pretrained(folder, **settings)
+        kind = _get_model_class(config, kind._model_mapping)  # type: ignore[attr-defined]
+    return adapted_model_class(kind).from_pretrained(folder, **settings)  # type: ignore[attr-defined]
+
+
+@cache
+def adapted_model_class(kind: type) -> type:
+    """The class of an adapted model. It has the library's name, which the library writes into configs and looks up."""
+    if issubclass(kind, AdaptedModel):
+        return kind
+    return type(kind.__name__, (AdaptedModel, kind), {"__module__": kind.__module__})
+
+
+def check_model(model: nn.Module, spec: str) -> None:
+    """Raises SettingError for a model whose config names another connection, and for one with changed layers."""
+    for name, module in model.named_modules():
+        stored = getattr(getattr(module, "config", None), SPEC, spec)
+        if stored != spec:
+            expected = f"{stored}, which the model's config names"
+            raise SettingError.of_value("connection", spec, expected, advice=f"change or remove config.{SPEC}")
+        if type(module).__module__.partition(".")[0] == "peft":
+            advice = "adapt the model first, then pass it to peft"
+            raise SettingError("model", "has adapters of peft, which would save without the connection", advice=advice)
+        if getattr(module, "is_quantized", False):
+            advice = "adapt and train it in floating point, then quantise it"
+            raise SettingError("model", f"is quantised{f' in {name}' if name else ''}", advice=advice)
+
+
+def finish(model: nn.Module, spec: str) -> None:
+    """Writes the spec into the config and changes the class of each model that has adapted blocks."""
+    from transformers import PreTrainedModel
+
+    for module in list(model.modules()):
+        blocks = [each for each in module.modules() if isinstance(each, TransformersBlock)]
+        if not blocks or not isinstance(module, PreTrainedModel):
+            continue
+        setattr(module.config, SPEC, spec)
+        if not isinstance(module, AdaptedModel):
+            kind: Any = type(module)
+            module.__class__ = adapted_model_class(kind)
+        inner = [each for each in module.modules() if isinstance(each, PreTrainedModel) and each is not module]
+        if not any(isinstance(each, TransformersBlock) for model in inner for each in model.modules()):
+            module.register_forward_hook(_leave_hidden_states, with_kwargs=True)
+
+
+def _leave_hidden_states(model: Any, args: Any, settings: dict[str, Any], output: Any) -> Any:
+    """Makes each of `hidden_states` one tensor: what the stack would give if it ended there, before its last norm."""
+    stack = next(
+        stack
+        for each in model.modules()
+        if isinstance(each, AdaptedBlock) and (stack := each.__dict__.get("closing")) is not None
+    )
+    if type(stack) is StackConnection:
+        return output
+    if isinstance(output, tuple):
+        if settings.get("output_hidden_states", model.config.output_hidden_states):
+            expected = "return_dict=True, since hidden states are made of streams or history here"
+            raise SettingError.of_value("return_dict", False, expected)
+    elif (states := output.get("hidden_states")) is not None:
+        between = [None if state is None else stack.leave(_as_state(state)) for state in states[1:-1]]
+        output.hidden_states = (*states[:1], *between, *states[1:][-1:])
+    return output
+
+
+def _as_state(state: Tensor | list[Tensor]) -> State:
+    return tuple(state) if isinstance(state, list) else state
+
+
+def _passes_several(block: nn.Module) -> bool:
+    """Whether this is the first block of a stack whose state is several tensors."""
+    opening = block.__dict__.get("opening")
+    if opening is None:
+        return False
+    first: Any = next(iter(block.get_submodule("residuals").children()))
+    return isinstance(opening.enter(torch.zeros(1, 1, first.connection.features)), tuple)
+
+
+def _new_model(library_class: type) -> Any:
+    """An empty adapted model, which pickle fills."""
+    kind: Any = adapted_model_class(library_class)
+    return kind.__new__(kind)

@@ -1,0 +1,215 @@
+"""Adapted Hugging Face models: cache, checkpointing, hidden states, saving and loading, and what is refused."""
+
+from __future__ import annotations
+
+import copy
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from rskip.connections import list_connections
+from rskip.nn import adapt, adaptation, from_pretrained
+from rskip.settings.errors import SettingError
+
+transformers = pytest.importorskip("transformers", reason="transformers is an optional library")
+pytestmark = pytest.mark.filterwarnings("ignore:.*is deprecated and will be removed:FutureWarning")
+
+TOKENS = torch.randint(3, 61, (2, 7), generator=torch.Generator().manual_seed(0))
+SPECS = ("2rskip+ln", "mhc", "attnres")  # one tensor of x's shape, one of streams, and several
+SIZES = {
+    "vocab_size": 61,
+    "hidden_size": 24,
+    "intermediate_size": 40,
+    "num_hidden_layers": 3,
+    "num_attention_heads": 2,
+    "pad_token_id": 0,
+    "bos_token_id": 1,
+    "eos_token_id": None,
+    "is_decoder": True,
+    "attn_pdrop": 0,
+    "embd_pdrop": 0,
+    "resid_pdrop": 0,
+    "hidden_dropout_prob": 0,
+    "attention_probs_dropout_prob": 0,
+}
+
+
+def build(module: str, **settings: Any) -> Any:
+    """A small language model."""
+    torch.manual_seed(0)
+    config = transformers.AutoConfig.for_model(module, **{**SIZES, **settings})
+    return transformers.AutoModelForCausalLM.from_config(config).eval()
+
+
+@pytest.fixture(params=["gpt2", "llama", "bert"])
+def module(request) -> str:
+    transformers.utils.logging.set_verbosity_error()
+    transformers.utils.logging.disable_progress_bar()
+    return request.param
+
+
+def noisy(model: Any) -> Any:
+    """The model with parameters that are not initial values."""
+    torch.manual_seed(1)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.add_(torch.randn_like(parameter), alpha=0.1)
+    return model
+
+
+def test_decoding_with_a_cache_equals_decoding_without(module):
+    lived = 0
+    for family in list_connections():
+        try:
+            model = noisy(adapt(build(module), family.name if family.factor is None else f"2{family.name}"))
+        except SettingError:
+            continue  # needs something that no model of the library supplies
+        lived += 1
+        full = model(torch.cat([TOKENS, TOKENS], 1)).logits
+        cache = model(TOKENS, use_cache=True).past_key_values
+        torch.testing.assert_close(
+            model(TOKENS, past_key_values=cache, use_cache=True).logits, full[:, 7:], rtol=1e-4, atol=1e-5
+        )
+        found = [model.generate(TOKENS, max_new_tokens=4, num_beams=2, use_cache=cached) for cached in (True, False)]
+        assert torch.equal(*found), family.name
+    assert lived > 15
+
+
+def test_activation_checkpoints_give_the_same_gradients_or_are_refused(module):
+    for spec in SPECS:
+        model = noisy(adapt(build(module), spec)).train()
+        expected = gradients(model)
+        for reentrant in (False, True):
+            kept = {"use_reentrant": reentrant}
+            if spec == "attnres" and reentrant:
+                with pytest.raises(SettingError, match="attnres loses gradients in reentrant checkpoints; pass"):
+                    model.gradient_checkpointing_enable(kept)
+                continue
+            model.gradient_checkpointing_enable(kept)
+            for name, gradient in gradients(model).items():
+                torch.testing.assert_close(gradient, expected[name])
+            model.gradient_checkpointing_disable()
+
+
+def gradients(model: Any) -> dict[str, Tensor]:
+    model.zero_grad()
+    model(TOKENS, labels=TOKENS).loss.backward()
+    return {name: parameter.grad for name, parameter in model.named_parameters()}
+
+
+def test_hidden_states_are_what_the_stack_would_give_if_it_ended_there(module):
+    stock = {"gpt2": "prenorm+ln", "llama": "prenorm+rms", "bert": "1xskip+ln"}[module]
+    model = build(module, attn_implementation="eager")
+    expected = model(TOKENS, output_hidden_states=True, output_attentions=True)
+    found = adapt(copy.deepcopy(model), stock)(TOKENS, output_hidden_states=True, output_attentions=True)
+    for name in ("hidden_states", "attentions"):
+        for mine, theirs in zip(found[name], expected[name], strict=True):
+            assert torch.equal(mine, theirs)
+    for spec in ("hyper", "attnres", "siamese"):
+        adapted = adapt(copy.deepcopy(model), spec)
+        states = adapted(TOKENS, output_hidden_states=True).hidden_states
+        assert [state.shape for state in states] == [(2, 7, 24)] * 4
+        with pytest.raises(SettingError, match="expected return_dict=True, since hidden states"):
+            adapted.base_model(TOKENS, output_hidden_states=True, return_dict=False)
+        assert adapted.base_model(TOKENS, return_dict=False)[0].shape == (2, 7, 24)
+
+
+def test_a_folder_gives_the_same_model_and_the_library_refuses_it(module, tmp_path):
+    for spec in SPECS:
+        folder = tmp_path / spec
+        model = noisy(adapt(build(module), spec))
+        model.resize_token_embeddings(64)
+        model.tie_weights()
+        expected = model(TOKENS).logits
+        model.save_pretrained(folder)
+        for loaded in (
+            type(model).from_pretrained(folder),
+            from_pretrained(type(build(module)), folder),
+            from_pretrained(transformers.AutoModelForCausalLM, folder),
+        ):
+            assert torch.equal(loaded(TOKENS).logits, expected)
+            assert adaptation(loaded).spec == loaded.config.rskip_connection == spec
+        half = from_pretrained(transformers.AutoModel, folder, dtype=torch.bfloat16)
+        assert half(TOKENS).last_hidden_state.dtype == torch.bfloat16
+        for kind in (type(build(module)), transformers.AutoModelForCausalLM, transformers.AutoModel):
+            with pytest.raises(RuntimeError, match="ignore_mismatched_sizes"):
+                kind.from_pretrained(folder)
+        with pytest.raises(RuntimeError, match="size mismatch"):
+            build(module, vocab_size=64).load_state_dict(model.state_dict(), strict=False)
+
+
+def test_a_stock_folder_is_adapted_after_loading_and_refused_by_an_adapted_class(module, tmp_path):
+    model = build(module)
+    model.save_pretrained(tmp_path)
+    adapted = adapt(type(model).from_pretrained(tmp_path), "2rskip+ln")
+    assert torch.equal(adapted(TOKENS).logits, adapt(model, "2rskip+ln")(TOKENS).logits)
+    with pytest.raises(SettingError, match="has no rskip_connection in its config; load it with its library's class"):
+        type(adapted).from_pretrained(tmp_path)
+
+
+def test_what_a_checkpoint_lacks_has_its_initial_value(module, tmp_path):
+    model = noisy(adapt(build(module), "hyper"))
+    fresh = adapt(build(module), "hyper").state_dict()
+    kept = {name: value for name, value in model.state_dict().items() if not name.endswith("connection.input_weights")}
+    model.save_pretrained(tmp_path, state_dict={**kept})
+    loaded = type(model).from_pretrained(tmp_path).state_dict()
+    for name, value in loaded.items():
+        assert torch.equal(value, kept.get(name, fresh[name])), name
+
+
+def test_an_edited_config_is_refused(module, tmp_path):
+    adapt(build(module), "2rskip+ln").save_pretrained(tmp_path)
+    config = tmp_path / "config.json"
+    config.write_text(config.read_text().replace("2rskip+ln", "2xskip+ln"))
+    with pytest.raises(SettingError, match=r"2xskip\+ln.*: expected 2rskip\+ln, as in the state"):
+        from_pretrained(transformers.AutoModelForCausalLM, tmp_path)
+    model = transformers.AutoModelForCausalLM.from_config(transformers.AutoConfig.from_pretrained(tmp_path))
+    with pytest.raises(SettingError, match=r"expected 2xskip\+ln, which the model's config names"):
+        adapt(model, "2rskip+ln")
+
+
+def test_changed_models_are_refused(module):
+    quantised = build(module)
+    quantised.is_quantized = True
+    with pytest.raises(SettingError, match="is quantised in 0; adapt and train it in floating point"):
+        adapt(nn.Sequential(quantised), "2rskip+ln")
+    wrapped = build(module)
+    wrapped.adapter = type("LoraLayer", (nn.Module,), {"__module__": "peft.tuners.lora"})()
+    with pytest.raises(SettingError, match="has adapters of peft"):
+        adapt(wrapped, "2rskip+ln")
+    placed = build(module)
+    block = next(each for each in placed.modules() if type(each).__name__ in BLOCKS)
+    block.forward = block.forward  # as accelerate does
+    with pytest.raises(SettingError, match="replace forward of"):
+        adapt(placed, "2rskip+ln")
+    model = adapt(build(module), "2rskip+ln")
+    assert type(model).__name__ == model.__class__.__name__ in repr(model)
+    with pytest.raises(SettingError, match="that are adapted already"):
+        adapt(nn.Sequential(model), "2rskip+ln")
+
+
+BLOCKS = ("GPT2Block", "LlamaDecoderLayer", "BertLayer")
+
+
+def test_an_encoder_and_a_decoder_are_two_stacks(tmp_path: Path):
+    encoder = transformers.BertModel(transformers.BertConfig(**{**SIZES, "is_decoder": False}))
+    decoder = build("gpt2", add_cross_attention=True)
+    torch.manual_seed(0)
+    model = transformers.EncoderDecoderModel(encoder=encoder, decoder=decoder).eval()
+    adapt(model, "2rskip+ln")
+    assert adaptation(model).hosts == {"Bert": 3, "GPT-2": 3}
+    expected = model(TOKENS, decoder_input_ids=TOKENS).logits
+    model.save_pretrained(tmp_path)
+    assert torch.equal(type(model).from_pretrained(tmp_path)(TOKENS, decoder_input_ids=TOKENS).logits, expected)
+
+
+@pytest.mark.parametrize("module", ["opt", "t5"])
+def test_other_models_are_refused_with_the_known_ones(module):
+    config = transformers.AutoConfig.for_model(module, vocab_size=61, d_model=24, hidden_size=24, num_layers=1)
+    with torch.device("meta"):
+        model = transformers.AutoModel.from_config(config)
+    with pytest.raises(SettingError, match=r"none of its blocks is known.*Bert.*GPT-2.*Llama.*timm ViT"):
+        adapt(model, "2rskip+ln")
