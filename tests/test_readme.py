@@ -81,6 +81,15 @@ def test_paths_exist(monkeypatch):
             assert (ROOT / target).exists(), target
 
 
+def test_numbers_of_the_summary_stand_on_the_pages_it_links():
+    wrong = []
+    for line in (ROOT / "docs/summary.md").read_text(encoding="utf-8").splitlines():
+        if found := re.search(r"^\|.*?\]\((\w+\.md)", line):
+            page = re.findall(r"\d+\.\d+", (ROOT / "docs" / found[1]).read_text(encoding="utf-8"))
+            wrong += [f"{found[1]}: {number}" for number in set(re.findall(r"\d+\.\d+", line)) - set(page)]
+    assert wrong == []
+
+
 def test_python_examples_run(monkeypatch):
     text = (ROOT / "README.md").read_text(encoding="utf-8")
     model, load = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
