@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from rskip.connections import State
@@ -51,10 +52,12 @@ class BertBlock(TransformersBlock):
         return self.leave(self.residuals.ffn(state, self._feed_forward))
 
     def _feed_forward(self, x: Tensor) -> Tensor:
-        from transformers.pytorch_utils import apply_chunking_to_forward
-
+        """The feed-forward branch, in chunks of positions if the config asks for it."""
         block: Any = self
-        return apply_chunking_to_forward(self._feed_forward_chunk, block.chunk_size_feed_forward, block.seq_len_dim, x)
+        if block.chunk_size_feed_forward <= 0:
+            return self._feed_forward_chunk(x)
+        chunks = x.split(block.chunk_size_feed_forward, dim=block.seq_len_dim)
+        return torch.cat([self._feed_forward_chunk(chunk) for chunk in chunks], dim=block.seq_len_dim)
 
     def _feed_forward_chunk(self, x: Tensor) -> Tensor:
         block: Any = self

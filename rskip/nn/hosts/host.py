@@ -189,13 +189,13 @@ def digest_of(paths: tuple[str, ...]) -> str:
     """The first 16 digits of the SHA-256 of the functions' source, without comments, blank lines and indentation."""
     digest = hashlib.sha256()
     for path in paths:
-        lines = textwrap.dedent(inspect.getsource(_find(path))).splitlines()
+        lines = textwrap.dedent(inspect.getsource(find_member(path))).splitlines()
         kept = [line for line in lines if line.strip() and not line.lstrip().startswith("#")]
         digest.update("\n".join(kept).encode())
     return digest.hexdigest()[:16]
 
 
-def _find(path: str) -> Any:
+def find_member(path: str) -> Any:
     """The class or function at a path such as `timm.models.vision_transformer.Block.forward`."""
     names = path.split(".")
     for count in range(len(names) - 1, 0, -1):

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from rskip.connections import HOST_NEEDS, Connection, StackConnection, State
-from rskip.nn.hosts.host import AdaptedBlock
+from rskip.nn.hosts.host import AdaptedBlock, find_member
 from rskip.settings.errors import SettingError
 
 SPEC = "rskip_connection"  # in a model's config
@@ -86,13 +86,10 @@ def from_pretrained(kind: type, folder: Any, **settings: Any) -> Any:
     :param settings: passed to the class's `from_pretrained`.
     :raises SettingError: the model there is not an adapted one.
     """
-    from transformers import AutoConfig, PreTrainedModel
-
-    if not issubclass(kind, PreTrainedModel):
-        from transformers.models.auto.auto_factory import _get_model_class
-
-        config = settings.get("config") or AutoConfig.from_pretrained(folder, **settings)
-        kind = _get_model_class(config, kind._model_mapping)  # type: ignore[attr-defined]
+    if not issubclass(kind, find_member("transformers.PreTrainedModel")):
+        find_class = find_member("transformers.models.auto.auto_factory._get_model_class")
+        config = settings.get("config") or find_member("transformers.AutoConfig").from_pretrained(folder, **settings)
+        kind = find_class(config, kind._model_mapping)  # type: ignore[attr-defined]
     return adapted_model_class(kind).from_pretrained(folder, **settings)  # type: ignore[attr-defined]
 
 
@@ -121,17 +118,16 @@ def check_model(model: nn.Module, spec: str) -> None:
 
 def finish(model: nn.Module, spec: str) -> None:
     """Writes the spec into the config and changes the class of each model that has adapted blocks."""
-    from transformers import PreTrainedModel
-
+    library_model = find_member("transformers.PreTrainedModel")
     for module in list(model.modules()):
         blocks = [each for each in module.modules() if isinstance(each, TransformersBlock)]
-        if not blocks or not isinstance(module, PreTrainedModel):
+        if not blocks or not isinstance(module, library_model):
             continue
         setattr(module.config, SPEC, spec)
         if not isinstance(module, AdaptedModel):
             kind: Any = type(module)
             module.__class__ = adapted_model_class(kind)
-        inner = [each for each in module.modules() if isinstance(each, PreTrainedModel) and each is not module]
+        inner = [each for each in module.modules() if isinstance(each, library_model) and each is not module]
         if not any(isinstance(each, TransformersBlock) for model in inner for each in model.modules()):
             module.register_forward_hook(_leave_hidden_states, with_kwargs=True)
 
