@@ -29,8 +29,9 @@ def _allowed() -> list[Any]:
     """The types in fairseq's files. All are inert: they hold settings and the values of metrics."""
     with extra("translation", what="a checkpoint of fairseq"):
         import numpy
+        from numpy._core import multiarray
 
-    constructors = {name: getattr(numpy._core.multiarray, name) for name in ("scalar", "_reconstruct")}
+    constructors = {name: getattr(multiarray, name) for name in ("scalar", "_reconstruct")}
     modules = ("numpy._core.multiarray", "numpy.core.multiarray")  # the second in files written under numpy 1
     return [
         Namespace,

@@ -190,8 +190,8 @@ def release_url(path: Path | None = None) -> str | None:
     :raises FileNotFoundError, SettingError: as `read_registry`.
     """
     path = registry_file() if path is None else path
-    url: str | None = convert(_read(path).get("url"), Url | None, name="url", source=str(path))
-    return url
+    given = _read(path).get("url")
+    return None if given is None else convert(given, Url, name="url", source=str(path))
 
 
 def _read(path: Path) -> dict[str, Any]:
