@@ -96,7 +96,7 @@ setup(
     # same name without __init__.py in the working directory (a checkout named rskip, seen from above)
     package_dir={"": "."},
     packages=find_packages(include=["rskip", "rskip.*", "fairseq_compat", "fairseq_compat.*"]),
-    package_data={"fairseq_compat": ["site_files/*"], "rskip.corpora": ["corpora.yaml"]},
+    package_data={"rskip": ["py.typed"], "fairseq_compat": ["site_files/*"], "rskip.corpora": ["corpora.yaml"]},
     ext_modules=[KERNELS],
     python_requires=">=3.10",
     install_requires=["torch>=2.6", "safetensors", "msgspec>=0.20"],
