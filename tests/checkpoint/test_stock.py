@@ -127,7 +127,7 @@ SIZES = {"embed_dim": 16, "ffn_embed_dim": 24, "attention_heads": 4, "layers": 2
 VOCABULARY = 23
 
 
-def build(encoder: str, decoder: str, *, eps: float = 1e-5, **settings: Any) -> Transformer:
+def build(encoder: str, decoder: str, **settings: Any) -> Transformer:
     """A small model in float64, its norms drawn so that none is the identity."""
     torch.manual_seed(0)
     sides = {f"{side}_{name}": size for side in ("encoder", "decoder") for name, size in SIZES.items()}
@@ -137,7 +137,7 @@ def build(encoder: str, decoder: str, *, eps: float = 1e-5, **settings: Any) -> 
     for name, parameter in model.named_parameters():
         if "norm" in name or "bias" in name or "branch_weight" in name:
             nn.init.uniform_(parameter, 0.5, 1.5)
-    return with_eps(model, eps)
+    return model
 
 
 def with_eps(model: Transformer, eps: float) -> Transformer:
@@ -169,15 +169,15 @@ FOLDABLE = {  # to the stock connection, and whether the branch's last map is sc
 @pytest.mark.parametrize("connection", FOLDABLE)
 def test_the_folded_model_computes_the_same(connection):
     stock, scaled = FOLDABLE[connection]
-    model = build(connection, connection, eps=0)
-    expected = logits(model)
+    model = build(connection, connection)
     folded = fold_connections(model)
+    expected = logits(with_eps(model, 0))
     assert folded.config.encoder_connection == folded.config.decoder_connection == stock
     # without eps the identity is exact
     torch.testing.assert_close(logits(with_eps(folded, 0)), expected, rtol=0, atol=1e-12)
     assert torch.equal(logits(model), expected), "the model itself was changed"
     if scaled:
-        unfolded = build(stock, stock, eps=0)
+        unfolded = with_eps(build(stock, stock), 0)
         assert (logits(unfolded) - expected).abs().max() > 0.1, "the factor makes no difference here"
 
 
@@ -187,10 +187,10 @@ def test_eps_costs_little():
 
 
 def test_each_stack_folds_by_itself():
-    model = build("1xskip+ln:branch_scale=2", "prenorm+ln", eps=0, share_all_embeddings=True)
+    model = build("1xskip+ln:branch_scale=2", "prenorm+ln", share_all_embeddings=True)
     folded = fold_connections(model)
     assert (folded.config.encoder_connection, folded.config.decoder_connection) == ("1xskip+ln", "prenorm+ln")
-    torch.testing.assert_close(logits(with_eps(folded, 0)), logits(model), rtol=0, atol=1e-12)
+    torch.testing.assert_close(logits(with_eps(folded, 0)), logits(with_eps(model, 0)), rtol=0, atol=1e-12)
     assert set(tied_names(folded.state_dict())) == {"decoder.embed_tokens.weight", "decoder.output_projection.weight"}
 
 

@@ -35,7 +35,7 @@ def test_a_mean_square_beside_the_normalisations_has_it_too(spec):
         with torch.no_grad():
             for parameter in connection.parameters():
                 parameter.copy_(torch.linspace(1, 2, parameter.numel()).view_as(parameter))
-            state = (x, -x) if spec == "attnres" else torch.cat([x, -x, 2 * x, x]).movedim(0, -2)[None]
+            state = (x, -x, 2 * x, x) if spec == "attnres" else torch.cat([x, -x, 2 * x, x]).movedim(0, -2)[None]
             given.append(connection.before(state)[0])
     assert not torch.allclose(given[0], given[1], rtol=1e-3, atol=0)
 
