@@ -30,7 +30,7 @@ class Adaptation:
     :param hosts: the kinds of blocks that were adapted, with their number.
     :param kept: parameters that stay, new name to old name, where the name changed.
     :param new: names of parameters that the model did not have. They have the family's initial values.
-    :param dropped: names of parameters that the model has no more.
+    :param dropped: names of the removed parameters.
     """
 
     spec: str
@@ -69,8 +69,8 @@ def adapt(
     :param connection: connection string such as `2rskip+ln`.
     :param host_supplies: what you do for the connection yourself, any of HOST_NEEDS (`build_connection`).
     :returns: the same model.
-    :raises SettingError: no block of the model is known, a library's block is not that of a tested version or has
-        another forward, the model is adapted already, or the connection can't live in these blocks. The model is then
+    :raises SettingError: no block of the model is known, a block's code differs from the tested versions
+        or is overridden, the model is adapted already, or these blocks don't support the connection. The model is then
         unchanged.
     """
     spec = connection if isinstance(connection, ConnectionSpec) else parse_connection(connection)

@@ -113,7 +113,7 @@ class Residuals(nn.Module):
 
     The normalisations belong to the connections, so the layers have none of their own. Tensors are (..., C) with C
     features. Members: `layers.<i>.<branch>.connection`, `stack`, `closing_norm` where the family has one, and
-    `spec_record`, which refuses the state of another connection.
+    `spec_record`, which refuses a state dict that was saved with another connection.
 
     :param connection: connection string such as `2rskip+ln`, or a ConnectionSpec; docs/connections.md lists them.
     :param features: C.
@@ -210,7 +210,7 @@ class Residuals(nn.Module):
                 yield residual.connection
 
     def reset_parameters(self, weight_init: Callable[[Tensor], object] = nn.init.xavier_uniform_) -> None:
-        """Sets every parameter to its initial value, after your own `model.apply(init)` or `to_empty`.
+        """Sets every parameter to its initial value: call it after `to_empty` or an initialiser that filled them.
 
         :param weight_init: fills the weights of gates' linear maps. Pass your model's own initialisation.
         """
