@@ -120,7 +120,9 @@ class _Stack:
     def __init__(self, model: nn.Module, name: str, host: Host, blocks: list[Any]) -> None:
         self.host, self.blocks = host, blocks
         self.features, self.post_norm = host.features(blocks[0]), host.post_norm(blocks[0])
-        self.final_norm = host.final_norm(model, name)
+        owner = model.get_submodule(name.rpartition(".")[0])
+        final = host.final_norm(owner)
+        self.final_norm: Member | None = None if final is None else (owner, final)
         modules = dict(blocks[0].named_modules())
         self.branches = tuple(branch for branch, norm in host.norms.items() if norm in modules)
         for block in blocks:

@@ -7,7 +7,7 @@ from typing import Any
 from torch import Tensor
 
 from rskip.connections import State
-from rskip.nn.hosts.host import Host, Member, register_host
+from rskip.nn.hosts.host import Host, register_host
 from rskip.nn.hosts.transformers_model import TransformersBlock, check_model, finish
 
 BLOCK = "transformers.models.gpt2.modeling_gpt2.GPT2Block"
@@ -42,10 +42,6 @@ class GPT2Block(TransformersBlock):
         return self.leave(self.residuals.ffn(state, block.mlp))
 
 
-def _final_norm(model: Any, stack: str) -> Member:
-    return model.get_submodule(stack.rpartition(".")[0]), "ln_f"
-
-
 register_host(
     Host(
         name="GPT-2",
@@ -55,7 +51,7 @@ register_host(
         digests={"5.24.0": "7d40e272832b4422"},
         norms={"attention": "ln_1", "cross_attention": "ln_cross_attn", "ffn": "ln_2"},
         features=lambda block: block.ln_1.normalized_shape[0],
-        final_norm=_final_norm,
+        final_norm=lambda model: "ln_f",
         check_model=check_model,
         stack="decoder",
         finish=finish,

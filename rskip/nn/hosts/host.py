@@ -79,7 +79,8 @@ class Host:
     :param norms: the path of each branch's normalisation in the block, by the branch's name for `Residuals`. A block
         without that normalisation doesn't have the branch.
     :param post_norm: whether a block normalises after the addition.
-    :param final_norm: where the model has the normalisation that closes the stack of a given name; None: nowhere.
+    :param final_norm: the member's name of the normalisation that closes the stack, in the module that owns the stack's
+        container; None: there is none.
     :param check: raises SettingError for a block with options that the new forward doesn't know.
     :param check_model: called with the model and the spec before anything is changed; raises SettingError for a model
         that can't be adapted to it.
@@ -96,7 +97,7 @@ class Host:
     features: Callable[[Any], int]
     norms: Mapping[str, str] = field(default_factory=dict)
     post_norm: Callable[[Any], bool] = lambda block: False
-    final_norm: Callable[[Any, str], Member | None] = lambda model, stack: None
+    final_norm: Callable[[Any], str | None] = lambda owner: None
     check: Callable[[Any], None] = lambda block: None
     check_model: Callable[[nn.Module, str], None] = lambda model, spec: None
     stack: str | None = None

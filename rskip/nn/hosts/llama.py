@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from rskip.connections import State
-from rskip.nn.hosts.host import Host, Member, register_host
+from rskip.nn.hosts.host import Host, register_host
 from rskip.nn.hosts.transformers_model import TransformersBlock, check_model, finish
 
 # The module of each model, and the name of its block before "DecoderLayer".
@@ -46,10 +46,6 @@ class LlamaBlock(TransformersBlock):
         return self.leave(self.residuals.ffn(state, block.mlp))
 
 
-def _final_norm(model: Any, stack: str) -> Member:
-    return model.get_submodule(stack.rpartition(".")[0]), "norm"
-
-
 def _register(module: str, name: str) -> None:
     block = f"transformers.models.{module}.modeling_{module}.{name}DecoderLayer"
     register_host(
@@ -61,7 +57,7 @@ def _register(module: str, name: str) -> None:
             digests={"5.24.0": "341ecfc1e113e8e3"},
             norms={"attention": "input_layernorm", "ffn": "post_attention_layernorm"},
             features=lambda block: block.input_layernorm.weight.shape[0],
-            final_norm=_final_norm,
+            final_norm=lambda model: "norm",
             check_model=check_model,
             stack="decoder",
             finish=finish,

@@ -7,7 +7,7 @@ from typing import Any
 from torch import Tensor, nn
 
 from rskip.connections import State
-from rskip.nn.hosts.host import AdaptedBlock, Host, Member, register_host
+from rskip.nn.hosts.host import AdaptedBlock, Host, register_host
 
 BLOCK = "timm.models.vision_transformer.Block"
 
@@ -26,13 +26,10 @@ class TimmViTBlock(AdaptedBlock):
         return attended
 
 
-def _final_norm(model: Any, stack: str) -> Member | None:
+def _final_norm(model: Any) -> str | None:
     """`norm`, or `fc_norm`, which comes after the mean over positions."""
-    owner = model.get_submodule(stack.rpartition(".")[0])
-    for name in ("norm", "fc_norm"):
-        if not isinstance(getattr(owner, name, nn.Identity()), nn.Identity):
-            return owner, name
-    return None
+    named = ("norm", "fc_norm")
+    return next((name for name in named if not isinstance(getattr(model, name, nn.Identity()), nn.Identity)), None)
 
 
 register_host(

@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from rskip.connections import State
-from rskip.nn.hosts.host import AdaptedBlock, Host, Member, register_host
+from rskip.nn.hosts.host import AdaptedBlock, Host, register_host
 
 ENCODER_LAYER = "torch.nn.modules.transformer.TransformerEncoderLayer"
 DECODER_LAYER = "torch.nn.modules.transformer.TransformerDecoderLayer"
@@ -64,11 +64,10 @@ class TorchDecoderLayer(AdaptedBlock):
         return self.leave(self.residuals.ffn(state, block._ff_block))
 
 
-def _final_norm(model: nn.Module, stack: str) -> Member | None:
+def _final_norm(owner: nn.Module) -> str | None:
     """The `norm` of nn.TransformerEncoder and nn.TransformerDecoder, which may be None."""
-    owner = model.get_submodule(stack.rpartition(".")[0])
     contains = isinstance(owner, (nn.TransformerEncoder, nn.TransformerDecoder)) and owner.norm is not None
-    return (owner, "norm") if contains else None
+    return "norm" if contains else None
 
 
 def _without_nested_tensors(model: nn.Module, spec: str) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from rskip.connections import HOST_NEEDS, Connection, StackConnection, State
+from rskip.connections import HOST_NEEDS, StackConnection, State
 from rskip.nn.hosts.host import AdaptedBlock, find_member
 from rskip.settings.errors import SettingError
 
@@ -46,18 +46,6 @@ class AdaptedModel:
         super().__init__(config, *args, **settings)  # type: ignore[call-arg]
         loaded = torch.empty(0).is_meta  # whose initial values don't matter
         adapt(self, spec, host_supplies=HOST_NEEDS if loaded else ())  # type: ignore[arg-type]
-
-    def _init_weights(self, module: nn.Module) -> None:
-        """Gives parameters that a checkpoint lacks their initial values; called for inner modules first."""
-        if not isinstance(module, (Connection, StackConnection)):
-            super()._init_weights(module)  # type: ignore[misc]
-            return
-        loaded = [each for each in module.parameters() if getattr(each, "_is_hf_initialized", False)]
-        values = [each.clone() for each in loaded]
-        module.reset_parameters()
-        with torch.no_grad():
-            for parameter, value in zip(loaded, values, strict=True):
-                parameter.copy_(value)
 
     def _set_gradient_checkpointing(
         self, enable: bool = True, gradient_checkpointing_func: Any = None, **settings: Any
