@@ -45,6 +45,7 @@ setup() {
         "$outer" -m pip --python "$python" install --quiet --no-index --no-deps "$wheels"/*.whl || return
     fi
     "$outer" -m pip --python "$python" install --quiet --no-index --no-deps --no-build-isolation --editable . || return
+    "$python" -c 'from rskip.machine.fairseq_setup import install_hook; install_hook()' || return
     printf '#!%s\nimport sys\nfrom torch.distributed.run import main\nsys.exit(main())\n' "$python" >"$job/env/bin/torchrun"
     chmod +x "$job/env/bin/torchrun" || return
     "$python" -c 'import torch, fairseq, rskip; print(torch.__version__, fairseq.__version__, rskip.__version__)' || return
