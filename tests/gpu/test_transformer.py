@@ -13,7 +13,10 @@ from rskip.translation import Translator
 
 SENTENCES = ["A dog runs through the tall grass.", "Two men.", "A woman in a red dress is singing on a stage."]
 LIMITS = {torch.float64: 1e-9, torch.float32: 2e-4, torch.float16: 2e-2, torch.bfloat16: 2e-1}
-CONNECTIONS = ["1xskip+ln", "2rskip+ln", "sas", "prenorm+ln"]
+CONNECTIONS = ["1xskip+ln", "2rskip+ln", "sas", "prenorm+ln"]  # in each type
+OTHERS = ["wskip+ln", "askip+ln", "highway", "deepnorm", "admin", "b2t", "residual_dual", "siamese", "keel", "mixln",
+          "sandwich", "periln", "lns", "rezero", "layerscale+ln", "laurel+ln", "hyper", "mhc", "denseformer", "attnres",
+          "subln", "normformer", "hybridnorm"]  # fmt: skip
 
 
 def build(connection: str) -> Transformer:
@@ -24,8 +27,10 @@ def build(connection: str) -> Transformer:
 
 
 @pytest.mark.parametrize("left", [False, True], ids=["", "prefixes padded on the left"])
-@pytest.mark.parametrize("dtype", LIMITS)
-@pytest.mark.parametrize("connection", CONNECTIONS)
+@pytest.mark.parametrize(
+    ("connection", "dtype"),
+    [*((each, dtype) for each in CONNECTIONS for dtype in LIMITS), *((each, torch.float32) for each in OTHERS)],
+)
 def test_logits_and_gradients(connection, dtype, left, gpu):
     model = build(connection).to(dtype)
     source, prefix = torch.randint(4, 50, (2, 5, 12))
