@@ -1,0 +1,6 @@
+"""Folders of translation models as transformers writes them, read without transformers."""
+
+from rskip.checkpoint.hugging_face.folder import Folder, folder_at
+from rskip.checkpoint.hugging_face.readers import HuggingFaceModel, read_hugging_face
+
+__all__ = ["Folder", "HuggingFaceModel", "folder_at", "read_hugging_face"]

@@ -1,0 +1,156 @@
+"""A folder as transformers' `save_pretrained` writes it: settings, weights in one or several files, and text files.
+
+    config.json              the settings; `model_type` says which model they are of
+    model.safetensors        the weights; or pytorch_model.bin; or either in shards that a .index.json lists
+    vocab.json, source.spm   and other files of the tokenizer
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from safetensors import SafetensorError, safe_open
+from torch import Tensor
+
+from rskip.checkpoint.checkpoint import check_tensors
+from rskip.files.torch_file import read_torch_file
+from rskip.settings.check import convert
+from rskip.settings.errors import SettingError, shown
+from rskip.settings.text import read_json
+
+CONFIG, ADAPTER = "config.json", "adapter_config.json"
+# the first that a folder holds is read
+_WEIGHTS = ("model.safetensors", "pytorch_model.bin")
+_OTHERS = (".h5", ".msgpack", ".gguf", ".ot")  # weights of other frameworks
+_INDEX = ".index.json"  # behind these names where there are shards
+# keys of their config.json; a model of ours has `format`, `task` and `model` there
+_THEIRS = ("model_type", "architectures", "transformers_version", "auto_map")
+_LFS = b"version https://git-lfs"
+_KIND = "weights file of a Hugging Face model"
+
+
+def folder_at(path: Path) -> Path | None:
+    """The Hugging Face folder that `path` is, or whose weights file it is; None: it is something else."""
+    names = {name + end for name in _WEIGHTS for end in ("", _INDEX)}
+    folder = path.parent if path.is_file() and path.name in names else path
+    if (folder / ADAPTER).is_file():
+        return folder
+    if not (folder / CONFIG).is_file():
+        return None
+    config = read_json(folder / CONFIG)
+    is_theirs = isinstance(config, dict) and "format" not in config and not config.keys().isdisjoint(_THEIRS)
+    return folder if is_theirs else None
+
+
+class Folder:
+    """A Hugging Face folder whose weights can be read as they are.
+
+    path: the folder. config: the content of its config.json.
+
+    :raises FileNotFoundError: no config.json.
+    :raises SettingError: the folder holds an adapter, quantised weights, or a model that needs code of its own.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._check_adapter()
+        if not (path / CONFIG).is_file():
+            raise FileNotFoundError(f"no {CONFIG} in {path}: expected the folder of a Hugging Face model")
+        self.config = self.read_object(CONFIG)
+        self._check_plain()
+
+    @property
+    def model_type(self) -> str | None:
+        """The kind of model, such as "marian"; None where config.json has none."""
+        kind = self.config.get("model_type")
+        return kind if isinstance(kind, str) else None
+
+    def file(self, name: str) -> Path:
+        """The path of a file that the folder has to hold.
+
+        :raises FileNotFoundError: it is missing.
+        """
+        path = self.path / name
+        if not path.is_file():
+            raise FileNotFoundError(f"{path} is missing: get all files of the model")
+        return _fetched(path)
+
+    def has(self, name: str) -> bool:
+        """Whether the folder holds a file of this name."""
+        return (self.path / name).is_file()
+
+    def read_object(self, name: str) -> dict[str, Any]:
+        """The content of a JSON file that the folder has to hold.
+
+        :raises FileNotFoundError: it is missing.
+        :raises SettingError: it is not a JSON object.
+        """
+        path = self.file(name)
+        return convert(read_json(path), dict[str, Any], source=str(path))
+
+    def tensors(self) -> dict[str, Tensor]:
+        """All weights, on the CPU, under the names that they have in the files.
+
+        :raises FileNotFoundError: no weights, or a missing shard.
+        :raises ValueError: a damaged file, or weights that are not plain numbers.
+        """
+        for name in _WEIGHTS:
+            if self.has(name):
+                return _read_weights(self.file(name))
+            if self.has(name + _INDEX):
+                return self._read_shards(name + _INDEX)
+        others = [path.name for path in sorted(self.path.iterdir()) if path.suffix in _OTHERS]
+        found = f" ({', '.join(others)} can't be read)" if others else ""
+        raise FileNotFoundError(f"no weights in {self.path}: expected {' or '.join(_WEIGHTS)}{found}")
+
+    def _read_shards(self, index: str) -> dict[str, Tensor]:
+        source = str(self.path / index)
+        places = convert(self.read_object(index).get("weight_map"), dict[str, str], name="weight_map", source=source)
+        shards = sorted({*places.values()})
+        if missing := [shard for shard in shards if Path(shard).name != shard or not self.has(shard)]:
+            problem = f"names {len(shards)} files of weights, of which {', '.join(missing)} is missing"
+            raise FileNotFoundError(f"{source} {problem}: get all files of the model")
+        tensors: dict[str, Tensor] = {}
+        for shard in shards:
+            tensors |= _read_weights(self.file(shard))
+        if lost := [name for name in places if name not in tensors]:
+            raise ValueError(f"{source} lists {lost[0]}, which {places[lost[0]]} doesn't hold: get all files again")
+        return tensors
+
+    def _check_adapter(self) -> None:
+        if self.has(ADAPTER):
+            base = self.read_object(ADAPTER).get("base_model_name_or_path")
+            problem = f"is an adapter (LoRA) for {base or 'another model'}"
+            advice = "merge it into that model (merge_and_unload of the package peft) and give the merged folder"
+            raise SettingError("", f"{self.path} {problem}", expected="a whole model", advice=advice)
+
+    def _check_plain(self) -> None:
+        source = str(self.path / CONFIG)
+        if (quantised := self.config.get("quantization_config")) is not None:
+            method = quantised.get("quant_method") if isinstance(quantised, Mapping) else None
+            problem = f"has quantised weights ({shown(method or quantised)})"
+            advice = "give the model before its quantisation; --precision int8 quantises it here"
+            raise SettingError("", problem, advice=advice, source=source)
+        if "auto_map" in self.config:
+            problem = "asks for code of its own (auto_map, trust_remote_code), which rskip never executes"
+            raise SettingError("", problem, expected="a model whose code is in transformers", source=source)
+
+
+def _fetched(path: Path) -> Path:
+    """The path, unless Git left only a note there that says where the file's content is."""
+    with path.open("rb") as file:
+        if file.read(len(_LFS)) == _LFS:
+            raise ValueError(f"{path} holds a pointer of Git LFS, not the file itself: run `git lfs pull` there")
+    return path
+
+
+def _read_weights(path: Path) -> dict[str, Tensor]:
+    if path.suffix == ".bin":
+        return check_tensors(read_torch_file(path, kind=_KIND), source=str(path))
+    try:
+        with safe_open(path, framework="pt") as file:
+            return check_tensors({name: file.get_tensor(name) for name in file.keys()}, source=str(path))  # noqa: SIM118
+    except SafetensorError as error:
+        raise ValueError(f"{path} is cut off or damaged ({error}): get the whole file again") from error
