@@ -22,6 +22,9 @@ _DTYPES = (
 # fairseq writes a copy under each of these names where it trains on a GPU, or in bfloat16 or float16
 _EMBEDDINGS = ("encoder.embed_tokens.weight", "decoder.embed_tokens.weight", "decoder.output_projection.weight")
 
+# the values that fairseq's models have
+_BEYOND_FAIRSEQ = {"output_bias": False, "start": "end"}
+
 
 @dataclass(kw_only=True)
 class Checkpoint:
@@ -70,6 +73,11 @@ def check_config(content: Any, *, source: str) -> dict[str, Any]:
     config = convert(content, dict[str, Any], source=source)
     known = {name: config[name] for name in _Config.__struct_fields__ if name in config}
     return {**msgspec.structs.asdict(convert(known, _Config, source=source)), **config}
+
+
+def beyond_fairseq(config: Mapping[str, Any]) -> list[str]:
+    """The settings in `Checkpoint.config` that change the model, and that fairseq and an earlier rskip would ignore."""
+    return [name for name, usual in _BEYOND_FAIRSEQ.items() if config["model"].get(name, usual) != usual]
 
 
 def check_tensors(content: Mapping[Any, Any], *, source: str) -> dict[str, Tensor]:

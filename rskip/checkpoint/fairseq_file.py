@@ -11,13 +11,14 @@ from typing import Any, NamedTuple
 
 import torch
 
-from rskip.checkpoint.checkpoint import Checkpoint, check_config, check_tensors
+from rskip.checkpoint.checkpoint import Checkpoint, beyond_fairseq, check_config, check_tensors
 from rskip.checkpoint.fairseq_settings import KNOWN, TRANSFORMER_SETTING, flat_settings
 from rskip.files.torch_file import read_torch_file
 from rskip.files.whole import atomic_file
 from rskip.machine.extras import extra
 from rskip.machine.torch_errors import system_error
 from rskip.settings.check import convert
+from rskip.settings.errors import SettingError
 
 
 class _Meter:
@@ -85,7 +86,14 @@ def read_fairseq(path: Path) -> Checkpoint:
 
 
 def write_fairseq(path: Path, checkpoint: Checkpoint) -> None:
-    """Writes a .pt file that fairseq-generate and `from_pretrained` load."""
+    """Writes a .pt file that fairseq-generate and `from_pretrained` load.
+
+    :raises SettingError: a model that fairseq can't express.
+    """
+    if beyond := beyond_fairseq(checkpoint.config):
+        settings = " and ".join(f"{name}={checkpoint.config['model'][name]!r}" for name in beyond)
+        problem = f"{path}: fairseq has no models with {settings}"
+        raise SettingError("", problem, advice="write a .safetensors file")
     state = checkpoint.fairseq_state
     if state is None:
         state = _state_from_config(checkpoint.config)

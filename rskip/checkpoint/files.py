@@ -4,9 +4,12 @@ A safetensors file holds tensors and metadata: `format`, and `tied` (JSON: maps 
 tensor). In the format "rskip-1" the metadata also holds `config` (JSON, see Checkpoint.config) and `averaged_from`
 (JSON: file names), so one file is a complete model. In the format "rskip-2" they are in config.json beside the file:
 
-    config.json         `format` (1), `task`, `model` (the settings that it is built from), and the task's own values
+    config.json         `format`, `task`, `model` (the settings that it is built from), and the task's own values
     model.safetensors   the tensors
     ...                 the task's further files, such as dictionaries
+
+A model with settings that an earlier rskip would ignore has the format "rskip-3" in place of "rskip-1", or the format 2
+in config.json in place of 1, which an earlier rskip refuses.
 
 Every task publishes its models as such a folder. It holds neither pickles nor paths of a machine.
 """
@@ -26,7 +29,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
-from rskip.checkpoint.checkpoint import Checkpoint, cast_floats, check_config, check_tensors, tied_names
+from rskip.checkpoint.checkpoint import Checkpoint, beyond_fairseq, cast_floats, check_config, check_tensors, tied_names
 from rskip.checkpoint.fairseq_file import read_fairseq, write_fairseq
 from rskip.files.checksum import sha256_file
 from rskip.files.whole import atomic_file
@@ -36,8 +39,9 @@ from rskip.settings.errors import SettingError, shown
 from rskip.settings.text import parse_json, read_json
 
 CONFIG, WEIGHTS = "config.json", "model.safetensors"
-WHOLE, BESIDE = "rskip-1", "rskip-2"  # formats of safetensors files: config inside, or in config.json
-FORMAT = 1  # of config.json
+# formats of safetensors files: config inside (the second if `beyond_fairseq`), or in config.json
+WHOLE, BESIDE = ("rskip-1", "rskip-3"), "rskip-2"
+FORMATS = (1, 2)  # of config.json; 2 if `beyond_fairseq`
 OF_EVERY_TASK = ("task", "arch", "source_lang", "target_lang")  # keys of every `Checkpoint.config`, with `model`
 
 
@@ -93,7 +97,7 @@ def write_model(folder: Path, checkpoint: Checkpoint, *, dtype: torch.dtype | No
     """
     tensors = checkpoint.model if dtype is None else cast_floats(checkpoint.model, dtype)
     about = {"averaged_from": list(checkpoint.averaged_from)} if checkpoint.averaged_from else {}
-    config = {"format": FORMAT, **checkpoint.config, **about}
+    config = {"format": FORMATS[bool(beyond_fairseq(checkpoint.config))], **checkpoint.config, **about}
     folder.mkdir(parents=True, exist_ok=True)
     _save(folder / WEIGHTS, tensors, {"format": BESIDE})
     with atomic_file(folder / CONFIG) as temporary:
@@ -148,14 +152,14 @@ def _opened(path: Path) -> Iterator[Any]:
 def _settings(path: Path, metadata: Mapping[str, str]) -> tuple[dict[str, Any], tuple[str, ...]]:
     """`Checkpoint.config` and `Checkpoint.averaged_from`, from the file itself or from config.json beside it."""
     _check_format(path, metadata.get("format"))
-    if metadata.get("format") == WHOLE:
+    if metadata.get("format") in WHOLE:
         source, config = _damaged(path), _parsed(path, metadata, "config", "{}")
         averaged_from = _parsed(path, metadata, "averaged_from", "[]")
     else:
         source = str(path.with_name(CONFIG))
         config = convert(read_json(path.with_name(CONFIG)), dict[str, Any], source=source)
-        if (found := config.pop("format", FORMAT)) != FORMAT:
-            problem = f"has format {shown(found)}, but this rskip reads format {FORMAT}"
+        if (found := config.pop("format", FORMATS[0])) not in FORMATS:
+            problem = f"has format {shown(found)}, but this rskip reads formats {' and '.join(map(str, FORMATS))}"
             raise SettingError("", problem, advice="install a newer rskip", source=source)
         averaged_from = config.pop("averaged_from", [])
     return check_config(config, source=source), convert(
@@ -173,7 +177,8 @@ def _damaged(path: Path) -> str:
 
 def write_safetensors(path: Path, checkpoint: Checkpoint) -> None:
     """Writes tensors and `config`; of fairseq's own state nothing is kept."""
-    metadata = {"format": WHOLE, "config": json.dumps(checkpoint.config, sort_keys=True)}
+    written = WHOLE[bool(beyond_fairseq(checkpoint.config))]
+    metadata = {"format": written, "config": json.dumps(checkpoint.config, sort_keys=True)}
     if checkpoint.averaged_from:
         metadata["averaged_from"] = json.dumps(checkpoint.averaged_from)
     _save(path, checkpoint.model, metadata)
@@ -210,12 +215,11 @@ def _check_format(path: Path, found: str | None) -> None:
     Image models published before "rskip-2" have no `format`. They are accepted if config.json is beside them.
     """
     beside = path.with_name(CONFIG)
-    if found == WHOLE or (found in (None, BESIDE) and beside.is_file()):
+    if found in WHOLE or (found in (None, BESIDE) and beside.is_file()):
         return
     if found == BESIDE:
         raise FileNotFoundError(f"{beside} is missing: {path.name} needs it")
     if found is not None and found.startswith("rskip-"):
-        raise ValueError(
-            f"{path} has the format {found!r}, but this rskip reads {WHOLE!r} and {BESIDE!r}: install a newer rskip"
-        )
+        known = ", ".join(map(repr, sorted([*WHOLE, BESIDE])))
+        raise ValueError(f"{path} has the format {found!r}, but this rskip reads {known}: install a newer rskip")
     raise ValueError(f"{path} is not a model of rskip: neither its metadata nor a {CONFIG} beside it says so")

@@ -58,7 +58,7 @@ _LAST_MAP = re.compile(
 _CONNECTION = re.compile(r"((encoder|decoder)\.layers\.\d+\.\w+_connection)\.(.+)\.(weight|bias)")
 _NO_SETTINGS = (
     "source_vocabulary", "target_vocabulary", "padding_index", "encoder_connection", "decoder_connection",
-    "value_residual",
+    "value_residual", "output_bias", "start",
 )  # fmt: skip
 
 
@@ -168,8 +168,11 @@ def fold_connections(model: Transformer) -> Transformer:
 def stock_checkpoint(model: Transformer, *, source_language: str | None, target_language: str | None) -> Checkpoint:
     """A checkpoint of fairseq's stock `transformer` that computes what the model does, up to eps.
 
-    :raises SettingError: a connection that no stock one equals, or a value residual.
+    :raises SettingError: a connection that no stock one equals, a value residual, an output bias, or another start.
     """
+    if model.config.output_bias or model.config.start != "end":
+        problem = f"output_bias={model.config.output_bias} and start={model.config.start!r} have no stock form"
+        raise SettingError("", problem, advice="use `rskip translate` or `rskip export ct2`")
     folded = fold_connections(model)
     config = {
         "arch": "transformer",

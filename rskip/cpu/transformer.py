@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
@@ -91,6 +91,12 @@ class CpuTransformer:
     def max_source_positions(self) -> int | None:
         """The maximum length of a source in tokens, including its end; None without a limit."""
         return self.model.max_source_positions
+
+    @property
+    def target_start(self) -> Literal["end", "begin"]:
+        """The token of the dictionary that targets start with."""
+        start: Literal["end", "begin"] = self.model.target_start
+        return start
 
     @property
     def trained_source_positions(self) -> int:

@@ -97,6 +97,11 @@ class StackConfig(Checked):
         """Whether the output projection is the matrix of the decoder's embeddings."""
         return self.share_decoder_input_output_embed
 
+    @property
+    def output_has_bias(self) -> bool:
+        """Whether the output projection has a bias."""
+        return False
+
     def to_dict(self) -> dict[str, Any]:
         """All fields as plain values, ready for JSON."""
         return asdict(self)
@@ -113,7 +118,9 @@ class StackConfig(Checked):
 class TransformerConfig(StackConfig):
     """Everything that decides a Transformer's shape: `StackConfig`, and the tokens that it reads and writes.
 
-    Vocabulary sizes count every symbol of the dictionary, special ones included.
+    Vocabulary sizes count every symbol of the dictionary, special ones included. `output_bias` and `start` have no flag
+    in fairseq: with a bias the output projection adds a number to each token's logit, and targets start with the
+    dictionary's end (`</s>`), as fairseq's do, or its beginning (`<s>`).
     """
 
     source_vocabulary: Size
@@ -121,6 +128,8 @@ class TransformerConfig(StackConfig):
     encoder_learned_pos: bool = False
     share_all_embeddings: bool = False
     max_source_positions: Positions = 1024
+    output_bias: bool = False
+    start: Literal["end", "begin"] = "end"
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -141,6 +150,10 @@ class TransformerConfig(StackConfig):
     @property
     def output_is_embedding(self) -> bool:
         return self.share_decoder_input_output_embed or self.share_all_embeddings
+
+    @property
+    def output_has_bias(self) -> bool:
+        return self.output_bias
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> TransformerConfig:

@@ -42,11 +42,13 @@ class Decoder(EmbeddingModule):
         self.layers = nn.ModuleList(DecoderLayer(config, number) for number in numbers)
         self.stack_connection = build_stack_connection(config.decoder_connection, features)
         self.layer_norm = build_closing_norm(config.decoder_connection, features)
-        self.output_projection = nn.Linear(features, embed_tokens.num_embeddings, bias=False)
+        self.output_projection = nn.Linear(features, embed_tokens.num_embeddings, bias=config.output_has_bias)
         if config.output_is_embedding:
             self.output_projection.weight = embed_tokens.weight
         else:
             nn.init.normal_(self.output_projection.weight, std=features**-0.5)
+        if config.output_has_bias:
+            nn.init.zeros_(self.output_projection.bias)
 
     def features(self, prefix: Tensor, memory: Memory | None, state: IncrementalState | None = None) -> Tensor:
         """The last layer's output at every position of `prefix` (B, T). Shape: (B, T, C).

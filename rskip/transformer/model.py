@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 import torch
 from torch import Tensor, nn
 
@@ -82,6 +84,11 @@ class Transformer(EncoderDecoder):
     def max_source_positions(self) -> int | None:
         """The maximum length of a source in tokens, including its end; None without a limit."""
         return self.config.max_source_positions if self.config.encoder_learned_pos else None
+
+    @property
+    def target_start(self) -> Literal["end", "begin"]:
+        """The token of the dictionary that targets start with."""
+        return self.config.start
 
     @property
     def connection(self) -> str:

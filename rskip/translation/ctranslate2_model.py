@@ -43,8 +43,8 @@ def write_ctranslate2(
 ) -> None:
     """Writes the folder that `ctranslate2.Translator` opens, in the place of what is there.
 
-    It starts a target with the end token and ends each source with it, as fairseq does. Sentences are as long as the
-    model's positions at most.
+    It starts a target with the model's start token and ends each source with the end token. Sentences are as long as
+    the model's positions at most.
 
     :param quantization: of the weights, such as "int8"; None: float32.
     :raises ValueError: CTranslate2 can't compute this model (its connection, its activation), or its vocabularies.
@@ -89,7 +89,7 @@ class _TransformerConverter(Converter):
         source, target = self.vocabularies
         spec.register_source_vocabulary(source.tokens)
         spec.register_target_vocabulary(target.tokens)
-        spec.config.decoder_start_token = spec.config.eos_token
+        spec.config.decoder_start_token = spec.config.bos_token if config.start == "begin" else spec.config.eos_token
         spec.config.add_source_eos = True
         spec.config.layer_norm_epsilon = EPS
         return spec

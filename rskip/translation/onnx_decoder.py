@@ -159,6 +159,11 @@ class OnnxTransformer:
         return " / ".join(dict.fromkeys((self.settings.encoder_connection, self.settings.decoder_connection)))
 
     @property
+    def target_start(self) -> Literal["end", "begin"]:
+        """The token of the dictionary that targets start with."""
+        return "end" if self.settings.start_index == self.settings.end_index else "begin"
+
+    @property
     def trained_source_positions(self) -> int:
         """The longest source that fairseq would have trained on."""
         return self.settings.trained_source_positions

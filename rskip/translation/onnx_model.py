@@ -80,7 +80,7 @@ def write_onnx(
         trained_source_positions=config.max_source_positions,
         first_position=config.padding_index + 1,
         padding_index=config.padding_index,
-        start_index=Dictionary.eos_index,
+        start_index=Dictionary.bos_index if config.start == "begin" else Dictionary.eos_index,
         end_index=Dictionary.eos_index,
         unknown_index=Dictionary.unk_index,
         files={ENCODER: "", STEP: ""},

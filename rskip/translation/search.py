@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
 
 import torch
 from torch import Tensor
@@ -17,7 +17,10 @@ from rskip.generation.decoder import StepDecoder
 from rskip.machine.torch_errors import out_of_memory
 from rskip.text import Dictionary
 
-_TOKENS = SpecialTokens.of(Dictionary)
+_TOKENS = {
+    "end": SpecialTokens.of(Dictionary),
+    "begin": SpecialTokens.of(Dictionary, start=Dictionary.bos_index),
+}
 _USUAL_BEAM = 4
 
 
@@ -45,6 +48,11 @@ class TranslationModel(StepDecoder, Protocol):
     @property
     def max_source_positions(self) -> int | None:
         """The maximum length of a source in tokens, including its end; None without a limit."""
+        ...
+
+    @property
+    def target_start(self) -> Literal["end", "begin"]:
+        """The token of the dictionary that targets start with."""
         ...
 
     @property
@@ -163,7 +171,7 @@ def search_batch(
                 options,
                 source_lengths=torch.tensor(lengths).to(device, non_blocking=True),
                 prefix=prefix,
-                special=_TOKENS,
+                special=_TOKENS[model.target_start],
                 each_step=each_step,
             )
     except (RuntimeError, MemoryError) as error:
@@ -177,4 +185,4 @@ def search_batch(
 
 def _padded(rows: Sequence[Sequence[int]]) -> Tensor:
     length = max(map(len, rows))
-    return torch.tensor([[*row, *[_TOKENS.padding] * (length - len(row))] for row in rows])
+    return torch.tensor([[*row, *[Dictionary.pad_index] * (length - len(row))] for row in rows])

@@ -23,7 +23,7 @@ from rskip.translation.model_files import find_checkpoint
 
 LAYERS = 4
 SIZES = {"embed_dim": 128, "ffn_embed_dim": 256, "attention_heads": 4}  # of fairseq's --arch transformer_..._tiny
-PADDING, END = Dictionary.pad_index, Dictionary.eos_index
+BEGIN, PADDING, END = Dictionary.bos_index, Dictionary.pad_index, Dictionary.eos_index
 
 
 def subject(model: ConnectionSpec | Path, *, depth: int | None, conditions: Conditions) -> Subject:
@@ -89,7 +89,8 @@ def _batches(model: Transformer, folder: Path | None, conditions: Conditions) ->
             pad_sequence(list(side), batch_first=True, padding_value=PADDING)
             for side in zip(*pairs[start : start + conditions.batch_size], strict=True)
         )
-        prefix = torch.cat([target.new_full((len(target), 1), END), target[:, :-1]], dim=1)
+        start = BEGIN if model.target_start == "begin" else END
+        prefix = torch.cat([target.new_full((len(target), 1), start), target[:, :-1]], dim=1)
         prefix.masked_fill_(target.eq(PADDING), PADDING)  # the end mark of a shorter sentence is no prefix
         masks = {"encoder": source.ne(PADDING), "decoder": target.ne(PADDING)}
         yield Batch(partial(_losses, model, source, prefix, target), masks)

@@ -20,7 +20,7 @@ import torch
 from safetensors import safe_open
 from safetensors.torch import save_file
 
-from rskip.checkpoint import Checkpoint, read_checkpoint, write_checkpoint
+from rskip.checkpoint import Checkpoint, read_checkpoint, write_checkpoint, write_model
 from rskip.checkpoint.checkpoint import tied_names
 from rskip.checkpoint.fairseq_file import read_validation
 
@@ -122,6 +122,25 @@ def test_safetensors_stores_a_tied_tensor_once_and_tells_no_place(save_fairseq, 
     data = (tmp_path / "a.safetensors").read_bytes()
     for place in (b"/home", b"somehost", b"mydata", b"tensorboard", b"save_dir"):
         assert place not in data
+
+
+@pytest.mark.parametrize(
+    ("setting", "beyond"), [({"output_bias": True}, True), ({"start": "begin"}, True), ({"start": "end"}, False)]
+)
+def test_an_earlier_rskip_refuses_settings_that_it_would_ignore(setting, beyond, tied_model, tmp_path):
+    config = {**CONFIG, "model": {**CONFIG["model"], **setting}}
+    checkpoint = Checkpoint(model=tied_model, config=config)
+    write_checkpoint(tmp_path / "a.safetensors", checkpoint)
+    write_model(tmp_path, checkpoint)
+    with safe_open(tmp_path / "a.safetensors", framework="pt") as file:
+        assert file.metadata()["format"] == ("rskip-3" if beyond else "rskip-1")
+    assert json.loads((tmp_path / "config.json").read_text())["format"] == (2 if beyond else 1)
+    for name in ("a.safetensors", "model.safetensors"):
+        assert read_checkpoint(tmp_path / name).config == config
+    if beyond:
+        with pytest.raises(ValueError, match=r"fairseq has no models with .*; write a \.safetensors file"):
+            write_checkpoint(tmp_path / "a.pt", checkpoint)
+        assert not (tmp_path / "a.pt").exists()
 
 
 def test_embeddings_that_fairseq_saved_as_copies_are_stored_once(tied_model, tmp_path):
@@ -300,7 +319,7 @@ def test_a_pt_of_another_program(tmp_path, state, message):
 @pytest.mark.parametrize(
     ("metadata", "message"),
     [
-        ({"format": "rskip-3", "config": "{}"}, "has the format 'rskip-3', .* install a newer rskip"),
+        ({"format": "rskip-4", "config": "{}"}, "has the format 'rskip-4', .* install a newer rskip"),
         ({"format": "pt"}, "is not a model of rskip: neither its metadata"),
         (None, r"a\.safetensors is not a model of rskip: neither its metadata nor a config.json beside it says so$"),
         ({"format": "rskip-1"}, "damaged metadata: task is missing"),

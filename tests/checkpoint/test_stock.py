@@ -229,6 +229,13 @@ def test_a_value_residual_is_refused():
     assert str(error.value) == f"{problem}; use `rskip translate`"
 
 
+@pytest.mark.parametrize("setting", [{"output_bias": True}, {"start": "begin"}])
+def test_an_output_bias_or_another_start_is_refused(setting):
+    model = build("1xskip+ln", "1xskip+ln", **setting)
+    with pytest.raises(ValueError, match="have no stock form; use `rskip translate` or `rskip export ct2`"):
+        stock_checkpoint(model, source_language="a", target_language="b")
+
+
 @pytest.mark.parametrize(
     ("encoder", "decoder", "settings"),
     [

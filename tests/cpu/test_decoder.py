@@ -58,6 +58,7 @@ def test_every_connection(build, connection, source):
         {"no_token_positional_embeddings": True},
         {"layernorm_embedding": True, "no_scale_embedding": True},
         {"activation_fn": "gelu"},
+        {"output_bias": True, "share_decoder_input_output_embed": True},
         {"encoder_embed_dim": 8, "encoder_attention_heads": 2, "decoder_embed_dim": 18, "decoder_attention_heads": 3},
     ],
     ids=str,
@@ -94,7 +95,9 @@ def test_a_target_that_outgrows_its_slots(build, source, sentences):
     assert [len(set(row)) for row in state.slots[:, :, 1 : state.length].flatten(1).tolist()] == [5 * 39] * 3
 
 
-def test_bfloat16_and_int8(build, source):
+@pytest.mark.parametrize("output_bias", [False, True])
+def test_bfloat16_and_int8(build, source, output_bias):
+    build = partial(build, output_bias=output_bias)
     assert_equal_decoding(for_inference(build("2rskip+ln"), "bfloat16"), source, beams=2, steps=3, tolerance=0.05)
     try:
         model = for_inference(build("2rskip+ln"), "int8")

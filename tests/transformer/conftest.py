@@ -74,7 +74,8 @@ def build() -> Callable[..., Transformer]:
         torch.manual_seed(0)
         model = Transformer(small(connection, **changes)).double().eval()
         for name, parameter in model.named_parameters():
-            starts_equal = "connection." in name and "gate" not in name and bool((parameter == parameter.mean()).all())
+            starts_equal = ("connection." in name or name.endswith("output_projection.bias")) and "gate" not in name
+            starts_equal &= bool((parameter == parameter.mean()).all())
             if "norm" in name or name.endswith(("head_scale", "value_residual.factors")) or starts_equal:
                 maps = parameter.dim() > 1 or name.endswith("query")  # into a tanh or a softmax
                 low, high = (-0.2, 0.2) if maps else (0.5, 1.5)

@@ -25,6 +25,7 @@ def test_every_connection(build, connection, source, prefix):
         {"layernorm_embedding": True, "no_scale_embedding": True},
         {"decoder_layers": 3, "encoder_embed_dim": 8, "encoder_attention_heads": 2},
         {"target_vocabulary": 23, "share_all_embeddings": True},
+        {"output_bias": True},
     ],
     ids=str,
 )

@@ -124,6 +124,7 @@ VARIANTS: dict[str, dict[str, Any]] = {
         "decoder_connection": "prenorm+ln",
         "share_decoder_input_output_embed": True,
     },
+    "as Marian": {"output_bias": True, "start": "begin", "activation_fn": "swish"},
     "bart-like": {
         "layernorm_embedding": True,
         "no_scale_embedding": True,
@@ -161,10 +162,11 @@ def test_probabilities_of_a_random_model(variant, tmp_path):
         [[generator.choice(each.tokens[4:]) for _ in range(generator.randint(1, 35))] for each in (source, target)]
         for _ in range(20)
     ]
+    start = Dictionary.bos_index if config.start == "begin" else Dictionary.eos_index
     scores = translator.score_batch([words for words, _ in pairs], [words for _, words in pairs])
     for (sentence, translation), theirs in zip(pairs, scores, strict=True):
         tokens, prefix = source.encode_line(" ".join(sentence)), target.encode_line(" ".join(translation))
-        logits = model(torch.tensor([tokens]), torch.tensor([[Dictionary.eos_index, *prefix[:-1]]]))
+        logits = model(torch.tensor([tokens]), torch.tensor([[start, *prefix[:-1]]]))
         ours = logits.log_softmax(-1)[0].gather(1, torch.tensor(prefix)[:, None]).squeeze(1)
         # its gelu and tanh differ a little
         torch.testing.assert_close(torch.tensor(theirs.log_probs), ours, rtol=0, atol=1e-3)

@@ -81,6 +81,7 @@ VARIANTS: dict[str, dict[str, Any]] = {
         "activation_fn": "gelu_accurate",
         "no_token_positional_embeddings": True,
     },
+    "as Marian": {"output_bias": True, "start": "begin", "activation_fn": "swish", "decoder_learned_pos": True},
     "prenorm": {
         "encoder_connection": "hyper:streams=2",
         "decoder_connection": "sas:host=prenorm,gamma=free",
@@ -129,7 +130,7 @@ def test_no_module_is_built_and_translations_are_the_models(translator, folder, 
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("variant", ["prenorm", "inner-norms"])
+@pytest.mark.parametrize("variant", ["prenorm", "inner-norms", "as Marian"])
 def test_other_connections_and_shapes(variant, tmp_path):
     translator = tiny(**VARIANTS[variant])
     graphs = Translator.from_pretrained(exported(translator, tmp_path / "model"))

@@ -184,7 +184,7 @@ def test_damaged_and_foreign_files_are_one_line(model, tmp_path):
         ({**whole_config, "task": "translation"}, "task is 'translation': expected vision"),
         ({"task": "vision"}, "model is missing"),
         ({**whole_config, "model": {**model.config, "depth": "8"}}, "model.depth is '8': expected a whole number"),
-        ({**whole_config, "format": 2}, "has format 2, but this rskip reads format 1; install a newer rskip"),
+        ({**whole_config, "format": 3}, "has format 3, but this rskip reads formats 1 and 2; install a newer rskip"),
     ):
         config.write_text(json.dumps(content))
         refused(f"config.json: {said}", folder)

@@ -115,7 +115,7 @@ def test_a_path_that_holds_no_model(
     content = json.loads(config.read_text())
     for change, message in (
         ({"task": "line-fitting"}, rf"^{published}: task is 'line-fitting': expected .*; your own task is known once"),
-        ({"format": 2}, rf"^{config}: has format 2, but this rskip reads format 1; install a newer rskip"),
+        ({"format": 3}, rf"^{config}: has format 3, but this rskip reads formats 1 and 2; install a newer rskip"),
     ):
         config.write_text(json.dumps({**content, **change}))
         with pytest.raises(SettingError, match=message):
