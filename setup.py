@@ -108,7 +108,7 @@ setup(
             "pytest", "pytest-cov", "pytest-xdist", "hypothesis", "ruff", "mypy", "types-PyYAML", "selenium",
             "timm==1.0.31", "transformers==5.24.0",  # whose blocks rskip.adapt was tested with; it refuses others
         ],
-        "docs": ["sphinx>=8.1", "myst-parser>=4", "furo"],
+        "docs": ["sphinx>=8.1", "myst-parser>=4", "furo", "sphinx-design>=0.6"],
         "release": ["build", "twine"],
     },
     # one wheel for every Python from 3.10: the kernels use nothing of Python

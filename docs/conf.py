@@ -9,16 +9,20 @@ import importlib
 import inspect
 import pkgutil
 import re
-import shutil
+import sys
+from argparse import Action, ArgumentParser
 from pathlib import Path
 from typing import Any, get_type_hints
 
 import msgspec
 from docutils import nodes
+from sphinx.addnodes import pending_xref
 from sphinx.application import Sphinx
+from sphinx.util.docutils import SphinxDirective
 from sphinx.util.inspect import stringify_signature
 
 import rskip
+from rskip.cli.main import build_parser, subcommand_module, subcommands
 from rskip.settings.check import Checked
 
 project = "rskip"
@@ -26,11 +30,12 @@ author = "the rskip authors"
 copyright = f"2026, {author}"
 version = release = rskip.__version__
 
-extensions = ["myst_parser", "sphinx.ext.autodoc"]
+extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx_design"]
 include_patterns = ["*.md", "docs/*.md", "docs/api/*.rst"]
 exclude_patterns = [".*", "build", "checkpoints", "data-bin", "outputs", "runs", "rskip", "study", "tests"]
-root_doc = "README"
+root_doc = "docs/index"
 myst_heading_anchors = 4
+myst_enable_extensions = ["colon_fence"]
 
 add_module_names = False
 autodoc_member_order = "groupwise"
@@ -42,30 +47,13 @@ html_theme = "furo"
 html_title = f"rskip {release}"
 html_copy_source = False
 
-# the site's navigation; a page that is missing here goes under "Contribute"
-PAGES = {
-    "Guides": ("own_model", "own_text", "fairseq", "translation", "zoo", "vision", "captioning", "recipes", "analysis"),
-    "Reference": ("connections", "corpora", "api"),
-    "Studies": ("summary", "results", "field", "sas", "gradients", "speed"),
-    "Reproduce the papers": ("tables", "claims"),
-}
-
-CONTENTS = """
-
-```{{toctree}}
-:hidden:
-:caption: {caption}
-
-{pages}
-```
-"""
-
 PACKAGE = """{name}
 {line}
 
 .. automodule:: {name}
    :members:
    :imported-members:
+   :exclude-members: {excluded}
    :show-inheritance:
 """
 
@@ -81,20 +69,59 @@ def write_reference(app: Sphinx) -> None:
         package = importlib.import_module(name)
         for exported in package.__all__:  # dir() lacks what is imported when asked for
             setattr(package, exported, getattr(package, exported))
-        page = PACKAGE.format(name=name, line="=" * len(name))
+        parent = importlib.import_module(name.rpartition(".")[0])
+        also = sorted(set(package.__all__) & set(getattr(parent, "__all__", ())))  # its page lists them
+        page = PACKAGE.format(name=name, line="=" * len(name), excluded=", ".join(also))
         Path(folder, f"{name}.rst").write_text(page, encoding="utf-8")
 
 
-def add_contents(app: Sphinx, name: str, source: list[str]) -> None:
-    """README is the front page; all others stand beside it."""
-    if name != root_doc:
-        return
-    listed = {page for pages in PAGES.values() for page in pages}
-    others = sorted({path.stem for path in Path(app.srcdir, "docs").glob("*.md")} - listed)
-    pages = {caption: [f"/docs/{page}" for page in names] for caption, names in PAGES.items()}
-    pages["Contribute"] = ["/CONTRIBUTING", *(f"/docs/{page}" for page in others), "/CHANGELOG", "/SECURITY"]
-    for caption, names in pages.items():
-        source[0] += CONTENTS.format(caption=caption, pages="\n".join(names))
+def paragraph(text: str) -> nodes.paragraph:
+    """Text of a terminal, with code between backquotes."""
+    parts = enumerate(text.split("`"))
+    return nodes.paragraph("", "", *(nodes.literal(text=part) if i % 2 else nodes.Text(part) for i, part in parts))
+
+
+class Commands(SphinxDirective):
+    """Every command of rskip with its arguments, as the parsers describe them."""
+
+    def run(self) -> list[nodes.Node]:
+        pairs = [(name, subcommand_module(name)) for name in subcommands()]
+        single = [[name] for name, module in pairs if hasattr(module, "run")]
+        return [self.section(words) for words in sorted(single + [[n, i] for n, m in pairs for i in subcommands(m)])]
+
+    def section(self, words: list[str]) -> nodes.section:
+        parser = build_parser(words)
+        for word in words:
+            parser = next(each.choices[word] for each in parser._actions if isinstance(each.choices, dict))
+        section = nodes.section(ids=[nodes.make_id(parser.prog)], names=[parser.prog])
+        summary, _, details = (parser.description or "").partition("\n")
+        section += [nodes.title(text=parser.prog), paragraph(summary)]
+        for text in (parser.format_usage(), details, parser.epilog or ""):
+            section += nodes.literal_block(text=text.strip(), language="none") if text.strip() else []
+        for group in parser._action_groups:
+            if group._group_actions:
+                section += [nodes.rubric(text=group.title), self.flags(parser, group._group_actions)]
+        return section
+
+    def flags(self, parser: ArgumentParser, actions: list[Action]) -> nodes.definition_list:
+        formatter = parser._get_formatter()
+        found = nodes.definition_list()
+        for action in actions:
+            term = nodes.term("", "", nodes.literal(text=formatter._format_action_invocation(action)))
+            help = formatter._expand_help(action) if action.help else ""
+            found += nodes.definition_list_item("", term, nodes.definition("", paragraph(help)))
+        return found
+
+
+def link_names(app: Sphinx, doctree: nodes.document) -> None:
+    """A name of rskip's in a guide, such as `rskip.nn.Residuals`, links to the reference."""
+    linked = (nodes.reference, pending_xref)
+    for literal in list(doctree.findall(nodes.literal)):
+        named = re.fullmatch(r"rskip(?!\.fairseq_plugin)(\.\w+)+", literal.astext())  # which only fairseq can import
+        if named and not isinstance(literal.parent, linked):
+            link = pending_xref("", reftype="obj", refdomain="py", reftarget=literal.astext(), refdoc=app.env.docname)
+            literal.replace_self(link)
+            link += literal
 
 
 def described_fields(found: Any) -> dict[str, str]:
@@ -123,28 +150,41 @@ def strip_annotated(app: Sphinx, what: str, name: str, found: Any, options: Any,
     return stringify_signature(signature, unqualified_typehints=True), result
 
 
-def resolve_private(app: Sphinx, env: Any, node: nodes.Element, content: nodes.TextElement) -> nodes.Node | None:
-    """A name of rskip's that the reference doesn't list is plain code if it exists, else a broken link."""
+def resolve_other(app: Sphinx, env: Any, node: nodes.Element, content: nodes.TextElement) -> nodes.Node | None:
+    """A name of rskip's that the reference doesn't list: a link to its public name if it has one, else plain code.
+
+    A name that doesn't exist is a broken link.
+    """
     name = str(node.get("reftarget", ""))
     if node.get("refdomain") != "py" or not re.fullmatch(r"rskip(\.\w+)+", name):
         return None
     try:
-        pkgutil.resolve_name(name)
+        found = pkgutil.resolve_name(name)
     except (ImportError, AttributeError):
         return None
+    for package in sorted(env.domaindata["py"]["modules"]):
+        for exported in sys.modules[package].__all__:
+            if getattr(sys.modules[package], exported) is found and callable(found):
+                target = f"{package}.{exported}"
+                python = env.get_domain("py")
+                link = python.resolve_xref(env, node["refdoc"], app.builder, "obj", target, node, content)
+                return link or content
     return content
 
 
 def add_index(app: Sphinx, problem: Exception | None) -> None:
+    """The site's address shows the start page, which is in docs/."""
     if problem is None:
-        shutil.copy(Path(app.outdir, f"{root_doc}.html"), Path(app.outdir, "index.html"))
+        page = f'<!doctype html><title>{project}</title><meta http-equiv="refresh" content="0; url={root_doc}.html">\n'
+        Path(app.outdir, "index.html").write_text(page, encoding="utf-8")
 
 
 def setup(app: Sphinx) -> None:
     """Sphinx calls this."""
     app.connect("builder-inited", write_reference)
-    app.connect("source-read", add_contents)
     app.connect("autodoc-process-docstring", add_fields)
     app.connect("autodoc-process-signature", strip_annotated)
-    app.connect("missing-reference", resolve_private)
+    app.connect("doctree-read", link_names)
+    app.connect("missing-reference", resolve_other)
+    app.add_directive("commands", Commands)
     app.connect("build-finished", add_index)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pkgutil
 import re
 import shlex
 import sys
@@ -79,6 +80,42 @@ def test_paths_exist(monkeypatch):
             assert load_recipes(ROOT / target), target  # a file, or a variant of one
         else:
             assert (ROOT / target).exists(), target
+
+
+def anchors(path: Path) -> set[str]:
+    """The anchors of a document's headings, as GitHub and the site name them."""
+    text = re.sub(r"^```.*?^```", "", path.read_text(encoding="utf-8"), flags=re.DOTALL | re.MULTILINE)
+    headings = re.findall(r"^#+ (.*)", text, re.MULTILINE)
+    slugs = [re.sub(r"\]\([^)]*\)|[^\w\s-]", "", each).strip().lower().replace(" ", "-") for each in headings]
+    return {f"{slug}-{slugs[:i].count(slug)}" if slug in slugs[:i] else slug for i, slug in enumerate(slugs)}
+
+
+def test_anchors_exist():
+    wrong = []
+    for document in DOCUMENTS:
+        for target, anchor in re.findall(r"\]\(([^)#:]*)#([^)]+)\)", document.read_text(encoding="utf-8")):
+            path = document.parent / target if target else document
+            if path.suffix == ".md" and anchor not in anchors(path):
+                wrong.append(f"{document.name}: {target}#{anchor}")
+    assert wrong == []
+
+
+def test_every_page_is_in_the_navigation_once():
+    lists = re.findall(r"```{toctree}.*?\n\n(.*?)```", (ROOT / "docs/index.md").read_text(encoding="utf-8"), re.DOTALL)
+    listed = [re.sub(r".*<|>", "", line) for lines in lists for line in lines.splitlines()]
+    pages = [f"/{path.stem}" if path.parent == ROOT else path.stem for path in DOCUMENTS if path.name != "index.md"]
+    assert sorted(listed) == sorted(pages)
+
+
+def test_names_of_the_api_exist():
+    text = "".join((ROOT / f"docs/{page}.md").read_text(encoding="utf-8") for page in ("api", "errors"))
+    names = set(re.findall(r"`(rskip(?:\.\w+)+)`", text))
+    assert len(names) > 30
+    for name in names:
+        try:
+            pkgutil.resolve_name(name)
+        except ImportError as error:  # of an extra that is not installed
+            assert "rskip" not in (error.name or "rskip"), name
 
 
 def test_numbers_of_the_summary_stand_on_the_pages_it_links():

@@ -101,7 +101,7 @@ class LayerResiduals(nn.Module):
 class Residuals(nn.Module):
     """All residual connections of a stack of layers, with what opens and closes the stack.
 
-    The state starts as `enter(x)`, passes through every residual in order, and ends as the stack's output `leave(s)`:
+    The state starts as `enter(x)`, passes through every residual in order, and ends as the stack's output `leave(s)`::
 
         self.residuals = Residuals("mhc", 512, layers=12, branches=("attention", "ffn"))
 
