@@ -22,6 +22,8 @@ _DTYPES = (
 # fairseq writes a copy under each of these names where it trains on a GPU, or in bfloat16 or float16
 _EMBEDDINGS = ("encoder.embed_tokens.weight", "decoder.embed_tokens.weight", "decoder.output_projection.weight")
 
+# keys of `Checkpoint.config` of multilingual models, see `fairseq_languages`
+LANGUAGES, PAIRS = "languages", "pairs"
 # the values that fairseq's models have
 _BEYOND_FAIRSEQ = {"output_bias": False, "start": "end"}
 
@@ -76,8 +78,13 @@ def check_config(content: Any, *, source: str) -> dict[str, Any]:
 
 
 def beyond_fairseq(config: Mapping[str, Any]) -> list[str]:
-    """The settings in `Checkpoint.config` that change the model, and that fairseq and an earlier rskip would ignore."""
+    """The settings in `Checkpoint.config` that change the model, and that fairseq would ignore."""
     return [name for name, usual in _BEYOND_FAIRSEQ.items() if config["model"].get(name, usual) != usual]
+
+
+def needs_newer_format(config: Mapping[str, Any]) -> bool:
+    """Whether an earlier rskip would translate wrongly with this `Checkpoint.config`."""
+    return bool(beyond_fairseq(config)) or LANGUAGES in config or PAIRS in config
 
 
 def check_tensors(content: Mapping[Any, Any], *, source: str) -> dict[str, Tensor]:

@@ -11,7 +11,8 @@ from typing import Any, NamedTuple
 
 import torch
 
-from rskip.checkpoint.checkpoint import Checkpoint, beyond_fairseq, check_config, check_tensors
+from rskip.checkpoint.checkpoint import LANGUAGES, Checkpoint, beyond_fairseq, check_config, check_tensors
+from rskip.checkpoint.fairseq_languages import language_settings
 from rskip.checkpoint.fairseq_settings import KNOWN, TRANSFORMER_SETTING, flat_settings
 from rskip.files.torch_file import read_torch_file
 from rskip.files.whole import atomic_file
@@ -81,6 +82,11 @@ def read_fairseq(path: Path) -> Checkpoint:
         content = _config_from_state(state)
     except (TypeError, ValueError) as error:
         raise ValueError(f"{path} is no {_KIND}: its settings are damaged ({error})") from error
+    if _CONFIG not in state:
+        try:
+            content |= language_settings(content["task"], _task_settings(state))
+        except SettingError as error:
+            raise error.within(source=str(path)) from None
     config = check_config(content, source=str(path))
     return Checkpoint(model=model, config=config, averaged_from=averaged_from, fairseq_state=state)
 
@@ -96,6 +102,9 @@ def write_fairseq(path: Path, checkpoint: Checkpoint) -> None:
         raise SettingError("", problem, advice="write a .safetensors file")
     state = checkpoint.fairseq_state
     if state is None:
+        if LANGUAGES in checkpoint.config:
+            problem = f"{path}: the languages of a multilingual model can't be written as fairseq's settings"
+            raise SettingError("", problem, advice="write a .safetensors file")
         state = _state_from_config(checkpoint.config)
     state = {**state, "model": checkpoint.model}
     if checkpoint.averaged_from:
@@ -141,7 +150,7 @@ def _config_from_state(state: Mapping[str, Any]) -> dict[str, Any]:
     structured = isinstance(groups.get("model"), Mapping)
     if structured:
         flat = flat_settings(flat)
-    task_values = _settings(groups.get("task") if groups else state.get("args"))
+    task_values = _task_settings(state)
 
     run_options = set(groups)
     for name, group in groups.items():
@@ -165,6 +174,11 @@ def _config_from_state(state: Mapping[str, Any]) -> dict[str, Any]:
         "model": model,
     }
     return {**config, "structured": True} if structured else config
+
+
+def _task_settings(state: Mapping[str, Any]) -> dict[str, Any]:
+    groups = _settings(state.get("cfg"))
+    return _settings(groups.get("task") if groups else state.get("args"))
 
 
 def _state_from_config(config: Mapping[str, Any]) -> dict[str, Any]:

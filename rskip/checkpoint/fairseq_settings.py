@@ -54,12 +54,18 @@ _WITHOUT_EFFECT = (
     "base_shuffle",
     "base_sublayers",
     "compile_layers",
+    "decoder_langtok",  # of multilingual tasks: `fairseq_languages` reads them
+    "encoder_langtok",
     "export",
     "min_params_to_wrap",
     "no_decoder_final_norm",
     "offload_activations",
     "probe_every",
     "relu_dropout",
+    "share_decoder_embeddings",  # of multilingual_transformer: which names share tensors, as the file shows
+    "share_decoders",
+    "share_encoder_embeddings",
+    "share_encoders",
     "tie_adaptive_proj",
     "tie_adaptive_weights",
 )

@@ -29,7 +29,14 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
-from rskip.checkpoint.checkpoint import Checkpoint, beyond_fairseq, cast_floats, check_config, check_tensors, tied_names
+from rskip.checkpoint.checkpoint import (
+    Checkpoint,
+    cast_floats,
+    check_config,
+    check_tensors,
+    needs_newer_format,
+    tied_names,
+)
 from rskip.checkpoint.fairseq_file import read_fairseq, write_fairseq
 from rskip.files.checksum import sha256_file
 from rskip.files.whole import atomic_file
@@ -39,9 +46,9 @@ from rskip.settings.errors import SettingError, shown
 from rskip.settings.text import parse_json, read_json
 
 CONFIG, WEIGHTS = "config.json", "model.safetensors"
-# formats of safetensors files: config inside (the second if `beyond_fairseq`), or in config.json
+# formats of safetensors files: config inside (the second if `needs_newer_format`), or in config.json
 WHOLE, BESIDE = ("rskip-1", "rskip-3"), "rskip-2"
-FORMATS = (1, 2)  # of config.json; 2 if `beyond_fairseq`
+FORMATS = (1, 2)  # of config.json; 2 if `needs_newer_format`
 OF_EVERY_TASK = ("task", "arch", "source_lang", "target_lang")  # keys of every `Checkpoint.config`, with `model`
 
 
@@ -97,7 +104,7 @@ def write_model(folder: Path, checkpoint: Checkpoint, *, dtype: torch.dtype | No
     """
     tensors = checkpoint.model if dtype is None else cast_floats(checkpoint.model, dtype)
     about = {"averaged_from": list(checkpoint.averaged_from)} if checkpoint.averaged_from else {}
-    config = {"format": FORMATS[bool(beyond_fairseq(checkpoint.config))], **checkpoint.config, **about}
+    config = {"format": FORMATS[needs_newer_format(checkpoint.config)], **checkpoint.config, **about}
     folder.mkdir(parents=True, exist_ok=True)
     _save(folder / WEIGHTS, tensors, {"format": BESIDE})
     with atomic_file(folder / CONFIG) as temporary:
@@ -177,7 +184,7 @@ def _damaged(path: Path) -> str:
 
 def write_safetensors(path: Path, checkpoint: Checkpoint) -> None:
     """Writes tensors and `config`; of fairseq's own state nothing is kept."""
-    written = WHOLE[bool(beyond_fairseq(checkpoint.config))]
+    written = WHOLE[needs_newer_format(checkpoint.config)]
     metadata = {"format": written, "config": json.dumps(checkpoint.config, sort_keys=True)}
     if checkpoint.averaged_from:
         metadata["averaged_from"] = json.dumps(checkpoint.averaged_from)

@@ -8,7 +8,8 @@ from typing import Any
 
 from torch import Tensor
 
-from rskip.checkpoint.checkpoint import Checkpoint
+from rskip.checkpoint.checkpoint import PAIRS, Checkpoint
+from rskip.checkpoint.fairseq_languages import MULTILINGUAL_TASKS, of_pair
 from rskip.checkpoint.fairseq_settings import KNOWN, TRANSFORMER_SETTING, UNSUPPORTED
 from rskip.checkpoint.stock import from_old_stock, from_stock, stock_connection
 from rskip.connections import parse_connection
@@ -19,7 +20,7 @@ from rskip.transformer import Transformer, TransformerConfig
 from rskip.transformer.config import StackConfig
 from rskip.transformer.undrawn import undrawn
 
-TASKS = ("translation", "rskip_translation")
+TASKS = ("translation", "rskip_translation", *MULTILINGUAL_TASKS)
 # Matrices that every encoder-decoder Transformer has, in all versions of fairseq.
 _PARTS = (
     "encoder.layers.0.fc1.weight",
@@ -115,6 +116,8 @@ def check_translates(checkpoint: Checkpoint) -> None:
     """
     settings = _settings(checkpoint)
     _check_task(checkpoint)
+    if pairs := checkpoint.config.get(PAIRS):
+        checkpoint = of_pair(checkpoint, *pairs[0].split("-"))
     _check_kind(checkpoint)
     if _is_stock(settings):
         _check_supported(settings)

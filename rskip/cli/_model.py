@@ -29,8 +29,8 @@ def add_model_arguments(parser: Any, *, dictionaries_required: bool = False) -> 
         "--dictionaries",
         type=Path,
         required=dictionaries_required,
-        metavar="FOLDER",
-        help=f"folder with dict.*.txt, such as data-bin{where}",
+        metavar="PATH",
+        help=f"folder with dict.*.txt, such as data-bin, or a multilingual model's one dictionary{where}",
     )
     parser.add_argument(
         "--text",
@@ -48,7 +48,11 @@ def add_model_arguments(parser: Any, *, dictionaries_required: bool = False) -> 
     for name, what in _TEXT_FLAGS.items():
         flag = f"--{name.replace('_', '-')}"
         parser.add_argument(flag, action=argparse.BooleanOptionalAction, default=None, help=what)
-    parser.add_argument("--source-lang", metavar="LANG", help="default: from the checkpoint or the files' names")
+    parser.add_argument(
+        "--source-lang",
+        metavar="LANG",
+        help="default of both: from the checkpoint or the files' names; a multilingual model needs them",
+    )
     parser.add_argument("--target-lang", metavar="LANG")
     parser.add_argument(
         "--user-dir",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 from rskip.cli._model import add_model_arguments, model_settings, saying_what_is_assumed
@@ -38,20 +39,26 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> None:
     """Writes the folder and says where."""
     from rskip.checkpoint import read_checkpoint, write_model
+    from rskip.checkpoint.fairseq_languages import of_pair
     from rskip.cli._model import output_folder
+    from rskip.settings.check import to_plain
     from rskip.text.finding import find_dictionary
     from rskip.translation import Translator
 
     with output_folder(args.output, replace=args.force, contents=CONTENTS) as folder:
         with saying_what_is_assumed():
             translator = Translator.from_pretrained(args.checkpoint, **model_settings(args))
-        checkpoint = read_checkpoint(args.checkpoint)
         languages = {"source_lang": translator.source_language, "target_lang": translator.target_language}
-        for key, language in languages.items():
-            names = (language, checkpoint.config[key])
-            dictionary = find_dictionary(names, [args.dictionaries])
-            shutil.copyfile(dictionary, folder / f"dict.{language}.txt")
+        checkpoint = of_pair(read_checkpoint(args.checkpoint), *languages.values())
+        if (tokens := translator.tokenizer.languages) is not None:
+            translator.tokenizer.save(folder)
+            checkpoint.config["languages"] = to_plain(replace(tokens, added=()))  # which the saved dictionaries have
+        else:
+            for key, language in languages.items():
+                names = (language, checkpoint.config[key])
+                dictionary = find_dictionary(names, [args.dictionaries])
+                shutil.copyfile(dictionary, folder / f"dict.{language}.txt")
+            translator.tokenizer.text.save(folder / "text")
         checkpoint.config.update(languages)
         write_model(folder, checkpoint)
-        translator.tokenizer.text.save(folder / "text")
     print(f"wrote {args.output}: translate with rskip translate --model {args.output}")

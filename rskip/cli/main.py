@@ -100,6 +100,7 @@ def one_line(error: Exception, args: argparse.Namespace | None = None) -> str:
 
     if isinstance(error, SettingError):
         flags = {name: f"--{name.replace('_', '-')}" for name in vars(args or argparse.Namespace())}
+        flags |= {f"{side}_language": f"--{side}-lang" for side in ("source", "target") if f"{side}_lang" in flags}
         name = None if error.source else flags.get(error.name)
         return " ".join(error.sentence(name, instead=flags.get(error.instead)).split())
     if isinstance(error, OSError) and error.strerror and error.filename:

@@ -56,7 +56,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.add_argument("files", nargs="*", metavar="FILE", help="text in UTF-8; none, or -: standard input")
     parser.add_argument(
-        "--model", required=True, metavar="MODEL", help="model folder, checkpoint, or a name from `rskip zoo list`"
+        "--model",
+        required=True,
+        metavar="MODEL",
+        help="model folder, checkpoint, or a name from `rskip zoo list`; several joined by : are an ensemble",
     )
     parser.add_argument("--interactive", action="store_true", help="ask for sentences at the terminal")
 
@@ -250,20 +253,22 @@ def load_translator(args: argparse.Namespace, ranks: Ranks) -> Translator:
     from rskip.cli._options import with_flags
     from rskip.machine.device import bfloat16_is_slow, usable_device
     from rskip.translation import Translator
-    from rskip.translation.model_files import find_model_file
+    from rskip.translation.model_files import find_model_files, model_parts
     from rskip.translation.onnx_decoder import ONNX_FILE
     from rskip.translation.options import CpuSettings
 
     if (threads := with_flags(CpuSettings(), args).threads) is not None:
         torch.set_num_threads(threads)
-    args.model = model_path(args.model, task="translation")
-    if not args.model.exists():
-        raise FileNotFoundError(
-            f"no model {args.model}: expected its folder or checkpoint{model_nearby(args.model.as_posix())}, or a name "
-            "of `rskip zoo list`"
-        )
-    file = find_model_file(args.model)
-    on_cpu = args.precision == "int8" or file.name == ONNX_FILE
+    paths = [model_path(part, task="translation") for part in model_parts(args.model)]
+    for path in paths:
+        if not path.exists():
+            raise FileNotFoundError(
+                f"no model {path}: expected its folder or checkpoint{model_nearby(path.as_posix())}, or a name of "
+                "`rskip zoo list`"
+            )
+    args.model = ":".join(map(str, paths))
+    first, *others = files = find_model_files(args.model)
+    on_cpu = args.precision == "int8" or any(file.name == ONNX_FILE for file in files)
     device = args.device or ("cuda" if torch.cuda.is_available() and not on_cpu else "cpu")
     if device == "cuda" and ranks.count > 1:
         device = f"cuda:{ranks.local_rank}"
@@ -272,8 +277,11 @@ def load_translator(args: argparse.Namespace, ranks: Ranks) -> Translator:
             print(f"{device} doesn't multiply bfloat16: float32 is faster on it", file=sys.stderr)
         elif ranks.first:
             print("this processor doesn't multiply bfloat16: float32 is faster on it", file=sys.stderr)
-    if args.model.is_dir() and file.name.startswith("checkpoint") and ranks.first and not args.quiet:
-        print(f"the model is {file}", file=sys.stderr)  # one of several of a training
+    if ranks.first and not args.quiet:
+        if others:
+            print(f"the model is an ensemble of {', '.join(map(str, files))}", file=sys.stderr)
+        elif first.name.startswith("checkpoint") and paths[0].is_dir():
+            print(f"the model is {first}", file=sys.stderr)  # one of several of a training
     with saying_what_is_assumed(quiet=args.quiet or not ranks.first):
         return Translator.from_pretrained(
             args.model,

@@ -63,6 +63,11 @@ class Dictionary:
                 file.write(f"{token} 1{OVERWRITE if token in seen else ''}\n")
                 seen.add(token)
 
+    def extended(self, tokens: Iterable[str]) -> Dictionary:
+        """A dictionary with those of the tokens at its end that it doesn't have; itself if it has them all."""
+        missing = [token for token in dict.fromkeys(tokens) if token not in self]
+        return Dictionary([*self.tokens[self.unk_index + 1 :], *missing]) if missing else self
+
     def __len__(self) -> int:
         return len(self.tokens)
 

@@ -243,7 +243,7 @@ def build_text(
     pipeline = TextPipeline(dataclasses.replace(config, **settings), found)
     as_it_is = isinstance(found, SentencePiece) and config.tokeniser == "none" and not config.lowercase
     if not as_it_is and not settings.keys() >= {*TEXT_SETTINGS}:
-        warnings.warn(AssumedText(pipeline.config), stacklevel=4)  # the caller of Translator.from_pretrained
+        warnings.warn(AssumedText(pipeline.config), stacklevel=5)  # the caller of Translator.from_pretrained
     return pipeline
 
 

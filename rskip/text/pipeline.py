@@ -172,6 +172,10 @@ class TokenText:
     source_language: str
     target_language: str
 
+    def changed(self, **settings: Any) -> TokenText:
+        """The same with other languages."""
+        return dataclasses.replace(self, **settings)
+
     def encode(self, sentence: str) -> str:
         """The tokens of a source sentence joined by single spaces."""
         return " ".join(sentence.split())

@@ -6,10 +6,15 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
 from rskip.files.text_lines import is_blank
+from rskip.settings.check import convert
+from rskip.settings.errors import SettingError, shown
+from rskip.settings.text import read_json
 from rskip.text.dictionary import Dictionary
+from rskip.text.languages import LanguageTokens, PairTokens
 from rskip.text.pipeline import TextPipeline, TokenText
 
 Text = TextPipeline | TokenText
+SHARED = "dict.txt"  # the dictionary of all languages
 
 
 class Tokenizer:
@@ -20,27 +25,61 @@ class Tokenizer:
     :param text: converts raw sentences to model tokens and back.
     :param source: tokens of the source language and their ids.
     :param target: tokens of the target language and their ids.
+    :param languages: the language tokens of a multilingual model. `ids` adds them to every source.
+    :raises SettingError: languages that the model lacks.
+
+    pair: the ids of the language tokens for the text's two languages.
     """
 
-    def __init__(self, text: Text, source: Dictionary, target: Dictionary) -> None:
-        self.text, self.source, self.target = text, source, target
+    def __init__(
+        self, text: Text, source: Dictionary, target: Dictionary, languages: LanguageTokens | None = None
+    ) -> None:
+        self.text, self.source, self.target, self.languages = text, source, target, languages
+        self.pair = PairTokens()
+        if languages is not None:
+            self.pair = languages.of_pair(text.source_language, text.target_language, source, target)
 
     @classmethod
     def load(cls, folder: str | Path) -> Tokenizer:
-        """Reads a model folder's text/ and dict.<language>.txt.
+        """Reads a model folder's text/ and dict.<language>.txt; of a multilingual model dict.txt and config.json.
 
         :raises FileNotFoundError: one of them is missing.
         :raises ValueError: a damaged file.
         """
-        text = TextPipeline.load(Path(folder) / "text")
+        folder = Path(folder)
+        text = TextPipeline.load(folder / "text")
+        if (folder / SHARED).is_file():
+            shared, path = Dictionary.load(folder / SHARED), folder / "config.json"
+            tokens = convert(read_json(path)["languages"], LanguageTokens, name="languages", source=str(path))
+            return cls(text, shared, shared, tokens)
         languages = text.source_language, text.target_language
-        return cls(text, *(Dictionary.load(Path(folder) / f"dict.{language}.txt") for language in languages))
+        source, target = (Dictionary.load(folder / f"dict.{language}.txt") for language in languages)
+        return cls(text, source, target)
 
     def save(self, folder: str | Path) -> None:
-        """Writes the files that `load` reads; without text/ if sentences are tokens already."""
+        """Writes the files that `load` reads, but for config.json; without text/ if sentences are tokens already."""
         self.text.save(Path(folder) / "text")
+        if self.languages is not None and self.source is self.target:
+            self.source.save(Path(folder) / SHARED)
+            return
         for dictionary, language in ((self.source, self.source_language), (self.target, self.target_language)):
             dictionary.save(Path(folder) / f"dict.{language}.txt")
+
+    def between(self, source_language: str | None, target_language: str | None) -> Tokenizer:
+        """The same tokenizer for other languages of a multilingual model. None: as it is.
+
+        :raises SettingError: a language that the model lacks, or twice the same.
+        """
+        source, target = source_language or self.source_language, target_language or self.target_language
+        if (source, target) == (self.source_language, self.target_language):
+            return self
+        if self.languages is None:
+            side, given = ("target", target) if source == self.source_language else ("source", source)
+            own = f"{self.source_language} to {self.target_language}"
+            raise SettingError(f"{side}_language", f"is {shown(given)}, but the model translates only {own}")
+        self.languages.check_pair(source, target)
+        text = self.text.changed(source_language=source, target_language=target)
+        return Tokenizer(text, self.source, self.target, self.languages)
 
     @property
     def source_language(self) -> str:
@@ -64,16 +103,16 @@ class Tokenizer:
         return _known_ids(_tokens(text, self.text.encode_target), self.target)
 
     def decode(self, ids: Iterable[int]) -> str:
-        """The raw sentence of target ids, given with or without the end."""
-        return self.text.decode(self.target.decode(ids))
+        """The raw sentence of target ids, given with or without the end and the target language's token."""
+        return self.text.decode(self.target.decode(index for index in ids if index not in self.pair.hidden))
 
     def tokens(self, sentence: str) -> list[str]:
         """Model tokens of a raw source sentence, without the end. Raises `ValueError` as `encode` does."""
         return _tokens(sentence, self.text.encode)
 
     def ids(self, tokens: Sequence[str]) -> list[int]:
-        """Ids of the model tokens of a source, including the end."""
-        return [*_known_ids(tokens, self.source), Dictionary.eos_index]
+        """Ids of the model tokens of a source, including the end and the language tokens."""
+        return self.pair.source_ids(_known_ids(tokens, self.source))
 
 
 def _tokens(sentence: str, encode: Callable[[str], str]) -> list[str]:

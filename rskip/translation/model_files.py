@@ -5,20 +5,24 @@ from __future__ import annotations
 import hashlib
 import os
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import torch
 
 from rskip.checkpoint import build_transformer, read_checkpoint
+from rskip.checkpoint.fairseq_languages import language_tokens, of_pair
 from rskip.checkpoint.files import checkpoint_sha256
 from rskip.checkpoint.transformer import check_translates, check_vocabulary
 from rskip.cpu import for_inference
 from rskip.files.checksum import sha256_file
 from rskip.settings.errors import SettingError
-from rskip.text import Tokenizer
-from rskip.text.finding import TOKENS
+from rskip.text import TextPipeline, Tokenizer
+from rskip.text.finding import TOKENS, find_tokenizer
+from rskip.text.multilingual import find_multilingual_tokenizer
+from rskip.translation.ensemble import Ensemble
 from rskip.translation.onnx_decoder import ONNX_FILE, OnnxTransformer, read_settings
 from rskip.translation.search import TranslationModel
 
@@ -58,32 +62,88 @@ def find_checkpoint(path: str | os.PathLike[str]) -> Path:
     if not found:
         raise FileNotFoundError(f"no checkpoint ({', '.join(_SUFFIXES)}) in the folder {path}")
     if len(found) > 1:
-        raise ValueError(f"{path} holds {len(found)} checkpoints: give one of them, such as {found[0]}")
+        raise ValueError(
+            f"{path} holds {len(found)} checkpoints: give one of them, such as {found[0]}, or several as an ensemble, "
+            "joined by ':'"
+        )
     return found[0]
 
 
-def open_model(path: str | os.PathLike[str]) -> StoredWeights | StoredGraphs:
-    """The content of the model's file, before the model is built."""
-    file = find_model_file(path)
+def find_model_files(path: str | os.PathLike[str]) -> list[Path]:
+    """What `find_model_file` finds, or of an ensemble the file of each model: `a.pt:b.pt`, or a folder of several.
+
+    :raises FileNotFoundError, ValueError: as `find_checkpoint`.
+    """
+    parts = model_parts(path)
+    if len(parts) > 1:
+        return [find_model_file(part) for part in parts]
+    members = _members(Path(path))
+    return members if len(members) > 1 else [find_model_file(path)]
+
+
+def model_parts(path: str | os.PathLike[str]) -> list[str]:
+    """The models of an ensemble that `:` joins, or the one model."""
+    given = os.fspath(path)
+    return [given] if os.path.exists(given) else given.split(":")
+
+
+def _members(folder: Path) -> list[Path]:
+    """The checkpoints of a folder that has neither a model's usual file nor those of a training's epochs."""
+    if not folder.is_dir() or any((folder / name).is_file() for name in (*_PREFERRED, ONNX_FILE)):
+        return []
+    found = sorted(each for each in folder.iterdir() if each.suffix in _SUFFIXES)
+    return [] if any(each.name.startswith("checkpoint") for each in found) else found
+
+
+def open_model(path: str | os.PathLike[str]) -> Stored:
+    """The content of the model's files, before the model is built."""
+    files = find_model_files(path)
+    return StoredEnsemble([_open_file(file) for file in files]) if len(files) > 1 else _open_file(files[0])
+
+
+def _open_file(file: Path) -> StoredWeights | StoredGraphs:
     return StoredGraphs(file) if file.name == ONNX_FILE else StoredWeights(file)
 
 
 class StoredWeights:
-    """A model's checkpoint.
-
-    languages: source and target; None where the checkpoint doesn't name them.
-    data: folders of its training data.
-    text: None, since the text pipeline has to be found.
-    """
-
-    text: str | None = None
+    """A model's checkpoint. Of a checkpoint with a model for each pair of languages, `tokenizer` chooses one."""
 
     def __init__(self, file: Path) -> None:
         self.file, self.checkpoint = file, read_checkpoint(file)
-        self.data = [folder for folder in map(Path, self.checkpoint.trained_on) if folder.is_dir()]
         with _errors_about(file):
             check_translates(self.checkpoint)
-        self.languages = self.checkpoint.config["source_lang"], self.checkpoint.config["target_lang"]
+
+    def tokenizer(
+        self,
+        *,
+        dictionaries: str | os.PathLike[str] | None,
+        text: str | os.PathLike[str] | TextPipeline | None,
+        languages: tuple[str | None, str | None],
+        settings: Mapping[str, Any],
+    ) -> Tokenizer:
+        """The model's tokenizer. See `find_tokenizer`, and of a multilingual model `find_multilingual_tokenizer`."""
+        self.checkpoint = of_pair(self.checkpoint, *languages)
+        own = self.checkpoint.config["source_lang"], self.checkpoint.config["target_lang"]
+        data = [folder for folder in map(Path, self.checkpoint.trained_on) if folder.is_dir()]
+        if tokens := language_tokens(self.checkpoint):
+            return find_multilingual_tokenizer(
+                self.file,
+                tokens,
+                dictionaries=dictionaries,
+                text=text,
+                languages=(languages[0] or own[0], languages[1] or own[1]),
+                data=data,
+                settings=settings,
+            )
+        return find_tokenizer(
+            self.file,
+            dictionaries=dictionaries,
+            text=text,
+            languages=languages,
+            own_languages=own,
+            data=data,
+            settings=settings,
+        )
 
     def build(self, tokenizer: Tokenizer, *, precision: str | None, device: torch.device) -> TranslationModel:
         """The model on the device. Its vocabularies must match the tokenizer."""
@@ -95,12 +155,32 @@ class StoredWeights:
 
 
 class StoredGraphs:
-    """A model's ONNX graphs. `text` is TOKENS if sentences are tokens already."""
+    """A model's ONNX graphs."""
 
     def __init__(self, file: Path) -> None:
-        self.file, self.settings, self.data = file, read_settings(file), list[Path]()
-        self.languages = self.settings.source_language, self.settings.target_language
-        self.text = TOKENS if self.settings.text == TOKENS else None
+        self.file, self.settings = file, read_settings(file)
+
+    def tokenizer(
+        self,
+        *,
+        dictionaries: str | os.PathLike[str] | None,
+        text: str | os.PathLike[str] | TextPipeline | None,
+        languages: tuple[str | None, str | None],
+        settings: Mapping[str, Any],
+    ) -> Tokenizer:
+        """The model's tokenizer. See `find_tokenizer`."""
+        if text is None and self.settings.text == TOKENS:
+            text = TOKENS
+        own = self.settings.source_language, self.settings.target_language
+        return find_tokenizer(
+            self.file,
+            dictionaries=dictionaries,
+            text=text,
+            languages=languages,
+            own_languages=own,
+            data=(),
+            settings=settings,
+        )
 
     def build(self, tokenizer: Tokenizer, *, precision: str | None, device: torch.device) -> TranslationModel:
         """Like `StoredWeights.build`, on the CPU."""
@@ -116,15 +196,74 @@ class StoredGraphs:
         return model
 
 
+class StoredEnsemble:
+    """The models of an ensemble. Each may have a tokenizer beside its file; the tokenizers must be equal."""
+
+    file: Path | None = None
+
+    def __init__(self, models: Sequence[StoredWeights | StoredGraphs]) -> None:
+        self.models = list(models)
+
+    def tokenizer(
+        self,
+        *,
+        dictionaries: str | os.PathLike[str] | None,
+        text: str | os.PathLike[str] | TextPipeline | None,
+        languages: tuple[str | None, str | None],
+        settings: Mapping[str, Any],
+    ) -> Tokenizer:
+        """The tokenizer of all models.
+
+        :raises SettingError: two models have other dictionaries, languages or text pipelines.
+        """
+        first, *others = (
+            model.tokenizer(dictionaries=dictionaries, text=text, languages=languages, settings=settings)
+            for model in self.models
+        )
+        for model, other in zip(self.models[1:], others, strict=True):
+            for what, own, same in (
+                ("another source dictionary", other.source.tokens, first.source.tokens),
+                ("another target dictionary", other.target.tokens, first.target.tokens),
+                ("other languages", _languages(other), _languages(first)),
+                ("another text pipeline", _text_sums(other), _text_sums(first)),
+            ):
+                if own != same:
+                    problem = f"{model.file} has {what} than {self.models[0].file}"
+                    raise SettingError("", problem, expected="models of one training corpus for an ensemble")
+        return first
+
+    def build(self, tokenizer: Tokenizer, *, precision: str | None, device: torch.device) -> TranslationModel:
+        """Like `StoredWeights.build`."""
+        built = [model.build(tokenizer, precision=precision, device=device) for model in self.models]
+        for model, each in zip(self.models, built, strict=True):
+            if each.target_start != built[0].target_start:
+                problem = f"{model.file} starts its targets with another token than {self.models[0].file}"
+                raise SettingError("", problem, expected="models of one kind for an ensemble")
+        return Ensemble(built)
+
+
+Stored = StoredWeights | StoredGraphs | StoredEnsemble
+
+
+def _languages(tokenizer: Tokenizer) -> tuple[object, ...]:
+    return tokenizer.source_language, tokenizer.target_language, tokenizer.languages
+
+
 def model_sha256(path: str | os.PathLike[str], tokenizer: Tokenizer) -> str:
     """Hexadecimal SHA-256 of the model at `path`, and of its dictionaries and text pipeline."""
-    parts = [checkpoint_sha256(find_model_file(path)), tokenizer.source_language, tokenizer.target_language]
+    parts = [checkpoint_sha256(file) for file in find_model_files(path)]
+    parts += [tokenizer.source_language, tokenizer.target_language]
     for dictionary in (tokenizer.source, tokenizer.target):
         parts.append(hashlib.sha256("\n".join(dictionary.tokens).encode("utf-8")).hexdigest())
+    parts += _text_sums(tokenizer)
+    return hashlib.sha256("\n".join(parts).encode("utf-8")).hexdigest()
+
+
+def _text_sums(tokenizer: Tokenizer) -> list[str]:
+    """The SHA-256 of each file of the text pipeline."""
     with tempfile.TemporaryDirectory() as folder:
         tokenizer.text.save(folder)
-        parts += [sha256_file(each) for each in sorted(Path(folder).iterdir())]
-    return hashlib.sha256("\n".join(parts).encode("utf-8")).hexdigest()
+        return [sha256_file(each) for each in sorted(Path(folder).iterdir())]
 
 
 @contextmanager

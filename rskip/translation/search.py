@@ -6,7 +6,7 @@ B segments, S source length, T target length.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal, Protocol
 
 import torch
@@ -16,6 +16,7 @@ from rskip.generation import Hypothesis, SearchOptions, SpecialTokens, beam_sear
 from rskip.generation.decoder import StepDecoder
 from rskip.machine.torch_errors import out_of_memory
 from rskip.text import Dictionary
+from rskip.translation.ensemble import Ensemble
 
 _TOKENS = {
     "end": SpecialTokens.of(Dictionary),
@@ -78,10 +79,13 @@ class Segment:
 
     source: indices of its tokens, including the end.
     prefix: indices of the first tokens of its translation.
+    special: the tokens that its translation starts and ends with, the same in all segments of a batch; None: the
+        model's usual ones.
     """
 
     source: list[int]
     prefix: list[int]
+    special: SpecialTokens | None = None
 
 
 class Searcher(Protocol):
@@ -159,6 +163,8 @@ def search_batch(
 
     :raises ValueError: not enough memory on the device.
     """
+    if isinstance(model, Ensemble) and options.temperature != 1:
+        model, options = model.tempered(options.temperature), replace(options, temperature=1.0)
     device = model.device
     source = _padded([segment.source for segment in segments])  # (B, S)
     prefix = _padded([segment.prefix for segment in segments]) if any(segment.prefix for segment in segments) else None
@@ -171,7 +177,7 @@ def search_batch(
                 options,
                 source_lengths=torch.tensor(lengths).to(device, non_blocking=True),
                 prefix=prefix,
-                special=_TOKENS[model.target_start],
+                special=segments[0].special or _TOKENS[model.target_start],
                 each_step=each_step,
             )
     except (RuntimeError, MemoryError) as error:

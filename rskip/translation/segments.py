@@ -145,18 +145,22 @@ def _join(
     tokenizer: Tokenizer,
     options: SearchOptions,
 ) -> TranslatedHypothesis:
-    tokens = [hypothesis.tokens[:-1].tolist() for hypothesis in hypotheses]
+    pair = tokenizer.pair
+    inner = [pair.inner(hypothesis.tokens.tolist()) for hypothesis in hypotheses]  # without language tokens
+    tokens = [
+        hypothesis.tokens[part][:-1].tolist() for hypothesis, part in zip(hypotheses, inner, strict=True)
+    ]
     texts = [tokenizer.decode(each) for each in tokens]
     alignment = attention = None
     if options.attention:
-        attentions = _own_attentions(hypotheses, source_lengths)
+        attentions = _own_attentions(hypotheses, inner, source_lengths, first=len(pair.before))
         alignment = _hard_alignment(attentions)
         attention = attentions[0] if len(attentions) == 1 else None
     return TranslatedHypothesis(
         text=" ".join(each for each in texts if each),
         score=_score(hypotheses, options),
         tokens=tuple(tokenizer.target.tokens[index] for each in tokens for index in each),
-        token_scores=_token_scores(hypotheses) if options.token_scores else None,
+        token_scores=_token_scores(hypotheses, inner) if options.token_scores else None,
         alignment=alignment,
         attention=attention,
     )
@@ -169,17 +173,25 @@ def _score(hypotheses: Sequence[Hypothesis], options: SearchOptions) -> float:
     return total / options.penalty(sum(len(hypothesis.tokens) for hypothesis in hypotheses))
 
 
-def _token_scores(hypotheses: Sequence[Hypothesis]) -> tuple[float, ...]:
-    scores = [[] if each.token_scores is None else each.token_scores.tolist() for each in hypotheses]
+def _token_scores(hypotheses: Sequence[Hypothesis], inner: Sequence[slice]) -> tuple[float, ...]:
+    scores = [
+        [] if each.token_scores is None else each.token_scores[part].tolist()
+        for each, part in zip(hypotheses, inner, strict=True)
+    ]
     return (*(score for each in scores for score in each[:-1]), scores[-1][-1])
 
 
-def _own_attentions(hypotheses: Sequence[Hypothesis], source_lengths: Sequence[int]) -> list[Tensor]:
-    """(T + 1, S + 1) of each segment, without what filled its batch up."""
+def _own_attentions(
+    hypotheses: Sequence[Hypothesis], inner: Sequence[slice], source_lengths: Sequence[int], *, first: int
+) -> list[Tensor]:
+    """(T + 1, S + 1) of each segment, without language tokens and what filled its batch up.
+
+    :param first: the number of source tokens before the sentence.
+    """
     own = []
-    for hypothesis, length in zip(hypotheses, source_lengths, strict=True):
+    for hypothesis, part, length in zip(hypotheses, inner, source_lengths, strict=True):
         assert hypothesis.attention is not None
-        own.append(hypothesis.attention[:, : length + 1])
+        own.append(hypothesis.attention[part, first : first + length + 1])
     return own
 
 

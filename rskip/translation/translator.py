@@ -2,25 +2,28 @@
 
 from __future__ import annotations
 
+import copy
 import os
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, get_args
 
 import torch
 
-from rskip.generation import Hypothesis, SearchOptions
+from rskip.generation import Hypothesis, SearchOptions, SpecialTokens
 from rskip.machine.device import usable_device
 from rskip.settings.errors import SettingError
-from rskip.text import TextPipeline, Tokenizer
-from rskip.text.finding import find_tokenizer
+from rskip.text import Dictionary, TextPipeline, Tokenizer
 from rskip.translation.model_files import open_model
 from rskip.translation.options import DEFAULT_OPTIONS, MAX_TOKENS, TooLong
 from rskip.translation.search import ModelSearcher, Searcher, Segment, TranslationModel, search_segments
 from rskip.translation.segments import LengthRule, Source, join_segments, read_source
 from rskip.translation.translation import SentenceError, TranslatedHypothesis, Translation
 
-_OWN_SETTINGS = ("max_tokens", "too_long", "max_source_tokens", "prefixes", "searcher")
+_OWN_SETTINGS = (
+    "max_tokens", "too_long", "max_source_tokens", "prefixes", "source_language", "target_language", "searcher",
+)  # fmt: skip
 _BLANK = (TranslatedHypothesis(text="", score=0.0, tokens=(), token_scores=(), alignment=()),)
 
 
@@ -38,7 +41,7 @@ class Translator:
     :param model: the model in evaluation mode, on the device to run on.
     :param tokenizer: converts raw sentences to source ids, and target ids to raw sentences.
 
-    file: the model's file; None if the model was not read from a file.
+    file: the model's file; None if the model was not read from one file.
     """
 
     def __init__(
@@ -69,9 +72,11 @@ class Translator:
         """The translator of a model of ours, or of a stock Transformer (post-norm or pre-norm) that fairseq trained.
 
         :param path: a checkpoint (.safetensors or .pt), the folder of one, or a folder of ONNX graphs
-            (`rskip export onnx`), which run without PyTorch's modules.
-        :param dictionaries: the folder of dict.<language>.txt; default: the checkpoint's, or else, of a checkpoint of
-            fairseq's, that of the data that it was trained on.
+            (`rskip export onnx`), which run without PyTorch's modules. Several, joined by ":" or in one folder, are an
+            ensemble.
+        :param dictionaries: the folder of dict.<language>.txt, or of a multilingual model also the dictionary of all
+            languages; default: the checkpoint's, or else, of a checkpoint of fairseq's, that of the data that it was
+            trained on.
         :param text: how text becomes model tokens: a folder with pipeline.json as `rskip prepare` writes it, a file of
             byte-pair codes or a SentencePiece model (then the dictionary shows how the training text was tokenised,
             and an `AssumedText` warning says what was assumed); "tokens": the text is model tokens, separated by
@@ -79,7 +84,7 @@ class Translator:
         :param text_settings: replace those of pipeline.json, or what is assumed: `tokeniser` ("moses" or "none"),
             `lowercase`, `normalise_punctuation`, `dash_splits` and `escape`, as in `TextConfig`.
         :param source_language, target_language: default: as the checkpoint says, or else its text pipeline or the names
-            of the dictionaries' folder's files.
+            of the dictionaries' folder's files. A multilingual model needs both; `translate` can change them.
         :param precision: "float32", "bfloat16" or "int8"; see `rskip.cpu.set_precision`. Default: float32, or the
             ONNX graphs' own.
         :raises FileNotFoundError: something is missing. The message says what to give.
@@ -87,19 +92,28 @@ class Translator:
             setting that can't be, no such device.
         """
         stored = open_model(path)
-        tokenizer = find_tokenizer(
-            stored.file,
+        tokenizer = stored.tokenizer(
             dictionaries=dictionaries,
-            text=stored.text if text is None else text,
+            text=text,
             languages=(source_language, target_language),
-            own_languages=stored.languages,
-            data=stored.data,
-            settings=text_settings,
+            settings=text_settings or {},
         )
         model = stored.build(tokenizer, precision=precision, device=usable_device(device))
         translator = cls(model, tokenizer)
         translator.file = stored.file
         return translator
+
+    def between(self, source_language: str | None = None, target_language: str | None = None) -> Translator:
+        """A translator of the same multilingual model for other languages. None: as it is.
+
+        :raises SettingError: a language that the model lacks, or twice the same. The message lists the model's.
+        """
+        tokenizer = self.tokenizer.between(source_language, target_language)
+        if tokenizer is self.tokenizer:
+            return self
+        other = copy.copy(self)
+        other.tokenizer = tokenizer
+        return other
 
     def __repr__(self) -> str:
         model = type(self.model).__name__ if self.file is None else str(self.file)
@@ -148,6 +162,8 @@ class Translator:
         too_long: TooLong = "split",
         max_source_tokens: int | None = None,
         prefixes: Sequence[str | None] | None = None,
+        source_language: str | None = None,
+        target_language: str | None = None,
         searcher: Searcher | None = None,
         **settings: Any,
     ) -> list[Translation]:
@@ -167,14 +183,16 @@ class Translator:
             has; otherwise "keep" has no limit, and that of "cut" and "split" is the longest source that fairseq
             would have trained on (max_source_positions).
         :param prefixes: for each sentence raw text that its translation must begin with; "" or None for none.
+        :param source_language, target_language: of a multilingual model; default: the translator's.
         :param searcher: runs the search, such as `Workers`; default: in this process.
         :param settings: fields of `SearchOptions` to change, such as `beam=5`.
         :raises SentenceError: a sentence of several lines or of too many tokens.
         :raises ValueError: settings that make no sense.
         """
         options = (self.options if options is None else options).changed(settings, beside=_OWN_SETTINGS)
-        sources = self.read(sentences, options, too_long=too_long, limit=max_source_tokens, prefixes=prefixes)
-        return self.search(sources, options, max_tokens=max_tokens, searcher=searcher)
+        translator = self.between(source_language, target_language)
+        sources = translator.read(sentences, options, too_long=too_long, limit=max_source_tokens, prefixes=prefixes)
+        return translator.search(sources, options, max_tokens=max_tokens, searcher=searcher)
 
     def read(
         self,
@@ -226,12 +244,15 @@ class Translator:
             raise SettingError.of_value("max_source_tokens", limit, "2 or more, a token and the end")
         bound, trained = self.model.max_source_positions, self.model.trained_source_positions
         if bound is not None:
-            return LengthRule(too_long, min(limit or bound, bound))
-        return LengthRule(too_long, limit or (None if too_long == "keep" else trained))
+            limit = min(limit or bound, bound)
+        elif limit is None and too_long != "keep":
+            limit = trained
+        further = self.tokenizer.pair.source_length - 1  # language tokens
+        return LengthRule(too_long, None if limit is None else max(limit - further, 2))
 
     def _check_prefix(self, source: Source, options: SearchOptions) -> None:
         if source.prefix:
-            limit = self._limit(source.segments[0], options)
+            limit = self._limit(source.segments[0], options) - len(self.tokenizer.pair.first)
             if len(source.prefix) > limit:
                 raise ValueError(
                     f"its prefix has {len(source.prefix):,} tokens, but its translation may have {limit:,} "
@@ -239,11 +260,20 @@ class Translator:
                 )
 
     def _limit(self, segment: Sequence[str], options: SearchOptions) -> int:
-        return options.greatest_length(len(segment) + 1, self.model.max_positions)
+        length = len(segment) + self.tokenizer.pair.source_length
+        return options.greatest_length(length, self.model.max_positions)
 
     def _segments(self, source: Source) -> list[Segment]:
+        pair = self.tokenizer.pair
+        special = None
+        if pair.start is not None:
+            special = replace(SpecialTokens.of(Dictionary, start=pair.start), end=pair.end)
         return [
-            Segment(source=self.tokenizer.ids(segment), prefix=list(source.prefix) if number == 0 else [])
+            Segment(
+                source=self.tokenizer.ids(segment),
+                prefix=[*pair.first, *(source.prefix if number == 0 else ())],
+                special=special,
+            )
             for number, segment in enumerate(source.segments)
         ]
 

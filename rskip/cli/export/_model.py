@@ -23,6 +23,7 @@ def add_export_arguments(parser: argparse.ArgumentParser) -> None:
 def load(args: argparse.Namespace) -> tuple[Translator, Transformer]:
     """The translator of a checkpoint, and its model."""
     from rskip.cpu import CpuTransformer
+    from rskip.settings.errors import SettingError
     from rskip.transformer import Transformer
     from rskip.translation import Translator
     from rskip.translation.model_files import find_checkpoint
@@ -30,6 +31,9 @@ def load(args: argparse.Namespace) -> tuple[Translator, Transformer]:
     path = find_checkpoint(model_path(args.model, task="translation"))
     with saying_what_is_assumed():
         translator = Translator.from_pretrained(path, **model_settings(args))
+    if translator.tokenizer.languages is not None:
+        problem = f"{path} is a multilingual model, and its language tokens can't be exported"
+        raise SettingError("", problem, advice="use `rskip translate`")
     model = translator.model.model if isinstance(translator.model, CpuTransformer) else translator.model
     assert isinstance(model, Transformer)
     return translator, model

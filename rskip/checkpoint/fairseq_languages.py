@@ -1,0 +1,173 @@
+"""The languages of fairseq's multilingual models, from the settings of their tasks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any
+
+from rskip.checkpoint.checkpoint import LANGUAGES, PAIRS, Checkpoint
+from rskip.settings.check import convert, to_plain
+from rskip.settings.errors import SettingError, shown
+from rskip.text.languages import LanguageTokens
+
+PER_PAIR = "multilingual_translation"  # the task of checkpoints with a model for each pair of languages
+_MODELS = "models."  # begins the names of their parameters: models.de-en.encoder...
+_MASK = "<mask>"
+# of the branch that trained NLLB, with --add-data-source-prefix-tags
+_DATA_TAGS = ("<MINED_DATA>", "<MMT_BT_DATA>", "<SMT_BT_DATA>")
+_FORMS = {"multilingual": "__{}__", "mbart": "[{}]"}
+
+
+def language_settings(task: str, settings: Mapping[str, Any]) -> dict[str, Any]:
+    """The keys of `Checkpoint.config` that a multilingual task adds: `languages`, and `pairs` of several models.
+
+    :param settings: of the task.
+    :raises SettingError: a setting that rskip doesn't know.
+    """
+    if task not in _TASKS:
+        return {}
+    tokens = _TASKS[task](settings)
+    added = {} if tokens is None else {LANGUAGES: to_plain(tokens)}
+    return {**added, PAIRS: _pairs(settings)} if task == PER_PAIR else added
+
+
+def language_tokens(checkpoint: Checkpoint) -> LanguageTokens | None:
+    """The language tokens of a checkpoint; None if it has none."""
+    found = checkpoint.config.get(LANGUAGES)
+    return None if found is None else convert(found, LanguageTokens, name=LANGUAGES)
+
+
+def of_pair(checkpoint: Checkpoint, source: str | None, target: str | None) -> Checkpoint:
+    """The model for a pair of languages, of a checkpoint with one for each pair; any other checkpoint as it is.
+
+    :param source, target: None: those of the checkpoint's only pair.
+    :raises SettingError: a missing language, or a pair that the checkpoint lacks. The message lists its pairs.
+    """
+    pairs = checkpoint.config.get(PAIRS)
+    if pairs is None:
+        return checkpoint
+    pairs = convert(pairs, list[str], name=PAIRS)
+    fitting = [
+        pair
+        for pair in pairs
+        if (source or pair.partition("-")[0], target or pair.partition("-")[2]) == tuple(pair.split("-"))
+    ]
+    if len(fitting) != 1:
+        side = "source" if source is None else "target"
+        given = source if side == "source" else target
+        problem = "must be given" if given is None else f"is {shown(given)}, which the model doesn't have with {source}"
+        raise SettingError(f"{side}_language", problem, expected=f"one of the pairs {', '.join(pairs)}")
+    prefix = f"{_MODELS}{fitting[0]}."
+    model = {
+        name.removeprefix(prefix): tensor for name, tensor in checkpoint.model.items() if name.startswith(prefix)
+    }
+    source, target = fitting[0].split("-")
+    config = {name: value for name, value in checkpoint.config.items() if name != PAIRS}
+    config |= {"source_lang": source, "target_lang": target}
+    return replace(checkpoint, model=model, config=config)
+
+
+def _many_to_many(settings: Mapping[str, Any]) -> LanguageTokens:
+    """translation_multi_simple_epoch: M2M-100, NLLB, flores101, WMT21, mBART-50."""
+    style = settings.get("lang_tok_style") or "multilingual"
+    if style not in _FORMS:
+        raise SettingError.of_value("lang_tok_style", style, f"one of {', '.join(_FORMS)}")
+    form = _FORMS[style]
+    encoder, decoder = settings.get("encoder_langtok"), "tgt" if settings.get("decoder_langtok") else None
+    kinds = settings.get("langtoks")
+    if isinstance(kinds, Mapping) and "main" in kinds:
+        encoder, decoder = kinds["main"]
+    replaces = bool(settings.get("lang_tok_replacing_bos_eos"))
+    codes = _codes(settings)
+    return LanguageTokens(
+        codes=codes,
+        form=form,
+        added=(*_tokens_of(settings, form, codes), *_further_tokens(settings, style)),
+        encoder=_side(encoder, "encoder_langtok"),
+        encoder_place="end" if replaces else "start",
+        decoder=None if _side(decoder, "decoder_langtok") is None else "start" if replaces else "first",
+    )
+
+
+def _from_pretrained(settings: Mapping[str, Any]) -> LanguageTokens:
+    """translation_from_pretrained_bart: mBART-25."""
+    if settings.get("prepend_bos"):
+        problem = "is true, and rskip begins no sentence with <s>"
+        raise SettingError("prepend_bos", problem, advice="translate with fairseq-generate")
+    codes = _codes(settings)
+    form = _FORMS["mbart"]
+    return LanguageTokens(
+        codes=codes,
+        form=form,
+        added=(*_tokens_of({}, form, codes), _MASK),
+        encoder="source",
+        encoder_place="after end",
+        decoder="start and end",
+    )
+
+
+def _per_pair(settings: Mapping[str, Any]) -> LanguageTokens | None:
+    """multilingual_translation."""
+    encoder, decoder = settings.get("encoder_langtok"), settings.get("decoder_langtok")
+    if encoder is None and not decoder:
+        return None
+    codes = tuple(sorted({code for pair in _pairs(settings) for code in pair.split("-")}))
+    form = _FORMS["multilingual"]
+    return LanguageTokens(
+        codes=codes,
+        form=form,
+        added=_tokens_of({}, form, codes),
+        encoder=_side(encoder, "encoder_langtok"),
+        encoder_place="end",
+        decoder="start" if decoder else None,
+    )
+
+
+_TASKS: dict[str, Callable[[Mapping[str, Any]], LanguageTokens | None]] = {
+    "translation_multi_simple_epoch": _many_to_many,
+    "translation_from_pretrained_bart": _from_pretrained,
+    PER_PAIR: _per_pair,
+}
+MULTILINGUAL_TASKS = tuple(_TASKS)
+
+
+def _codes(settings: Mapping[str, Any]) -> tuple[str, ...]:
+    """The languages in the order of their tokens; none if they are in a file or can't be known."""
+    if (codes := settings.get("langs")) or settings.get("lang_dict"):
+        return _names(codes or ())
+    return tuple(sorted({code for pair in _pairs(settings) for code in pair.split("-")}))
+
+
+def _pairs(settings: Mapping[str, Any]) -> list[str]:
+    pairs = [*_names(settings.get("lang_pairs") or ())]
+    for pair in pairs:
+        if pair.count("-") != 1:
+            raise SettingError.of_value("lang_pairs", pair, "pairs such as de-en, separated by commas")
+    return pairs
+
+
+def _names(given: Any) -> tuple[str, ...]:
+    names = given.split(",") if isinstance(given, str) else list(given)
+    return tuple(name.strip() for name in convert(names, list[str], name="langs") if name.strip())
+
+
+def _tokens_of(settings: Mapping[str, Any], form: str, codes: tuple[str, ...]) -> tuple[str, ...]:
+    """The tokens of the languages, for each kind of data that they were marked with."""
+    kinds = _names(settings.get("langtoks_specs") or ("main",))
+    endings = ["_dae" if kind.endswith("dae") else "_mined" if kind.endswith("mined") else "" for kind in kinds]
+    return tuple(form.replace("{}", code + ending) for ending in endings for code in codes)
+
+
+def _further_tokens(settings: Mapping[str, Any], style: str) -> tuple[str, ...]:
+    denoising = isinstance(data := settings.get("extra_data"), Mapping) and "mono_dae" in data
+    mask = (_MASK,) if style == "mbart" or denoising else ()
+    return (*mask, *(_DATA_TAGS if settings.get("add_data_source_prefix_tags") else ()))
+
+
+def _side(kind: Any, name: str) -> Any:
+    """`LanguageTokens.encoder` of fairseq's word."""
+    sides = {None: None, "src": "source", "tgt": "target"}
+    if kind is not None and kind not in sides:
+        raise SettingError.of_value(name, kind, "src or tgt")
+    return sides[kind]

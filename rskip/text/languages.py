@@ -1,0 +1,143 @@
+"""The tokens that tell a multilingual model its languages."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from rskip.settings.check import Checked
+from rskip.settings.errors import SettingError, did_you_mean, shown
+from rskip.text.dictionary import Dictionary
+
+
+@dataclass(frozen=True, kw_only=True)
+class LanguageTokens(Checked):
+    """How a multilingual model is told its languages.
+
+    :param codes: the languages, such as "deu_Latn"; if empty, those whose tokens the target dictionary has.
+    :param form: the token of a language, with {} for its code.
+    :param added: tokens that the model has behind those of its dictionaries' files, in order, unless they are in them.
+    :param encoder: the language whose token each source has; None: no token.
+    :param encoder_place: where it is: before the sentence, in place of its end, or after its end.
+    :param decoder: what the target language's token is for the decoder: the forced first token of a translation, the
+        token that decoding starts from, or that one and the end of a translation; None: nothing.
+    :raises SettingError: a value that can't be.
+    """
+
+    codes: tuple[str, ...] = ()
+    form: str = "__{}__"
+    added: tuple[str, ...] = ()
+    encoder: Literal["source", "target"] | None = None
+    encoder_place: Literal["start", "end", "after end"] = "start"
+    decoder: Literal["first", "start", "start and end"] | None = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.form.count("{}") != 1:
+            raise SettingError.of_value("form", self.form, "text with {} for the language")
+
+    def token(self, code: str) -> str:
+        """The token of a language."""
+        return self.form.replace("{}", code)
+
+    def resolved(self, dictionary: Dictionary) -> LanguageTokens:
+        """With the dictionary's languages as `codes` if there are none."""
+        if self.codes:
+            return self
+        pattern = re.compile(re.escape(self.form).replace(re.escape("{}"), r"([A-Za-z]{2,3}(?:[_-]\w+)?)"))
+        found = map(pattern.fullmatch, dictionary.tokens)
+        return replace(self, codes=tuple(match[1] for match in found if match))
+
+    def check_pair(self, source: str | None, target: str | None) -> tuple[str, str]:
+        """The languages, if the model can translate from the one to the other.
+
+        :raises SettingError: a missing or unknown language, or twice the same. The message lists the model's.
+        """
+        known = listed(self.codes)
+        for side, code in (("source", source), ("target", target)):
+            if code is None:
+                raise SettingError(f"{side}_language", "must be given", expected=f"one of {known}")
+            if code not in self.codes:
+                problem = f"is {shown(code)}{did_you_mean(code, self.codes)}, which the model doesn't have"
+                raise SettingError(f"{side}_language", problem, expected=f"one of {known}")
+        assert source is not None and target is not None
+        if source == target:
+            problem = f"is {shown(target)}, the source language"
+            raise SettingError("target_language", problem, expected="another language to translate to")
+        return source, target
+
+    def of_pair(
+        self, source: str, target: str, source_dictionary: Dictionary, target_dictionary: Dictionary
+    ) -> PairTokens:
+        """The indices of the tokens for a translation from `source` to `target`.
+
+        :raises SettingError: as `check_pair`, or a language's token is not in a dictionary.
+        """
+        self.check_pair(source, target)
+        end, pair = Dictionary.eos_index, PairTokens()
+        if self.encoder is not None:
+            token = self._index(source if self.encoder == "source" else target, source_dictionary, "source")
+            places = {
+                "start": PairTokens(before=(token,)),
+                "end": PairTokens(after=(token,)),
+                "after end": PairTokens(after=(end, token)),
+            }
+            pair = places[self.encoder_place]
+        if self.decoder is not None:
+            token = self._index(target, target_dictionary, "target")
+            decoders = {
+                "first": replace(pair, first=(token,)),
+                "start": replace(pair, start=token),
+                "start and end": replace(pair, start=token, end=token),
+            }
+            pair = replace(decoders[self.decoder], hidden=frozenset({token}))
+        return pair
+
+    def _index(self, code: str, dictionary: Dictionary, side: str) -> int:
+        token = self.token(code)
+        if token not in dictionary:
+            problem = f"is {shown(code)}, but the {side} dictionary has no token {token}"
+            raise SettingError(f"{side}_language", problem, advice="give the dictionaries of the model")
+        return dictionary.index(token)
+
+
+@dataclass(frozen=True)
+class PairTokens:
+    """Indices of what a model is given in addition to the tokens of a sentence, for one source and target language.
+
+    before, after: of a source; `after` begins with its end, or what is there in place of it.
+    first: forced first tokens of a translation.
+    start: what decoding starts from; None: the end.
+    end: the end of a translation.
+    hidden: not part of a translation's text, wherever the model writes them.
+    """
+
+    before: tuple[int, ...] = ()
+    after: tuple[int, ...] = (Dictionary.eos_index,)
+    first: tuple[int, ...] = ()
+    start: int | None = None
+    end: int = Dictionary.eos_index
+    hidden: frozenset[int] = frozenset()
+
+    @property
+    def source_length(self) -> int:
+        """The number of tokens that a source has in addition to those of its sentence."""
+        return len(self.before) + len(self.after)
+
+    def source_ids(self, ids: Iterable[int]) -> list[int]:
+        """The source of these tokens."""
+        return [*self.before, *ids, *self.after]
+
+    def inner(self, ids: Sequence[int]) -> slice:
+        """The part of a hypothesis that is the translation, with one end: without its forced beginning, and without a
+        second end if the model marks the end by two tokens."""
+        usual = Dictionary.eos_index
+        ends_twice = self.end != usual and len(ids) > 1 and list(ids[-2:]) == [usual, self.end]
+        return slice(len(self.first), len(ids) - ends_twice)
+
+
+def listed(codes: Iterable[str]) -> str:
+    """Languages as an error lists them."""
+    return ", ".join(sorted(codes)) or "none: it has no language tokens"

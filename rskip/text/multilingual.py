@@ -1,0 +1,86 @@
+"""Finds the tokenizer of a multilingual model, whose dictionary may be one file for all languages."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from rskip.text.dictionary import Dictionary
+from rskip.text.finding import Languages, build_text, find_text, missing_dictionaries
+from rskip.text.languages import LanguageTokens
+from rskip.text.pipeline import TextConfig, TextPipeline
+from rskip.text.subwords import SentencePiece, Subwords
+from rskip.text.tokenizer import SHARED, Tokenizer
+
+# the dictionary of all languages: ours and mBART's, NLLB's, M2M-100's
+_SHARED = (SHARED, "dictionary.txt", "model_dict.*.txt")
+
+
+def find_multilingual_tokenizer(
+    model: Path,
+    tokens: LanguageTokens,
+    *,
+    dictionaries: str | os.PathLike[str] | None,
+    text: str | os.PathLike[str] | TextPipeline | None,
+    languages: tuple[str | None, str | None],
+    data: Sequence[Path],
+    settings: Mapping[str, Any],
+) -> Tokenizer:
+    """The tokenizer of a multilingual model, for translation between two of its languages.
+
+    SentencePiece takes the text as it is, unless `settings` or a pipeline.json say otherwise.
+
+    :param model: the model's file. The tokenizer's files may be beside it.
+    :param dictionaries: the folder of the dictionaries, or the dictionary of all languages.
+    :param text: see `find_text`.
+    :param data: folders of its training data.
+    :param settings: see `build_text`.
+    :raises FileNotFoundError: a file is missing. The message says what to give.
+    :raises ValueError: a damaged file, a language that is missing or that the model lacks, or a setting that can't be.
+    """
+    if tokens.codes:
+        tokens.check_pair(*languages)
+    given = [] if dictionaries is None else [Path(dictionaries)]
+    if missing := [path for path in given if not path.exists()]:
+        raise FileNotFoundError(f"no folder {missing[0]}: give the one that holds the dictionaries, or their file")
+    folders = [*(path if path.is_dir() else path.parent for path in given), model.parent, *data]
+    file = given[0] if given and given[0].is_file() else None
+    paths = [_find_dictionary(language, folders) if file is None else file for language in languages]
+    read = {path: Dictionary.load(path).extended(tokens.added) for path in paths}
+    source, target = (read[path] for path in paths)
+    tokens = tokens.resolved(target)
+    known = Languages(*tokens.check_pair(*languages))
+    found = find_text(text, folders)
+    pipeline = _text_between(found, known)
+    return Tokenizer(build_text(pipeline, known, dictionary=source, settings=settings), source, target, tokens)
+
+
+def _find_dictionary(language: str | None, folders: Sequence[Path]) -> Path:
+    """dict.<language>.txt, or the dictionary of all languages."""
+    own = "dict.*.txt" if language is None else f"dict.{language}.txt"
+    for folder in folders:
+        if language is not None and (folder / own).is_file():
+            return folder / own
+        for pattern in (*_SHARED, *(() if language else (own,))):
+            if found := sorted(folder.glob(pattern)):
+                return found[0]
+    raise missing_dictionaries(f"{own} or {SHARED}", folders)
+
+
+def _text_between(found: TextPipeline | Subwords | None, languages: Languages) -> TextPipeline | Subwords | None:
+    if isinstance(found, TextPipeline):
+        return found.changed(source_language=languages.source, target_language=languages.target)
+    if not isinstance(found, SentencePiece):
+        return found
+    config = TextConfig(
+        source_language=languages.source,
+        target_language=languages.target,
+        normalise_punctuation=False,
+        tokeniser="none",
+        dash_splits=False,
+        escape=False,
+        subwords="sentencepiece",
+    )
+    return TextPipeline(config, found)

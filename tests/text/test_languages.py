@@ -1,0 +1,103 @@
+"""The tokens that tell a multilingual model its languages."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from rskip.settings.errors import SettingError
+from rskip.text import Dictionary, Tokenizer
+from rskip.text.languages import LanguageTokens, PairTokens
+from rskip.text.multilingual import find_multilingual_tokenizer
+from rskip.text.pipeline import TokenText
+
+WORDS = Dictionary(["a", "b", "__de__", "__en__", "__fr__"])
+A, B, DE, EN, FR = range(4, 9)
+END = Dictionary.eos_index
+CODES = ("de", "en", "fr")
+
+
+def tokenizer(**settings: object) -> Tokenizer:
+    return Tokenizer(TokenText("en", "de"), WORDS, WORDS, LanguageTokens(codes=CODES, **settings))
+
+
+@pytest.mark.parametrize(
+    ("settings", "source", "pair"),
+    [
+        ({}, [A, B, END], PairTokens()),
+        (
+            {"encoder": "source", "decoder": "first"},
+            [EN, A, B, END],
+            PairTokens(before=(EN,), first=(DE,), hidden=frozenset({DE})),
+        ),
+        ({"encoder": "target"}, [DE, A, B, END], PairTokens(before=(DE,))),
+        (
+            {"encoder": "source", "encoder_place": "end", "decoder": "start"},
+            [A, B, EN],
+            PairTokens(after=(EN,), start=DE, hidden=frozenset({DE})),
+        ),
+        (
+            {"encoder": "source", "encoder_place": "after end", "decoder": "start and end"},
+            [A, B, END, EN],
+            PairTokens(after=(END, EN), start=DE, end=DE, hidden=frozenset({DE})),
+        ),
+    ],
+)
+def test_where_the_tokens_are(settings: dict[str, str], source: list[int], pair: PairTokens) -> None:
+    found = tokenizer(**settings)
+    assert (found.encode("a b"), found.pair) == (source, pair)
+    assert found.encode_prefix("a b") == [A, B]
+    assert found.decode([DE, A, FR, DE, END]) == ("a __fr__" if "decoder" in settings else "__de__ a __fr__ __de__")
+
+
+@pytest.mark.parametrize(
+    ("ids", "inner"), [([A, B, END, DE], [A, B, END]), ([A, DE], [A, DE]), ([DE], [DE]), ([END, DE], [END])]
+)
+def test_a_translation_that_ends_in_two_tokens(ids: list[int], inner: list[int]) -> None:
+    assert ids[PairTokens(start=DE, end=DE).inner(ids)] == inner
+
+
+def test_other_languages_of_one_tokenizer() -> None:
+    found = tokenizer(encoder="source", decoder="first")
+    other = found.between(None, "fr")
+    assert (other.source_language, other.target_language, other.pair.first) == ("en", "fr", (FR,))
+    assert found.between("en", "de") is found
+    with pytest.raises(SettingError, match=r"^target_language is 'fr', but the model translates only en to de$"):
+        Tokenizer(TokenText("en", "de"), WORDS, WORDS).between(None, "fr")
+
+
+@pytest.mark.parametrize(
+    ("languages", "message"),
+    [
+        ((None, "de"), "source_language must be given: expected one of de, en, fr"),
+        (("en", None), "target_language must be given: expected one of de, en, fr"),
+        (("en", "fra"), r"target_language is 'fra' \(did you mean 'fr'\?\), which the model doesn't have: expected"),
+        (("de", "de"), "target_language is 'de', the source language: expected another language to translate to"),
+    ],
+)
+def test_languages_that_cannot_be(languages: tuple[str | None, str | None], message: str, tmp_path: Path) -> None:
+    WORDS.save(tmp_path / "dict.txt")
+    for codes in (CODES, ()):  # known, or those of the dictionary
+        with pytest.raises(SettingError, match=f"^{message}") as caught:
+            find_multilingual_tokenizer(
+                tmp_path / "model.pt", LanguageTokens(codes=codes), dictionaries=None, text="tokens",
+                languages=languages, data=(), settings={},
+            )  # fmt: skip
+        assert "\n" not in str(caught.value)
+
+
+def test_tokens_behind_those_of_the_file(tmp_path: Path) -> None:
+    Dictionary(["a", "__en__"]).save(tmp_path / "some.txt")
+    tokens = LanguageTokens(codes=("de", "en"), added=("__de__", "__en__", "<mask>"), decoder="first")
+    found = find_multilingual_tokenizer(
+        tmp_path / "m" / "model.pt", tokens, dictionaries=tmp_path / "some.txt", text="tokens",
+        languages=("en", "de"), data=(), settings={},
+    )  # fmt: skip
+    assert found.target.tokens[4:] == ["a", "__en__", "__de__", "<mask>"] and found.source is found.target
+    assert found.pair.first == (6,)
+
+
+def test_a_language_without_token() -> None:
+    with pytest.raises(SettingError, match="target_language is 'de', but the target dictionary has no token de_"):
+        tokenizer(form="{}_", decoder="first")
