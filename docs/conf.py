@@ -46,6 +46,8 @@ nitpick_ignore_regex = [("py:.*", r"(?!rskip\.).*")]  # other projects' names
 html_theme = "furo"
 html_title = f"rskip {release}"
 html_copy_source = False
+html_static_path = ["_static"]
+html_css_files = ["site.css"]
 
 PACKAGE = """{name}
 {line}
