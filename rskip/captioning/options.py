@@ -21,10 +21,10 @@ class FeatureSettings:
     """What a backbone makes of a picture."""
 
     size: Annotated[
-        _Side | None, Meta(description="pixels a side that a picture is brought to, of grids (default: the backbone's)")
+        _Side | None, Meta(description="pixels per side of resized images, for grids (default: the backbone's)")
     ] = None
-    regions: Annotated[int, Meta(ge=1, le=1000, description="of a picture at most, of a detector")] = 36
-    dtype: Annotated[Literal["float16", "float32"], Meta(description="of the features")] = "float16"
+    regions: Annotated[int, Meta(ge=1, le=1000, description="maximum regions per image, for a detector")] = 36
+    dtype: Annotated[Literal["float16", "float32"], Meta(description="number format of the features")] = "float16"
 
     def __post_init__(self) -> None:
         check(self)
@@ -34,8 +34,8 @@ class FeatureSettings:
 class ImageBatchSettings:
     """How pictures are gone through; it changes no feature but in its last digits."""
 
-    batch_size: Annotated[int, Meta(ge=1, le=1024, description="pictures at a time")] = 16
-    readers: Annotated[int, Meta(ge=1, le=2, description="threads that decode pictures")] = 2
+    batch_size: Annotated[int, Meta(ge=1, le=1024, description="images per batch")] = 16
+    readers: Annotated[int, Meta(ge=1, le=2, description="threads that decode images")] = 2
 
     def __post_init__(self) -> None:
         check(self)

@@ -1,4 +1,4 @@
-"""What commands say of a model: which one and what belongs to it, and the folder that it is written to."""
+"""Arguments and output folders of commands that read a model."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from rskip.files.whole import whole_folder
 
 _TEXT_FLAGS = {
     "lowercase": "lowercase the source",
-    "normalise_punctuation": "typographic quotes and dashes become plain ones",
+    "normalise_punctuation": "replace typographic quotes and dashes by plain ones",
     "dash_splits": "Moses: split words at hyphens (@-@)",
     "escape": "Moses: escape quotes and brackets (&quot;)",
 }
@@ -35,14 +35,14 @@ def add_model_arguments(parser: Any, *, dictionaries_required: bool = False) -> 
     parser.add_argument(
         "--text",
         metavar="PATH",
-        help="text pipeline, BPE codes, SentencePiece model, or `tokens` if the text is tokens (default: the model's, "
-        "or next to the dictionaries)",
+        help="text pipeline, BPE codes or SentencePiece model; `tokens` if the text is tokenised already (default: "
+        "the model's, or next to the dictionaries)",
     )
     parser.add_argument(
         "--tokenizer",
         dest="tokeniser",
         choices=("moses", "none"),
-        help="tokeniser before subword units (default of this and the next four flags: from pipeline.json, or else "
+        help="tokeniser before subword units (default of this flag and the next four: from pipeline.json, otherwise "
         "inferred from the dictionary)",
     )
     for name, what in _TEXT_FLAGS.items():
@@ -51,19 +51,19 @@ def add_model_arguments(parser: Any, *, dictionaries_required: bool = False) -> 
     parser.add_argument(
         "--source-lang",
         metavar="LANG",
-        help="default of both: from the checkpoint or the files' names; a multilingual model needs them",
+        help="source language (default: from the checkpoint or file names; a multilingual model needs both)",
     )
-    parser.add_argument("--target-lang", metavar="LANG")
+    parser.add_argument("--target-lang", metavar="LANG", help="target language (default: likewise)")
     parser.add_argument(
         "--user-dir",
         type=Path,
         metavar="FOLDER",
-        help="the user-dir of fairseq-train, if the model has your own connection",
+        help="user-dir given to fairseq-train, if the model uses your own connection",
     )
 
 
 def model_settings(args: argparse.Namespace) -> dict[str, Any]:
-    """These arguments as `Translator.from_pretrained` takes them; --user-dir is imported.
+    """These arguments as arguments of `Translator.from_pretrained`. Imports --user-dir.
 
     :raises SettingError: --user-dir can't be imported.
     """
@@ -87,7 +87,7 @@ def model_settings(args: argparse.Namespace) -> dict[str, Any]:
 
 @contextmanager
 def saying_what_is_assumed(*, quiet: bool = False) -> Iterator[None]:
-    """Within the block, prints `AssumedText` as one line on stderr, with the flags that change it. `quiet`: nothing."""
+    """Within the block, prints `AssumedText` as one line on stderr, with the flags that change it, unless `quiet`."""
     from rskip.text.assumed import AssumedText
 
     shown = warnings.showwarning
@@ -105,14 +105,14 @@ def saying_what_is_assumed(*, quiet: bool = False) -> Iterator[None]:
 
 
 def model_path(model: str | Path, *, task: str) -> Path:
-    """The path, where something is there; else the weights of the pretrained model of that name.
+    """The path of a model: `model` itself if it exists, otherwise the weights of the pretrained model of that name.
 
-    Its files are looked for, and fetched, as `rskip.load` does it. What is neither is returned as a path: the reader of
-    the model says what it expects there.
+    Files of a pretrained model are found and downloaded as by `rskip.load`. If `model` is neither, it is returned as a
+    path; the reader of the model then raises the error.
 
-    :param task: that the model must be for, of `rskip.tasks.tasks()`.
-    :raises ValueError: a pretrained model for another task, or a damaged file.
-    :raises FileNotFoundError: nearly the name of one, or its files are nowhere to be had.
+    :param task: the task that the model must be for, from `rskip.tasks.tasks()`.
+    :raises ValueError: the pretrained model is for another task, or a file is damaged.
+    :raises FileNotFoundError: `model` is close to the name of a pretrained model, or the files can't be found.
     :raises OSError: the server can't be reached, or the cache can't be written.
     """
     path = Path(model)
@@ -129,18 +129,18 @@ def model_path(model: str | Path, *, task: str) -> Path:
         entry = models[path.name]
         if entry.task != task:
             raise ValueError(f"{entry.name} is a model for {entry.task}: expected one for {task}")
-        return model_folder(entry, root=registry.parent) / WEIGHTS  # the file, whose sum was compared
+        return model_folder(entry, root=registry.parent) / WEIGHTS  # the file, whose checksum was compared
     if near := did_you_mean(path.name, models):
-        raise FileNotFoundError(f"no model {path}{near}: expected a path, or a name that `rskip zoo list` shows")
+        raise FileNotFoundError(f"no model {path}{near}: expected a path, or a name from `rskip zoo list`")
     return path
 
 
 @contextmanager
 def loading_for_good() -> Iterator[None]:
-    """For the block that loads what the process keeps to its end, PyTorch among it: no garbage is looked for in it.
+    """Turns garbage collection off for a block that loads objects for the whole process, such as PyTorch.
 
-    Python otherwise searches those 200,000 objects for cycles while they are imported, and once more at exit, which
-    takes as long as a third of the import. Only the first such block of a process does so.
+    Otherwise Python searches those 200,000 objects for cycles during the import and again at exit, which takes a third
+    of the import's time. Only the first such block of a process has this effect.
     """
     if gc.get_freeze_count() or not gc.isenabled():
         yield
@@ -154,28 +154,28 @@ def loading_for_good() -> Iterator[None]:
 
 
 def check_replaceable(output: Path, *, replace: bool) -> None:
-    """FileExistsError where `output` is there and is not to be replaced."""
+    """:raises FileExistsError: `output` exists, and `replace` is False."""
     if output.exists() and not replace:
-        raise FileExistsError(f"{output} is there already: give another --output, or --force to replace it")
+        raise FileExistsError(f"{output} exists: give another --output, or --force to replace it")
 
 
 @contextmanager
 def output_folder(output: Path, *, replace: bool, contents: Sequence[str]) -> Iterator[Path]:
-    """Gives an empty folder that becomes `output` if the block ends well, or is removed.
+    """Yields an empty folder that becomes `output` if the block succeeds, and is removed otherwise.
 
-    Waits for another command that writes `output`.
+    Waits for any other command that writes `output`.
 
-    :param replace: an `output` that is there already is replaced, if the same command can have written it.
+    :param replace: replace an existing `output`, if it holds only files that the same command writes.
     :param contents: patterns of the names that the command writes.
-    :raises FileExistsError: `output` is there and is not to be replaced.
+    :raises FileExistsError: `output` exists and may not be replaced.
     """
     output = output.absolute()
     if not output.name:
-        raise FileExistsError(f"{output} can't be replaced: give another --output, a folder")
+        raise FileExistsError(f"{output} can't be replaced: give another folder as --output")
     with one_at_a_time(output):
         if output.exists():
             if not output.is_dir():
-                raise FileExistsError(f"{output} is a file: give another --output, a folder")
+                raise FileExistsError(f"{output} is a file: give a folder as --output")
             check_replaceable(output, replace=replace)
             for path in sorted(output.iterdir()):
                 if not any(path.match(pattern) for pattern in contents):

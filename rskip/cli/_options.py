@@ -1,4 +1,4 @@
-"""Command-line flags of a type of settings: one for each field, from the same definition as its Python form."""
+"""Makes command-line flags from the fields of a settings type."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ Settings = TypeVar("Settings")
 
 
 def add_options(parser: Any, kind: type, *, only: Iterable[str] | None = None, defaults: Any = None) -> None:
-    """Adds a flag for each field of a Struct or dataclass: `max_words` is `--max-words`, a bool has `--no-...` too.
+    """Adds one flag per field of a Struct or dataclass: `max_words` becomes `--max-words`; a bool also gets `--no-...`.
 
-    The help is the field's `msgspec.Meta(description=...)` and its default; the Meta's `extra` may give another `flag`,
-    a `metavar`, and a `default` in words, of what is chosen where the flag isn't given. A flag that is not given is
-    None in the parsed arguments (`given_options`).
+    The help is the field's `msgspec.Meta(description=...)` and its default. The Meta's `extra` may hold another `flag`,
+    a `metavar`, and `default`: text on what is chosen if the flag isn't given. A flag that is not given is None in the
+    parsed arguments (`given_options`).
 
     :param parser: an argparse parser or group.
-    :param only: the fields that get a flag, in this order; None: all.
-    :param defaults: settings whose values the help gives as defaults.
+    :param only: fields that get a flag, in this order; None: all fields.
+    :param defaults: settings whose values the help shows as defaults.
     """
     fields = _fields(kind)
     for name in fields if only is None else only:
@@ -44,15 +44,15 @@ def add_options(parser: Any, kind: type, *, only: Iterable[str] | None = None, d
 
 
 def given_options(args: argparse.Namespace, kind: type) -> dict[str, Any]:
-    """The fields that the user gave flags for, with their values."""
+    """The fields whose flags the user gave, with their values."""
     names = [name for name in _fields(kind) if getattr(args, name, None) is not None]
     return {name: getattr(args, name) for name in names}
 
 
 def with_flags(defaults: Settings, args: argparse.Namespace) -> Settings:
-    """The settings with what the user gave flags for.
+    """The settings with the values of the flags that the user gave.
 
-    :raises ValueError: a value that can't be; names the flag.
+    :raises ValueError: a value is wrong; the message names the flag.
     """
     kind = type(defaults)
     try:
@@ -69,7 +69,7 @@ def flag_of(kind: type, name: str) -> str:
 
 
 def said_of_flag(error: SettingError, kind: type) -> ValueError:
-    """The error with the flag in place of the field's name."""
+    """The error with the flag instead of the name of the field."""
     return ValueError(error.sentence(flag_of(kind, error.name)) if error.name else str(error))
 
 

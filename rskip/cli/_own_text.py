@@ -18,26 +18,26 @@ if TYPE_CHECKING:
 _SPLITS = {
     "train": "to train on",
     "valid": "of the validation set",
-    "test": "of the test set (each further file makes another test set)",
+    "test": "of the test set (several files: several test sets)",
 }
 _KINDS = ("source", "target", "prefix", "table")
 
 
 def add_own_text_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declares the flags that give each split's source and target files, prefixes or tables."""
+    """Declares the flags for source and target files, prefixes or tables of each split."""
     from rskip.cli._options import add_options
     from rskip.corpora import PrepareOptions
 
     group = parser.add_argument_group(
         "your own text",
-        "Give these instead of CORPUS. Files may be compressed (.gz, .xz, .zst, .bz2). A validation or test set that "
-        "is not given is split off the training text (--valid, --test, --seed).",
+        "Options to give instead of CORPUS. Files may be compressed (.gz, .xz, .zst, .bz2). A validation or test set "
+        "that you don't give is split off the training text (--valid, --test, --seed).",
     )
     for split, what in _SPLITS.items():
         metavars = {"source": "FILE", "target": "FILE", "prefix": "PREFIX", "table": "FILE"}
         helps = {
             "source": f"source sentences {what}, one per line",
-            "target": "their translations, line by line",
+            "target": "translations of the source sentences, line by line",
             "prefix": "instead of two files: PREFIX.SOURCE and PREFIX.TARGET, with the codes of --languages",
             "table": "instead of two files: one pair per line, as tab-separated columns or a JSON object; -: standard "
             "input",
@@ -50,15 +50,15 @@ def add_own_text_arguments(parser: argparse.ArgumentParser) -> None:
         "--columns",
         nargs=2,
         metavar=both,
-        help="numbers or names of a table's columns (default: the language codes if columns have these names, else 1 "
-        "2)",
+        help="numbers or names of the columns of a table (default: the language codes if columns have these names, "
+        "otherwise 1 2)",
     )
     group.add_argument(
         "--languages",
         dest="language_codes",
         nargs=2,
         metavar=both,
-        help="language codes, such as en de (default: from the files' names, such as train.en or train.de.gz)",
+        help="language codes, such as en de (default: from file names such as train.en or train.de.gz)",
     )
     add_options(group, PrepareOptions, only=("valid", "test"))
 
@@ -103,18 +103,18 @@ def _texts(args: argparse.Namespace, split: str, folder: Path) -> list[OwnText]:
     texts: list[OwnText] = []
     for kind, other in (("source", "target"), ("target", "source")):
         if given[kind] and not given[other]:
-            raise ValueError(f"{_flag(split, kind)} is given without {_flag(split, other)}: expected both")
+            raise ValueError(f"{_flag(split, kind)} is given without {_flag(split, other)}: give both")
     if given["source"]:
         for name in (*given["source"], *given["target"]):
             if name == "-":
                 raise ValueError(
-                    f"- (standard input) can't give two files: give both sides as a table, {_flag(split, 'table')} -"
+                    f"- (standard input) can't be two files: give both sides as a table, {_flag(split, 'table')} -"
                 )
         texts += paired_files(given["source"], given["target"])
     if given["prefix"]:
         if args.language_codes is None:
             flag = _flag(split, "prefix")
-            raise ValueError(f"{flag} needs the language codes that its files end in: give --languages, such as en de")
+            raise ValueError(f"{flag} needs the codes at the end of the file names: give --languages, such as en de")
         texts += files_of_prefixes(given["prefix"], args.language_codes)
     columns = None if args.columns is None else (args.columns[0], args.columns[1])
     for name in given["table"] or ():
@@ -130,6 +130,6 @@ def _standard_input(folder: Path) -> Path:
     path = folder / "standard-input"
     if path.exists():
         raise ValueError("standard input is given twice: it can be read only once")
-    with disk_space(path, advice="free some, or name another folder in TMPDIR"), path.open("wb") as file:
+    with disk_space(path, advice="free some space, or set TMPDIR to another folder"), path.open("wb") as file:
         shutil.copyfileobj(sys.stdin.buffer, file, 1 << 20)
     return path

@@ -16,39 +16,39 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.epilog = EXAMPLES
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     which = parser.add_mutually_exclusive_group(required=True)
-    which.add_argument("--last", type=int, metavar="N", help="the last N checkpoints of FOLDER")
+    which.add_argument("--last", type=int, metavar="N", help="average the last N checkpoints of FOLDER")
     which.add_argument(
-        "--best", type=int, metavar="N", help="the N of FOLDER with the best validation scores"
+        "--best", type=int, metavar="N", help="average the N checkpoints of FOLDER with the best validation scores"
     )
     which.add_argument(
-        "--inputs", type=Path, nargs="+", metavar="FILE", help="these checkpoints (.pt, .safetensors)"
+        "--inputs", type=Path, nargs="+", metavar="FILE", help="average these checkpoints (.pt, .safetensors)"
     )
     parser.add_argument(
         "folder", type=Path, nargs="?", metavar="FOLDER", help="a run's folder of checkpoints"
     )
     parser.add_argument(
-        "--by", choices=("epoch", "update"), help="which checkpoints of FOLDER (default: epoch)"
+        "--by", choices=("epoch", "update"), help="use checkpoints of epochs or of updates (default: epoch)"
     )
     parser.add_argument(
-        "--up-to", type=int, metavar="N", help="none after this epoch (with --by update: this update)"
+        "--up-to", type=int, metavar="N", help="use no checkpoint after epoch N (with --by update: after update N)"
     )
     parser.add_argument(
         "--output",
         type=Path,
         required=True,
         metavar="FILE",
-        help="averaged.pt for fairseq, or a .safetensors file",
+        help="file to write: .pt for fairseq, or .safetensors",
     )
     parser.add_argument(
         "--dtype",
         choices=("float32", "float16", "bfloat16"),
         default="float32",
-        help="of the output (default: %(default)s)",
+        help="number format of the output (default: %(default)s)",
     )
 
 
 def run(args: argparse.Namespace) -> None:
-    """Writes the average and says what went into it."""
+    """Writes the average and prints its inputs."""
     import torch
 
     from rskip.checkpoint import average_to_file, best_checkpoints, last_checkpoints
@@ -56,12 +56,12 @@ def run(args: argparse.Namespace) -> None:
     if args.inputs:
         for given, flag in ((args.folder, "FOLDER"), (args.by, "--by"), (args.up_to, "--up-to")):
             if given is not None:
-                raise ValueError(f"{flag} {given} goes with --last or --best, not with --inputs")
+                raise ValueError(f"{flag} {given} needs --last or --best: leave it out with --inputs")
         inputs = args.inputs
     else:
         if args.folder is None:
             raise ValueError(
-                f"--{'last' if args.last is not None else 'best'} needs the folder of checkpoints"
+                f"--{'last' if args.last is not None else 'best'} needs FOLDER, the folder of checkpoints"
             )
         select, number = (
             (last_checkpoints, args.last) if args.last is not None else (best_checkpoints, args.best)

@@ -1,6 +1,6 @@
-"""Tell what is installed, which patches of fairseq are active, and what is wrong with this environment.
+"""Check the environment: installed packages, active patches of fairseq, and problems with their fixes.
 
-Exit status 0 where nothing is wrong, 1 where something is; each thing that is wrong comes with what to do."""
+Exit status: 0 if nothing is wrong, otherwise 1."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ if TYPE_CHECKING:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """It has none."""
+    """The command has no arguments."""
 
 
 def run(args: argparse.Namespace) -> int:
-    """Looks at everything, then prints it."""
+    """Runs all checks and prints their results."""
     findings = examine()
     print("\n".join(findings.lines))
     for title, entries in (("worth knowing", findings.notes), ("wrong", findings.wrong)):
@@ -29,7 +29,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def examine() -> Findings:
-    """All checks, in the order in which they are shown."""
+    """Runs all checks, in the order in which they are printed."""
     from rskip.machine import checks, fairseq_checks
     from rskip.machine.findings import Findings
 

@@ -1,4 +1,4 @@
-"""Score translations: sacreBLEU, chrF, exact matches, tokenised BLEU; bootstrap against a baseline."""
+"""Score translations with sacreBLEU, chrF, exact matches and tokenised BLEU; compare with a baseline by bootstrap."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ EXAMPLES = """examples:
   rskip evaluate --generated generate-test.txt --data data-bin/multi30k-en-de --split test
   rskip evaluate --hypothesis output.de --reference newstest2014.de --compound-split"""
 
-# what is printed of each metric, and what tokens the ones that sacreBLEU doesn't compare with are of
+# metrics in printed order with their labels, and the tokens of those that aren't comparable with sacreBLEU
 PRINTED = (
     ({"sacrebleu": "sacreBLEU", "chrf": "chrF2", "accuracy": "exact matches"}, None),
     ({"tokenised_bleu": "tokenised BLEU"}, "on this corpus' own tokens"),
@@ -41,42 +41,42 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--generated", type=Path, metavar="FILE", help="output of fairseq-generate; needs --data"
     )
     parser.add_argument("--reference", type=Path, metavar="FILE", help="raw references, one per line")
-    parser.add_argument("--data", type=Path, metavar="FOLDER", help="the folder that `rskip prepare` made")
+    parser.add_argument("--data", type=Path, metavar="FOLDER", help="folder from `rskip prepare`")
     parser.add_argument(
-        "--split", default="test", help="split of --data that was translated (default: %(default)s)"
+        "--split", default="test", help="translated split of --data (default: %(default)s)"
     )
     parser.add_argument(
         "--baseline",
         type=Path,
         metavar="FILE",
-        help="another system's translations, in the same form as the first's",
+        help="translations of another system, in the same format",
     )
     parser.add_argument(
-        "--samples", type=int, default=1000, metavar="N", help="bootstrap resamples (default: %(default)s)"
+        "--samples", type=int, default=1000, metavar="N", help="number of bootstrap resamples (default: %(default)s)"
     )
     parser.add_argument(
         "--compound-split",
         action="store_true",
-        help="also print BLEU as papers report it for WMT'14 English-German: on Moses' German tokens, with hyphenated "
+        help="also print BLEU as papers report it for WMT'14 English-German: on German tokens of Moses with hyphenated "
         "compounds split; not comparable with sacreBLEU",
     )
     parser.add_argument("--json", type=Path, metavar="FILE", help="also write the scores to this file")
 
 
 def run(args: argparse.Namespace) -> None:
-    """Prints the scores of the system, and of the baseline with the test between them."""
+    """Prints the scores of the system, and those of the baseline with the test of their difference."""
     from rskip.translation.metrics import paired_bootstrap, read_lines, score
     from rskip.translation.systems import check_german, read_system, reference_file, write_json
 
     if args.generated is not None:
         if args.data is None:
-            raise ValueError("--generated needs --data: the folder that `rskip prepare` made for the corpus")
+            raise ValueError("--generated needs --data: the corpus folder from `rskip prepare`")
         reference = args.reference or reference_file(args.data, args.split)
     else:
         if args.reference is None:
-            raise ValueError("--hypothesis needs --reference: a file with one raw reference a line")
+            raise ValueError("--hypothesis needs --reference: a file with one raw reference per line")
         if args.data is not None:
-            raise ValueError("--data goes with --generated, not with --hypothesis")
+            raise ValueError("--data is only for --generated: leave it out with --hypothesis")
         reference = args.reference
     if args.compound_split and args.data is not None:
         check_german(args.data)
@@ -92,7 +92,7 @@ def run(args: argparse.Namespace) -> None:
         if len(system.hypotheses) != len(references):
             raise ValueError(
                 f"{path} has {len(system.hypotheses)} translations "
-                f"but {reference} has {len(references)} lines: expected one for each"
+                f"but {reference} has {len(references)} lines: expected one translation per line"
             )
         scores[role] = score(
             system.hypotheses,
@@ -114,7 +114,7 @@ def run(args: argparse.Namespace) -> None:
 
 
 def print_scores(path: Path, scores: dict[str, Score], *, sentences: int) -> None:
-    """A line for each metric, with its signature."""
+    """Prints one line per metric, with its signature."""
     print(f"{path}: {sentences} sentences")
     for labels, tokens in PRINTED:
         printed = {label: scores[metric] for metric, label in labels.items() if metric in scores}
@@ -125,8 +125,8 @@ def print_scores(path: Path, scores: dict[str, Score], *, sentences: int) -> Non
 
 
 def print_comparisons(comparisons: list[Comparison]) -> None:
-    """A line for each metric: difference, confidence intervals, p."""
-    print(f"paired bootstrap, {comparisons[0].samples} resamples, system against baseline:")
+    """Prints one line per metric: difference, confidence intervals, p-value."""
+    print(f"paired bootstrap, {comparisons[0].samples} resamples, system minus baseline:")
     for each in comparisons:
         print(
             f"  {each.metric:6} {each.system - each.baseline:+.2f}"

@@ -1,4 +1,4 @@
-"""Make a model folder of ours from a checkpoint that fairseq trained."""
+"""Convert a checkpoint that fairseq trained to a model folder of rskip."""
 
 from __future__ import annotations
 
@@ -12,9 +12,10 @@ from rskip.cli._model import add_model_arguments, model_settings, saying_what_is
 EXAMPLES = """example:
   rskip import fairseq --checkpoint checkpoint_best.pt --dictionaries data-bin --text bpe.codes --output my-model
   rskip translate --model my-model"""
-HELP = """Model folder (config.json, model.safetensors, dict.*.txt, text/) from fairseq's .pt file, ours or stock.
+HELP = """Convert fairseq's .pt file, trained with or without rskip, to a model folder.
 
-Tensors are stored as they are. The model is built once, so what can't be translated with is refused here."""
+The folder holds config.json, model.safetensors, dict.*.txt and text/. Tensors are stored unchanged. The command also
+builds the model, so that a model that can't translate is an error here."""
 CONTENTS = ("config.json", "model.safetensors", "dict.*.txt", "text")
 
 
@@ -30,14 +31,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )
-    fairseq.add_argument("--checkpoint", type=Path, required=True, metavar="FILE.pt")
+    fairseq.add_argument("--checkpoint", type=Path, required=True, metavar="FILE.pt", help="checkpoint to convert")
     add_model_arguments(fairseq, dictionaries_required=True)
-    fairseq.add_argument("--output", type=Path, required=True, metavar="FOLDER")
-    fairseq.add_argument("--force", action="store_true", help="replace what an earlier import wrote there")
+    fairseq.add_argument("--output", type=Path, required=True, metavar="FOLDER", help="folder to write")
+    fairseq.add_argument("--force", action="store_true", help="replace the files of an earlier import")
 
 
 def run(args: argparse.Namespace) -> None:
-    """Writes the folder and says where."""
+    """Writes the folder and prints its path."""
     from rskip.checkpoint import read_checkpoint, write_model
     from rskip.checkpoint.fairseq_languages import of_pair
     from rskip.cli._model import output_folder

@@ -1,7 +1,7 @@
-"""Start a connection that needs a profiling pass (admin): the checkpoint that fairseq-train begins with.
+"""Initialise a connection that needs a profiling pass (admin), and write the checkpoint to start fairseq-train from.
 
-The pass is a forward of the training's first batch, on the CPU. The flags are those of the fairseq-train that follows,
-which is also given --finetune-from-model FILE.
+The pass is a forward pass of the first training batch, on the CPU. Give this command the flags of the fairseq-train
+that follows, and give fairseq-train --finetune-from-model FILE too.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.epilog = EXAMPLES
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.add_argument(
-        "--output", type=Path, required=True, metavar="FILE", help="the checkpoint, a .pt file; before DATA"
+        "--output", type=Path, required=True, metavar="FILE", help="checkpoint to write, a .pt file; goes before DATA"
     )
-    parser.add_argument("--force", action="store_true", help="replace FILE where it is there already; before DATA")
+    parser.add_argument("--force", action="store_true", help="replace FILE if it exists; goes before DATA")
     parser.add_argument(
-        "words", nargs=argparse.REMAINDER, metavar="DATA FLAGS", help="all that fairseq-train is given, DATA first"
+        "words", nargs=argparse.REMAINDER, metavar="DATA FLAGS", help="arguments of fairseq-train, DATA first"
     )
 
 
 def run(args: argparse.Namespace) -> None:
-    """Writes the checkpoint and prints what the pass has found."""
+    """Writes the checkpoint and prints the weights ω that the pass found."""
     import logging
 
     from rskip.tasks.process import executable
@@ -45,5 +45,5 @@ def run(args: argparse.Namespace) -> None:
     from rskip.fairseq_plugin.initialise import initialise
 
     for stack, weights in initialise(args.words, args.output).items():
-        print(f"{stack}: ω {' '.join(f'{weight:.4f}' for weight in weights) or 'not of its connection'}")
-    print(f"{args.output}: give fairseq-train the same flags and --finetune-from-model {args.output}")
+        print(f"{stack}: ω {' '.join(f'{weight:.4f}' for weight in weights) or 'none: its connection has no ω'}")
+    print(f"wrote {args.output}: give fairseq-train the same flags and --finetune-from-model {args.output}")

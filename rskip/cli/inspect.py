@@ -1,4 +1,4 @@
-"""Show what a binarised corpus holds: sizes, lengths, vocabulary, unknown tokens, examples; a picture."""
+"""Show the contents of a binarised corpus: sizes, lengths, vocabulary, unknown tokens, examples, and a plot."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from pathlib import Path
 
 EXAMPLES = """examples:
   rskip inspect data-bin/multi30k-en-de
-  rskip inspect data-bin/multi30k-en-de --picture lengths.svg --examples 10 --seed 2
-  rskip inspect data-bin/multi30k-en-de --json > figures.json"""
+  rskip inspect data-bin/multi30k-en-de --plot lengths.svg --examples 10 --seed 2
+  rskip inspect data-bin/multi30k-en-de --json > corpus.json"""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -18,19 +18,26 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "data",
         type=Path,
         metavar="DATA",
-        help="folder that `rskip prepare` or fairseq-preprocess made, or one with its shards (shard1, shard2, ...)",
+        help="folder from `rskip prepare` or fairseq-preprocess, or the folder of its shards (shard1, shard2, ...)",
     )
-    parser.add_argument("--json", action="store_true", help="print everything as one JSON object instead")
+    parser.add_argument("--json", action="store_true", help="print one JSON object instead of text")
     parser.add_argument(
-        "--picture", type=Path, metavar="FILE", help="draw lengths and coverage too; the name ends in .png or .svg"
+        "--plot", "--picture", type=Path, metavar="FILE", help="also plot lengths and coverage, to a .png or .svg file"
     )
-    parser.add_argument("--examples", type=int, default=3, metavar="N", help="random pairs (default: %(default)s)")
-    parser.add_argument("--lopsided", type=int, default=3, metavar="N", help="lopsided pairs (default: %(default)s)")
-    parser.add_argument("--seed", type=int, default=1, metavar="N", help="draws the examples (default: %(default)s)")
+    parser.add_argument(
+        "--examples", type=int, default=3, metavar="N", help="number of random pairs to show (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--lopsided", type=int, default=3, metavar="N",
+        help="number of pairs to show whose lengths differ most (default: %(default)s)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--seed", type=int, default=1, metavar="N", help="random seed for the examples (default: %(default)s)"
+    )
 
 
 def run(args: argparse.Namespace) -> None:
-    """Prints the inspection, and draws it where asked."""
+    """Prints the inspection, and draws the plot if --plot is given."""
     import json
 
     from rskip.corpora.inspection import inspect_data
@@ -39,14 +46,14 @@ def run(args: argparse.Namespace) -> None:
     for name in ("examples", "lopsided"):
         if (number := getattr(args, name)) < 0:
             raise ValueError(f"--{name} is {number}: expected 0 or more")
-    if args.picture is not None:
+    if args.plot is not None:
         from rskip.corpora.inspection.picture import draw
         from rskip.files.picture import check_picture
 
-        check_picture(args.picture)
+        check_picture(args.plot)
     inspection = inspect_data(args.data, lopsided=args.lopsided, examples=args.examples, seed=args.seed)
-    if args.picture is not None:
-        draw(inspection, args.picture)
+    if args.plot is not None:
+        draw(inspection, args.plot)
     if args.json:
         print(json.dumps(inspection.figures, indent=2, ensure_ascii=False))
     else:

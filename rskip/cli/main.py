@@ -43,7 +43,7 @@ def subcommand_module(name: str, group: ModuleType = rskip.cli) -> ModuleType:
 
 
 class OneLineParser(argparse.ArgumentParser):
-    """A parser whose errors are one line, and to which `-1e3` and `-inf` are numbers, not flags."""
+    """A parser whose errors take one line. It reads `-1e3` and `-inf` as numbers, not as flags."""
 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
@@ -54,14 +54,14 @@ class OneLineParser(argparse.ArgumentParser):
         print(self.format_help(), end="", file=file or sys.stdout, flush=True)
 
     def error(self, message: str) -> NoReturn:
-        self.exit(MISTAKE, f"{self.prog}: error: {' '.join(message.split())} ({self.prog} --help says more)\n")
+        self.exit(MISTAKE, f"{self.prog}: error: {' '.join(message.split())} (see {self.prog} --help)\n")
 
 
 def build_parser(argv: Sequence[str]) -> argparse.ArgumentParser:
-    """Parser of `rskip`, with the subcommand that `argv` names, or all of them where it names none."""
+    """The parser of `rskip`, with the subcommand that `argv` names, or with all of them if it names none."""
     parser = OneLineParser(
         prog="rskip",
-        description="Transformers with other residual connections: prepare, train, translate, evaluate, export.",
+        description="Train, evaluate, export and analyse models with any residual connection.",
         allow_abbrev=False,
     )
     parser.add_argument("--version", action="store_true", help="print the version and exit")
@@ -94,7 +94,7 @@ def _add_subcommands(parser: argparse.ArgumentParser, group: ModuleType, argv: S
 
 
 def one_line(error: Exception, args: argparse.Namespace | None = None) -> str:
-    """The error's message on one line: a file's name first where it has one, a setting by its flag."""
+    """The message of an error on one line. It begins with the error's file name, if any, and names settings by flag."""
     from rskip.files.names import line_name
     from rskip.settings.errors import SettingError
 
@@ -143,19 +143,19 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def line_start() -> str:
-    """What goes in front of a line on stderr after Ctrl-C: a terminal has echoed ^C there."""
+    """The start of a line on stderr after Ctrl-C: a carriage return on a terminal, which has echoed ^C."""
     return "\r" if sys.stderr.isatty() else ""
 
 
 @contextmanager
 def termination_raises() -> Iterator[None]:
-    """Within the block SIGTERM raises SystemExit (status 143), so that what is under way is cleaned up, and says so."""
+    """Within the block, SIGTERM raises SystemExit (status 143), so that clean-up runs, and prints a message."""
     before = signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(TERMINATED))
     try:
         yield
     except SystemExit as exit:
         if exit.code == TERMINATED:
-            print("rskip: terminated; the same command resumes where it stopped", file=sys.stderr)
+            print("rskip: terminated; repeat the command to resume", file=sys.stderr)
         raise
     finally:
         signal.signal(signal.SIGTERM, before)

@@ -1,4 +1,4 @@
-"""Make a corpus, or your own text, ready for training: clean, tokenise, segment, binarise.
+"""Prepare a corpus or your own text for training: clean, tokenise, segment, binarise.
 
     rskip prepare --list
     rskip prepare multi30k-en-de --list
@@ -7,7 +7,7 @@
     rskip prepare wmt14-en-de --output data-bin/wmt14 --workers 16
     rskip prepare flickr8k --images Flicker8k_Dataset
 
-The same command resumes a killed or interrupted run.
+To resume an interrupted run, repeat the command.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     from rskip.corpora import PrepareOptions
     from rskip.machine.environment import available_cores
 
-    parser.add_argument("corpus", nargs="?", metavar="CORPUS", help="name of a corpus, as --list shows it")
-    parser.add_argument("--list", action="store_true", help="a line on each corpus, or all about CORPUS")
-    parser.add_argument("--output", metavar="DIR", help="folder to make (default: data-bin/CORPUS)")
+    parser.add_argument("corpus", nargs="?", metavar="CORPUS", help="name of a corpus from --list")
+    parser.add_argument("--list", action="store_true", help="list all corpora, or describe CORPUS")
+    parser.add_argument("--output", metavar="DIR", help="folder to write (default: data-bin/CORPUS)")
     parser.add_argument(
         "--workers",
         type=int,
@@ -42,30 +42,31 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="number of processes; the output doesn't depend on it (default: one per core)",
     )
     parser.add_argument(
-        "--force", action="store_true", help="replace a complete or partial folder of other options"
+        "--force", action="store_true", help="replace a folder that was prepared with other options"
     )
 
     add_own_text_arguments(parser)
     files = parser.add_argument_group("files of a corpus")
     files.add_argument(
-        "--mirror", metavar="PLACE", help="folder or base URL with the upstream files under their own names"
+        "--mirror", metavar="PLACE", help="folder or base URL with the upstream files, under their upstream names"
     )
     files.add_argument(
-        "--offline", action="store_true", help="download nothing: the files are in the cache (RSKIP_DATA) or the mirror"
+        "--offline", action="store_true", help="download nothing; read files from the cache (RSKIP_DATA) or the mirror"
     )
     files.add_argument(
         "--images",
         metavar="FOLDER",
-        help="images of a caption corpus; missing ones are left out (default: the mirror's images/)",
+        help="images of a caption corpus; missing images are skipped (default: images/ in the mirror)",
     )
 
     cleaning = parser.add_argument_group(
         "cleaning",
-        "Only training pairs are cleaned. CORPUS --list shows a corpus's defaults. Defaults for your own text: drop "
-        "pairs with an empty side, over 250 words or 5,000 characters, a ratio over 9, duplicates and leaks.",
+        "Cleaning applies only to training pairs. `rskip prepare CORPUS --list` shows the defaults of a corpus. "
+        "Defaults for your own text: drop duplicates, leaks, and pairs with an empty side, more than 250 words or "
+        "5,000 characters, or a length ratio over 9.",
     )
     cleaning.add_argument(
-        "--no-clean", dest="clean", action="store_false", default=None, help="only the cleaning options that you give"
+        "--no-clean", dest="clean", action="store_false", default=None, help="clean only by the options that you give"
     )
     add_options(cleaning, PrepareOptions, only=("max_words", "max_characters", "max_ratio", "empty", "duplicates"))
     cleaning.add_argument(
@@ -76,7 +77,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     of_words = ("subwords", "size", "tokeniser", "lowercase", "learn_sample", "bpe_dropout")
     add_options(units, PrepareOptions, only=of_words)
     add_options(parser.add_argument_group("data"), PrepareOptions, only=("shards", "pairs", "seed"))
-    add_options(parser.add_argument_group("captions of pictures"), CaptionOptions)
+    add_options(parser.add_argument_group("image captions"), CaptionOptions)
 
 
 def run(args: argparse.Namespace) -> int | None:
@@ -94,12 +95,12 @@ def run(args: argparse.Namespace) -> int | None:
         return None
     own_text = own_text_flag(args)
     if args.corpus is None and own_text is None:
-        raise ValueError("which corpus? `rskip prepare --list` shows them; your own text: --source FILE --target FILE")
+        raise ValueError("no corpus given: expected a name from `rskip prepare --list`, or --source and --target")
     if args.corpus is not None and own_text is not None:
-        raise ValueError(f"{own_text} is for your own text: expected it, or the corpus {args.corpus}, but not both")
+        raise ValueError(f"{own_text} is for your own text: give either it or the corpus {args.corpus}")
     if own_text is not None and (args.mirror is not None or args.offline):
         flag = "--offline" if args.mirror is None else "--mirror"
-        raise ValueError(f"{flag} is for a corpus by name, not for your own text")
+        raise ValueError(f"{flag} is only for corpora from --list, not for your own text: leave it out")
     if args.workers < 1:
         raise ValueError(f"--workers is {args.workers}: expected 1 or more")
     try:
@@ -137,7 +138,7 @@ def _prepare(args: argparse.Namespace, corpus: Corpus) -> None:
     captioning = {"images": args.images, **given_options(args, CaptionOptions)}
     if given := [name for name, value in captioning.items() if value is not None]:
         flag = flag_of(CaptionOptions, given[0])
-        raise ValueError(f"{flag} is for captions of pictures: {corpus.name} has two languages")
+        raise ValueError(f"{flag} is only for image captions, but {corpus.name} has two languages: leave it out")
     made = prepare(
         corpus,
         output,
@@ -158,7 +159,7 @@ def _prepare(args: argparse.Namespace, corpus: Corpus) -> None:
         print(f"train on all shards with: fairseq-train {data_path(output, record)}")
     if isinstance(corpus, OwnCorpus):
         folder = shlex.quote(str(output))
-        print(f"look at it with: rskip inspect {folder} --picture lengths.svg\ntrain on it with: rskip train {folder}")
+        print(f"inspect it with: rskip inspect {folder} --plot lengths.svg\ntrain on it with: rskip train {folder}")
 
 
 def _prepare_captions(args: argparse.Namespace) -> None:
@@ -169,7 +170,7 @@ def _prepare_captions(args: argparse.Namespace) -> None:
     output = _output(args, args.corpus)
     if given := given_options(args, PrepareOptions):
         flag = flag_of(PrepareOptions, next(iter(given)))
-        raise ValueError(f"{flag} is for corpora of two languages: {args.corpus} has captions of pictures")
+        raise ValueError(f"{flag} is only for two languages, but {args.corpus} has image captions: leave it out")
     made = prepare_captions(
         find_caption_corpus(args.corpus),
         output,
@@ -184,4 +185,4 @@ def _prepare_captions(args: argparse.Namespace) -> None:
 
 
 def _ready(output: Path, made: bool) -> str:
-    return f"{output} is {'ready' if made else 'up to date, nothing was done'}"
+    return f"{output} is {'ready' if made else 'up to date (nothing to do)'}"

@@ -1,8 +1,8 @@
 """Print tables of results.
 
-Without NAME it prints all runs that have a record, one row each. NAME is a table that compares variants: a recipe, such
-as flickr8k; a grid, such as field/6x6; or a paper's table, such as rskip-table-1, with the paper's scores. With two
-seeds or more, differences from the baseline are tested.
+Without NAME, the command prints one line per run that has a run record. NAME is a table that compares variants: a
+recipe, such as flickr8k; a grid, such as field/6x6; or a table of a paper, such as rskip-table-1, with the scores of
+the paper. With two or more seeds, the command tests differences from the baseline.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     from rskip.experiments.comparisons import SEEDS
     from rskip.records.tables import Format
 
-    parser.add_argument("tables", nargs="*", metavar="NAME", help="table to print; `all`: every table")
+    parser.add_argument("tables", nargs="*", metavar="NAME", help="table to print; all: every table")
     parser.add_argument(
         "--format", choices=get_args(Format), default="text", help="format of the named tables (default: text)"
     )
     parser.add_argument(
         "--seeds", type=int, nargs="+", default=SEEDS, metavar="N",
-        help="seeds that every variant should have (default: 1 2 3)",
+        help="seeds that each variant should have; missing runs are listed (default: 1 2 3)",
     )  # fmt: skip
 
 
@@ -41,4 +41,4 @@ def run(args: argparse.Namespace) -> None:
     print("\n".join(table.render(args.format) for table in found), end="")
     compared = [table for table in found if isinstance(table, ComparisonTable)]
     for folder in dict.fromkeys(folder for table in compared for folder in begun(table)):
-        print(f"rskip report: {folder} has begun and has no record yet: its command resumes it", file=sys.stderr)
+        print(f"rskip report: {folder} is unfinished: repeat its command to resume it", file=sys.stderr)

@@ -1,4 +1,4 @@
-"""Run a recipe: prepare the data, train, score, and leave a record."""
+"""Run a recipe: prepare the data, train, score, and write a run record."""
 
 from __future__ import annotations
 
@@ -20,35 +20,36 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="variants of the file to run, by name or shell pattern (default: list them and their finished seeds)",
     )  # fmt: skip
     parser.add_argument(
-        "--seeds", type=int, nargs="+", default=[1], metavar="N", help="one run each (default: 1)"
+        "--seeds", type=int, nargs="+", default=[1], metavar="N", help="random seeds, one run per seed (default: 1)"
     )
     parser.add_argument(
         "--set", action="append", nargs="+", default=[], metavar="KEY=VALUE", dest="overrides",
-        help="change a setting, such as train.lr=0.003: another run, with a folder and records of its own",
+        help="change a setting, such as train.lr=0.003; the run then has its own folder and run records",
     )  # fmt: skip
     parser.add_argument(
         "--gpus", type=int, metavar="N",
-        help="train on N GPUs of this machine, 0: on the CPU; the batches stay the recipe's (default: 1 if any)",
+        help="number of GPUs; 0: the CPU; the batch size stays that of the recipe (default: 1 if available)",
     )  # fmt: skip
     parser.add_argument(
         "--mirror",
-        help="folder or URL that holds the corpus's upstream files; for images the folder that holds the dataset's own",
+        help="folder or URL with the upstream files of the corpus; for images, the folder that holds the dataset",
     )
     how = parser.add_mutually_exclusive_group()
-    how.add_argument("--dry-run", action="store_true", help="print the commands of each run and do nothing")
+    how.add_argument("--dry-run", action="store_true", help="print the commands of each run, without running them")
     how.add_argument(
         "--commands", action="store_true",
-        help="print one `rskip run` for each run without a record, for Slurm and other queues, and do nothing",
+        help="print one `rskip run` command per unfinished run, for Slurm and other queues, without running them",
     )  # fmt: skip
     how.add_argument(
         "--ray", nargs="?", const="", metavar="ADDRESS",
-        help="do the runs without a record side by side, through Ray: on this machine, or on the cluster whose head "
-        "node is HOST:PORT (auto: the one that this machine is in); several may share a GPU (docs/recipes.md)",
+        help="do the unfinished runs in parallel with Ray, on this machine, or on the cluster with the head node "
+        "HOST:PORT (auto: the cluster of this machine); runs may share a GPU (docs/recipes.md)",
     )  # fmt: skip
     parser.add_argument(
         "--publish",
         action="store_true",
-        help="then write one seed's weights to checkpoints/: of the lowest valid loss, or of images the first seed's",
+        help="then write the weights of one seed to checkpoints/: that of the lowest validation loss, or for images "
+        "the first seed",
     )
 
 
@@ -63,7 +64,7 @@ def run(args: argparse.Namespace) -> int:
     path, variant = find_recipe(args.recipe)
     recipes = load_recipes(args.recipe, variants=args.variants, overrides=overrides)
     if args.variants is None and variant is None and recipes[0].variant is not None:
-        print(f"{path} has {len(recipes)} variants; --variants NAME ... runs them")
+        print(f"{path} has {len(recipes)} variants; run them with --variants NAME ...")
         print(variants_table(recipes, seeds=args.seeds))
         return 0
     if args.dry_run:
@@ -95,7 +96,7 @@ def run(args: argparse.Namespace) -> int:
                 own = [record for record in records if record.run == recipe.run]
                 record = export_model(recipe, own, mirror=args.mirror)
                 print(f"checkpoints/{record.run}: seed {record.seed}, in {recipe.task.published_dtype}")
-                print(f"rskip zoo publish {record.run} --seed {record.seed}   makes it a model of checkpoints.json")
+                print(f"add it to checkpoints.json with: rskip zoo publish {record.run} --seed {record.seed}")
     except CommandFailed as error:
         print(f"rskip run: error: {error}", file=sys.stderr)
         return 1

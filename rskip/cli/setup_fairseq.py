@@ -1,7 +1,7 @@
-"""Install fairseq 0.12.2, what it really needs, and the start-up hook that patches it, into the current environment.
+"""Install fairseq 0.12.2, its requirements, and the start-up hook that patches it, in the current environment.
 
-fairseq's own list of requirements has metadata that pip refuses, so fairseq is installed without it and its
-real needs beside it. fairseq is compiled, which needs a C++ compiler and takes about half a minute."""
+pip refuses the metadata of fairseq's list of requirements. The command therefore installs fairseq without the list, and
+its requirements separately. It compiles fairseq, which needs a C++ compiler and takes about half a minute."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import sys
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """It has none."""
+    """The command has no arguments."""
 
 
 def run(args: argparse.Namespace) -> int:
@@ -40,6 +40,6 @@ def _install() -> int:
         environment = {**os.environ, **step.environment}
         status = subprocess.run(step.command, env=environment, stdin=subprocess.DEVNULL).returncode
         if status:
-            print(f"rskip setup-fairseq: error: {' '.join(step.command[1:])} failed, see above", file=sys.stderr)
+            print(f"rskip setup-fairseq: error: {' '.join(step.command[1:])} failed (see above)", file=sys.stderr)
             return status
     return 0

@@ -1,4 +1,4 @@
-"""Train a translation model on a data folder, with settings chosen by the size of the corpus and the machine.
+"""Train a translation model on a data folder, with settings chosen for the size of the corpus and the machine.
 
     rskip train data --output model
     rskip train data --output model --connection 2rskip+ln --size small --minutes 60
@@ -6,7 +6,7 @@
 
 DATA is a folder that `rskip prepare` made. The command trains with fairseq-train, averages the last checkpoints and
 scores the test set. DIR then holds the model (for `rskip translate --model DIR`), recipe.yaml (for `rskip run` with
-other seeds and settings), the run's folder and its record. docs/recipes.md explains how the settings are chosen.
+other seeds and settings), the run's folder and the run record. docs/recipes.md explains how the settings are chosen.
 
 To resume an interrupted training, repeat the command. Exit status: 0 done; 2 for a mistake in the arguments or the
 data; 8 if the training diverged (a loss or weight is infinite or NaN).
@@ -29,7 +29,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     from rskip.transformer.architectures import SIZES
     from rskip.translation.plan import CONNECTION
 
-    parser.add_argument("data", metavar="DATA", help="a folder that `rskip prepare` made")
+    parser.add_argument("data", metavar="DATA", help="folder from `rskip prepare`")
     parser.add_argument(
         "--output", type=Path, metavar="DIR", help="folder of the model (default: models/NAME, where DATA is NAME)"
     )
@@ -38,16 +38,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     model.add_argument(
         "--connection", default=CONNECTION, metavar="SPEC", help="connection of residual blocks (default: %(default)s)"
     )
-    model.add_argument("--size", metavar=f"{{{','.join(SIZES)}}}", help="size of the model (default: by the rule)")
-    schedule = parser.add_argument_group("schedule", "By default, the rule sets the number of updates.")
+    model.add_argument(
+        "--size", metavar=f"{{{','.join(SIZES)}}}", help="size of the model (default: chosen for the corpus)"
+    )
+    schedule = parser.add_argument_group("schedule", "By default, the number of updates is chosen for the corpus.")
     length = schedule.add_mutually_exclusive_group()
-    length.add_argument("--epochs", type=int, metavar="N", help="passes over the training set")
-    length.add_argument("--updates", type=int, metavar="N", help="updates of the weights")
+    length.add_argument("--epochs", type=int, metavar="N", help="number of passes over the training set")
+    length.add_argument("--updates", type=int, metavar="N", help="number of updates of the weights")
     schedule.add_argument(
         "--minutes",
         type=float,
         metavar="X",
-        help="time limit of the training: measure the speed first, and plan fewer updates if necessary",
+        help="time limit of the training; the command measures the speed first and plans fewer updates if necessary",
     )
     schedule.add_argument(
         "--set", action="append", nargs="+", default=[], metavar="KEY=VALUE", dest="overrides",
@@ -58,7 +60,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     machine.add_argument(
         "--precision",
         metavar="{float32,bfloat16,float16}",
-        help="number format of the training (default: a fast one on this machine)",
+        help="number format of the training (default: chosen for this machine)",
     )
     parser.add_argument("--dry-run", action="store_true", help="print the recipe and the commands without training")
 

@@ -1,8 +1,8 @@
 """Translate text, one sentence per line: files, standard input, or sentences typed at the terminal.
 
-The output has one line per line of input, blank lines included. With --output FILE it is written to FILE.partial, which
-is renamed to FILE when complete. --resume continues an interrupted translation. Under torchrun the processes share the
-input files. Lines that come slowly through a pipe are translated as they come.
+The output has one line per line of input, including blank lines. With --output FILE, the command writes to
+FILE.partial, which it renames to FILE when complete. --resume continues an interrupted translation. Under torchrun, the
+processes share the input files. Lines that arrive slowly through a pipe are translated as they arrive.
 """
 
 from __future__ import annotations
@@ -40,10 +40,10 @@ EXAMPLES = """examples:
   torchrun --nproc_per_node 4 -m rskip translate --model MODEL --device cuda big.en --output big.de"""
 
 PRECISIONS = ("float32", "bfloat16", "int8")
-# PyTorch and oneDNN keep kernels for every shape of a batch, by default so many that memory grows for 100,000 lines.
+# PyTorch and oneDNN cache kernels per batch shape. With their defaults, memory grows for 100,000 lines.
 KERNEL_CACHES, KERNEL_CACHE_SIZE = ("LRU_CACHE_CAPACITY", "ONEDNN_PRIMITIVE_CACHE_CAPACITY"), "128"
-FOREVER = timedelta(days=365)  # however much later than the first rank the last one ends
-NOT_FLAGS = ("token_scores", "attention")  # of SearchOptions: --format json asks for them
+FOREVER = timedelta(days=365)  # the last rank may end much later than the first
+NOT_FLAGS = ("token_scores", "attention")  # fields of SearchOptions that --format json sets
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -54,7 +54,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
     parser.epilog = EXAMPLES
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
-    parser.add_argument("files", nargs="*", metavar="FILE", help="text in UTF-8; none, or -: standard input")
+    parser.add_argument("files", nargs="*", metavar="FILE", help="text file in UTF-8; -: standard input (default)")
     parser.add_argument(
         "--model",
         required=True,
@@ -65,22 +65,22 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
     output = parser.add_argument_group("output")
     output.add_argument(
-        "--output", metavar="PATH", help="a file, or a folder that gets one file per FILE (default: standard output)"
+        "--output", metavar="PATH", help="file, or folder for one file per FILE (default: standard output)"
     )
     output.add_argument(
         "--resume",
         action="store_true",
         help="resume an interrupted translation of the same input with the same settings; complete outputs stay",
     )
-    output.add_argument("--scores", action="store_true", help="print score and tab before each translation")
+    output.add_argument("--scores", action="store_true", help="print the score and a tab before each translation")
     output.add_argument(
         "--format",
         choices=("text", "json"),
         default="text",
-        help="json: one object per line, with tokens, their scores and alignment (default: %(default)s)",
+        help="output format; json: one object per line, with tokens, their scores and alignment (default: %(default)s)",
     )
     output.add_argument(
-        "--progress", action="store_true", help="show progress on stderr even if that is not a terminal"
+        "--progress", action="store_true", help="show progress on stderr even if stderr is not a terminal"
     )
     output.add_argument("--quiet", action="store_true", help="no progress, notes or summary on stderr")
 
@@ -99,7 +99,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> None:
-    """Translates what the arguments say."""
+    """Translates files, standard input, or sentences typed at the terminal."""
     for cache in KERNEL_CACHES:
         os.environ.setdefault(cache, KERNEL_CACHE_SIZE)
     if args.interactive:
@@ -109,7 +109,7 @@ def run(args: argparse.Namespace) -> None:
 
 
 def translate_files(args: argparse.Namespace) -> None:
-    """Files or standard input to files or standard output."""
+    """Translates files or standard input to files or standard output."""
     from rskip.cli._options import with_flags
     from rskip.cli.main import line_start, one_line
     from rskip.files.names import line_name
@@ -126,7 +126,7 @@ def translate_files(args: argparse.Namespace) -> None:
     with ranks.process_group("gloo", timeout=FOREVER):
         jobs, whole = unfinished_jobs(jobs, ranks, resume=args.resume)
         if whole and verbose:
-            print("\n".join(f"{line_name(each)} is whole: it stays as it is" for each in whole), file=sys.stderr)
+            print("\n".join(f"{line_name(each)} is complete: nothing to do" for each in whole), file=sys.stderr)
         if not jobs:
             return
         ranks.wait()
@@ -154,11 +154,11 @@ def translate_files(args: argparse.Namespace) -> None:
             workers=cpu.workers or worth_workers(jobs, translator),
         )
         if "-" in jobs[0].inputs and sys.stdin.isatty() and not args.quiet:
-            print("a sentence a line, Ctrl-D ends (--interactive asks for them)", file=sys.stderr)
+            print("type one sentence per line, Ctrl-D ends (see also --interactive)", file=sys.stderr)
         try:
             lines, tokens, seconds = work.run(jobs)
         except StoppedError as stopped:
-            kept = f"lines up to {stopped.lines:,} are in" if stopped.lines else "what is done is kept beside"
+            kept = f"lines up to {stopped.lines:,} are in" if stopped.lines else "finished work is kept next to"
             hint = f"{kept} {stopped.path}: --resume continues from there"
             if isinstance(stopped.cause, Exception):
                 raise ValueError(f"{one_line(stopped.cause)}; {hint}") from stopped
@@ -172,19 +172,19 @@ def translate_files(args: argparse.Namespace) -> None:
 
 
 def translate_interactively(args: argparse.Namespace) -> None:
-    """A conversation at the terminal."""
+    """Translates sentences typed at the terminal."""
     for given, flag in ((args.files, "FILE"), (args.output, "--output"), (args.resume, "--resume")):
         if given:
-            raise ValueError(f"{flag} doesn't go with --interactive")
+            raise ValueError(f"{flag} can't be combined with --interactive: leave it out")
     if not (sys.stdin.isatty() and sys.stdout.isatty()):
-        raise ValueError("--interactive is for a terminal: without it standard input is translated")
+        raise ValueError("--interactive needs a terminal: leave it out to translate standard input")
     from rskip.cli._options import with_flags
     from rskip.machine.ranks import Ranks
     from rskip.translation.options import BatchSettings
 
     ranks = Ranks.from_environment()
     if ranks.count > 1:
-        raise ValueError("--interactive doesn't go with torchrun")
+        raise ValueError("--interactive can't be combined with torchrun: leave it out")
     options, batches = search_options(args), with_flags(BatchSettings(), args)
     translator = load_translator(args, ranks)
 
@@ -202,23 +202,23 @@ def translate_interactively(args: argparse.Namespace) -> None:
         (translation,) = translate_window(translator, [sentence], options, batches, number=number)
         return form(translation, number + 1) + "".join(f"({note})\n" for note in translation.notes)
 
-    print("a sentence a line, Ctrl-D ends", file=sys.stderr)
+    print("type one sentence per line, Ctrl-D ends", file=sys.stderr)
     converse(translated, prompt=f"{translator.source_language}-{translator.target_language}> ")
 
 
 def check_jobs(jobs: Sequence[Job], args: argparse.Namespace, ranks: Ranks) -> None:
-    """Refuses what can't be done with these outputs or by so many processes."""
+    """Raises an error if the outputs or the number of processes don't fit the other arguments."""
     to_files = all(job.to_file for job in jobs)
     if args.resume and not to_files:
         raise ValueError("--resume needs --output, a file or a folder")
     if ranks.count > 1 and not to_files:
         raise ValueError("several processes (torchrun) need --output, a file or a folder")
     if ranks.count > 1 and any(job.size is None or "-" in job.inputs for job in jobs):
-        raise ValueError("several processes (torchrun) can share files alone, no pipes: give each input as a FILE")
+        raise ValueError("several processes (torchrun) can share only files, not pipes: give each input as a FILE")
 
 
 def search_options(args: argparse.Namespace) -> SearchOptions:
-    """The Translator's usual options with what was given changed."""
+    """The default options of the Translator with the given changes."""
     from rskip.cli._options import with_flags
     from rskip.translation.options import DEFAULT_OPTIONS
 
@@ -229,7 +229,7 @@ def search_options(args: argparse.Namespace) -> SearchOptions:
 def journal_settings(
     args: argparse.Namespace, options: SearchOptions, batches: BatchSettings, translator: Translator
 ) -> dict[str, object]:
-    """All but the input that decides what is written."""
+    """Everything except the input that determines the output."""
     import rskip
     from rskip.translation.model_files import model_sha256
 
@@ -247,7 +247,7 @@ def journal_settings(
 
 @loading_for_good()
 def load_translator(args: argparse.Namespace, ranks: Ranks) -> Translator:
-    """The model on its device."""
+    """Loads the model on its device."""
     import torch
 
     from rskip.cli._options import with_flags
@@ -263,8 +263,8 @@ def load_translator(args: argparse.Namespace, ranks: Ranks) -> Translator:
     for path in paths:
         if not path.exists():
             raise FileNotFoundError(
-                f"no model {path}: expected its folder or checkpoint{model_nearby(path.as_posix())}, or a name of "
-                "`rskip zoo list`"
+                f"no model {path}: expected a model folder or checkpoint{model_nearby(path.as_posix())}, or a "
+                "name from `rskip zoo list`"
             )
     args.model = ":".join(map(str, paths))
     first, *others = files = find_model_files(args.model)
@@ -274,9 +274,9 @@ def load_translator(args: argparse.Namespace, ranks: Ranks) -> Translator:
         device = f"cuda:{ranks.local_rank}"
     if args.precision == "bfloat16" and not args.quiet and bfloat16_is_slow(usable_device(device)):
         if device.startswith("cuda"):  # of several GPUs one may be older
-            print(f"{device} doesn't multiply bfloat16: float32 is faster on it", file=sys.stderr)
+            print(f"{device} has no bfloat16 arithmetic: --precision float32 is faster on it", file=sys.stderr)
         elif ranks.first:
-            print("this processor doesn't multiply bfloat16: float32 is faster on it", file=sys.stderr)
+            print("this CPU has no bfloat16 arithmetic: --precision float32 is faster on it", file=sys.stderr)
     if ranks.first and not args.quiet:
         if others:
             print(f"the model is an ensemble of {', '.join(map(str, files))}", file=sys.stderr)
@@ -292,7 +292,7 @@ def load_translator(args: argparse.Namespace, ranks: Ranks) -> Translator:
 
 
 def model_nearby(name: str) -> str:
-    """The translation model in the folder `checkpoints` or in the working folder that is named most alike, in words."""
+    """`, such as PATH` with the model in the working folder or `checkpoints` whose name is closest; "" if none is."""
     from rskip.settings.errors import nearest
 
     found: dict[str, Path] = {}

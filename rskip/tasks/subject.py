@@ -1,4 +1,4 @@
-"""What `rskip analyse` looks at: a model, the examples that it is given, and their losses. B batch, T positions."""
+"""The model that `rskip analyse` examines, its examples, and their losses. B: batch, T: positions."""
 
 from __future__ import annotations
 
@@ -17,45 +17,45 @@ if TYPE_CHECKING:
 
 
 class Conditions(msgspec.Struct, frozen=True, kw_only=True):
-    """What a model is looked at with. Each field's description is the help of its flag too."""
+    """Settings of an analysis. The description of each field is also the help of its flag."""
 
     examples: Annotated[
-        int, Meta(ge=1, description="random examples, the same for every model; the papers take 10,000")
+        int, Meta(ge=1, description="number of random examples, the same for every model; the papers use 10,000")
     ] = 128
     seed: Annotated[
-        int, Meta(ge=0, le=2**63 - 1, description="draws the examples, and the parameters of a connection's model")
+        int, Meta(ge=0, le=2**63 - 1, description="random seed for the examples and for newly initialised models")
     ] = 1
-    split: Annotated[str, Meta(description="that the examples are of, without augmentation")] = "train"
+    split: Annotated[str, Meta(description="split that the examples are from, without augmentation")] = "train"
     data: Annotated[
         str | None,
         Meta(
-            description="folder of the images, or of a prepared corpus (default of images: as `rskip vision train`)",
+            description="folder of images, or of a prepared corpus (default for images: as `rskip vision train`)",
             extra={"metavar": "FOLDER"},
         ),
     ] = None
-    download: Annotated[bool, Meta(description="fetch the images where they are missing or damaged")] = False
-    batch_size: Annotated[int, Meta(ge=1, description="examples at a time, which batch statistics are of")] = 64
+    download: Annotated[bool, Meta(description="download images that are missing or damaged")] = False
+    batch_size: Annotated[int, Meta(ge=1, description="examples per batch; batch statistics are over one batch")] = 64
     batch_norm: Annotated[
         Literal["batch", "evaluation"] | None,
         Meta(
-            description="what batch normalisation divides by: the batch's statistics or the running ones (default: "
-            "batch at initialisation, evaluation for trained models)"
+            description="statistics for batch normalisation: those of the batch, or the running ones (default: batch "
+            "for newly initialised models, evaluation for trained models)"
         ),
     ] = None
 
     shortcut_input: Annotated[
         Literal["raw", "activated"] | None,
-        Meta(description="what zero-padded shortcuts of a PreAct-ResNet at initialisation read (default: raw)"),
+        Meta(description="input of the zero-padded shortcuts of a new PreAct-ResNet (default: raw)"),
     ] = None
 
     def __post_init__(self) -> None:
         check(self)
 
     def choose(self, count: int, of: str) -> list[int]:
-        """So many different numbers of examples below `count`, by the seed.
+        """Draws `examples` different indices below `count` with the seed.
 
-        :param of: what has `count` examples.
-        :raises SettingError: it has fewer than are asked for.
+        :param of: the dataset that has `count` examples, as an error names it.
+        :raises SettingError: the dataset has fewer examples than `examples`.
         """
         import torch
 
@@ -67,15 +67,15 @@ class Conditions(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class NotAnalysable(ValueError):
-    """A task reads the model, but can't analyse it."""
+    """Raised for a model that its task can load but not analyse."""
 
 
 @dataclass(frozen=True)
 class Batch:
-    """Some examples.
+    """A batch of examples.
 
-    losses: takes them through the model and gives each one's loss, in nats. Shape: (B).
-    masks: true where a position is no padding, by stage: (B, T). A stage without one has no padding.
+    losses: runs the model and returns the loss of each example, in nats. Shape: (B).
+    masks: per stage, true at positions that are not padding: (B, T). A stage without a mask has no padding.
     """
 
     losses: Callable[[], Tensor]
@@ -84,13 +84,13 @@ class Batch:
 
 @dataclass(frozen=True, kw_only=True)
 class Subject:
-    """A model to look inside.
+    """The model under analysis.
 
-    label: what tables and figures call it: the connection at initialisation, or the trained model's name.
-    depth: of a PreAct-ResNet, or the layers of each of a Transformer's stacks.
-    model: float32, on the CPU, in evaluation mode, its linear maps unpacked; its parameters require gradients.
-    data: what the examples are of, such as `cifar10`, without any place on this machine.
-    batches: `batches(conditions)` gives the examples; reads them when it is called.
+    label: its name in tables and figures: the connection of a new model, or the name of a trained model.
+    depth: layers of a PreAct-ResNet, or of each stack of a Transformer.
+    model: float32, on the CPU, in evaluation mode, with unpacked linear maps. Its parameters require gradients.
+    data: the dataset of the examples, such as `cifar10`, without a path of this machine.
+    batches: `batches(conditions)` reads and yields the examples.
     """
 
     label: str

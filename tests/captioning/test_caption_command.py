@@ -52,7 +52,7 @@ def test_a_line_a_picture_and_the_failed_ones_at_the_end(caption, expected, pict
     (pictures / "b.jpg").write_text("words")
     status, out, err = caption(pictures, "--batch-size", "2")
     assert status == 2 and out.splitlines() == [lines[0], *lines[2:]]
-    assert "b.jpg: not a picture" in err and err.splitlines()[-1] == "rskip caption: 1 of 5 pictures failed"
+    assert "b.jpg: not a picture" in err and err.splitlines()[-1] == "rskip caption: 1 of 5 images failed"
 
 
 def test_several_captions_and_json(caption, expected, pictures):
@@ -71,7 +71,7 @@ def test_a_folder_becomes_json_lines(caption, expected, pictures, tmp_path):
     assert {each["image"]: each["caption"] for each in written(output)} == expected
     assert list(output.parent.iterdir()) == [output]
     status, _, err = caption(pictures, "--output", output, "--resume")
-    assert status == 0 and "is whole: it stays as it is" in err
+    assert status == 0 and "is complete: nothing to do" in err
 
 
 def test_a_name_that_is_not_utf8_is_told(caption, pictures, tmp_path):
@@ -100,7 +100,7 @@ def test_an_interrupted_run_is_resumed(stop, caption, pictures, tmp_path, monkey
     options = ["--output", output, "--batch-size", "2"]
     status, _, err = caption(pictures, *options)
     assert status == (130 if stop is KeyboardInterrupt else 2)
-    assert "the captions of 2 pictures are in" in err and "--resume goes on with them" in err
+    assert "the captions of 2 images are in" in err and "--resume continues from there" in err
     assert not output.exists()
     assert "resume" in caption(pictures, *options)[2]
     assert "begun with other settings (beam: 4, now 5)" in caption(pictures, *options, "--resume", "--beam", "5")[2]
@@ -168,8 +168,8 @@ def test_a_line_break_in_a_name_breaks_no_line(caption, expected, pictures):
     [
         (["none.jpg"], "none.jpg: no such file or folder"),
         (["pictures", "--resume"], "--resume needs --output"),
-        (["pictures", "--output", "o", "--sheet", "s.png"], "--sheet doesn't go with --output"),
-        (["pictures", "--output", "o", "--format", "text"], "--format text doesn't go with --output"),
+        (["pictures", "--output", "o", "--sheet", "s.png"], "--sheet can't be combined with --output"),
+        (["pictures", "--output", "o", "--format", "text"], "--format text can't be combined with --output"),
         (["pictures", "--sheet", "s.jpg"], "expected a file name that ends in .png or .svg"),
         (["pictures", "--beam", "0"], "--beam is 0"),
         (["pictures", "--batch-size", "0"], "--batch-size is 0"),

@@ -163,9 +163,9 @@ def test_the_command(flickr8k, tmp_path, monkeypatch, capsys):
     assert "--min-count is 0: expected a whole number, 1 or more" in capsys.readouterr().err
     assert main(command) == 2 and "replace it with --force" in capsys.readouterr().err
     assert main([*command, "--bpe-size", "3"]) == 2
-    assert "--bpe-size is for corpora of two languages" in capsys.readouterr().err
+    assert "--bpe-size is only for two languages" in capsys.readouterr().err
     assert main(["prepare", "numbers-en-de", "--images", "x"]) == 2
-    assert "--images is for captions of pictures" in capsys.readouterr().err
+    assert "--images is only for image captions" in capsys.readouterr().err
 
 
 def test_names():

@@ -65,12 +65,12 @@ def test_named_files_to_half_precision_and_back(run, tmp_path):
     [
         (["--last", "10", "RUN"], "10 epoch checkpoints asked for, but RUN has 4: ask for 4 or fewer, or choose by "),
         (["--last", "0", "RUN"], "0 checkpoints asked for: expected at least 1"),
-        (["--last", "2"], "--last needs the folder of checkpoints"),
-        (["--best", "2"], "--best needs the folder of checkpoints"),
+        (["--last", "2"], "--last needs FOLDER, the folder of checkpoints"),
+        (["--best", "2"], "--best needs FOLDER, the folder of checkpoints"),
         (["--last", "2", "RUN/none"], "no folder RUN/none"),
         (["--inputs", "RUN/checkpoint9.pt"], "no checkpoint file RUN/checkpoint9.pt"),
-        (["--inputs", "RUN/checkpoint1.pt", "--by", "epoch"], "--by epoch goes with --last or --best"),
-        (["--inputs", "RUN/checkpoint1.pt", "--up-to", "0"], "--up-to 0 goes with --last or --best"),
+        (["--inputs", "RUN/checkpoint1.pt", "--by", "epoch"], "--by epoch needs --last or --best"),
+        (["--inputs", "RUN/checkpoint1.pt", "--up-to", "0"], "--up-to 0 needs --last or --best"),
     ],
 )
 def test_mistakes_are_one_line(run, tmp_path, capsys, arguments, message):

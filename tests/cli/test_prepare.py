@@ -94,7 +94,7 @@ def test_made_once(stub: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str
         f"{output} is ready: pairs: train 50, valid 1,000, test 1,000; dictionary: "
     )
     assert main(arguments) == 0
-    assert capsys.readouterr().out.startswith(f"{output} is up to date, nothing was done: pairs: train 50, ")
+    assert capsys.readouterr().out.startswith(f"{output} is up to date (nothing to do): pairs: train 50, ")
     assert main([*arguments, "--seed", "2"]) == 2
     assert capsys.readouterr().err == (
         f"rskip prepare: error: {output} was prepared with subwords bpe, size 60, pairs 50, seed 1, not with "
@@ -106,7 +106,7 @@ def test_made_once(stub: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str
     ("arguments", "message"),
     [
         (["multi30k-de-en-"], "unknown corpus 'multi30k-de-en-': did you mean 'multi30k-de-en'?"),
-        ([], "which corpus? `rskip prepare --list` shows them; your own text: --source FILE --target FILE"),
+        ([], "no corpus given: expected a name from `rskip prepare --list`, or --source and --target"),
         (["numbers-en-de", "--workers", "0"], "--workers is 0: expected 1 or more"),
         (["numbers-en-de", "--pairs", "0"], "--pairs is 0: expected a whole number, 1 or more"),
         (["numbers-en-de", "--bpe-size", "0"], "--bpe-size is 0: expected a whole number, 1 or more"),

@@ -75,7 +75,7 @@ def test_failing_pip_is_told_and_stops(pip, capsys):
     pip.status = 3
     assert main(["setup-fairseq"]) == 3
     assert len(pip.commands) == 1
-    assert "failed, see above" in capsys.readouterr().err
+    assert "failed (see above)" in capsys.readouterr().err
 
 
 def test_missing_compiler_is_one_line_before_any_download(pip, monkeypatch, capsys, tmp_path):

@@ -145,7 +145,7 @@ def test_several_files_become_one_or_one_each(translate, text, tmp_path):
     (tmp_path / "folder" / "text.en").unlink()
     (tmp_path / "folder" / "other.en").write_text("mine")
     status, _, error = translate(text, other, "--output", tmp_path / "folder", "--resume")
-    assert status == 0 and f"{tmp_path}/folder/other.en is whole: it stays as it is" in error
+    assert status == 0 and f"{tmp_path}/folder/other.en is complete: nothing to do" in error
     assert (tmp_path / "folder" / "text.en").read_text() == first
     assert (tmp_path / "folder" / "other.en").read_text() == "mine"
 
@@ -264,7 +264,7 @@ def test_a_gpu_without_bfloat16_is_named(monkeypatch, model, capsys, emulated_cu
     monkeypatch.setattr(Translator, "from_pretrained", lambda path, **settings: settings["device"])
     words = ["translate", "--model", str(model), "--device", "cuda", "--precision", "bfloat16"]
     for capability, told in (
-        ((9, 0), ""), ((7, 5), "cuda:0 doesn't multiply bfloat16: float32 is faster on it\n"),
+        ((9, 0), ""), ((7, 5), "cuda:0 has no bfloat16 arithmetic: --precision float32 is faster on it\n"),
     ):  # fmt: skip
         monkeypatch.setattr(torch.cuda, "get_device_capability", lambda *_, found=capability: found)
         load_translator(build_parser(["translate"]).parse_args(words), Ranks(8, 16, 0))
@@ -293,7 +293,7 @@ def test_precisions(translate, text, precision):
         assert "no exact 8-bit products: use float32 or bfloat16" in error
         return
     assert output.splitlines()[0] in ("Ein Hund rennt.", "Ein Hund läuft.") and f"(cpu, {precision})" in error
-    warned = "doesn't multiply bfloat16: float32 is faster" in error
+    warned = "has no bfloat16 arithmetic: --precision float32 is faster" in error
     assert warned == (precision == "bfloat16" and bfloat16_is_slow(torch.device("cpu")))
 
 
@@ -302,8 +302,8 @@ MISTAKES = (
     (["TEXT", "--output", "TEXT"], "TEXT is an input: give another output"),
     (["TEXT", "--resume"], "--resume needs --output"),
     (["TEXT", "--output", "/dev/null", "--resume"], "--resume needs --output"),
-    (["TEXT", "--interactive"], "FILE doesn't go with --interactive"),
-    (["--interactive"], "--interactive is for a terminal"),
+    (["TEXT", "--interactive"], "FILE can't be combined with --interactive"),
+    (["--interactive"], "--interactive needs a terminal"),
     (["TEXT", "--nbest", "5"], "--nbest is 5: expected at most the beam, 4"),
     (["TEXT", "--beam", "0"], "--beam is 0: expected a whole number, 1 or more"),
     (["TEXT", "--lenpen", "nan"], "--lenpen is nan: expected a number, -20 or more"),
@@ -311,10 +311,10 @@ MISTAKES = (
     (["TEXT", "--threads", "0"], "--threads is 0: expected a whole number, 1 or more"),
     (["TEXT", "--buffer-size", "0"], "--buffer-size is 0: expected a whole number, 1 or more"),
     (["TEXT", "--max-tokens", "0"], "--max-tokens is 0: expected a whole number, 1 or more"),
-    (["TEXT", "--device", "nowhere"], "the device 'nowhere' can't be used, try cpu"),
+    (["TEXT", "--device", "nowhere"], "the device 'nowhere' can't be used"),
     (["TEXT", "--dictionaries", "TMP/none"], "no folder TMP/none"),
     (["TEXT", "--text", "TMP/none"], "no text pipeline TMP/none"),
-    (["TEXT", "--model", "rskip_zoo_name"], "no model rskip_zoo_name: expected its folder or checkpoint"),
+    (["TEXT", "--model", "rskip_zoo_name"], "no model rskip_zoo_name: expected a model folder or checkpoint"),
     (["TEXT", "--model", "transformer_2rskip_ln.multi30k"], "(did you mean 'transformer_tiny_2rskip_ln.multi30k."),
     (["TEXT", "--model", "preact_resnet20_1xskip.cifar10"], "is a model for vision: expected "),
 )
@@ -336,11 +336,11 @@ def test_torchruns_ranks_share_files_alone(translate, text, tmp_path, monkeypatc
     """What is refused before they wait for each other."""
     for name, value in {"RANK": "0", "WORLD_SIZE": "2", "LOCAL_RANK": "0"}.items():
         monkeypatch.setenv(name, value)
-    assert "can share files alone" in translate("--output", tmp_path / "out")[2]
+    assert "can share only files" in translate("--output", tmp_path / "out")[2]
     assert "need --output" in translate(text)[2]
     terminal = SimpleNamespace(isatty=lambda: True)
     monkeypatch.setattr("rskip.cli.translate.sys", SimpleNamespace(stdin=terminal, stdout=terminal))
-    assert "--interactive doesn't go with torchrun" in translate("--interactive")[2]
+    assert "--interactive can't be combined with torchrun" in translate("--interactive")[2]
 
 
 def test_a_name_of_the_zoo_is_its_model(translate, text, model, monkeypatch, tmp_path):
@@ -355,7 +355,7 @@ def test_a_name_of_the_zoo_is_its_model(translate, text, model, monkeypatch, tmp
 def test_a_model_that_is_missing_is_told_with_those_there_are(translate, text, root, monkeypatch):
     monkeypatch.chdir(root)
     error = translate(text, "--model", "multi30k_en_de/2rskip_ln")[2]
-    assert "such as checkpoints/multi30k_en_de/2rskip_ln, or a name of" in error
+    assert "such as checkpoints/multi30k_en_de/2rskip_ln, or a name from" in error
     error = translate(text, "--model", "qqq")[2]
     assert "such as checkpoints/multi30k" in error and len(error) <= 160
 

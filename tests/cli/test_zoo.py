@@ -73,7 +73,7 @@ def test_describe(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_what_is_not_there_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
     refused(capsys, f"did you mean {NAME}", "describe", NAME.replace("en-de", "en-ed"))
-    refused(capsys, "models matches: `rskip zoo list` shows all", "list", "coco")
+    refused(capsys, "models matches: `rskip zoo list` lists all", "list", "coco")
     refused(capsys, "task is 'images': expected translation or vision", "list", "--task", "images")
     refused(capsys, "connection is 'rskp': expected one of the families", "list", "--connection", "rskp")
 

@@ -218,7 +218,7 @@ def test_changed_files_are_refused_then_forced(stub: Path, tmp_path: Path, capsy
     arguments = ["prepare", *write_sides(tmp_path / "train", PAIRS), "--output", str(tmp_path / "own")]
     assert main(arguments) == 0
     assert main(arguments) == 0
-    assert "own is up to date, nothing was done: pairs: train 46, valid 2, test 2" in capsys.readouterr().out
+    assert "own is up to date (nothing to do): pairs: train 46, valid 2, test 2" in capsys.readouterr().out
     write_sides(tmp_path / "train", PAIRS[:-1])
     assert main(arguments) == 2
     assert "own was prepared from other input files, or versions of them: choose another" in capsys.readouterr().err
@@ -257,16 +257,16 @@ def test_bad_input_is_one_line_and_leaves_nothing(
     given = ["--source", "train.en", "--target", "train.de"]
     monkeypatch.setattr("rskip.files.packed._zstd", lambda: None)
     for arguments, message in (
-        (["--source", "train.en"], "--source is given without --target: expected both"),
+        (["--source", "train.en"], "--source is given without --target: give both"),
         (["--valid-source", "a", "--valid-target", "b"], "no text to train on: give --source and --target, "),
         (
             ["numbers-en-de", *given],
-            "--source is for your own text: expected it, or the corpus numbers-en-de, but not both",
+            "--source is for your own text: give either it or the corpus numbers-en-de",
         ),
         ([*same, "a.en", "--target", "train.de"], "2 source files and 1 target files were given: expected equal"),
-        ([*same, "--target", "-"], "- (standard input) can't give two files: give both sides as a table, --table -"),
-        ([*given, "--mirror", "."], "--mirror is for a corpus by name, not for your own text"),
-        (["--train-prefix", "train"], "--train-prefix needs the language codes that its files end in: give"),
+        ([*same, "--target", "-"], "- (standard input) can't be two files: give both sides as a table, --table -"),
+        ([*given, "--mirror", "."], "--mirror is only for corpora from --list, not for your own text"),
+        (["--train-prefix", "train"], "--train-prefix needs the codes at the end of the file names: give"),
         (["--train-prefix", "nowhere", *codes], "no file nowhere.en, nor a compressed one (.gz, .xz, .zst, .bz2): "),
         ([*same, "--target", "nowhere.de"], "nowhere.de: No such file or directory"),
         ([*same, "--target", "one.tsv"], "which languages? the names of train.en and one.tsv don't end in language"),
@@ -368,7 +368,7 @@ def test_report_says_what_was_read_split_off_and_dropped(
     assert examples["dropped as too long"] == ["x" * 57 + "...", "y"]
     assert examples["dropped as lopsided"] == [*"abcdefghij", "a"]
     assert lines[-2:] == [
-        f"look at it with: rskip inspect {tmp_path}/own --picture lengths.svg",
+        f"inspect it with: rskip inspect {tmp_path}/own --plot lengths.svg",
         f"train on it with: rskip train {tmp_path}/own",
     ]
 

@@ -195,4 +195,4 @@ def test_a_run_that_has_begun_is_named(project: Path, capsys: pytest.CaptureFixt
     assert main(["report", "some-section-2", "--format", "csv"]) == 0
     out, error = capsys.readouterr()
     assert out.count("\n") == 2 and out.endswith(f",{COMMAND} twice --seeds 1 2 3\n")
-    assert error == "rskip report: runs/mine/twice/2 has begun and has no record yet: its command resumes it\n"
+    assert error == "rskip report: runs/mine/twice/2 is unfinished: repeat its command to resume it\n"

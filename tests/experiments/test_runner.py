@@ -175,7 +175,7 @@ def test_without_variants_they_are_listed_with_what_is_done_and_what_is_missing(
     before = names(".")
     assert main(["run", "recipes/sweep.yaml", "--seeds", "1", "2", "3"]) == 0
     assert capsys.readouterr().out == (
-        "recipes/sweep.yaml has 3 variants; --variants NAME ... runs them\n"
+        "recipes/sweep.yaml has 3 variants; run them with --variants NAME ...\n"
         "  fast    seeds done 1, 2; missing 3   few steps\n"
         "  slow    seeds done 2; missing 1, 3   many\n"
         "  faster  seeds done 3; missing 1, 2\n"

@@ -26,7 +26,7 @@ SHORTER = {
     "rskip average": ["--last", "1"],
 }
 SIZES = {"train": 300, "valid": 10, "test": 10}
-WRITES = ("--output", "--picture", "--save-dir")  # what they name exists afterwards
+WRITES = ("--output", "--plot", "--save-dir")  # what they name exists afterwards
 
 
 @dataclass

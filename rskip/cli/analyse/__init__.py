@@ -1,4 +1,4 @@
-"""Look inside models: signals, gradients, ratios of x to F(x) and gates of every residual block."""
+"""Analyse models: signals, gradients, ratios of x to F(x), and gates of every residual block."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ EXAMPLES = """examples:
   rskip analyse gates transformer_tiny_sas.multi30k.en-de --data data-bin/multi30k-en-de --split valid
   rskip analyse curves RUN ...  (learning curves of records: rskip analyse curves --help)
 
-MODEL is a connection, whose model at initialisation is looked at; a training's folder or checkpoint; a folder of
-published weights; or a name that `rskip zoo list` shows. docs/analysis.md defines what is measured."""
+MODEL is a connection (analysed in a newly initialised model), the folder or checkpoint of a training, a folder of
+published weights, or a name from `rskip zoo list`. docs/analysis.md defines the measurements."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -30,21 +30,21 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
     parser.epilog = EXAMPLES
     parser.add_argument("analysis", choices=ANALYSES, metavar="ANALYSIS", help=", ".join(ANALYSES))
-    parser.add_argument("models", nargs="+", metavar="MODEL", help="connection, path or name")
+    parser.add_argument("models", nargs="+", metavar="MODEL", help="connection, path, or name of a published model")
     parser.add_argument(
         "--depth", nargs="+", type=int, default=[], metavar="N",
-        help="of models at initialisation: of a PreAct-ResNet, or the layers of each of a Transformer's stacks",
+        help="depths of newly initialised models: layers of a PreAct-ResNet, or of each stack of a Transformer",
     )  # fmt: skip
-    parser.add_argument("--task", metavar="TASK", help="task of a connection's model (default: vision)")
+    parser.add_argument("--task", metavar="TASK", help="task of the newly initialised models (default: vision)")
     parser.add_argument(
         "--output", type=Path, metavar="FOLDER",
-        help="folder to also write ANALYSIS.json and .csv to, and .svg if matplotlib is installed",
+        help="folder for ANALYSIS.json and .csv, and for .svg if matplotlib is installed",
     )  # fmt: skip
     add_options(parser, Conditions)
 
 
 def run(args: argparse.Namespace) -> None:
-    """Measures, prints the table, and writes the files where asked."""
+    """Measures, prints the table, and writes the files if --output is given."""
     from rskip.analysis.analyses import ANALYSES as functions
     from rskip.analysis.tables import text_form
     from rskip.cli._options import given_options

@@ -1,9 +1,9 @@
-"""Learning curves of runs, overlaid: `rskip analyse curves`.
+"""Plot learning curves of runs in one chart.
 
     rskip analyse curves cifar10_fast/preact20_1xskip cifar10_fast/preact20_2rskip_ln --output curves
     rskip analyse curves results/flickr8k/sas/1.json --over update --quantities valid_loss valid_cider
 
-Prints the last epoch's figures; several seeds of a run are drawn as thin lines beside their mean.
+The command prints the values of the last epoch. With several seeds, the chart has a thin line per seed and their mean.
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--quantities", nargs="+", default=[], metavar="NAME",
-        help="figures of an epoch, as records call them (default: the losses and errors)",
+        help="columns of the learning curve in the run record (default: losses and errors)",
     )  # fmt: skip
-    parser.add_argument("--over", choices=("epoch", "update"), default="epoch", help="(default: epoch)")
+    parser.add_argument("--over", choices=("epoch", "update"), default="epoch", help="horizontal axis (default: epoch)")
     parser.add_argument(
         "--output", type=Path, metavar="FOLDER",
-        help="folder to also write curves.json and .csv to, and .svg if matplotlib is installed",
+        help="folder for curves.json and .csv, and for .svg if matplotlib is installed",
     )  # fmt: skip
 
 
 def run(args: argparse.Namespace) -> None:
-    """Prints the curves' last values, and writes the files where asked."""
+    """Prints the curves' last values, and writes the files if --output is given."""
     from rskip.analysis.charts import View, chart, learning_curves
     from rskip.cli.analyse import write
     from rskip.machine.terminal import columns
@@ -56,7 +56,7 @@ def run(args: argparse.Namespace) -> None:
 
 
 def _records(name: str) -> list[Record]:
-    """:raises ValueError: neither a record nor a run that has one."""
+    """:raises ValueError: `name` is neither a run record nor a run that has one."""
     from rskip.experiments.recipe import results_folder, run_named
     from rskip.records import read_record, read_run_records
     from rskip.settings.errors import SettingError, nearest
@@ -69,5 +69,5 @@ def _records(name: str) -> list[Record]:
     if not records:
         near = nearest(name, {path.parent.relative_to(results).as_posix() for path in results.rglob("*.json")})
         advice = f"did you mean {near[0]}?" if near else ""
-        raise SettingError("", f"no record in {results / name}/", expected="a run that is done", advice=advice)
+        raise SettingError("", f"no run record in {results / name}/", expected="a finished run", advice=advice)
     return records

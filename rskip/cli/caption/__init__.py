@@ -1,14 +1,14 @@
 """Caption images with a captioning model: one line per image, or JSON lines for a folder.
 
     rskip caption dog.jpg cat.jpg --model MODEL
-    rskip caption pictures --model MODEL --output captions.jsonl
-    rskip caption dog.jpg --model MODEL --attention looked
+    rskip caption images --model MODEL --output captions.jsonl
+    rskip caption dog.jpg --model MODEL --attention attention
     rskip caption a.jpg b.jpg c.jpg d.jpg e.jpg f.jpg --model MODEL --sheet sheet.png
 
 `rskip caption extract` extracts the features that models are trained on; write ./extract for a folder of that name. An
-image that can't be read is left out and listed at the end; the exit status is then 2. With --output FILE there is one
-line of JSON per image, with its caption or its error. FILE.partial becomes FILE when complete; --resume continues an
-interrupted run.
+image that can't be read is skipped and listed at the end; the exit status is then 2. With --output FILE, the command
+writes one line of JSON per image, with its caption or its error. It writes to FILE.partial, which becomes FILE when
+complete. --resume continues an interrupted run.
 """
 
 from __future__ import annotations
@@ -37,16 +37,19 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     from rskip.cli._options import add_options
     from rskip.generation.options import SearchOptions
 
-    parser.add_argument("pictures", nargs="+", metavar="PICTURE", help="a picture, or a folder of pictures")
+    parser.add_argument("pictures", nargs="+", metavar="IMAGE", help="an image, or a folder of images")
     parser.add_argument(
-        "--model", required=True, metavar="MODEL", help="its folder, fairseq's .pt file, or a name of `rskip zoo list`"
-    )
+        "--model", required=True, metavar="MODEL",
+        help="model folder, fairseq's .pt file, or a name from `rskip zoo list`",
+    )  # fmt: skip
 
     output = parser.add_argument_group("output")
-    output.add_argument("--output", type=Path, metavar="FILE", help="JSON lines (default: text on standard output)")
+    output.add_argument(
+        "--output", type=Path, metavar="FILE", help="file for JSON lines (default: text on standard output)"
+    )
     output.add_argument(
         "--resume", action="store_true",
-        help="go on with an interrupted run over the same pictures with the same settings; a whole FILE stays",
+        help="resume an interrupted run over the same images with the same settings; a complete FILE stays",
     )  # fmt: skip
     output.add_argument(
         "--format", choices=("text", "json"),
@@ -55,20 +58,23 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )  # fmt: skip
     output.add_argument(
         "--attention", dest="attention_folder", type=Path, metavar="FOLDER",
-        help="draw where the decoder looked for each word: FOLDER/NAME.png, or NAME-2.png for a second image NAME",
+        help="draw the decoder's attention for each word: FOLDER/NAME.png, or NAME-2.png for a second image NAME",
     )  # fmt: skip
-    output.add_argument("--sheet", type=Path, metavar="FILE", help="draw the pictures with their captions beside them")
+    output.add_argument("--sheet", type=Path, metavar="FILE", help="draw all images with their captions in one file")
     output.add_argument("--quiet", action="store_true", help="no progress on stderr")
 
     model = parser.add_argument_group("model")
     model.add_argument(
-        "--dictionary", type=Path, metavar="PATH", help="of a .pt file: its dict.txt or the data's folder"
+        "--dictionary", type=Path, metavar="PATH", help="dictionary for a .pt file: dict.txt, or the folder of the data"
     )
     model.add_argument(
-        "--backbone-weights", type=Path, metavar="FILE", help="(default: its package's, or torchvision's own)"
+        "--backbone-weights", type=Path, metavar="FILE",
+        help="weights of the backbone (default: from its package, or torchvision's)",
+    )  # fmt: skip
+    model.add_argument(
+        "--precision", choices=PRECISIONS, default="float32", help="number format of the model (default: %(default)s)"
     )
-    model.add_argument("--precision", choices=PRECISIONS, default="float32", help="(default: %(default)s)")
-    model.add_argument("--device", help="cpu, cuda, cuda:1, ... (default: cuda where there is one, otherwise cpu)")
+    model.add_argument("--device", help="cpu, cuda, cuda:1, ... (default: cuda if available, otherwise cpu)")
     add_options(model, ImageBatchSettings, only=["batch_size"])
 
     search = parser.add_argument_group("search")
@@ -77,19 +83,19 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Captions what the arguments say."""
+    """Captions the images. Exit status 2 if one could not be read."""
     from rskip.captioning.options import CAPTION_OPTIONS, ImageBatchSettings
     from rskip.cli._options import with_flags
     from rskip.files.images import find_pictures
     from rskip.files.resumable import unfinished_parts
 
-    warnings.filterwarnings("ignore", module=r"PIL\.")  # odd metadata; what is too large is refused
+    warnings.filterwarnings("ignore", module=r"PIL\.")  # odd metadata; images that are too large are refused
     options, batches = with_flags(CAPTION_OPTIONS, args), with_flags(ImageBatchSettings(), args)
     pictures = find_pictures(args.pictures)
     check_output(args, pictures)
     if args.output is not None and args.resume and args.output.exists() and not unfinished_parts(args.output):
         if not args.quiet:
-            print(f"{args.output} is whole: it stays as it is", file=sys.stderr)
+            print(f"{args.output} is complete: nothing to do", file=sys.stderr)
         return 0
     captioner = load_captioner(args)
     if args.output is None:
@@ -99,7 +105,7 @@ def run(args: argparse.Namespace) -> int:
     for error in failed.values():
         print(error, file=sys.stderr)
     if failed:
-        print(f"rskip caption: {len(failed):,} of {len(pictures):,} pictures failed", file=sys.stderr)
+        print(f"rskip caption: {len(failed):,} of {len(pictures):,} images failed", file=sys.stderr)
     return MISTAKE if failed else 0
 
 
@@ -111,9 +117,9 @@ def check_output(args: argparse.Namespace, pictures: Sequence[Path]) -> None:
 
     if args.output is not None and (args.attention_folder or args.sheet or args.format == "text"):
         flag = "--attention" if args.attention_folder else "--sheet" if args.sheet else "--format text"
-        raise ValueError(f"{flag} doesn't go with --output, which writes JSON lines")
+        raise ValueError(f"{flag} can't be combined with --output, which writes JSON lines")
     if args.resume and args.output is None:
-        raise ValueError("--resume needs --output")
+        raise ValueError("--resume needs --output FILE")
     if args.output is not None:
         check_unfinished(args.output, 0, 1, resume=args.resume)
     if args.sheet is not None:
@@ -121,7 +127,7 @@ def check_output(args: argparse.Namespace, pictures: Sequence[Path]) -> None:
 
         check_picture(args.sheet)
         if len(pictures) > MOST_ON_A_SHEET:
-            raise ValueError(f"--sheet draws at most {MOST_ON_A_SHEET} pictures, but got {len(pictures):,}")
+            raise ValueError(f"--sheet draws at most {MOST_ON_A_SHEET} images, but got {len(pictures):,}")
     drawn: list[Path] = []
     if args.attention_folder is not None:
         check_picture(args.attention_folder / "picture.png")
@@ -133,7 +139,7 @@ def check_output(args: argparse.Namespace, pictures: Sequence[Path]) -> None:
 
 @loading_for_good()
 def load_captioner(args: argparse.Namespace) -> Captioner:
-    """The model on its device."""
+    """Loads the model on its device."""
     from rskip.captioning.captioner import Captioner
     from rskip.machine.device import choose_device
     from rskip.machine.ranks import Ranks
@@ -150,7 +156,7 @@ def load_captioner(args: argparse.Namespace) -> Captioner:
 def print_captions(
     args: argparse.Namespace, captioner: Captioner, pictures: Sequence[Path], options: SearchOptions, batch_size: int
 ) -> dict[str, str]:
-    """Captions to standard output, and drawn where asked; gives the errors of pictures that can't be read."""
+    """Prints captions, and draws them if asked to. Returns the errors of images that can't be read."""
     from rskip.captioning.files import caption_pictures
 
     folder = args.attention_folder
@@ -172,13 +178,13 @@ def print_captions(
 def write_file(
     args: argparse.Namespace, captioner: Captioner, pictures: Sequence[Path], options: SearchOptions, batch_size: int
 ) -> dict[str, str]:
-    """Captions to --output; gives the errors of pictures that can't be read."""
+    """Writes captions to --output. Returns the errors of images that can't be read."""
     from rskip.captioning.files import write_captions
     from rskip.cli.main import one_line
     from rskip.files.resumable import StoppedError
     from rskip.machine.progress import Progress
 
-    with Progress("captions", total=len(pictures), unit=" pictures", log=30, shown=not args.quiet) as bar:
+    with Progress("captions", total=len(pictures), unit=" images", log=30, shown=not args.quiet) as bar:
 
         def report(done: int) -> None:
             bar.update(done - bar.n)
@@ -195,7 +201,7 @@ def write_file(
                 report=report,
             )
         except StoppedError as stopped:
-            hint = f"the captions of {stopped.lines:,} pictures are in {stopped.path}: --resume goes on with them"
+            hint = f"the captions of {stopped.lines:,} images are in {stopped.path}: --resume continues from there"
             if isinstance(stopped.cause, Exception):
                 raise ValueError(f"{one_line(stopped.cause)}; {hint}") from stopped
             print(f"rskip caption: {hint}", file=sys.stderr)

@@ -1,11 +1,11 @@
-"""Make the features of a folder of pictures, which captioning models are trained on: `rskip caption extract`.
+"""Extract features of a folder of images, to train captioning models on.
 
     rskip caption extract images --backbone tf_efficientnet_lite0 --output features/flickr8k
     rskip caption extract images --backbone resnet101 --weights resnet101-cd907fc2.pth --output features/coco
     rskip caption extract trainval_36.tsv --backbone bottom-up --output features/coco
 
-The same command again goes on where an interrupted one stopped, and adds pictures that are new. A picture that can't be
-read is left out and listed at the end; the exit status is 2 then.
+Repeat the command to resume an interrupted run or to add new images. An image that can't be read is skipped and listed
+at the end; the exit status is then 2.
 """
 
 from __future__ import annotations
@@ -26,24 +26,25 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     from rskip.captioning.options import FeatureSettings, ImageBatchSettings
     from rskip.cli._options import add_options
 
-    parser.add_argument("images", type=Path, metavar="IMAGES", help="folder of pictures, its subfolders too")
+    parser.add_argument("images", type=Path, metavar="IMAGES", help="folder of images; subfolders are included")
     parser.add_argument(
         "--backbone", required=True, metavar="NAME",
-        help="tf_efficientnet_lite0; a classifier of torchvision, such as resnet101; a detector of torchvision, such "
-        "as fasterrcnn_resnet50_fpn; bottom-up: IMAGES is a file of published features, .tsv or .npz",
+        help="tf_efficientnet_lite0; a torchvision classifier, such as resnet101; a torchvision detector, such as "
+        "fasterrcnn_resnet50_fpn; or bottom-up, if IMAGES is a file of published features (.tsv or .npz)",
     )  # fmt: skip
-    parser.add_argument("--output", type=Path, required=True, metavar="STORE", help="folder to make, or to add to")
+    parser.add_argument("--output", type=Path, required=True, metavar="STORE", help="folder to create, or to add to")
     parser.add_argument(
-        "--weights", type=Path, metavar="FILE", help="the backbone's (default: its package's, or torchvision's own)"
-    )
-    parser.add_argument("--device", help="cpu, cuda, cuda:1, ... (default: cuda where there is one, otherwise cpu)")
-    parser.add_argument("--quiet", action="store_true", help="no progress and no summary on stderr")
+        "--weights", type=Path, metavar="FILE",
+        help="weights of the backbone (default: from its package, or torchvision's)",
+    )  # fmt: skip
+    parser.add_argument("--device", help="cpu, cuda, cuda:1, ... (default: cuda if available, otherwise cpu)")
+    parser.add_argument("--quiet", action="store_true", help="no progress or summary on stderr")
     add_options(parser.add_argument_group("features"), FeatureSettings)
     add_options(parser.add_argument_group("speed"), ImageBatchSettings)
 
 
 def run(args: argparse.Namespace) -> int:
-    """Makes the store, or goes on with it."""
+    """Makes the store, or resumes it."""
     from rskip.captioning.backbones import load_backbone
     from rskip.captioning.bottom_up import store_bottom_up
     from rskip.captioning.extraction import extract_features
@@ -54,13 +55,13 @@ def run(args: argparse.Namespace) -> int:
     from rskip.machine.progress import Progress
     from rskip.machine.ranks import Ranks
 
-    warnings.filterwarnings("ignore", module=r"PIL\.")  # odd metadata; what is too large is refused
+    warnings.filterwarnings("ignore", module=r"PIL\.")  # odd metadata; images that are too large are refused
     features, extraction = with_flags(FeatureSettings(), args), with_flags(ImageBatchSettings(), args)
     if args.backbone == "bottom-up":
         return finish(args, store_bottom_up(args.images, args.output, dtype=features.dtype))
     pictures = find_named_pictures(args.images)
     backbone = load_backbone(args.backbone, args.weights, settings=features, device=choose_device(args.device, Ranks()))
-    with Progress("features", total=len(pictures), unit=" pictures", log=30, shown=not args.quiet) as bar:
+    with Progress("features", total=len(pictures), unit=" images", log=30, shown=not args.quiet) as bar:
 
         def report(done: Extraction) -> None:
             bar.update(done.done + done.kept + len(done.failed) - bar.n)
@@ -70,17 +71,17 @@ def run(args: argparse.Namespace) -> int:
 
 
 def finish(args: argparse.Namespace, result: Extraction) -> int:
-    """Says what came of it, and gives the exit status."""
+    """Prints the result and returns the exit status."""
     from rskip.machine.terminal import duration
 
     if not args.quiet:
-        kept = f", {result.kept:,} were there" if result.kept else ""
+        kept = f", {result.kept:,} already there" if result.kept else ""
         seconds, speed = duration(result.seconds), result.done / max(result.seconds, 1e-9)
-        took = f" in {seconds} ({speed:,.1f} pictures/s)" if result.done else ""
-        print(f"{args.output}: {result.done:,} pictures added{took}{kept}", file=sys.stderr)
+        took = f" in {seconds} ({speed:,.1f} images/s)" if result.done else ""
+        print(f"{args.output}: {result.done:,} images added{took}{kept}", file=sys.stderr)
     for line in result.failed.values():
         print(line, file=sys.stderr)
     if result.failed:
-        print(f"rskip caption extract: {len(result.failed):,} of {result.total:,} pictures failed", file=sys.stderr)
+        print(f"rskip caption extract: {len(result.failed):,} of {result.total:,} images failed", file=sys.stderr)
         return MISTAKE
     return 0

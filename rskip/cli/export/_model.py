@@ -15,13 +15,13 @@ if TYPE_CHECKING:
 def add_export_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds --model and --force."""
     parser.add_argument(
-        "--model", required=True, metavar="MODEL", help="its folder or checkpoint, or a name of `rskip zoo list`"
+        "--model", required=True, metavar="MODEL", help="model folder, checkpoint, or a name from `rskip zoo list`"
     )
     parser.add_argument("--force", action="store_true", help="replace the files of an earlier export")
 
 
 def load(args: argparse.Namespace) -> tuple[Translator, Transformer]:
-    """The translator of a checkpoint, and its model."""
+    """Loads the translator of a checkpoint, and its model."""
     from rskip.cpu import CpuTransformer
     from rskip.settings.errors import SettingError
     from rskip.transformer import Transformer

@@ -1,7 +1,7 @@
 """Write a folder that ctranslate2.Translator opens, with the text pipeline.
 
-λxskip+ln, 1xskip+ln:branch_scale=β, prenorm+ln, deepnorm, layerscale+ln and askip+ln (learned, depth) are, or
-fold into, what CTranslate2 computes; other connections are refused. Needs the extra ct2.
+CTranslate2 computes λxskip+ln, 1xskip+ln:branch_scale=β, prenorm+ln, deepnorm, layerscale+ln and askip+ln (learned,
+depth), some of them after folding. Other connections are an error. The command needs the extra ct2.
 
     rskip export ct2 --model checkpoints/multi30k_en_de/1xskip_ln --output ct2-model --quantization int8
 """
@@ -20,14 +20,14 @@ CONTENTS = ("model.bin", "config.json", "*_vocabulary.json", "text")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--output", type=Path, required=True, metavar="FOLDER")
+    parser.add_argument("--output", type=Path, required=True, metavar="FOLDER", help="folder to write")
     parser.add_argument("--quantization", choices=QUANTIZATIONS, help="number format of the weights (default: float32)")
     add_model_arguments(parser)
     add_export_arguments(parser)
 
 
 def run(args: argparse.Namespace) -> None:
-    """Folds, converts, and puts the text pipeline beside the model."""
+    """Folds and converts the model, and writes the text pipeline next to it."""
     from rskip.translation.ctranslate2_model import write_ctranslate2
 
     with output_folder(args.output, replace=args.force, contents=CONTENTS) as folder:

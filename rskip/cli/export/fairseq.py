@@ -1,6 +1,6 @@
 """Write a .pt file for fairseq-generate --user-dir rskip, or with --stock for fairseq without rskip.
 
-Tensors are stored as they are; with --stock in float32, under the names of fairseq's `transformer`.
+Tensors are stored unchanged. With --stock they are float32 and have the names of fairseq's own `transformer`.
 
     rskip export fairseq --model checkpoints/multi30k_en_de/2rskip_ln --output model.pt
     rskip export fairseq --model checkpoints/multi30k_en_de/1xskip_ln --stock --output stock.pt
@@ -21,24 +21,24 @@ if TYPE_CHECKING:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--output", type=Path, required=True, metavar="FILE.pt")
+    parser.add_argument("--output", type=Path, required=True, metavar="FILE.pt", help="file to write")
     parser.add_argument(
         "--stock",
         action="store_true",
-        help="as fairseq's own `transformer`; the model's connection must equal its own or fold into it",
+        help="write fairseq's own `transformer`; the model's connection must equal its connection or fold into it",
     )
     add_export_arguments(parser)
 
 
 def run(args: argparse.Namespace) -> None:
-    """Writes the checkpoint in fairseq's format, as its own architecture or as stock's."""
+    """Writes the checkpoint in fairseq's format, as rskip's architecture or as fairseq's own."""
     from rskip.checkpoint import read_checkpoint, write_checkpoint
     from rskip.checkpoint.stock import stock_checkpoint
     from rskip.settings.errors import SettingError
     from rskip.translation.model_files import find_checkpoint
 
     if args.output.suffix != ".pt":
-        raise ValueError(f"--output {args.output}: the name of fairseq's checkpoints ends in .pt")
+        raise ValueError(f"--output {args.output}: expected a name that ends in .pt")
     check_replaceable(args.output, replace=args.force)
     path = find_checkpoint(model_path(args.model, task="translation"))
     checkpoint = read_checkpoint(path)

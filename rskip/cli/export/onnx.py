@@ -1,7 +1,8 @@
 """Write a folder of ONNX graphs for rskip translate --model, for one sentence at a time.
 
-encoder.onnx and step.onnx (standard operators, any connection), dictionaries, text pipeline, and onnx.json, which says
-what a runtime must know. Logits are compared with the model's. Needs the extra onnx.
+The folder holds encoder.onnx and step.onnx (standard operators, any connection), dictionaries, the text pipeline, and
+onnx.json, which describes the graphs for a runtime. The command compares the logits with those of the model. It needs
+the extra onnx.
 
     rskip export onnx --model checkpoints/multi30k_en_de/2rskip_ln --output onnx-model
 """
@@ -18,14 +19,14 @@ CONTENTS = ("*.onnx", "*.onnx.data", "onnx.json", "dict.*.txt", "text")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--output", type=Path, required=True, metavar="FOLDER")
-    parser.add_argument("--quantization", choices=("int8",), help="number format of the linear maps (default: float32)")
+    parser.add_argument("--output", type=Path, required=True, metavar="FOLDER", help="folder to write")
+    parser.add_argument("--quantization", choices=("int8",), help="number format of linear layers (default: float32)")
     add_model_arguments(parser)
     add_export_arguments(parser)
 
 
 def run(args: argparse.Namespace) -> None:
-    """Graphs, dictionaries and text pipeline."""
+    """Writes graphs, dictionaries and text pipeline."""
     from rskip.translation.onnx_model import write_onnx
 
     with output_folder(args.output, replace=args.force, contents=CONTENTS) as folder:

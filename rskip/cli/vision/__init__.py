@@ -1,4 +1,4 @@
-"""Train PreAct-ResNets on CIFAR with any residual connection, and evaluate them.
+"""Train and evaluate ResNets with any residual connection, on CIFAR or your own images.
 
-`rskip run RECIPE` does both, seed by seed, and leaves records.
+`rskip run RECIPE` does both for each seed and writes run records.
 """

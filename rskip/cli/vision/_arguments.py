@@ -1,4 +1,4 @@
-"""Arguments of `rskip vision`'s commands, and their error for too little memory."""
+"""Arguments of the commands of `rskip vision`, and their error if memory runs out."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ def add_data_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--data", type=Path, metavar="PATH",
         help="your own images: FOLDER/CLASS/IMAGE.jpg, FOLDER/train/CLASS/IMAGE.jpg with FOLDER/valid or FOLDER/test, "
-        "or an .npz file. Or CIFAR's folder, cifar-10-batches-py or cifar-100-python; its files may be compressed "
-        "(.xz, .gz) (default: DATASET in $RSKIP_DATA, or in ~/.cache/rskip/data)",
+        "or an .npz file; or the folder of CIFAR: cifar-10-batches-py or cifar-100-python, whose files may be "
+        "compressed (.xz, .gz) (default: DATASET in $RSKIP_DATA, or in ~/.cache/rskip/data)",
     )  # fmt: skip
     parser.add_argument("--download", action="store_true", help="download CIFAR if it is missing or damaged")
     parser.add_argument("--device", help="cpu, cuda, cuda:1, ... (default: cuda if available, otherwise cpu)")
@@ -24,7 +24,7 @@ def add_data_arguments(parser: argparse.ArgumentParser) -> None:
 
 @contextmanager
 def out_of_memory_as_mistake() -> Iterator[None]:
-    """Makes running out of memory a mistake that names what to change."""
+    """Turns running out of memory into an error that says what to change."""
     from rskip.machine.torch_errors import out_of_memory
 
     try:

@@ -1,7 +1,7 @@
-"""Evaluate a model: error, a table of the classes, the most confused classes, images per second.
+"""Evaluate a model: error, table of classes, most confused classes, images per second.
 
-MODEL is the folder of a training (its model.pt, the last iterate; else checkpoint.pt), one of these
-files, a folder of published weights (model.safetensors, config.json), or a name that `rskip zoo list` shows.
+MODEL is the folder of a training (the command reads its model.pt, or checkpoint.pt if the training is unfinished), one
+of these files, a folder of published weights (model.safetensors, config.json), or a name from `rskip zoo list`.
 """
 
 from __future__ import annotations
@@ -22,43 +22,48 @@ if TYPE_CHECKING:
 
 EXAMPLES = """examples:
   rskip vision evaluate runs/preact110
-  rskip vision evaluate checkpoints/cifar10_fast/preact20_2rskip_ln --picture confusion.svg
+  rskip vision evaluate checkpoints/cifar10_fast/preact20_2rskip_ln --plot confusion.svg
   rskip vision evaluate runs/photos --data photos
   rskip vision evaluate runs/preact110/model.pt --depth 110 --connection 2rskip+ln --split train --json"""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.epilog = EXAMPLES
-    parser.add_argument("model", metavar="MODEL", help="folder or file of a model, or a name of `rskip zoo list`")
+    parser.add_argument("model", metavar="MODEL", help="folder or file of a model, or a name from `rskip zoo list`")
     parser.add_argument(
         "--split", choices=("test", "valid", "train", "all"),
-        help="which images; valid and all: of your own (default: test; of your own images test, else valid, else all)",
+        help="split to evaluate; valid and all: only for your own images (default: test; for your own images the first "
+        "that exists of test, valid, all)",
     )  # fmt: skip
     add_data_arguments(parser)
     parser.add_argument(
-        "--batch-size", type=int, metavar="N", help="images at a time (default: 500, or 50 above 64 x 64 pixels)"
+        "--batch-size", type=int, metavar="N", help="images per batch (default: 500, or 50 above 64 x 64 pixels)"
     )
     parser.add_argument(
         "--recalibrate", action="store_true",
-        help="first compute batch normalisation's statistics anew, over the training images as they are trained on",
+        help="first recompute the statistics of batch normalisation, over the augmented training images",
     )  # fmt: skip
     parser.add_argument(
         "--precision", choices=PRECISIONS[1:],
-        help="what the model computes in (default: what its training computed in; float32 for published weights)",
+        help="number format of the model (default: that of its training; float32 for published weights)",
     )  # fmt: skip
     parser.add_argument(
-        "--picture", type=Path, metavar="FILE", help="draw the confusion matrix too; the name ends in .png or .svg"
+        "--plot", "--picture", type=Path, metavar="FILE", help="also plot the confusion matrix, to a .png or .svg file"
     )
-    parser.add_argument("--json", action="store_true", help="print everything as one JSON object instead")
-    expected = parser.add_argument_group("what the model must be", "A model of anything else is refused.")
-    expected.add_argument("--dataset", choices=("cifar10", "cifar100", "images"), help="dataset that it was trained on")
-    expected.add_argument("--depth", type=int, metavar="N", help="depth, such as 110")
-    expected.add_argument("--connection", metavar="SPEC", help="connection, such as 2rskip+ln")
+    parser.add_argument("--json", action="store_true", help="print one JSON object instead of text")
+    expected = parser.add_argument_group(
+        "expected model", "The command ends with an error if the model differs from these."
+    )
+    expected.add_argument(
+        "--dataset", choices=("cifar10", "cifar100", "images"), help="dataset of its training; images: your own"
+    )
+    expected.add_argument("--depth", type=int, metavar="N", help="its depth, such as 110")
+    expected.add_argument("--connection", metavar="SPEC", help="its connection, such as 2rskip+ln")
 
 
 @out_of_memory_as_mistake()
 def run(args: argparse.Namespace) -> int:
-    """Prints the evaluation, and draws it where asked."""
+    """Prints the evaluation, and draws the plot if --plot is given."""
     from rskip.files.picture import check_picture
 
     with loading_for_good():
@@ -70,9 +75,9 @@ def run(args: argparse.Namespace) -> int:
         from rskip.vision.model_file import TASK, load_model
         from rskip.vision.training.training_folder import TrainingFolder
 
-    warnings.filterwarnings("ignore", module=r"PIL\.")  # odd metadata; what is too large is refused
-    if args.picture is not None:
-        check_picture(args.picture)
+    warnings.filterwarnings("ignore", module=r"PIL\.")  # odd metadata; images that are too large are refused
+    if args.plot is not None:
+        check_picture(args.plot)
     device = choose_device(args.device, Ranks())
     set_gpu_arithmetic(device, training=False, same_shapes=True)
     expected = {name: getattr(args, name) for name in ("dataset", "depth", "connection")}
@@ -83,10 +88,10 @@ def run(args: argparse.Namespace) -> int:
     begun = TrainingFolder(description.path.parent).begun_with()
     precision = args.precision or ("float32" if begun is None else begun["precision"])
     if args.precision is None and precision != "float32":
-        print(f"computes in {precision}, as the training did: --precision float32 for the other", file=sys.stderr)
+        print(f"computing in {precision}, as in training; --precision float32 changes it", file=sys.stderr)
     if precision == "bfloat16" and bfloat16_is_slow(device):
         kind = "processor" if device.type == "cpu" else "GPU"
-        print(f"this {kind} only emulates bfloat16: float32 is faster on it", file=sys.stderr)
+        print(f"this {kind} only emulates bfloat16: --precision float32 is faster", file=sys.stderr)
     split, images = _images(description, args, args.split)
     name = description.dataset if description.images is None else images_name(args.data)
     if args.recalibrate:
@@ -104,8 +109,8 @@ def run(args: argparse.Namespace) -> int:
     )
     recalibrated = ", statistics recalibrated" if args.recalibrate else ""
     title = f"{description.name}, {name} {split}{recalibrated}"
-    if args.picture is not None:
-        draw_confusion(evaluation, args.picture, title=title)
+    if args.plot is not None:
+        draw_confusion(evaluation, args.plot, title=title)
     if args.json:
         model_figures = {**description.to_dict(), "parameters": sum(p.numel() for p in model.parameters())}
         asked = {"split": split, **({"recalibrated": True} if args.recalibrate else {})}
@@ -132,6 +137,6 @@ def _images(description: ModelDescription, args: argparse.Namespace, split: str 
     files = find_labelled_files(expanded_path(args.data, "--data"), classes=description.classes)
     found, images = load_split(files, split, description.images)
     if split is None and found == "all":
-        line = f"{files.path} has no splits, and other images than the model was trained on: evaluates all of them"
+        line = f"{files.path} has no splits and differs from the training images: evaluating all of its images"
         print(line, file=sys.stderr)
     return found, images

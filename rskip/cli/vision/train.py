@@ -61,7 +61,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--output", type=Path, required=True, metavar="DIR",
-        help="folder of the training; if it holds a training, that is resumed",
+        help="folder of the training; a training in it is resumed",
     )  # fmt: skip
     parser.add_argument("--seed", type=int, default=1, metavar="N", help="random seed (default: %(default)s)")
     parser.add_argument(
@@ -85,8 +85,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_options(machine, TrainingSettings, only=MACHINE)
     machine.add_argument(
         "--precision", choices=PRECISIONS, default="auto",
-        help="number format of the model. auto: that of the training in --output, else the recipe's, else bfloat16; "
-        "but float32 on a CPU that only emulates bfloat16 (default: %(default)s)",
+        help="number format of the model. auto: that of the training in --output, otherwise of the recipe, otherwise "
+        "bfloat16, or float32 on a CPU that only emulates bfloat16 (default: %(default)s)",
     )  # fmt: skip
 
 
@@ -103,7 +103,7 @@ def run(args: argparse.Namespace) -> int:
     from rskip.vision.training.choices import slow_rank
     from rskip.vision.training.train import process_group
 
-    warnings.filterwarnings("ignore", module=r"PIL\.")  # odd metadata; what is too large is refused
+    warnings.filterwarnings("ignore", module=r"PIL\.")  # odd metadata; images that are too large are refused
     if FolderLock.inherited():
         end_with_parent()  # that may be torchrun
     ranks = Ranks.from_environment()
@@ -137,18 +137,18 @@ def run(args: argparse.Namespace) -> int:
         print(
             f"{result.model_file}: {result.name}: {result.evaluated_on} error {result.test_error:.2f} % in "
             f"{settings.precision} after {result.iteration:,} iterations ({result.seconds / 60:,.1f} min)\n"
-            f"by class: rskip vision evaluate {args.output}{data}"
+            f"error per class: rskip vision evaluate {args.output}{data}"
         )
     return 0
 
 
 def _observer(args: argparse.Namespace, ranks: Ranks) -> TraceObserver | None:
-    """What --probe-every asks for."""
+    """The probe that --probe-every asks for."""
     from rskip.analysis.observer import TraceObserver
 
     if args.probe_every is None:
         if args.probe_file is not None:
-            raise ValueError(f"--probe-file is {args.probe_file}: give --probe-every N beside it")
+            raise ValueError(f"--probe-file is {args.probe_file}: give --probe-every N too")
         return None
     if args.probe_every < 1:
         raise ValueError(f"--probe-every is {args.probe_every}: expected 1 or more")
@@ -159,9 +159,9 @@ def _observer(args: argparse.Namespace, ranks: Ranks) -> TraceObserver | None:
 def training_settings(
     args: argparse.Namespace, device: torch.device, ranks: Ranks, *, slow: int | None
 ) -> tuple[TrainingSettings, list[str]]:
-    """The recipe's settings, or the papers', with what was given changed; precision and compiling chosen, with notes.
+    """The settings of the recipe or of the papers with the given changes, and notes on the chosen ones.
 
-    A recipe's probe becomes --probe-every where that is not given.
+    If --probe-every is not given, it is taken from the recipe.
 
     :param slow: see `slow_rank`.
     """
@@ -208,7 +208,7 @@ def training_settings(
 
 
 def _own_images(args: argparse.Namespace, given: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
-    """--data as the setting `data`, where it names your own images."""
+    """The setting `data`, if --data names the user's own images."""
     from rskip.files.cache import expanded_path
     from rskip.files.names import line_name
     from rskip.vision.data.labelled_files import LAYOUT, kind_of_images
@@ -231,7 +231,7 @@ def _own_images(args: argparse.Namespace, given: Mapping[str, Any], changes: Map
 
 
 def _rule(data: Any, said: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
-    """The settings that your own images have where nothing is said, and a line that tells them."""
+    """The default settings for the user's own images, and a line that names them."""
     from rskip.vision.data.labelled_files import find_labelled_files
     from rskip.vision.training.choices import own_schedule
 

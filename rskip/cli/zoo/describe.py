@@ -9,7 +9,7 @@ import argparse
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("name", metavar="NAME", help="name of the model, as in `rskip zoo list`")
+    parser.add_argument("name", metavar="NAME", help="name of a model from `rskip zoo list`")
 
 
 def run(args: argparse.Namespace) -> None:

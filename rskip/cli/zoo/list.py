@@ -1,4 +1,4 @@
-"""List pretrained models, with the score of each.
+"""List pretrained models with their scores.
 
     rskip zoo list
     rskip zoo list multi30k --connection 2rskip+ln
@@ -11,11 +11,12 @@ import argparse
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "patterns", nargs="*", metavar="PATTERN", help="part of a name, or a shell pattern; lists models that match any"
-    )
-    parser.add_argument("--task", metavar="TASK", help="translation, vision or captioning")
+        "patterns", nargs="*", metavar="PATTERN",
+        help="part of a name, or a shell pattern; models that match any are listed",
+    )  # fmt: skip
+    parser.add_argument("--task", metavar="TASK", help="task of the model: translation, vision or captioning")
     parser.add_argument("--connection", metavar="SPEC", help="connection of the model, such as 2rskip+ln")
-    parser.add_argument("--json", action="store_true", help="print complete entries, by name, as one JSON object")
+    parser.add_argument("--json", action="store_true", help="print complete entries as one JSON object, keyed by name")
 
 
 def run(args: argparse.Namespace) -> None:
@@ -31,4 +32,4 @@ def run(args: argparse.Namespace) -> None:
     elif names:
         print(list_text(models[name] for name in names))
     else:
-        raise ValueError(f"none of the {len(models)} models matches: `rskip zoo list` shows all")
+        raise ValueError(f"none of the {len(models)} models matches: `rskip zoo list` lists all")

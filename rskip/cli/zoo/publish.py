@@ -1,9 +1,10 @@
 """Publish a finished run as a model in checkpoints.json.
 
-It writes the weights of one seed to checkpoints/RUN, as safetensors without the optimiser's state, and scores them
-again. If the model of this seed exists already, only its entry is renewed. Metrics are mean and standard deviation over
-the records of all seeds of the run. Then the model's card and the tables of models in README.md and docs/ are written
-from checkpoints.json. Nothing is replaced unless files, records and score match. Run it in the project's folder.
+The command writes the weights of one seed to checkpoints/RUN, as safetensors without the state of the optimiser, and
+scores them again. If the model of this seed exists already, only its entry is updated. Metrics are mean and standard
+deviation over the run records of all seeds. Then the command writes the model card and the tables of models in
+README.md and docs/ from checkpoints.json. It changes files only if weights, run records and score match. Run it in the
+project's folder.
 
     rskip zoo publish multi30k_en_de/2rskip_ln
 """
@@ -18,14 +19,15 @@ from rskip.cli.main import termination_raises
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("run", metavar="RUN", help="the run's address, such as multi30k_en_de/2rskip_ln")
+    parser.add_argument("run", metavar="RUN", help="run, such as multi30k_en_de/2rskip_ln")
     parser.add_argument(
-        "--seed", type=int, metavar="N", help="seed of the weights (default: the published one, or as `rskip run`)"
-    )
+        "--seed", type=int, metavar="N",
+        help="seed of the weights (default: the published seed, otherwise as `rskip run --publish`)",
+    )  # fmt: skip
     parser.add_argument(
-        "--variant", metavar="WORD", help="last part of the model's name, to keep names apart (default: unchanged)"
+        "--variant", metavar="WORD", help="last part of the model's name, to tell models apart (default: unchanged)"
     )
-    parser.add_argument("--url", help="address of a folder that also serves the files (default: unchanged)")
+    parser.add_argument("--url", help="URL of a folder that also has the files (default: unchanged)")
     parser.add_argument("--mirror", help="location of the dataset for scoring, as for `rskip run`")
 
 
